@@ -195,7 +195,7 @@ class Run:
         self.scenario, self.adapter, self.place = scenario, adapter, place
         self.values = {"role": place.role, "name": f"{place.role}_{next(self.numbers)}", "dir": str(place.server.dir), **scenario["values"]}
         self.workers, self.sessions, self.expects_error = {}, {}, set()
-        self.first_log, self.begun, self.cleanup = len(adapter.logs), time.monotonic(), ExitStack()
+        self.first_log, self.cleanup = len(adapter.logs), ExitStack()
 
     # Values: `@name` and `@name[2]` stand for what a step has kept under the name.
 
@@ -307,10 +307,13 @@ class Run:
     def do_start(self, settings, worker="worker", mode="serve"):
         name = f"{worker}-{next(self.numbers)}"
         connection = self.connection({"application_name": worker, **settings.get("connection", {})})
-        handlers = [{"queue": self.fill(queue), **(one if isinstance(one, dict) else {"do": one})} for queue, one in settings["handlers"].items()]
+        handlers = [
+            {"queue": self.fill(queue), **(one if isinstance(one, dict) else {"do": one})}
+            for queue, one in settings["handlers"].items()
+        ]
         self.workers[worker] = self.adapter.workers[name] = Worker(name)
-        options = settings.get("options", {})
-        answer = self.adapter.call("start", worker=name, connection=connection, options=options, handlers=handlers, mode=mode)
+        more = {"connection": connection, "options": settings.get("options", {}), "handlers": handlers, "mode": mode}
+        answer = self.adapter.call("start", worker=name, **more)
         if "error" in answer:
             self.workers[worker].ended = {"error": answer["error"]}
 
@@ -348,18 +351,20 @@ class Run:
     def do_state(self, states):
         for jobs, state in states.items():
             for job in self.fill(f"{jobs} ").strip().split(","):
-                self.compare(f"the state of job {job}", lambda job=job: self.one(f"SELECT state FROM queue.job({job})"), {"is": state})
+                self.do_job(job, state=state)
 
     def do_tries(self, count, worker="worker"):
         """So many claims have begun since: the worker tries again."""
-        sql, seen = f"SELECT max(query_start)::text FROM pg_stat_activity WHERE datname = current_database() AND application_name = '{worker}' AND query ~ 'claim_any'", set()
+        ours = f"datname = current_database() AND application_name = '{worker}' AND query ~ 'claim_any'"
+        sql, seen = f"SELECT max(query_start)::text FROM pg_stat_activity WHERE {ours}", set()
         until(f"{count} claims", lambda: seen.add(self.one(sql)) or len(seen) >= count)
 
     def do_job(self, job, **expected):
-        """What a job has become, when it has ended or waits: state, result or error."""
-        sql = f"SELECT jsonb_build_object('state', state, 'attempt', attempt, 'result', result, 'error', error, 'progress', progress, 'payload', payload) FROM queue.job({job})"
+        """What a job has become: columns of `queue.job`."""
         for name, value in expected.items():
-            self.compare(f"{name} of job {job}", lambda name=name: self.one(sql)[name], value if isinstance(value, dict) and "matches" in value else {"is": value})
+            wanted = value if isinstance(value, dict) and "matches" in value else {"is": value}
+            sql = f"SELECT {name} FROM queue.job({job})"
+            self.compare(f"{name} of job {job}", lambda sql=sql: self.one(sql), wanted)
 
     def do_events(self, kinds, worker="worker"):
         self.compare("events", self.workers[worker].kinds, {"is": kinds})
@@ -373,7 +378,8 @@ class Run:
 
     def do_told(self, kind, worker="worker", **expected):
         """The jobs of the events of a kind, sorted."""
-        jobs = lambda: sorted(event["job_id"] for event in self.workers[worker].happened if event["kind"] == kind)
+        happened = self.workers[worker].happened
+        jobs = lambda: sorted(event["job_id"] for event in happened if event["kind"] == kind)
         self.compare(f"the jobs of {kind} events", jobs, expected)
 
     def do_notes(self, notes, worker="worker", sorted=False):
@@ -403,15 +409,12 @@ class Run:
     # Processes and servers.
 
     def do_signal(self, name):
-        self.begun = time.monotonic()
         self.adapter.process.send_signal(getattr(signal, f"SIG{name}"))
 
-    def do_exit(self, status, seconds=None):
+    def do_exit(self, status):
         until("the adapter has ended", lambda: self.adapter.process.poll() is not None)
         if self.adapter.process.returncode != status:
             raise Failed(f"status {self.adapter.process.returncode}")
-        if seconds and time.monotonic() - self.begun > seconds:
-            raise Failed(f"after {time.monotonic() - self.begun:.1f} seconds")
         self.adapter.reader.join(10)
 
     def do_again(self, _):
@@ -424,7 +427,8 @@ class Run:
 
     def do_terminate(self, _):
         """Ends all other connections to the database."""
-        self.one("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND datname = current_database()")
+        others = "backend_type = 'client backend' AND pid <> pg_backend_pid() AND datname = current_database()"
+        self.one(f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {others}")
 
     def do_kill(self, sql):
         """Kills the backend whose process id the statement returns, so that the whole server starts anew."""
@@ -521,7 +525,8 @@ def scenarios(pattern):
 class Suite:
     """All scenarios with one adapter: most of them side by side on the shared server, some on a server of its own."""
 
-    SIDE_BY_SIDE = 5
+    SIDE_BY_SIDE, ALONE = 5, 2
+    """How many scenarios run at once on the shared server, and how many on servers of their own."""
 
     def __init__(self, name, command, chosen, shared):
         self.name, self.command, self.chosen, self.shared = name, command, chosen, shared
@@ -532,34 +537,35 @@ class Suite:
         adapter = Adapter(self.command)
         self.skipped = [one for one in self.chosen if one["needs"] - adapter.has - {"server", "process"}]
         chosen = [one for one in self.chosen if one not in self.skipped]
-        alone = [one for one in chosen if "server" in one["needs"]]
-        beside = SimpleQueue()
-        for one in sorted((one for one in chosen if one not in alone), key=lambda one: "process" not in one["needs"]):
-            beside.put(one)
-        threads = [threading.Thread(target=self._beside, args=(adapter, beside)) for _ in range(self.SIDE_BY_SIDE)]
-        threads.append(threading.Thread(target=self._alone, args=(adapter, alone)))
+        threads = []
+        for needs_server, count, borrow in [(False, self.SIDE_BY_SIDE, self._shared), (True, self.ALONE, self._own)]:
+            queue = SimpleQueue()
+            for one in chosen:
+                if ("server" in one["needs"]) == needs_server:
+                    queue.put(one)
+            threads += [threading.Thread(target=self._work, args=(adapter, queue, borrow)) for _ in range(count)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         adapter.close()
 
-    def _beside(self, adapter, queue):
+    def _work(self, adapter, queue, borrow):
         place = None
-        while True:
-            try:
-                scenario = queue.get_nowait()
-            except Empty:
-                return
-            place = place or self.shared()
-            self._perform(scenario, adapter, place)
+        with ExitStack() as stack:
+            while True:
+                try:
+                    scenario = queue.get_nowait()
+                except Empty:
+                    return
+                place = place or borrow(stack)
+                self._perform(scenario, adapter, place)
 
-    def _alone(self, adapter, chosen):
-        if chosen:
-            with Server() as server:
-                place = Place(server, 0)
-                for scenario in chosen:
-                    self._perform(scenario, adapter, place)
+    def _shared(self, stack):
+        return self.shared()
+
+    def _own(self, stack):
+        return Place(stack.enter_context(Server()), 0)
 
     def _perform(self, scenario, adapter, place):
         begun, own = time.monotonic(), None
@@ -567,7 +573,8 @@ class Suite:
             if "process" in scenario["needs"]:
                 own = Adapter(self.command)
             Run(scenario, own or adapter, place).perform()
-            self.passed += 1
+            with self.lock:
+                self.passed += 1
         except Exception as error:
             text = str(error) if isinstance(error, Failed) else traceback.format_exc()
             with self.lock:

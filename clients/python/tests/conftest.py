@@ -1,4 +1,4 @@
-"""One throw-away server, and a database whose queues and tables are made anew for each test.
+"""One throw-away server, and a database whose queues are made anew for each test.
 
 Tests wait for facts with a deadline (`until`), never for time to pass.
 """
@@ -18,8 +18,6 @@ pytest_plugins = ["pg_queue.pytest_plugin"]
 
 SCHEMA = """
     SELECT queue.drop(queue_name, force => true) FROM queue.queues;
-    DROP TABLE IF EXISTS effect;
-    CREATE TABLE effect (job_id bigint NOT NULL, attempt int NOT NULL);
     SELECT queue.create('a', backoff_base => '100 ms', lease => '30 seconds');
     SELECT queue.create('loop');
     SELECT queue.create('b', backoff_base => '100 ms', lease => '1 second');

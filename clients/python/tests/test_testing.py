@@ -2,7 +2,7 @@
 
 import psycopg
 import pytest
-from conftest import one, until
+from conftest import one
 
 from pg_queue import Worker, enqueue, testing
 
