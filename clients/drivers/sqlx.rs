@@ -1,7 +1,8 @@
 //! sqlx, as docs/clients.md has it.
 //!
-//! It has the server parse a statement first, under a name, and runs it then: behind a pooler in transaction mode, which may have another
-//! connection for that, both have to be in one transaction, and `persistent(false)` leaves out the name.
+//! It has the server parse a statement first, under a name, and runs it then: behind a pooler in transaction mode,
+//! which may have another connection for that, both have to be in one transaction, and `persistent(false)` leaves out
+//! the name.
 
 use std::time::{Duration, Instant};
 

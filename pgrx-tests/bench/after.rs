@@ -1,5 +1,5 @@
-//! Jobs that are after others: how soon the next one runs, how many one end releases, and what held ones cost those that
-//! run. And how soon `queue.await` returns. Only when it is asked for by its name.
+//! Jobs that are after others: how soon the next one runs, how many one end releases, and what held ones cost those
+//! that run. And how soon `queue.await` returns. Only when it is asked for by its name.
 
 use std::sync::mpsc;
 use std::thread;
@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, Statement};
 
+use crate::bench::Bench;
+use crate::error::Result;
+use crate::latency;
 use crate::queues::{ARTICLES, articles_claim};
-use crate::runner::Bench;
 use crate::server::Server;
 use crate::statistics::{median, median_of, spread};
-use crate::{Result, latency};
 
 const COMPLETE: &str = "SELECT queue.complete($1)";
 
@@ -39,7 +40,8 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
         let print = |what: &str, unit: &str, figure: fn(&Lives) -> f64| {
             let (plain, chained) = (median_of(&plain, figure), median_of(&chained, figure));
             println!(
-                "  a chain of {links}, {commits}, {what}: {chained:.0} {unit}; as many that are after none: {plain:.0}: {:.2}",
+                "  a chain of {links}, {commits}, {what}: {chained:.0} {unit}; as many that are after none: \
+                    {plain:.0}: {:.2}",
                 chained / plain
             );
         };
@@ -51,7 +53,8 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
     let wide = scale(100_000);
     let ins = (0..3).map(|_| fan_in(wide)).collect::<Result<Vec<_>>>()?;
     println!(
-        "  {wide} before one, a worker: {:.0} jobs/s; as many that none waits for: {:.0}: {:.2}; the one is claimed {:.1} ms \
+        "  {wide} before one, a worker: {:.0} jobs/s; as many that none waits for: {:.0}: {:.2}; \
+            the one is claimed {:.1} ms \
          after the last has ended",
         median_of(&ins, |fan| fan.members),
         median_of(&ins, |fan| fan.plain),
@@ -126,7 +129,8 @@ struct Lives {
     cpu_us: f64,
 }
 
-/// The lives of so many jobs, each after the one before or after none: all are enqueued before the first one is claimed.
+/// The lives of so many jobs, each after the one before or after none: all are enqueued before the first one is
+/// claimed.
 fn lives(server: &Server, jobs: i64, is_chain: bool, synchronous_commit: &str) -> Result<Lives> {
     let mut client = server.connect()?;
     client.batch_execute(&format!("SET synchronous_commit = {synchronous_commit}"))?;
@@ -268,8 +272,8 @@ fn claims(held: i64) -> Result<f64> {
     Ok(10_000.0 / begun.elapsed().as_secs_f64())
 }
 
-/// What is after what in the articles' table, and a trigger that counts down: pg-boss, graphile-worker and the like need their
-/// own runtime, which this benchmark has not.
+/// What is after what in the articles' table, and a trigger that counts down: pg-boss, graphile-worker and the like
+/// need their own runtime, which this benchmark has not.
 const AFTER: &str = include_str!("sql/articles-after.sql");
 
 /// Jobs a second that one worker claims and completes one by one in the articles' table. `edges`: what is after what.
@@ -280,7 +284,8 @@ fn articles_lives(jobs: i64, edges: &str) -> Result<f64> {
     server.execute(&format!(
         "INSERT INTO jobs (payload) SELECT '1' FROM generate_series(1, {jobs});
          INSERT INTO job_after (job, after) {edges};
-         UPDATE jobs SET status = 'held', waits = n FROM (SELECT job, count(*) AS n FROM job_after GROUP BY job) a WHERE id = job;"
+         UPDATE jobs SET status = 'held', waits = n FROM (SELECT job, count(*) AS n FROM job_after GROUP BY job) a
+         WHERE id = job;"
     ))?;
     server.execute("VACUUM ANALYZE jobs")?;
     server.execute("VACUUM ANALYZE job_after")?;

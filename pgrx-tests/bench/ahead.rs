@@ -1,17 +1,19 @@
-//! Jobs that are enqueued one by one, and a worker that claims ahead and gathers what it has completed, against the three
-//! round trips of `single`. A job is durable, ordered and fenced as there; what it costs is hardly more than its enqueue.
+//! Jobs that are enqueued one by one, and a worker that claims ahead and gathers what it has completed, against the
+//! three round trips of `single`. A job is durable, ordered and fenced as there; what it costs is hardly more than its
+//! enqueue.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::bench::{Bench, turn};
 use crate::contender::{Payload, SINGLE};
 use crate::drive::{Sample, Task, drive, steady};
+use crate::error::Result;
+use crate::latency;
 use crate::queues::{self, QUEUE};
-use crate::runner::{Bench, turn};
 use crate::server::Server;
 use crate::statistics::{median, median_of, ratios, spread};
-use crate::{Result, latency};
 
 /// Clients of `single`, and producers here.
 const CLIENTS: usize = 4;

@@ -1,37 +1,10 @@
 //! What is measured: the cells, each with its name in results and in `--only`.
 
+use crate::bench::Bench;
+use crate::cell::{Cell, Measure, When};
 use crate::contender::{BATCH, SINGLE, Work};
-use crate::runner::Bench;
-use crate::{Result, after, ahead, cluster, cron, delayed, direct, keys, latency, looks, sql, topics};
-
-/// Something that is measured. Contenders in it do the same work and can be compared.
-pub struct Cell {
-    pub name: &'static str,
-    /// What it shows.
-    pub title: &'static str,
-    pub when: When,
-    pub measure: Measure,
-}
-
-/// When a cell runs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum When {
-    /// Unless other cells are named.
-    Always,
-    /// Only if it is named, as it takes minutes or disk.
-    Named,
-    /// Only if it is named, and then no other cell.
-    Alone,
-}
-
-/// How it is measured.
-pub enum Measure {
-    /// So many clients of each contender do the work, in turns. The first contender that `runner::BASES` lists is what the
-    /// others are held against.
-    Turns { clients: usize, work: Work, who: &'static [&'static str] },
-    /// By code that prints its figures.
-    Own(fn(&mut Bench) -> Result<()>),
-}
+use crate::error::Result;
+use crate::{after, ahead, cluster, cron, delayed, direct, keys, latency, looks, sql, topics};
 
 const DURABLE_SINGLE: Work = Work { is_durable: true, ..SINGLE };
 const DURABLE_BATCH: Work = Work { is_durable: true, ..BATCH };
@@ -52,9 +25,11 @@ pub const ALL: &[Cell] = &[
         &["ours", "floor", "articles-index"]),
     turns("durable-batch", "100 jobs per transaction, 4 clients, synchronous_commit = on", 4, DURABLE_BATCH,
         &["ours", "floor"]),
-    turns("reclaim-single", "segments that stay, or are reclaimed with and without history; one job per transaction, 4 clients",
+    turns("reclaim-single", "segments that stay, or are reclaimed with and without history; one job per transaction, \
+        4 clients",
         4, SINGLE, RECLAIMED),
-    turns("reclaim-batch", "segments that stay, or are reclaimed with and without history; 100 jobs per transaction, 4 clients",
+    turns("reclaim-batch", "segments that stay, or are reclaimed with and without history; 100 jobs per transaction, \
+        4 clients",
         4, BATCH, RECLAIMED),
     turns("features-single", "what is paid for a feature that is used, one job per transaction, 4 clients",
         4, SINGLE, FEATURES),
@@ -64,18 +39,22 @@ pub const ALL: &[Cell] = &[
         4, SINGLE, DEPTHS),
     turns("depth-batch", "1,000 and 1,000,000 jobs waiting (--quick: 200,000), 100 jobs per transaction, 4 clients",
         4, BATCH, DEPTHS),
-    turns("delayed-far-single", "no and 1,000,000 jobs due next year (--quick: 200,000), one job per transaction, 4 clients",
+    turns("delayed-far-single", "no and 1,000,000 jobs due next year (--quick: 200,000), one job per transaction, \
+        4 clients",
         4, SINGLE, FAR),
-    turns("delayed-far-batch", "no and 1,000,000 jobs due next year (--quick: 200,000), 100 jobs per transaction, 4 clients",
+    turns("delayed-far-batch", "no and 1,000,000 jobs due next year (--quick: 200,000), 100 jobs per transaction, \
+        4 clients",
         4, BATCH, FAR),
     own("wake", "from sending a job to a sleeping worker's having it", When::Always, latency::wake),
     own("direct", "many calls in one statement, us per call", When::Always, direct::measure),
     own("delayed-due/batch", "how late jobs start that fall due one after the other, claimed in batches", When::Always,
         |bench| delayed::spread(bench, delayed::IN_BATCHES)),
-    own("delayed-due/single", "the same, claimed one by one", When::Always, |bench| delayed::spread(bench, delayed::SINGLY)),
+    own("delayed-due/single", "the same, claimed one by \
+        one", When::Always, |bench| delayed::spread(bench, delayed::SINGLY)),
     own("delayed-burst/batch", "jobs all due at once, claimed in batches", When::Always,
         |bench| delayed::burst(bench, delayed::IN_BATCHES)),
-    own("delayed-burst/single", "the same, claimed one by one", When::Always, |bench| delayed::burst(bench, delayed::SINGLY)),
+    own("delayed-burst/single", "the same, claimed one by \
+        one", When::Always, |bench| delayed::burst(bench, delayed::SINGLY)),
     own("delayed-idle", "an idle server whose jobs are due next year", When::Always, delayed::idle),
     own("looks", "ms each", When::Named, looks::measure),
     own("after", "jobs that are after others, and queue.await", When::Named, after::measure),
@@ -84,7 +63,8 @@ pub const ALL: &[Cell] = &[
     own("sql-runs", "jobs that run in the server", When::Named, sql::measure),
     own("topics-rates", "one event, 8 queues; payloads of 100 bytes, one client", When::Named, topics::rates),
     own("topics-bodies", "WAL of an event, 8 queues; payloads of 8 kB", When::Named, topics::bodies),
-    own("topics-lives", "an event's whole life, sent alone, read by 8 consumers 100 at a time", When::Named, topics::lives),
+    own("topics-lives", "an event's whole life, sent alone, read by 8 consumers 100 at a \
+        time", When::Named, topics::lives),
     own("topics-matching", "20,000 bindings, of which 3 match", When::Named, topics::matching::measure),
     own("topics-paused", "a subscriber that is paused", When::Named, topics::paused::measure),
     own("sql-cron", "pg_cron under the same", When::Named, cron::measure),

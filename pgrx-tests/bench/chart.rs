@@ -9,7 +9,7 @@ use std::path::Path;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use crate::Result;
+use crate::error::Result;
 
 /// In pixels.
 const HEIGHT: u32 = 320;

@@ -1,14 +1,15 @@
-//! Which charts a run is drawn as. They lie where `--charts` says; those of docs/benchmark.md are of the run that it names.
+//! Which charts a run is drawn as. They lie where `--charts` says; those of docs/benchmark.md are of the run that it
+//! names.
 
 use std::fs;
 use std::path::Path;
 
-use crate::Result;
+use crate::bench::{Rows, samples};
 use crate::chart::{self, Axis, Series};
 use crate::drive::Sample;
+use crate::error::Result;
 use crate::options::Options;
-use crate::runner::{Rows, samples};
-use crate::soak::Soaked;
+use crate::soak::soaked::Soaked;
 use crate::statistics::{median_of, quantile};
 
 /// The contenders that are drawn, as readers know them.
@@ -85,7 +86,8 @@ pub fn of_soak(folder: &Path, all: &[(&str, Soaked)], has_snapshot: bool) -> Res
         _ => "PgQ, plain events",
     };
     let points = |soaked: &Soaked| {
-        let point = |window: &crate::soak::Window| (window.end.as_secs_f64(), window.done as f64 / window.seconds);
+        let point =
+            |window: &crate::soak::soaked::Window| (window.end.as_secs_f64(), window.done as f64 / window.seconds);
         soaked.windows.iter().map(point).collect()
     };
     let series: Vec<Series> = all

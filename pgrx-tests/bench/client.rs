@@ -15,7 +15,7 @@ use postgres::types::{IsNull, ToSql, Type};
 use postgres_protocol::message::backend::{self, Header};
 use postgres_protocol::message::frontend::{self, BindError};
 
-use crate::Result;
+use crate::error::Result;
 
 /// A connection over a Unix socket, without encryption or password.
 pub struct Client {

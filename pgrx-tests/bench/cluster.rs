@@ -1,16 +1,18 @@
-//! What `pg_queue_cluster` costs: CPU of all servers per job, beside plain `queue.*` on one of them, in one run and in turns. The
-//! rate of so many servers follows from it; it cannot be measured where they all share two cores. `make bench-cluster`.
+//! What `pg_queue_cluster` costs: CPU of all servers per job, beside plain `queue.*` on one of them, in one run and in
+//! turns. The rate of so many servers follows from it; it cannot be measured where they all share two cores. `make
+//! bench-cluster`.
 
 use std::thread;
 use std::time::Duration;
 
+use crate::bench::Bench;
 use crate::contender::{BATCH, Payload, SINGLE, Session, Verbs, Work};
 use crate::drive::{drive, steady};
-use crate::runner::Bench;
+use crate::error::Result;
+use crate::latency;
 use crate::server::Server;
 use crate::statistics::{median, median_of, quantile};
 use crate::targets::{at_least, at_most};
-use crate::{Result, latency};
 
 /// How long a thief sleeps at home, and how much longer it may take.
 const NAP_MS: f64 = 500.0;
@@ -63,7 +65,8 @@ impl Pair {
         // A key that this server owns.
         let key = way.owner.map_or(Ok(String::new()), |owner| -> Result<String> {
             let sql = format!(
-                "SELECT n::bigint FROM generate_series(1, 1000) AS n WHERE queue_cluster.owner('k' || n) = 's{owner}' LIMIT 1"
+                "SELECT n::bigint FROM generate_series(1, 1000) AS n \
+                    WHERE queue_cluster.owner('k' || n) = 's{owner}' LIMIT 1"
             );
             Ok(format!(", unique_key => 'k{}'", home.number(&sql)?))
         })?;
@@ -161,7 +164,8 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
         let foreign_share = (servers - 1.0) / servers;
         let keyed = own * (1.0 - foreign_share) + foreign * foreign_share;
         println!(
-            "  {servers:2}: {:5.2} single, {:5.2} in batches, {:5.2} all keyed, {:5.2} all keyed from producers at the owner",
+            "  {servers:2}: {:5.2} single, {:5.2} in batches, {:5.2} all keyed, {:5.2} all keyed from producers at \
+                the owner",
             servers / single,
             servers / batch,
             servers / keyed,

@@ -1,5 +1,5 @@
-//! What takes part: a queue with its server, and the statements by which a client of it sends, claims and ends jobs. The
-//! statements are data, so that the clients of all contenders do the same.
+//! What takes part: a queue with its server, and the statements by which a client of it sends, claims and ends jobs.
+//! The statements are data, so that the clients of all contenders do the same.
 
 use std::error::Error;
 use std::mem;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use postgres::types::private::BytesMut;
 use postgres::types::{IsNull, Kind, ToSql, Type, to_sql_checked};
 
-use crate::Result;
 use crate::client::{Client, Statement};
+use crate::error::Result;
 use crate::server::Server;
 
 /// What a client does.
@@ -70,7 +70,8 @@ impl Contender {
         Session::new(&self.server, (self.verbs)(work), work.is_durable)
     }
 
-    /// Connects a client that leads jobs through their lives: enqueue, claim, complete, each in a transaction of its own.
+    /// Connects a client that leads jobs through their lives: enqueue, claim, complete, each in a transaction of its
+    /// own.
     pub fn life(&self, work: Work) -> Result<impl FnMut() -> Result<u64> + Send + use<>> {
         let mut session = self.session(work)?;
         let payloads = vec![Payload::new(); work.batch];
@@ -78,8 +79,8 @@ impl Contender {
     }
 }
 
-/// Jobs that are always there are found at the first look. Everything may be locked just then; so many empty answers mean that
-/// something is broken.
+/// Jobs that are always there are found at the first look. Everything may be locked just then; so many empty answers
+/// mean that something is broken.
 const MOST_LOOKS: usize = 10_000;
 
 /// A client with its connection and its prepared statements.
@@ -131,8 +132,8 @@ impl Session {
         self.client.execute(&self.send, &[payload, &self.queue, &priority, &delay])
     }
 
-    /// Ends these and claims the next jobs, in as few calls as the contender needs. Returns the first columns, and how long the
-    /// claim took if it cannot have slept.
+    /// Ends these and claims the next jobs, in as few calls as the contender needs. Returns the first columns, and how
+    /// long the claim took if it cannot have slept.
     pub fn claim<const N: usize>(&mut self, limit: i32, done: &[i64]) -> Result<(Vec<[i64; N]>, Option<Duration>)> {
         let is_next = self.takes == Takes::Next && !done.is_empty();
         if !is_next && (!done.is_empty() || self.batch.is_some()) {

@@ -1,11 +1,11 @@
-//! pg_cron under what of the same it can do: runs that are due while the server has no process to spare, and what a run leaves
-//! behind. It has no jobs that run once, so a latency or a rate is not to be had.
+//! pg_cron under what of the same it can do: runs that are due while the server has no process to spare, and what a run
+//! leaves behind. It has no jobs that run once, so a latency or a rate is not to be had.
 
 use std::thread;
 use std::time::Duration;
 
-use crate::Result;
-use crate::runner::Bench;
+use crate::bench::Bench;
+use crate::error::Result;
 use crate::server::Server;
 use crate::sql::{HOLDING, Holder, SHORT_FOR};
 
@@ -30,11 +30,13 @@ pub fn measure(_: &mut Bench) -> Result<()> {
         ));
         let mut client = server.connect()?;
         client.batch_execute(
-            "CREATE EXTENSION pg_cron; CREATE EXTENSION pgstattuple; CREATE TABLE ran (n integer, at timestamptz DEFAULT clock_timestamp())",
+            "CREATE EXTENSION pg_cron; CREATE EXTENSION pgstattuple; \
+                CREATE TABLE ran (n integer, at timestamptz DEFAULT clock_timestamp())",
         )?;
         client.batch_execute("SELECT pg_sleep(60 - extract(second FROM clock_timestamp()) + 1)")?;
         client.batch_execute(&format!(
-            "SELECT cron.schedule('s' || n, '* * * * *', format('INSERT INTO ran VALUES (%s)', n)) FROM generate_series(1, {SCHEDULES}) AS n"
+            "SELECT cron.schedule('s' || n, '* * * * *', format('INSERT INTO ran VALUES (%s)', n)) \
+                FROM generate_series(1, {SCHEDULES}) AS n"
         ))?;
         // Until just before the next minute, over its begin, and to its end.
         client.batch_execute("SELECT pg_sleep(55 - extract(second FROM clock_timestamp()))")?;
@@ -58,14 +60,16 @@ pub fn measure(_: &mut Bench) -> Result<()> {
         let what =
             if is_short { format!("no slot for {:.0} s", SHORT_FOR.as_secs_f64()) } else { "slots enough".into() };
         println!(
-            "  pg_cron, {SCHEDULES} due at once, {what}: ran {ran}, lost {}; of {noted} notes succeeded {succeeded}, failed {failed}",
+            "  pg_cron, {SCHEDULES} due at once, {what}: ran {ran}, lost {}; of {noted} notes succeeded {succeeded}, \
+                failed {failed}",
             SCHEDULES - ran
         );
         slots.push((dead as f64 / noted.max(1) as f64, bytes as f64 / noted.max(1) as f64));
     }
     let (dead, bytes) = slots[0];
     println!(
-        "  pg_cron, per run without vacuum: {dead:.1} dead rows, {bytes:.0} bytes of cron.job_run_details, kept until they are deleted"
+        "  pg_cron, per run without vacuum: {dead:.1} dead rows, {bytes:.0} bytes of cron.job_run_details, \
+            kept until they are deleted"
     );
     Ok(())
 }

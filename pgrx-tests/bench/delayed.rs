@@ -1,6 +1,6 @@
-//! Delayed jobs in great numbers. *due*: how late they start when very many fall due within a minute. *burst*: how fast they are
-//! claimed when all fall due within a second, against the same claims of jobs without a delay. *idle*: what a server
-//! costs that holds very many jobs due next year and does nothing, against one that holds none.
+//! Delayed jobs in great numbers. *due*: how late they start when very many fall due within a minute. *burst*: how fast
+//! they are claimed when all fall due within a second, against the same claims of jobs without a delay. *idle*: what a
+//! server costs that holds very many jobs due next year and does nothing, against one that holds none.
 //!
 //! How fast others are claimed beside jobs due next year is a cell with turns.
 
@@ -8,13 +8,12 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use crate::Result;
-use crate::contender::Contender;
+use crate::bench::Bench;
 use crate::drive::{Task, side_by_side};
-use crate::queues::{self, MANY, QUEUE};
-use crate::runner::Bench;
+use crate::error::Result;
+use crate::queues::{MANY, enqueue_due, now, with_far};
 use crate::server::Server;
 use crate::statistics::{median_of, quantile};
 use crate::targets::{at_least, at_most};
@@ -36,28 +35,9 @@ pub const IN_BATCHES: Way =
     Way { name: "batch", clients: 2, batch: 100, offered: 1_000_000 / 60, burst: (1_000_000, 200_000) };
 pub const SINGLY: Way = Way { name: "single", clients: 4, batch: 1, offered: 4_000, burst: (200_000, 40_000) };
 
-/// Microseconds since 1970, as the server counts them.
-fn now() -> i64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
-}
-
-/// Enqueues so many jobs that fall due at times spread evenly over so many microseconds from `from`, in an order that has
-/// nothing to do with that of their ids.
-fn enqueue(server: &Server, queue: &str, jobs: usize, from: i64, span: i64) -> Result<()> {
-    const AT_ONCE: usize = 10_000;
-    let mut client = server.connect()?;
-    let sql = "SELECT count(*) FROM queue.enqueue_batch($1, (
-                   SELECT jsonb_agg(jsonb_build_object('payload', jsonb_build_object('due', due), 'run_at', to_timestamp(due / 1e6)))
-                   FROM (SELECT $3::bigint + floor(random() * $4::bigint)::bigint FROM generate_series(1, $2)) AS times (due)))";
-    let enqueue = client.prepare(sql)?;
-    for first in (0..jobs).step_by(AT_ONCE) {
-        client.query(&enqueue, &[&queue, &((jobs - first).min(AT_ONCE) as i32), &from, &span])?;
-    }
-    Ok(())
-}
-
 /// Claims and completes, by the clients of the way, until so many jobs are done. Returns how late each job was, in
-/// milliseconds, how many jobs were done a second, and CPU seconds of the server per 1,000 jobs since it had used `cpu`.
+/// milliseconds, how many jobs were done a second, and CPU seconds of the server per 1,000 jobs since it had used
+/// `cpu`.
 fn work(server: &Server, queue: &str, way: Way, jobs: usize, cpu: f64) -> Result<(Vec<f64>, f64, f64)> {
     let (left, late) = (&AtomicUsize::new(jobs), &Mutex::new(Vec::with_capacity(jobs)));
     let mut clients: Vec<Task> = Vec::new();
@@ -112,7 +92,7 @@ pub fn spread(bench: &mut Bench, way: Way) -> Result<()> {
     let server = Server::with_extension("")?;
     server.execute("SELECT queue.create('spread')")?;
     let from = by_then(jobs);
-    enqueue(&server, "spread", jobs, from, seconds as i64 * 1_000_000)?;
+    enqueue_due(&server, "spread", jobs, from, seconds as i64 * 1_000_000)?;
     sleep_until(from - 500_000)?;
     let (late, _, cpu) = work(&server, "spread", way, jobs, server.cpu_seconds())?;
     let at = |share| quantile(&late, share);
@@ -141,7 +121,7 @@ pub fn burst(bench: &mut Bench, way: Way) -> Result<()> {
             server.execute("SELECT queue.create('burst')")?;
             // Those without a delay have a time too, as the rows are to be alike, but it is past.
             let from = if is_delayed { by_then(jobs) } else { now() - SPAN };
-            enqueue(&server, "burst", jobs, from, SPAN)?;
+            enqueue_due(&server, "burst", jobs, from, SPAN)?;
             let cpu = server.cpu_seconds();
             if is_delayed {
                 sleep_until(from + SPAN)?;
@@ -158,14 +138,6 @@ pub fn burst(bench: &mut Bench, way: Way) -> Result<()> {
     let ratios = crate::statistics::ratios(&delayed, &undelayed, |done| done.0);
     bench.target(format!("delayed-burst: {}, rate delayed / undelayed", way.name), &ratios, at_least(0.9));
     Ok(())
-}
-
-/// A server with a queue in which so many jobs wait for next year.
-pub fn with_far(jobs: usize, settings: &str) -> Result<Contender> {
-    const YEAR: i64 = 365 * 86_400 * 1_000_000;
-    let ours = queues::ours(settings, "if_not_exists => false")?;
-    enqueue(&ours.server, QUEUE, jobs, now() + YEAR, YEAR)?;
-    Ok(ours)
 }
 
 /// Measures what idling costs.

@@ -3,10 +3,10 @@
 
 use std::time::Instant;
 
-use crate::Result;
+use crate::bench::Bench;
 use crate::contender::Payload;
+use crate::error::Result;
 use crate::queues::FLOOR;
-use crate::runner::Bench;
 use crate::server::Server;
 use crate::statistics::median;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::Result;
+use crate::error::Result;
 use crate::server::{Cost, Server};
 
 /// What a client does again and again. It is told whether the time is over, and returns how many jobs it has ended, or

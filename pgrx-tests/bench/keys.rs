@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
-use crate::Result;
-use crate::runner::Bench;
+use crate::bench::Bench;
+use crate::error::Result;
 use crate::server::Server;
 use crate::statistics::quantile;
 

@@ -1,5 +1,5 @@
-//! How soon a session that sleeps has what it sleeps for: from the moment another session sends a statement to the moment the
-//! sleeper's statement returns, so the transaction and both ways over the socket are in it.
+//! How soon a session that sleeps has what it sleeps for: from the moment another session sends a statement to the
+//! moment the sleeper's statement returns, so the transaction and both ways over the socket are in it.
 
 use std::sync::mpsc;
 use std::thread;
@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 use postgres::types::ToSql;
 use postgres::{Client, Statement};
 
+use crate::bench::Bench;
+use crate::charts;
 use crate::contender::Payload;
-use crate::runner::Bench;
+use crate::error::Result;
 use crate::server::Server;
 use crate::statistics::spread;
-use crate::{Result, charts};
 
 /// A session that was woken needs this long to be asleep again.
 pub const PAUSE: Duration = Duration::from_millis(5);
 
-/// Microseconds of each of so many times. `wake` returns when it has sent, `sleep` when it was woken; the other end is gone
-/// when one of them has failed, which says why.
+/// Microseconds of each of so many times. `wake` returns when it has sent, `sleep` when it was woken; the other end is
+/// gone when one of them has failed, which says why.
 pub fn measure(
     times: usize,
     mut sleep: impl FnMut() -> Result<Instant> + Send,

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use postgres::Client;
 
-use crate::Result;
-use crate::runner::Bench;
+use crate::bench::Bench;
+use crate::error::Result;
 use crate::server::Server;
 use crate::statistics::quantile;
 
@@ -77,7 +77,8 @@ fn fill(client: &mut Client, jobs: i64) -> Result<()> {
         let (table, lane): (String, i32) = (row.try_get(0)?, row.try_get(1)?);
         let first = FIRST + n as i64 * each;
         client.batch_execute(&format!(
-            "INSERT INTO {table} (id, job_id, generation, enqueued_at, claimed_at, ended_at, lane, priority, attempt, pid, outcome,
+            "INSERT INTO {table} (id, job_id, generation, enqueued_at, claimed_at, ended_at, lane, priority, attempt,
+                pid, outcome,
                                   claim_kind, payload)
              SELECT n << 4, n << 4 | 15, 1, now(), now(), now(), {lane}, 0, 1, 1, 'c', 'w', '{{\"to\": 7}}'
              FROM generate_series({first}, {}) AS n",

@@ -1,11 +1,13 @@
-//! Measures pg_queue against others, in one run and in turns: the raw inserts below it (the floor), the table with SKIP LOCKED
-//! that articles recommend, and peers. `make bench`; `docs/benchmark.md` says how to read the answer.
-//! With `soak` as its first word it does something else, in `soak/`: `make soak`.
+//! Measures pg_queue against others, in one run and in turns: the raw inserts below it (the floor), the table with SKIP
+//! LOCKED that articles recommend, and peers. `make bench`; `docs/benchmark.md` says how to read the answer. With
+//! `soak` as its first word it does something else, in `soak/`: `make soak`.
 //!
 //! Read first: `cells` (what is measured), `contender` (what takes part), `drive` (how clients run), `runner`.
 
 mod after;
 mod ahead;
+mod bench;
+mod cell;
 mod cells;
 mod chart;
 mod charts;
@@ -17,6 +19,7 @@ mod cron;
 mod delayed;
 mod direct;
 mod drive;
+mod error;
 mod keys;
 mod latency;
 mod looks;
@@ -34,9 +37,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use options::{Options, Other};
-
-/// What goes wrong ends the run: a benchmark that went on would compare apples and pears.
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn main() -> ExitCode {
     let options = Options::parse();

@@ -1,7 +1,10 @@
-//! The contenders that take turns: pg_queue as programs use it, the floor below it, and the table that articles recommend.
+//! The contenders that take turns: pg_queue as programs use it, the floor below it, and the table that articles
+//! recommend.
 
-use crate::Result;
+use std::time::SystemTime;
+
 use crate::contender::{Contender, Payload, Takes, Verbs, Work};
+use crate::error::Result;
 use crate::options::Options;
 use crate::server::Server;
 
@@ -20,8 +23,8 @@ const TURNING: &str = "pg_queue.segment_rows = 5000\npg_queue.reclaim_delay = 0"
 /// How a contender is called in results and in `--only`, and how it is set up.
 type Named = (&'static str, fn(&Options) -> Result<Contender>);
 
-/// All of them. From `plain` to `strict-order` each job carries a text of its own, which is its group or stands among its
-/// headers; no limit is ever reached.
+/// All of them. From `plain` to `strict-order` each job carries a text of its own, which is its group or stands among
+/// its headers; no limit is ever reached.
 pub const ALL: [Named; 18] = [
     ("ours", |_| ours("", DEFAULTS)),
     ("ours-retention-0", |_| ours("", UNKEPT)),
@@ -34,7 +37,7 @@ pub const ALL: [Named; 18] = [
     ("turning-retention-0", |_| ours(TURNING, UNKEPT)),
     ("shallow", |_| filled(1_000)),
     ("deep", |options| filled(options.scale(MANY, MANY / 5))),
-    ("far", |options| crate::delayed::with_far(options.scale(MANY, MANY / 5), "")),
+    ("far", |options| with_far(options.scale(MANY, MANY / 5), "")),
     ("plain", |_| marking("", DEFAULTS, "headers", None)),
     ("max-running", |_| marking("", "max_running => 10000", "headers", None)),
     ("rate-limit", |_| marking("", "rate_limit => 1000000000", "headers", None)),
@@ -123,7 +126,8 @@ fn filled(jobs: usize) -> Result<Contender> {
 /// Columns, keys and storage options as those of the extension; a sequence that costs next to nothing.
 pub const FLOOR: &str = include_str!("sql/floor.sql");
 
-/// The floor: the three inserts that pg_queue makes for a job, on plain tables of the same shape, without the extension.
+/// The floor: the three inserts that pg_queue makes for a job, on plain tables of the same shape, without the
+/// extension.
 fn floor() -> Result<Contender> {
     let server = Server::plain("");
     server.execute(FLOOR)?;
@@ -170,9 +174,9 @@ pub fn articles_claim(limit: &str, condition: &str, columns: &str) -> String {
 
 /// The table with a backlog.
 ///
-/// Not tuned, the claim's limit is a parameter, as libraries send it, and the planner is free: for an unknown limit it would
-/// join with the whole table, so it makes a new plan for each claim. Tuned, the limit is a constant and other plans than by
-/// the index are forbidden, so that the plan is made once and is the best.
+/// Not tuned, the claim's limit is a parameter, as libraries send it, and the planner is free: for an unknown limit it
+/// would join with the whole table, so it makes a new plan for each claim. Tuned, the limit is a constant and other
+/// plans than by the index are forbidden, so that the plan is made once and is the best.
 fn articles(is_tuned: bool) -> Result<Contender> {
     let server = Server::plain("");
     server.execute(ARTICLES)?;
@@ -194,4 +198,34 @@ fn articles(is_tuned: bool) -> Result<Contender> {
         }
     };
     Ok(Contender { server, verbs: Box::new(verbs) })
+}
+
+/// A server with a queue in which so many jobs wait for next year.
+pub fn with_far(jobs: usize, settings: &str) -> Result<Contender> {
+    const YEAR: i64 = 365 * 86_400 * 1_000_000;
+    let ours = ours(settings, "if_not_exists => false")?;
+    enqueue_due(&ours.server, QUEUE, jobs, now() + YEAR, YEAR)?;
+    Ok(ours)
+}
+
+/// Enqueues so many jobs that fall due at times spread evenly over so many microseconds from `from`, in an order that
+/// has nothing to do with that of their ids.
+pub fn enqueue_due(server: &Server, queue: &str, jobs: usize, from: i64, span: i64) -> Result<()> {
+    const AT_ONCE: usize = 10_000;
+    let mut client = server.connect()?;
+    let sql = "SELECT count(*) FROM queue.enqueue_batch($1, (
+                   SELECT jsonb_agg(jsonb_build_object('payload', jsonb_build_object('due', due), 'run_at',
+                   to_timestamp(due / 1e6)))
+                   FROM (SELECT $3::bigint + floor(random() * $4::bigint)::bigint
+                   FROM generate_series(1, $2)) AS times (due)))";
+    let enqueue = client.prepare(sql)?;
+    for first in (0..jobs).step_by(AT_ONCE) {
+        client.query(&enqueue, &[&queue, &((jobs - first).min(AT_ONCE) as i32), &from, &span])?;
+    }
+    Ok(())
+}
+
+/// Microseconds since 1970, as the server counts them.
+pub fn now() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
 }

@@ -2,29 +2,17 @@
 
 use std::collections::HashMap;
 
-use crate::cells::{self, Cell, Measure, When};
-use crate::contender::{Contender, Work};
+use crate::bench::{Bench, Rows, samples, turn};
+use crate::cell::{Cell, Measure, When};
+use crate::cells;
+use crate::charts;
+use crate::contender::Work;
 use crate::cpu::Noise;
-use crate::drive::{self, Sample};
+use crate::drive::Sample;
+use crate::error::Result;
 use crate::options::Options;
 use crate::statistics::{median, median_of, ratios};
 use crate::targets::{self, Bound, Target, at_least, at_most};
-use crate::topics::Peer;
-use crate::{Result, charts, queues};
-
-/// What cells share.
-pub struct Bench<'a> {
-    pub options: &'a Options,
-    /// Those that have been set up.
-    contenders: HashMap<&'static str, Contender>,
-    pub peers: Vec<Peer>,
-    targets: Vec<Target>,
-    /// Seconds of the machine while contenders took turns: all of them, and those that others have used.
-    noise: (f64, f64),
-}
-
-/// Contenders of a cell, each with one sample per round.
-pub type Rows = Vec<(&'static str, Vec<Sample>)>;
 
 /// A figure: name, where it comes from, decimals.
 type Figure = (&'static str, fn(&Sample) -> f64, usize);
@@ -86,23 +74,27 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(bench.targets.iter().all(Target::is_met))
 }
 
-impl Bench<'_> {
-    /// Notes a target, unless there are no values.
-    pub fn target(&mut self, what: impl Into<String>, values: &[f64], bound: Bound) {
-        self.targets.extend(Target::new(what, values, bound));
-    }
-
-    /// Sets a contender up, if that has not been done for another cell.
-    fn contender(&mut self, name: &'static str) -> Result<&Contender> {
-        if !self.contenders.contains_key(name) {
-            self.contenders.insert(name, queues::set_up(name, self.options)?);
+/// Prints the figures; behind each its ratio to those that the cell's others are held against.
+fn print(cell: &Cell, rows: &Rows) {
+    println!("\n{}: {}", cell.name, cell.title);
+    print!("{:20}", "");
+    [RATE, CPU, WAL].iter().for_each(|(name, ..)| print!("{name:>14}{:>8}", "ratio"));
+    println!();
+    let base = BASES.into_iter().map(|base| samples(rows, base)).find(|base| !base.is_empty()).unwrap_or(&[]);
+    for (who, samples) in rows {
+        print!("  {who:18}");
+        for (_, figure, digits) in [RATE, CPU, WAL] {
+            let ratio = median(&ratios(samples, base, figure));
+            print!("{:>14.digits$}{ratio:>8.2}", median_of(samples, figure));
         }
-        Ok(&self.contenders[name])
+        println!();
     }
+}
 
-    /// Contenders take turns, round by round, so that whatever disturbs the machine disturbs all of them. A cell's rounds follow
-    /// each other: else tables that need vacuum would rest while others have their turns in other cells, or suffer from what
-    /// they did there themselves.
+impl Bench<'_> {
+    /// Contenders take turns, round by round, so that whatever disturbs the machine disturbs all of them. A cell's
+    /// rounds follow each other: else tables that need vacuum would rest while others have their turns in other cells,
+    /// or suffer from what they did there themselves.
     fn turns(&mut self, cell: &Cell, clients: usize, work: Work, who: &[&'static str]) -> Result<()> {
         let is_wanted = |who: &&&str| self.options.wants(&format!("{}/{who}", cell.name));
         let who: Vec<&'static str> = who.iter().filter(is_wanted).copied().collect();
@@ -146,42 +138,5 @@ impl Bench<'_> {
             let rates: Vec<f64> = samples(rows, "ours").iter().map(Sample::rate).collect();
             self.target(format!("{cell}: jobs/s of ours"), &rates, at_least(150_000.0).goal());
         }
-    }
-}
-
-/// A turn of one contender.
-pub fn turn(contender: &Contender, work: Work, clients: usize, options: &Options) -> Result<Sample> {
-    /// Lives before the measuring begins: connections fill their caches, plans become generic.
-    const WARM_UP: usize = 12;
-    let mut tasks = Vec::new();
-    for _ in 0..clients {
-        let mut life = contender.life(work)?;
-        for _ in 0..WARM_UP {
-            life()?;
-        }
-        tasks.push(drive::steady(life));
-    }
-    drive::drive(&[&contender.server], tasks, options.turn())
-}
-
-/// The samples of a contender; none when it was not measured.
-pub fn samples<'a>(rows: &'a Rows, who: &str) -> &'a [Sample] {
-    rows.iter().find(|(name, _)| *name == who).map_or(&[], |(_, samples)| samples)
-}
-
-/// Prints the figures; behind each its ratio to those that the cell's others are held against.
-fn print(cell: &Cell, rows: &Rows) {
-    println!("\n{}: {}", cell.name, cell.title);
-    print!("{:20}", "");
-    [RATE, CPU, WAL].iter().for_each(|(name, ..)| print!("{name:>14}{:>8}", "ratio"));
-    println!();
-    let base = BASES.into_iter().map(|base| samples(rows, base)).find(|base| !base.is_empty()).unwrap_or(&[]);
-    for (who, samples) in rows {
-        print!("  {who:18}");
-        for (_, figure, digits) in [RATE, CPU, WAL] {
-            let ratio = median(&ratios(samples, base, figure));
-            print!("{:>14.digits$}{ratio:>8.2}", median_of(samples, figure));
-        }
-        println!();
     }
 }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use postgres::{Client, NoTls};
 use queue_tests::Cluster;
 
-use crate::{Result, client, cpu};
+use crate::error::Result;
+use crate::{client, cpu};
 
 /// As on a small machine in production. Checkpoints come by the amount of WAL only: one that comes by the clock
 /// would hit somebody's turn and not the others'.
@@ -80,8 +81,8 @@ impl Server {
         Ok(client)
     }
 
-    /// Milliseconds that each of so many runs of this script takes on average, by one session of pgbench, prepared. `job`: the
-    /// value of that variable at the beginning.
+    /// Milliseconds that each of so many runs of this script takes on average, by one session of pgbench, prepared.
+    /// `job`: the value of that variable at the beginning.
     pub fn pgbench(&self, script: &str, job: i64, runs: i64, synchronous_commit: &str) -> Result<f64> {
         let file = self.cluster.dir().join("pgbench.sql");
         std::fs::write(&file, script)?;

@@ -1,15 +1,15 @@
-//! Jobs that are SQL and run in the server: how soon the first statement runs, how many run a second, what becomes of those that
-//! are due while the server has no process to spare, and what a day of runs leaves behind. Beside pg_cron where that is installed and
-//! can do the same (`cron`). Only when it is asked for by its name, as it takes minutes.
+//! Jobs that are SQL and run in the server: how soon the first statement runs, how many run a second, what becomes of
+//! those that are due while the server has no process to spare, and what a day of runs leaves behind. Beside pg_cron
+//! where that is installed and can do the same (`cron`). Only when it is asked for by its name, as it takes minutes.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use crate::Result;
+use crate::bench::Bench;
+use crate::error::Result;
 use crate::options::Options;
-use crate::runner::Bench;
 use crate::server::Server;
 use crate::statistics::{median, quantile, spread};
 
@@ -177,7 +177,8 @@ impl Holder {
     /// Takes so many.
     pub fn take(server: &Server, workers: usize) -> Result<Self> {
         server.execute(
-            "CREATE TABLE held AS SELECT n FROM generate_series(1, 20000) AS n; ALTER TABLE held SET (parallel_workers = 64); ANALYZE held",
+            "CREATE TABLE held AS SELECT n FROM generate_series(1, 20000) AS n; \
+                ALTER TABLE held SET (parallel_workers = 64); ANALYZE held",
         )?;
         let mut client = server.connect()?;
         let token = client.cancel_token();
@@ -199,8 +200,8 @@ impl Drop for Holder {
     }
 }
 
-/// What a job that runs each second leaves behind in a day: as many runs, an hour's at a time, as fast as they go. The storage turns
-/// as often as in that day, and what has ended is gone when it does, as if its hour were over.
+/// What a job that runs each second leaves behind in a day: as many runs, an hour's at a time, as fast as they go. The
+/// storage turns as often as in that day, and what has ended is gone when it does, as if its hour were over.
 fn day(options: &Options) -> Result<()> {
     let hours = options.scale(DAY / HOUR, 4);
     let server = server(
@@ -219,11 +220,13 @@ fn day(options: &Options) -> Result<()> {
     server.execute("CREATE EXTENSION pgstattuple")?;
     let dead = server.number(
         "SELECT sum((pgstattuple(oid)).dead_tuple_count)::bigint FROM pg_class
-         WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r' AND relname ~ '^(attempt|claim|outcome|note|history)_'",
+         WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r'
+         AND relname ~ '^(attempt|claim|outcome|note|history)_'",
     )?;
     let half = sizes.len() / 2;
     println!(
-        "  {} runs, schema queue without vacuum, kB after each hour's: first half p50 {:.0}, second half p50 {:.0}, most {:.0}; dead rows in the logs {dead}",
+        "  {} runs, schema queue without vacuum, kB after each hour's: first half p50 {:.0}, second half p50 {:.0}, \
+            most {:.0}; dead rows in the logs {dead}",
         hours * HOUR,
         median(&sizes[..half]),
         median(&sizes[half..]),

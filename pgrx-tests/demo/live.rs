@@ -15,7 +15,8 @@ const DATABASE: &str = "shop";
 const SETUP: &str = "
 SELECT queue.create('emails', max_attempts => 6, backoff_base => '5 seconds'),
        queue.create('payments', stages => '{check,charge,notify}', max_running => 12),
-       queue.create('reports', max_running => 6, lease => '10 minutes', max_attempts => 4, backoff_base => '20 seconds'),
+       queue.create('reports', max_running => 6, lease => '10 minutes', max_attempts => 4,
+       backoff_base => '20 seconds'),
        queue.create('thumbnails', rate_limit => 25, max_running_per_group => 2),
        queue.create('webhooks_dead');
 SELECT queue.create('webhooks', max_attempts => 3, backoff_base => '3 seconds', dead_letter => 'webhooks_dead'),
@@ -23,8 +24,10 @@ SELECT queue.create('webhooks', max_attempts => 3, backoff_base => '3 seconds', 
 SELECT queue.pause('imports'), count(queue.enqueue('imports', jsonb_build_object('file', 'stock-' || n || '.csv')))
 FROM generate_series(1, 18) AS n;
 SELECT queue.schedule('digest', 'emails', '{\"kind\": \"digest\"}', cron => '*/5 * * * *', timezone => 'Europe/Berlin'),
-       queue.schedule('month end', 'reports', '{\"kind\": \"month end\"}', cron => '0 3 1 * *', timezone => 'Europe/Berlin'),
-       queue.schedule('heartbeat', 'webhooks', '{\"url\": \"https://example.org/ping\"}', every => '30 seconds', overlap => false),
+       queue.schedule('month end', 'reports', '{\"kind\": \"month end\"}', cron => '0 3 1 * *',
+       timezone => 'Europe/Berlin'),
+       queue.schedule('heartbeat', 'webhooks', '{\"url\": \"https://example.org/ping\"}', every => '30 seconds',
+       overlap => false),
        queue.schedule('old import', 'imports', cron => '15 * * * *');
 SELECT queue.pause_schedule('old import');
 SELECT queue.create_topic('orders');

@@ -5,8 +5,8 @@
 //! Nobody looks after either: the lease and the retries do. At the end a search (`report.sql`), and the proof
 //! that each file was indexed exactly once ([`proof`]).
 //!
-//! `make demo`, or with another limit than 5,000 files: `make demo ARGS='--files 500'`. `make web` is [`live`]: the dashboard
-//! over queues under load.
+//! `make demo`, or with another limit than 5,000 files: `make demo ARGS='--files 500'`. `make web` is [`live`]: the
+//! dashboard over queues under load.
 
 mod files;
 mod live;
@@ -22,9 +22,8 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 use queue_tests::Cluster;
 
-use process::Worker;
+use process::{DATABASE, Worker};
 
-const DATABASE: &str = "demo";
 const WORKERS: usize = 4;
 const DEFAULT_LIMIT: usize = 5_000;
 

@@ -5,8 +5,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use queue_tests::{Cluster, wait};
 
-use crate::DATABASE;
 use crate::producer::HOPELESS;
+
+pub const DATABASE: &str = "demo";
 
 /// A worker's process.
 pub struct Worker {

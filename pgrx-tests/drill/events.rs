@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use queue_tests::random::Random;
 use queue_tests::{StopAtEnd, wait};
 
-use crate::Options;
+use crate::event::Event;
 use crate::judge::{self, Verdict};
 use crate::ledger::{Fact, Ledger};
 use crate::load::{self, Load};
 use crate::log;
 use crate::node::{Member, Node};
+use crate::options::Options;
 use crate::place::{NO_SPLIT, NODES, Place};
 
 /// A promotion is to be followed by a claim within: the median of all, since a busy machine delays a single one.
@@ -23,45 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 const PRODUCERS: usize = 2;
 const WORKERS: usize = 4;
-
-/// What befalls the primary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Event {
-    Switchover,
-    KillServer,
-    /// And the server that was promoted as well, soon after: while it may not have a synchronous standby yet.
-    KillTwice,
-    /// The synchronous standby, and soon after it the primary.
-    KillBoth,
-    /// And nothing starts it again before another server is promoted.
-    KillPatroni,
-    /// It reaches neither the other nodes nor their etcd; clients still reach it.
-    CutOff,
-    /// Nothing reaches it any more.
-    CutOffFromAll,
-    /// The whole node stands still, as a virtual machine that is paused, and goes on where it was.
-    Freeze,
-}
-
-impl Event {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Switchover => "switchover",
-            Self::KillServer => "kill -9 of the server",
-            Self::KillTwice => "kill -9 of two primaries",
-            Self::KillBoth => "kill -9 of standby, too",
-            Self::KillPatroni => "kill -9 of Patroni",
-            Self::CutOff => "cut off from the others",
-            Self::CutOffFromAll => "cut off from all",
-            Self::Freeze => "frozen",
-        }
-    }
-
-    /// How many servers are promoted, one after the other.
-    fn promotions(self) -> usize {
-        if self == Self::KillTwice { 2 } else { 1 }
-    }
-}
 
 /// What was measured of an event.
 struct Outcome {
@@ -183,8 +145,8 @@ fn whole(members: &[Member], nodes: &[Node]) -> Option<usize> {
     is_whole.then(|| nodes.iter().position(|node| node.name() == leader.name)).flatten()
 }
 
-/// Waits until there is a primary, the others stream from it, and one of them is synchronous, as all of them see it: one that was
-/// cut off tells for a while of what it knew before. Returns which is the primary.
+/// Waits until there is a primary, the others stream from it, and one of them is synchronous, as all of them see it:
+/// one that was cut off tells for a while of what it knew before. Returns which is the primary.
 fn wait_whole(nodes: &[Node]) -> usize {
     let start = Instant::now();
     loop {
@@ -248,7 +210,8 @@ fn befall(drill: &Drill, event: Event, random: &mut Random) -> Outcome {
     };
     let promoted_at = if event == Event::KillPatroni {
         // Until now the old server took calls and acknowledged none, since no standby confirms its commits any more. A
-        // Patroni 3.0 that finds it running forgets for a moment which standbys it waits for, and it would acknowledge them all.
+        // Patroni 3.0 that finds it running forgets for a moment which standbys it waits for, and it would acknowledge
+        // them all.
         if !options.no_fence {
             nodes[old].fence();
         }

@@ -1,5 +1,5 @@
-//! What the clients were told, in a file that no server knows of. A line is written before the next call is made, so the
-//! ledger is never behind what a client relies on.
+//! What the clients were told, in a file that no server knows of. A line is written before the next call is made, so
+//! the ledger is never behind what a client relies on.
 
 use std::fs::File;
 use std::io::Write as _;

@@ -1,5 +1,5 @@
-//! The clients: producers, and workers whose completing transaction has an effect. They connect to whichever server takes
-//! writes, and do what applications are told to do: repeat what has a key, never repeat blindly what has none.
+//! The clients: producers, and workers whose completing transaction has an effect. They connect to whichever server
+//! takes writes, and do what applications are told to do: repeat what has a key, never repeat blindly what has none.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread::sleep;
@@ -14,8 +14,8 @@ use crate::log::now_ms;
 use crate::node::PASSWORD;
 use crate::place::{NODES, Place};
 
-/// What there is to begin with. Nothing in it hides what is done twice: no key of `effect` is unique. Of the schedule each
-/// slot runs, however late.
+/// What there is to begin with. Nothing in it hides what is done twice: no key of `effect` is unique. Of the schedule
+/// each slot runs, however late.
 pub const SETUP: &str = "
 CREATE EXTENSION pg_queue;
 SELECT queue.create('drill', lease => '5 seconds', backoff => 'constant', backoff_base => '1 second');
@@ -59,8 +59,8 @@ impl<'a> Load<'a> {
         Self { place, ledger, is_drained, is_over, next_token: AtomicI64::new(1) }
     }
 
-    /// Enqueues a job after the other, as long as fewer than some hundred wait. Every second one has a key, and its enqueue is
-    /// repeated until it is acknowledged.
+    /// Enqueues a job after the other, as long as fewer than some hundred wait. Every second one has a key, and its
+    /// enqueue is repeated until it is acknowledged.
     pub fn produce(&self, number: usize) {
         let mut connection = None;
         // The token that was sent and not acknowledged, if it may be repeated.
@@ -99,8 +99,8 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Claims a job after the other, writes its effect and completes it in one transaction. When the connection is lost, it
-    /// tries to complete what it has claimed over another one.
+    /// Claims a job after the other, writes its effect and completes it in one transaction. When the connection is
+    /// lost, it tries to complete what it has claimed over another one.
     pub fn work(&self, number: usize) {
         let mut connection: Option<(Client, usize)> = None;
         let mut claimed: Option<(i64, i64, String)> = None;

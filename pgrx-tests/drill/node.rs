@@ -109,8 +109,8 @@ impl<'a> Node<'a> {
         *self.patroni.lock().expect("one user") = Some(self.spawn(command, "log"));
     }
 
-    /// Ends a server that was left to itself at once, as `docs/operations.md` has it done before Patroni starts. What waits
-    /// for its commits is told nothing.
+    /// Ends a server that was left to itself at once, as `docs/operations.md` has it done before Patroni starts. What
+    /// waits for its commits is told nothing.
     pub fn fence(&self) {
         let mut stop = self.place.command(self.number, self.place.bindir.join("pg_ctl"));
         stop.args(["stop", "-m", "immediate", "-D"]).arg(self.data());

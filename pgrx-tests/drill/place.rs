@@ -1,12 +1,12 @@
 //! Where the drill runs: a folder, and where the machine allows namespaces of its own, in which each node has a network
 //! to be cut off from.
 //!
-//! The program runs itself once more inside of a pid namespace, so that nothing that was started outlives it, however it
-//! ends: the kernel kills all of it. Where that is not allowed, the nodes are at three addresses of the loopback device,
-//! nothing can be cut off, and [`crate::node`] ends what it has started.
+//! The program runs itself once more inside of a pid namespace, so that nothing that was started outlives it, however
+//! it ends: the kernel kills all of it. Where that is not allowed, the nodes are at three addresses of the loopback
+//! device, nothing can be cut off, and [`crate::node`] ends what it has started.
 //!
-//! The servers run from a copy of the installation under test, and so does Patroni: a build meanwhile replaces nothing under them, and all of them
-//! have the same library to the end.
+//! The servers run from a copy of the installation under test, and so does Patroni: a build meanwhile replaces nothing
+//! under them, and all of them have the same library to the end.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{DirBuilderExt, chown};
@@ -24,7 +24,8 @@ const INSIDE: &str = "PG_QUEUE_DRILL_INSIDE";
 pub const NODES: usize = 3;
 
 /// What is said where nodes cannot be cut off, at the beginning and in the verdict.
-pub const NO_SPLIT: &str = "this machine allows no network namespaces (they take root, unshare and ip), so no split and no standstill was drilled";
+pub const NO_SPLIT: &str = "this machine allows no network namespaces (they take root, unshare and ip), \
+    so no split and no standstill was drilled";
 
 /// What `unshare` makes: everything that is started in there ends with it.
 const UNSHARE: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
@@ -187,8 +188,8 @@ impl Place {
     }
 }
 
-/// Copies the installation under test and returns where the copy's programs are. They find their files by where these lie
-/// relative to them.
+/// Copies the installation under test and returns where the copy's programs are. They find their files by where these
+/// lie relative to them.
 fn copy_server(to: &Path) -> PathBuf {
     let from = installation();
     let parts = [&from.bindir, &from.pkglibdir, &from.sharedir];

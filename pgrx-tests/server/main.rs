@@ -20,7 +20,8 @@ mod jobs {
     mod flows;
     mod heartbeats;
     mod keys;
-    mod keys_races;
+    mod keys_prepared;
+    pub mod keys_races;
     mod life;
     mod many;
     mod queues;

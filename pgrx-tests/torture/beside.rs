@@ -43,7 +43,8 @@ pub fn look(session: &mut Session<'_>) {
     );
 }
 
-/// Reports all rows that there are of the jobs that a look shows twice, found without an index, and the state of each segment.
+/// Reports all rows that there are of the jobs that a look shows twice, found without an index, and the state of each
+/// segment.
 fn evidence(session: &mut Session<'_>) -> Done {
     let jobs = "SELECT job_id FROM queue.jobs GROUP BY 1 HAVING count(*) > 1 LIMIT 3";
     let twice: Vec<i64> = session.aside("look at doubles", jobs)?.iter().map(|row| row.get(0)).collect();
@@ -59,7 +60,8 @@ fn evidence(session: &mut Session<'_>) -> Done {
         let mut ids = Vec::new();
         for n in 0..10 {
             let sql = format!(
-                "SELECT id, format('job {job} segment {n} %s xmin %s: %s', a.ctid, a.xmin, left(a::text, 300)) FROM queue.attempt_{n} AS a WHERE job_id = {job} OR id = {job}"
+                "SELECT id, format('job {job} segment {n} %s xmin %s: %s', a.ctid, a.xmin, left(a::text, 300)) \
+                    FROM queue.attempt_{n} AS a WHERE job_id = {job} OR id = {job}"
             );
             for row in session.aside("look at doubles", &sql)? {
                 ids.push(row.get::<_, i64>(0));
@@ -69,7 +71,8 @@ fn evidence(session: &mut Session<'_>) -> Done {
         for n in 0..10 {
             for table in ["claim", "outcome", "note"] {
                 let sql = format!(
-                    "SELECT format('{table}_{n} %s xmin %s: %s', t.ctid, t.xmin, left(t::text, 200)) FROM queue.{table}_{n} AS t WHERE id IN ({})",
+                    "SELECT format('{table}_{n} %s xmin %s: %s', t.ctid, t.xmin, left(t::text, 200)) \
+                        FROM queue.{table}_{n} AS t WHERE id IN ({})",
                     ids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
                 );
                 for row in session.aside("look at doubles", &sql)? {

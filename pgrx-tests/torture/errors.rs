@@ -20,7 +20,8 @@ impl Failure {
     }
 }
 
-/// Verbs that read tables by SQL, right after a start or always: that counts at SERIALIZABLE, as everywhere in Postgres.
+/// Verbs that read tables by SQL, right after a start or always: that counts at SERIALIZABLE, as everywhere in
+/// Postgres.
 const SERIALIZED: [&str; 19] = [
     "enqueue",
     "publish",
@@ -88,7 +89,8 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("reschedule_many", &[]),
     ("pause", &["40P01", "42704"]),
     ("resume", &["40P01", "42704"]),
-    // One waits for the lock of the table while it has that of an index, the other has the table and waits for the index.
+    // One waits for the lock of the table while it has that of an index, the other has the table and waits for the
+    // index.
     ("reindex", &["40P01"]),
     ("vacuum", &["40P01"]),
     // After an enqueue that has replaced the contents of a waiting job.
@@ -108,8 +110,8 @@ fn first_word(verb: &str) -> &str {
     verb.split(['_', ' ']).next().unwrap_or_default()
 }
 
-/// Whether the verb may be answered so. `is_coming`: the queue is one that is dropped and made again. `has_read`: a verb of the
-/// same transaction has read tables by SQL, for which a later one may have to pay.
+/// Whether the verb may be answered so. `is_coming`: the queue is one that is dropped and made again. `has_read`: a
+/// verb of the same transaction has read tables by SQL, for which a later one may have to pay.
 pub fn is_expected(verb: &str, failure: &Failure, is_coming: bool, has_read: bool) -> bool {
     let is_named = EXPECTED.iter().any(|(name, _)| *name == verb);
     let reads = reads_by_sql(verb);

@@ -9,7 +9,7 @@ use queue_tests::{Cluster, wait};
 
 use crate::ledger::now;
 use crate::place::{CLIENT, DATABASE};
-use crate::run::Torture;
+use crate::shared::Torture;
 
 /// Until the end of the time, a fault after the other.
 pub fn run(torture: &Torture) -> BTreeMap<String, u64> {

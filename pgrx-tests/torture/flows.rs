@@ -1,12 +1,12 @@
-//! Flows: made with members at once, added to and sealed by others, resolved from outside; jobs that wait for what they have
-//! made; steps.
+//! Flows: made with members at once, added to and sealed by others, resolved from outside; jobs that wait for what they
+//! have made; steps.
 
 use serde_json::json;
 
+use crate::held::{Held, refused};
 use crate::ledger::{End, Job, OwnFlow, What, now, token};
 use crate::plan::QUEUES;
 use crate::session::{Done, Session};
-use crate::worker::{Held, refused};
 
 /// The token of a flow begins so: it does not wait once more for members of its own.
 pub const MARK: &str = "flow-";

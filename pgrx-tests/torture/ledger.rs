@@ -1,9 +1,10 @@
 //! The ledger: what each client asked for and what was answered, with times, outside of the database.
 //!
-//! A *deal* is a transaction of a client, or one statement without a transaction block. Its *facts* count if the deal is
-//! committed and the fact was not undone by a savepoint. Whether a commit that was cut off has counted is not known to the
-//! client; each deal therefore leaves its number in the table `witness`, which decides in the end. All times are those of the
-//! machine's clock, which servers and clients share, in microseconds; but if it is set, the ledger's times go on as before.
+//! A *deal* is a transaction of a client, or one statement without a transaction block. Its *facts* count if the deal
+//! is committed and the fact was not undone by a savepoint. Whether a commit that was cut off has counted is not known
+//! to the client; each deal therefore leaves its number in the table `witness`, which decides in the end. All times are
+//! those of the machine's clock, which servers and clients share, in microseconds; but if it is set, the ledger's times
+//! go on as before.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -20,8 +21,8 @@ pub fn now() -> Micros {
     elapsed.as_micros() as Micros
 }
 
-/// Whether the machine's clock was set since the ledger was begun: what servers have written down as times is not the ledger's
-/// time then.
+/// Whether the machine's clock was set since the ledger was begun: what servers have written down as times is not the
+/// ledger's time then.
 pub fn clock_was_set() -> bool {
     /// Clocks are read one after the other; a thread that sleeps in between tries again.
     const TRIES: usize = 5;

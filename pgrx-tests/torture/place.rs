@@ -1,5 +1,6 @@
-//! Where the run takes place: the primary of the moment and its standby. After a promotion the run goes on at what was the
-//! standby. With a standby there commits are synchronous, so that what was answered as committed outlives a promotion.
+//! Where the run takes place: the primary of the moment and its standby. After a promotion the run goes on at what was
+//! the standby. With a standby there commits are synchronous, so that what was answered as committed outlives a
+//! promotion.
 
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The queues that are tortured, and the settings of the server. Each queue stands for promises that others do not have.
+//! The queues that are tortured, and the settings of the server. Each queue stands for promises that others do not
+//! have.
 
 use queue_tests::random::Random;
 
@@ -54,7 +55,8 @@ pub struct Queue {
     pub group_rate: Option<usize>,
     /// `max_waiting`.
     pub waiting: Option<usize>,
-    /// What a manager changes it to now and then: no limit gets higher and no lease shorter, so checkers need not know when.
+    /// What a manager changes it to now and then: no limit gets higher and no lease shorter, so checkers need not know
+    /// when.
     pub changes: &'static [&'static str],
 }
 

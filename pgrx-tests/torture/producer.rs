@@ -124,22 +124,28 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
         (1, 0 | 1) => (
             "enqueue",
             "SELECT queue.enqueue($1, ($2::jsonb[])[1], priority => $3, delay => $4::text::interval, group_key => $5,
-                 unique_key => $6, on_duplicate => $7, stage => $8, version => 'epoch'::timestamptz + $9::bigint * interval '1 microsecond',
-                 unique_for => $10::text::interval, lease => $11::text::interval, after => $12, upon => $13, flow => $14) AS id",
+                 unique_key => $6, on_duplicate => $7, stage => $8,
+                 version => 'epoch'::timestamptz + $9::bigint * interval '1 microsecond',
+                 unique_for => $10::text::interval, lease => $11::text::interval, after => $12, upon => $13,
+                 flow => $14) AS id",
         ),
         (_, 2) => (
             "enqueue_batch",
             "SELECT queue.enqueue_batch($1, (SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object('payload', p,
                  'priority', $3::int, 'delay', $4::text, 'group_key', $5::text, 'unique_key', $6::text,
                  'on_duplicate', CASE WHEN $6::text IS NOT NULL THEN $7::text END,
-                 'stage', $8::text, 'version', 'epoch'::timestamptz + $9::bigint * interval '1 microsecond', 'unique_for', $10::text, 'lease', $11::text,
-                 'after', $12::bigint[], 'upon', $13::text, 'flow', $14::bigint)) ORDER BY n) FROM unnest($2::jsonb[]) WITH ORDINALITY AS u(p, n))) AS id",
+                 'stage', $8::text, 'version', 'epoch'::timestamptz + $9::bigint * interval '1 microsecond',
+                 'unique_for', $10::text, 'lease', $11::text,
+                 'after', $12::bigint[], 'upon', $13::text, 'flow', $14::bigint)) ORDER BY n)
+                 FROM unnest($2::jsonb[]) WITH ORDINALITY AS u(p, n))) AS id",
         ),
         _ => (
             "enqueue_many",
             "SELECT queue.enqueue_many($1, $2, priority => $3, delay => $4::text::interval, group_key => $5,
-                 unique_key => $6, on_duplicate => $7, stage => $8, version => 'epoch'::timestamptz + $9::bigint * interval '1 microsecond',
-                 unique_for => $10::text::interval, lease => $11::text::interval, after => $12, upon => $13, flow => $14) AS id",
+                 unique_key => $6, on_duplicate => $7, stage => $8,
+                 version => 'epoch'::timestamptz + $9::bigint * interval '1 microsecond',
+                 unique_for => $10::text::interval, lease => $11::text::interval, after => $12, upon => $13,
+                 flow => $14) AS id",
         ),
     };
     let sql = match witness {

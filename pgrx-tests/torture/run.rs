@@ -1,6 +1,6 @@
 //! One run: sets up, lets all clients and faults loose for the time, has honest workers drain the queues, and checks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread::{self, ScopedJoinHandle};
@@ -10,122 +10,16 @@ use postgres::Client;
 use queue_tests::random::Random;
 use queue_tests::{Cluster, error};
 
-use crate::ledger::{Deal, Ledger, Micros, now};
+use crate::ledger::{Deal, Ledger, Micros};
 use crate::options::Options;
 use crate::place::{DATABASE, Place};
-use crate::plan::{self, Kind, QUEUES};
+use crate::plan::{self, QUEUES};
 use crate::session::Session;
+use crate::shared::{Patience, SHOWN, Torture, short};
 use crate::{beside, check, faults, manager, producer, worker};
 
 /// For so long nothing may end under the hands of honest workers.
 const DRAIN: Duration = Duration::from_secs(120);
-
-/// Findings beyond this many are counted and not shown.
-const SHOWN: usize = 40;
-
-/// What all threads of a run share.
-pub struct Torture {
-    pub options: Options,
-    pub place: Place,
-    is_over: AtomicBool,
-    is_drained: AtomicBool,
-    /// About as many jobs wait: committed or not is not looked at.
-    waiting: AtomicI64,
-    /// Jobs to meddle with, of all queues.
-    jobs: Mutex<VecDeque<(usize, i64)>>,
-    /// Flows to add members to.
-    flows: Mutex<VecDeque<i64>>,
-    findings: Mutex<Vec<String>>,
-    /// When the memory of the server was lost: from before the end until after the next start.
-    crashes: Mutex<Vec<(Micros, Micros)>>,
-    /// Those in which another server took over.
-    promotions: Mutex<Vec<(Micros, Micros)>>,
-}
-
-impl Torture {
-    /// Faults, producers and managers have ended.
-    pub fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
-    }
-
-    /// All jobs have ended.
-    pub fn is_drained(&self) -> bool {
-        self.is_drained.load(Ordering::Relaxed)
-    }
-
-    /// From now on nothing is done wrong.
-    pub fn is_calm(&self) -> bool {
-        self.is_over()
-    }
-
-    pub fn waiting(&self) -> i64 {
-        self.waiting.load(Ordering::Relaxed)
-    }
-
-    pub fn add_waiting(&self, count: i64) {
-        self.waiting.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// So many wait, as the server says.
-    pub fn set_waiting(&self, count: i64) {
-        self.waiting.store(count, Ordering::Relaxed);
-    }
-
-    pub fn find(&self, what: String) {
-        let mut findings = self.findings.lock().unwrap();
-        if findings.len() < SHOWN {
-            eprintln!("FOUND {}", short(&what));
-        }
-        findings.push(what);
-    }
-
-    /// The server lost its memory between `from` and now.
-    pub fn note_crash(&self, from: Micros) {
-        self.crashes.lock().unwrap().push((from, now()));
-    }
-
-    /// Another server took over between `from` and now.
-    pub fn note_promotion(&self, from: Micros) {
-        self.promotions.lock().unwrap().push((from, now()));
-    }
-
-    /// A queue of such a kind, of those that are a part of the run.
-    pub fn pick(&self, random: &mut Random, is_wanted: impl Fn(Kind) -> bool) -> Option<usize> {
-        let is_there = |name: &str| {
-            self.options.has(name)
-                && (self.options.only.is_empty() || self.options.only.iter().any(|only| only == name))
-        };
-        let all: Vec<usize> =
-            (0..QUEUES.len()).filter(|n| is_wanted(QUEUES[*n].kind) && is_there(QUEUES[*n].name)).collect();
-        (!all.is_empty()).then(|| random.one_of(&all))
-    }
-
-    pub fn remember(&self, queue: usize, job: i64) {
-        let mut jobs = self.jobs.lock().unwrap();
-        jobs.push_back((queue, job));
-        if jobs.len() > 400 {
-            jobs.pop_front();
-        }
-    }
-
-    pub fn remember_flow(&self, flow: i64) {
-        let mut flows = self.flows.lock().unwrap();
-        flows.push_back(flow);
-        if flows.len() > 20 {
-            flows.pop_front();
-        }
-    }
-
-    pub fn some_flow(&self, random: &mut Random) -> Option<i64> {
-        let flows = self.flows.lock().unwrap();
-        (!flows.is_empty()).then(|| flows[random.below(flows.len() as u64) as usize])
-    }
-
-    pub fn some_job(&self, random: &mut Random) -> Option<(usize, i64)> {
-        let jobs = self.jobs.lock().unwrap();
-        (!jobs.is_empty()).then(|| jobs[random.below(jobs.len() as u64) as usize])
-    }
-}
 
 type Work = fn(&mut Session<'_>);
 
@@ -289,7 +183,8 @@ fn drain(torture: &Torture) {
     torture.find(format!("stuck: jobs are left after {DRAIN:?} of honest work in which none has ended\n{left}"));
 }
 
-/// Seals all flows that are open, so that they can end. One that has ended meanwhile, or is just being changed, is another look.
+/// Seals all flows that are open, so that they can end. One that has ended meanwhile, or is just being changed, is
+/// another look.
 fn seal(client: &mut Client) -> Result<(), postgres::Error> {
     let mut last = None;
     for _ in 0..100 {
@@ -304,28 +199,6 @@ fn seal(client: &mut Client) -> Result<(), postgres::Error> {
         thread::sleep(Duration::from_millis(100));
     }
     last.map_or(Ok(()), Err)
-}
-
-/// Waits as long as something gets less, however slowly: machines are.
-pub struct Patience {
-    wait: Duration,
-    least: i64,
-    until: Instant,
-}
-
-impl Patience {
-    pub fn new(wait: Duration) -> Self {
-        Self { wait, least: i64::MAX, until: Instant::now() + wait }
-    }
-
-    /// So much is left; true: it has not got less for the time.
-    pub fn is_over(&mut self, left: i64) -> bool {
-        let is_less = left < self.least;
-        if is_less {
-            (self.least, self.until) = (left, Instant::now() + self.wait);
-        }
-        !is_less && Instant::now() > self.until
-    }
 }
 
 fn report(counts: &Counts, faults: &BTreeMap<String, u64>, ledger: &Ledger) {
@@ -369,8 +242,4 @@ fn end(torture: Torture, ledger: &Ledger, crashes: &[(Micros, Micros)]) -> bool 
         println!("FOUND {}", short(finding));
     }
     false
-}
-
-fn short(finding: &str) -> String {
-    finding.chars().take(1500).collect()
 }

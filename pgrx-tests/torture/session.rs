@@ -12,7 +12,7 @@ use queue_tests::random::Random;
 use crate::errors::{self, Failure};
 use crate::ledger::{Deal, Fact, Fate, What, now};
 use crate::place::CLIENT;
-use crate::run::Torture;
+use crate::shared::Torture;
 
 pub type Done<T = ()> = Result<T, Failure>;
 
@@ -34,8 +34,8 @@ pub struct Session<'a> {
     pub counts: BTreeMap<(String, String), u64>,
     /// What the session has that does not outlive its connection is told by another number here.
     pub connections: u64,
-    /// The server has said that what it commits may not have reached the standby: a cancel ends the wait for it, and not the
-    /// commit.
+    /// The server has said that what it commits may not have reached the standby: a cancel ends the wait for it, and
+    /// not the commit.
     is_local: Arc<AtomicBool>,
 }
 
@@ -163,8 +163,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The last statement of a transaction. One that is cancelled before it has begun leaves the transaction open, so the
-    /// connection goes with it.
+    /// The last statement of a transaction. One that is cancelled before it has begun leaves the transaction open, so
+    /// the connection goes with it.
     fn last(&mut self, verb: &str, sql: &str) -> Done {
         let done = self.plain(verb, sql);
         if done.as_ref().is_err_and(|failure| failure.code == "57014") {

@@ -1,5 +1,5 @@
-//! Topics: what is published has a job in each queue that is bound to such a key, and in no other; bindings that come and go
-//! have theirs or not, as a whole.
+//! Topics: what is published has a job in each queue that is bound to such a key, and in no other; bindings that come
+//! and go have theirs or not, as a whole.
 
 use serde_json::json;
 

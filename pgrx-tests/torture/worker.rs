@@ -8,19 +8,10 @@ use postgres::types::ToSql;
 use serde_json::{Value, json};
 
 use crate::flows;
+use crate::held::{Held, refused};
 use crate::ledger::{Claim, End, What, now, own_lease};
 use crate::plan::{Kind, QUEUES, STAGES};
 use crate::session::{Done, Session};
-
-/// What the worker has, as far as it knows.
-#[derive(Debug, Clone)]
-pub struct Held {
-    pub attempt: i64,
-    pub job: i64,
-    pub queue: usize,
-    stage: Option<String>,
-    is_flow: bool,
-}
 
 pub fn run(session: &mut Session<'_>) {
     let torture = session.torture;
@@ -442,15 +433,6 @@ fn extend_many(session: &mut Session<'_>, some: &[Held]) -> Done {
     Ok(())
 }
 
-/// Notes that the fence said no.
-pub fn refused<T>(session: &mut Session<'_>, one: &Held, answer: Done<T>) -> Done<T> {
-    if answer.as_ref().is_err_and(|failure| failure.code == "QJ001") {
-        let time = now();
-        session.note(What::Refused { attempt: one.attempt }, time, time);
-    }
-    answer
-}
-
 /// Returns each answer of a verb for many with the attempt that it is about: one for each attempt.
 fn answered<'a>(session: &Session<'_>, verb: &str, rows: &'a [Row], some: &'a [Held]) -> Vec<(&'a Row, &'a Held)> {
     let mut left: Vec<&Held> = some.iter().collect();
@@ -537,8 +519,8 @@ fn end_batch(session: &mut Session<'_>, some: &[Held]) -> Done {
     Ok(())
 }
 
-/// Notes what became of an attempt that was to end so, as a verb for many has answered. Only a completion that the answer confirms has
-/// its effect.
+/// Notes what became of an attempt that was to end so, as a verb for many has answered. Only a completion that the
+/// answer confirms has its effect.
 fn note_answer(session: &mut Session<'_>, verb: &str, row: &Row, one: &Held, end: End, from: i64, to: i64) -> Done {
     let (attempt, job) = (one.attempt, one.job);
     let (outcome, reason): (&str, Option<&str>) = (row.get("outcome"), row.get("reason"));

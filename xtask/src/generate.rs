@@ -14,8 +14,9 @@ use std::process::{Command, Stdio};
 use eyre::{Result, WrapErr as _, bail, eyre};
 use pg_queue_core::calls::{self, Argument, Function};
 
+use crate::files::{read, root, version};
 use crate::script::{FOR_CLUSTERS, QUEUE};
-use crate::{objects, read, root, tables, upgrade, version, views};
+use crate::{objects, tables, upgrade, views};
 
 const PAGE: &str = "docs/functions.md";
 const BEGIN: &str = "<!-- contents: made by `make generate` -->\n";

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use eyre::{Result, WrapErr as _, bail};
 
+use crate::files::{CLUSTER, EXTENSION, control_file, read, root, version};
 use crate::script::{FOR_CLUSTERS, QUEUE};
-use crate::{CLUSTER, EXTENSION, control_file, read, root, version};
 
 /// Installs library, control file, install script, and the scripts of released versions for the server of
 /// `pg_config`, below `destdir` if one is given.

@@ -1,5 +1,7 @@
-//! Builder's tasks that neither cargo nor make can do alone: the extension's SQL, its installation into a server, and what is generated.
+//! Builder's tasks that neither cargo nor make can do alone: the extension's SQL, its installation into a server, and
+//! what is generated.
 
+mod files;
 mod generate;
 mod install;
 mod objects;
@@ -9,11 +11,11 @@ mod tables;
 mod upgrade;
 mod views;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use eyre::{Result, WrapErr as _, eyre};
+use eyre::Result;
 
 /// Builder's tasks that neither cargo nor make can do alone.
 #[derive(Parser)]
@@ -47,11 +49,6 @@ enum Task {
     },
 }
 
-/// The extension's name, and so the beginning of the names of its files.
-const EXTENSION: &str = "pg_queue";
-/// The extension for many servers.
-const CLUSTER: &str = "pg_queue_cluster";
-
 fn main() -> ExitCode {
     match run(Task::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -72,32 +69,4 @@ fn run(task: Task) -> Result<()> {
         Task::Generate { check } => generate::generate(check),
         Task::Site { out } => site::prepare(&out),
     }
-}
-
-/// The root of the checkout that this program was compiled in.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-fn control_file() -> PathBuf {
-    root().join(EXTENSION).with_extension("control")
-}
-
-/// The version of the root package, which is that of the extension.
-fn version() -> Result<String> {
-    let path = root().join("Cargo.toml");
-    let manifest = read(&path)?;
-    manifest
-        .lines()
-        .skip_while(|line| line.trim() != "[package]")
-        .skip(1)
-        .take_while(|line| !line.starts_with('['))
-        .filter_map(|line| line.split_once('='))
-        .find(|(key, _)| key.trim() == "version")
-        .map(|(_, value)| value.trim().trim_matches('"').to_owned())
-        .ok_or_else(|| eyre!("there is no package version in {}", path.display()))
-}
-
-fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).wrap_err_with(|| format!("could not read {}", path.display()))
 }

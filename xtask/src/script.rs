@@ -7,7 +7,7 @@
 
 use eyre::{Result, bail};
 
-use crate::{CLUSTER, EXTENSION, read, root};
+use crate::files::{CLUSTER, EXTENSION, read, root};
 
 /// The sources of an extension, below a folder, in the order in which they build on each other.
 pub struct Sources {

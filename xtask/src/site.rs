@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 
 use eyre::{Result, WrapErr as _, bail, eyre};
 
-use crate::{read, root};
+use crate::files::{read, root};
 
 /// The page that lists all others.
 const LIST: &str = "docs/README.md";

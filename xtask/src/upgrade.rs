@@ -12,8 +12,8 @@ use std::collections::HashSet;
 
 use eyre::{Result, bail};
 
+use crate::files::{EXTENSION, read, root};
 use crate::script::{self, Kind, Sources, Statement};
-use crate::{EXTENSION, read, root};
 
 /// The version that was released last.
 const RELEASED: &str = "0.3.0";

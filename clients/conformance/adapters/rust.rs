@@ -206,7 +206,13 @@ impl<'a> Handling<'a> {
                 let mut found = self.jobs[0].inputs().await?;
                 found.sort_by_key(|input| input.job_id);
                 let inputs = found.into_iter().map(|one| {
-                    json!({"queue": one.queue, "task": one.task, "state": one.state, "result": one.result, "error": one.error})
+                    json!({
+                        "queue": one.queue,
+                        "task": one.task,
+                        "state": one.state,
+                        "result": one.result,
+                        "error": one.error,
+                    })
                 });
                 *self.inputs.lock().unwrap() = inputs.collect();
             }
@@ -287,7 +293,8 @@ impl<'a> Handling<'a> {
     }
 }
 
-const NAMES: &str = "transaction each return fail fail_unreadably fatal retry_in snooze advance suspend note wait progress \
+const NAMES: &str = "transaction each return fail fail_unreadably fatal retry_in snooze advance suspend note wait \
+    progress \
     read_inputs step complete enqueue sql";
 
 fn done(end: Option<End>) -> Done {

@@ -24,8 +24,8 @@ class Batch {
   // Throws `Stopped` if one of them is to stop.
   check () { for (const job of this.jobs) job.check() }
 
-  // Runs `work(client)` in a transaction that completes all of them at its end. If the lease of one is lost it rolls back, and
-  // the others are given back.
+  // Runs `work(client)` in a transaction that completes all of them at its end. If the lease of one is lost it rolls
+  // back, and the others are given back.
   async transaction (work) {
     this.check()
     const result = await this.#pool.transaction(async (client) => {

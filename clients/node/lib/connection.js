@@ -1,9 +1,9 @@
 'use strict'
 // Connections: how the worker connects, when one is gone, and the few that handlers' transactions use in turn.
 //
-// No prepared statements: a pooler in transaction mode has another connection for each transaction. Nothing that the worker
-// itself asks the server waits longer than its `patience`: also a server that has fallen silent with its connections open is
-// given up. What handlers ask it may take as long as it takes.
+// No prepared statements: a pooler in transaction mode has another connection for each transaction. Nothing that the
+// worker itself asks the server waits longer than its `patience`: also a server that has fallen silent with its
+// connections open is given up. What handlers ask it may take as long as it takes.
 
 const net = require('node:net')
 const { Client } = require('pg')

@@ -8,8 +8,8 @@ const EVENTS = { complete: 'completed', advance: 'advanced', suspend: 'suspended
 // The pause in milliseconds before a busy attempt's end is sent again. It doubles each time, up to about a second.
 const RETRY_PAUSE = 10
 
-// `kind` is the function that ends the attempt, with its arguments beside the id. `none`: the handler has ended the attempt
-// itself, or its lease is lost. Throws if an argument is no JSON.
+// `kind` is the function that ends the attempt, with its arguments beside the id. `none`: the handler has ended the
+// attempt itself, or its lease is lost. Throws if an argument is no JSON.
 class Ending {
   constructor (job, kind, args = {}) {
     Object.assign(this, { job, kind, args, event: EVENTS[kind], error: args.error ?? null, milliseconds: 0 })

@@ -1,14 +1,14 @@
 'use strict'
 // Runs a worker: claims for all slots on one connection, and tells the queue everything else on a second one.
 //
-// The claimer claims as many jobs as there is room for. What was completed without a result goes along as `completed`, so
-// that a busy worker needs one transaction for both. The control sends one heartbeat for all that is held, and the ends
-// that the claimer did not take along.
+// The claimer claims as many jobs as there is room for. What was completed without a result goes along as `completed`,
+// so that a busy worker needs one transaction for both. The control sends one heartbeat for all that is held, and the
+// ends that the claimer did not take along.
 //
-// An attempt is held from its claim until its handler has ended. The worker sends each end until the server has answered,
-// over as many connections as it takes. `busy` is no answer: another open transaction has the attempt. It may be the handler's
-// own, which the server is still rolling back. A worker that does not hear from the server for as long as the lease lasts has
-// lost it.
+// An attempt is held from its claim until its handler has ended. The worker sends each end until the server has
+// answered, over as many connections as it takes. `busy` is no answer: another open transaction has the attempt. It may
+// be the handler's own, which the server is still rolling back. A worker that does not hear from the server for as long
+// as the lease lasts has lost it.
 
 const { Batch } = require('./batch')
 const { Gone, LOST, Link, Pool, SILENCE } = require('./connection')
@@ -372,8 +372,8 @@ class Engine {
     }
   }
 
-  // Starts the lease anew. A busy attempt does not expire: an open transaction is ending it, mostly the handler's own. The
-  // worker asks for it again soon.
+  // Starts the lease anew. A busy attempt does not expire: an open transaction is ending it, mostly the handler's own.
+  // The worker asks for it again soon.
   extended (id, begun, outcome) {
     const held = this.held.get(id)
     if (!held || outcome === 'lost') return

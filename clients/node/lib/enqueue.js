@@ -1,7 +1,8 @@
 'use strict'
 // Adds jobs, on the caller's own connection and in its transaction: a job exists if and only if that commits.
 //
-// Each parameter goes as text, a number or an array of texts, and is cast in SQL: so the statement is the same for any driver.
+// Each parameter goes as text, a number or an array of texts, and is cast in SQL: so the statement is the same for any
+// driver.
 
 const { stringify } = require('./json')
 const { interval } = require('./outcomes')
@@ -71,7 +72,8 @@ function publishQuery (topic, ...rest) {
   return call('publish', [[topic, '', '::text'], [json(payload), '', '::text::jsonb'], [key, '', '::text']], options)
 }
 
-// `tasks` are objects: `task`, its name; `payload`, `queue`, `after` with the names of other tasks, and the options of `enqueue`.
+// `tasks` are objects: `task`, its name; `payload`, `queue`, `after` with the names of other tasks, and the options of
+// `enqueue`.
 function enqueueFlowQuery (queue, { tasks = [], runs = false, open = false, failFast = false, ...options } = {}) {
   const payload = own(options)
   return call('enqueue_flow', [[queue, '', '::text'], [stringify(tasks.map(fields)), '', '::text::jsonb'],

@@ -4,8 +4,8 @@
 const { parse, stringify } = require('./json')
 const { Stopped, interval, json } = require('./outcomes')
 
-// Of queue.claimed_job. Ids are exact as floating point numbers: they are below 2^53. JSON comes as text, which the driver does
-// not read.
+// Of queue.claimed_job. Ids are exact as floating point numbers: they are below 2^53. JSON comes as text, which the
+// driver does not read.
 const COLUMNS = `id::float8 AS id, job_id::float8 AS "jobId", queue_name AS queue, stage, payload::text AS payload, headers::text AS headers, attempt,
   max_attempts AS "maxAttempts", priority, unique_key AS "uniqueKey", group_key AS "groupKey", progress::text AS progress,
   last_error AS "lastError", enqueued_at AS "enqueuedAt"`
@@ -80,8 +80,8 @@ class Job {
     this.ended = true
   }
 
-  // The result of `work(client)`, which runs once for all attempts: what it writes and the note that it is done, with its
-  // result, commit together. The result is JSON.
+  // The result of `work(client)`, which runs once for all attempts: what it writes and the note that it is done, with
+  // its result, commit together. The result is JSON.
   async step (name, work) {
     this.check()
     return this.#pool.transaction(async (client) => {

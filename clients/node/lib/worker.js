@@ -59,7 +59,8 @@ class Worker extends EventEmitter {
     return this.#middleware.reduceRight((call, around) => (job) => around(job, call), this.handlers.get(queue))
   }
 
-  // Works until SIGTERM, SIGINT or `stop`; then waits for the handlers, and gives back what is left. A second one ends the wait.
+  // Works until SIGTERM, SIGINT or `stop`; then waits for the handlers, and gives back what is left. A second one ends
+  // the wait.
   async run () {
     const stop = () => this.stop()
     process.on('SIGTERM', stop).on('SIGINT', stop)

@@ -46,7 +46,8 @@ test('postgres.js', async () => {
   const sql = require('postgres')({ ...db.config, prepare: false, max: 1 })
   const [{ job }] = await sql`SELECT queue.enqueue('a', ${sql.json({ n: 1 })}, delay => ${'0 seconds'}) AS job`
   assert.equal(typeof job, 'string')
-  // It serialises a jsonb parameter itself, also one that is a string: what JSON.stringify has made is stored as a string.
+  // It serialises a jsonb parameter itself, also one that is a string: what JSON.stringify has made is stored as a
+  // string.
   const [{ twice }] = await sql`SELECT queue.enqueue('a', ${JSON.stringify({ n: 1 })}) AS twice`
   assert.equal(await payload(twice), '{"n":1}')
   const [{ text }] = await sql`SELECT queue.enqueue('a', ${JSON.stringify({ n: 2 })}::text::jsonb) AS text`

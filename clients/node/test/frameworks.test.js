@@ -18,8 +18,8 @@ function code (section, ...names) {
   return new Function('require', 'exports', `${blocks.join('\n')}\nreturn { ${names.join(', ')} }`)
 }
 
-// Makes the queue anew by a migration, registers once, and once more when the queue is full: then the account has to go with
-// its job. Then goes back.
+// Makes the queue anew by a migration, registers once, and once more when the queue is full: then the account has to go
+// with its job. Then goes back.
 async function registersOnce (up, register, down) {
   await db.client.query('DROP TABLE IF EXISTS account; CREATE TABLE account (email text PRIMARY KEY)')
   await up()

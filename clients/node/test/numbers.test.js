@@ -1,5 +1,6 @@
 'use strict'
-// Numbers come and go exactly: how JSON is read and written, and by the helpers for tests. What jobs carry: clients/conformance.
+// Numbers come and go exactly: how JSON is read and written, and by the helpers for tests. What jobs carry:
+// clients/conformance.
 
 const assert = require('node:assert')
 const { test } = require('node:test')

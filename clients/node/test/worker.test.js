@@ -1,6 +1,6 @@
 'use strict'
-// What is special to Node in producers and workers: what can be thrown, signals of batches, middleware, intervals, the helpers
-// for tests, connections that fall silent. What all packages promise is in clients/conformance.
+// What is special to Node in producers and workers: what can be thrown, signals of batches, middleware, intervals, the
+// helpers for tests, connections that fall silent. What all packages promise is in clients/conformance.
 
 const assert = require('node:assert')
 const { spawn } = require('node:child_process')
@@ -84,8 +84,8 @@ test('a handler that blocks the event loop ends its process', async (t) => {
   assert.deepEqual(await once(child, 'exit'), [null, 'SIGKILL'])
 })
 
-// All of the server's processes stand still: its connections are there, and nobody answers. The first one stops first and
-// goes on last: it would start others, and remove those that have ended, meanwhile.
+// All of the server's processes stand still: its connections are there, and nobody answers. The first one stops first
+// and goes on last: it would start others, and remove those that have ended, meanwhile.
 async function silence (t, server) {
   const first = fs.readFileSync(path.join(server.data, 'postmaster.pid'), 'utf8').split('\n')[0]
   const kill = (pid, signal) => process.kill(Number(pid), signal)

@@ -161,7 +161,8 @@ where
     token.cancel_query_raw(Patient(stream), NoTls).await
 }
 
-/// A stream that the other side ends: `PgBouncer` 1.18 falls over a client that has gone before its request was handed on.
+/// A stream that the other side ends: `PgBouncer` 1.18 falls over a client that has gone before its request was handed
+/// on.
 struct Patient<S>(S);
 
 impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {

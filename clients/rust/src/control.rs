@@ -1,7 +1,7 @@
 //! The control: tells the server what the claimer does not. One heartbeat for all that is held, and what has ended.
 //!
-//! The worker sends each end until the server has answered: it counts, or the attempt is lost. `busy` is no answer: another
-//! open transaction has the attempt. It may be the handler's own, which the server is still rolling back.
+//! The worker sends each end until the server has answered: it counts, or the attempt is lost. `busy` is no answer:
+//! another open transaction has the attempt. It may be the handler's own, which the server is still rolling back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,8 +113,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Starts the lease anew. A busy attempt does not expire: an open transaction is ending it, mostly the handler's own. The
-    /// worker asks for it again soon.
+    /// Starts the lease anew. A busy attempt does not expire: an open transaction is ending it, mostly the handler's
+    /// own. The worker asks for it again soon.
     fn extended(&self, id: i64, begun: Instant, outcome: &str) {
         if let Some(held) = self.lock().held.get_mut(&id)
             && outcome != "lost"

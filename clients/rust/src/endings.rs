@@ -8,8 +8,8 @@ use serde_json::Value;
 use tokio_postgres::types::Type;
 
 use crate::event::EventKind;
-use crate::job::Shared;
 use crate::outcome::{Advance, Done, Failure, StopReason, Suspend};
+use crate::shared::Shared;
 use crate::sql::{Parameters, interval};
 
 /// The pause before a busy attempt's end is sent again. It doubles each time, up to about a second.
@@ -39,8 +39,8 @@ impl Ending {
         Self::new(shared, "fail", [("error", error.into()), ("retry_in", retry_in.into()), ("fatal", is_fatal.into())])
     }
 
-    /// Returns what a handler's answer means. A job that is to stop and does is given back. That cancels a job that is to be
-    /// cancelled.
+    /// Returns what a handler's answer means. A job that is to stop and does is given back. That cancels a job that is
+    /// to be cancelled.
     pub fn of(shared: &Arc<Shared>, answer: Result<Done, Failure>) -> Self {
         if shared.ended.load(Ordering::Acquire) {
             return Self::new(shared, "none", []);

@@ -1,11 +1,12 @@
 //! Runs a worker: claims for all slots on one connection, and tells the queue everything else on a second one.
 //!
-//! The *claimer* claims as many jobs as there is room for. What was completed without a result goes along as `completed`, so
-//! that a busy worker needs one transaction for both. The *control* sends one heartbeat for all that is held, and the ends
-//! that the claimer did not take along. A handler runs in a task of its own.
+//! The *claimer* claims as many jobs as there is room for. What was completed without a result goes along as
+//! `completed`, so that a busy worker needs one transaction for both. The *control* sends one heartbeat for all that is
+//! held, and the ends that the claimer did not take along. A handler runs in a task of its own.
 //!
-//! An attempt is held from its claim until its handler has ended. The worker sends each end until the server has answered, over
-//! as many connections as it takes. A worker that does not hear from the server for as long as the lease lasts has lost it.
+//! An attempt is held from its claim until its handler has ended. The worker sends each end until the server has
+//! answered, over as many connections as it takes. A worker that does not hear from the server for as long as the lease
+//! lasts has lost it.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -25,13 +26,14 @@ use crate::batch::{Batch, BatchPool, Each};
 use crate::connection::{Link, Pool, Refusal, SILENCE, code, text_and_hint};
 use crate::endings::Ending;
 use crate::event::{Event, EventKind};
-use crate::job::{COLUMNS, Job, Shared};
+use crate::job::{COLUMNS, Job};
 use crate::outcome::{Done, Failure, StopReason};
+use crate::settings::{Call, Settings, WorkerError};
+use crate::shared::Shared;
 use crate::sql::{Parameters, interval};
 use crate::state::{Held, State};
 use crate::tracing;
-use crate::watchdog::Watchdog;
-use crate::worker::{Call, Settings, WorkerError};
+use crate::watchdog::{Watchdog, Watched};
 
 /// How long handlers have to heed `check` when the worker's time is over.
 const GRACE: Duration = Duration::from_secs(1);
@@ -386,7 +388,9 @@ impl Engine {
                 tokio::select! {
                     _ = stop.changed() => {}
                     () = sleep_until(expires_at) => {
-                        let is_over = self.lock().held.get(&one.facts.id).is_some_and(|held| held.expires_at <= Instant::now());
+                        let state = self.lock();
+                        let held = state.held.get(&one.facts.id);
+                        let is_over = held.is_some_and(|held| held.expires_at <= Instant::now());
                         if is_over {
                             self.stop_job(one.facts.id, StopReason::Lost);
                         }
@@ -519,11 +523,18 @@ impl Engine {
             }
         }
     }
+}
 
-    // For the watchdog.
+impl Watched for Engine {
+    fn begun(&self) -> Instant {
+        self.begun
+    }
 
-    /// Whether all slots are taken by handlers that should have ended so long ago.
-    pub fn is_stuck(&self, limit: Duration) -> bool {
+    fn pulse(&self) -> &AtomicU64 {
+        &self.pulse
+    }
+
+    fn is_stuck(&self, limit: Duration) -> bool {
         let state = self.lock();
         let is_old = |held: &&Held| held.stopped_at.is_some_and(|at| at.elapsed() >= limit);
         state.running >= self.settings.concurrency && state.held.values().filter(is_old).count() >= state.running

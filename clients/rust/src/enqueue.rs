@@ -10,31 +10,7 @@ use tokio_postgres::types::Type;
 
 use crate::sql::{Json, Parameters, interval, timestamp};
 use crate::tracing;
-
-/// For what end of other jobs a job waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Upon {
-    /// That all have completed.
-    Completed,
-    /// That one is dead.
-    Failed,
-    /// That all have ended, however.
-    Ended,
-    /// That they have not ended by the job's own time.
-    Overdue,
-}
-
-impl Upon {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Upon::Completed => "completed",
-            Upon::Failed => "failed",
-            Upon::Ended => "ended",
-            Upon::Overdue => "overdue",
-        }
-    }
-}
+use crate::upon::Upon;
 
 /// The options of `queue.enqueue`. What is not said is as the function has it by default.
 #[derive(Debug, Clone, Default)]

@@ -1,6 +1,7 @@
 //! What a handler gets: the job, and what it may do with the attempt that it runs.
 //!
-//! A handler that writes to the database does so in [`Job::transaction`]: what it writes and the completion commit together.
+//! A handler that writes to the database does so in [`Job::transaction`]: what it writes and the completion commit
+//! together.
 
 use std::fmt;
 use std::ops::Deref;
@@ -18,49 +19,16 @@ use tokio_postgres::{Client, Error, Row};
 use crate::connection::{Pool, Pooled};
 use crate::endings;
 use crate::outcome::{Advance, Failure, StopReason, Stopped, Suspend};
+use crate::shared::{Facts, Shared};
 use crate::sql::{Json, Parameters};
 
 /// Of `queue.claimed_job`, in the order in which [`Job::new`] reads them.
 pub(crate) const COLUMNS: &str = "id, job_id, queue_name, stage, payload, headers, attempt, max_attempts, priority, \
     unique_key, group_key, progress, last_error, enqueued_at";
 
-/// Which attempt of which job it is: for logs and events.
-#[derive(Debug, Clone)]
-pub(crate) struct Facts {
-    pub id: i64,
-    pub job_id: i64,
-    pub queue: Arc<str>,
-    pub attempt: i32,
-}
-
 impl fmt::Display for Facts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "job {} of {}, attempt {} (id {})", self.job_id, self.queue, self.attempt, self.id)
-    }
-}
-
-/// What the worker and the handler have in common.
-pub(crate) struct Shared {
-    pub facts: Facts,
-    pub stop: watch::Sender<Option<StopReason>>,
-    /// Whether the handler has ended the attempt itself.
-    pub ended: AtomicBool,
-}
-
-impl Shared {
-    pub fn reason(&self) -> Option<StopReason> {
-        *self.stop.borrow()
-    }
-
-    /// The first reason counts, but that a lost lease beats all. Whether it was news.
-    pub fn stop(&self, reason: StopReason) -> bool {
-        self.stop.send_if_modified(|now| {
-            let is_news = now.is_none() || (reason == StopReason::Lost && *now != Some(reason));
-            if is_news {
-                *now = Some(reason);
-            }
-            is_news
-        })
     }
 }
 
@@ -254,7 +222,8 @@ pub struct Input {
     pub error: Option<String>,
 }
 
-/// A transaction on a connection of the worker's: a client of tokio-postgres. Behind a pooler use its `…_typed` methods.
+/// A transaction on a connection of the worker's: a client of tokio-postgres. Behind a pooler use its `…_typed`
+/// methods.
 ///
 /// What ends the job commits; dropped without, all is rolled back, and the worker ends the job as the handler returns.
 pub struct JobTransaction<'a> {
@@ -283,7 +252,8 @@ impl JobTransaction<'_> {
         self.end(sql, parameters).await
     }
 
-    /// Lets the job wait for others and commits: those that were enqueued in this transaction with `flow` its job's id, say.
+    /// Lets the job wait for others and commits: those that were enqueued in this transaction with `flow` its job's id,
+    /// say.
     pub async fn suspend(self, suspend: Suspend) -> Result<(), Error> {
         let (sql, parameters) = endings::suspension(self.job.id, &suspend);
         self.end(sql, parameters).await

@@ -19,19 +19,24 @@ mod flow;
 mod job;
 mod outcome;
 mod publish;
+mod settings;
+mod shared;
 mod sql;
 mod state;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tracing;
+mod upon;
 mod watchdog;
 mod worker;
 
 pub use batch::{Batch, BatchTransaction, Each};
-pub use enqueue::{Options, Upon, enqueue, enqueue_many};
+pub use enqueue::{Options, enqueue, enqueue_many};
 pub use event::{Event, EventKind};
 pub use flow::{Flow, Task, enqueue_flow, reject, resolve, seal};
 pub use job::{Input, Job, JobTransaction, OpenStep, Step};
 pub use outcome::{Advance, Done, Failure, Fatal, RetryIn, Snooze, StopReason, Stopped, Suspend};
 pub use publish::{Publish, publish};
-pub use worker::{Next, Stopper, Worker, WorkerError};
+pub use settings::{Next, WorkerError};
+pub use upon::Upon;
+pub use worker::{Stopper, Worker};

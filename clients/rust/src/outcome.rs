@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::connection::{self, LOST, code};
-use crate::enqueue::Upon;
+use crate::upon::Upon;
 
 /// What a handler returns when the attempt has succeeded. `()` and a `Value` are turned into it.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,8 +45,8 @@ impl From<Suspend> for Done {
     }
 }
 
-/// The job goes on in another of the queue's stages, in the next one unless `stage` says so. It keeps its payload where that
-/// is none.
+/// The job goes on in another of the queue's stages, in the next one unless `stage` says so. It keeps its payload where
+/// that is none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Advance {
     /// The stage; none: the next one.

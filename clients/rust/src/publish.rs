@@ -1,4 +1,5 @@
-//! Publishes events, on the caller's own connection and in its transaction: a job in each queue that is bound to the topic, or none.
+//! Publishes events, on the caller's own connection and in its transaction: a job in each queue that is bound to the
+//! topic, or none.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ pub struct Publish {
     pub key: String,
     /// Whether it is an error (`P0002`) if no queue gets it.
     pub mandatory: bool,
-    /// Of its jobs. Stage, largest number of attempts and lease are said by bindings and queues: the server refuses them here.
+    /// Of its jobs. Stage, largest number of attempts and lease are said by bindings and queues: the server refuses
+    /// them here.
     pub options: Options,
 }
 

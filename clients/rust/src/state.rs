@@ -9,8 +9,9 @@ use tokio::time::Instant;
 
 use crate::endings::Ending;
 use crate::event::Event;
-use crate::job::{Job, Shared};
+use crate::job::Job;
 use crate::outcome::StopReason;
+use crate::shared::Shared;
 
 /// A claimed attempt whose handler has not ended.
 pub(crate) struct Held {

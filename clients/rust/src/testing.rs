@@ -74,10 +74,11 @@ pub async fn advance_time<C: GenericClient + Sync>(client: &C, by: Duration) -> 
     Ok(rows.iter().filter(|row| row.get(1)).map(|row| row.get(0)).collect())
 }
 
-/// A throw-away server with `pg_queue`, in a folder of its own, which listens on a socket there and nowhere else. It ends
-/// when this is dropped.
+/// A throw-away server with `pg_queue`, in a folder of its own, which listens on a socket there and nowhere else. It
+/// ends when this is dropped.
 ///
-/// The variable `PG_CONFIG` names the installation, or the `PATH` does. Started by root it runs as the account `postgres`.
+/// The variable `PG_CONFIG` names the installation, or the `PATH` does. Started by root it runs as the account
+/// `postgres`.
 #[derive(Debug)]
 pub struct Server {
     dir: PathBuf,

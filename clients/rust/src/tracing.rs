@@ -10,8 +10,8 @@ mod with {
     use opentelemetry::{Context, KeyValue, global};
     use serde_json::{Map, Value};
 
-    use crate::job::Facts;
     use crate::outcome::Failure;
+    use crate::shared::Facts;
 
     /// The headers with the current trace context (`traceparent`), unless they have one or there is none.
     pub(crate) fn inject(headers: Option<Value>) -> Option<Value> {
@@ -72,8 +72,8 @@ mod with {
 
     use serde_json::Value;
 
-    use crate::job::Facts;
     use crate::outcome::Failure;
+    use crate::shared::Facts;
 
     pub(crate) fn inject(headers: Option<Value>) -> Option<Value> {
         headers

@@ -1,18 +1,26 @@
 //! Ends a process whose worker makes no progress, so that what supervises it starts another.
 //!
-//! A runtime that is blocked sends no heartbeats: its jobs are with other workers by then. The watchdog is a thread of its
-//! own, since nothing that runs on that runtime can be relied on.
+//! A runtime that is blocked sends no heartbeats: its jobs are with other workers by then. The watchdog is a thread of
+//! its own, since nothing that runs on that runtime can be relied on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::engine::Engine;
-
 /// What the process ends with: `EX_SOFTWARE`.
 const STATUS: i32 = 70;
+
+/// What is watched.
+pub(crate) trait Watched: Send + Sync + 'static {
+    /// When it began.
+    fn begun(&self) -> Instant;
+    /// When its runtime last ran, in milliseconds since it began.
+    fn pulse(&self) -> &AtomicU64;
+    /// Whether all handlers go on for longer than this after they were told to stop.
+    fn is_stuck(&self, limit: Duration) -> bool;
+}
 
 /// Watches until it is dropped.
 pub(crate) struct Watchdog {
@@ -22,21 +30,21 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    pub fn start(engine: &Arc<Engine>, limit: Duration) -> Self {
-        let (beating, watched) = (engine.clone(), engine.clone());
-        let now = |engine: &Engine| Instant::now().duration_since(engine.begun).as_millis() as u64;
+    pub fn start<W: Watched>(watched: &Arc<W>, limit: Duration) -> Self {
+        let (beating, watched) = (watched.clone(), watched.clone());
+        let now = |watched: &W| Instant::now().duration_since(watched.begun()).as_millis() as u64;
         let pulse = tokio::spawn(async move {
             loop {
-                beating.pulse.store(now(&beating), Ordering::Relaxed);
+                beating.pulse().store(now(&beating), Ordering::Relaxed);
                 sleep(limit / 8).await;
             }
         });
-        engine.pulse.store(now(engine), Ordering::Relaxed);
+        watched.pulse().store(now(&watched), Ordering::Relaxed);
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
         let thread = std::thread::spawn(move || {
             while !over.load(Ordering::Acquire) {
-                let silent = now(&watched).saturating_sub(watched.pulse.load(Ordering::Relaxed));
+                let silent = now(&watched).saturating_sub(watched.pulse().load(Ordering::Relaxed));
                 let reason = if u128::from(silent) > limit.as_millis() {
                     "its runtime is blocked"
                 } else if watched.is_stuck(limit) {

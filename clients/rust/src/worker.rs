@@ -1,84 +1,23 @@
 //! The worker as its user sees it: what it is told, which handlers it has, how it is run. `engine` runs it.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 use std::future::Future;
 use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Config, NoTls, Socket};
 
 use crate::batch::{Batch, Each};
-use crate::connection::{Connector, connector};
+use crate::connection::connector;
 use crate::engine::Engine;
 use crate::event::Event;
 use crate::job::Job;
 use crate::outcome::{Done, Failure};
-
-/// What a middleware calls next.
-pub type Next = Arc<dyn Fn(Job) -> BoxFuture<'static, Result<Done, Failure>> + Send + Sync>;
-
-type BatchCall = Arc<dyn Fn(Batch) -> BoxFuture<'static, Result<Each, Failure>> + Send + Sync>;
-type Around = Arc<dyn Fn(Job, Next) -> BoxFuture<'static, Result<Done, Failure>> + Send + Sync>;
-
-type Hook = Arc<dyn Fn(&Event) + Send + Sync>;
-
-/// A queue's handler.
-#[derive(Clone)]
-pub(crate) enum Call {
-    One(Next),
-    Batch { size: usize, call: BatchCall },
-}
-
-/// What a run of the worker needs to know.
-pub(crate) struct Settings {
-    pub connector: Connector,
-    handlers: HashMap<String, Call>,
-    middleware: Vec<Around>,
-    pub concurrency: usize,
-    pub prefetch: usize,
-    pub wait: Duration,
-    pub heartbeat: Duration,
-    pub lease: Option<Duration>,
-    pub stage: Option<String>,
-    pub session_bound: bool,
-    pub shutdown_timeout: Duration,
-    pub stall_timeout: Option<Duration>,
-    pub name: String,
-    pub on_event: Option<Hook>,
-}
-
-impl Settings {
-    /// The handlers within the middleware, the first of which is the outermost.
-    pub fn calls(&self) -> HashMap<String, Call> {
-        let within = |call: &Call| match call {
-            Call::One(next) => Call::One(self.middleware.iter().rev().fold(next.clone(), |next, around| {
-                let around = around.clone();
-                Arc::new(move |job| around(job, next.clone()))
-            })),
-            batch @ Call::Batch { .. } => batch.clone(),
-        };
-        self.handlers.iter().map(|(queue, call)| (queue.clone(), within(call))).collect()
-    }
-}
-
-/// What a worker cannot do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkerError(pub(crate) Cow<'static, str>);
-
-impl fmt::Display for WorkerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for WorkerError {}
+use crate::settings::{BatchCall, Call, Next, Settings, WorkerError};
 
 /// Ends a worker, from anywhere.
 #[derive(Clone, Debug)]
@@ -149,8 +88,8 @@ impl Worker {
         self
     }
 
-    /// The longest time between two heartbeats; 10 seconds, or a third of the lease if that is shorter. A cancelled job is
-    /// told so within it.
+    /// The longest time between two heartbeats; 10 seconds, or a third of the lease if that is shorter. A cancelled job
+    /// is told so within it.
     pub fn heartbeat(mut self, time: Duration) -> Self {
         self.settings.heartbeat = time;
         self
@@ -180,8 +119,8 @@ impl Worker {
         self
     }
 
-    /// Ends the process, with status 70, when for so long the runtime was blocked, or all slots were taken by handlers that
-    /// go on after they were told to stop. Never, unless this is set.
+    /// Ends the process, with status 70, when for so long the runtime was blocked, or all slots were taken by handlers
+    /// that go on after they were told to stop. Never, unless this is set.
     pub fn stall_timeout(mut self, time: Duration) -> Self {
         self.settings.stall_timeout = Some(time);
         self
@@ -247,8 +186,8 @@ impl Worker {
         Stopper(self.stops.clone())
     }
 
-    /// Works until SIGTERM, SIGINT or `stop`; then waits for the handlers, and gives back what is left. A second signal ends
-    /// the wait.
+    /// Works until SIGTERM, SIGINT or `stop`; then waits for the handlers, and gives back what is left. A second signal
+    /// ends the wait.
     ///
     /// Errors: a queue does not exist when the worker starts. One that is dropped later is tried again.
     pub async fn run(self) -> Result<(), WorkerError> {

@@ -1,4 +1,5 @@
-//! What is special to Rust in producers: payloads that are no JSON, the helpers for tests. The rest is in clients/conformance.
+//! What is special to Rust in producers: payloads that are no JSON, the helpers for tests. The rest is in
+//! clients/conformance.
 
 mod support;
 

@@ -23,7 +23,8 @@ mod page {
     async fn send(job: Job) -> Result<(), Failure> {
         let email: Email = job.parse()?;
         if !email.to.contains('@') {
-            return Err(Fatal("no address".into()).into()); // dead; RetryIn and Snooze run it again; other errors: by the queue
+            // Dead. RetryIn and Snooze run it again; other errors: by the queue.
+            return Err(Fatal("no address".into()).into());
         }
         let transaction = job.transaction().await?; // what it writes and its completion commit together: exactly once
         transaction.execute_typed("INSERT INTO sent (job_id, recipient) VALUES ($1, $2)",
@@ -43,7 +44,8 @@ mod page {
         transaction.execute("INSERT INTO account (name) VALUES ('Ada')", &[]).await?;
         let options = Options::new().priority(5).delay(Duration::from_millis(100)).unique_key("welcome Ada");
         enqueue(&transaction, "emails", Email { to: "ada@example.org".into() }, options).await?;
-        enqueue_many(&transaction, "emails", ["grace@example.org", "nobody"].map(|to| Email { to: to.into() }), Options::new()).await?;
+        let more = ["grace@example.org", "nobody"].map(|to| Email { to: to.into() });
+        enqueue_many(&transaction, "emails", more, Options::new()).await?;
         transaction.commit().await?;
         Ok(())
     }
@@ -73,7 +75,8 @@ mod page {
         let database = server.create_database().await?;
         let client = server.connect(&database).await?;
         client.batch_execute("SELECT queue.create('emails')").await?;
-        enqueue(&client, "emails", Email { to: "nobody".into() }, Options::new().delay(Duration::from_secs(3600))).await?;
+        let in_an_hour = Options::new().delay(Duration::from_secs(3600));
+        enqueue(&client, "emails", Email { to: "nobody".into() }, in_an_hour).await?;
         assert_enqueued(&client, "emails", &json!({"to": "nobody"}), 1).await?;
         advance_time(&client, Duration::from_secs(3600)).await?; // what waits for its time is an hour earlier
         let events = worker(&server.config(&database))?.drain().await?;

@@ -1,4 +1,5 @@
-//! The trace context goes from the producer to the handler. A program of its own: OpenTelemetry's state is the process's.
+//! The trace context goes from the producer to the handler. A program of its own: OpenTelemetry's state is the
+//! process's.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! What is special to Rust in a worker: panics, middleware, steps as values, answers of batches, what is read and what is not.
-//! What all packages promise is in clients/conformance.
+//! What is special to Rust in a worker: panics, middleware, steps as values, answers of batches, what is read and what
+//! is not. What all packages promise is in clients/conformance.
 
 mod support;
 

@@ -1,10 +1,10 @@
-//! The contenders of a soak: what they are and by which statements their clients work. How often and with what the clients do it
-//! is the same for all.
+//! The contenders of a soak: what they are and by which statements their clients work. How often and with what the
+//! clients do it is the same for all.
 
 use std::time::Duration;
 
-use crate::Result;
 use crate::contender::{Session, Takes, Verbs};
+use crate::error::Result;
 use crate::queues::{ARTICLES, articles_claim};
 use crate::server::Server;
 use crate::soak::load::{Load, Lot, RETRY};
@@ -16,8 +16,8 @@ pub const BATCH: i32 = 10;
 /// Does what somebody outside of the server has to do ten times a second.
 pub type Ticker = Box<dyn FnMut() -> Result<()> + Send>;
 
-/// A queue with its server. A claim returns the attempt, which attempt of the job it is, and the job's number; a worker gets the
-/// payload besides.
+/// A queue with its server. A claim returns the attempt, which attempt of the job it is, and the job's number; a worker
+/// gets the payload besides.
 pub struct Contender {
     pub server: Server,
     /// Where its jobs are.
@@ -54,10 +54,11 @@ impl Contender {
     }
 }
 
-/// pg_queue: a queue for all, and one whose jobs nobody wants for minutes, in segments so small that the ring comes round
-/// several times.
+/// pg_queue: a queue for all, and one whose jobs nobody wants for minutes, in segments so small that the ring comes
+/// round several times.
 fn ours(load: Load, length: Duration) -> Result<Contender> {
-    /// Turns of the ring of segments in a run, segments in the ring, and the smallest that `pg_queue.segment_rows` may be.
+    /// Turns of the ring of segments in a run, segments in the ring, and the smallest that `pg_queue.segment_rows` may
+    /// be.
     const TURNS: u32 = 4;
     const RING: u32 = 8;
     const LEAST_ROWS: usize = 1_000;
@@ -104,9 +105,11 @@ fn articles() -> Result<Contender> {
         let again = format!("run_at = now() + interval '{} ms'", RETRY.as_millis());
         Verbs {
             // Other plans look good to a planner that has seen the table while it was small.
-            settings: "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off",
+            settings: "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; \
+                SET enable_mergejoin = off",
             send: "INSERT INTO jobs (payload, priority, run_at)
-                   SELECT $1, $3, now() + coalesce($4::float8, 0) * interval '1 second' WHERE $2::text IS NOT NULL RETURNING id"
+                   SELECT $1, $3, now() + coalesce($4::float8, 0) * interval '1 second'
+                   WHERE $2::text IS NOT NULL RETURNING id"
                 .into(),
             claim: articles_claim(
                 &BATCH.to_string(),
@@ -123,8 +126,8 @@ fn articles() -> Result<Contender> {
     Ok(Contender { server, tables, workers: 4, is_plain: false, verbs })
 }
 
-/// PgQ: the same number of events, in batches to one consumer. It knows no priorities, delays or outcomes, so what can be
-/// compared is what an event costs the server.
+/// PgQ: the same number of events, in batches to one consumer. It knows no priorities, delays or outcomes, so what can
+/// be compared is what an event costs the server.
 fn pgq(length: Duration) -> Result<Option<Contender>> {
     let Some(server) = Server::with_peer("pgq")? else { return Ok(None) };
     // A tick for every call of the ticker, and tables that rotate as often as the segments' ring comes round.
@@ -148,8 +151,8 @@ fn pgq(length: Duration) -> Result<Option<Contender>> {
     Ok(Some(Contender { server, tables, workers: 1, is_plain: true, verbs }))
 }
 
-/// The ticks, and every ten seconds what PgQ says has to be done, as its daemon would: functions, each in a transaction of its
-/// own, and the word "vacuum".
+/// The ticks, and every ten seconds what PgQ says has to be done, as its daemon would: functions, each in a transaction
+/// of its own, and the word "vacuum".
 fn pgq_ticker(server: &Server) -> Result<Ticker> {
     const TICKS: u32 = 100;
     let mut client = server.connect()?;

@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::Result;
 use crate::contender::Session;
 use crate::drive::{Task, side_by_side};
+use crate::error::Result;
 use crate::server::{Cost, Server};
 use crate::soak::contenders::{self, BATCH, Contender};
 use crate::soak::ledger::Ledger;
 use crate::soak::load::{Load, Lot};
 use crate::soak::report;
-use crate::soak::storage::{Observer, Sizes};
+use crate::soak::soaked::{Soaked, Window};
+use crate::soak::storage::Observer;
 
 /// Connections that send jobs.
 const PRODUCERS: usize = 2;
@@ -31,40 +32,6 @@ const LAST_WORK: Duration = Duration::from_secs(10);
 const WINDOW: Duration = Duration::from_secs(10);
 /// In a short run there are still so many lines.
 const LEAST_WINDOWS: f64 = 6.0;
-
-/// What happened between two looks.
-pub struct Window {
-    /// When it ended.
-    pub end: Duration,
-    /// How long it was.
-    pub seconds: f64,
-    /// Jobs sent.
-    pub sent: u64,
-    /// Jobs ended.
-    pub done: u64,
-    /// Jobs that should have ended by now and have not.
-    pub overdue: i64,
-    /// How long claims took, in milliseconds.
-    pub claims: Vec<f64>,
-    /// What the server has used, without the session that looks at it.
-    pub cost: Cost,
-    /// What lay on the disk.
-    pub sizes: Sizes,
-    /// Dead rows in the logs, if they were counted.
-    pub dead: Option<i64>,
-}
-
-/// What a run brought.
-pub struct Soaked {
-    /// In order.
-    pub windows: Vec<Window>,
-    /// Jobs that should have ended and have not, some seconds after the last was sent.
-    pub missing: i64,
-    /// Jobs that ended twice.
-    pub twice: u64,
-    /// How many transactions the open snapshot had seen begin when it was closed, if there was one.
-    pub snapshot_age: Option<i64>,
-}
 
 /// What all clients of a run share.
 struct Stage {
@@ -164,8 +131,8 @@ fn watch(
     Ok(windows)
 }
 
-/// Sends every so manieth job, each when its time has come, and as fast as possible those that are late. A client that has sent
-/// everything goes on: one that has ended before it is time has failed.
+/// Sends every so manieth job, each when its time has come, and as fast as possible those that are late. A client that
+/// has sent everything goes on: one that has ended before it is time has failed.
 fn produce<'a>(mut producer: Session, stage: &'a Stage, mut number: u32) -> Task<'a> {
     Box::new(move |is_over| {
         if is_over {

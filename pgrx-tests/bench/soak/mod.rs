@@ -7,12 +7,13 @@ mod drive;
 mod ledger;
 mod load;
 mod report;
+pub mod soaked;
 mod storage;
 
+use crate::error::Result;
 use crate::options::Soak;
 use crate::targets::{self, Target};
-use crate::{Result, charts, cpu};
-pub use drive::{Soaked, Window};
+use crate::{charts, cpu};
 use load::Load;
 
 /// Runs the contenders one after the other. True if pg_queue has reached all its targets.

@@ -1,6 +1,7 @@
-//! Prints a soak while it goes on, and what came of it: the first minute against the last, and what must never have happened.
+//! Prints a soak while it goes on, and what came of it: the first minute against the last, and what must never have
+//! happened.
 
-use crate::soak::drive::{Soaked, Window};
+use crate::soak::soaked::{Soaked, Window};
 use crate::statistics::quantile;
 use crate::targets::{Target, at_least, at_most};
 

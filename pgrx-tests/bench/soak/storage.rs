@@ -3,8 +3,9 @@
 
 use postgres::Client;
 
+use crate::cpu;
+use crate::error::Result;
 use crate::server::Server;
-use crate::{Result, cpu};
 
 /// Where a contender's jobs are.
 #[derive(Clone, Copy)]

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use postgres::Client;
 
-use crate::Result;
-use crate::runner::Bench;
+use crate::bench::Bench;
+use crate::error::Result;
 use crate::server::Server;
 use crate::statistics::{median, median_of, quantile};
 
@@ -37,7 +37,8 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
     let both = (0..rounds).map(|_| Ok((routes("few", calls)?, routes("many", calls)?))).collect::<Result<Vec<_>>>()?;
     let (few, many) = (median_of(&both, |both| both.0), median_of(&both, |both| both.1));
     println!(
-        "    queue.route: {many:.2} us a call; of a topic with these 3 alone {few:.2} us: matching among all {:.2} us more",
+        "    queue.route: {many:.2} us a call; of a topic with these 3 alone {few:.2} us: \
+            matching among all {:.2} us more",
         many - few
     );
     let mut publishes = |topic| per_call(&mut client, "queue.publish('{}', key => ", topic, calls / 10, None);
@@ -58,7 +59,8 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
     pgmq()
 }
 
-/// Microseconds of a call with keys of which each is another, all in one transaction. `rows`: what each call has to return.
+/// Microseconds of a call with keys of which each is another, all in one transaction. `rows`: what each call has to
+/// return.
 fn per_call(client: &mut Client, call: &str, topic: &str, calls: usize, rows: Option<i64>) -> Result<f64> {
     let call = call.replace("{}", topic);
     let sql = format!(
@@ -89,7 +91,8 @@ fn pgmq() -> Result<()> {
     client.batch_execute(&format!(
         "SELECT pgmq.create('q' || n) FROM generate_series(1, 3) AS n;
          SELECT pgmq.bind_topic('#', 'q2'); SELECT pgmq.bind_topic('#.sold', 'q3');
-         SELECT count(pgmq.bind_topic('shop.' || n || '.*', 'q1')) FROM generate_series(1, {BINDINGS} - 2) AS n; ANALYZE"
+         SELECT count(pgmq.bind_topic('shop.' || n || '.*', 'q1')) FROM generate_series(1, {BINDINGS} - 2) AS n;
+         ANALYZE"
     ))?;
     let mut took = Vec::new();
     for n in 0..20 {

@@ -1,25 +1,20 @@
-//! Topics: what one event for eight queues costs, beside a batch of the same rows, a loop of enqueues, pgmq's topics and PgQ's
-//! consumers; what matching costs among 20,000 bindings; and that a paused subscriber costs the others nothing. Only when it is
-//! asked for by its name.
+//! Topics: what one event for eight queues costs, beside a batch of the same rows, a loop of enqueues, pgmq's topics
+//! and PgQ's consumers; what matching costs among 20,000 bindings; and that a paused subscriber costs the others
+//! nothing. Only when it is asked for by its name.
 
 pub mod matching;
 pub mod paused;
-mod peers;
+pub mod peers;
 
 use std::time::{Duration, Instant};
 
-use crate::runner::Bench;
+use crate::bench::Bench;
+use crate::cpu;
+use crate::error::Result;
 use crate::server::Cost;
 use crate::statistics::{median, median_of, ratios};
-use crate::{Result, cpu};
 
-pub use peers::Peer;
-
-/// Queues that an event goes to.
-pub const QUEUES: usize = 8;
-
-/// The key of all events that are timed.
-pub const KEY: &str = "order.placed";
+use peers::{Peer, QUEUES};
 
 /// All ways that are installed, for all cells.
 fn peers<'a>(bench: &'a mut Bench) -> Result<&'a [Peer]> {

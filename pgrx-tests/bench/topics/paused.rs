@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::Result;
+use crate::bench::Bench;
 use crate::drive::{Task, side_by_side};
-use crate::runner::Bench;
+use crate::error::Result;
 use crate::server::Server;
 use crate::statistics::quantile;
 
@@ -45,7 +45,8 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
     for (what, n) in [("all are read", 0), ("one is paused", 1)] {
         let at = |values: &[f64], share| quantile(values, share);
         println!(
-            "    {what:14} publish p50 {:.0} us, p99 {:.0} us; another queue has its job after p50 {:.0} us, p99 {:.0} us",
+            "    {what:14} publish p50 {:.0} us, p99 {:.0} us; another queue has its job after p50 {:.0} us, \
+                p99 {:.0} us",
             at(&publishes[n], 0.5),
             at(&publishes[n], 0.99),
             at(&waits[n], 0.5),

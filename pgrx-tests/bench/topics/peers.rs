@@ -2,10 +2,15 @@
 
 use postgres::types::{Json, ToSql};
 
-use crate::Result;
 use crate::contender::{Session, Takes, Verbs};
+use crate::error::Result;
 use crate::server::Server;
-use crate::topics::{KEY, QUEUES};
+
+/// Queues that an event goes to.
+pub const QUEUES: usize = 8;
+
+/// The key of all events that are timed.
+pub const KEY: &str = "order.placed";
 
 /// A way, with a server of its own.
 pub struct Peer {
@@ -26,7 +31,8 @@ enum Way {
 }
 
 /// The headers that an event's jobs have.
-const HEADERS: &str = r#"{"event": {"topic": "orders", "key": "order.placed", "id": 123456789012, "published_at": "2026-01-01T00:00:00.000000+00:00"}}"#;
+const HEADERS: &str = r#"{"event": {"topic": "orders", "key": "order.placed", "id": 123456789012,
+    "published_at": "2026-01-01T00:00:00.000000+00:00"}}"#;
 
 /// Name, way, extension, what is done once and what for each queue `{}`.
 const WAYS: [(&str, Way, &str, &str, &str); 5] = [

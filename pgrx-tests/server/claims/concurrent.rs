@@ -172,8 +172,10 @@ fn jobs_whose_own_transaction_has_shown_them_to_others_too_early_are_not_lost() 
                 for _ in 0..400 {
                     let rows = client
                         .query(
-                            "WITH e AS MATERIALIZED (SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[5])))
-                             SELECT queue.complete(c.id) FROM e, LATERAL (SELECT * FROM queue.claim('q', 1 + (e.count * 0)::int)) AS c",
+                            "WITH e AS MATERIALIZED (SELECT count(*) FROM queue.enqueue_many('q',
+                                array_fill(jsonb '1', ARRAY[5])))
+                             SELECT queue.complete(c.id) FROM e, LATERAL (SELECT *
+                             FROM queue.claim('q', 1 + (e.count * 0)::int)) AS c",
                             &[],
                         )
                         .unwrap();
@@ -333,7 +335,8 @@ fn limits_altered_under_work_stop_nobody() {
     let mut client = cluster.create_database("app");
     create(&mut client, "q", "strict_order => true, max_running_per_group => 1");
     client.run(
-        "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('group_key', 'g' || n % 8)) FROM generate_series(1, 3000) AS n))",
+        "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('group_key', 'g' || n % 8)) \
+            FROM generate_series(1, 3000) AS n))",
     );
     let (claims, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {

@@ -126,7 +126,8 @@ impl Storm<'_> {
             2 => {
                 let count = random.between(1, 120);
                 let sql = "INSERT INTO ledger SELECT j, $1 || n
-                           FROM queue.enqueue_many('storm', (SELECT array_agg(jsonb_build_object('token', $1 || n) ORDER BY n)
+                           FROM queue.enqueue_many('storm', (SELECT array_agg(jsonb_build_object('token', $1 || n)
+                           ORDER BY n)
                                FROM generate_series(1, $4::bigint) AS n), priority => $2, delay => $3::text::interval)
                                WITH ORDINALITY AS e(j, n)";
                 tx.execute(sql, &[&token, &priority, &delay, &count])?;
@@ -364,10 +365,12 @@ fn complete_some(tx: &mut Transaction<'_>, random: &mut Random, claimed: &[Attem
         let ended = if random.percent(50) {
             "queue.complete_many($1)"
         } else {
-            "queue.end_batch((SELECT coalesce(json_agg(json_build_object('complete', json_build_object('id', id))), '[]') FROM unnest($1::bigint[]) AS id))"
+            "queue.end_batch((SELECT coalesce(json_agg(json_build_object('complete', json_build_object('id', id))), \
+                '[]') FROM unnest($1::bigint[]) AS id))"
         };
         let sql = format!(
-            "INSERT INTO done SELECT c.id, g.job_id FROM {ended} AS c JOIN unnest($1::bigint[], $2::bigint[]) AS g(id, job_id) USING (id)
+            "INSERT INTO done SELECT c.id, g.job_id FROM {ended} AS c
+                JOIN unnest($1::bigint[], $2::bigint[]) AS g(id, job_id) USING (id)
              WHERE c.outcome = 'completed'"
         );
         count += tx.execute(&sql, &[&ids, &job_ids])? as i64;
@@ -419,7 +422,8 @@ fn run(name: &str, cluster: &Cluster, seconds: u64, crashes: bool) {
         if let Err(panic) = drained {
             let left = cluster.psql_in(
                 "app",
-                "SELECT job_id, state, attempt, run_at, clock_timestamp(), (SELECT array_agg((a.id, a.state)) FROM queue.attempts AS a WHERE a.job_id = j.job_id)
+                "SELECT job_id, state, attempt, run_at, clock_timestamp(),
+                    (SELECT array_agg((a.id, a.state)) FROM queue.attempts AS a WHERE a.job_id = j.job_id)
                  FROM queue.jobs AS j WHERE state IN ('ready', 'scheduled', 'retrying', 'running') LIMIT 20;
                  SELECT * FROM queue_internal.running_now() LIMIT 20;
                  SELECT queue_name, is_paused FROM queue.queues;",

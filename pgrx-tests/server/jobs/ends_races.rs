@@ -1,4 +1,5 @@
-//! `queue.end_batch` among others: rollbacks, busy attempts, two sessions at once, errors in the middle, a lease that ends.
+//! `queue.end_batch` among others: rollbacks, busy attempts, two sessions at once, errors in the middle, a lease that
+//! ends.
 
 use crate::faults::held::{begin, hold, release};
 use crate::jobs::ends::{end, outcomes, running};

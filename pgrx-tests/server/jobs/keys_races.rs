@@ -1,21 +1,19 @@
 //! Unique keys among many: which session waits for which, what lets go of a key, and that no run which was asked for is
 //! lost or doubled, whatever is killed, moved or late.
 
+use crate::shared::{Database, Failure, Sql, connect, create, database_with_queue, queue, server};
+use postgres::Client;
+use queue_tests::{Cluster, StopAtEnd, wait};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use postgres::Client;
-use queue_tests::{Cluster, StopAtEnd, wait};
-
-use crate::shared::{Database, Failure, Sql, connect, create, database_with_queue, queue, server, wait_blocked};
-
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
 /// Runs a statement in a session and a thread of its own; the answer comes when it is there.
-fn later(sql: String) -> (i32, mpsc::Receiver<Result<i64, String>>) {
+pub fn later(sql: String) -> (i32, mpsc::Receiver<Result<i64, String>>) {
     let mut client = connect();
     let pid = client.pid();
     let (send, receive) = mpsc::channel();
@@ -26,16 +24,16 @@ fn later(sql: String) -> (i32, mpsc::Receiver<Result<i64, String>>) {
     (pid, receive)
 }
 
-fn wait_until_it_waits(client: &mut Client, pid: i32) {
+pub fn wait_until_it_waits(client: &mut Client, pid: i32) {
     let sql = format!("SELECT count(*) FROM pg_locks WHERE pid = {pid} AND locktype = 'transactionid' AND NOT granted");
     wait::until("it waits for a transaction", || (client.value::<i64>(&sql) == 1).then_some(()));
 }
 
-fn enqueue(q: &str, key: &str, on_duplicate: &str) -> String {
+pub fn enqueue(q: &str, key: &str, on_duplicate: &str) -> String {
     format!("SELECT queue.enqueue('{q}', unique_key => '{key}', on_duplicate => '{on_duplicate}')")
 }
 
-fn jobs(client: &mut Client, q: &str) -> i64 {
+pub fn jobs(client: &mut Client, q: &str) -> i64 {
     client.value(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}'"))
 }
 
@@ -70,7 +68,8 @@ fn producers_of_other_keys_pass() {
     let (mut other, q) = (database.connect(), "q");
     client.run(&format!("BEGIN; {}", enqueue(q, "mine", "skip")));
     client.run(&format!(
-        "SELECT queue.enqueue_batch('{q}', (SELECT jsonb_agg(jsonb_build_object('unique_key', 'm' || n)) FROM generate_series(1, 100000) AS n))"
+        "SELECT queue.enqueue_batch('{q}', (SELECT jsonb_agg(jsonb_build_object('unique_key', 'm' || n)) \
+            FROM generate_series(1, 100000) AS n))"
     ));
     other.run("SET lock_timeout = '10s'");
     other.run(&format!("SELECT queue.enqueue('{q}', unique_key => 'o' || n) FROM generate_series(1, 1000) AS n"));
@@ -85,7 +84,8 @@ fn producers_of_other_keys_pass() {
     assert_eq!(jobs(&mut other, q), 101_001);
     // A second time all are there.
     other.run(&format!(
-        "SELECT queue.enqueue_batch('{q}', (SELECT jsonb_agg(jsonb_build_object('unique_key', 'm' || n)) FROM generate_series(1, 100000) AS n))"
+        "SELECT queue.enqueue_batch('{q}', (SELECT jsonb_agg(jsonb_build_object('unique_key', 'm' || n)) \
+            FROM generate_series(1, 100000) AS n))"
     ));
     assert_eq!(jobs(&mut other, q), 101_001);
 }
@@ -100,7 +100,8 @@ fn bulk_calls_over_the_same_keys_do_not_deadlock() {
                 let order = if n % 2 == 0 { "ASC" } else { "DESC" };
                 for _ in 0..5 {
                     client.run(&format!(
-                        "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('unique_key', n::text, 'on_duplicate', 'replace') ORDER BY n {order})
+                        "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('unique_key', n::text,
+                            'on_duplicate', 'replace') ORDER BY n {order})
                          FROM generate_series(1, 300) AS n))"
                     ));
                 }
@@ -156,37 +157,6 @@ fn a_rolled_back_savepoint_lets_go_of_its_keys() {
     client.run("ROLLBACK TO s");
     assert!(answer.recv_timeout(Duration::from_secs(20)).unwrap().is_ok());
     client.run("ROLLBACK");
-}
-
-#[test]
-fn a_prepared_transaction_holds_its_keys_until_it_ends() {
-    for end in ["COMMIT PREPARED", "ROLLBACK PREPARED"] {
-        let (mut client, q) = queue("");
-        client.run(&format!("BEGIN; {}; PREPARE TRANSACTION '{q}'", enqueue(&q, "k", "skip")));
-        let (pid, answer) = later(enqueue(&q, "k", "skip"));
-        wait_until_it_waits(&mut client, pid);
-        client.run(&format!("{end} '{q}'"));
-        let job = answer.recv().unwrap().unwrap();
-        assert_eq!(jobs(&mut client, &q), 1, "{end}");
-        assert_eq!(client.value::<i64>(&enqueue(&q, "k", "skip")), job);
-    }
-}
-
-#[test]
-fn a_run_asked_for_in_a_prepared_transaction_is_made() {
-    let (mut client, q) = queue("");
-    let job: i64 = client.value(&enqueue(&q, "k", "skip"));
-    let id = client.claim(&q);
-    client.run(&format!(
-        "BEGIN; SELECT queue.enqueue('{q}', '2', unique_key => 'k', on_duplicate => 'rerun'); PREPARE TRANSACTION '{q}'"
-    ));
-    client.run(&format!("SELECT queue.complete({id})"));
-    assert_eq!(client.state(job), "completed");
-    client.run(&format!("COMMIT PREPARED '{q}'"));
-    wait::until("it runs once more", || (client.state(job) == "ready").then_some(()));
-    // What has taken a waiting job cannot be prepared.
-    client.run(&format!("BEGIN; {}", enqueue(&q, "k", "replace")));
-    assert_eq!(client.failure(&format!("PREPARE TRANSACTION '{q}'")).code, "0A000");
 }
 
 #[test]
@@ -431,12 +401,17 @@ fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
                 scope.spawn(move || {
                     for update in 0..UPDATES / 4 {
                         // Few are much busier than the others.
-                        let document = if update % 2 == 0 { 1 + (update / 2 + n) % 5 } else { 1 + (update * 7 + n * 13) % DOCUMENTS };
+                        let document = if update % 2 == 0 {
+                            1 + (update / 2 + n) % 5
+                        } else {
+                            1 + (update * 7 + n * 13) % DOCUMENTS
+                        };
                         let on_duplicate = ["rerun", "replace"][update as usize % 2];
                         let end = if update % 50 == 49 { "ROLLBACK" } else { "COMMIT" };
                         client.run(&format!(
                             "BEGIN;
-                             WITH u AS (UPDATE document SET updates = updates + 1 WHERE id = {document} RETURNING updates)
+                             WITH u AS (UPDATE document SET updates = updates + 1
+                             WHERE id = {document} RETURNING updates)
                              SELECT queue.enqueue('index', jsonb_build_object('id', {document}, 'updates', updates),
                                     unique_key => {document}::text, on_duplicate => '{on_duplicate}',
                                     version => 'epoch'::timestamptz + updates * interval '1 s') FROM u;
@@ -453,7 +428,8 @@ fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
                 let mut n = 0;
                 loop {
                     let over = is_over.load(Ordering::Relaxed);
-                    let claim = "SELECT id, payload::text, (payload ->> 'id')::int FROM queue.claim('index', 1, wait => '50 ms')";
+                    let claim = "SELECT id, payload::text, (payload ->> 'id')::int \
+                        FROM queue.claim('index', 1, wait => '50 ms')";
                     let rows = client.query(claim, &[]).unwrap();
                     let Some(row) = rows.first() else {
                         if over {
@@ -513,13 +489,15 @@ fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
     // What was inserted around Postgres is as its own checker wants it.
     client.run("CREATE EXTENSION amcheck");
     let checked: i64 = client.value(
-        "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)) FROM pg_index AS i JOIN pg_class AS t ON t.oid = i.indrelid
+        "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)) FROM pg_index AS i JOIN pg_class AS t
+            ON t.oid = i.indrelid
          WHERE t.relnamespace = 'queue'::regnamespace AND t.relname ~ '^(attempt|note|key)_[0-9]$'",
     );
     assert!(checked > 60, "{checked} indexes");
     // One of each at a time: no key has had two live jobs.
     let doubled: i64 = client.value(
-        "SELECT count(*) FROM (SELECT FROM queue.jobs WHERE state IN ('ready', 'running') GROUP BY unique_key HAVING count(*) > 1) AS d",
+        "SELECT count(*) FROM (SELECT FROM queue.jobs WHERE state IN ('ready', 'running') \
+            GROUP BY unique_key HAVING count(*) > 1) AS d",
     );
     assert_eq!(doubled, 0);
 }
@@ -546,7 +524,8 @@ fn the_memory_of_keys_is_turned_and_keeps_what_counts() {
     for round in 0..12 {
         // Many keys once, each soon forgotten, and one again and again.
         client.run(&format!(
-            "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('unique_key', 'r{round} ' || n % 15000,
+            "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('unique_key',
+                'r{round} ' || n % 15000,
              'unique_for', '1 ms', 'on_duplicate', 'replace', 'payload', n)) FROM generate_series(1, 30000) AS n))"
         ));
         client.run("SELECT queue.purge('q')");
@@ -610,69 +589,4 @@ fn a_queue_that_is_being_dropped_keeps_no_other_waiting_for_its_rerun() {
     wait::until("the other's job runs again", || (client.state(jobs[1]) == "ready").then_some(()));
     dropper.run("ROLLBACK");
     wait::until("and then this one's", || (client.state(jobs[0]) == "ready").then_some(()));
-}
-
-#[test]
-fn a_key_of_a_prepared_transaction_is_held_over_a_restart() {
-    let cluster = Cluster::new().conf("max_prepared_transactions = 4").start();
-    let mut client = cluster.create_database("app");
-    create(&mut client, "q", "");
-    let enqueue = "SELECT queue.enqueue('q', unique_key => 'k')";
-    client.run("BEGIN");
-    let first: i64 = client.value(enqueue);
-    client.run("PREPARE TRANSACTION 'a'");
-    client.run("BEGIN; SELECT queue.enqueue('q', unique_key => 'gone'); PREPARE TRANSACTION 'b'");
-    cluster.kill_server();
-    cluster.start_again();
-    let mut client = cluster.connect_to("app");
-    client.run("SET lock_timeout = '200ms'");
-    assert_eq!(client.failure(enqueue).code, "55P03");
-    // Of another key nobody waits for it.
-    client.run("SELECT queue.enqueue('q', unique_key => 'other')");
-    let mut other = cluster.connect_to("app");
-    let pid = other.pid();
-    thread::scope(|scope| {
-        let second = scope.spawn(move || other.value::<i64>(enqueue));
-        wait_blocked(&mut client, pid);
-        client.run("COMMIT PREPARED 'a'");
-        assert_eq!(second.join().unwrap(), first);
-    });
-    client.run("ROLLBACK PREPARED 'b'");
-    client.run("SELECT queue.enqueue('q', unique_key => 'gone')");
-    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'ready'"), 3);
-}
-
-#[test]
-fn a_run_asked_for_in_a_prepared_transaction_holds_its_key_over_a_restart() {
-    let cluster = Cluster::new().conf("max_prepared_transactions = 4").start();
-    let mut client = cluster.create_database("app");
-    create(&mut client, "q", "");
-    let rerun = |payload: i32, version: i32| {
-        format!(
-            "SELECT queue.enqueue('q', '{payload}', unique_key => 'k', on_duplicate => 'rerun',
-                 version => timestamptz '2026-01-01Z' + interval '{version} days', unique_for => '1 hour')"
-        )
-    };
-    let job: i64 = client.value(&rerun(1, 1));
-    let id = client.claim("q");
-    // It leaves a note and a row of the key, but no attempt.
-    client.run(&format!("BEGIN; {}; PREPARE TRANSACTION 'newest'", rerun(3, 3)));
-    cluster.kill_server();
-    cluster.start_again();
-    let mut client = cluster.connect_to("app");
-    client.run("SET lock_timeout = '200ms'");
-    assert_eq!(client.failure(&rerun(2, 2)).code, "55P03");
-    let mut other = cluster.connect_to("app");
-    let pid = other.pid();
-    let older = rerun(2, 2);
-    thread::scope(|scope| {
-        let older = scope.spawn(move || other.value::<i64>(&older));
-        wait_blocked(&mut client, pid);
-        client.run("COMMIT PREPARED 'newest'");
-        assert_eq!(older.join().unwrap(), job, "the call counts for nothing");
-    });
-    assert_eq!(client.value::<i64>(&rerun(2, 2)), job);
-    client.run(&format!("SELECT queue.complete({id})"));
-    wait::until("it runs once more", || (client.state(job) == "ready").then_some(()));
-    assert_eq!(client.column::<String>("SELECT payload::text FROM queue.claim('q', 10)"), ["3"]);
 }

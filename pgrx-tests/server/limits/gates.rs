@@ -23,9 +23,11 @@ fn most_at_once(client: &mut Client, queue: &str) -> i64 {
     client.value(&format!(
         "SELECT coalesce(max(n), 0) FROM (
              SELECT sum(step) OVER (ORDER BY at, step) AS n FROM (
-                 SELECT claimed_at AS at, 1 AS step FROM queue.attempts WHERE queue_name = '{queue}' AND claimed_at IS NOT NULL
+                 SELECT claimed_at AS at, 1 AS step FROM queue.attempts WHERE queue_name = '{queue}'
+                 AND claimed_at IS NOT NULL
                  UNION ALL
-                 SELECT finished_at, -1 FROM queue.attempts WHERE queue_name = '{queue}' AND finished_at IS NOT NULL AND claimed_at IS NOT NULL
+                 SELECT finished_at, -1 FROM queue.attempts WHERE queue_name = '{queue}' AND finished_at IS NOT NULL
+                 AND claimed_at IS NOT NULL
              ) AS steps) AS sums"
     ))
 }
@@ -102,8 +104,8 @@ fn whoever_finishes_and_claims_in_one_call_is_not_in_his_own_way() {
     assert_eq!(claim(&mut client, &queue, 2).len(), 1);
 }
 
-/// A transaction that claims and ends by turns is not in its own way, over savepoints and while the limits change; for all
-/// others what it has ended runs until it commits.
+/// A transaction that claims and ends by turns is not in its own way, over savepoints and while the limits change; for
+/// all others what it has ended runs until it commits.
 #[test]
 fn what_a_transaction_ends_is_not_in_its_way() {
     for (limit, more, at_once) in [
@@ -233,7 +235,8 @@ fn no_period_sees_more_starts_than_the_rate_says() {
     });
     assert_rate(&mut client, &queue, 5, "200 ms");
     let length: f64 = client.value(&format!(
-        "SELECT extract(epoch FROM max(claimed_at) - min(claimed_at))::float8 FROM queue.attempts WHERE queue_name = '{queue}'"
+        "SELECT extract(epoch FROM max(claimed_at) - min(claimed_at))::float8 FROM queue.attempts \
+            WHERE queue_name = '{queue}'"
     ));
     // Eleven periods are needed; what slept was woken when the next began.
     assert!((2.2..10.0).contains(&length), "{length}");
@@ -250,7 +253,10 @@ fn a_rolled_back_claim_has_used_up_the_rate() {
     assert!(claim(&mut client, &queue, 5).is_empty());
     // What is ended without being run has not.
     client.run(&format!("SELECT queue.alter('{queue}', rate_limit => 4)"));
-    client.run(&format!("SELECT queue.cancel(job_id) FROM (SELECT job_id FROM queue.jobs WHERE queue_name = '{queue}' AND state = 'ready' LIMIT 2) AS j"));
+    client.run(&format!(
+        "SELECT queue.cancel(job_id) \
+        FROM (SELECT job_id FROM queue.jobs WHERE queue_name = '{queue}' AND state = 'ready' LIMIT 2) AS j"
+    ));
     assert_eq!(claim(&mut client, &queue, 5).len(), 2);
 }
 
@@ -353,10 +359,14 @@ fn a_rate_holds_over_a_promotion() {
 #[test]
 fn the_limits_hold_in_a_storm() {
     let (mut client, queue) = queue(
-        "max_running => 4, max_running_per_group => 1, rate_limit => 40, rate_period => '100 ms', backoff_base => '1 ms', lease => '150 ms', max_attempts => 1000",
+        "max_running => 4, max_running_per_group => 1, rate_limit => 40, rate_period => '100 ms', \
+            backoff_base => '1 ms', lease => '150 ms', max_attempts => 1000",
     );
     const JOBS: i64 = 600;
-    client.run(&format!("SELECT queue.enqueue('{queue}', group_key => CASE WHEN n % 7 > 0 THEN 'g' || n % 12 END, priority => n % 2) FROM generate_series(1, {JOBS}) AS n"));
+    client.run(&format!(
+        "SELECT queue.enqueue('{queue}', group_key => CASE WHEN n % 7 > 0 THEN 'g' || n % 12 END, \
+        priority => n % 2) FROM generate_series(1, {JOBS}) AS n"
+    ));
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         for n in 0..6u64 {
@@ -412,7 +422,8 @@ fn the_limits_hold_in_a_storm() {
         "SELECT count(*) FROM (
              SELECT a.claimed_at, lag(a.finished_at) OVER (PARTITION BY group_key ORDER BY a.claimed_at) AS before
              FROM queue.attempts AS a JOIN queue.jobs AS j USING (job_id)
-             WHERE a.queue_name = '{queue}' AND group_key IS NOT NULL AND a.claimed_at IS NOT NULL) AS a WHERE claimed_at < before"
+             WHERE a.queue_name = '{queue}' AND group_key IS NOT NULL AND a.claimed_at IS NOT NULL) AS a
+             WHERE claimed_at < before"
     );
     assert_eq!(client.value::<i64>(&overlaps), 0);
     assert_eq!(client.value::<i64>(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{queue}'")), JOBS);

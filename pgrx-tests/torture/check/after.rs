@@ -1,8 +1,9 @@
-//! Jobs that are after others: none runs before these have ended as it asks, none is skipped or still held without reason.
+//! Jobs that are after others: none runs before these have ended as it asks, none is skipped or still held without
+//! reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Case;
+use super::case::Case;
 use crate::ledger::{End, Job, Micros, What};
 use crate::plan::{Kind, QUEUES};
 
@@ -113,7 +114,8 @@ impl<'a> Look<'a> {
         (self.state(job) == "skipped" && is_wrong).then(|| format!("a job is skipped without reason: {job:?}"))
     }
 
-    /// No attempt of it was claimed before its predecessors had ended. A retry releases a held job, whatever it is after.
+    /// No attempt of it was claimed before its predecessors had ended. A retry releases a held job, whatever it is
+    /// after.
     fn early(&self, job: &Job) -> Option<String> {
         let claims = self.case.world.attempts.values().filter(|seen| seen.job == job.id);
         let claimed = claims.filter_map(|seen| seen.claimed_at).min()?;

@@ -6,18 +6,22 @@ use postgres::Client;
 
 /// Stages are summed up. Queues that keep nothing, or were made anew, have fewer rows than counts.
 const STATS: &str = "
-    WITH s AS (SELECT queue_name, concat_ws(' ', sum(ready), sum(scheduled), sum(retrying), sum(running), sum(dead), sum(enqueued),
+    WITH s AS (SELECT queue_name, concat_ws(' ', sum(ready), sum(scheduled), sum(retrying), sum(running), sum(dead),
+    sum(enqueued),
                    sum(claimed), sum(completed), sum(failed), sum(timed_out), sum(died)) AS counts
                FROM queue.stats GROUP BY 1),
-         l AS (SELECT queue_id, lane.lane, life.* FROM queue.life AS life JOIN queue.lane AS lane ON lane.lane = life.lane),
+         l AS (SELECT queue_id, lane.lane, life.* FROM queue.life AS life JOIN queue.lane AS lane
+         ON lane.lane = life.lane),
          r AS (SELECT q.queue_name, concat_ws(' ', j.states, a.totals) AS counts
                FROM queue.queue AS q,
-               LATERAL (SELECT concat_ws(' ', count(*) FILTER (WHERE state = 'ready'), count(*) FILTER (WHERE state = 'scheduled'),
+               LATERAL (SELECT concat_ws(' ', count(*) FILTER (WHERE state = 'ready'),
+               count(*) FILTER (WHERE state = 'scheduled'),
                             count(*) FILTER (WHERE state = 'retrying'), count(*) FILTER (WHERE state = 'running'),
                             count(*) FILTER (WHERE state = 'dead')) AS states
                         FROM queue.jobs AS j WHERE j.queue_name = q.queue_name) AS j,
                LATERAL (SELECT concat_ws(' ', count(DISTINCT job_id), count(*) FILTER (WHERE claim_kind <> 's'),
-                            count(*) FILTER (WHERE outcome IN ('c', 'a')), count(*) FILTER (WHERE outcome IN ('f', 'd')),
+                            count(*) FILTER (WHERE outcome IN ('c', 'a')),
+                            count(*) FILTER (WHERE outcome IN ('f', 'd')),
                             count(*) FILTER (WHERE outcome = 't'),
                             count(*) FILTER (WHERE outcome = 'd' OR outcome = 't' AND next_id IS NULL)) AS totals
                         FROM l WHERE l.queue_id = q.queue_id) AS a)

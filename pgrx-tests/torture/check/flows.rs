@@ -1,9 +1,10 @@
-//! Flows and steps: no flow ends or runs before its members have ended, none is held without reason; a job that was suspended
-//! goes on when what it has made has ended; a step is known to the next attempts if, and only if, it was committed.
+//! Flows and steps: no flow ends or runs before its members have ended, none is held without reason; a job that was
+//! suspended goes on when what it has made has ended; a step is known to the next attempts if, and only if, it was
+//! committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Case;
+use super::case::Case;
 use crate::ledger::{End, Fate, Job, Micros, What};
 use crate::plan::{Kind, QUEUES};
 
@@ -19,7 +20,8 @@ struct Look<'a> {
     claimed: BTreeMap<i64, Vec<Micros>>,
     /// When the call was answered that has made a member.
     made: BTreeMap<i64, Micros>,
-    /// Jobs that a manager has changed, or may have, and all that belongs to them: members of such flows, flows of such members.
+    /// Jobs that a manager has changed, or may have, and all that belongs to them: members of such flows, flows of such
+    /// members.
     touched: BTreeSet<i64>,
 }
 
@@ -76,7 +78,8 @@ impl<'a> Look<'a> {
                 _ => None,
             })
             .collect();
-        // A change of a flow is one of its members, and so on; a change of a member may end its flow, or run it once more.
+        // A change of a flow is one of its members, and so on; a change of a member may end its flow, or run it once
+        // more.
         loop {
             let before = touched.len();
             for (flow, members) in &members {
@@ -104,7 +107,8 @@ impl<'a> Look<'a> {
         self.case.world.jobs.get(&job).map_or("", |seen| seen.state.as_str())
     }
 
-    /// Everything has ended, and all flows were sealed: only a dead member, or one that is held itself, holds a flow up.
+    /// Everything has ended, and all flows were sealed: only a dead member, or one that is held itself, holds a flow
+    /// up.
     fn stranded(&self, flow: i64) -> Option<String> {
         let states: Vec<&str> = self.members(flow).iter().map(|member| self.state(*member)).collect();
         let is_held_up = states.iter().any(|state| ["dead", "held"].contains(state));
@@ -139,10 +143,12 @@ impl<'a> Look<'a> {
     }
 }
 
-/// A step that was done: what became of its deal, whether no savepoint took it back, when the deal ended, and its number.
+/// A step that was done: what became of its deal, whether no savepoint took it back, when the deal ended, and its
+/// number.
 type Done = (Fate, bool, Micros, i64);
 
-/// What a look at a step has said. A run after a completed one begins without steps, so jobs that were run again do not count.
+/// What a look at a step has said. A run after a completed one begins without steps, so jobs that were run again do not
+/// count.
 fn steps(case: &Case<'_>) -> Vec<String> {
     let mut again: BTreeSet<i64> = BTreeSet::new();
     let mut done: BTreeMap<(i64, &str), Vec<Done>> = BTreeMap::new();

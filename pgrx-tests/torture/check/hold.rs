@@ -1,12 +1,12 @@
 //! Holds: the times in which a worker has had an attempt for sure, however the clocks of a call are read.
 //!
-//! A hold begins when the claim was answered, and ends at the earliest moment at which it may have ended: where the call began
-//! that was to end it, where the lease that was answered runs out, where the connection was heard of for the last time. So two
-//! holds that overlap have overlapped; holds that have overlapped may not.
+//! A hold begins when the claim was answered, and ends at the earliest moment at which it may have ended: where the
+//! call began that was to end it, where the lease that was answered runs out, where the connection was heard of for the
+//! last time. So two holds that overlap have overlapped; holds that have overlapped may not.
 
 use std::collections::BTreeMap;
 
-use super::Case;
+use super::case::Case;
 use crate::ledger::{Claim, Fact, Fate, Micros, What};
 
 #[derive(Debug)]

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Case, loss};
+use super::case::Case;
+use super::loss;
 use crate::ledger::{Deal, End, Job, Micros, What};
 
 /// Since when, until when, and which job.
@@ -102,8 +103,8 @@ fn newest_version(case: &Case<'_>, id: i64, calls: &[(&Deal, &Job)], found: &mut
     }
 }
 
-/// A key with `unique_for` stays taken for the time, even if its job has ended. Which call has made the job is not known, so the
-/// time that ends first counts.
+/// A key with `unique_for` stays taken for the time, even if its job has ended. Which call has made the job is not
+/// known, so the time that ends first counts.
 fn taken(case: &Case<'_>, jobs: &BTreeMap<i64, Vec<(&Deal, &Job)>>, found: &mut Vec<String>) {
     let mut unknown: BTreeSet<(usize, Option<&str>)> = BTreeSet::new();
     let mut forgotten: BTreeSet<i64> = BTreeSet::new();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Case;
+use super::case::Case;
 use crate::ledger::{Fate, Micros, What};
 
 /// Clocks are read at different moments of a call.

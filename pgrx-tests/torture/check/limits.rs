@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Case;
+use super::case::Case;
 use super::hold::{Hold, more_than};
 use crate::ledger::Fate;
 use crate::plan::{QUEUES, RATE_PERIOD};

@@ -1,9 +1,10 @@
-//! Nothing is lost, nothing is doubled: jobs are those whose enqueue was committed, effects are once per completed attempt,
-//! an attempt is claimed once and ends once.
+//! Nothing is lost, nothing is doubled: jobs are those whose enqueue was committed, effects are once per completed
+//! attempt, an attempt is claimed once and ends once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Case, flows};
+use super::case::Case;
+use super::flows;
 use crate::ledger::{End, What};
 use crate::plan::{Kind, QUEUES};
 

@@ -3,6 +3,9 @@
 mod after;
 mod audit;
 mod books;
+mod case;
+#[cfg(test)]
+mod flow_tests;
 mod flows;
 mod hold;
 mod keys;
@@ -17,55 +20,11 @@ mod tests;
 mod topics;
 mod waiting;
 
-use std::collections::BTreeMap;
-
-use postgres::Client;
-
 pub use books::TICK_MS;
+use case::{Case, World};
 
 use crate::ledger::{self, Ledger, Micros};
-use crate::run::Torture;
-
-/// What a checker looks at.
-pub struct Case<'a> {
-    pub ledger: &'a Ledger,
-    pub world: &'a World,
-    /// From before the end of the server's memory until after its next start.
-    pub crashes: &'a [(Micros, Micros)],
-    /// Those in which another server took over. What was committed when nothing waited for the standby any more, as by a worker
-    /// that was ended while it waited, was seen before, and is not there after.
-    pub promotions: &'a [(Micros, Micros)],
-    /// What servers call a time is not the ledger's time.
-    pub clock_was_set: bool,
-}
-
-/// A job, as `queue.jobs` has it.
-#[derive(Debug, Clone)]
-pub struct SeenJob {
-    pub queue: String,
-    pub state: String,
-    pub token: String,
-    pub flow: Option<i64>,
-}
-
-/// An attempt, as `queue.attempts` has it.
-#[derive(Debug, Clone)]
-pub struct SeenAttempt {
-    pub job: i64,
-    pub state: String,
-    pub number: i32,
-    pub claimed_at: Option<Micros>,
-    pub finished_at: Option<Micros>,
-}
-
-/// What the database says when everything is over.
-#[derive(Debug, Default)]
-pub struct World {
-    pub jobs: BTreeMap<i64, SeenJob>,
-    pub attempts: BTreeMap<i64, SeenAttempt>,
-    /// (attempt, job)
-    pub effects: Vec<(i64, i64)>,
-}
+use crate::shared::Torture;
 
 /// All findings.
 pub fn all(
@@ -109,51 +68,4 @@ pub fn all(
     }
     found.extend(log::check(&torture.place.logs()));
     found
-}
-
-impl Case<'_> {
-    /// Whether the server has lost its memory between these times.
-    pub fn has_crashed(&self, from: Micros, to: Micros) -> bool {
-        is_among(self.crashes, from, to)
-    }
-
-    /// Whether another server took over between these times.
-    pub fn was_promoted(&self, from: Micros, to: Micros) -> bool {
-        is_among(self.promotions, from, to)
-    }
-}
-
-fn is_among(spans: &[(Micros, Micros)], from: Micros, to: Micros) -> bool {
-    spans.iter().any(|(begin, end)| *begin <= to && *end >= from)
-}
-
-impl World {
-    fn read(client: &mut Client, found: &mut Vec<String>) -> Result<Self, postgres::Error> {
-        let mut world = Self::default();
-        let sql = "SELECT job_id, queue_name, state, coalesce(payload ->> 'token', ''), flow FROM queue.jobs";
-        for row in client.query(sql, &[])? {
-            let job = SeenJob { queue: row.get(1), state: row.get(2), token: row.get(3), flow: row.get(4) };
-            if let Some(other) = world.jobs.insert(row.get(0), job) {
-                found.push(format!("queue.jobs has job {} twice: {other:?}", row.get::<_, i64>(0)));
-            }
-        }
-        let sql = "SELECT id, job_id, state, attempt, (extract(epoch FROM claimed_at) * 1000000)::bigint,
-                       (extract(epoch FROM finished_at) * 1000000)::bigint FROM queue.attempts";
-        for row in client.query(sql, &[])? {
-            let attempt = SeenAttempt {
-                job: row.get(1),
-                state: row.get(2),
-                number: row.get(3),
-                claimed_at: row.get(4),
-                finished_at: row.get(5),
-            };
-            if let Some(other) = world.attempts.insert(row.get(0), attempt) {
-                found.push(format!("queue.attempts has attempt {} twice: {other:?}", row.get::<_, i64>(0)));
-            }
-        }
-        for row in client.query("SELECT attempt, job_id FROM effect", &[])? {
-            world.effects.push((row.get(0), row.get(1)));
-        }
-        Ok(world)
-    }
 }

@@ -1,11 +1,11 @@
 //! Nothing is claimed while something that ranks before it could have been.
 //!
-//! A job is *free* from the answer of the commit that enqueued it to the first call that may have touched it. It is jumped
-//! if it was free during a whole call that claimed another one which ranks behind it.
+//! A job is *free* from the answer of the commit that enqueued it to the first call that may have touched it. It is
+//! jumped if it was free during a whole call that claimed another one which ranks behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Case;
+use super::case::Case;
 use super::hold::Hold;
 use crate::ledger::{End, Fate, Job, Micros, What};
 use crate::plan::{Kind, QUEUES};
@@ -80,8 +80,8 @@ fn jumped<'a, 'b>(lives: &[&'b Life<'a>], claim: &Hold<'_>, end: impl Fn(&Life<'
     lives[..there].iter().copied().find(|life| (life.job.priority, life.job.id) < rank && end(life) > claim.from)
 }
 
-/// In strict order a job that has failed holds its group: nothing else of it is claimed from the answer of the failure's commit
-/// to the first call that may have touched the job then.
+/// In strict order a job that has failed holds its group: nothing else of it is claimed from the answer of the
+/// failure's commit to the first call that may have touched the job then.
 fn passed_failed(case: &Case<'_>, queue: usize, claims: &[&Hold<'_>]) -> Vec<String> {
     let mut found = Vec::new();
     let groups: BTreeMap<i64, &Option<String>> =

@@ -5,7 +5,7 @@ use std::time::Duration;
 use postgres::Client;
 use queue_tests::integrity;
 
-use crate::run::Patience;
+use crate::shared::Patience;
 
 /// For so long the logs may get no shorter, and what may be left in them: less than a segment.
 const EMPTYING: Duration = Duration::from_secs(60);

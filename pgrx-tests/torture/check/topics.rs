@@ -1,9 +1,10 @@
-//! All copies or none: what was published, and committed, has one job in each queue that is bound to its key for good, at most
-//! one where the binding comes and goes, and none anywhere else. Of a publish that has named its jobs `loss` says the rest.
+//! All copies or none: what was published, and committed, has one job in each queue that is bound to its key for good,
+//! at most one where the binding comes and goes, and none anywhere else. Of a publish that has named its jobs `loss`
+//! says the rest.
 
 use std::collections::BTreeMap;
 
-use super::Case;
+use super::case::Case;
 use super::loss::{forgotten, is_kept_name};
 use crate::ledger::What;
 use crate::plan::BINDINGS;
@@ -11,7 +12,8 @@ use crate::topics;
 
 pub fn check(case: &Case<'_>) -> Vec<String> {
     let mut queues: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    // Copies that were forgotten no longer tell of which event they were: each stands for one that is missing in its queue.
+    // Copies that were forgotten no longer tell of which event they were: each stands for one that is missing in its
+    // queue.
     let forgotten = forgotten(case);
     let mut erased: BTreeMap<&str, usize> = BTreeMap::new();
     for (id, seen) in &case.world.jobs {

@@ -1,7 +1,8 @@
-//! No enqueue is answered that leaves more jobs waiting than `max_waiting`. What other open transactions add does not count, so
-//! only those are held against it that were committed before the call and untouched until its answer, and the caller's own.
+//! No enqueue is answered that leaves more jobs waiting than `max_waiting`. What other open transactions add does not
+//! count, so only those are held against it that were committed before the call and untouched until its answer, and the
+//! caller's own.
 
-use super::Case;
+use super::case::Case;
 use super::order::{busy, lives};
 use crate::ledger::{Fact, What};
 use crate::plan::QUEUES;

@@ -1,0 +1,177 @@
+"""The world of a scenario: servers, a pooler, the processes of adapters, and how a step waits for a fact.
+
+Responsible for starting and ending them. Not responsible for what a scenario does (`run`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+HERE = Path(__file__).resolve().parent
+CLIENTS = HERE.parent
+sys.path.insert(0, str(CLIENTS / "python/src"))
+
+import psycopg  # noqa: E402
+
+DEADLINE = 40.0
+"""How long, in seconds, a step waits for its fact."""
+
+POOLED = "6432"
+"""The port of the pooler; the server's is 5432."""
+
+SCHEMA = """
+    SELECT queue.drop(queue_name, force => true) FROM queue.queues;
+    DROP TABLE IF EXISTS effect;
+    CREATE TABLE effect (job_id bigint NOT NULL, attempt int NOT NULL);
+    SELECT queue.create('a', backoff_base => '100 ms', lease => '30 seconds');
+    SELECT queue.create('b', backoff_base => '100 ms', lease => '2 seconds');
+    SELECT queue.create('staged', stages => '{x, y}', max_attempts => 1);
+"""
+
+
+class Failed(Exception):
+    """A scenario's expectation was not met."""
+
+
+def until(what, condition, seconds=DEADLINE):
+    """Waits until the condition returns something true, and returns that. A text in `what` may be a function."""
+    end = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise Failed(f"not within {seconds:.0f} seconds: {what() if callable(what) else what}")
+        time.sleep(0.02)
+
+
+class Adapter:
+    """A process that speaks the protocol. Its events go to the scenario that started the worker."""
+
+    def __init__(self, command):
+        self.command = command
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+        self.logs, self.workers, self.answers = [], {}, {}
+        self.ids, self.lock, self.has = itertools.count(1), threading.Lock(), None
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        until(f"{command} says hello", lambda: self.has is not None)
+
+    def _read(self):
+        for line in self.process.stdout:
+            message = json.loads(line)
+            event = message.get("event")
+            if event is None:
+                self.answers.pop(message["id"]).put(message)
+            elif event == "hello":
+                self.has = set(message.get("has", []))
+            elif event == "log":
+                self.logs.append(message["text"])
+            else:
+                self.workers[message["worker"]].take(message)
+
+    def call(self, name, **arguments):
+        """What the adapter answers: `{"result": …}` or `{"error": …, "sqlstate": …}`."""
+        number, answer = next(self.ids), SimpleQueue()
+        self.answers[number] = answer
+        with self.lock:
+            self.process.stdin.write(json.dumps({"id": number, "call": name, **arguments}) + "\n")
+            self.process.stdin.flush()
+        try:
+            return answer.get(timeout=DEADLINE)
+        except Empty:
+            raise Failed(f"the adapter has not answered {name}") from None
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Worker:
+    """What a scenario has heard from one worker."""
+
+    def __init__(self, name):
+        self.name = name
+        self.happened, self.notes, self.stops = [], [], []
+        self.ended = None
+
+    def take(self, message):
+        event = message["event"]
+        if event == "note":
+            self.notes.append(message["value"])
+        elif event == "stopped":
+            self.stops.append(message["reason"])
+        elif event == "ended":
+            self.ended = message
+        else:
+            self.happened.append(message)
+
+    def kinds(self):
+        """The kinds of its jobs' events, attempt by attempt: what different attempts tell may come in any order."""
+        told = [event for event in self.happened if event.get("job_id")]
+        return [event["kind"] for event in sorted(told, key=lambda event: event["attempt_id"])]
+
+
+class Place:
+    """A server with a database, which one scenario at a time uses."""
+
+    def __init__(self, server, number):
+        self.server, self.role = server, f"clerk_{number}"
+        self.name = server.create_database()
+        self.pooler = None
+
+    def conninfo(self):
+        return self.server.conninfo(self.name)
+
+    def connect(self):
+        return psycopg.connect(self.conninfo(), autocommit=True)
+
+    def again(self):
+        """Connects as soon as the server takes connections."""
+
+        def attempt():
+            try:
+                return self.connect()
+            except psycopg.OperationalError:
+                return None
+
+        return until("the server takes connections", attempt)
+
+    def start_pooler(self, mode):
+        program = shutil.which("pgbouncer", path=f"/usr/sbin:{os.environ['PATH']}")
+        if not program:
+            raise Failed("there is no PgBouncer: run `make clients`, or as root: apt-get install pgbouncer")
+        folder, file = self.server.dir, self.server.dir / "pgbouncer.ini"
+        (folder / f".s.PGSQL.{POOLED}").unlink(missing_ok=True)
+        file.write_text(
+            f"[databases]\n* = host={folder} port=5432 user=postgres\n[pgbouncer]\nlisten_port = {POOLED}\n"
+            f"unix_socket_dir = {folder}\nauth_type = any\npool_mode = {mode}\ndefault_pool_size = 8\n"
+            "server_round_robin = 1\nserver_reset_query_always = 1\nmax_client_conn = 50\n"
+        )
+        account = ["--user=postgres"] if os.geteuid() == 0 else []
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.pooler = subprocess.Popen([program, "--quiet", *account, str(file)], **quiet)
+
+        def answers():
+            try:
+                psycopg.connect(self.server.conninfo(self.name, port=POOLED)).close()
+                return True
+            except psycopg.OperationalError:
+                return False
+
+        until("PgBouncer takes connections", answers)
+
+    def stop_pooler(self):
+        if self.pooler is not None:
+            self.pooler.kill()
+            self.pooler.wait()
+            self.pooler = None

@@ -1,0 +1,62 @@
+//! What cells share: the options, the contenders that have been set up, the targets.
+//!
+//! Not responsible for which cells there are (`cells`), nor for running them (`runner`).
+
+use std::collections::HashMap;
+
+use crate::contender::{Contender, Work};
+use crate::drive::{self, Sample};
+use crate::error::Result;
+use crate::options::Options;
+use crate::queues;
+use crate::targets::{Bound, Target};
+use crate::topics::peers::Peer;
+
+/// What cells share.
+pub struct Bench<'a> {
+    pub options: &'a Options,
+    /// Those that have been set up.
+    pub(crate) contenders: HashMap<&'static str, Contender>,
+    pub peers: Vec<Peer>,
+    pub(crate) targets: Vec<Target>,
+    /// Seconds of the machine while contenders took turns: all of them, and those that others have used.
+    pub(crate) noise: (f64, f64),
+}
+
+/// Contenders of a cell, each with one sample per round.
+pub type Rows = Vec<(&'static str, Vec<Sample>)>;
+
+impl Bench<'_> {
+    /// Notes a target, unless there are no values.
+    pub fn target(&mut self, what: impl Into<String>, values: &[f64], bound: Bound) {
+        self.targets.extend(Target::new(what, values, bound));
+    }
+
+    /// Sets a contender up, if that has not been done for another cell.
+    pub fn contender(&mut self, name: &'static str) -> Result<&Contender> {
+        if !self.contenders.contains_key(name) {
+            self.contenders.insert(name, queues::set_up(name, self.options)?);
+        }
+        Ok(&self.contenders[name])
+    }
+}
+
+/// A turn of one contender.
+pub fn turn(contender: &Contender, work: Work, clients: usize, options: &Options) -> Result<Sample> {
+    /// Lives before the measuring begins: connections fill their caches, plans become generic.
+    const WARM_UP: usize = 12;
+    let mut tasks = Vec::new();
+    for _ in 0..clients {
+        let mut life = contender.life(work)?;
+        for _ in 0..WARM_UP {
+            life()?;
+        }
+        tasks.push(drive::steady(life));
+    }
+    drive::drive(&[&contender.server], tasks, options.turn())
+}
+
+/// The samples of a contender; none when it was not measured.
+pub fn samples<'a>(rows: &'a Rows, who: &str) -> &'a [Sample] {
+    rows.iter().find(|(name, _)| *name == who).map_or(&[], |(_, samples)| samples)
+}

@@ -1,0 +1,102 @@
+//! Unique keys of prepared transactions: held until they end, also over a restart.
+
+use crate::jobs::keys_races::{enqueue, jobs, later, wait_until_it_waits};
+use crate::shared::{Sql, create, queue, wait_blocked};
+use queue_tests::{Cluster, wait};
+use std::thread;
+
+#[test]
+fn a_prepared_transaction_holds_its_keys_until_it_ends() {
+    for end in ["COMMIT PREPARED", "ROLLBACK PREPARED"] {
+        let (mut client, q) = queue("");
+        client.run(&format!("BEGIN; {}; PREPARE TRANSACTION '{q}'", enqueue(&q, "k", "skip")));
+        let (pid, answer) = later(enqueue(&q, "k", "skip"));
+        wait_until_it_waits(&mut client, pid);
+        client.run(&format!("{end} '{q}'"));
+        let job = answer.recv().unwrap().unwrap();
+        assert_eq!(jobs(&mut client, &q), 1, "{end}");
+        assert_eq!(client.value::<i64>(&enqueue(&q, "k", "skip")), job);
+    }
+}
+
+#[test]
+fn a_run_asked_for_in_a_prepared_transaction_is_made() {
+    let (mut client, q) = queue("");
+    let job: i64 = client.value(&enqueue(&q, "k", "skip"));
+    let id = client.claim(&q);
+    client.run(&format!(
+        "BEGIN; SELECT queue.enqueue('{q}', '2', unique_key => 'k', on_duplicate => 'rerun'); PREPARE TRANSACTION '{q}'"
+    ));
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(client.state(job), "completed");
+    client.run(&format!("COMMIT PREPARED '{q}'"));
+    wait::until("it runs once more", || (client.state(job) == "ready").then_some(()));
+    // What has taken a waiting job cannot be prepared.
+    client.run(&format!("BEGIN; {}", enqueue(&q, "k", "replace")));
+    assert_eq!(client.failure(&format!("PREPARE TRANSACTION '{q}'")).code, "0A000");
+}
+
+#[test]
+fn a_key_of_a_prepared_transaction_is_held_over_a_restart() {
+    let cluster = Cluster::new().conf("max_prepared_transactions = 4").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let enqueue = "SELECT queue.enqueue('q', unique_key => 'k')";
+    client.run("BEGIN");
+    let first: i64 = client.value(enqueue);
+    client.run("PREPARE TRANSACTION 'a'");
+    client.run("BEGIN; SELECT queue.enqueue('q', unique_key => 'gone'); PREPARE TRANSACTION 'b'");
+    cluster.kill_server();
+    cluster.start_again();
+    let mut client = cluster.connect_to("app");
+    client.run("SET lock_timeout = '200ms'");
+    assert_eq!(client.failure(enqueue).code, "55P03");
+    // Of another key nobody waits for it.
+    client.run("SELECT queue.enqueue('q', unique_key => 'other')");
+    let mut other = cluster.connect_to("app");
+    let pid = other.pid();
+    thread::scope(|scope| {
+        let second = scope.spawn(move || other.value::<i64>(enqueue));
+        wait_blocked(&mut client, pid);
+        client.run("COMMIT PREPARED 'a'");
+        assert_eq!(second.join().unwrap(), first);
+    });
+    client.run("ROLLBACK PREPARED 'b'");
+    client.run("SELECT queue.enqueue('q', unique_key => 'gone')");
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'ready'"), 3);
+}
+
+#[test]
+fn a_run_asked_for_in_a_prepared_transaction_holds_its_key_over_a_restart() {
+    let cluster = Cluster::new().conf("max_prepared_transactions = 4").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let rerun = |payload: i32, version: i32| {
+        format!(
+            "SELECT queue.enqueue('q', '{payload}', unique_key => 'k', on_duplicate => 'rerun',
+                 version => timestamptz '2026-01-01Z' + interval '{version} days', unique_for => '1 hour')"
+        )
+    };
+    let job: i64 = client.value(&rerun(1, 1));
+    let id = client.claim("q");
+    // It leaves a note and a row of the key, but no attempt.
+    client.run(&format!("BEGIN; {}; PREPARE TRANSACTION 'newest'", rerun(3, 3)));
+    cluster.kill_server();
+    cluster.start_again();
+    let mut client = cluster.connect_to("app");
+    client.run("SET lock_timeout = '200ms'");
+    assert_eq!(client.failure(&rerun(2, 2)).code, "55P03");
+    let mut other = cluster.connect_to("app");
+    let pid = other.pid();
+    let older = rerun(2, 2);
+    thread::scope(|scope| {
+        let older = scope.spawn(move || other.value::<i64>(&older));
+        wait_blocked(&mut client, pid);
+        client.run("COMMIT PREPARED 'newest'");
+        assert_eq!(older.join().unwrap(), job, "the call counts for nothing");
+    });
+    assert_eq!(client.value::<i64>(&rerun(2, 2)), job);
+    client.run(&format!("SELECT queue.complete({id})"));
+    wait::until("it runs once more", || (client.state(job) == "ready").then_some(()));
+    assert_eq!(client.column::<String>("SELECT payload::text FROM queue.claim('q', 10)"), ["3"]);
+}

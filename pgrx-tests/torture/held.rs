@@ -1,0 +1,23 @@
+//! An attempt that a worker has.
+
+use crate::ledger::{What, now};
+use crate::session::{Done, Session};
+
+/// What the worker has, as far as it knows.
+#[derive(Debug, Clone)]
+pub struct Held {
+    pub attempt: i64,
+    pub job: i64,
+    pub queue: usize,
+    pub stage: Option<String>,
+    pub is_flow: bool,
+}
+
+/// Notes that the fence said no.
+pub fn refused<T>(session: &mut Session<'_>, one: &Held, answer: Done<T>) -> Done<T> {
+    if answer.as_ref().is_err_and(|failure| failure.code == "QJ001") {
+        let time = now();
+        session.note(What::Refused { attempt: one.attempt }, time, time);
+    }
+    answer
+}

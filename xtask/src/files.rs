@@ -1,0 +1,39 @@
+//! Where the files of the checkout are.
+
+use std::path::{Path, PathBuf};
+
+use eyre::{Result, WrapErr as _, eyre};
+
+/// The extension's name, and so the beginning of the names of its files.
+pub const EXTENSION: &str = "pg_queue";
+
+/// The extension for many servers.
+pub const CLUSTER: &str = "pg_queue_cluster";
+
+/// The root of the checkout that this program was compiled in.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+pub fn control_file() -> PathBuf {
+    root().join(EXTENSION).with_extension("control")
+}
+
+/// The version of the root package, which is that of the extension.
+pub fn version() -> Result<String> {
+    let path = root().join("Cargo.toml");
+    let manifest = read(&path)?;
+    manifest
+        .lines()
+        .skip_while(|line| line.trim() != "[package]")
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split_once('='))
+        .find(|(key, _)| key.trim() == "version")
+        .map(|(_, value)| value.trim().trim_matches('"').to_owned())
+        .ok_or_else(|| eyre!("there is no package version in {}", path.display()))
+}
+
+pub fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).wrap_err_with(|| format!("could not read {}", path.display()))
+}
