@@ -1,6 +1,6 @@
 //! What is said on the command line.
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use queue_tests::random;
 
 /// Calls everything at once, ends servers, and checks all promises.
@@ -19,6 +19,36 @@ pub struct Options {
     /// The work goes to these queues alone
     #[arg(long, value_name = "WORD,…", value_delimiter = ',')]
     pub only: Vec<String>,
+    /// A short run for one kind of promises, which the server's tests make
+    #[arg(long, value_name = "NAME")]
+    pub preset: Option<Preset>,
+}
+
+/// What a preset leaves out, and the queues that its work goes to.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Preset {
+    /// Transactions roll back, and connections end
+    Sessions,
+    /// As `sessions`, and the server is ended again and again
+    Crashes,
+    /// As `sessions`, in queues with limits
+    Limits,
+}
+
+impl Preset {
+    fn without(self) -> &'static [&'static str] {
+        match self {
+            Self::Crashes => &["promotions", "beside", "topics"],
+            Self::Sessions | Self::Limits => &["crashes", "promotions", "beside", "topics"],
+        }
+    }
+
+    fn only(self) -> &'static [&'static str] {
+        match self {
+            Self::Sessions | Self::Crashes => &["plain", "staged", "mortal", "morgue"],
+            Self::Limits => &["limited", "rated", "strict"],
+        }
+    }
 }
 
 impl Options {
@@ -26,6 +56,10 @@ impl Options {
     pub fn read() -> Self {
         let mut options = Self::parse();
         options.seed.get_or_insert_with(|| random::seed("torture"));
+        if let Some(preset) = options.preset {
+            options.without.extend(preset.without().iter().map(|&word| word.to_owned()));
+            options.only.extend(preset.only().iter().map(|&word| word.to_owned()));
+        }
         options
     }
 

@@ -1,6 +1,6 @@
 //! Limits of a queue: `max_running`, `rate_limit`, `max_waiting`; recorded from outside, at every instant.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -353,80 +353,6 @@ fn a_rate_holds_over_a_promotion() {
     primary.kill_server();
     standby.promote();
     assert_rate_goes_on(&mut standby.connect_to("app"), 3, "4 s");
-}
-
-/// Whatever becomes of workers and their transactions.
-#[test]
-fn the_limits_hold_in_a_storm() {
-    let (mut client, queue) = queue(
-        "max_running => 4, max_running_per_group => 1, rate_limit => 40, rate_period => '100 ms', \
-            backoff_base => '1 ms', lease => '150 ms', max_attempts => 1000",
-    );
-    const JOBS: i64 = 600;
-    client.run(&format!(
-        "SELECT queue.enqueue('{queue}', group_key => CASE WHEN n % 7 > 0 THEN 'g' || n % 12 END, \
-        priority => n % 2) FROM generate_series(1, {JOBS}) AS n"
-    ));
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for n in 0..6u64 {
-            let (over, queue) = (&over, &queue);
-            scope.spawn(move || {
-                let mut random = Random::new(n);
-                let mut client = connect();
-                while !over.load(Ordering::SeqCst) {
-                    if random.below(40) == 0 {
-                        client = connect();
-                    }
-                    let Ok(mut tx) = client.transaction() else { continue };
-                    let bound = random.percent(50);
-                    let claim = format!(
-                        "SELECT id FROM queue.claim('{queue}', {}, session_bound => {bound})",
-                        random.between(1, 3)
-                    );
-                    let ids: Vec<i64> = tx.query(&claim, &[]).unwrap().iter().map(|row| row.get(0)).collect();
-                    if random.below(8) == 0 {
-                        continue;
-                    }
-                    if random.percent(50) {
-                        tx.commit().unwrap();
-                        tx = client.transaction().unwrap();
-                    }
-                    for id in ids {
-                        let sql = match random.below(12) {
-                            0 => format!("SELECT queue.fail({id}, 'again')"),
-                            1 => format!("SELECT queue.release({id})"),
-                            // Forgotten: it times out.
-                            2 => continue,
-                            _ => format!("SELECT queue.complete({id})"),
-                        };
-                        let mut savepoint = tx.savepoint("s").unwrap();
-                        match savepoint.batch_execute(&sql) {
-                            Ok(()) => savepoint.commit().unwrap(),
-                            Err(_) => savepoint.rollback().unwrap(),
-                        }
-                    }
-                    if random.below(8) > 0 {
-                        tx.commit().unwrap();
-                    }
-                }
-            });
-        }
-        let left = format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{queue}' AND state <> 'completed'");
-        wait::until_none_left("all jobs are done", || client.value(&left));
-        over.store(true, Ordering::SeqCst);
-    });
-    assert!(most_at_once(&mut client, &queue) <= 4);
-    assert_rate(&mut client, &queue, 40, "100 ms");
-    let overlaps = format!(
-        "SELECT count(*) FROM (
-             SELECT a.claimed_at, lag(a.finished_at) OVER (PARTITION BY group_key ORDER BY a.claimed_at) AS before
-             FROM queue.attempts AS a JOIN queue.jobs AS j USING (job_id)
-             WHERE a.queue_name = '{queue}' AND group_key IS NOT NULL AND a.claimed_at IS NOT NULL) AS a
-             WHERE claimed_at < before"
-    );
-    assert_eq!(client.value::<i64>(&overlaps), 0);
-    assert_eq!(client.value::<i64>(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{queue}'")), JOBS);
 }
 
 #[test]
