@@ -388,10 +388,8 @@ impl Engine {
                 tokio::select! {
                     _ = stop.changed() => {}
                     () = sleep_until(expires_at) => {
-                        let state = self.lock();
-                        let held = state.held.get(&one.facts.id);
-                        let is_over = held.is_some_and(|held| held.expires_at <= Instant::now());
-                        if is_over {
+                        let expires_at = self.lock().held.get(&one.facts.id).map(|held| held.expires_at);
+                        if expires_at.is_some_and(|at| at <= Instant::now()) {
                             self.stop_job(one.facts.id, StopReason::Lost);
                         }
                     }
