@@ -34,8 +34,6 @@ sql_function!(pg_queue_end_batch, pg_finfo_pg_queue_end_batch => end_batch);
 /// How much of a wrong element is shown.
 const MAX_SHOWN_BYTES: usize = 200;
 
-const NO_DELAY: Interval = Interval { months: 0, days: 0, time: 0 };
-
 /// How one attempt ends: the verb with its arguments by their names. Null is as if a field were left out.
 enum End {
     Complete(Complete),
@@ -182,13 +180,13 @@ impl End {
                 end_badly(catalog, outcomes, &held, &failure).map(|(kind, _)| kind)
             }
             Self::Release(Release { id, delay }) => {
-                let delay = span("delay", delay, now)?.unwrap_or(NO_DELAY);
+                let delay = span("delay", delay, now)?.unwrap_or(Interval::ZERO);
                 let held = hold::hold_for_end(outcomes, id)?;
                 release::give_back(catalog, outcomes, &held, delay)
             }
             Self::Advance(Advance { id, stage, payload, delay }) => {
                 let payload = stored("payload", payload)?;
-                let delay = span("delay", delay, now)?.unwrap_or(NO_DELAY);
+                let delay = span("delay", delay, now)?.unwrap_or(Interval::ZERO);
                 let run_at = in_future("delay", delay, now)?;
                 let held = hold::hold_for_end(outcomes, id)?;
                 let queue = hold::queue_of(outcomes, &held)?;

@@ -20,13 +20,11 @@ use crate::pg::time;
 sql_function!(pg_queue_release, pg_finfo_pg_queue_release => release);
 sql_function!(pg_queue_release_many, pg_finfo_pg_queue_release_many => release_many);
 
-const NO_DELAY: Interval = Interval { months: 0, days: 0, time: 0 };
-
 /// `queue.release(id, delay)`. If `delay` is NULL, the next attempt is ready at once.
 fn release(call: &Call) -> Result<Option<Datum>> {
     api::writable("release")?;
     let id = call.required("id", call.i64(0))?;
-    let delay = call.interval(1).unwrap_or(NO_DELAY);
+    let delay = call.interval(1).unwrap_or(Interval::ZERO);
     in_future("delay", delay, time::now_us())?;
     let catalog = catalog::current()?;
     let mut outcomes = Outcomes::new(&catalog);
@@ -41,7 +39,7 @@ fn release_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("release")?;
     let answers = Answers::begin(call)?;
     let ids = call.required("ids", call.i64_array(0))?;
-    let delay = call.interval(1).unwrap_or(NO_DELAY);
+    let delay = call.interval(1).unwrap_or(Interval::ZERO);
     in_future("delay", delay, time::now_us())?;
     let catalog = catalog::current()?;
     let mut outcomes = Outcomes::new(&catalog);

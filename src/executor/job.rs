@@ -408,8 +408,7 @@ fn end(slot: usize, job: &Job, error: &Error, is_fatal: bool) -> Result<()> {
     let held = hold::hold_for_end(&mut outcomes, job.id)?;
     let was_terminated = was_terminated() && is_stopped;
     if was_terminated && is_to_go(slot) {
-        let no_delay = Interval { months: 0, days: 0, time: 0 };
-        release::give_back(&catalog, &mut outcomes, &held, no_delay)?;
+        release::give_back(&catalog, &mut outcomes, &held, Interval::ZERO)?;
         return outcomes.insert();
     }
     let notes = note::summary(&catalog, held.home.segment, job.id);
@@ -418,7 +417,7 @@ fn end(slot: usize, job: &Job, error: &Error, is_fatal: bool) -> Result<()> {
     let ended = "57P01: the process was told to end";
     let text = reason.unwrap_or_else(|| if was_terminated { ended.to_owned() } else { text_of(error) });
     let is_conflict = matches!(error.code, "40001" | "40P01");
-    let retry_in = is_conflict.then_some(Interval { months: 0, days: 0, time: 0 });
+    let retry_in = is_conflict.then_some(Interval::ZERO);
     let failure = Failure::Reported { error: &text, retry_in, is_fatal };
     end_badly(&catalog, &mut outcomes, &held, &failure)?;
     outcomes.insert()

@@ -50,7 +50,7 @@ pub fn end_badly(
     let now = time::now_us();
     let (kind, error, retry_in, is_fatal) = match *failure {
         Failure::Reported { error, retry_in, is_fatal } => (Kind::Failed, error, retry_in, is_fatal),
-        Failure::TimedOut { error } => (Kind::TimedOut, error, Some(Interval { months: 0, days: 0, time: 0 }), false),
+        Failure::TimedOut { error } => (Kind::TimedOut, error, Some(Interval::ZERO), false),
     };
     let words = cut(error);
     let error = text_datum(words);

@@ -24,6 +24,9 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// No time at all.
+    pub const ZERO: Self = Self { months: 0, days: 0, time: 0 };
+
     /// Returns the length in microseconds. A day counts as 24 hours, a month as 30 days. An overflow gives the largest
     /// or smallest number.
     pub fn us(self) -> i64 {

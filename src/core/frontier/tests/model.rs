@@ -1912,3 +1912,22 @@ fn a_rerun_is_missed_only_for_the_end_that_had_begun_before() {
     assert!(matches!(frontier.end(root, 1, job(1).id, 0), crate::frontier::End::Yours(entry) if entry.rerun == 1));
     assert_eq!(seen(&frontier), Some((1, 0)));
 }
+
+#[test]
+fn what_was_never_committed_is_withdrawn_and_the_one_before_it_comes_back() {
+    let mut memory = memory(4, 1);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[job(1), job(2)]);
+    // Another attempt of the first job, of a transaction that has taken its own and is rolled back.
+    let newer = Ready { id: id::attempt(0, 900, 0), ..job(1) };
+    frontier.push(1, 1, newer);
+    frontier.withdraw(1, 1, newer);
+    // One that is not there, or that another has replaced, stays where it is.
+    frontier.withdraw(1, 1, newer);
+    frontier.withdraw(1, 1, Ready { id: newer.id, ..job(2) });
+    frontier.push(1, 1, job(1));
+    let mut taken = [Ready::default(); 4];
+    let answer = frontier.take(1, 1, 5, 0, None, &mut taken);
+    assert!(matches!(answer, Take::Some { taken: 2, .. }), "{answer:?}");
+    assert_eq!([taken[0].id, taken[1].id], [job(1).id, job(2).id]);
+}
