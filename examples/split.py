@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""One job, many workers: adds up numbers of queue `totals` in parts. Connects as the variables PGHOST, PGDATABASE, … say.
+"""One job, many workers: adds up numbers of queue `totals` in parts. Connects as the variables PGHOST, PGDATABASE, …
+say.
 
-A job makes a member for each part, and is suspended; it goes on when they have ended. Steps let a retry skip what is done. How a
-worker sends heartbeats, is cancelled and stops, is shown by worker.py.
+A job makes a member for each part, and is suspended; it goes on when they have ended. Steps let a retry skip what is
+done. How a worker sends heartbeats, is cancelled and stops, is shown by worker.py.
 """
 
 import json

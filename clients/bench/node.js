@@ -10,7 +10,8 @@ const { Client } = require('pg')
 const CONCURRENCY = 20
 const AHEAD = 200
 
-const settle = () => { let done; const promise = new Promise((resolve) => { done = resolve }); return { promise, done } }
+const settle = () => { let done; const promise = new Promise((resolve) => { done = resolve });
+return { promise, done } }
 
 const contenders = {
   async 'pg-queue' (config, options = {}) {
@@ -19,7 +20,8 @@ const contenders = {
     const worker = new Worker(config, { concurrency: CONCURRENCY, ...options }).handle('bench', () => handler())
     let served
     return {
-      sql: { setup: "CREATE EXTENSION pg_queue; SELECT queue.create('bench')", fill: "SELECT queue.enqueue_many('bench', array_fill('{}'::jsonb, ARRAY[$1::int]))" },
+      sql: { setup: "CREATE EXTENSION pg_queue; SELECT queue.create('bench')",
+          fill: "SELECT queue.enqueue_many('bench', array_fill('{}'::jsonb, ARRAY[$1::int]))" },
       enqueue: (client) => enqueue(client, 'bench'),
       start: async (call) => { handler = call; served = worker.serve() },
       stop: async () => { worker.stop(); await served }
@@ -29,19 +31,23 @@ const contenders = {
   async 'graphile-worker' (config, worker = {}) {
     const { Logger, run, runMigrations } = require('graphile-worker')
     const logger = new Logger(() => () => {})
-    const connectionString = `postgresql:///${config.database}?host=${encodeURIComponent(config.host)}&port=5432&user=postgres`
-    const preset = { worker: { connectionString, concurrentJobs: CONCURRENCY, maxPoolSize: CONCURRENCY + 2, logger, ...worker } }
+    const connectionString = `postgresql:///${config.database}?host=${encodeURIComponent(
+        config.host)}&port=5432&user=postgres`
+    const preset = { worker: { connectionString, concurrentJobs: CONCURRENCY, maxPoolSize: CONCURRENCY + 2, logger,
+        ...worker } }
     let runner
     return {
       migrate: () => runMigrations({ preset }),
       sql: { fill: "SELECT count(graphile_worker.add_job('bench', '{}')) FROM generate_series(1, $1::int)" },
       enqueue: (client) => client.query("SELECT graphile_worker.add_job('bench', '{}')"),
-      start: async (call) => { runner = await run({ preset, noHandleSignals: true, taskList: { bench: async () => call() } }) },
+      start: async (call) => { runner = await run(
+          { preset, noHandleSignals: true, taskList: { bench: async () => call() } }) },
       stop: () => runner.stop()
     }
   },
   'graphile-worker, ahead': (config) =>
-    contenders['graphile-worker'](config, { localQueue: { size: AHEAD }, completeJobBatchDelay: 0, failJobBatchDelay: 0 })
+    contenders['graphile-worker'](config, { localQueue: { size: AHEAD }, completeJobBatchDelay: 0,
+        failJobBatchDelay: 0 })
 }
 
 async function main (name, what, config, count) {

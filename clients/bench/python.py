@@ -1,7 +1,8 @@
 """A contender for Python: `python.py CONTENDER setup|drain|latency CONFIG COUNT`, prints what it has measured as JSON.
 
-The same for each: an empty `async def`, 20 at once, one process. The rate counts from before the worker connects until it has
-stopped, with all completions told. The latency is from before the enqueue on a connection of its own to the handler.
+The same for each: an empty `async def`, 20 at once, one process. The rate counts from before the worker connects until
+it has stopped, with all completions told. The latency is from before the enqueue on a connection of its own to the
+handler.
 """
 
 import asyncio

@@ -59,7 +59,8 @@ class Adapter:
 
     def __init__(self, command):
         self.command = command
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            encoding="utf-8")
         self.logs, self.workers, self.answers = [], {}, {}
         self.ids, self.lock, self.has = itertools.count(1), threading.Lock(), None
         self.reader = threading.Thread(target=self._read, daemon=True)

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Runs the scenarios of `scenarios/*.json` with the adapter of each package, on throw-away servers. README.md is the page.
+"""Runs the scenarios of `scenarios/*.json` with the adapter of each package, on throw-away servers. README.md is the
+page.
 
-Responsible for the steps of scenarios and what they expect. Not responsible for servers and processes (`place`), nor for
-what a handler does: the adapters do that. Invariant: a step waits for a fact with a deadline, never for time to pass.
+Responsible for the steps of scenarios and what they expect. Not responsible for servers and processes (`place`), nor
+for what a handler does: the adapters do that. Invariant: a step waits for a fact with a deadline, never for time to
+pass.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class Run:
 
     def __init__(self, scenario, adapter, place):
         self.scenario, self.adapter, self.place = scenario, adapter, place
-        self.values = {"role": place.role, "name": f"{place.role}_{next(self.numbers)}", "dir": str(place.server.dir), **scenario["values"]}
+        self.values = {"role": place.role, "name": f"{place.role}_{next(self.numbers)}", "dir": str(place.server.dir),
+            **scenario["values"]}
         self.workers, self.sessions, self.expects_error = {}, {}, set()
         self.first_log, self.cleanup = len(adapter.logs), ExitStack()
 
@@ -86,15 +89,19 @@ class Run:
                 except Exception as error:
                     said = "".join(f"\n    {line[:300]}" for line in self.adapter.logs[self.first_log:][-15:])
                     kind = "" if isinstance(error, Failed) else f"{type(error).__name__}: "
-                    happened = {name: (one.kinds()[-20:], one.notes[-20:], one.ended) for name, one in self.workers.items()}
-                    raise Failed(f"step {number}, {json.dumps(step)[:200]}: {kind}{error}\n    {happened}{said}") from error
+                    happened = {name: (one.kinds()[-20:], one.notes[-20:], one.ended) for name,
+                        one in self.workers.items()}
+                    what = f"step {number}, {json.dumps(step)[:200]}: {kind}{error}"
+                    raise Failed(f"{what}\n    {happened}{said}") from error
 
     def step(self, step):
         (verb, argument), *more = step.items()
         getattr(self, f"do_{verb}")(argument, **dict(more))
 
     def end_workers(self):
-        """A worker that a scenario leaves running is stopped, and immediately if the scenario has failed. Its error fails it."""
+        """A worker that a scenario leaves running is stopped, and immediately if the scenario has failed. Its error
+        fails it.
+        """
         has_failed = sys.exc_info()[0] is not None
         if self.adapter.process.poll() is not None:
             return
@@ -290,7 +297,8 @@ class Run:
         self.sessions[None] = self.place.again()
 
     def do_silence(self, _):
-        """All of the server's processes stand still until the scenario ends: its connections are there, and nobody answers.
+        """All of the server's processes stand still until the scenario ends: its connections are there, and nobody
+        answers.
 
         The first one stops first and goes on last: it would start others, and remove those that have ended, meanwhile.
         """
@@ -466,7 +474,8 @@ def main():
         for thread in threads:
             thread.join()
     for suite in suites:
-        print(f"conformance of {suite.name}: {suite.passed} passed, {len(suite.failures)} failed, {len(suite.skipped)} do not apply")
+        failed, skipped = len(suite.failures), len(suite.skipped)
+        print(f"conformance of {suite.name}: {suite.passed} passed, {failed} failed, {skipped} do not apply")
         for seconds, name in sorted(suite.times, reverse=True)[: options.slow]:
             print(f"  {seconds:6.1f} s {name}")
         if suite.passed + len(suite.failures) + len(suite.skipped) < len(chosen):

@@ -9,7 +9,8 @@
 
 The first run compares with our program, and ends with 1 if anything differs. The second does not ask it: what the
 others say is written to a file, for a test that needs neither them nor the network. Only cases are recorded whose slots
-lie around a change of the clock or the end of a month, or that never match. It ends before newer zone data may say something else.
+lie around a change of the clock or the end of a month, or that never match. It ends before newer zone data may say
+something else.
 
 * cronsim models Debian's cron, and so fixed times when the clock changes. Where expressions follow the elapsed time,
   it jumps by whole hours and misses or invents slots after changes of half an hour or at midnight; there its fields are
@@ -259,7 +260,8 @@ def is_telling(answer, zone):
         return answer.never
     clocks = [datetime.fromtimestamp(slot, ZoneInfo(zone)) for slot in answer.slots]
     first, last = clocks[0], clocks[-1]
-    return first.utcoffset() != last.utcoffset() or any((a.month, a.year) != (b.month, b.year) and a.day >= 28 for a, b in pairwise(clocks))
+    return first.utcoffset() != last.utcoffset() or any((a.month, a.year) != (b.month, b.year) and a.day >= 28 for a,
+        b in pairwise(clocks))
 
 
 def record(path, cases, options):

@@ -6,7 +6,8 @@ import { count, WAITING } from "./format.js";
 import { act, chosen, look } from "./server.js";
 
 const VERBS = {
-  retry: { call: "retry_many", label: "Retry", done: "retried", states: ["dead", "retrying", "cancelled", "completed", "skipped", "scheduled"] },
+  retry: { call: "retry_many", label: "Retry", done: "retried",
+      states: ["dead", "retrying", "cancelled", "completed", "skipped", "scheduled"] },
   cancel: { call: "cancel_many", label: "Cancel", done: "cancelled", states: [...WAITING, "running"] },
   reprioritize: { call: "reprioritize_many", label: "Set priority", done: "changed", states: WAITING },
 };
@@ -32,9 +33,11 @@ export function bulk(verb, queue, states, filter = {}, known = null) {
   let found = null, closed = false;
   const dialog = h("dialog", { "aria-label": `${label} jobs` },
     h("h2", null, `${label} jobs`),
-    h("p", null, h("strong", null, states.join(", ")), " jobs of ", h("strong", null, queue), what ? [" that match ", h("code", null, what)] : null),
+    h("p", null, h("strong", null, states.join(", ")), " jobs of ", h("strong", null, queue),
+        what ? [" that match ", h("code", null, what)] : null),
     verb === "cancel" ? h("label", { class: "field" }, h("span", null, "Reason"), reason) : null,
-    verb === "reprioritize" ? h("label", { class: "field" }, h("span", null, "Priority"), priority, h("small", null, "smaller runs first")) : null,
+    verb === "reprioritize" ? h("label", { class: "field" }, h("span", null, "Priority"), priority,
+        h("small", null, "smaller runs first")) : null,
     status, bar, problem, h("footer", null, stop, go));
   dialog.addEventListener("close", () => { closed = true; });
   open(dialog);
@@ -105,7 +108,8 @@ function remember(queue, ids) {
 }
 
 function keep(all) {
-  try { sessionStorage.setItem(KEPT, JSON.stringify(all)); } catch { say("what was cancelled is too much to keep: it cannot be undone here"); }
+  try { sessionStorage.setItem(KEPT, JSON.stringify(all));
+  } catch { say("what was cancelled is too much to keep: it cannot be undone here"); }
   dispatchEvent(new Event("acted"));
 }
 
@@ -116,7 +120,8 @@ function remembered() {
 /** A line for each cancel of this queue that can be undone. */
 export function undoable(queue) {
   return remembered().filter((one) => one.queue === queue && one.db === chosen.db).map((one) => {
-    const line = h("p", { class: "undo" }, `${count(one.ids.length)} jobs were cancelled here. `, button("Undo: retry these", undo, "quiet"));
+    const line = h("p", { class: "undo" }, `${count(one.ids.length)} jobs were cancelled here. `,
+        button("Undo: retry these", undo, "quiet"));
     async function undo(event) {
       event.target.disabled = true;
       const left = [...one.ids];

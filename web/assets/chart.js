@@ -5,7 +5,8 @@ import { clock, count, day } from "./format.js";
 
 /** Rows of the server: [queue, begin, enqueued, completed, failed, timed out, died, is_complete, stage]. */
 export function points(rows, from, step, steps) {
-  const all = Array.from({ length: steps }, (_, n) => ({ at: from + n * step, enqueued: 0, completed: 0, failed: 0, died: 0 }));
+  const all = Array.from({ length: steps }, (_, n) =>
+      ({ at: from + n * step, enqueued: 0, completed: 0, failed: 0, died: 0 }));
   for (const [, at, enqueued, completed, failed, timedOut, died] of rows) {
     const point = all[Math.round((at - from) / step)];
     if (!point) continue;
@@ -25,7 +26,8 @@ export function hour(rows, now = Date.now() / 1000) {
 /** The points of the days up to today. Days have 23 to 25 hours where clocks change: so each by its own begin. */
 export function quarter(rows) {
   const today = new Date();
-  const days = Array.from({ length: 90 }, (_, n) => new Date(today.getFullYear(), today.getMonth(), today.getDate() - 89 + n).getTime() / 1000);
+  const days = Array.from({ length: 90 }, (_, n) =>
+      new Date(today.getFullYear(), today.getMonth(), today.getDate() - 89 + n).getTime() / 1000);
   const all = days.map((at) => ({ at, enqueued: 0, completed: 0, failed: 0, died: 0 }));
   for (const row of rows) {
     const point = all.findLast((known) => known.at <= row[1] + 1);
@@ -99,21 +101,26 @@ export class Chart {
     const bars = { completed: [], failed: [] };
     this.points.forEach((p, i) => {
       const bar = (kind, from, to) => {
-        if (to > from) bars[kind].push(`M${(x(i) + gap / 2).toFixed(1)} ${y(from).toFixed(1)}V${y(to).toFixed(1)}h${(this.box.step - gap).toFixed(1)}V${y(from).toFixed(1)}z`);
+        if (to > from) bars[kind].push(`M${(x(i) + gap / 2).toFixed(1)} ${y(from).toFixed(1)}V${y(to)
+            .toFixed(1)}h${(this.box.step - gap).toFixed(1)}V${y(from).toFixed(1)}z`);
       };
       bar("completed", 0, p.completed);
       bar("failed", p.completed, p.completed + p.failed);
     });
-    parts.push(s("path", { class: "completed", d: bars.completed.join("") }), s("path", { class: "failed", d: bars.failed.join("") }));
-    const line = this.points.map((p, i) => `${i ? "L" : "M"}${(x(i) + this.box.step / 2).toFixed(1)} ${y(p.enqueued).toFixed(1)}`);
+    parts.push(s("path", { class: "completed", d: bars.completed.join("") }),
+        s("path", { class: "failed", d: bars.failed.join("") }));
+    const line = this.points.map((p, i) => `${i ? "L"
+        : "M"}${(x(i) + this.box.step / 2).toFixed(1)} ${y(p.enqueued).toFixed(1)}`);
     parts.push(s("path", { class: "enqueued", d: line.join("") }));
     const every = this.unit === "day" ? Math.max(7, Math.ceil(90 / (width / 90))) : width < 420 ? 20 : 10;
     this.points.forEach((p, i) => {
       const isMark = this.unit === "day" ? (n - 1 - i) % every === 0 : new Date(p.at * 1000).getMinutes() % every === 0;
       const at = x(i) + this.box.step / 2;
-      if (isMark && at > left + 14 && at < width - 14) parts.push(s("text", { class: "tick", x: at, y: height - 4, "text-anchor": "middle" }, this.name(p)));
+      if (isMark && at > left + 14 && at < width - 14) parts.push(
+          s("text", { class: "tick", x: at, y: height - 4, "text-anchor": "middle" }, this.name(p)));
     });
-    this.cursor = s("rect", { class: "cursor", width: this.box.step, y: top, height: height - bottom - top, visibility: "hidden" });
+    this.cursor = s("rect", { class: "cursor", width: this.box.step, y: top, height: height - bottom - top,
+        visibility: "hidden" });
     parts.push(this.cursor);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.setAttribute("height", height);
@@ -130,7 +137,8 @@ export class Chart {
     const sum = (column) => this.points.reduce((all, p) => all + p[column], 0);
     const of = (column) => count(chosen ? chosen[column] : sum(column));
     const span = chosen ? this.name(chosen) : this.unit === "day" ? "90 days" : "last hour";
-    const item = (kind) => h("span", { class: `key ${kind}` }, `${kind === "completed" ? this.done : kind} `, h("b", null, of(kind)));
+    const item = (kind) => h("span", { class: `key ${kind}` }, `${kind === "completed" ? this.done : kind} `,
+        h("b", null, of(kind)));
     put(this.said, h("span", { class: "span" }, span), item("enqueued"), item("completed"), item("failed"));
     this.svg.setAttribute("aria-label", `${this.label}: ${this.said.textContent}`);
     if (!this.cursor) return;
@@ -160,11 +168,13 @@ export function timeline(job, attempts) {
   const ran = attempts.filter((a) => a.claimed_at).reverse();
   const begin = at(job.enqueued_at) ?? at(ran[0]?.claimed_at);
   const isOver = Boolean(job.finished_at);
-  const ends = [at(job.finished_at), at(job.run_at), isOver ? null : Date.now(), ...ran.map((a) => at(a.finished_at) ?? at(a.claimed_at))];
+  const ends = [at(job.finished_at), at(job.run_at), isOver ? null : Date.now(),
+      ...ran.map((a) => at(a.finished_at) ?? at(a.claimed_at))];
   const end = Math.max(begin + 1, ...ends.filter((n) => n !== null));
   const percent = (n) => (Math.min(1, Math.max(0, (n - begin) / (end - begin))) * 100);
   const bar = (kind, from, to, label) =>
-    s("rect", { class: `bar ${kind}`, x: `${percent(from)}%`, width: `${Math.max(0.4, percent(to) - percent(from))}%`, y: 6, height: 16, rx: 2 }, s("title", null, label));
+    s("rect", { class: `bar ${kind}`, x: `${percent(from)}%`, width: `${Math.max(0.4, percent(to) - percent(from))}%`,
+        y: 6, height: 16, rx: 2 }, s("title", null, label));
   const waits = [];
   let last = begin;
   for (const a of ran) {
@@ -172,6 +182,8 @@ export function timeline(job, attempts) {
     last = at(a.finished_at) ?? end;
   }
   if (!isOver && !ran.some((a) => a.state === "running")) waits.push(bar("waited", last, end, "waits"));
-  const bars = ran.map((a) => bar(a.state, at(a.claimed_at), at(a.finished_at) ?? end, `attempt ${a.attempt}: ${a.state}`));
-  return s("svg", { class: "timeline", width: "100%", height: 28, role: "img", "aria-label": `${ran.length} attempts` }, waits, bars);
+  const bars = ran.map((a) => bar(a.state, at(a.claimed_at), at(a.finished_at) ?? end,
+      `attempt ${a.attempt}: ${a.state}`));
+  return s("svg", { class: "timeline", width: "100%", height: 28, role: "img", "aria-label": `${ran.length} attempts` },
+      waits, bars);
 }

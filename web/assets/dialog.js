@@ -22,7 +22,8 @@ export function form(title, { text, fields = [], label = "OK", kind = "primary",
     put(problem);
     send.disabled = true;
     try {
-      const values = Object.fromEntries(inputs.map(([field, control]) => [field.name, field.type === "checkbox" ? control.checked : control.value]));
+      const values = Object.fromEntries(inputs.map(([field, control]) =>
+          [field.name, field.type === "checkbox" ? control.checked : control.value]));
       const told = await submit(values);
       dialog.close();
       if (told) say(told);
@@ -37,11 +38,14 @@ export function form(title, { text, fields = [], label = "OK", kind = "primary",
 function input(field) {
   const common = { name: field.name, required: field.required };
   if (field.options) {
-    return h("select", common, field.options.map((option) => h("option", { value: option, selected: option === field.value }, option)));
+    return h("select", common, field.options.map((option) =>
+        h("option", { value: option, selected: option === field.value }, option)));
   }
-  if (field.type === "textarea") return h("textarea", { ...common, rows: field.rows ?? 6, spellcheck: "false", value: field.value ?? "" });
+  if (field.type === "textarea") return h("textarea",
+      { ...common, rows: field.rows ?? 6, spellcheck: "false", value: field.value ?? "" });
   if (field.type === "checkbox") return h("input", { ...common, type: "checkbox", checked: field.value });
-  return h("input", { ...common, type: field.type ?? "text", value: field.value ?? "", autocomplete: field.autocomplete ?? "off", spellcheck: "false" });
+  return h("input", { ...common, type: field.type ?? "text", value: field.value ?? "",
+      autocomplete: field.autocomplete ?? "off", spellcheck: "false" });
 }
 
 /** Shows a dialog, and removes it when it is closed; the focus goes back to where it was. */

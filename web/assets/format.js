@@ -8,7 +8,8 @@ const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-dig
 const SECONDS = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 
-export const STATES = ["running", "ready", "scheduled", "retrying", "held", "dead", "completed", "cancelled", "skipped"];
+export const STATES = ["running", "ready", "scheduled", "retrying", "held", "dead", "completed", "cancelled",
+    "skipped"];
 /** States of which the server keeps counts. */
 export const COUNTED = ["running", "ready", "scheduled", "retrying", "held", "dead"];
 /** States in which a job waits. */
@@ -17,7 +18,8 @@ export const WAITING = ["held", "scheduled", "retrying", "ready"];
 export const count = (n) => (n === null || n === undefined ? "–" : NUMBER.format(n));
 
 /** A number a second. Null: it cannot be known; undefined: it is not known yet. */
-export const rate = (n) => (n === undefined ? "" : n === null ? "–" : n === 0 ? "0" : n < 0.05 ? "< 0.1" : n < 100 ? RATE.format(n) : count(Math.round(n)));
+export const rate = (n) => (n === undefined ? "" : n === null ? "–" : n === 0 ? "0" : n < 0.05 ? "< 0.1" : n < 100
+    ? RATE.format(n) : count(Math.round(n)));
 
 /** A length of time, from seconds. */
 export function age(seconds) {
@@ -33,14 +35,18 @@ export function age(seconds) {
 
 const INTERVAL = /^(?:(\d+) years? ?)?(?:(\d+) mons? ?)?(?:(\d+) days? ?)?(?:(\d+):(\d\d):(\d\d(?:\.\d+)?))?$/;
 
-/** A length of time as Postgres writes it, as people say it, and Postgres reads it: 00:05:00 is 5 min. Others stay as they are. */
+/**
+ * A length of time as Postgres writes it, as people say it, and Postgres reads it: 00:05:00 is 5 min. Others stay as
+ * they are.
+ */
 export function interval(text) {
   const found = text ? INTERVAL.exec(text) : null;
   if (!found) return text;
   const [years, months, days, hours, minutes, seconds] = found.slice(1).map((part) => Number(part ?? 0));
   const many = (n, unit) => (n ? `${n} ${unit}${n === 1 ? "" : "s"}` : null);
   const short = seconds < 1 && !hours && !minutes ? `${+(seconds * 1000).toFixed(3)} ms` : `${seconds} s`;
-  const parts = [many(years, "year"), many(months, "month"), many(days, "day"), hours && `${hours} h`, minutes && `${minutes} min`, seconds && short];
+  const parts = [many(years, "year"), many(months, "month"), many(days, "day"), hours && `${hours} h`,
+      minutes && `${minutes} min`, seconds && short];
   return parts.filter(Boolean).join(" ") || "0 s";
 }
 
@@ -63,7 +69,8 @@ export function exact(iso) {
   if (!iso) return "–";
   const at = new Date(iso);
   const isToday = at.toDateString() === new Date().toDateString();
-  return h("time", { datetime: iso, title: iso }, isToday ? SECONDS.format(at) : `${DAY.format(at)} ${SECONDS.format(at)}`);
+  return h("time", { datetime: iso, title: iso },
+      isToday ? SECONDS.format(at) : `${DAY.format(at)} ${SECONDS.format(at)}`);
 }
 
 export const badge = (state) => h("span", { class: `badge ${STATES.includes(state) ? state : "other"}` }, state);
@@ -77,7 +84,8 @@ export function bytes(n) {
 export function share(progress) {
   let said = progress;
   try { if (typeof said === "string") said = JSON.parse(said); } catch { return null; }
-  const part = (done, total) => (Number.isFinite(done) && Number.isFinite(total) && total > 0 ? clamp(done / total) : null);
+  const part = (done, total) => (Number.isFinite(done) && Number.isFinite(total) && total > 0 ? clamp(done / total)
+      : null);
   if (typeof said === "number") return said <= 1 ? clamp(said) : said <= 100 ? clamp(said / 100) : null;
   if (said === null || typeof said !== "object") return null;
   if (Number.isFinite(said.percent)) return clamp(said.percent / 100);
@@ -92,5 +100,6 @@ export function progressBar(progress) {
   const found = share(progress);
   if (found === null) return null;
   const label = `${(found * 100).toFixed(found < 1 ? 1 : 0)} %`;
-  return h("span", { class: "progress" }, h("progress", { max: "1", value: String(found), "aria-label": label }), h("span", null, label));
+  return h("span", { class: "progress" }, h("progress", { max: "1", value: String(found), "aria-label": label }),
+      h("span", null, label));
 }

@@ -11,15 +11,18 @@ import { audit, doctor, errors, flows, schedules, topics, workers } from "./page
 
 /** name: [label, key, page]. Those without a label are reached from others. */
 const PAGES = {
-  "": ["Overview", "o", overview], errors: ["Errors", "e", errors], schedules: ["Schedules", "s", schedules], workers: ["Workers", "w", workers],
-  flows: ["Flows", "f", flows], topics: ["Topics", "t", topics], doctor: ["Doctor", "d", doctor], audit: ["Audit", "a", audit],
+  "": ["Overview", "o", overview], errors: ["Errors", "e", errors], schedules: ["Schedules", "s", schedules],
+  workers: ["Workers", "w", workers],
+  flows: ["Flows", "f", flows], topics: ["Topics", "t", topics], doctor: ["Doctor", "d", doctor],
+  audit: ["Audit", "a", audit],
   queue: [null, null, queue], job: [null, null, job],
 };
 
 /** The address of a page. */
 export function href(name, params = {}) {
   const query = new URLSearchParams();
-  for (const [key, value] of Object.entries({ ...params, db: chosen.db })) if (value !== null && value !== undefined && value !== "") query.set(key, value);
+  for (const [key, value] of Object.entries({ ...params, db: chosen.db })) if (value !== null && value !== undefined
+      && value !== "") query.set(key, value);
   const said = query.toString();
   return `#/${name}${said ? `?${said}` : ""}`;
 }
@@ -27,12 +30,15 @@ export function href(name, params = {}) {
 export const go = (name, params) => { location.hash = href(name, params); };
 
 let page = null, timer = null, turn = 0;
-const main = document.getElementById("main"), nav = document.getElementById("nav"), top = document.getElementById("top");
+const main = document.getElementById("main"), nav = document.getElementById("nav"),
+    top = document.getElementById("top");
 const problem = h("div"), lost = h("div");
 const state = h("span", { class: "live" });
 const holder = h("span");
 const icon = document.querySelector("link[rel=icon]"), sick = h("span", { class: "sick", hidden: true });
-const find = h("input", { type: "search", placeholder: "find", title: "job id, or queue", "aria-label": "Go to a job by its id, or to a queue by its name", spellcheck: "false", autocomplete: "off", size: "12" });
+const find = h("input", { type: "search", placeholder: "find", title: "job id, or queue",
+    "aria-label": "Go to a job by its id, or to a queue by its name", spellcheck: "false", autocomplete: "off",
+    size: "12" });
 
 function parts() {
   const [name, query] = location.hash.replace(/^#\/?/, "").split("?", 2);
@@ -75,16 +81,21 @@ async function refresh() {
 
 function frame(current) {
   const links = Object.entries(PAGES).filter(([, [label]]) => label).map(([name, [label, key]]) =>
-    h("a", { href: href(name), "aria-current": label === current ? "page" : null, title: `g ${key}` }, label, name === "doctor" ? sick : null));
+    h("a", { href: href(name), "aria-current": label === current ? "page" : null, title: `g ${key}` }, label,
+        name === "doctor" ? sick : null));
   put(nav, links);
   const databases = session.databases.length > 1
-    ? h("select", { "aria-label": "Database", onchange: (event) => { location.hash = `#/?db=${encodeURIComponent(event.target.value)}`; } }, session.databases.map((name) => h("option", { value: name, selected: name === session.database }, name)))
+    ? h("select", { "aria-label": "Database",
+        onchange: (event) => { location.hash = `#/?db=${encodeURIComponent(event.target.value)}`; } },
+        session.databases.map((name) => h("option", { value: name, selected: name === session.database }, name)))
     : h("span", { class: "database" }, session.database ?? "");
   put(top, h("a", { class: "brand", href: href("") }, "pg_queue"), databases, holder,
-    h("form", { class: "find", onsubmit(event) { event.preventDefault(); jump(find.value.trim()); find.value = ""; } }, find),
+    h("form", { class: "find", onsubmit(event) { event.preventDefault(); jump(find.value.trim()); find.value = ""; } },
+        find),
     button(state, () => pause(!live.paused), "quiet livebutton", { title: "p: pause, go on" }),
     session.user && session.auth !== "none" ? h("span", { class: "user" }, session.user) : null,
-    session.auth === "password" && session.user ? button("Log out", async () => { await logout(); await enter(); }, "quiet") : null,
+    session.auth === "password" && session.user
+        ? button("Log out", async () => { await logout(); await enter(); }, "quiet") : null,
     button("?", help, "quiet", { "aria-label": "Keys" }));
   beat();
 }
@@ -98,7 +109,9 @@ function beat() {
   const is = live.paused ? "paused" : live.error ? "trouble" : live.data ? "live" : "waits";
   state.className = `live ${is}`;
   text(state, is === "live" ? `live ${clock(live.data.at)}` : is === "waits" ? "…" : is);
-  put(holder, live.data?.is_standby ? h("span", { class: "badge paused" }, "standby") : null, session.allow_actions ? null : h("span", { class: "badge other", title: "started without --allow-actions" }, "read-only"));
+  put(holder, live.data?.is_standby ? h("span", { class: "badge paused" }, "standby") : null,
+      session.allow_actions ? null : h("span", { class: "badge other", title: "started without --allow-actions" },
+          "read-only"));
   put(lost, live.error ? trouble(live.error) : null);
   mark();
 }
@@ -107,7 +120,8 @@ function beat() {
 function mark() {
   const ill = health.ill?.length ?? 0;
   const wrong = live.error ? "no answer" : ill === 0 ? "" : ill === 1 ? "1 check not well" : `${ill} checks not well`;
-  const title = [wrong && `⚠ ${wrong}`, page?.title ?? "Log in", session.database, "pg_queue"].filter(Boolean).join(" · ");
+  const title = [wrong && `⚠ ${wrong}`, page?.title ?? "Log in", session.database, "pg_queue"].filter(Boolean)
+      .join(" · ");
   if (document.title !== title) document.title = title;
   const picture = `assets/${wrong ? "icon-ill" : "icon"}.svg`;
   if (icon.getAttribute("href") !== picture) icon.setAttribute("href", picture);
@@ -118,8 +132,10 @@ function mark() {
 function help() {
   const key = (keys, what) => [h("dt", null, keys.map((one) => h("kbd", null, one))), h("dd", null, what)];
   const dialog = h("dialog", { "aria-label": "Keys" }, h("h2", null, "Keys"),
-    h("dl", { class: "keys" }, Object.values(PAGES).filter(([label]) => label).map(([label, letter]) => key(["g", letter], label)),
-      key(["/"], "search"), key(["j", "k"], "next row, row before"), key(["Enter"], "open it"), key(["p"], "pause, go on"), key(["r"], "look again"), key(["?"], "this")),
+    h("dl", { class: "keys" }, Object.values(PAGES).filter(([label]) => label)
+        .map(([label, letter]) => key(["g", letter], label)),
+      key(["/"], "search"), key(["j", "k"], "next row, row before"), key(["Enter"], "open it"),
+      key(["p"], "pause, go on"), key(["r"], "look again"), key(["?"], "this")),
     h("form", { method: "dialog" }, h("footer", null, h("button", { class: "primary" }, "Close"))));
   open(dialog);
 }
@@ -146,7 +162,8 @@ document.addEventListener("keydown", (event) => {
 
 /** Moves the focus from row to row: to the first link of each. */
 function row(step) {
-  const links = [...main.querySelectorAll("table.rows tbody tr")].map((tr) => tr.querySelector("a, button")).filter((link) => link?.offsetParent);
+  const links = [...main.querySelectorAll("table.rows tbody tr")].map((tr) => tr.querySelector("a, button"))
+      .filter((link) => link?.offsetParent);
   const now = links.findIndex((link) => link.closest("tr").contains(document.activeElement));
   links[Math.min(links.length - 1, Math.max(0, now + step))]?.focus();
 }
@@ -171,7 +188,10 @@ function ask() {
         put(said, trouble(error));
       }
     },
-  }, h("h1", null, "Log in"), h("p", null, `with a role of database ${session.database}`), h("label", { class: "field" }, h("span", null, "Role"), user), h("label", { class: "field" }, h("span", null, "Password"), password), said, h("footer", null, h("button", { class: "primary" }, "Log in"))));
+  }, h("h1", null, "Log in"), h("p", null, `with a role of database ${session.database}`),
+  h("label", { class: "field" }, h("span", null, "Role"), user),
+  h("label", { class: "field" }, h("span", null, "Password"), password), said,
+  h("footer", null, h("button", { class: "primary" }, "Log in"))));
   user.focus();
 }
 

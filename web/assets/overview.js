@@ -16,7 +16,8 @@ export function sums(lanes, of) {
   const add = (column) => lanes.reduce((all, lane) => all + lane[column], 0);
   const flow = (column) => {
     const all = lanes.map((lane) => of(lane, column));
-    return all.includes(null) ? null : all.includes(undefined) || all.length === 0 ? undefined : all.reduce((a, b) => a + b, 0);
+    return all.includes(null) ? null : all.includes(undefined) || all.length === 0 ? undefined
+        : all.reduce((a, b) => a + b, 0);
   };
   return { add, flow };
 }
@@ -42,8 +43,10 @@ export class Tile {
 
 export function overview() {
   const tiles = {
-    done: new Tile("completed a second", "accent"), in: new Tile("enqueued a second"), running: new Tile("running", "running"),
-    ready: new Tile("ready", "ready"), late: new Tile("scheduled, retrying", "scheduled"), dead: new Tile("dead", "dead", href("errors")),
+    done: new Tile("completed a second", "accent"), in: new Tile("enqueued a second"),
+    running: new Tile("running", "running"),
+    ready: new Tile("ready", "ready"), late: new Tile("scheduled, retrying", "scheduled"),
+    dead: new Tile("dead", "dead", href("errors")),
   };
   const chart = new Chart("All queues, last hour", "minute");
   let activity = new Map(), known = new Map();
@@ -64,21 +67,29 @@ export function overview() {
       cell: (lane) => [h("a", { href: href("queue", { queue: lane.queue, stage: lane.stage }) }, laneName(lane)),
         settings(lane).is_paused ? h("span", { class: "badge paused" }, "paused") : null],
     },
-    { title: "last hour", wide: true, key: (lane) => hourOf(lane)?.stamp, cell: (lane) => (hourOf(lane) ? spark(hourOf(lane).points) : "") },
+    { title: "last hour", wide: true, key: (lane) => hourOf(lane)?.stamp,
+        cell: (lane) => (hourOf(lane) ? spark(hourOf(lane).points) : "") },
     number("ready", "ready"),
     {
       title: "running", number: true, key: (lane) => `${lane.running} ${limit(lane)}`,
-      cell: (lane) => (limit(lane) && !lane.stage ? h("span", { class: "gauge" }, h("meter", { max: limit(lane), value: lane.running, "aria-label": "of max_running" }), `${count(lane.running)} / ${count(limit(lane))}`) : count(lane.running)),
+      cell: (lane) => (limit(lane) && !lane.stage
+          ? h("span", { class: "gauge" }, h("meter",
+              { max: limit(lane), value: lane.running, "aria-label": "of max_running" }),
+              `${count(lane.running)} / ${count(limit(lane))}`) : count(lane.running)),
     },
     number("scheduled", "scheduled", true), number("retrying", "retrying", true), number("held", "held", true),
     {
       title: "dead", number: true, key: (lane) => lane.dead,
-      cell: (lane) => (lane.dead ? h("a", { class: "deadly", href: href("queue", { queue: lane.queue, state: "dead" }) }, count(lane.dead)) : "0"),
+      cell: (lane) => (lane.dead ? h("a", { class: "deadly",
+          href: href("queue", { queue: lane.queue, state: "dead" }) }, count(lane.dead)) : "0"),
     },
-    flow("in /s", ["enqueued"], "jobs enqueued a second"), flow("done /s", ["completed"], "jobs completed a second, or done in this stage"),
+    flow("in /s", ["enqueued"], "jobs enqueued a second"),
+    flow("done /s", ["completed"], "jobs completed a second, or done in this stage"),
     flow("failed /s", ["failed", "timed_out"], "attempts failed or timed out a second"),
-    { title: "oldest", number: true, help: "how long the oldest ready job has been ready", cell: (lane) => (lane.oldest === null ? "" : age(lane.oldest)) },
-  ], (lane) => JSON.stringify([lane.queue, lane.stage]), { empty: "There are no queues that you may observe.", kind: "rows" });
+    { title: "oldest", number: true, help: "how long the oldest ready job has been ready",
+        cell: (lane) => (lane.oldest === null ? "" : age(lane.oldest)) },
+  ], (lane) => JSON.stringify([lane.queue, lane.stage]),
+  { empty: "There are no queues that you may observe.", kind: "rows" });
   const workers = workersTable();
   const unwell = h("div");
   const note = h("div");
@@ -102,27 +113,41 @@ export function overview() {
       tiles.done.element.title = hasStages ? "jobs completed, and stages of jobs done" : "";
       chart.word(hasStages ? "jobs and stages done" : "completed");
       const some = new Set(lanes.map((lane) => lane.queue)).size;
-      const part = data.queue_count > some ? h("p", { class: "notice" }, `${count(some)} of ${count(data.queue_count)} queues are shown, those that have jobs first; the sums are of all. The field above goes to a queue by its name.`) : null;
-      put(note, part, data.lanes ? null : h("p", { class: "notice" }, "Counting takes longer than two seconds here, so there are no counts: on a standby all logs have to be read, and after a start until the worker has counted."));
-      tiles.done.show(rate(flow("completed")), data.lanes && flow("failed") !== undefined ? `${rate((flow("failed") ?? 0) + (flow("timed_out") ?? 0))} failed` : "");
+      const part = data.queue_count > some ? h("p", { class: "notice" },
+          `${count(some)} of ${count(
+              data.queue_count)} queues are shown, those that have jobs first; the sums are of all. `
+              + "The field above goes to a queue by its name.") : null;
+      put(note, part, data.lanes ? null : h("p", { class: "notice" },
+          "Counting takes longer than two seconds here, so there are no counts: on a standby all logs have to be read, "
+            + "and after a start until the worker has counted."));
+      tiles.done.show(rate(flow("completed")),
+          data.lanes && flow("failed") !== undefined
+              ? `${rate((flow("failed") ?? 0) + (flow("timed_out") ?? 0))} failed` : "");
       tiles.in.show(rate(flow("enqueued")));
       if (data.lanes) {
-        tiles.running.show(count(add("running")), data.workers.length === 1 ? "1 worker" : `${count(data.workers.length)} workers`);
+        tiles.running.show(count(add("running")),
+            data.workers.length === 1 ? "1 worker" : `${count(data.workers.length)} workers`);
         tiles.ready.show(count(add("ready")), add("oldest") === null ? "" : `oldest ${age(add("oldest"))}`);
-        tiles.late.show(count(add("scheduled") + add("retrying")), `${count(add("retrying"))} retrying, ${count(add("held"))} held`);
+        tiles.late.show(count(add("scheduled") + add("retrying")),
+            `${count(add("retrying"))} retrying, ${count(add("held"))} held`);
         tiles.dead.show(count(add("dead")));
         tiles.dead.element.classList.toggle("some", add("dead") > 0);
       }
       queues.show(lanes);
-      workers.empty = data.is_standby ? "Which workers have jobs is known to the primary alone." : "No worker has a job.";
+      workers.empty = data.is_standby ? "Which workers have jobs is known to the primary alone."
+          : "No worker has a job.";
       workers.show(data.workers.slice(0, 8));
       const ill = health.ill ?? [];
-      put(unwell, ill.length ? h("p", { class: "notice ill" }, h("a", { href: href("doctor") }, ill.length === 1 ? "One check of the doctor is not well" : `${ill.length} checks of the doctor are not well`), `: ${ill.map((check) => check.name).join(", ")}`) : null);
+      put(unwell, ill.length ? h("p", { class: "notice ill" },
+          h("a", { href: href("doctor") }, ill.length === 1 ? "One check of the doctor is not well"
+              : `${ill.length} checks of the doctor are not well`), `: ${ill.map((check) => check.name).join(", ")}`)
+              : null);
     },
     async refresh() {
       const rows = await look("activity");
       const all = rows.filter((row) => row[0] === null);
-      const byLane = Map.groupBy(rows.filter((row) => row[0] !== null), (row) => laneKey({ queue: row[0], stage: row[8] }));
+      const byLane = Map.groupBy(rows.filter((row) => row[0] !== null),
+          (row) => laneKey({ queue: row[0], stage: row[8] }));
       const stamp = Date.now();
       activity = new Map([...byLane].map(([key, some]) => [key, { stamp, points: hour(some) }]));
       chart.show(hour(all));
@@ -136,7 +161,8 @@ export function overview() {
 export function workersTable() {
   return new Table("Workers", [
     { title: "worker", cell: (w) => w.worker ?? "unnamed" },
-    { title: "queue", key: (w) => w.queue, cell: (w) => h("a", { href: href("queue", { queue: w.queue, state: "running" }) }, w.queue) },
+    { title: "queue", key: (w) => w.queue, cell: (w) =>
+        h("a", { href: href("queue", { queue: w.queue, state: "running" }) }, w.queue) },
     { title: "jobs", number: true, cell: (w) => count(w.running) },
     { title: "oldest job", number: true, cell: (w) => age(w.oldest) },
     { title: "process", number: true, wide: true, cell: (w) => String(w.pid) },

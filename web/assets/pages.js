@@ -9,64 +9,91 @@ import { Table } from "./table.js";
 import { workersTable } from "./overview.js";
 import { go, href } from "./main.js";
 
-const queueLink = (row, more = {}) => (row.queue ? h("a", { href: href("queue", { queue: row.queue, ...more }) }, row.queue) : "");
+const queueLink = (row, more = {}) => (row.queue
+    ? h("a", { href: href("queue", { queue: row.queue, ...more }) }, row.queue) : "");
 const jobLink = (id) => (id ? h("a", { class: "id", href: href("job", { job: id }) }, String(id)) : "");
-const page = (title, body, refresh, every = 10, more = {}) => ({ title, element: h("div", null, h("h1", null, title), body), every, refresh, update() {}, ...more });
+const page = (title, body, refresh, every = 10, more = {}) =>
+    ({ title, element: h("div", null, h("h1", null, title), body), every, refresh, update() {}, ...more });
 
 export function errors(params) {
   const queue = params.get("queue"), isMore = Boolean(params.get("more"));
   // The jobs behind a number.
-  const jobs = (e, state, text) => h("a", { href: href("queue", { queue: e.queue, state, field: "error", op: e.is_cut ? "starts" : "equals", value: e.error }) }, text);
-  const number = (title, of, state) => ({ title, number: true, key: of, cell: (e) => (of(e) ? jobs(e, state, count(of(e))) : "0") });
+  const jobs = (e, state, text) => h("a", { href: href("queue",
+      { queue: e.queue, state, field: "error", op: e.is_cut ? "starts" : "equals", value: e.error }) }, text);
+  const number = (title, of, state) => ({ title, number: true, key: of,
+      cell: (e) => (of(e) ? jobs(e, state, count(of(e))) : "0") });
   const table = new Table("Errors", [
-    { title: "error", kind: "cut wrong", key: (e) => e.error, cell: (e) => jobs(e, e.dead ? "dead" : "retrying", e.error ?? "") },
+    { title: "error", kind: "cut wrong", key: (e) => e.error,
+        cell: (e) => jobs(e, e.dead ? "dead" : "retrying", e.error ?? "") },
     { title: "queue", key: (e) => e.queue, cell: (e) => queueLink(e) },
-    number("jobs", (e) => e.jobs, null), number("dead", (e) => e.dead, "dead"), number("retrying", (e) => e.retrying, "retrying"), { title: "last died", number: true, cell: (e) => (e.last_died_at ? when(e.last_died_at) : "") },
-    { title: "example", number: true, wide: true, key: (e) => e.example_job_id, cell: (e) => jobLink(e.example_job_id) },
-    { title: "", key: (e) => `${mayAct()} ${e.dead}`, cell: (e) => (mayAct() && e.dead ? button("Retry …", () => bulk("retry", e.queue, ["dead"], { field: "error", op: e.is_cut ? "starts" : "equals", value: e.error }), "quiet") : "") },
+    number("jobs", (e) => e.jobs, null), number("dead", (e) => e.dead, "dead"),
+    number("retrying", (e) => e.retrying, "retrying"),
+    { title: "last died", number: true, cell: (e) => (e.last_died_at ? when(e.last_died_at) : "") },
+    { title: "example", number: true, wide: true, key: (e) => e.example_job_id,
+        cell: (e) => jobLink(e.example_job_id) },
+    { title: "", key: (e) => `${mayAct()} ${e.dead}`,
+        cell: (e) => (mayAct() && e.dead ? button("Retry …",
+            () => bulk("retry", e.queue, ["dead"],
+                { field: "error", op: e.is_cut ? "starts" : "equals", value: e.error }), "quiet") : "") },
   ], (e) => JSON.stringify([e.queue, e.error]), { empty: "No job is dead or waits for a retry.", kind: "rows" });
   const note = h("p", { class: "status" });
-  return page(queue ? `Errors of ${queue}` : "Errors", h("section", { class: "panel" }, note, table.element), async () => {
+  return page(queue ? `Errors of ${queue}` : "Errors", h("section", { class: "panel" }, note, table.element),
+      async () => {
     const rows = await look("errors", { queue, more: isMore ? "1" : "" });
     table.show(rows);
     const cut = [...new Set(rows.filter((row) => !row.is_complete).map((row) => row.queue))];
-    put(note, "The jobs that died last and those that are retried next, by their error.", cut.length ? ` Of ${cut.join(", ")} only the newest ${isMore ? "10,000" : "2,000"} were looked at. ` : "", cut.length && !isMore ? h("a", { href: href("errors", { queue, more: "1" }) }, "Look at more") : "");
+    put(note, "The jobs that died last and those that are retried next, by their error.",
+        cut.length ? ` Of ${cut.join(", ")} only the newest ${isMore ? "10,000" : "2,000"} were looked at. ` : "",
+        cut.length && !isMore ? h("a", { href: href("errors", { queue, more: "1" }) }, "Look at more") : "");
   });
 }
 
 export function schedules() {
-  const tool = (label, verb, told, kind) => (s) => button(label, () => ask(`${label} ${s.name}?`, null, label, "primary", async () => {
+  const tool = (label, verb, told, kind) => (s) =>
+      button(label, () => ask(`${label} ${s.name}?`, null, label, "primary", async () => {
     const done = await act(verb, { schedule: s.name });
     return verb === "run_schedule" ? `job ${done.answer} is enqueued` : told;
   }), kind);
-  const [run, pause, resume] = [tool("Run now", "run_schedule", "", "quiet"), tool("Pause", "pause_schedule", "paused", "quiet"), tool("Resume", "resume_schedule", "it goes on", "quiet")];
+  const [run, pause, resume] = [tool("Run now", "run_schedule", "", "quiet"),
+      tool("Pause", "pause_schedule", "paused", "quiet"), tool("Resume", "resume_schedule", "it goes on", "quiet")];
   const table = new Table("Schedules", [
-    { title: "schedule", key: (s) => `${s.name} ${s.is_paused}`, cell: (s) => [h("b", null, s.name), s.is_paused ? h("span", { class: "badge paused" }, "paused") : null] },
+    { title: "schedule", key: (s) => `${s.name} ${s.is_paused}`,
+        cell: (s) => [h("b", null, s.name), s.is_paused ? h("span", { class: "badge paused" }, "paused") : null] },
     { title: "queue", key: (s) => s.queue, cell: (s) => queueLink(s) },
-    { title: "plan", key: (s) => `${s.cron} ${s.every} ${s.timezone}`, cell: (s) => h("span", { title: `missed slots: ${s.missed}${s.overlap ? "" : "; no overlap"}` }, h("code", null, s.cron ?? `every ${interval(s.every)}`), h("span", { class: "note" }, ` ${s.timezone}`)) },
+    { title: "plan", key: (s) => `${s.cron} ${s.every} ${s.timezone}`,
+        cell: (s) => h("span", { title: `missed slots: ${s.missed}${s.overlap ? "" : "; no overlap"}` },
+            h("code", null, s.cron ?? `every ${interval(s.every)}`), h("span", { class: "note" }, ` ${s.timezone}`)) },
     {
       title: "next slots", cell: (s) => {
         const next = s.upcoming ?? [];
         if (s.is_paused) return "–";
-        return h("span", { class: "slots", title: next.join("\n") }, next.slice(0, 3).map((at) => h("span", null, exact(at))));
+        return h("span", { class: "slots", title: next.join("\n") },
+            next.slice(0, 3).map((at) => h("span", null, exact(at))));
       },
     },
     { title: "next run", number: true, cell: (s) => (s.is_paused ? "–" : when(s.next_run_at)) },
     { title: "last run", number: true, cell: (s) => (s.last_run_at ? when(s.last_run_at) : "") },
     { title: "its job", number: true, wide: true, key: (s) => s.last_job_id, cell: (s) => jobLink(s.last_job_id) },
-    { title: "", key: (s) => `${mayAct()} ${s.is_paused}`, cell: (s) => (mayAct() ? h("span", { class: "tools" }, run(s), s.is_paused ? resume(s) : pause(s)) : "") },
+    { title: "", key: (s) => `${mayAct()} ${s.is_paused}`,
+        cell: (s) => (mayAct() ? h("span", { class: "tools" }, run(s), s.is_paused ? resume(s) : pause(s)) : "") },
   ], (s) => s.name, { empty: "There are no schedules.", kind: "rows" });
-  return page("Schedules", h("section", { class: "panel" }, table.element), async () => table.show(await look("schedules")));
+  return page("Schedules", h("section", { class: "panel" }, table.element),
+      async () => table.show(await look("schedules")));
 }
 
 export function workers() {
   const table = workersTable();
   const executors = new Table("Executors", [
-    { title: "process", cell: (e) => String(e.pid) }, { title: "role", cell: (e) => e.role }, { title: "queue", key: (e) => e.queue, cell: (e) => queueLink(e) },
-    { title: "state", cell: (e) => e.state }, { title: "job", number: true, key: (e) => e.job_id, cell: (e) => jobLink(e.job_id) },
-    { title: "for", number: true, cell: (e) => age(e.seconds) }, { title: "command", kind: "cut", cell: (e) => e.command ?? "" },
+    { title: "process", cell: (e) => String(e.pid) }, { title: "role", cell: (e) => e.role },
+    { title: "queue", key: (e) => e.queue, cell: (e) => queueLink(e) },
+    { title: "state", cell: (e) => e.state },
+    { title: "job", number: true, key: (e) => e.job_id, cell: (e) => jobLink(e.job_id) },
+    { title: "for", number: true, cell: (e) => age(e.seconds) },
+    { title: "command", kind: "cut", cell: (e) => e.command ?? "" },
   ], (e) => e.pid, { empty: "No process of the server runs jobs.", kind: "rows" });
-  return page("Workers", h("div", null, panel("That have jobs", table.element), panel("Executors: jobs that are SQL", executors.element)), async () => executors.show((await look("workers")).executors), 3,
+  return page("Workers", h("div", null, panel("That have jobs", table.element),
+      panel("Executors: jobs that are SQL", executors.element)),
+      async () => executors.show((await look("workers")).executors), 3,
     { update() { if (live.data) table.show(live.data.workers); } });
 }
 
@@ -80,11 +107,15 @@ export function flows(params) {
     {
       title: "members", key: (f) => JSON.stringify(f.members), cell: (f) => {
         const all = Object.entries(f.members ?? {}), total = all.reduce((n, [, m]) => n + m, 0);
-        const done = all.filter(([state]) => ["completed", "dead", "cancelled", "skipped"].includes(state)).reduce((n, [, m]) => n + m, 0);
-        return h("span", { class: "line" }, total ? progressBar({ done, total }) : null, all.map(([state, n]) => h("span", { class: "share" }, badge(state), count(n))), total >= 200 ? h("span", { class: "note" }, "of the first 200") : null);
+        const done = all.filter(([state]) => ["completed", "dead", "cancelled", "skipped"].includes(state))
+            .reduce((n, [, m]) => n + m, 0);
+        return h("span", { class: "line" }, total ? progressBar({ done, total }) : null,
+            all.map(([state, n]) => h("span", { class: "share" }, badge(state), count(n))),
+            total >= 200 ? h("span", { class: "note" }, "of the first 200") : null);
       },
     },
-    { title: "enqueued", number: true, cell: (f) => when(f.enqueued_at) }, { title: "ended", number: true, cell: (f) => (f.finished_at ? when(f.finished_at) : "") },
+    { title: "enqueued", number: true, cell: (f) => when(f.enqueued_at) },
+    { title: "ended", number: true, cell: (f) => (f.finished_at ? when(f.finished_at) : "") },
   ], (f) => f.job_id, { empty: "No flow was found.", kind: "rows" });
   const note = h("p", { class: "status" });
   const more = button("Go on searching", () => { beyond = here; load(); }, "more", { hidden: true });
@@ -99,7 +130,9 @@ export function flows(params) {
     more.hidden = !here;
     put(note, `${count(found.length)} found${here ? ", and there may be more" : ""}.`);
   }
-  return page("Flows", h("section", { class: "panel" }, h("div", { class: "search" }, h("label", null, "in queue ", choose)), note, table.element, more), async () => { if (!beyond) await load(); }, 60, {
+  return page("Flows", h("section", { class: "panel" },
+      h("div", { class: "search" }, h("label", null, "in queue ", choose)), note, table.element, more),
+      async () => { if (!beyond) await load(); }, 60, {
     update() {
       const names = known();
       if (choose.dataset.names === JSON.stringify(names)) return;
@@ -115,16 +148,22 @@ export function flows(params) {
 export function topics() {
   const table = new Table("Topics", [
     { title: "topic", cell: (t) => t.topic }, { title: "bindings", number: true, cell: (t) => count(t.bindings) },
-    { title: "published", number: true, cell: (t) => count(t.published) }, { title: "jobs made", number: true, cell: (t) => count(t.copies) },
-    { title: "unrouted", number: true, cell: (t) => count(t.unrouted) }, { title: "dropped", number: true, cell: (t) => count(t.dropped) },
+    { title: "published", number: true, cell: (t) => count(t.published) },
+    { title: "jobs made", number: true, cell: (t) => count(t.copies) },
+    { title: "unrouted", number: true, cell: (t) => count(t.unrouted) },
+    { title: "dropped", number: true, cell: (t) => count(t.dropped) },
     { title: "filter errors", number: true, wide: true, cell: (t) => count(t.filter_errors) },
   ], (t) => t.topic, { empty: "There are no topics.", kind: "rows" });
   const bindings = new Table("Bindings", [
-    { title: "topic", cell: (b) => b.topic }, { title: "pattern", key: (b) => b.pattern, cell: (b) => h("code", null, b.pattern) },
-    { title: "queue", key: (b) => b.queue, cell: (b) => queueLink(b) }, { title: "filter", kind: "cut", key: (b) => b.filter, cell: (b) => (b.filter ? h("code", null, b.filter) : "") },
-    { title: "when full", wide: true, cell: (b) => b.on_full }, { title: "bound by", wide: true, cell: (b) => b.bound_by },
+    { title: "topic", cell: (b) => b.topic },
+    { title: "pattern", key: (b) => b.pattern, cell: (b) => h("code", null, b.pattern) },
+    { title: "queue", key: (b) => b.queue, cell: (b) => queueLink(b) },
+    { title: "filter", kind: "cut", key: (b) => b.filter, cell: (b) => (b.filter ? h("code", null, b.filter) : "") },
+    { title: "when full", wide: true, cell: (b) => b.on_full },
+    { title: "bound by", wide: true, cell: (b) => b.bound_by },
   ], (b) => b.binding_id, { empty: "No queue is bound.", kind: "rows" });
-  return page("Topics", h("div", null, panel("Topics", table.element), panel("Bindings", bindings.element)), async () => {
+  return page("Topics", h("div", null, panel("Topics", table.element), panel("Bindings", bindings.element)),
+      async () => {
     const said = await look("topics");
     table.show(said.topics);
     bindings.show(said.bindings);
@@ -136,7 +175,8 @@ export function doctor() {
   return page("Doctor", h("section", { class: "panel" }, list), async () => {
     const checks = await look("doctor");
     put(list, [...checks].sort((a, b) => a.ok - b.ok).map((check) => h("li", { class: check.ok ? "well" : "ill" },
-      h("span", { class: "badge" }, check.ok ? "well" : "not well"), h("b", null, check.name), h("span", null, check.detail), check.hint ? h("p", { class: "hint" }, check.hint) : null)));
+      h("span", { class: "badge" }, check.ok ? "well" : "not well"), h("b", null, check.name),
+      h("span", null, check.detail), check.hint ? h("p", { class: "hint" }, check.hint) : null)));
   }, 30);
 }
 
@@ -144,12 +184,17 @@ export function audit() {
   const table = new Table("What was done", [
     { title: "when", key: (a) => a.at, cell: (a) => exact(new Date(a.at * 1000).toISOString()) },
     { title: "user", cell: (a) => (a.role && a.role !== a.user ? `${a.user} (${a.role})` : a.user) },
-    { title: "verb", cell: (a) => a.verb.replaceAll("_", " ") }, { title: "queue", key: (a) => a.queue, cell: (a) => queueLink(a) },
+    { title: "verb", cell: (a) => a.verb.replaceAll("_", " ") },
+    { title: "queue", key: (a) => a.queue, cell: (a) => queueLink(a) },
     { title: "on", kind: "cut", cell: (a) => a.on ?? "" }, { title: "jobs", number: true, cell: (a) => count(a.count) },
-    { title: "ids", wide: true, key: (a) => a.job_ids.join(), cell: (a) => a.job_ids.slice(0, 3).flatMap((id) => [jobLink(id), " "]).concat(a.count > 3 ? "…" : "") },
-    { title: "reason", kind: "cut", cell: (a) => a.reason ?? "" }, { title: "failed", kind: "cut wrong", cell: (a) => a.error ?? "" },
+    { title: "ids", wide: true, key: (a) => a.job_ids.join(),
+        cell: (a) => a.job_ids.slice(0, 3).flatMap((id) => [jobLink(id), " "]).concat(a.count > 3 ? "…" : "") },
+    { title: "reason", kind: "cut", cell: (a) => a.reason ?? "" },
+    { title: "failed", kind: "cut wrong", cell: (a) => a.error ?? "" },
   ], (a) => `${a.at} ${a.verb}`, { empty: "Nothing was done since this program was started.", kind: "rows" });
-  const body = h("section", { class: "panel" }, h("p", { class: "status" }, "What was done through this dashboard since it was started. Its log has all of it."), table.element);
+  const body = h("section", { class: "panel" },
+      h("p", { class: "status" }, "What was done through this dashboard since it was started. Its log has all of it."),
+      table.element);
   return page("Audit", body, async () => table.show(await look("audit")), 5);
 }
 

@@ -11,9 +11,12 @@ import { sums, Tile } from "./overview.js";
 import { go, href } from "./main.js";
 
 const OPTIONS = [
-  ["max_attempts", "Attempts", "after so many a failing job is dead"], ["lease", "Lease", "how long a claim lasts without a heartbeat"],
-  ["backoff", "Backoff", ""], ["backoff_base", "First delay", ""], ["backoff_max", "Longest delay", ""], ["backoff_jitter", "Jitter", "0 to 1"],
-  ["max_running", "Running at most", "empty: any number"], ["max_running_per_group", "Running at most, of a group", "empty: any number"],
+  ["max_attempts", "Attempts", "after so many a failing job is dead"],
+  ["lease", "Lease", "how long a claim lasts without a heartbeat"],
+  ["backoff", "Backoff", ""], ["backoff_base", "First delay", ""], ["backoff_max", "Longest delay", ""],
+  ["backoff_jitter", "Jitter", "0 to 1"],
+  ["max_running", "Running at most", "empty: any number"],
+  ["max_running_per_group", "Running at most, of a group", "empty: any number"],
   ["rate_limit", "Starts at most", "in each period; empty: any number"], ["rate_period", "Period of that", ""],
   ["max_waiting", "Waiting at most", "empty: any number"], ["retention", "Kept when completed", "-1: for ever"],
   ["dead_retention", "Kept when dead", "-1: for ever"], ["dead_letter", "Dead letters to", "a queue; empty: none"],
@@ -24,18 +27,24 @@ const isForEver = (text) => text?.startsWith("-");
 const kept = (text) => (isForEver(text) ? "for ever" : interval(text));
 
 /** A setting as people would type it. */
-const asTyped = (option, text) => (/retention$/.test(option) && isForEver(text) ? "-1" : /^(lease|backoff_base|backoff_max|rate_period|retention|dead_retention)$/.test(option) ? interval(text) : text);
+const asTyped = (option, text) => (/retention$/.test(option) && isForEver(text) ? "-1"
+    : /^(lease|backoff_base|backoff_max|rate_period|retention|dead_retention)$/.test(option) ? interval(text) : text);
 
 /** Rows of jobs, with what matters in their state. */
 function jobs(state, onMore) {
-  const time = { ready: ["enqueued", "enqueued_at"], scheduled: ["runs", "run_at"], retrying: ["runs", "run_at"], held: ["enqueued", "enqueued_at"], running: ["started", "claimed_at"] }[state] ?? ["ended", "finished_at"];
+  const time = { ready: ["enqueued", "enqueued_at"], scheduled: ["runs", "run_at"], retrying: ["runs", "run_at"],
+      held: ["enqueued", "enqueued_at"], running: ["started", "claimed_at"] }[state] ?? ["ended", "finished_at"];
   const isFailed = ["dead", "retrying", "cancelled", "skipped"].includes(state);
   const table = new Table(`${state} jobs`, [
-    { title: "job", key: (j) => j.job_id, cell: (j) => h("a", { class: "id", href: href("job", { job: j.job_id }) }, String(j.job_id)) },
+    { title: "job", key: (j) => j.job_id, cell: (j) =>
+        h("a", { class: "id", href: href("job", { job: j.job_id }) }, String(j.job_id)) },
     state === "" ? { title: "state", key: (j) => j.state, cell: (j) => badge(j.state) } : null,
-    { title: "payload", kind: "cut", key: (j) => j.payload ?? j.payload_bytes, cell: (j) => h("code", null, j.payload ?? (session.hides_payload ? "hidden" : `${count(j.payload_bytes)} bytes`)) },
+    { title: "payload", kind: "cut", key: (j) => j.payload ?? j.payload_bytes,
+        cell: (j) => h("code", null, j.payload
+            ?? (session.hides_payload ? "hidden" : `${count(j.payload_bytes)} bytes`)) },
     isFailed || state === "" ? { title: "error", kind: "cut wrong", cell: (j) => j.error ?? "" } : null,
-    state === "running" ? { title: "progress", key: (j) => j.progress, cell: (j) => progressBar(j.progress) ?? "" } : null,
+    state === "running" ? { title: "progress", key: (j) => j.progress, cell: (j) => progressBar(j.progress) ?? "" }
+        : null,
     state === "running" ? { title: "worker", cell: (j) => j.worker ?? "" } : null,
     { title: "attempt", number: true, wide: true, cell: (j) => `${count(j.attempt)} / ${count(j.max_attempts)}` },
     { title: "priority", number: true, wide: true, cell: (j) => String(j.priority) },
@@ -49,7 +58,8 @@ function jobs(state, onMore) {
 export function queue(params) {
   const name = params.get("queue") ?? "", stage = params.get("stage") ?? "";
   const state = STATES.includes(params.get("state")) ? params.get("state") : null;
-  const search = { filter: params.get("filter") ?? "", field: params.get("field") ?? "", op: params.get("op") ?? "", value: params.get("value") ?? "" };
+  const search = { filter: params.get("filter") ?? "", field: params.get("field") ?? "", op: params.get("op") ?? "",
+      value: params.get("value") ?? "" };
   const isSearch = Boolean(search.filter || search.value);
   // Without a state, the first tab that has something opens, once that is known.
   let chosen = state ?? (isSearch ? "" : null);
@@ -58,13 +68,16 @@ export function queue(params) {
   // Of more queues than the stream has, this one is asked for.
   const streamed = () => live.data?.lanes?.filter((lane) => lane.queue === name) ?? [];
   const ownLanes = () => { const those = streamed(); return those.length ? those : apart ?? []; };
-  const flow = { in: new Tile("enqueued a second"), done: new Tile("completed a second", "accent"), failed: new Tile("failed a second") };
+  const flow = { in: new Tile("enqueued a second"), done: new Tile("completed a second", "accent"),
+      failed: new Tile("failed a second") };
   const tabs = STATES.map((one) => {
     const number = h("b");
-    return { one, number, element: h("a", { class: `tab ${one}`, href: to({ state: one }) }, h("span", null, one), number) };
+    return { one, number, element: h("a", { class: `tab ${one}`, href: to({ state: one }) }, h("span", null, one),
+        number) };
   });
   const minutes = new Chart(`${name}, last hour`, "minute"), days = new Chart(`${name}, 90 days`, "day");
-  const limits = h("dl", { class: "facts" }), badges = h("span"), tools = h("div", { class: "tools" }), undo = h("div"), found = h("p", { class: "status", role: "status" }), problem = h("div");
+  const limits = h("dl", { class: "facts" }), badges = h("span"), tools = h("div", { class: "tools" }), undo = h("div"),
+  found = h("p", { class: "status", role: "status" }), problem = h("div");
   let list = null;
   const listed = h("div");
   const risky = h("p", { class: "apart" });
@@ -76,7 +89,8 @@ export function queue(params) {
     h("div", { class: "two" }, panel("Last hour", minutes.element), panel("90 days", days.element)),
     panel("Settings", h("div", null, limits, risky), mayAct() ? button("Change", change, "quiet") : null),
     h("section", { class: "panel" },
-      h("nav", { class: "tabs", "aria-label": "States" }, tabs.map((tab) => tab.element)), searchForm(), bulks, found, problem, listed));
+      h("nav", { class: "tabs", "aria-label": "States" }, tabs.map((tab) => tab.element)), searchForm(), bulks, found,
+      problem, listed));
   if (chosen !== null) choose(chosen);
   const page = {
     // A search reads much: once, and when it is asked for.
@@ -87,7 +101,8 @@ export function queue(params) {
       const { add, flow: rateOf } = sums(lanes, rates());
       const isKnown = !live.data.lanes || lanes.length > 0 || apart !== null;
       if (chosen === null && isKnown) {
-        choose(["ready", "running", "dead", "retrying", "scheduled", "held", "completed"].find((one) => live.data.lanes && add(one) > 0) ?? "ready");
+        choose(["ready", "running", "dead", "retrying", "scheduled", "held", "completed"]
+            .find((one) => live.data.lanes && add(one) > 0) ?? "ready");
         void load(false);
       }
       const done = lanes.some((lane) => lane.stage) ? "stages done" : "completed";
@@ -100,10 +115,15 @@ export function queue(params) {
       }
       flow.in.show(rate(rateOf("enqueued")), `${count(add("enqueued"))} ever`);
       flow.done.show(rate(rateOf("completed")), `${count(add("completed"))} ever`);
-      flow.failed.show(rate(rateOf("failed") === null || rateOf("failed") === undefined ? rateOf("failed") : rateOf("failed") + rateOf("timed_out")), `${count(add("failed"))} failed, ${count(add("timed_out"))} timed out, ${count(add("died"))} died`);
+      flow.failed.show(rate(rateOf("failed") === null || rateOf("failed") === undefined ? rateOf("failed")
+          : rateOf("failed") + rateOf("timed_out")),
+          `${count(add("failed"))} failed, ${count(add("timed_out"))} timed out, ${count(add("died"))} died`);
       const now = live.data.queues.find((q) => q.queue === name) ?? settings;
       const running = ownLanes().reduce((n, lane) => n + lane.running, 0);
-      put(badges, now?.is_paused ? h("span", { class: "badge paused" }, "paused") : null, now?.max_running ? h("span", { class: "gauge" }, h("meter", { max: now.max_running, value: running, "aria-label": "running, of max_running" }), `${count(running)} of ${count(now.max_running)} running`) : null);
+      put(badges, now?.is_paused ? h("span", { class: "badge paused" }, "paused") : null,
+          now?.max_running ? h("span", { class: "gauge" },
+              h("meter", { max: now.max_running, value: running, "aria-label": "running, of max_running" }),
+              `${count(running)} of ${count(now.max_running)} running`) : null);
       offer(now?.is_paused, lanes);
     },
     async refresh() {
@@ -113,7 +133,8 @@ export function queue(params) {
         load(false),
         isApart ? look("lanes", { queue: name }).then((said) => { apart = said; page.update(); }) : null,
         look("queue", { queue: name }).then((said) => { settings = said; facts(); }),
-        look("activity", { queue: name }).then((said) => { learn(said, name); minutes.show(hour(ofStage(said))); page.update(); }),
+        look("activity", { queue: name }).then((said) => { learn(said, name); minutes.show(hour(ofStage(said)));
+        page.update(); }),
         look("activity", { queue: name, span: "quarter", tz: zone }).then((said) => days.show(quarter(ofStage(said)))),
       ]);
     },
@@ -146,16 +167,22 @@ export function queue(params) {
     if (tools.dataset.paused !== String(isPaused)) {
       tools.dataset.paused = String(isPaused);
       put(tools,
-        isPaused ? button("Resume", async () => { try { await act("resume", { queue: name }); say(`${name} goes on`); } catch (e) { put(problem, trouble(e)); } }, "primary")
-          : button("Pause", () => ask(`Pause ${name}?`, "Claims find nothing until it is resumed. Running jobs and producers go on.", "Pause", "danger", async () => { await act("pause", { queue: name }); return `${name} is paused`; })),
+        isPaused ? button("Resume", async () => { try { await act("resume", { queue: name }); say(`${name} goes on`);
+        } catch (e) { put(problem, trouble(e)); } }, "primary")
+          : button("Pause", () => ask(`Pause ${name}?`,
+              "Claims find nothing until it is resumed. Running jobs and producers go on.", "Pause", "danger",
+              async () => { await act("pause", { queue: name }); return `${name} is paused`; })),
         button("Enqueue", enqueue));
-      put(risky, button("Purge", () => bulk("cancel", name, WAITING), "danger"), h("span", { class: "note" }, "cancels all jobs that wait"));
+      put(risky, button("Purge", () => bulk("cancel", name, WAITING), "danger"),
+          h("span", { class: "note" }, "cancels all jobs that wait"));
     }
     // As the server has counted at the last look; it may be none by now, or none yet.
-    const known = () => (isSearch || stage || !COUNTED.includes(chosen) ? null : ownLanes().reduce((n, lane) => n + lane[chosen], 0) || null);
+    const known = () => (isSearch || stage || !COUNTED.includes(chosen) ? null
+        : ownLanes().reduce((n, lane) => n + lane[chosen], 0) || null);
     const states = chosen ? [chosen] : null;
     put(bulks, (states ? verbsFor(chosen) : []).filter(() => !stage).map((verb) =>
-      button(`${{ retry: "Retry", cancel: "Cancel", reprioritize: "Set priority of" }[verb]} ${isSearch ? "all that match" : "all"} …`, () => bulk(verb, name, states, pick(search), known()), "quiet")));
+      button(`${{ retry: "Retry", cancel: "Cancel", reprioritize: "Set priority of" }[verb]} ${isSearch
+          ? "all that match" : "all"} …`, () => bulk(verb, name, states, pick(search), known()), "quiet")));
   }
 
   async function load(isMore) {
@@ -165,7 +192,8 @@ export function queue(params) {
       // The pages that were shown are read again, so that none is shown twice.
       let next = null, all = [], read = 0;
       for (let n = 0; n <= extra; n += 1) {
-        const part = isSearch ? await look("search", { queue: name, ...pick(search), states: state ? JSON.stringify([state]) : null, beyond: next })
+        const part = isSearch ? await look("search",
+            { queue: name, ...pick(search), states: state ? JSON.stringify([state]) : null, beyond: next })
           : await look("jobs", { queue: name, state: chosen, stage, beyond: next });
         read += part.at(-1)?.rows_read ?? 0;
         all = all.concat(part.filter((row) => row.job_id !== null));
@@ -176,7 +204,8 @@ export function queue(params) {
       list.table.show(rows);
       list.more.hidden = !here;
       put(problem);
-      put(found, isSearch ? `${count(rows.length)} found${here ? `, ${count(read)} jobs read so far` : ", all were read"}.` : null);
+      put(found, isSearch ? `${count(rows.length)} found${here ? `, ${count(read)} jobs read so far`
+          : ", all were read"}.` : null);
       put(list.more, isSearch ? "Go on searching" : "More");
     } catch (error) {
       list.table.show([]);
@@ -186,25 +215,34 @@ export function queue(params) {
 
   function facts() {
     const q = settings;
-    const fact = (label, value) => (value === null || value === undefined || value === "" ? null : h("div", null, h("dt", null, label), h("dd", null, String(value))));
-    put(limits, fact("attempts", q.max_attempts), fact("lease", interval(q.lease)), fact("backoff", `${q.backoff}, ${interval(q.backoff_base)} to ${interval(q.backoff_max)}`),
-      fact("running at most", q.max_running), fact("of a group", q.max_running_per_group), fact("rate", q.rate_limit && `${count(q.rate_limit)} in ${interval(q.rate_period)}`),
-      fact("waiting at most", q.max_waiting), fact("strict order", q.strict_order ? "yes" : null), fact("dead letters", q.dead_letter),
-      fact("kept", `${kept(q.retention)}; dead ${kept(q.dead_retention)}`), fact("stages", q.stages?.join(" → ")), fact("executor", q.executor),
+    const fact = (label, value) => (value === null || value === undefined || value === "" ? null
+        : h("div", null, h("dt", null, label), h("dd", null, String(value))));
+    put(limits, fact("attempts", q.max_attempts), fact("lease", interval(q.lease)),
+        fact("backoff", `${q.backoff}, ${interval(q.backoff_base)} to ${interval(q.backoff_max)}`),
+      fact("running at most", q.max_running), fact("of a group", q.max_running_per_group),
+      fact("rate", q.rate_limit && `${count(q.rate_limit)} in ${interval(q.rate_period)}`),
+      fact("waiting at most", q.max_waiting), fact("strict order", q.strict_order ? "yes" : null),
+      fact("dead letters", q.dead_letter),
+      fact("kept", `${kept(q.retention)}; dead ${kept(q.dead_retention)}`), fact("stages", q.stages?.join(" → ")),
+      fact("executor", q.executor),
       fact("procedure", q.procedure), fact("runs as", q.run_as), fact("created", q.created_at?.slice(0, 10)));
   }
 
   function change() {
     if (!settings) return;
-    const was = (option) => (settings[option] === null || settings[option] === undefined ? "" : asTyped(option, String(settings[option])));
+    const was = (option) => (settings[option] === null || settings[option] === undefined ? ""
+        : asTyped(option, String(settings[option])));
     form(`Settings of ${name}`, {
       label: "Change", text: "What is emptied goes back to its default.",
-      fields: OPTIONS.map(([option, label, hint]) => ({ name: option, label, hint, value: was(option), options: option === "backoff" ? ["constant", "linear", "exponential"] : null })),
+      fields: OPTIONS.map(([option, label, hint]) =>
+          ({ name: option, label, hint, value: was(option),
+              options: option === "backoff" ? ["constant", "linear", "exponential"] : null })),
       async submit(values) {
         const changed = Object.entries(values).filter(([option, value]) => value !== was(option));
         if (!changed.length) return null;
         const reset = changed.filter(([, value]) => value === "").map(([option]) => option);
-        await act("alter", { queue: name, ...Object.fromEntries(changed.filter(([, value]) => value !== "")), ...(reset.length ? { reset } : {}) });
+        await act("alter", { queue: name, ...Object.fromEntries(changed.filter(([, value]) => value !== "")),
+            ...(reset.length ? { reset } : {}) });
         return `${name} is changed`;
       },
     });
@@ -230,10 +268,14 @@ export function queue(params) {
   }
 
   function searchForm() {
-    const field = h("select", { name: "field", "aria-label": "Field" }, ["error", "job_id", "worker", "unique_key", "group_key", "task", "stage"].map((one) => h("option", { value: one, selected: one === search.field }, one)),
+    const field = h("select", { name: "field", "aria-label": "Field" },
+        ["error", "job_id", "worker", "unique_key", "group_key", "task", "stage"]
+            .map((one) => h("option", { value: one, selected: one === search.field }, one)),
       session.hides_payload ? null : h("option", { value: "filter", selected: Boolean(search.filter) }, "jsonpath"));
-    const op = h("select", { name: "op", "aria-label": "Comparison" }, ["contains", "starts", "equals"].map((one) => h("option", { value: one, selected: one === search.op }, one)));
-    const value = h("input", { type: "search", name: "value", "data-search": true, value: search.filter || search.value, placeholder: "search these jobs", "aria-label": "Search", spellcheck: "false" });
+    const op = h("select", { name: "op", "aria-label": "Comparison" },
+        ["contains", "starts", "equals"].map((one) => h("option", { value: one, selected: one === search.op }, one)));
+    const value = h("input", { type: "search", name: "value", "data-search": true, value: search.filter || search.value,
+        placeholder: "search these jobs", "aria-label": "Search", spellcheck: "false" });
     const fit = () => {
       op.hidden = field.value === "filter" || field.value === "job_id";
       value.placeholder = field.value === "filter" ? "$.payload.to == 7" : "search these jobs";
@@ -244,9 +286,12 @@ export function queue(params) {
       class: "search", role: "search", onsubmit(event) {
         event.preventDefault();
         const isPath = field.value === "filter";
-        go("queue", { queue: name, stage, state: state ?? "", ...(value.value ? (isPath ? { filter: value.value } : { field: field.value, op: field.value === "job_id" ? "equals" : op.value, value: value.value }) : {}) });
+        go("queue", { queue: name, stage, state: state ?? "",
+            ...(value.value ? (isPath ? { filter: value.value }
+            : { field: field.value, op: field.value === "job_id" ? "equals" : op.value, value: value.value }) : {}) });
       },
-    }, field, op, value, h("button", null, "Search"), isSearch ? h("a", { href: to({ state: state ?? "" }) }, "clear") : null,
+    }, field, op, value, h("button", null, "Search"),
+    isSearch ? h("a", { href: to({ state: state ?? "" }) }, "clear") : null,
       isSearch && state ? h("a", { href: to(search) }, "in all states") : null);
   }
 }

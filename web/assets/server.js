@@ -25,7 +25,8 @@ function address(path, params) {
 async function send(path, params, options) {
   let answer;
   try {
-    answer = await fetch(address(path, params), { cache: "no-store", credentials: "same-origin", redirect: "error", ...options });
+    answer = await fetch(address(path, params),
+        { cache: "no-store", credentials: "same-origin", redirect: "error", ...options });
   } catch {
     throw new Refused(0, { message: "the dashboard does not answer" });
   }
@@ -91,7 +92,8 @@ function open() {
     // Refused: the browser does not try again by itself.
     if (source?.readyState === EventSource.CLOSED) {
       close();
-      setTimeout(async () => { try { await begin(); open(); } catch (e) { live.error = e; dispatchEvent(new Event("overview")); setTimeout(open, 5000); } }, 2000);
+      setTimeout(async () => { try { await begin(); open(); } catch (e) { live.error = e;
+      dispatchEvent(new Event("overview")); setTimeout(open, 5000); } }, 2000);
     } else if (Date.now() - live.at > 5000) {
       live.error = { message: "the dashboard does not answer" };
       dispatchEvent(new Event("overview"));
@@ -132,7 +134,10 @@ const keyOf = (lane) => JSON.stringify([lane.queue, lane.stage ?? null]);
 /** Of the looks, as many seconds are waited for until rates are theirs; before, they are those of the last minute. */
 const SETTLED = 4;
 
-/** By lane, what the last whole minute and the one that has begun have brought, a second; `null` is the key of all together. */
+/**
+ * By lane, what the last whole minute and the one that has begun have brought, a second; `null` is the key of all
+ * together.
+ */
 const minute = new Map();
 /** The queues of which that is known; `null`: of all. */
 const learned = new Set();
@@ -140,7 +145,8 @@ const learned = new Set();
 /** Learns it from the rows of the activity of a queue, or of all queues. */
 export function learn(rows, queue = null, now = Date.now() / 1000) {
   const from = Math.floor(now / 60) * 60 - 60;
-  for (const key of minute.keys()) if (queue === null || key !== null && JSON.parse(key)[0] === queue) minute.delete(key);
+  for (const key of minute.keys()) if (queue === null || key !== null
+      && JSON.parse(key)[0] === queue) minute.delete(key);
   learned.add(queue);
   for (const [name, at, enqueued, completed, failed, timed_out, , , stage] of rows) {
     if (at < from) continue;
@@ -153,8 +159,8 @@ export function learn(rows, queue = null, now = Date.now() / 1000) {
 }
 
 /**
- * What happens each second: by lane, or of all together, in the given column. Over the last looks, or at first over the last
- * minute. Null: it cannot be known; undefined: not yet.
+ * What happens each second: by lane, or of all together, in the given column. Over the last looks, or at first over the
+ * last minute. Null: it cannot be known; undefined: not yet.
  */
 export function rates() {
   const [first, last] = [history[0], history.at(-1)];

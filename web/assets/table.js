@@ -3,8 +3,8 @@
 import { h, put } from "./dom.js";
 
 /**
- * columns: { title, cell(row), key?(row), number?, wide?, help? }. `key` tells cells apart that need a new element; without,
- * a cell is a text. `id(row)` tells rows apart.
+ * columns: { title, cell(row), key?(row), number?, wide?, help? }. `key` tells cells apart that need a new element;
+ * without, a cell is a text. `id(row)` tells rows apart.
  */
 export class Table {
   constructor(label, columns, id, options = {}) {
@@ -32,7 +32,10 @@ export class Table {
       seen.add(id);
       let kept = this.rows.get(id);
       if (!kept) {
-        kept = { element: h("tr", { "data-id": id, role: "row" }), said: [], cells: this.columns.map((column, n) => h(n === 0 ? "th" : "td", { class: classOf(column), scope: n === 0 ? "row" : null, role: n === 0 ? "rowheader" : "cell", "data-title": n === 0 ? null : column.title || null })) };
+        kept = { element: h("tr", { "data-id": id, role: "row" }), said: [],
+            cells: this.columns.map((column, n) =>
+                h(n === 0 ? "th" : "td", { class: classOf(column), scope: n === 0 ? "row" : null,
+                    role: n === 0 ? "rowheader" : "cell", "data-title": n === 0 ? null : column.title || null })) };
         kept.element.append(...kept.cells);
         this.rows.set(id, kept);
       }
@@ -61,4 +64,5 @@ export class Table {
   }
 }
 
-const classOf = (column) => [column.number ? "number" : "", column.wide ? "wide" : "", column.kind ?? ""].join(" ").trim() || null;
+const classOf = (column) => [column.number ? "number" : "", column.wide ? "wide" : "", column.kind ?? ""].join(" ")
+    .trim() || null;

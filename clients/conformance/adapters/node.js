@@ -17,11 +17,13 @@ const TIMES = ['run_at', 'version']
 
 // Options by their names here, with times in milliseconds.
 function options (given = {}) {
-  const read = (name, value) => SECONDS.includes(name) ? seconds(value) : TIMES.includes(name) ? new Date(seconds(value)) : value
+  const read = (name, value) => SECONDS.includes(name) ? seconds(value) : TIMES.includes(name)
+      ? new Date(seconds(value)) : value
   return Object.fromEntries(Object.entries(given).map(([name, value]) => [camel(name), read(name, value)]))
 }
 
-const configs = (connection) => connection.map(({ dbname, port, ...more }) => ({ database: dbname, port: Number(port), ...more }))
+const configs = (connection) => connection.map(({ dbname, port, ...more }) =>
+    ({ database: dbname, port: Number(port), ...more }))
 
 function equal (one, other) { return stringifyJson(one ?? null) === stringifyJson(other ?? null) }
 
@@ -33,7 +35,8 @@ class Handling {
 
   fill (value) {
     if (Array.isArray(value)) return value.map((one) => this.fill(one))
-    if (value && typeof value === 'object') return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, this.fill(one)]))
+    if (value && typeof value === 'object') return Object.fromEntries(
+        Object.entries(value).map(([name, one]) => [name, this.fill(one)]))
     if (typeof value !== 'string' || value[0] !== '$') return value
     const own = { $step: this.stepped, $inputs: this.inputs, $size: this.jobs.length }
     return (value in own ? own[value] : this.job[camel(value.slice(1))]) ?? null
@@ -125,7 +128,8 @@ class Handling {
 
   async sql (text, client) {
     for (const job of this.jobs) {
-      await client.query(text.replaceAll('{job_id}', job.jobId).replaceAll('{id}', job.id).replaceAll('{attempt}', job.attempt))
+      await client.query(text.replaceAll('{job_id}', job.jobId).replaceAll('{id}', job.id)
+          .replaceAll('{attempt}', job.attempt))
     }
   }
 
@@ -134,7 +138,8 @@ class Handling {
 
 const log = ({ jobId }, text) => say({ event: 'log', text: jobId ? `job ${jobId}: ${text}` : text })
 const logger = { debug () {}, info: log, warn: log, error: log }
-const KINDS = ['started', 'completed', 'advanced', 'suspended', 'failed', 'released', 'lost', 'connected', 'disconnected']
+const KINDS = ['started', 'completed', 'advanced', 'suspended', 'failed', 'released', 'lost', 'connected',
+    'disconnected']
 
 function start (call) {
   const name = call.worker
@@ -163,7 +168,8 @@ const PRODUCERS = {
     if (payloads) return queue.enqueueMany(client, name, payloads, options(more))
     return queue.enqueue(client, name, payload === undefined ? {} : payload, options(more))
   },
-  publish: async (client, { topic, payload, options: more }) => Object.fromEntries(await queue.publish(client, topic, payload, options(more))),
+  publish: async (client, { topic, payload, options: more }) =>
+      Object.fromEntries(await queue.publish(client, topic, payload, options(more))),
   enqueue_flow (client, { queue: name, tasks = [], payload = {}, flow }) {
     return queue.enqueueFlow(client, name, { tasks: tasks.map(options), payload, ...options(flow) })
   },
@@ -197,6 +203,7 @@ say({ event: 'hello', has: ['surrogates', 'unserialisable', 'integers', 'deaf'] 
 const lines = readline.createInterface({ input: process.stdin })
 lines.on('line', (line) => {
   const call = parseJson(line)
-  perform(call).then((result) => say({ id: call.id, result }), (error) => say({ id: call.id, error: error.message, sqlstate: error.code ?? null }))
+  perform(call).then((result) => say({ id: call.id, result }),
+      (error) => say({ id: call.id, error: error.message, sqlstate: error.code ?? null }))
 })
 lines.on('close', () => process.exit(0))

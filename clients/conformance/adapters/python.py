@@ -1,7 +1,8 @@
-"""The adapter for clients/python: speaks the protocol of ../README.md. Argument: `def` or `async def`, the kind of handlers.
+"""The adapter for clients/python: speaks the protocol of ../README.md. Argument: `def` or `async def`, the kind of
+handlers.
 
-The handlers are written once, as coroutines. Where they are to be a `def`, `drive` runs one in its thread: then no call in
-it suspends.
+The handlers are written once, as coroutines. Where they are to be a `def`, `drive` runs one in its thread: then no call
+in it suspends.
 """
 
 import asyncio
@@ -136,7 +137,8 @@ class Handling:
 
     def fill_of(self, name, action):
         # The actions within one are filled when their turn comes.
-        return {key: value if key in ("do", "transaction", "else", "each", "if") else self.fill(value) for key, value in action.items()}
+        return {key: value if key in ("do", "transaction", "else", "each", "if") else self.fill(value) for key,
+            value in action.items()}
 
     # The ends.
 
@@ -213,7 +215,8 @@ class Handling:
 
     async def do_read_inputs(self, action, tx):
         found = sorted(await settled(self.job.inputs()), key=lambda one: one.job_id)
-        self.inputs = [{"queue": one.queue, "task": one.task, "state": one.state, "result": one.result, "error": one.error} for one in found]
+        self.inputs = [{"queue": one.queue, "task": one.task, "state": one.state, "result": one.result,
+            "error": one.error} for one in found]
         return False, None
 
     async def do_step(self, action, tx):

@@ -61,7 +61,8 @@ function cancel (client) {
   packet.writeInt32BE(client.processID, 8)
   packet.writeInt32BE(client.secretKey, 12)
   return new Promise((resolve) => {
-    const path = client.host.startsWith('/') ? { path: `${client.host}/.s.PGSQL.${client.port}` } : { host: client.host, port: client.port }
+    const path = client.host.startsWith('/') ? { path: `${client.host}/.s.PGSQL.${client.port}` }
+        : { host: client.host, port: client.port }
     // The other side ends it: PgBouncer 1.18 falls over a client that has gone before its request was handed on.
     const socket = net.connect(path, () => socket.write(packet))
     socket.setTimeout(2000, () => socket.destroy())

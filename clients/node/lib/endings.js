@@ -3,7 +3,8 @@
 
 const { stringify } = require('./json')
 
-const EVENTS = { complete: 'completed', advance: 'advanced', suspend: 'suspended', fail: 'failed', release: 'released', none: 'completed' }
+const EVENTS = { complete: 'completed', advance: 'advanced', suspend: 'suspended', fail: 'failed', release: 'released',
+    none: 'completed' }
 
 // The pause in milliseconds before a busy attempt's end is sent again. It doubles each time, up to about a second.
 const RETRY_PAUSE = 10

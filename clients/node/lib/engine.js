@@ -148,7 +148,8 @@ class Engine {
         this.send(...completed) // one of them may be the cause, which the control finds out
         if (error.code === '57014') continue
         const text = lineOf(error)
-        if (!this.hasClaimed && MISSING.includes(error.code)) throw new Error(`the worker cannot start: ${text}`, { cause: error })
+        if (!this.hasClaimed && MISSING.includes(error.code)) throw new Error(`the worker cannot start: ${text}`,
+            { cause: error })
         const isGone = error instanceof Gone
         const [level, what] = isGone ? ['warn', 'no connection'] : ['error', 'a claim has failed']
         if (backoff.isNews(text)) this.log[level]({}, `${what}, the worker tries again: ${text}`)
@@ -173,7 +174,8 @@ class Engine {
   claim (room, completed) {
     const { wait, lease, stage, name, sessionBound } = this.options
     // The first claim does not sleep: it finds out whether the queues exist.
-    const values = [[...this.calls.keys()], room, interval(this.hasClaimed && !this.isDrain ? wait : 0), interval(lease), stage ?? null, name]
+    const values = [[...this.calls.keys()], room, interval(this.hasClaimed && !this.isDrain ? wait : 0),
+        interval(lease), stage ?? null, name]
     return this.claims.fetch(CLAIM, [...values, sessionBound, completed])
   }
 
@@ -215,7 +217,8 @@ class Engine {
 
   // What the first one's handler runs together with it: ready jobs of the same queue, if it takes batches.
   others ({ job: { queue, unreadable } }) {
-    const most = unreadable ? 0 : Math.min(this.worker.batches.get(queue) ?? 1, this.options.concurrency - this.running) - 1
+    const most = unreadable ? 0 : Math.min(this.worker.batches.get(queue) ?? 1,
+        this.options.concurrency - this.running) - 1
     const others = most > 0 ? this.ready.filter(({ job }) => job.queue === queue && !job.unreadable).slice(0, most) : []
     if (others.length) this.ready = this.ready.filter((held) => !others.includes(held))
     return others
@@ -269,7 +272,8 @@ class Engine {
     if (job.ended) return new Ending(job, 'none')
     const { stage, payload, delay, after, upon, progress } = result ?? {}
     if (result instanceof Advance) return new Ending(job, 'advance', { stage, payload, delay: interval(delay) })
-    if (result instanceof Suspend) return new Ending(job, 'suspend', { after: after && Array.from(after, Number), upon, progress })
+    if (result instanceof Suspend) return new Ending(job, 'suspend',
+        { after: after && Array.from(after, Number), upon, progress })
     return new Ending(job, 'complete', { result })
   }
 
@@ -287,7 +291,8 @@ class Engine {
     }
     const text = textOf(error)
     this.log.warn({ ...job.toJSON(), stack: error?.stack }, `a job has failed: ${text}`)
-    return Ending.failure(job, text, { retry_in: error instanceof RetryIn ? interval(error.delay) : null, fatal: error instanceof Fatal })
+    return Ending.failure(job, text, { retry_in: error instanceof RetryIn ? interval(error.delay) : null,
+        fatal: error instanceof Fatal })
   }
 
   end (held, ending) {

@@ -75,7 +75,10 @@ export interface PublishOptions extends Omit<EnqueueOptions, 'stage' | 'maxAttem
   mandatory?: boolean | null
 }
 
-/** Publishes an event in the client's transaction: a job in each queue that is bound to the topic. Returns their ids by queue. */
+/**
+ * Publishes an event in the client's transaction: a job in each queue that is bound to the topic. Returns their ids by
+ * queue.
+ */
 export function publish (client: Queryable, topic: string, payload?: unknown, options?: PublishOptions): Promise<Map<string, number>>
 /** The statement of `publish`, which returns columns `queue` and `id`. */
 export function publishQuery (topic: string, payload?: unknown, options?: PublishOptions): Statement
@@ -116,7 +119,9 @@ export class Advance {
 }
 
 export interface SuspendOptions { after?: Iterable<number> | null, upon?: Upon, progress?: unknown }
-/** Returned by a handler: the job is held until others have ended, and then runs on. Without `after`: its own members. */
+/**
+ * Returned by a handler: the job is held until others have ended, and then runs on. Without `after`: its own members.
+ */
 export class Suspend {
   constructor (options?: SuspendOptions)
 }
@@ -174,7 +179,9 @@ export interface Job<Payload = any> {
   advance (client: Queryable, options?: AdvanceOptions): Promise<void>
   /** Lets the job wait for others, in the caller's own transaction. */
   suspend (client: Queryable, options?: SuspendOptions): Promise<void>
-  /** The result of `work`, which runs once for all attempts: what it writes and the note of its result commit together. */
+  /**
+   * The result of `work`, which runs once for all attempts: what it writes and the note of its result commit together.
+   */
   step<T> (name: string, work: (client: ClientBase) => Promise<T>): Promise<T>
   /** What became of the jobs that this one was after, and of its members. */
   inputs (): Promise<Input[]>

@@ -7,4 +7,5 @@ const { parse: parseJson, stringify: stringifyJson } = require('./json')
 const { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend } = require('./outcomes')
 const { Worker } = require('./worker')
 
-module.exports = { ...producers, Advance, Batch, Fatal, RetryIn, Snooze, Stopped, Suspend, Worker, parseJson, stringifyJson }
+module.exports = { ...producers, Advance, Batch, Fatal, RetryIn, Snooze, Stopped, Suspend, Worker, parseJson,
+    stringifyJson }

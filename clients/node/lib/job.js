@@ -6,8 +6,9 @@ const { Stopped, interval, json } = require('./outcomes')
 
 // Of queue.claimed_job. Ids are exact as floating point numbers: they are below 2^53. JSON comes as text, which the
 // driver does not read.
-const COLUMNS = `id::float8 AS id, job_id::float8 AS "jobId", queue_name AS queue, stage, payload::text AS payload, headers::text AS headers, attempt,
-  max_attempts AS "maxAttempts", priority, unique_key AS "uniqueKey", group_key AS "groupKey", progress::text AS progress,
+const COLUMNS = `id::float8 AS id, job_id::float8 AS "jobId", queue_name AS queue, stage, payload::text AS payload,
+  headers::text AS headers, attempt, max_attempts AS "maxAttempts", priority, unique_key AS "uniqueKey",
+  group_key AS "groupKey", progress::text AS progress,
   last_error AS "lastError", enqueued_at AS "enqueuedAt"`
 
 class Job {
@@ -97,7 +98,8 @@ class Job {
 
   // What became of the jobs that this one was after, and of its members.
   async inputs () {
-    const text = `SELECT job_id::float8 AS "jobId", queue_name AS queue, task, state, result::text AS result, error FROM queue.inputs($1::bigint)`
+    const text = `SELECT job_id::float8 AS "jobId", queue_name AS queue, task, state, result::text AS result, error
+      FROM queue.inputs($1::bigint)`
     const { rows } = await this.#pool.use((client) => client.query(text, [this.id]))
     return rows.map((row) => ({ ...row, result: parse(row.result) }))
   }

@@ -91,7 +91,8 @@ class Server {
     const file = path.join(standby.data, 'postgresql.conf')
     const kept = fs.readFileSync(file)
     fs.rmSync(standby.data, { recursive: true })
-    standby.#call('pg_basebackup', '--write-recovery-conf', '--checkpoint=fast', `--dbname=host=${this.dir} user=postgres`)
+    standby.#call('pg_basebackup', '--write-recovery-conf', '--checkpoint=fast',
+        `--dbname=host=${this.dir} user=postgres`)
     fs.writeFileSync(file, kept)
     standby.start()
   }
@@ -134,7 +135,8 @@ class Server {
 
   #call (program, ...args) {
     // What a server inherits must not be our pipes.
-    execFileSync(path.join(this.bindir, program), ['-D', this.data, ...args], { cwd: '/', stdio: 'ignore', ...this.#account })
+    execFileSync(path.join(this.bindir, program), ['-D', this.data, ...args],
+        { cwd: '/', stdio: 'ignore', ...this.#account })
   }
 }
 

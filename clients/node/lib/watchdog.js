@@ -20,7 +20,8 @@ const WATCH = `
     if (Atomics.load(pulse, 1)) break
     const now = Atomics.load(pulse, 0)
     if (now === before) {
-      require('node:fs').writeSync(2, 'pg_queue: the worker makes no progress: its event loop is blocked; its process ends\\n')
+      require('node:fs').writeSync(2,
+          'pg_queue: the worker makes no progress: its event loop is blocked; its process ends\\n')
       process.kill(pid, 'SIGKILL')
     }
     before = now
@@ -33,7 +34,8 @@ function watch (limit, isStuck) {
   const beat = setInterval(() => {
     Atomics.add(pulse, 0, 1)
     if (!isStuck()) return
-    fs.writeSync(2, 'pg_queue: the worker makes no progress: all its handlers go on after they were told to stop; its process ends\n')
+    fs.writeSync(2, 'pg_queue: the worker makes no progress: ' +
+      'all its handlers go on after they were told to stop; its process ends\n')
     process.exit(STATUS)
   }, limit / 8)
   const thread = new Thread(WATCH, { eval: true, workerData: { shared, limit, pid: process.pid } })

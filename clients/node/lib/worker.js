@@ -5,7 +5,8 @@ const { EventEmitter } = require('node:events')
 const os = require('node:os')
 const { Engine } = require('./engine')
 
-const DEFAULTS = { concurrency: 10, prefetch: 0, wait: 10000, heartbeat: 10000, shutdownTimeout: 30000, sessionBound: false }
+const DEFAULTS = { concurrency: 10, prefetch: 0, wait: 10000, heartbeat: 10000, shutdownTimeout: 30000,
+    sessionBound: false }
 
 const KNOWN = new Set([...Object.keys(DEFAULTS), 'lease', 'stage', 'stallTimeout', 'name', 'logger'])
 

@@ -10,7 +10,8 @@ const { database, until } = require('./support')
 
 const db = database()
 
-const SLEEPING = "SELECT count(*)::int FROM pg_stat_activity WHERE query ~ 'claim.*wait' AND state = 'active' AND pid <> pg_backend_pid()"
+const SLEEPING = `SELECT count(*)::int FROM pg_stat_activity
+  WHERE query ~ 'claim.*wait' AND state = 'active' AND pid <> pg_backend_pid()`
 const sleeps = () => until('the claim sleeps', () => db.one(SLEEPING))
 const payload = (job) => db.one('SELECT payload FROM queue.job($1)', [job])
 

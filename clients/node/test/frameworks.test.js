@@ -28,7 +28,8 @@ async function registersOnce (up, register, down) {
   await db.client.query("SELECT queue.alter('emails', max_waiting => 1)")
   await assert.rejects(register('grace@example.org'))
   assert.deepEqual(await db.one('SELECT array_agg(email) FROM account'), ['ada@example.org'])
-  assert.deepEqual(await db.one("SELECT array_agg(job_id::float8) FROM queue.jobs WHERE queue_name = 'emails' AND state = 'ready'"), [id])
+  assert.deepEqual(await db.one(
+      "SELECT array_agg(job_id::float8) FROM queue.jobs WHERE queue_name = 'emails' AND state = 'ready'"), [id])
   await db.client.query('SELECT queue.cancel($1)', [id])
   await down()
   assert.equal(await db.one("SELECT count(*)::int FROM queue.queues WHERE queue_name = 'emails'"), 0)
@@ -38,7 +39,8 @@ const UP = "SELECT queue.create('emails', max_attempts => 5, if_not_exists => tr
 const DOWN = "SELECT queue.drop('emails', if_exists => true)"
 
 test('Express', async () => {
-  Object.assign(process.env, { PGHOST: db.config.host, PGDATABASE: db.config.database, PGUSER: 'postgres', NODE_ENV: 'test' })
+  Object.assign(process.env, { PGHOST: db.config.host, PGDATABASE: db.config.database, PGUSER: 'postgres',
+      NODE_ENV: 'test' })
   const { app, pool } = code('Express', 'app', 'pool')(own)
   const server = app.listen(0)
   try {
@@ -68,13 +70,15 @@ test('Knex', async () => {
 })
 
 test('TypeORM', async () => {
-  const { registerByTypeOrm, Queues1700000000000 } = code('TypeORM and NestJS', 'registerByTypeOrm', 'Queues1700000000000')(own)
+  const { registerByTypeOrm, Queues1700000000000 } =
+      code('TypeORM and NestJS', 'registerByTypeOrm', 'Queues1700000000000')(own)
   const { DataSource } = require('typeorm')
   const { host, user: username, database } = db.config
   const source = new DataSource({ type: 'postgres', host, username, database, migrations: [Queues1700000000000] })
   await source.initialize()
   try {
-    await registersOnce(() => source.runMigrations(), (email) => registerByTypeOrm(source, email), () => source.undoLastMigration())
+    await registersOnce(() => source.runMigrations(), (email) => registerByTypeOrm(source, email),
+        () => source.undoLastMigration())
   } finally {
     await source.destroy()
   }

@@ -9,16 +9,20 @@ const { database } = require('./support')
 const db = database()
 
 test('an event is a job in each queue that is bound', async () => {
-  await db.client.query("SELECT queue.create_topic('orders'), queue.bind('orders', 'a'), queue.bind('orders', 'b', 'order.*')")
+  await db.client.query(
+      "SELECT queue.create_topic('orders'), queue.bind('orders', 'a'), queue.bind('orders', 'b', 'order.*')")
   try {
     await db.client.query('BEGIN')
-    const jobs = await publish(db.client, 'orders', { n: 1 }, { key: 'order.placed', priority: 4, headers: { h: 1 }, delay: '1 hour' })
+    const jobs = await publish(db.client, 'orders', { n: 1 },
+        { key: 'order.placed', priority: 4, headers: { h: 1 }, delay: '1 hour' })
     assert.deepEqual([...jobs.keys()].sort(), ['a', 'b'])
     await db.client.query('COMMIT')
     for (const job of jobs.values()) {
-      const { rows: [row] } = await db.client.query('SELECT payload, priority, state, headers FROM queue.job($1)', [job])
+      const { rows: [row] } = await db.client.query('SELECT payload, priority, state, headers FROM queue.job($1)',
+          [job])
       const { topic, key } = row.headers.event
-      assert.deepEqual([row.payload, row.priority, row.state, row.headers.h, topic, key], [{ n: 1 }, 4, 'scheduled', 1, 'orders', 'order.placed'])
+      assert.deepEqual([row.payload, row.priority, row.state, row.headers.h, topic, key],
+          [{ n: 1 }, 4, 'scheduled', 1, 'orders', 'order.placed'])
     }
     await db.client.query('BEGIN')
     const undone = await publish(db.client, 'orders', null)

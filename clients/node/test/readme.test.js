@@ -13,7 +13,8 @@ const { database, until } = require('./support')
 const db = database()
 
 const README = fs.readFileSync(path.join(__dirname, '../README.md'), 'utf8')
-const blocks = (language) => [...README.matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, 'gs'))].map(([, code]) => code)
+const blocks = (language) => [...README.matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, 'gs'))]
+    .map(([, code]) => code)
 
 // A folder in which the package is installed, with these files.
 function folderOf (files) {
@@ -36,7 +37,8 @@ test('the README, from an empty database and an empty folder', async () => {
   const line = 'if (require.main === module)'
   const parts = worker.split(line)
   assert.equal(parts.length, 2)
-  const files = { 'enqueue.js': producer, 'worker.js': `${parts[0]}${watch}module.exports.counter = counter\n${line}${parts[1]}`, 'mail.test.js': tests }
+  const files = { 'enqueue.js': producer,
+      'worker.js': `${parts[0]}${watch}module.exports.counter = counter\n${line}${parts[1]}`, 'mail.test.js': tests }
   const folder = folderOf(files)
   // They are no part of this run of tests.
   const { NODE_TEST_CONTEXT, ...rest } = process.env
@@ -44,10 +46,13 @@ test('the README, from an empty database and an empty folder', async () => {
   const run = (...args) => execFileSync(process.execPath, args, { cwd: folder, env, encoding: 'utf8' })
   try {
     run('enqueue.js')
-    await until('the delayed job is ready', async () => (await one("SELECT count(*)::int FROM queue.jobs WHERE state = 'ready'")) === 3)
-    const drain = "const { worker, counter } = require('./worker'); worker.options.logger.warn = () => {}; worker.drain().then(() => console.log(JSON.stringify(counter)))"
+    await until('the delayed job is ready', async () =>
+        (await one("SELECT count(*)::int FROM queue.jobs WHERE state = 'ready'")) === 3)
+    const drain = "const { worker, counter } = require('./worker'); worker.options.logger.warn = () => {}; " +
+        "worker.drain().then(() => console.log(JSON.stringify(counter)))"
     assert.deepEqual(JSON.parse(run('-e', drain)), { calls: 3, completed: 2, failed: 1 })
-    assert.deepEqual(await one('SELECT array_agg(recipient ORDER BY recipient) FROM sent'), ['ada@example.org', 'grace@example.org'])
+    assert.deepEqual(await one('SELECT array_agg(recipient ORDER BY recipient) FROM sent'),
+        ['ada@example.org', 'grace@example.org'])
     assert.match(run('mail.test.js'), /pass 1$/m)
   } finally {
     fs.rmSync(folder, { recursive: true })

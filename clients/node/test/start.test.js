@@ -10,7 +10,8 @@ const db = database()
 
 test('what nobody knows is refused', async () => {
   assert.throws(() => new Worker([{}], { concurency: 3 }), /a worker has no option concurency; it has concurrency, /)
-  const all = { concurrency: 1, prefetch: 0, wait: 1, heartbeat: 1, lease: 1, stage: 's', sessionBound: false, shutdownTimeout: 1, stallTimeout: 1, name: 'n', logger: quiet }
+  const all = { concurrency: 1, prefetch: 0, wait: 1, heartbeat: 1, lease: 1, stage: 's', sessionBound: false,
+      shutdownTimeout: 1, stallTimeout: 1, name: 'n', logger: quiet }
   const worker = new Worker([{}], all)
   assert.throws(() => worker.handle('a', async () => {}, { batch: 3 }), /a handler has no options/)
   assert.throws(() => worker.handle('a', { batch: 3 }, async () => {}), /a handler is a function/)
@@ -21,7 +22,8 @@ test('what nobody knows is refused', async () => {
   assert.throws(() => worker.handle([...'bcdefghi'], () => {}), RangeError)
   await assert.rejects(enqueue(db.client, 'a', {}, { priorty: 1 }), /there is no option priorty/)
   await assert.rejects(publish(db.client, 'a', {}, { stage: 'x' }), /there is no option stage/)
-  await assert.rejects(enqueueFlow(db.client, 'a', { tasks: [{ task: 'x', priorty: 1 }] }), /there is no option priorty/)
+  await assert.rejects(enqueueFlow(db.client, 'a', { tasks: [{ task: 'x', priorty: 1 }] }),
+      /there is no option priorty/)
 })
 
 test('undefined is no payload, and null is one', async () => {

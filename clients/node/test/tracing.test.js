@@ -26,7 +26,8 @@ test('a handler runs in a span below that of the producer', async () => {
   const parent = trace.getTracer('test').startSpan('request')
   const { traceId } = parent.spanContext()
   const [job, bad] = await context.with(trace.setSpan(context.active(), parent), async () => {
-    return [await enqueue(db.client, 'a', {}, { headers: { mine: 1 } }), await enqueue(db.client, 'a', { bad: true }, { maxAttempts: 1 })]
+    return [await enqueue(db.client, 'a', {}, { headers: { mine: 1 } }),
+        await enqueue(db.client, 'a', { bad: true }, { maxAttempts: 1 })]
   })
   parent.end()
   await enqueueMany(db.client, 'b', [1])

@@ -34,7 +34,8 @@ test('options are dates, texts of intervals and milliseconds', async () => {
   const { rows: [row] } = await db.client.query('SELECT * FROM queue.job($1)', [job])
   assert.deepEqual(row.run_at, runAt)
   await db.client.query('SELECT queue.reschedule($1, now())', [job])
-  const lease = await db.one("SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.claim('a')")
+  const lease = await db.one(
+      "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.claim('a')")
   assert.ok(lease > 60 && lease <= 120, lease)
   const delayed = await enqueue(db.client, 'a', {}, { delay: 500 })
   assert.equal(await db.one("SELECT run_at - enqueued_at = '500 ms' FROM queue.job($1)", [delayed]), true)
@@ -57,7 +58,8 @@ test('middleware is around handlers and not around batches', async () => {
 })
 
 test('handlers that throw odd things', async () => {
-  const odd = [undefined, null, 7, 'text', Symbol('odd'), Object.create(null), new AggregateError([new Error('one')], 'several'),
+  const odd = [undefined, null, 7, 'text', Symbol('odd'), Object.create(null),
+      new AggregateError([new Error('one')], 'several'),
     { code: '42P01' }, new DOMException('gone', 'AbortError')]
   const jobs = []
   for (const n of odd.keys()) jobs.push(await enqueue(db.client, 'a', { n }, { maxAttempts: 1 }))
@@ -67,7 +69,8 @@ test('handlers that throw odd things', async () => {
 })
 
 test('time passes for what waits', async () => {
-  const [soon, late] = [await enqueue(db.client, 'a', {}, { delay: '1 hour' }), await enqueue(db.client, 'a', {}, { delay: '2 hours' })]
+  const [soon, late] = [await enqueue(db.client, 'a', {}, { delay: '1 hour' }),
+      await enqueue(db.client, 'a', {}, { delay: '2 hours' })]
   assert.deepEqual(await testing.advanceTime(db.client, '1 hour'), [soon])
   const events = await worker().handle('a', () => {}).drain()
   assert.deepEqual(events.filter((event) => event.kind === 'completed').map((event) => event.jobId), [soon])

@@ -67,7 +67,9 @@ def test_what_is_named_exists():
 
 @pytest.mark.parametrize("major", ["15", "17", "18"])
 def test_the_data_of_each_major_is_in_the_volume(major):
-    """The image of 18 has a volume at /var/lib/postgresql, older ones at /var/lib/postgresql/data: both keep PGDATA here."""
+    """The image of 18 has a volume at /var/lib/postgresql, older ones at /var/lib/postgresql/data: both keep PGDATA
+    here.
+    """
     text = re.sub(r"\$\{PG:-18\}", major, (COMPOSE / "compose.yaml").read_text())
     assert "${" not in text
     whole = yaml.safe_load(text)
@@ -94,7 +96,8 @@ def place():
         with server.connect(**socket_of) as conn:
             conn.execute("SELECT pg_reload_conf()")
         command = [str(server.bindir / "psql"), "-v", "ON_ERROR_STOP=1", "--no-password", "--no-psqlrc"]
-        where = ["-h", str(server.dir), "-p", str(port), "--username", env.get("POSTGRES_USER", "postgres"), "--dbname", env["POSTGRES_DB"]]
+        where = ["-h", str(server.dir), "-p", str(port), "--username", env.get("POSTGRES_USER", "postgres"), "--dbname",
+            env["POSTGRES_DB"]]
         subprocess.run([*command, *where, "-f", str(COMPOSE / "schema.sql")], check=True, stdout=subprocess.DEVNULL)
         with ExitStack() as stack:
             pooled = free_port()
@@ -156,14 +159,16 @@ def test_what_people_are_told_to_type_works(place, page):
                 assert "queue.enqueue(" in line
                 assert "(1 row)" in typed(line, place)
         with server.connect("app", user="app", port=place["5432"]) as conn:
-            until("the job is done", lambda: one(conn, "SELECT sum(completed) = sum(enqueued) FROM queue.stats WHERE queue_name = 'greetings'"))
+            until("the job is done", lambda: one(conn,
+                "SELECT sum(completed) = sum(enqueued) FROM queue.stats WHERE queue_name = 'greetings'"))
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(20) == 0
 
 
 def test_role_app_is_an_ordinary_one(place):
     """It owns its tables, manages its queues, reads no table of the extension, and its SQL runs as itself."""
-    with psycopg.connect(host="127.0.0.1", port=place["5432"], user="app", password="app", dbname="app", autocommit=True) as conn:
+    with psycopg.connect(host="127.0.0.1", port=place["5432"], user="app", password="app", dbname="app",
+        autocommit=True) as conn:
         is_more = "SELECT rolsuper OR rolcreaterole OR rolcreatedb OR rolbypassrls FROM pg_roles WHERE rolname = 'app'"
         assert one(conn, is_more) is False
         assert one(conn, "SELECT tableowner FROM pg_tables WHERE tablename = 'greeting'") == "app"
@@ -187,13 +192,15 @@ def test_the_dashboard_is_for_role_app(place):
     command = services()["dashboard"]["command"]
     assert "0.0.0.0:8432" in command
     site = f"http://127.0.0.1:{port}"
-    with process([str(program), *shlex.split(command.replace("0.0.0.0:8432", f"0.0.0.0:{port}"))], environment("dashboard", place)):
+    with process([str(program), *shlex.split(command.replace("0.0.0.0:8432", f"0.0.0.0:{port}"))],
+        environment("dashboard", place)):
 
         def ask(path, body=None, cookie=""):
             headers = {"content-type": "application/json", "x-pg-queue-web": "1", "cookie": cookie}
             if body is not None:
                 headers["origin"] = site
-            request = urllib.request.Request(site + path, json.dumps(body).encode() if body is not None else None, headers)
+            request = urllib.request.Request(site + path, json.dumps(body).encode() if body is not None else None,
+                headers)
             with urllib.request.urlopen(request) as answer:
                 return answer.headers.get("set-cookie", "").split(";")[0], json.load(answer)
 

@@ -17,7 +17,8 @@ from conftest import one, until
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.json import Jsonb
 
-SLEEPING = "SELECT count(*) FROM pg_stat_activity WHERE query ~ 'claim.*wait' AND state = 'active' AND pid <> pg_backend_pid()"
+SLEEPING = """SELECT count(*) FROM pg_stat_activity
+    WHERE query ~ 'claim.*wait' AND state = 'active' AND pid <> pg_backend_pid()"""
 
 
 def cancelled_while_it_sleeps(conn, claim, cancel):
@@ -45,10 +46,12 @@ def test_psycopg(conn, conninfo):
         job = one(db, "SELECT queue.enqueue('a', %s, delay => %s)", Jsonb({"n": 1}), timedelta(0))
         many = db.execute("SELECT queue.enqueue_many('a', %s)", [[Jsonb({"n": 2}), Jsonb({"n": 3})]]).fetchall()
         assert len(many) == 2
-        rows = db.execute("SELECT id, job_id, payload FROM queue.claim('a', 3, wait => %s)", [timedelta(seconds=1)]).fetchall()
+        rows = db.execute("SELECT id, job_id, payload FROM queue.claim('a', 3, wait => %s)",
+            [timedelta(seconds=1)]).fetchall()
         assert [(row[1], row[2]["n"]) for row in rows] == [(job, 1), (many[0][0], 2), (many[1][0], 3)]
         ids = [row[0] for row in rows]
-        assert db.execute("SELECT * FROM queue.complete_many(%s)", [ids[:1]]).fetchall() == [(ids[0], "completed", None)]
+        assert db.execute("SELECT * FROM queue.complete_many(%s)",
+            [ids[:1]]).fetchall() == [(ids[0], "completed", None)]
         assert db.execute("SELECT * FROM queue.complete_many(%s)", [[]]).fetchall() == []
         assert one(db, "SELECT queue.fail(%s, %s, retry_in => %s)", ids[1], "no", timedelta(hours=1)) is not None
         db.execute("SELECT queue.complete(%s, %s)", [ids[2], Jsonb({"ok": True})])
@@ -86,10 +89,12 @@ def test_psycopg2(conn, conninfo):
     with pytest.raises(psycopg2.Error) as lost:
         ask("SELECT queue.complete(%s)", ids[2])
     assert lost.value.pgcode == "QJ001"
-    ((attempt, headers),) = ask("SELECT id, headers FROM queue.claim('a', completed => %s) WHERE job_id IS NULL", ids[2:])
+    ((attempt, headers),) = ask("SELECT id, headers FROM queue.claim('a', completed => %s) WHERE job_id IS NULL",
+        ids[2:])
     assert (attempt, headers["outcome"]) == (ids[2], "lost")
     assert ask("SELECT result FROM queue.jobs WHERE job_id = %s", rows[2][1]) == [({"ok": True},)]
-    error = cancelled_while_it_sleeps(conn, lambda: ask("SELECT FROM queue.claim('a', wait => '10 seconds')"), db.cancel)
+    error = cancelled_while_it_sleeps(conn, lambda: ask("SELECT FROM queue.claim('a', wait => '10 seconds')"),
+        db.cancel)
     assert error.pgcode == "57014"
     db.close()
 
@@ -136,7 +141,8 @@ def test_asyncpg(conn, conninfo):
 @pytest.fixture
 def page(conn):
     """The names that the code of docs/clients.md defines."""
-    conn.execute("CREATE TABLE IF NOT EXISTS account (name text UNIQUE); TRUNCATE account; SELECT queue.create('emails')")
+    conn.execute("CREATE TABLE IF NOT EXISTS account (name text UNIQUE); TRUNCATE account")
+    conn.execute("SELECT queue.create('emails')")
     text = (Path(__file__).parents[3] / "docs/clients.md").read_text()
     names = {}
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):

@@ -8,12 +8,14 @@ import pytest
 from conftest import one
 from psycopg.rows import dict_row
 
-from pg_queue import Task, enqueue, enqueue_async, enqueue_flow_async, enqueue_many, enqueue_many_async, publish, publish_async
+from pg_queue import Task, enqueue, enqueue_async, enqueue_flow_async, enqueue_many, enqueue_many_async
+from pg_queue import publish, publish_async
 
 
 def test_durations_and_times_of_datetime(conn):
     at = datetime(2096, 10, 2, 7, 6, 40, tzinfo=timezone.utc)
-    job = enqueue(conn, "a", run_at=at, lease=timedelta(minutes=2), unique_key="k", unique_for=timedelta(hours=1), on_duplicate="replace", version=at)
+    job = enqueue(conn, "a", run_at=at, lease=timedelta(minutes=2), unique_key="k", unique_for=timedelta(hours=1),
+        on_duplicate="replace", version=at)
     assert one(conn, "SELECT run_at FROM queue.job(%s)", job) == at
     conn.execute("SELECT queue.reschedule(%s, now())", [job])
     lease = "SELECT lease_expires_at - clock_timestamp() FROM queue.claim('a')"

@@ -86,7 +86,8 @@ def test_django(conn, environment, tmp_path):
     environment["DJANGO_SETTINGS_MODULE"] = "settings"
 
     def python(*arguments):
-        return subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
+        return subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=environment, check=True,
+            capture_output=True, text=True).stdout
 
     python("-m", "django", "makemigrations", "shop")
     (tmp_path / "shop/migrations/0002_queues.py").write_text(migration)

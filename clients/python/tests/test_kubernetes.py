@@ -65,9 +65,11 @@ def test_labels_ports_volumes_and_secrets_fit():
         assert {mount["name"] for mounts in values(template, "volumeMounts") for mount in mounts} == volumes
     (service,) = of_kind("Service")
     assert service["spec"]["selector"] in labels
-    ports = {port["name"] for manifest in of_kind("Deployment") for ports in values(manifest, "ports") for port in ports}
+    ports = {port["name"] for manifest in of_kind("Deployment") for ports in values(manifest, "ports")
+        for port in ports}
     assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
-    named = set(values(manifests(), "secretName")) | {reference["name"] for reference in values(manifests(), "secretKeyRef")}
+    named = set(values(manifests(), "secretName")) | {reference["name"]
+        for reference in values(manifests(), "secretKeyRef")}
     assert named == SECRETS
 
 

@@ -49,7 +49,8 @@ def follow(conn, conninfo, monkeypatch):
     worker.conninfo = conninfo
     until("the delayed job is ready", lambda: one(conn, "SELECT count(*) FROM queue.jobs WHERE state = 'ready'") == 3)
     worker.drain()
-    assert one(conn, "SELECT array_agg(recipient ORDER BY recipient) FROM sent") == ["ada@example.org", "grace@example.org"]
+    assert one(conn, "SELECT array_agg(recipient ORDER BY recipient) FROM sent") == ["ada@example.org",
+        "grace@example.org"]
     assert names["counter"]["calls"] == 3
     assert names["counter"][("completed", "emails")] == 2 and names["counter"][("failed", "emails")] == 1
     conn.execute("TRUNCATE sent")

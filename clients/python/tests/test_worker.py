@@ -29,7 +29,8 @@ def test_handlers_that_raise_odd_things(conn, conninfo, kind):
 
         sqlstate = "QJ001"
 
-    odd = [SystemExit(3), Wrapper("no error of Postgres"), GeneratorExit(), StopIteration(1), StopAsyncIteration(), asyncio.CancelledError()]
+    odd = [SystemExit(3), Wrapper("no error of Postgres"), GeneratorExit(), StopIteration(1), StopAsyncIteration(),
+        asyncio.CancelledError()]
     odd += [BaseException("base"), RetryIn(float("nan"))]
     ids = [enqueue(conn, "a", number, max_attempts=1) for number in range(len(odd))]
     worker = Worker(conninfo)
@@ -55,7 +56,8 @@ def test_a_number_that_json_lacks_is_no_result(conn, conninfo):
     worker = Worker(conninfo)
     worker.handler("a")(lambda job: float("nan"))
     worker.drain()
-    assert one(conn, "SELECT error FROM queue.job(%s)", job_id) == "ValueError: Out of range float values are not JSON compliant"
+    assert one(conn, "SELECT error FROM queue.job(%s)",
+        job_id) == "ValueError: Out of range float values are not JSON compliant"
 
 
 def test_log_records_name_the_job(conn, conninfo, caplog):

@@ -5,10 +5,10 @@
 * The *control* sends one heartbeat for all that is held, and the ends that the claimer did not take along.
 * A handler runs in a task of its own; a `def` in a thread.
 
-An attempt is *held* from its claim until its handler has ended. The worker sends each end until the server has answered,
-over as many connections as it takes. `busy` is no answer: another open transaction has the attempt. It may be the
-handler's own, which the server is still rolling back. A worker that does not hear from the server for as long as the
-lease lasts has lost it. All state belongs to the event loop's thread.
+An attempt is *held* from its claim until its handler has ended. The worker sends each end until the server has
+answered, over as many connections as it takes. `busy` is no answer: another open transaction has the attempt. It may be
+the handler's own, which the server is still rolling back. A worker that does not hear from the server for as long as
+the lease lasts has lost it. All state belongs to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -159,7 +159,8 @@ class Engine:
                 is_gone = isinstance(error, Gone)
                 if backoff.is_news(_line(error)):
                     what = "no connection" if is_gone else "a claim has failed"
-                    logger.log(logging.WARNING if is_gone else logging.ERROR, "%s, the worker tries again: %s", what, _line(error))
+                    logger.log(logging.WARNING if is_gone else logging.ERROR, "%s, the worker tries again: %s", what,
+                        _line(error))
                 if is_gone:
                     self._tell(Event("disconnected", error=str(error)))
                 await _wait(self._stopping, backoff.next())

@@ -1,4 +1,6 @@
-"""Flows: jobs that wait for any number of others, their members. In the caller's own transaction, as all that is enqueued."""
+"""Flows: jobs that wait for any number of others, their members. In the caller's own transaction, as all that is
+enqueued.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,8 @@ def enqueue_flow(
 ) -> int:
     """Adds a flow and returns its id, which is a job's.
 
-    `runs`: it goes to its queue when its members have ended, for a worker. `open`: it waits for `seal`, too. `fail_fast`:
-    the first death among its members cancels the others, and ends it as dead.
+    `runs`: it goes to its queue when its members have ended, for a worker. `open`: it waits for `seal`, too.
+    `fail_fast`: the first death among its members cancels the others, and ends it as dead.
     """
     return ids(conn, *_call(queue, tasks, payload, runs, open, fail_fast, options))[0]
 

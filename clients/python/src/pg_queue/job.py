@@ -179,8 +179,8 @@ class Job(BaseJob):
         self.ended = True
 
     def step(self, name: str, function: Callable[[Connection[Any]], T]) -> T:
-        """The result of `function(conn)`, which runs once for all attempts: what it writes and the note that it is done,
-        with its result, commit together. The result is JSON.
+        """The result of `function(conn)`, which runs once for all attempts: what it writes and the note that it is
+        done, with its result, commit together. The result is JSON.
         """
         self.check()
         with self._connection() as conn, conn.transaction():
@@ -267,8 +267,8 @@ class AsyncJob(BaseJob):
         self.ended = True
 
     async def step(self, name: str, function: Callable[[AsyncConnection[Any]], Awaitable[T]]) -> T:
-        """The result of `await function(conn)`, which runs once for all attempts: what it writes and the note that it is
-        done, with its result, commit together. The result is JSON.
+        """The result of `await function(conn)`, which runs once for all attempts: what it writes and the note that it
+        is done, with its result, commit together. The result is JSON.
         """
         self.check()
         async with self._connection() as conn, conn.transaction():

@@ -63,10 +63,11 @@ class Advance:
 
 @dataclass(frozen=True)
 class Suspend:
-    """Returned by a handler: the job is held until others have ended, and then runs on with the same number of the attempt.
+    """Returned by a handler: the job is held until others have ended, and then runs on with the same number of the
+    attempt.
 
-    `after`: these jobs; None: the members of its own flow, which were enqueued with `flow=job.job_id`. `progress`: what the
-    next run finds in `job.progress`; None: what this one has saved.
+    `after`: these jobs; None: the members of its own flow, which were enqueued with `flow=job.job_id`. `progress`: what
+    the next run finds in `job.progress`; None: what this one has saved.
     """
 
     after: Optional[Sequence[int]] = None

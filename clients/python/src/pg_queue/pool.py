@@ -93,7 +93,8 @@ def hosts(conninfo: str) -> List[str]:
     given = conninfo_to_dict(conninfo)
     defaults: Dict[str, Any] = dict(_DEFAULTS, fallback_application_name="pg_queue worker")
     variables = {"host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT"}
-    lists = {name: str(given.get(name) or os.environ.get(variable) or "").split(",") for name, variable in variables.items()}
+    lists = {name: str(given.get(name) or os.environ.get(variable) or "").split(",") for name,
+        variable in variables.items()}
     count = max(len(lists["host"]), len(lists["hostaddr"]))
     if count > 1:
         defaults["target_session_attrs"] = "read-write"
@@ -246,7 +247,8 @@ class Link:
         return task.result()
 
     async def _abandon(self, task: asyncio.Task[Any]) -> None:
-        """Ends a statement without the server. Where a task is cancelled, psycopg asks the server to, and waits for it."""
+        """Ends a statement without the server. Where a task is cancelled, psycopg asks the server to, and waits for it.
+        """
         conn = self.conn
         if conn is None or not _shut(conn):
             task.cancel()

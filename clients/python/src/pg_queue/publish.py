@@ -1,4 +1,6 @@
-"""Publishes events, on the caller's own connection and in its transaction: a job in each queue that is bound to the topic, or none."""
+"""Publishes events, on the caller's own connection and in its transaction: a job in each queue that is bound to the
+topic, or none.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class PublishOptions(EventOptions, total=False):
-    """The options of `queue.publish`. None leaves one at its default; what else a job has is said by bindings and queues."""
+    """The options of `queue.publish`. None leaves one at its default; what else a job has is said by bindings and
+    queues.
+    """
 
     mandatory: Optional[bool]
     after: Optional[Iterable[int]]

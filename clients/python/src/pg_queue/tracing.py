@@ -1,4 +1,5 @@
-"""The trace context in the headers of jobs, by OpenTelemetry's conventions. Does nothing where that is not installed."""
+"""The trace context in the headers of jobs, by OpenTelemetry's conventions. Does nothing where that is not installed.
+"""
 
 from __future__ import annotations
 

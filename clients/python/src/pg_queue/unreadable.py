@@ -1,4 +1,6 @@
-"""JSON that Python does not read, such as an integer of 5,000 digits: the job fails that has it, and its worker goes on."""
+"""JSON that Python does not read, such as an integer of 5,000 digits: the job fails that has it, and its worker goes
+on.
+"""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ class Worker:
       cancelled job is told so within it.
     * `lease`, `stage`, `session_bound`: as of `queue.claim`. `session_bound` not behind a pooler in transaction mode.
     * `shutdown_timeout`: how long handlers may go on after `stop` or SIGTERM, in seconds.
-    * `stall_timeout`: ends the process, with status 70, when for so many seconds the event loop was blocked, or all slots
-      were taken by handlers that go on after they were told to stop. None: never.
+    * `stall_timeout`: ends the process, with status 70, when for so many seconds the event loop was blocked, or all
+      slots were taken by handlers that go on after they were told to stop. None: never.
     * `name`: for the views; host and process id unless given.
     * `on_event`: called with each `Event`, on the worker's own thread: it must not block.
     """
@@ -78,9 +78,9 @@ class Worker:
         A `def` runs in a thread and gets a `Job`, an `async def` on the event loop, and gets an `AsyncJob`. What it
         returns is the job's result; an exception fails the attempt.
 
-        With `batch` it gets up to so many jobs of a queue at once, as many as are there, as a `Batch` or an `AsyncBatch`.
-        Each of them takes a slot of `concurrency`. It returns None, and all are completed, or a list with a result for each,
-        which may be an exception. Middleware is not called.
+        With `batch` it gets up to so many jobs of a queue at once, as many as are there, as a `Batch` or an
+        `AsyncBatch`. Each of them takes a slot of `concurrency`. It returns None, and all are completed, or a list with
+        a result for each, which may be an exception. Middleware is not called.
         """
 
         def register(function: H) -> H:
@@ -119,8 +119,8 @@ class Worker:
     def run(self) -> None:
         """Works until SIGTERM, SIGINT or `stop`; then waits for the handlers, and gives back what is left.
 
-        A second signal ends the wait. Raises RuntimeError if a queue does not exist when the worker starts; a queue that is
-        dropped later is tried again.
+        A second signal ends the wait. Raises RuntimeError if a queue does not exist when the worker starts; a queue
+        that is dropped later is tried again.
         """
         asyncio.run(self._run_with_signals())
 
