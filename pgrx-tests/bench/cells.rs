@@ -4,7 +4,7 @@ use crate::bench::Bench;
 use crate::cell::{Cell, Measure, When};
 use crate::contender::{BATCH, SINGLE, Work};
 use crate::error::Result;
-use crate::{after, ahead, cluster, cron, delayed, direct, keys, latency, looks, sql, topics};
+use crate::{after, ahead, cluster, cron, delayed, latency, sql, statements, topics};
 
 const DURABLE_SINGLE: Work = Work { is_durable: true, ..SINGLE };
 const DURABLE_BATCH: Work = Work { is_durable: true, ..BATCH };
@@ -46,7 +46,7 @@ pub const ALL: &[Cell] = &[
         4 clients",
         4, BATCH, FAR),
     own("wake", "from sending a job to a sleeping worker's having it", When::Always, latency::wake),
-    own("direct", "many calls in one statement, us per call", When::Always, direct::measure),
+    own("direct", "many calls in one statement, us per call", When::Always, statements::direct),
     own("delayed-due/batch", "how late jobs start that fall due one after the other, claimed in batches", When::Always,
         |bench| delayed::spread(bench, delayed::IN_BATCHES)),
     own("delayed-due/single", "the same, claimed one by \
@@ -56,10 +56,10 @@ pub const ALL: &[Cell] = &[
     own("delayed-burst/single", "the same, claimed one by \
         one", When::Always, |bench| delayed::burst(bench, delayed::SINGLY)),
     own("delayed-idle", "an idle server whose jobs are due next year", When::Always, delayed::idle),
-    own("looks", "ms each", When::Named, looks::measure),
+    own("looks", "ms each", When::Named, statements::looks),
     own("after", "jobs that are after others, and queue.await", When::Named, after::measure),
     own("ahead", "producers of single jobs, and a worker that claims 100 at once", When::Named, ahead::measure),
-    own("keys", "us per call beside an open snapshot, one client", When::Named, keys::measure),
+    own("keys", "us per call beside an open snapshot, one client", When::Named, statements::keys),
     own("sql-runs", "jobs that run in the server", When::Named, sql::measure),
     own("topics-rates", "one event, 8 queues; payloads of 100 bytes, one client", When::Named, topics::rates),
     own("topics-bodies", "WAL of an event, 8 queues; payloads of 8 kB", When::Named, topics::bodies),

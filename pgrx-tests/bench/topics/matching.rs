@@ -8,7 +8,7 @@ use postgres::Client;
 use crate::bench::Bench;
 use crate::error::Result;
 use crate::server::Server;
-use crate::statistics::{median, median_of, quantile};
+use crate::statistics::{median, median_of, quantile, us};
 
 /// Bindings of the large topic.
 const BINDINGS: usize = 20_000;
@@ -30,9 +30,7 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
     let mut routes = |topic, calls| per_call(&mut client, "queue.route('{}', ", topic, calls, Some(3));
     routes("few", 1)?;
     let before = data_kb(pid)?;
-    let begun = Instant::now();
-    routes("many", 1)?;
-    let read_ms = begun.elapsed().as_secs_f64() * 1e3;
+    let read_ms = us(|| routes("many", 1))? / 1e3;
     println!("    a session reads all of them in {read_ms:.1} ms, into {:.1} MB", (data_kb(pid)? - before) / 1024.0);
     let both = (0..rounds).map(|_| Ok((routes("few", calls)?, routes("many", calls)?))).collect::<Result<Vec<_>>>()?;
     let (few, many) = (median_of(&both, |both| both.0), median_of(&both, |both| both.1));
@@ -47,9 +45,8 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
     println!("    queue.publish: {many:.1} us a call; of a topic with these 3 alone {few:.1} us");
     let mut binds = Vec::new();
     for n in 0..bench.options.scale(500, 50) {
-        let begun = Instant::now();
-        client.execute(&format!("SELECT queue.bind('many', 'q1', 'late.{n}')"), &[])?;
-        binds.push(begun.elapsed().as_secs_f64() * 1e3);
+        let bind = format!("SELECT queue.bind('many', 'q1', 'late.{n}')");
+        binds.push(us(|| client.execute(&bind, &[]))? / 1e3);
     }
     println!(
         "    one more bind beside them, in the session that knows them: p50 {:.2} ms, p95 {:.2} ms",
@@ -96,9 +93,8 @@ fn pgmq() -> Result<()> {
     ))?;
     let mut took = Vec::new();
     for n in 0..20 {
-        let begun = Instant::now();
-        client.query(&format!("SELECT FROM pgmq.test_routing('shop.{}.sold')", 1 + n * 7919 % 19_000), &[])?;
-        took.push(begun.elapsed().as_secs_f64() * 1e6);
+        let look = format!("SELECT FROM pgmq.test_routing('shop.{}.sold')", 1 + n * 7919 % 19_000);
+        took.push(us(|| client.query(&look, &[]))?);
     }
     println!("    pgmq.test_routing: {:.0} us a call", median(&took));
     Ok(())
