@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::latency;
 use crate::queues::{ARTICLES, articles_claim};
 use crate::server::Server;
-use crate::statistics::{median, median_of, spread};
+use crate::statistics::{median, median_of, spread, us};
 
 const COMPLETE: &str = "SELECT queue.complete($1)";
 
@@ -26,10 +26,8 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
     }
     let times = bench.options.scale(2_000, 200);
     println!("  from sending the end of a job to having the one after it: {}", spread(&hops(&server, times)?, "us"));
-    println!(
-        "  from sending the end of a job to the return of queue.await: {}",
-        spread(&awaits(&server, times)?, "us")
-    );
+    let awaits = awaits(&server, times)?;
+    println!("  from sending the end of a job to the return of queue.await: {}", spread(&awaits, "us"));
     let links = scale(10_000);
     for (commits, setting) in [("commits wait for the disk", "on"), ("they do not", "off")] {
         let (mut plain, mut chained) = (Vec::new(), Vec::new());
@@ -56,10 +54,10 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
         "  {wide} before one, a worker: {:.0} jobs/s; as many that none waits for: {:.0}: {:.2}; \
             the one is claimed {:.1} ms \
          after the last has ended",
-        median_of(&ins, |fan| fan.members),
-        median_of(&ins, |fan| fan.plain),
-        median_of(&ins, |fan| fan.members / fan.plain),
-        median_of(&ins, |fan| fan.claimed_ms)
+        median_of(&ins, |fan| fan.0),
+        median_of(&ins, |fan| fan.1),
+        median_of(&ins, |fan| fan.0 / fan.1),
+        median_of(&ins, |fan| fan.2)
     );
     let fans = (0..rounds).map(|_| fan_out(wide)).collect::<Result<Vec<_>>>()?;
     println!(
@@ -194,17 +192,10 @@ fn enqueue(server: &Server, jobs: i64, arguments: &str) -> Result<()> {
     Ok(())
 }
 
-/// What many jobs before one cost.
-struct FanIn {
-    /// Jobs a second that one worker claims and completes one by one, which are members of a flow.
-    members: f64,
-    /// The same of as many others.
-    plain: f64,
-    /// Milliseconds from the end of the last one to the claim of the flow by a worker that sleeps.
-    claimed_ms: f64,
-}
-
-fn fan_in(jobs: i64) -> Result<FanIn> {
+/// What many jobs before one cost: jobs a second that one worker claims and completes one by one, which are members of
+/// a flow, and of as many others; milliseconds from the end of the last one to the claim of the flow by a worker that
+/// sleeps.
+fn fan_in(jobs: i64) -> Result<(f64, f64, f64)> {
     let (server, mut client) = queues("next, callback")?;
     let claim = client.prepare("SELECT id FROM queue.claim('next')")?;
     let complete = client.prepare(COMPLETE)?;
@@ -232,7 +223,7 @@ fn fan_in(jobs: i64) -> Result<FanIn> {
         server.settle();
         one()
     })?;
-    Ok(FanIn { members, plain, claimed_ms: median(&claimed) / 1e3 })
+    Ok((members, plain, median(&claimed) / 1e3))
 }
 
 /// Milliseconds that the end of a job takes that so many are after, and seconds until all of these are ready.
@@ -245,12 +236,11 @@ fn fan_out(jobs: i64) -> Result<(f64, f64)> {
     let complete = client.prepare(COMPLETE)?;
     let id = first(&mut client, &claim)?;
     let begun = Instant::now();
-    client.execute(&complete, &[&id])?;
-    let completed = begun.elapsed();
+    let completed = us(|| client.execute(&complete, &[&id]))?;
     while server.number("SELECT ready FROM queue.stats WHERE queue_name = 'next'")? < jobs {
         thread::sleep(Duration::from_millis(5));
     }
-    Ok((completed.as_secs_f64() * 1e3, begun.elapsed().as_secs_f64()))
+    Ok((completed / 1e3, begun.elapsed().as_secs_f64()))
 }
 
 /// Jobs a second claimed and completed in batches of 100, of 10,000 that are behind so many held ones in their queue.
@@ -265,22 +255,15 @@ fn claims(held: i64) -> Result<f64> {
     server.settle();
     let work =
         client.prepare("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('next', 100)))")?;
-    let begun = Instant::now();
-    for _ in 0..100 {
-        client.execute(&work, &[])?;
-    }
-    Ok(10_000.0 / begun.elapsed().as_secs_f64())
+    Ok(10_000.0 * 1e6 / us(|| (0..100).try_for_each(|_| client.execute(&work, &[]).map(drop)))?)
 }
 
-/// What is after what in the articles' table, and a trigger that counts down: pg-boss, graphile-worker and the like
-/// need their own runtime, which this benchmark has not.
-const AFTER: &str = include_str!("sql/articles-after.sql");
-
-/// Jobs a second that one worker claims and completes one by one in the articles' table. `edges`: what is after what.
+/// Jobs a second that one worker claims and completes one by one in the articles' table. `edges`: what is after what;
+/// a trigger counts down. pg-boss, graphile-worker and the like need their own runtime, which this benchmark has not.
 fn articles_lives(jobs: i64, edges: &str) -> Result<f64> {
     let server = Server::plain("");
     server.execute(ARTICLES)?;
-    server.execute(AFTER)?;
+    server.execute(include_str!("sql/articles-after.sql"))?;
     server.execute(&format!(
         "INSERT INTO jobs (payload) SELECT '1' FROM generate_series(1, {jobs});
          INSERT INTO job_after (job, after) {edges};

@@ -46,17 +46,9 @@ pub fn measure(_: &mut Bench) -> Result<()> {
         client.batch_execute("SELECT pg_sleep(58 - extract(second FROM clock_timestamp()))")?;
         client.batch_execute("UPDATE cron.job SET active = false")?;
         client.batch_execute("SELECT pg_sleep(30)")?;
-        let row = client.query_one(
-            "SELECT (SELECT count(DISTINCT n) FROM ran), count(*) FILTER (WHERE status = 'succeeded'),
-                    count(*) FILTER (WHERE status = 'failed'), count(*),
-                    (pgstattuple('cron.job_run_details')).dead_tuple_count,
-                    pg_total_relation_size('cron.job_run_details')
-             FROM cron.job_run_details",
-            &[],
-        )?;
-        let ran: i64 = row.try_get(0)?;
-        let (succeeded, failed, noted): (i64, i64, i64) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
-        let (dead, bytes): (i64, i64) = (row.try_get(4)?, row.try_get(5)?);
+        let row = client.query_one(include_str!("sql/cron-ran.sql"), &[])?;
+        let numbers = (0..6).map(|n| row.try_get(n)).collect::<std::result::Result<Vec<i64>, _>>()?;
+        let [ran, succeeded, failed, noted, dead, bytes] = numbers[..] else { return Err("six numbers".into()) };
         let what =
             if is_short { format!("no slot for {:.0} s", SHORT_FOR.as_secs_f64()) } else { "slots enough".into() };
         println!(

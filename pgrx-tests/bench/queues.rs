@@ -114,11 +114,12 @@ fn filled(jobs: usize) -> Result<Contender> {
     /// Jobs in one transaction.
     const AT_ONCE: usize = 10_000;
     let ours = ours("", DEFAULTS)?;
-    let mut client = ours.server.client(false)?;
-    let sql = "SELECT count(*) FROM queue.enqueue_many($1, array_fill($2::jsonb, ARRAY[$3::int]))";
-    let fill = client.prepare(sql)?;
+    let payload = Payload::new().sql();
     for first in (0..jobs).step_by(AT_ONCE) {
-        client.execute(&fill, &[&QUEUE, &Payload::new(), &((jobs - first).min(AT_ONCE) as i32)])?;
+        let count = (jobs - first).min(AT_ONCE);
+        ours.server.number(&format!(
+            "SELECT count(*) FROM queue.enqueue_many('{QUEUE}', array_fill({payload}, '{{{count}}}'))"
+        ))?;
     }
     Ok(ours)
 }
@@ -213,12 +214,7 @@ pub fn with_far(jobs: usize, settings: &str) -> Result<Contender> {
 pub fn enqueue_due(server: &Server, queue: &str, jobs: usize, from: i64, span: i64) -> Result<()> {
     const AT_ONCE: usize = 10_000;
     let mut client = server.connect()?;
-    let sql = "SELECT count(*) FROM queue.enqueue_batch($1, (
-                   SELECT jsonb_agg(jsonb_build_object('payload', jsonb_build_object('due', due), 'run_at',
-                   to_timestamp(due / 1e6)))
-                   FROM (SELECT $3::bigint + floor(random() * $4::bigint)::bigint
-                   FROM generate_series(1, $2)) AS times (due)))";
-    let enqueue = client.prepare(sql)?;
+    let enqueue = client.prepare(include_str!("sql/delayed.sql"))?;
     for first in (0..jobs).step_by(AT_ONCE) {
         client.query(&enqueue, &[&queue, &((jobs - first).min(AT_ONCE) as i32), &from, &span])?;
     }

@@ -54,12 +54,8 @@ pub fn run(contender: &Contender, load: Load, length: Duration, has_snapshot: bo
 
     let stage = &Stage { load, ledger, start: Instant::now(), stop_sending: AtomicBool::new(false) };
     let mut clients: Vec<Task> = Vec::new();
-    for (first, producer) in producers.into_iter().enumerate() {
-        clients.push(produce(producer, stage, first as u32));
-    }
-    for worker in workers {
-        clients.push(work(worker, stage));
-    }
+    clients.extend((0..).zip(producers).map(|(first, producer)| produce(producer, stage, first)));
+    clients.extend(workers.into_iter().map(|worker| work(worker, stage)));
     clients.extend(late.map(|worker| work_late(worker, stage)));
     clients.extend(ticker.map(|mut ticker| -> Task {
         Box::new(move |is_over| {
@@ -163,9 +159,8 @@ fn work<'a>(mut worker: Session, stage: &'a Stage) -> Task<'a> {
         }
         let (runs, took) = worker.claim(BATCH, &ids(&in_hand))?;
         finished(&in_hand, stage);
-        match took {
-            Some(took) if !runs.is_empty() => stage.ledger.claimed(took.as_secs_f64() * 1e3),
-            _ => (),
+        if let (Some(took), false) = (took, runs.is_empty()) {
+            stage.ledger.claimed(took.as_secs_f64() * 1e3);
         }
         if !runs.is_empty() {
             thread::sleep(WORK);
@@ -229,25 +224,22 @@ fn finished(runs: &[Run], stage: &Stage) {
     runs.iter().for_each(|run| stage.ledger.done(&stage.load.job(run[2] as u32)));
 }
 
-/// A transaction that looks once and then does nothing: no vacuum removes what has died since.
-struct Snapshot {
-    session: postgres::Client,
-    pid: i32,
-}
+/// A transaction that looks once and then does nothing: no vacuum removes what has died since. With its process.
+struct Snapshot(postgres::Client, i32);
 
 impl Snapshot {
     fn open(server: &Server) -> Result<Self> {
         let mut session = server.connect()?;
         let pid = session.query_one("SELECT pg_backend_pid()", &[])?.try_get(0)?;
         session.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")?;
-        Ok(Self { session, pid })
+        Ok(Self(session, pid))
     }
 
     /// Its age in transactions. An error when it is not there any more.
     fn close(mut self, server: &Server) -> Result<i64> {
         let sql = "SELECT age(backend_xmin)::bigint FROM pg_stat_activity WHERE pid = $1";
-        let age: Option<i64> = server.connect()?.query_one(sql, &[&self.pid])?.try_get(0)?;
-        self.session.batch_execute("COMMIT")?;
+        let age: Option<i64> = server.connect()?.query_one(sql, &[&self.1])?.try_get(0)?;
+        self.0.batch_execute("COMMIT")?;
         age.ok_or_else(|| "the snapshot was not held".into())
     }
 }

@@ -46,17 +46,9 @@ impl Observer {
             client.batch_execute("CREATE EXTENSION IF NOT EXISTS pgstattuple")?;
         }
         let pid = client.query_one("SELECT pg_backend_pid()", &[])?.try_get(0)?;
-        let Tables { schema, logs } = tables;
-        // The history's own children come and go.
-        let tables = format!(
-            "WITH RECURSIVE history (oid) AS (
-                 SELECT to_regclass('queue.history')::oid
-                 UNION ALL SELECT inhrelid FROM pg_inherits JOIN history ON inhparent = history.oid
-             ), tables AS (
-                 SELECT c.oid, {logs} AS is_log, EXISTS (SELECT FROM history h WHERE h.oid = c.oid) AS is_history
-                 FROM pg_class c WHERE c.relkind = 'r' AND c.relnamespace = '{schema}'::regnamespace
-             )"
-        );
+        let logs = tables.logs;
+        let tables = include_str!("../sql/storage.sql").replace("{schema}", tables.schema);
+        let tables = tables.replace("{logs}", logs);
         Ok(Self { client, pid, tables, has_exact })
     }
 
@@ -67,13 +59,7 @@ impl Observer {
 
     /// Sizes, and the dead rows that the server believes in. Cheap.
     pub fn sizes(&mut self) -> Result<Sizes> {
-        let sql = format!(
-            "{} SELECT coalesce(sum(size) FILTER (WHERE is_log), 0)::bigint,
-                       coalesce(sum(size) FILTER (WHERE is_history), 0)::bigint, coalesce(sum(size), 0)::bigint,
-                       coalesce(sum(pg_stat_get_dead_tuples(oid)) FILTER (WHERE is_log), 0)::bigint
-                FROM (SELECT *, pg_total_relation_size(oid) AS size FROM tables OFFSET 0) sized",
-            self.tables
-        );
+        let sql = format!("{} {}", self.tables, include_str!("../sql/storage-sizes.sql"));
         let row = self.client.query_one(&sql, &[])?;
         Ok(Sizes { logs: row.try_get(0)?, history: row.try_get(1)?, all: row.try_get(2)?, dead: row.try_get(3)? })
     }

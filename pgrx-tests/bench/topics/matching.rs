@@ -32,16 +32,14 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
     let before = data_kb(pid)?;
     let read_ms = us(|| routes("many", 1))? / 1e3;
     println!("    a session reads all of them in {read_ms:.1} ms, into {:.1} MB", (data_kb(pid)? - before) / 1024.0);
-    let both = (0..rounds).map(|_| Ok((routes("few", calls)?, routes("many", calls)?))).collect::<Result<Vec<_>>>()?;
-    let (few, many) = (median_of(&both, |both| both.0), median_of(&both, |both| both.1));
+    let [few, many] = in_turns(rounds, |topic| routes(topic, calls))?;
     println!(
         "    queue.route: {many:.2} us a call; of a topic with these 3 alone {few:.2} us: \
             matching among all {:.2} us more",
         many - few
     );
-    let mut publishes = |topic| per_call(&mut client, "queue.publish('{}', key => ", topic, calls / 10, None);
-    let both = (0..rounds).map(|_| Ok((publishes("few")?, publishes("many")?))).collect::<Result<Vec<_>>>()?;
-    let (few, many) = (median_of(&both, |both| both.0), median_of(&both, |both| both.1));
+    let publishes = |topic| per_call(&mut client, "queue.publish('{}', key => ", topic, calls / 10, None);
+    let [few, many] = in_turns(rounds, publishes)?;
     println!("    queue.publish: {many:.1} us a call; of a topic with these 3 alone {few:.1} us");
     let mut binds = Vec::new();
     for n in 0..bench.options.scale(500, 50) {
@@ -54,6 +52,12 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
         quantile(&binds, 0.95)
     );
     pgmq()
+}
+
+/// Medians of what is measured of the two topics.
+fn in_turns(rounds: usize, mut of: impl FnMut(&'static str) -> Result<f64>) -> Result<[f64; 2]> {
+    let both = (0..rounds).map(|_| Ok((of("few")?, of("many")?))).collect::<Result<Vec<_>>>()?;
+    Ok([median_of(&both, |both| both.0), median_of(&both, |both| both.1)])
 }
 
 /// Microseconds of a call with keys of which each is another, all in one transaction. `rows`: what each call has to
