@@ -35,18 +35,14 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
             plain.push(lives(&server, links, false, setting)?);
             chained.push(lives(&server, links, true, setting)?);
         }
-        let print = |what: &str, unit: &str, figure: fn(&Lives) -> f64| {
-            let (plain, chained) = (median_of(&plain, figure), median_of(&chained, figure));
+        for (n, (what, unit)) in LIVES.into_iter().enumerate() {
+            let (plain, chained) = (median_of(&plain, |lives| lives[n]), median_of(&chained, |lives| lives[n]));
             println!(
                 "  a chain of {links}, {commits}, {what}: {chained:.0} {unit}; as many that are after none: \
                     {plain:.0}: {:.2}",
                 chained / plain
             );
-        };
-        print("lives", "jobs/s", |lives| lives.whole);
-        print("claimed and completed alone", "jobs/s", |lives| lives.worked);
-        print("lives, by pgbench", "jobs/s", |lives| lives.by_pgbench);
-        print("lives, CPU of the server", "us a job", |lives| lives.cpu_us);
+        }
     }
     let wide = scale(100_000);
     let ins = (0..3).map(|_| fan_in(wide)).collect::<Result<Vec<_>>>()?;
@@ -115,21 +111,18 @@ fn awaits(server: &Server, jobs: usize) -> Result<Vec<f64>> {
     })
 }
 
-/// Of a session that does one after the other, each step a statement and a commit.
-struct Lives {
-    /// Jobs a second, enqueued, claimed, completed.
-    whole: f64,
-    /// The same by pgbench, through libpq.
-    by_pgbench: f64,
-    /// Jobs a second, claimed and completed.
-    worked: f64,
-    /// Microseconds of the server's CPU for one, whole.
-    cpu_us: f64,
-}
+/// What is measured of the lives of jobs, and its unit. Each step is a statement and a commit, one after the other.
+const LIVES: [(&str, &str); 4] = [
+    ("lives", "jobs/s"),
+    ("claimed and completed alone", "jobs/s"),
+    // Through libpq.
+    ("lives, by pgbench", "jobs/s"),
+    ("lives, CPU of the server", "us a job"),
+];
 
 /// The lives of so many jobs, each after the one before or after none: all are enqueued before the first one is
 /// claimed.
-fn lives(server: &Server, jobs: i64, is_chain: bool, synchronous_commit: &str) -> Result<Lives> {
+fn lives(server: &Server, jobs: i64, is_chain: bool, synchronous_commit: &str) -> Result<[f64; 4]> {
     let mut client = server.connect()?;
     client.batch_execute(&format!("SET synchronous_commit = {synchronous_commit}"))?;
     server.settle();
@@ -167,12 +160,8 @@ fn lives(server: &Server, jobs: i64, is_chain: bool, synchronous_commit: &str) -
     let enqueue_ms = server.pgbench(enqueue, first, jobs - 1, synchronous_commit)?;
     server.settle();
     let ms = enqueue_ms + server.pgbench(work, first, jobs, synchronous_commit)?;
-    Ok(Lives {
-        whole: jobs as f64 / (enqueued + worked).as_secs_f64(),
-        by_pgbench: 1e3 / ms,
-        worked: jobs as f64 / worked.as_secs_f64(),
-        cpu_us,
-    })
+    let rate = |took: Duration| jobs as f64 / took.as_secs_f64();
+    Ok([rate(enqueued + worked), rate(worked), 1e3 / ms, cpu_us])
 }
 
 /// A server with some queues, and a session.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::bench::{Bench, turn};
-use crate::contender::{Payload, SINGLE};
+use crate::contender::{Payload, SINGLE, Session};
 use crate::drive::{Sample, Task, drive, steady};
 use crate::error::Result;
 use crate::latency;
@@ -42,29 +42,37 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// A client whose claims wait so long.
+fn session(server: &Server, wait: &str) -> Result<Session> {
+    Session::new(server, queues::worker(QUEUE, "id", wait), false)
+}
+
+/// Completes these jobs and claims the next.
+fn claim(worker: &mut Session, ids: &[i64]) -> Result<Vec<i64>> {
+    Ok(worker.claim(CLAIMED, ids)?.0.into_iter().map(|[id]| id).collect())
+}
+
 /// A turn of producers and the worker; the jobs are those that were completed, and the time ends with the last of them.
 fn turn_ahead(server: &Server, length: Duration) -> Result<Sample> {
     let (enqueued, completed) = (&AtomicU64::new(0), &AtomicU64::new(0));
     let mut clients: Vec<Task> = Vec::new();
     for _ in 0..CLIENTS {
-        let mut client = server.client(false)?;
-        let (enqueue, payload) = (client.prepare("SELECT queue.enqueue($1, $2)")?, Payload::new());
+        let (mut producer, payload) = (session(server, "0")?, Payload::new());
         clients.push(steady(move || {
             if enqueued.load(Ordering::Relaxed) > completed.load(Ordering::Relaxed) + MOST_WAITING {
                 thread::sleep(Duration::from_micros(500));
             } else {
-                client.execute(&enqueue, &[&QUEUE, &payload])?;
+                producer.send(&payload, 0, None)?;
                 enqueued.fetch_add(1, Ordering::Relaxed);
             }
             Ok(0)
         }));
     }
-    let mut client = server.client(false)?;
     // As long as jobs come the wait is no more than a moment.
-    let claim = client.prepare("SELECT id FROM queue.claim($1, $2, wait => '20 ms', completed => $3)")?;
+    let mut worker = session(server, "20 ms")?;
     let mut ids: Vec<i64> = Vec::new();
     clients.push(Box::new(move |is_over| {
-        let next = client.ids(&claim, &[&QUEUE, &CLAIMED, &ids])?;
+        let next = claim(&mut worker, &ids)?;
         let done = ids.len() as u64;
         completed.fetch_add(done, Ordering::Relaxed);
         let is_last = is_over && ids.is_empty() && next.is_empty();
@@ -76,12 +84,10 @@ fn turn_ahead(server: &Server, length: Duration) -> Result<Sample> {
 
 /// Microseconds from sending a job to the return of the claim that brings it, when the worker sleeps.
 fn wake(server: &Server, jobs: usize) -> Result<Vec<f64>> {
-    let (mut producer, mut client) = (server.client(false)?, server.client(false)?);
-    let claim = client.prepare("SELECT id FROM queue.claim($1, $2, wait => '10 s', completed => $3)")?;
-    let enqueue = producer.prepare("SELECT queue.enqueue('bench', $1)")?;
+    let (mut producer, mut worker) = (session(server, "0")?, session(server, "10 s")?);
     let mut ids: Vec<i64> = Vec::new();
     let sleep = || loop {
-        ids = client.ids(&claim, &[&QUEUE, &CLAIMED, &ids])?;
+        ids = claim(&mut worker, &ids)?;
         if !ids.is_empty() {
             return Ok(Instant::now());
         }
@@ -89,7 +95,7 @@ fn wake(server: &Server, jobs: usize) -> Result<Vec<f64>> {
     latency::measure(jobs, sleep, |_| {
         thread::sleep(latency::PAUSE);
         let sent = Instant::now();
-        producer.execute(&enqueue, &[&Payload::new()])?;
+        producer.send(&Payload::new(), 0, None)?;
         Ok(sent)
     })
 }

@@ -1,4 +1,4 @@
-//! What cells share: the options, the contenders that have been set up, the targets.
+//! What a cell is, and what cells share: the options, the contenders that have been set up, the targets.
 //!
 //! Not responsible for which cells there are (`cells`), nor for running them (`runner`).
 
@@ -21,6 +21,35 @@ pub struct Bench<'a> {
     pub(crate) targets: Vec<Target>,
     /// Seconds of the machine while contenders took turns: all of them, and those that others have used.
     pub(crate) noise: (f64, f64),
+}
+
+/// Something that is measured. Contenders in it do the same work and can be compared.
+pub struct Cell {
+    pub name: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    pub when: When,
+    pub measure: Measure,
+}
+
+/// When a cell runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Unless other cells are named.
+    Always,
+    /// Only if it is named, as it takes minutes or disk.
+    Named,
+    /// Only if it is named, and then no other cell.
+    Alone,
+}
+
+/// How it is measured.
+pub enum Measure {
+    /// So many clients of each contender do the work, in turns. The first contender that `runner::BASES` lists is what
+    /// the others are held against.
+    Turns { clients: usize, work: Work, who: &'static [&'static str] },
+    /// By code that prints its figures.
+    Own(fn(&mut Bench) -> Result<()>),
 }
 
 /// Contenders of a cell, each with one sample per round.

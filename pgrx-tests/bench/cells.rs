@@ -1,10 +1,9 @@
 //! What is measured: the cells, each with its name in results and in `--only`.
 
-use crate::bench::Bench;
-use crate::cell::{Cell, Measure, When};
+use crate::bench::{Bench, Cell, Measure, When};
 use crate::contender::{BATCH, SINGLE, Work};
 use crate::error::Result;
-use crate::{after, ahead, cluster, cron, delayed, latency, sql, statements, topics};
+use crate::{after, ahead, cluster, delayed, latency, sql, statements, topics};
 
 const DURABLE_SINGLE: Work = Work { is_durable: true, ..SINGLE };
 const DURABLE_BATCH: Work = Work { is_durable: true, ..BATCH };
@@ -67,7 +66,7 @@ pub const ALL: &[Cell] = &[
         time", When::Named, topics::lives),
     own("topics-matching", "20,000 bindings, of which 3 match", When::Named, topics::matching::measure),
     own("topics-paused", "a subscriber that is paused", When::Named, topics::paused::measure),
-    own("sql-cron", "pg_cron under the same", When::Named, cron::measure),
+    own("sql-cron", "pg_cron under the same", When::Named, sql::cron),
     own("cluster", "the cluster's way beside queue.*, CPU of all servers, ms a job", When::Alone, cluster::measure),
 ];
 

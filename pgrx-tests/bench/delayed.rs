@@ -4,16 +4,16 @@
 //!
 //! How fast others are claimed beside jobs due next year is a cell with turns.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::bench::Bench;
+use crate::contender::{Session, Takes, Verbs};
 use crate::drive::{Task, side_by_side};
 use crate::error::Result;
-use crate::queues::{MANY, enqueue_due, now, with_far};
+use crate::queues::{MANY, enqueue_due, now, with_far, worker};
 use crate::server::Server;
 use crate::statistics::{median_of, quantile};
 use crate::targets::{at_least, at_most};
@@ -42,24 +42,21 @@ fn work(server: &Server, queue: &str, way: Way, jobs: usize, cpu: f64) -> Result
     let (left, late) = (&AtomicUsize::new(jobs), &Mutex::new(Vec::with_capacity(jobs)));
     let mut clients: Vec<Task> = Vec::new();
     for _ in 0..way.clients {
-        let mut client = server.client(false)?;
-        let claim = client.prepare(
-            "SELECT id, coalesce((payload ->> 'due')::bigint, 0) FROM queue.claim($1, $2, wait => '100 ms')",
-        )?;
-        let complete = client.prepare("SELECT count(*) FROM queue.complete_many($1)")?;
-        let queue = queue.to_owned();
+        let columns = "id, coalesce((payload ->> 'due')::bigint, 0)";
+        let verbs = Verbs { takes: Takes::Alone, ..worker(queue, columns, "100 ms") };
+        let mut session = Session::new(server, verbs, false)?;
         let mut own = Vec::new();
         clients.push(Box::new(move |_| {
             if left.load(Ordering::Relaxed) == 0 {
                 late.lock().unwrap_or_else(PoisonError::into_inner).append(&mut own);
                 return Ok(None);
             }
-            let claimed: Vec<[i64; 2]> = client.bigints(&claim, &[&queue, &way.batch])?;
+            let claimed: Vec<[i64; 2]> = session.claim(way.batch, &[])?.0;
             let at = now();
             own.extend(claimed.iter().map(|[_, due]| (at - due) as f64 / 1e3));
             if !claimed.is_empty() {
                 let ids: Vec<i64> = claimed.iter().map(|[id, _]| *id).collect();
-                client.execute(&complete, &[&ids])?;
+                session.complete(&ids)?;
                 left.fetch_sub(ids.len(), Ordering::Relaxed);
             }
             Ok(Some(claimed.len() as u64))

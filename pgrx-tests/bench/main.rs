@@ -7,7 +7,6 @@
 mod after;
 mod ahead;
 mod bench;
-mod cell;
 mod cells;
 mod chart;
 mod charts;
@@ -15,7 +14,6 @@ mod client;
 mod cluster;
 mod contender;
 mod cpu;
-mod cron;
 mod delayed;
 mod drive;
 mod error;

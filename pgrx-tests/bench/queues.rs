@@ -127,6 +127,22 @@ fn filled(jobs: usize) -> Result<Contender> {
 /// Columns, keys and storage options as those of the extension; a sequence that costs next to nothing.
 pub const FLOOR: &str = include_str!("sql/floor.sql");
 
+/// The statements of a client of pg_queue that sends into a queue, and whose claims wait so long, return these columns
+/// and complete the jobs before.
+pub fn worker(queue: &str, columns: &str, wait: &str) -> Verbs {
+    let claim = format!("SELECT {columns} FROM queue.claim($2, $1, wait => '{wait}'");
+    Verbs {
+        takes: Takes::Next,
+        queue: queue.into(),
+        send: "SELECT queue.enqueue($2, $1)".into(),
+        next: format!("{claim}, completed => $3)"),
+        claim: claim + ")",
+        // Each reason is that of an attempt that has not ended.
+        complete: "SELECT count(reason) FROM queue.complete_many($1)".into(),
+        ..Verbs::default()
+    }
+}
+
 /// The floor: the three inserts that pg_queue makes for a job, on plain tables of the same shape, without the
 /// extension.
 fn floor() -> Result<Contender> {

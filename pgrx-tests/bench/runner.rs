@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::bench::{Bench, Rows, samples, turn};
-use crate::cell::{Cell, Measure, When};
+use crate::bench::{Bench, Cell, Measure, Rows, When, samples, turn};
 use crate::cells;
 use crate::charts;
 use crate::contender::Work;

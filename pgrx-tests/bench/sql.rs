@@ -1,6 +1,6 @@
 //! Jobs that are SQL and run in the server: how soon the first statement runs, how many run a second, what becomes of
 //! those that are due while the server has no process to spare, and what a day of runs leaves behind. Beside pg_cron
-//! where that is installed and can do the same (`cron`). Only when it is asked for by its name, as it takes minutes.
+//! where that is installed and can do the same. Only when it is asked for by its name, as it takes minutes.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::statistics::{median, quantile, spread};
 /// Processes at once where the server is short of them.
 const EXECUTORS: usize = 8;
 /// How long all other slots are taken there.
-pub const SHORT_FOR: Duration = Duration::from_secs(30);
+const SHORT_FOR: Duration = Duration::from_secs(30);
 /// Runs of a job that runs each second, in a day and in an hour.
 const DAY: i64 = 86_400;
 const HOUR: i64 = 3_600;
@@ -141,12 +141,7 @@ fn shortage(options: &Options) -> Result<()> {
     )?;
     let holder = Holder::take(&server, EXECUTORS)?;
     let mut client = writer(&server)?;
-    client.batch_execute(&format!(
-        "SELECT count(*) FROM queue.enqueue_batch('sql',
-             (SELECT jsonb_agg(jsonb_build_object('command', 'INSERT INTO ran VALUES ($1)', 'payload',
-                         jsonb_build_object('arguments', jsonb_build_array(n)), 'run_at', now() + interval '1 second'))
-              FROM generate_series(1, {jobs}) AS n))"
-    ))?;
+    client.batch_execute(&include_str!("sql/shortage.sql").replace("{jobs}", &jobs.to_string()))?;
     thread::sleep(short_for);
     let early = server.number("SELECT count(*) FROM ran")?;
     drop(holder);
@@ -167,15 +162,15 @@ fn shortage(options: &Options) -> Result<()> {
 }
 
 /// What makes a query take as many processes as there are.
-pub const HOLDING: &str = "max_parallel_workers = 64\nmax_parallel_workers_per_gather = 64\nparallel_setup_cost = 0
+const HOLDING: &str = "max_parallel_workers = 64\nmax_parallel_workers_per_gather = 64\nparallel_setup_cost = 0
 parallel_tuple_cost = 0\nmin_parallel_table_scan_size = 0\nparallel_leader_participation = off";
 
 /// A parallel query that has all processes that were free, until this is dropped.
-pub struct Holder(postgres::CancelToken, Option<thread::JoinHandle<()>>);
+struct Holder(postgres::CancelToken, Option<thread::JoinHandle<()>>);
 
 impl Holder {
     /// Takes so many.
-    pub fn take(server: &Server, workers: usize) -> Result<Self> {
+    fn take(server: &Server, workers: usize) -> Result<Self> {
         server.execute(
             "CREATE TABLE held AS SELECT n FROM generate_series(1, 20000) AS n; \
                 ALTER TABLE held SET (parallel_workers = 64); ANALYZE held",
@@ -218,11 +213,7 @@ fn day(options: &Options) -> Result<()> {
         sizes.push(server.number(size)? as f64 / 1024.0);
     }
     server.execute("CREATE EXTENSION pgstattuple")?;
-    let dead = server.number(
-        "SELECT sum((pgstattuple(oid)).dead_tuple_count)::bigint FROM pg_class
-         WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r'
-         AND relname ~ '^(attempt|claim|outcome|note|history)_'",
-    )?;
+    let dead = server.number(include_str!("sql/dead-rows.sql"))?;
     let half = sizes.len() / 2;
     println!(
         "  {} runs, schema queue without vacuum, kB after each hour's: first half p50 {:.0}, second half p50 {:.0}, \
@@ -231,6 +222,64 @@ fn day(options: &Options) -> Result<()> {
         median(&sizes[..half]),
         median(&sizes[half..]),
         quantile(&sizes, 1.0)
+    );
+    Ok(())
+}
+
+/// Schedules that are due each minute.
+const SCHEDULES: i64 = 100;
+/// How many of them run at once.
+const AT_ONCE: usize = 8;
+
+/// pg_cron under what of the same it can do, if it is installed. It has no jobs that run once, so it has neither
+/// a latency nor a rate.
+pub fn cron(_: &mut Bench) -> Result<()> {
+    if !Server::plain("").has("pg_cron")? {
+        println!("  pg_cron is not installed");
+        return Ok(());
+    }
+    let mut slots = Vec::new();
+    for is_short in [false, true] {
+        // The launcher of logical replication and pg_cron have two slots.
+        let server = Server::plain(&format!(
+            "shared_preload_libraries = 'pg_cron'\ncron.use_background_workers = on\ncron.max_running_jobs = {AT_ONCE}
+             max_worker_processes = {}\nautovacuum = off\n{HOLDING}",
+            AT_ONCE + 2
+        ));
+        let mut client = server.connect()?;
+        client.batch_execute(
+            "CREATE EXTENSION pg_cron; CREATE EXTENSION pgstattuple; \
+                CREATE TABLE ran (n integer, at timestamptz DEFAULT clock_timestamp())",
+        )?;
+        client.batch_execute("SELECT pg_sleep(60 - extract(second FROM clock_timestamp()) + 1)")?;
+        client.batch_execute(&format!(
+            "SELECT cron.schedule('s' || n, '* * * * *', format('INSERT INTO ran VALUES (%s)', n)) \
+                FROM generate_series(1, {SCHEDULES}) AS n"
+        ))?;
+        // Until just before the next minute, over its begin, and to its end.
+        client.batch_execute("SELECT pg_sleep(55 - extract(second FROM clock_timestamp()))")?;
+        let holder = if is_short { Some(Holder::take(&server, AT_ONCE)?) } else { None };
+        thread::sleep(SHORT_FOR + Duration::from_secs(5));
+        drop(holder);
+        client.batch_execute("SELECT pg_sleep(58 - extract(second FROM clock_timestamp()))")?;
+        client.batch_execute("UPDATE cron.job SET active = false")?;
+        client.batch_execute("SELECT pg_sleep(30)")?;
+        let row = client.query_one(include_str!("sql/cron-ran.sql"), &[])?;
+        let numbers = (0..6).map(|n| row.try_get(n)).collect::<std::result::Result<Vec<i64>, _>>()?;
+        let [ran, succeeded, failed, noted, dead, bytes] = numbers[..] else { return Err("six numbers".into()) };
+        let what =
+            if is_short { format!("no slot for {:.0} s", SHORT_FOR.as_secs_f64()) } else { "slots enough".into() };
+        println!(
+            "  pg_cron, {SCHEDULES} due at once, {what}: ran {ran}, lost {}; of {noted} notes succeeded {succeeded}, \
+                failed {failed}",
+            SCHEDULES - ran
+        );
+        slots.push((dead as f64 / noted.max(1) as f64, bytes as f64 / noted.max(1) as f64));
+    }
+    let (dead, bytes) = slots[0];
+    println!(
+        "  pg_cron, per run without vacuum: {dead:.1} dead rows, {bytes:.0} bytes of cron.job_run_details, \
+            kept until they are deleted"
     );
     Ok(())
 }

@@ -113,8 +113,8 @@ const LOOKS: [(&str, &str); 5] = [
     ),
 ];
 
-/// What it costs to look at jobs, and at one, when history is long: millions of ended jobs in a table for each of ninety
-/// days, and a young segment full of others.
+/// What it costs to look at jobs, and at one, when history is long: millions of ended jobs in a table for each of
+/// ninety days, and a young segment full of others.
 pub fn looks(bench: &mut Bench) -> Result<()> {
     /// Days on which something expires.
     const DAYS: i64 = 90;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::contender::{Session, Takes, Verbs};
 use crate::error::Result;
-use crate::queues::{ARTICLES, articles_claim};
+use crate::queues::{ARTICLES, articles_claim, worker};
 use crate::server::Server;
 use crate::soak::load::{Load, Lot, RETRY};
 use crate::soak::storage::Tables;
@@ -68,24 +68,15 @@ fn ours(load: Load, length: Duration) -> Result<Contender> {
     server.execute("SELECT queue.create('soak'), queue.create('soak-held')")?;
     let verbs = |lot: Lot| {
         let wait = if lot == Lot::Usual { "1 s" } else { "0" };
-        let claim = |option: &str| {
-            format!(
-                "SELECT id, attempt::bigint, (payload ->> 'job')::bigint, payload FROM queue.claim($2, $1, {option})"
-            )
-        };
         // Each reason is that of an attempt that has not ended.
         let end = |call: String| format!("SELECT count(reason) FROM queue.{call}");
+        let columns = "id, attempt::bigint, (payload ->> 'job')::bigint, payload";
         Verbs {
-            takes: Takes::Next,
-            queue: queue(lot).into(),
             send: "SELECT queue.enqueue($2, $1, priority => $3, delay => $4::float8 * interval '1 second')".into(),
-            // With something to finish the call never sleeps; without, it may.
-            claim: claim(&format!("wait => '{wait}'")),
-            next: claim("completed => $3"),
-            complete: end("complete_many($1)".into()),
             retry: end(format!("fail_many($1, 'not yet', retry_in => '{} ms')", RETRY.as_millis())),
             kill: end("fail_many($1, 'never', fatal => true)".into()),
-            ..Verbs::default()
+            // With something to finish a claim never sleeps; without, it may.
+            ..worker(queue(lot), columns, wait)
         }
     };
     let tables = Tables { schema: "queue", logs: "c.relname ~ '^(attempt|claim|outcome|note)_[0-9]+$'" };

@@ -1,4 +1,4 @@
--- Each block is a transaction. A job takes the way through the segments for each of 90 days, so that each has its table.
+-- Each block is a transaction. For each of 90 days a job takes the way through the segments: each gets its table.
 SELECT queue.create('q' || n, retention => make_interval(days => n)) FROM generate_series(1, 90) AS n;
 
 SELECT queue.enqueue('q' || n, '1') FROM generate_series(1, 90) AS n;

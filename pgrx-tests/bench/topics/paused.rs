@@ -4,8 +4,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::bench::Bench;
+use crate::contender::Session;
 use crate::drive::{Task, side_by_side};
 use crate::error::Result;
+use crate::queues::worker;
 use crate::server::Server;
 use crate::statistics::quantile;
 
@@ -61,17 +63,14 @@ fn turn(server: &Server, length: Duration) -> Result<(Vec<f64>, Vec<f64>)> {
     let mut waits = [Vec::new(), Vec::new(), Vec::new()];
     let mut readers: Vec<Task> = Vec::new();
     for (queue, waits) in ["q1", "q2", "q3"].into_iter().zip(&mut waits) {
-        let mut client = server.client(false)?;
-        let claim = client.prepare(&format!(
-            "SELECT id, (extract(epoch FROM clock_timestamp() - enqueued_at) * 1e6)::bigint
-             FROM queue.claim('{queue}', 100, wait => '100 ms', completed => $1)"
-        ))?;
+        let columns = "id, (extract(epoch FROM clock_timestamp() - enqueued_at) * 1e6)::bigint";
+        let mut reader = Session::new(server, worker(queue, columns, "100 ms"), false)?;
         let mut ids = Vec::<i64>::new();
         readers.push(Box::new(move |is_over| {
             if is_over && ids.is_empty() {
                 return Ok(None);
             }
-            let rows = client.bigints::<2>(&claim, &[&ids])?;
+            let rows: Vec<[i64; 2]> = reader.claim(100, &ids)?.0;
             waits.extend(rows.iter().map(|row| row[1] as f64));
             ids = rows.iter().map(|row| row[0]).collect();
             Ok(Some(0))

@@ -4,6 +4,7 @@ use postgres::types::{Json, ToSql};
 
 use crate::contender::{Session, Takes, Verbs};
 use crate::error::Result;
+use crate::queues::worker;
 use crate::server::Server;
 
 /// Queues that an event goes to.
@@ -153,12 +154,7 @@ impl Peer {
                 "",
                 "SELECT cardinality($1::bigint[]) - count(*) FROM pgmq.delete($2, $1::bigint[])",
             ),
-            Way::Publish | Way::Batch | Way::Loop => (
-                Takes::Next,
-                "SELECT id, payload FROM queue.claim($2, $1)",
-                "SELECT id, payload FROM queue.claim($2, $1, completed => $3)",
-                "",
-            ),
+            _ => return Session::new(&self.server, worker("", "id, payload", "0"), false),
         };
         let [claim, next, complete] = [claim, next, complete].map(str::to_owned);
         Session::new(&self.server, Verbs { takes, claim, next, complete, ..Verbs::default() }, false)

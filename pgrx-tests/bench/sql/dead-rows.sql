@@ -1,0 +1,2 @@
+SELECT sum((pgstattuple(oid)).dead_tuple_count)::bigint FROM pg_class
+WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r' AND relname ~ '^(attempt|claim|outcome|note|history)_'
