@@ -42,13 +42,18 @@ class Failed(Exception):
     """A scenario's expectation was not met."""
 
 
-def until(what, condition, seconds=DEADLINE):
-    """Waits until the condition returns something true, and returns that. A text in `what` may be a function."""
-    end = time.monotonic() + seconds
+def until(what, condition, seconds=DEADLINE, progress=lambda: None):
+    """Waits until the condition returns something true, and returns that. A text in `what` may be a function.
+
+    The time begins anew whenever `progress` returns something else: a machine may be slow.
+    """
+    end, last = time.monotonic() + seconds, progress()
     while True:
         found = condition()
         if found:
             return found
+        if progress() != last:
+            end, last = time.monotonic() + seconds, progress()
         if time.monotonic() > end:
             raise Failed(f"not within {seconds:.0f} seconds: {what() if callable(what) else what}")
         time.sleep(0.02)

@@ -119,7 +119,7 @@ class Run:
         given = {"user": "postgres", "dbname": self.place.name, "port": "5432", **more}
         return [{"host": host, **given} for host in hosts]
 
-    def compare(self, what, found, expected):
+    def compare(self, what, found, expected, progress=lambda: None):
         """Waits until what is found is what is expected."""
         last = []
 
@@ -127,7 +127,7 @@ class Run:
             last[:] = [found()]
             return matches(last[0], expected)
 
-        until(lambda: f"{what} is {str(last[0])[:600]!r}, and not {str(expected)[:600]}", holds)
+        until(lambda: f"{what} is {str(last[0])[:600]!r}, and not {str(expected)[:600]}", holds, progress=progress)
 
     # The steps, each a verb of a scenario: README.md says what they do.
 
@@ -176,7 +176,9 @@ class Run:
 
     def do_ended(self, error, worker="worker"):
         self.expects_error.add(worker)
-        self.compare(f"the end of {worker}", lambda: (self.workers[worker].ended or {"error": "none"})["error"], error)
+        one = self.workers[worker]
+        self.compare(f"the end of {worker}", lambda: (one.ended or {"error": "none"})["error"], error,
+            lambda: len(one.happened))
 
     def do_go(self, gate, worker="worker"):
         self.adapter.call("go", worker=self.workers[worker].name, gate=gate)

@@ -148,8 +148,9 @@ class Engine {
         this.send(...completed) // one of them may be the cause, which the control finds out
         if (error.code === '57014') continue
         const text = lineOf(error)
-        if (!this.hasClaimed && MISSING.includes(error.code)) throw new Error(`the worker cannot start: ${text}`,
-            { cause: error })
+        if (!this.hasClaimed && MISSING.includes(error.code)) {
+          throw new Error(`the worker cannot start: ${text}`, { cause: error })
+        }
         const isGone = error instanceof Gone
         const [level, what] = isGone ? ['warn', 'no connection'] : ['error', 'a claim has failed']
         if (backoff.isNews(text)) this.log[level]({}, `${what}, the worker tries again: ${text}`)
@@ -272,8 +273,9 @@ class Engine {
     if (job.ended) return new Ending(job, 'none')
     const { stage, payload, delay, after, upon, progress } = result ?? {}
     if (result instanceof Advance) return new Ending(job, 'advance', { stage, payload, delay: interval(delay) })
-    if (result instanceof Suspend) return new Ending(job, 'suspend',
-        { after: after && Array.from(after, Number), upon, progress })
+    if (result instanceof Suspend) {
+      return new Ending(job, 'suspend', { after: after && Array.from(after, Number), upon, progress })
+    }
     return new Ending(job, 'complete', { result })
   }
 

@@ -96,8 +96,9 @@ function fields ({ queue, after = [], ...options }) {
   const found = { payload, after, ...(queue === undefined ? {} : { queue }) }
   const given = { ...options, headers: tracing.inject(options.headers) }
   for (const [option, value] of Object.entries(given)) {
-    if (!Object.hasOwn(OPTIONS, option) || ['flow', 'mandatory'].includes(option)) throw new TypeError(
-        `there is no option ${option}`)
+    if (!Object.hasOwn(OPTIONS, option) || ['flow', 'mandatory'].includes(option)) {
+      throw new TypeError(`there is no option ${option}`)
+    }
     if (value === undefined || value === null) continue
     const [argument, , convert] = OPTIONS[option]
     found[argument] = convert && option !== 'headers' ? convert(value) : value
@@ -131,7 +132,8 @@ async function resolve (client, flow, result = null) {
 
 // Ends it as dead: the event has failed.
 async function reject (client, flow, error) {
-    await client.query('SELECT queue.reject($1::bigint, $2::text)', [flow, error]) }
+  await client.query('SELECT queue.reject($1::bigint, $2::text)', [flow, error])
+}
 
 module.exports = { enqueue, enqueueMany, enqueueFlow, enqueueQuery, enqueueManyQuery, enqueueFlowQuery, publish,
     publishQuery, reject, resolve, seal }

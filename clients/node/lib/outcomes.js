@@ -33,8 +33,9 @@ class Advance {
 // Returned by a handler: the job is held until others have ended, and then runs on with the same number of the attempt.
 // `after`: these jobs; null: the members of its own flow, which were enqueued with `flow` its job's id.
 class Suspend {
-  constructor ({ after = null, upon = 'ended', progress = null } =
-      {}) { Object.assign(this, { after, upon, progress }) }
+  constructor ({ after = null, upon = 'ended', progress = null } = {}) {
+    Object.assign(this, { after, upon, progress })
+  }
 }
 
 // What Postgres reads as an interval. A number means milliseconds.
