@@ -204,7 +204,7 @@ class Run:
                 self.do_job(job, state=state)
 
     def do_tries(self, count, worker="worker"):
-        """So many claims have begun since: the worker tries again."""
+        """Waits until the worker has begun this number of claims: it tries again."""
         ours = f"datname = current_database() AND application_name = '{worker}' AND query ~ 'claim_any'"
         sql, seen = f"SELECT max(query_start)::text FROM pg_stat_activity WHERE {ours}", set()
         until(f"{count} claims", lambda: seen.add(self.one(sql)) or len(seen) >= count)
@@ -377,7 +377,7 @@ class Suite:
     """All scenarios with one adapter: most of them side by side on the shared server, some on a server of its own."""
 
     SIDE_BY_SIDE, ALONE = 5, 2
-    """How many scenarios run at once on the shared server, and how many on servers of their own."""
+    """How many scenarios run side by side on the shared server, and how many on servers of their own."""
 
     def __init__(self, name, command, chosen, shared):
         self.name, self.command, self.chosen, self.shared = name, command, chosen, shared

@@ -53,8 +53,7 @@ fn from_three_servers_to_four_and_back_no_key_lives_twice() {
                     let key = age * KEYS + chance.below(KEYS);
                     let sql = match chance.below(4) {
                         0 => format!(
-                            "SELECT queue_cluster.enqueue('q', '{key}', unique_key => 'k{key}', \
-                            unique_for => '300 ms')"
+                            "SELECT queue_cluster.enqueue('q', '{key}', unique_key => 'k{key}', unique_for => '300 ms')"
                         ),
                         1 => {
                             let key = chance.below(VERSIONED);

@@ -65,8 +65,8 @@ macro_rules! options {
 
 options! {
     max_attempts: INT4OID = "20", |call, n, _| call.i32(n).map_or(Ok(()), check_max_attempts);
-    lease: INTERVALOID = "'5 \
-        minutes'", |call, n, _| call.interval(n).map_or(Ok(()), |lease| lease_us(lease).map(|_| ()));
+    lease: INTERVALOID = "'5 minutes'",
+        |call, n, _| call.interval(n).map_or(Ok(()), |lease| lease_us(lease).map(|_| ()));
     backoff: TEXTOID = "'exponential'", backoff;
     backoff_base: INTERVALOID = "'10 seconds'", not_negative;
     backoff_max: INTERVALOID = "'1 day'", not_negative;

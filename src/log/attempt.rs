@@ -89,8 +89,10 @@ macro_rules! row {
         }
 
         /// The hash has one column, the role two.
-        const _: () = assert!([$(columns::$column),*].len() + 3 == columns::COUNT, "a column is in the table and not \
-            in the list");
+        const _: () = assert!(
+            [$(columns::$column),*].len() + 3 == columns::COUNT,
+            "a column is in the table and not in the list"
+        );
 
         impl New {
             /// A row without anything but its ids and a time: lane 0, as what is no attempt.

@@ -166,8 +166,9 @@ impl Target {
 /// Takes the lock of writers on all tables of a segment, until the transaction ends. Does not wait. Returns false if
 /// another transaction's lock conflicts.
 ///
-/// A step that reads a segment and writes to it takes this lock first. Otherwise REINDEX could come between: it locks
-/// the table against writers, and then waits for the index that the step has read.
+/// A step takes this lock before it reads the segment. REINDEX locks a table against writers, and then its indexes one
+/// by one. Without this lock REINDEX could wait for an index that the step has read, and the step for the lock of a
+/// writer, or for another index that REINDEX has locked.
 pub fn try_lock_to_write(catalog: &Catalog, segment: u8) -> bool {
     let mut tables = catalog.segments[segment as usize].tables();
     tables.all(|table| lock::try_lock(table, pg_sys::RowExclusiveLock))

@@ -76,10 +76,7 @@ struct Verb {
 const VERBS: [Verb; 16] = [
     Verb {
         name: "retry",
-        sql: on_job!(
-            "queue.retry($1::bigint, \
-        $2::timestamptz)::text"
-        ),
+        sql: on_job!("queue.retry($1::bigint, $2::timestamptz)::text"),
         fields: &["job_id", "run_at"],
     },
     Verb {

@@ -1,8 +1,8 @@
 'use strict'
 // JSON without loss: an integer that a number of JavaScript may not hold exactly is a BigInt, read and written.
 //
-// JSON.parse rounds such integers without a word, and JSON.stringify refuses a BigInt. Numbers with a fraction are
-// rounded to those of JavaScript, as ever: who needs all of their digits sends a text.
+// JSON.parse rounds such integers without a word, and JSON.stringify refuses a BigInt. A number with a fraction becomes
+// a number of JavaScript. A producer that needs all of its digits sends a text.
 
 const { randomUUID } = require('node:crypto')
 

@@ -1,9 +1,9 @@
 'use strict'
 // Ends a process whose worker makes no progress, so that what supervises it starts another.
 //
-// A worker whose event loop is blocked sends no heartbeats: its jobs are with other workers by then. The watchdog is a
-// thread, since nothing on that loop can be relied on. A thread cannot choose the status of its process: so that ends
-// by SIGKILL then.
+// A worker whose event loop is blocked sends no heartbeats: its leases end, and other workers get its jobs. The
+// watchdog is a thread, since nothing on that loop can be relied on. A thread cannot choose the status of its process:
+// so that ends by SIGKILL then.
 
 const fs = require('node:fs')
 const { Worker: Thread } = require('node:worker_threads')

@@ -1,7 +1,7 @@
 //! Ends a process whose worker makes no progress, so that what supervises it starts another.
 //!
-//! A runtime that is blocked sends no heartbeats: its jobs are with other workers by then. The watchdog is a thread of
-//! its own, since nothing that runs on that runtime can be relied on.
+//! A runtime that is blocked sends no heartbeats: its leases end, and other workers get its jobs. The watchdog is a
+//! thread of its own, since nothing that runs on that runtime can be relied on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

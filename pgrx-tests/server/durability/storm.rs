@@ -2,16 +2,15 @@
 //!
 //! Not responsible for the long run with everything in it (`make torture`).
 
-use std::path::Path;
 use std::process::Command;
 
 use crate::random;
 
-/// Runs a preset for so many seconds, or as `QUEUE_SOAK` says. What it prints is in
-/// the output of a test that fails.
+/// Runs a preset for this number of seconds, or for `QUEUE_SOAK` seconds. The output of a test that fails has what the
+/// torture prints.
 fn storm(preset: &str, seconds: u64) {
     let minutes = random::length(seconds).as_secs_f64() / 60.0;
-    let output = Command::new(Path::new(env!("CARGO_BIN_EXE_torture")))
+    let output = Command::new(env!("CARGO_BIN_EXE_torture"))
         .args(["--preset", preset, "--minutes", &minutes.to_string(), "--seed", &random::seed(preset).to_string()])
         .output()
         .expect("the torture");

@@ -9,7 +9,7 @@ use queue_tests::{StopAtEnd, wait};
 use crate::shared::Sql;
 use crate::storage::segments::cluster;
 
-/// The tables of the extension of which, or of whose indexes, a process has a lock.
+/// The tables of the extension that a process has locked, themselves or by an index.
 const LOCKED: &str = "SELECT DISTINCT coalesce(i.indrelid, l.relation)::regclass::text
     FROM pg_locks AS l LEFT JOIN pg_index AS i ON i.indexrelid = l.relation
     JOIN pg_class AS c ON c.oid = coalesce(i.indrelid, l.relation)

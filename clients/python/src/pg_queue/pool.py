@@ -93,8 +93,8 @@ def hosts(conninfo: str) -> List[str]:
     given = conninfo_to_dict(conninfo)
     defaults: Dict[str, Any] = dict(_DEFAULTS, fallback_application_name="pg_queue worker")
     variables = {"host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT"}
-    lists = {name: str(given.get(name) or os.environ.get(variable) or "").split(",") for name,
-        variable in variables.items()}
+    lists = {name: str(given.get(name) or os.environ.get(variable) or "").split(",")
+        for name, variable in variables.items()}
     count = max(len(lists["host"]), len(lists["hostaddr"]))
     if count > 1:
         defaults["target_session_attrs"] = "read-write"

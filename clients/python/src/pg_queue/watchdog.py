@@ -1,7 +1,7 @@
 """Ends a process whose worker makes no progress, so that what supervises it starts another.
 
-A worker whose event loop is blocked sends no heartbeats: its jobs are with other workers by then. The watchdog is a
-thread, since nothing on that loop can be relied on.
+A worker whose event loop is blocked sends no heartbeats: its leases end, and other workers get its jobs. The watchdog
+is a thread, since nothing on that loop can be relied on.
 """
 
 from __future__ import annotations

@@ -78,9 +78,9 @@ class Worker:
         A `def` runs in a thread and gets a `Job`, an `async def` on the event loop, and gets an `AsyncJob`. What it
         returns is the job's result; an exception fails the attempt.
 
-        With `batch` it gets up to so many jobs of a queue at once, as many as are there, as a `Batch` or an
-        `AsyncBatch`. Each of them takes a slot of `concurrency`. It returns None, and all are completed, or a list with
-        a result for each, which may be an exception. Middleware is not called.
+        With `batch` it gets up to this number of jobs of a queue together, as a `Batch` or an `AsyncBatch`. Each of
+        them takes a slot of `concurrency`. It returns None, and all are completed, or a list with a result for each,
+        which may be an exception. Middleware is not called.
         """
 
         def register(function: H) -> H:
