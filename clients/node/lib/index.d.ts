@@ -62,7 +62,9 @@ export interface Statement { text: string, values: any[] }
 /** Adds a job in the client's transaction and returns its id. */
 export function enqueue (client: Queryable, queue: string, payload?: unknown, options?: EnqueueOptions): Promise<number>
 /** Adds a job per payload, all with the same options, and returns their ids in the order of the payloads. */
-export function enqueueMany (client: Queryable, queue: string, payloads: Iterable<unknown>, options?: EnqueueOptions): Promise<number[]>
+export function enqueueMany (
+  client: Queryable, queue: string, payloads: Iterable<unknown>, options?: EnqueueOptions
+): Promise<number[]>
 /** The statement of `enqueue`, which returns a column `id`. */
 export function enqueueQuery (queue: string, payload?: unknown, options?: EnqueueOptions): Statement
 export function enqueueManyQuery (queue: string, payloads: Iterable<unknown>, options?: EnqueueOptions): Statement
@@ -79,7 +81,9 @@ export interface PublishOptions extends Omit<EnqueueOptions, 'stage' | 'maxAttem
  * Publishes an event in the client's transaction: a job in each queue that is bound to the topic. Returns their ids by
  * queue.
  */
-export function publish (client: Queryable, topic: string, payload?: unknown, options?: PublishOptions): Promise<Map<string, number>>
+export function publish (
+  client: Queryable, topic: string, payload?: unknown, options?: PublishOptions
+): Promise<Map<string, number>>
 /** The statement of `publish`, which returns columns `queue` and `id`. */
 export function publishQuery (topic: string, payload?: unknown, options?: PublishOptions): Statement
 
@@ -245,8 +249,8 @@ export interface WorkerOptions {
   sessionBound?: boolean
   /** How long handlers may go on after `stop` or SIGTERM. 30 seconds */
   shutdownTimeout?: number
-  /** Ends the process when for so long the event loop was blocked, or all slots were taken by handlers that go on after they
-   * were told to stop. Never, unless this is set. */
+  /** Ends the process when for so long the event loop was blocked, or all slots were taken by handlers that go on after
+   * they were told to stop. Never, unless this is set. */
   stallTimeout?: number
   /** For the views: host and process id unless given. */
   name?: string

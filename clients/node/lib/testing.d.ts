@@ -15,7 +15,9 @@ export interface JobRow {
 }
 
 export function enqueued (client: Queryable, queue: string, payload?: unknown): Promise<JobRow[]>
-export function assertEnqueued (client: Queryable, queue: string, payload?: unknown, options?: { count?: number }): Promise<JobRow[]>
+export function assertEnqueued (
+  client: Queryable, queue: string, payload?: unknown, options?: { count?: number }
+): Promise<JobRow[]>
 export function refuteEnqueued (client: Queryable, queue: string, payload?: unknown): Promise<JobRow[]>
 /** Lets time pass for jobs that wait for theirs. Returns the ids of those that became due. */
 export function advanceTime (client: Queryable, by: Duration, queue?: string): Promise<number[]>

@@ -20,7 +20,10 @@ async function events (pool: Pool): Promise<number | undefined> {
 }
 
 async function flows (pool: Pool): Promise<void> {
-  const flow: number = await enqueueFlow(pool, 'emails', { tasks: [{ task: 'a' }, { task: 'b', after: ['a'], priority: 1 }], runs: true })
+  const flow: number = await enqueueFlow(pool, 'emails', {
+    tasks: [{ task: 'a' }, { task: 'b', after: ['a'], priority: 1 }],
+    runs: true
+  })
   await enqueue(pool, 'emails', {}, { after: [flow], upon: 'ended' })
   // @ts-expect-error: a task is after others by their names
   await enqueueFlow(pool, 'emails', { tasks: [{ task: 'a', after: [1] }] })
@@ -37,7 +40,10 @@ worker.handleBatch<{ to: string }>('events', 100, async (batch) => {
   await batch.transaction(async (client) => { await client.query('SELECT 1') })
   return batch.jobs.map((job) => job.payload.to === '' ? new Fatal('no address') : new Suspend())
 })
-worker.use((job, call) => call(job)).on('completed', (event) => { const ms: number | undefined = event.milliseconds; void ms })
+worker.use((job, call) => call(job)).on('completed', (event) => {
+  const ms: number | undefined = event.milliseconds
+  void ms
+})
 // @ts-expect-error: there is no such event
 worker.on('complete', () => {})
 void produce, void flows, void events, new Server().config().host
