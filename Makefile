@@ -6,8 +6,9 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help all build install deb try-deb test ci test-all test-cluster torture drill demo web bench bench-cluster bench-web instructions soak soak-sql check \
-  check-majors generate lint core-test miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients test-conformance drivers bench-clients \
+.PHONY: help all build install deb try-deb test ci test-all test-cluster torture drill demo web bench bench-cluster \
+  bench-web instructions soak soak-sql check check-majors generate lint core-test miri pgspot server-test test-asserts \
+  test-upgrade stage stage-release examples clients test-conformance drivers bench-clients \
   monitoring browser site prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
@@ -83,7 +84,8 @@ torture: stage ## calls everything at once for MINUTES=10, ends servers, checks 
 
 test-cluster: stage ## tests pg_queue_cluster on three and four servers, with PL/Proxy from Debian's package
 	pgrx-tests/stage-peer $(TARGET)/debug/server plproxy plproxy
-	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --test cluster -- $(ARGS)
+	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) \
+	  cargo test $(EVERYTHING) --test cluster -- $(ARGS)
 
 drill: stage ## fails over: three servers under Patroni, primaries killed and cut off under load; ARGS='--kills 1' is shorter
 	pgrx-tests/prepare-drill $(TARGET)/patroni
@@ -176,7 +178,8 @@ web: stage-release ## shows the dashboard over a shop's queues under load, on a 
 
 bench: stage-release ## measures it against others, on throw-away servers; ARGS=--quick for a look
 	$(if $(findstring sql,$(ARGS)),pgrx-tests/stage-peer $(TARGET)/release/server pg_cron cron)
-	$(if $(findstring topics,$(ARGS)),pgrx-tests/stage-peer $(TARGET)/release/server pgq pgq3 && pgrx-tests/stage-pgmq $(TARGET)/release/server)
+	$(if $(findstring topics,$(ARGS)),pgrx-tests/stage-peer $(TARGET)/release/server pgq pgq3 && \
+	  pgrx-tests/stage-pgmq $(TARGET)/release/server)
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
 	  --charts $(TARGET)/charts $(ARGS)
 
@@ -185,7 +188,8 @@ bench-web: stage-release ## measures the dashboard over ten million jobs, with 1
 
 bench-cluster: stage-release ## measures pg_queue_cluster beside plain calls, on two servers; predicts more of them
 	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy
-	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- --only cluster $(ARGS)
+	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
+	  --only cluster $(ARGS)
 
 instructions: stage-release ## counts the server's instructions a job under valgrind: a change of a hundredth shows
 	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy
