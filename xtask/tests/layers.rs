@@ -333,7 +333,7 @@ fn files_can_be_read_in_one_go() {
 fn lines_fit_beside_each_other() {
     let is_long = |line: &str| line.chars().count() > MAX_COLUMNS;
     let mut long = Vec::new();
-    for (path, text) in texts(&[".rs", ".py", ".js"]) {
+    for (path, text) in texts(&[".rs", ".py", ".js", ".ts", ".css"]) {
         let lines = text.lines().enumerate().filter(|(_, line)| is_long(line));
         long.extend(lines.map(|(n, _)| format!("{path}:{}", n + 1)));
     }
