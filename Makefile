@@ -70,7 +70,7 @@ try-deb: deb ## tries these packages in a clean Debian; as root
 test: lint stage pgspot examples monitoring browser site ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --no-fail-fast
 
-ci: test ## the same, two minutes of torture, other majors compiled, the server's tests on 18 with assertions, pg_upgrade from 15
+ci: test ## the same, torture, other majors compiled, the server's tests on 18 with assertions, pg_upgrade from 15
 	$(MAKE) torture MINUTES=2 ARGS='--seed 4'
 	$(MAKE) check-majors MAJORS="14 16 17"
 	$(MAKE) test-asserts ARGS=all
@@ -87,7 +87,7 @@ test-cluster: stage ## tests pg_queue_cluster on three and four servers, with PL
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) \
 	  cargo test $(EVERYTHING) --test cluster -- $(ARGS)
 
-drill: stage ## fails over: three servers under Patroni, primaries killed and cut off under load; ARGS='--kills 1' is shorter
+drill: stage ## fails over: three servers under Patroni, primaries killed and cut off; ARGS='--kills 1' is shorter
 	pgrx-tests/prepare-drill $(TARGET)/patroni
 	PG_CONFIG=$(TARGET)/debug/server/pg_config $(TARGET)/debug/drill --patroni $(TARGET)/patroni $(ARGS)
 
@@ -100,7 +100,7 @@ test-asserts: prepare ## runs them on a server that checks its own assertions, M
 	  RUST_TEST_THREADS=$(THREADS) pgrx-tests/run-asserts $(TARGET)/debug/server/pg_config $(ARGS)
 
 # The old server is one from source too: Debian's own may have stored what the new one, of an older date, does not know.
-test-upgrade: prepare ## takes jobs in all states from OLD=PG_CONFIG to NEW=PG_CONFIG, else from 15 to the 18 of test-asserts
+test-upgrade: prepare ## takes jobs in all states from OLD=PG_CONFIG to NEW=PG_CONFIG, else from 15 to test-asserts' 18
 	old=$(or $(OLD),$$(pgrx-tests/build-postgres 15)) && $(MAKE) stage PG= PG_CONFIG=$$old
 	ln -sfn "$$(readlink -f $(TARGET)/debug/server/pg_config)" $(TARGET)/debug/server/old_pg_config
 	new=$(or $(NEW),$$(pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert)) && $(MAKE) stage PG= PG_CONFIG=$$new
@@ -139,11 +139,11 @@ examples: prepare ## builds the example workers, and gets what their tests need
 	pgrx-tests/prepare-examples $(TARGET)/examples
 	cargo build $(EVERYTHING) --lib --bins --tests
 
-drivers: stage ## tests what docs/clients.md and frameworks.md say of Perl, PHP, Ruby, Java, Go and Rust's sqlx, and gets that
+drivers: stage ## tests what docs/clients.md and frameworks.md say of Perl, PHP, Ruby, Java, Go and sqlx; gets these
 	pgrx-tests/prepare-clients $(TARGET)/clients drivers
 	clients/drivers/run $(TARGET)/debug/server/pg_config $(TARGET)/clients $(ARGS)
 
-bench-clients: stage-release ## measures the workers of the packages beside others for the same languages, and gets those
+bench-clients: stage-release ## measures the packages' workers beside others in the same languages; gets those
 	pgrx-tests/prepare-clients $(TARGET)/clients bench
 	clients/bench/run $(TARGET)/release/server/pg_config $(TARGET)/clients $(ARGS)
 
@@ -172,7 +172,7 @@ demo: stage-release ## shows what it does, on a throw-away server; ARGS='--files
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run -q -p queue-tests --bin demo -- $(ARGS)
 
 # Ctrl-C ends the dashboard; then the demo ends the rest, and leaves nothing behind.
-web: stage-release ## shows the dashboard over a shop's queues under load, on a throw-away server; ARGS='--listen 127.0.0.1:8080'
+web: stage-release ## shows the dashboard over a shop under load, on a throw-away server; ARGS='--listen 127.0.0.1:8080'
 	cargo build -q -p queue-tests -p pg_queue_web --bin demo --bin pg_queue_web
 	trap '' INT; PG_CONFIG=$(TARGET)/release/server/pg_config $(TARGET)/debug/demo web $(ARGS)
 
@@ -183,7 +183,7 @@ bench: stage-release ## measures it against others, on throw-away servers; ARGS=
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
 	  --charts $(TARGET)/charts $(ARGS)
 
-bench-web: stage-release ## measures the dashboard over ten million jobs, with 100 browsers; ARGS='--jobs 100000 --rounds 2' for a look
+bench-web: stage-release ## measures the dashboard over ten million jobs, 100 browsers; ARGS='--jobs 100000' is shorter
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo bench -q -p pg_queue_web -- $(ARGS)
 
 bench-cluster: stage-release ## measures pg_queue_cluster beside plain calls, on two servers; predicts more of them

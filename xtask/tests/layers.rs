@@ -75,13 +75,14 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-/// The paths below the repository of the files whose names end so, with their texts.
+/// The paths below the repository of the text files whose names end so, with their texts.
 fn texts(endings: &[&str]) -> Vec<(String, String)> {
     let (root, mut found) = (root(), Vec::new());
     files(&root, endings, &mut found);
     found.sort();
     let below = |path: &PathBuf| path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
-    found.iter().map(|path| (below(path), fs::read_to_string(path).unwrap())).collect()
+    let texts = found.iter().map(|path| (below(path), fs::read(path).unwrap()));
+    texts.filter_map(|(path, text)| Some((path, String::from_utf8(text).ok()?))).collect()
 }
 
 /// All crates of the repository. A file belongs to the innermost one.
@@ -333,7 +334,10 @@ fn files_can_be_read_in_one_go() {
 fn lines_fit_beside_each_other() {
     let is_long = |line: &str| line.chars().count() > MAX_COLUMNS;
     let mut long = Vec::new();
-    for (path, text) in texts(&[".rs", ".py", ".js", ".ts", ".css"]) {
+    let endings = [".rs", ".py", ".js", ".ts", ".css", "Makefile"];
+    // Scripts have no ending.
+    let is_measured = |path: &str, text: &str| text.starts_with("#!") || endings.iter().any(|end| path.ends_with(end));
+    for (path, text) in texts(&[""]).into_iter().filter(|(path, text)| is_measured(path, text)) {
         let lines = text.lines().enumerate().filter(|(_, line)| is_long(line));
         long.extend(lines.map(|(n, _)| format!("{path}:{}", n + 1)));
     }
