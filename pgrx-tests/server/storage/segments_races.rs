@@ -2,6 +2,7 @@
 //! duty with somebody else, one by one. The background worker is switched off where its steps are to be seen one
 //! at a time: `queue.maintain()` does one step a call.
 
+use crate::faults::held::{hold_session, release};
 use crate::shared::Sql;
 use crate::storage::segments::{cluster, fillings};
 use postgres::Client;
@@ -517,4 +518,35 @@ pub fn load(cluster: &Cluster, stop: &AtomicBool) {
         work_off(&mut client, 195);
         thread::sleep(Duration::from_millis(40));
     }
+}
+
+#[test]
+fn what_commits_while_a_start_counts_the_rows_is_counted() {
+    let cluster = still(&["pg_queue.segment_age = 1"]);
+    let mut client = cluster.connect();
+    let held = hold_session(&cluster, cluster.connect(), "segment.counted", "SELECT queue.maintain()");
+    enqueue(&mut client, 1, "");
+    assert_eq!(work_off(&mut client, 1), 1);
+    assert_eq!(release(held), "");
+    // If the count left this job out, the segment would stay open until the next job.
+    drive(&mut client, "history has the job", "(SELECT count(*) = 1 FROM queue.history)");
+}
+
+#[test]
+fn an_open_transaction_s_jobs_count_as_living_though_a_start_has_counted_the_rows_meanwhile() {
+    let cluster = still(&[]);
+    let mut client = cluster.connect();
+    let mut open = cluster.connect();
+    open.run("BEGIN");
+    enqueue(&mut open, ROWS, "");
+    // Both open segments are counted: a young one and a half of old.
+    (0..5).for_each(|_| maintain(&mut client));
+    open.run("COMMIT");
+    drive(&mut client, "the segment is closed", &in_state(0, "'c'"));
+    // More than a twentieth still lives. With fewer, the segment would be moved though no segment is needed.
+    work_off(&mut client, ROWS * 92 / 100);
+    (0..5).for_each(|_| maintain(&mut client));
+    assert!(is(&mut client, &in_state(0, "'c'")), "the segment is moved");
+    work_off(&mut client, ROWS * 4 / 100);
+    drive(&mut client, "the segment is moved", &in_state(0, "'m', 'd', 'h', 'e', 'f'"));
 }

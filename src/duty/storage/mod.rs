@@ -12,13 +12,13 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use pg_queue_core::awaited::Awaited;
-use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys;
 
 use crate::catalog::{self, Catalog};
 use crate::duty::Duty;
 use crate::duty::storage::states::{PAUSE, SegmentStates, StepResult};
 use crate::log::segment;
+use crate::pg::fault::fault;
 use crate::pg::scan::Snapshot;
 use crate::pg::table::Relation;
 use crate::pg::{self, lock, session, time};
@@ -138,30 +138,41 @@ fn look(catalog: &Catalog) -> Option<SegmentStates> {
 }
 
 /// Counts the rows of one segment that memory does not know, as after a start. False: memory knows all segments.
+///
+/// Sessions go on meanwhile. What they have settled since the count began is added to it, so that nothing is missing
+/// from the sum; a transaction that commits in the middle of the count may be in it twice.
 fn count_one(catalog: &Catalog) -> bool {
     let unknown = shmem::with_instance(catalog.number, |_, instance| {
-        (0..SEGMENTS as u8).find(|&n| {
-            let filling = &instance.segments[n as usize];
-            !filling.is_counted && Word::of(instance.words[n as usize]).state().is_inhabited()
-        })
+        let fillings = instance.segments.iter().zip(instance.words).enumerate();
+        let mut unknown =
+            fillings.filter(|(_, (filling, word))| !filling.is_counted && Word::of(*word).state().is_inhabited());
+        unknown.next().map(|(n, (filling, _))| (n, *filling))
     });
-    let Some(segment) = unknown.flatten() else { return false };
-    let oids = &catalog.segments[segment as usize];
+    let Some((segment, before)) = unknown.flatten() else { return false };
+    let oids = &catalog.segments[segment];
     let table = Relation::read(oids.attempt);
-    let attempts = table.line_pointers();
+    let mut attempts = table.line_pointers();
     let mut ended = Relation::read(oids.outcome).line_pointers();
     let notes = Relation::read(oids.note).line_pointers();
-    // Attempts that were rolled back never end, and so count as ended. Among many rows, and only after a start, they do
-    // not matter.
     const MAX_ATTEMPTS: i64 = 200_000;
+    // Among more attempts, and only after a start, those of open and of aborted transactions do not matter.
     if attempts <= MAX_ATTEMPTS {
         let index = Relation::read_index(oids.attempt_pkey);
-        let mut scan = table.scan(&index, &[], Snapshot::Now);
-        ended += attempts - std::iter::from_fn(|| scan.next()).count() as i64;
+        let visible = |snapshot| {
+            let mut scan = table.scan(&index, &[], snapshot);
+            std::iter::from_fn(|| scan.next()).count() as i64
+        };
+        let (present, committed) = (visible(Snapshot::Dirty), visible(Snapshot::Now));
+        // Aborted attempts never end, and so count as ended. Those of open transactions are counted when these end.
+        ended += (attempts - present).max(0);
+        attempts -= (present - committed).max(0);
     }
+    fault!("segment.counted");
     shmem::with_instance(catalog.number, |_, instance| {
-        let filling = &mut instance.segments[segment as usize];
-        (filling.attempts, filling.ended, filling.is_counted) = (attempts + notes, ended + notes, true);
+        let filling = &mut instance.segments[segment];
+        filling.attempts += attempts + notes - before.attempts;
+        filling.ended += ended + notes - before.ended;
+        filling.is_counted = true;
     });
     true
 }
