@@ -32,9 +32,9 @@ const UNREACHED: &[&str] = &[
     "expire.postponed", // an end that is open when the lease ends: `windows`
     "keys.",
     "recover.stranger",
-    "segment.counted", // the first looks after a start: `segments_races`
-    "cancels.found",   // a cancel that meets an end: `windows`
-    "worker.renewed",  // ALTER DATABASE … SET: `noise`
+    "segment.count",  // the first looks after a start: `segments_races`
+    "cancels.found",  // a cancel that meets an end: `windows`
+    "worker.renewed", // ALTER DATABASE … SET: `noise`
     "duty.serve_cancels",
     "duty.serve_reruns", // a request that comes too late: `windows`
     "reruns.",

@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use pg_queue_core::awaited::Awaited;
+use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys;
 
 use crate::catalog::{self, Catalog};
@@ -143,17 +144,19 @@ fn look(catalog: &Catalog) -> Option<SegmentStates> {
 /// from the sum; a transaction that commits in the middle of the count may be in it twice.
 fn count_one(catalog: &Catalog) -> bool {
     let unknown = shmem::with_instance(catalog.number, |_, instance| {
-        let fillings = instance.segments.iter().zip(instance.words).enumerate();
-        let mut unknown =
-            fillings.filter(|(_, (filling, word))| !filling.is_counted && Word::of(*word).state().is_inhabited());
-        unknown.next().map(|(n, (filling, _))| (n, *filling))
+        let is_inhabited = |n: usize| Word::of(instance.words[n]).state().is_inhabited();
+        let segment = (0..SEGMENTS).find(|&n| !instance.segments[n].is_counted && is_inhabited(n))?;
+        let filling = &mut instance.segments[segment];
+        (filling.attempts, filling.ended) = (0, 0);
+        Some(segment)
     });
-    let Some((segment, before)) = unknown.flatten() else { return false };
+    let Some(segment) = unknown.flatten() else { return false };
     let oids = &catalog.segments[segment];
     let table = Relation::read(oids.attempt);
     let mut attempts = table.line_pointers();
     let mut ended = Relation::read(oids.outcome).line_pointers();
     let notes = Relation::read(oids.note).line_pointers();
+    fault!("segment.counting");
     const MAX_ATTEMPTS: i64 = 200_000;
     // Among more attempts, and only after a start, those of open and of aborted transactions do not matter.
     if attempts <= MAX_ATTEMPTS {
@@ -162,16 +165,16 @@ fn count_one(catalog: &Catalog) -> bool {
             let mut scan = table.scan(&index, &[], snapshot);
             std::iter::from_fn(|| scan.next()).count() as i64
         };
-        let (present, committed) = (visible(Snapshot::Dirty), visible(Snapshot::Now));
         // Aborted attempts never end, and so count as ended. Those of open transactions are counted when these end.
-        ended += (attempts - present).max(0);
-        attempts -= (present - committed).max(0);
+        let aborted = (attempts - visible(Snapshot::Dirty)).max(0);
+        attempts = visible(Snapshot::Now) + aborted;
+        ended += aborted;
     }
     fault!("segment.counted");
     shmem::with_instance(catalog.number, |_, instance| {
         let filling = &mut instance.segments[segment];
-        filling.attempts += attempts + notes - before.attempts;
-        filling.ended += ended + notes - before.ended;
+        filling.attempts += attempts + notes;
+        filling.ended += ended + notes;
         filling.is_counted = true;
     });
     true
