@@ -8,64 +8,59 @@ use std::time::{Duration, Instant};
 use postgres::{Client, Statement};
 
 use crate::bench::Bench;
+use crate::contender::SINGLE;
+use crate::drive::in_turns;
 use crate::error::Result;
 use crate::latency;
-use crate::queues::{ARTICLES, articles_claim};
+use crate::queues;
 use crate::server::Server;
 use crate::statistics::{median, median_of, spread, us};
+use crate::table::Table;
 
 const COMPLETE: &str = "SELECT queue.complete($1)";
 
 /// Measures, and prints each figure when it is there.
 pub fn measure(bench: &mut Bench) -> Result<()> {
     let scale = |full: i64| bench.options.scale(full, full / 10);
-    let rounds = bench.options.scale(7, 3);
+    let (rounds, times) = bench.options.scale((7, 2_000), (3, 200));
+    let (links, wide, held) = (scale(10_000), scale(100_000), scale(1_000_000));
     let server = Server::with_extension("")?;
-    for queue in ["first", "next", "awaited"] {
-        server.execute(&format!("SELECT queue.create('{queue}', lease => '1 hour')"))?;
-    }
-    let times = bench.options.scale(2_000, 200);
+    server.execute("SELECT queue.create(q, lease => '1 hour') FROM unnest('{first, next, awaited}'::text[]) AS q")?;
     println!("  from sending the end of a job to having the one after it: {}", spread(&hops(&server, times)?, "us"));
     let awaits = awaits(&server, times)?;
     println!("  from sending the end of a job to the return of queue.await: {}", spread(&awaits, "us"));
-    let links = scale(10_000);
+    // Medians of the two sides, and the ratio of these.
+    let table = Table::begin(76, &[("with others", 12, 0), ("without", 10, 0), ("ratio", 8, 2)]);
+    let print = |what: &str, [with, without]: [f64; 2]| table.row(what, &[with, without, with / without]);
     for (commits, setting) in [("commits wait for the disk", "on"), ("they do not", "off")] {
-        let (mut plain, mut chained) = (Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            plain.push(lives(&server, links, false, setting)?);
-            chained.push(lives(&server, links, true, setting)?);
-        }
-        for (n, (what, unit)) in LIVES.into_iter().enumerate() {
-            let (plain, chained) = (median_of(&plain, |lives| lives[n]), median_of(&chained, |lives| lives[n]));
-            println!(
-                "  a chain of {links}, {commits}, {what}: {chained:.0} {unit}; as many that are after none: \
-                    {plain:.0}: {:.2}",
-                chained / plain
-            );
+        let both = in_turns(commits, rounds, &[true, false], |&is_chain| lives(&server, links, is_chain, setting))?;
+        for (n, what) in LIVES.into_iter().enumerate() {
+            let medians = [0, 1].map(|side| median_of(&both[side], |lives| lives[n]));
+            print(&format!("a chain of {links}, {commits}, {what}"), medians);
         }
     }
-    let wide = scale(100_000);
-    let ins = (0..3).map(|_| fan_in(wide)).collect::<Result<Vec<_>>>()?;
-    println!(
-        "  {wide} before one, a worker: {:.0} jobs/s; as many that none waits for: {:.0}: {:.2}; \
-            the one is claimed {:.1} ms \
-         after the last has ended",
-        median_of(&ins, |fan| fan.0),
-        median_of(&ins, |fan| fan.1),
-        median_of(&ins, |fan| fan.0 / fan.1),
-        median_of(&ins, |fan| fan.2)
-    );
+    let ins = in_turns("many before one", 3, &[true, false], |&is_flow| fan_in(wide, is_flow))?;
+    let medians = [0, 1].map(|side| median_of(&ins[side], |fan| fan[0]));
+    print(&format!("{wide} before one, a worker, jobs/s"), medians);
+    let claims = in_turns("ready beside held", rounds, &[held, 0], |&held| claims(held))?;
+    print(&format!("10,000 ready behind {held} held, jobs/s"), [0, 1].map(|side| median(&claims[side])));
+    // More members than this take the articles' table minutes: each end makes another version of the row that all
+    // wait for.
+    let few = wide.min(10_000);
+    for (what, jobs, edges) in [
+        (format!("a chain of {links}"), links, format!("SELECT n, n - 1 FROM generate_series(2, {links}) n")),
+        (format!("{few} before one"), few, format!("SELECT {few}, n FROM generate_series(1, {few} - 1) n")),
+    ] {
+        let sides = [edges.as_str(), "SELECT 1, 1 WHERE false"];
+        let rates = in_turns(&what, bench.options.scale(3, 1), &sides, |edges| articles(jobs, edges))?;
+        print(&format!("articles, best plan, {what}, jobs/s"), [0, 1].map(|side| median(&rates[side])));
+    }
+    let claimed = median_of(&ins[0], |fan| fan[1]);
+    println!("  {wide} before one: it is claimed {claimed:.1} ms after the last has ended");
     let fans = (0..rounds).map(|_| fan_out(wide)).collect::<Result<Vec<_>>>()?;
-    println!(
-        "  one before {wide}: it completes in {:.1} ms, all are ready after {:.2} s",
-        median_of(&fans, |fan| fan.0),
-        median_of(&fans, |fan| fan.1)
-    );
-    let held = scale(1_000_000);
-    let both = (0..rounds).map(|_| Ok((claims(0)?, claims(held)?))).collect::<Result<Vec<_>>>()?;
-    let (without, with) = (median_of(&both, |both| both.0), median_of(&both, |both| both.1));
-    println!("  10,000 ready behind {held} held: {with:.0} jobs/s, without those {without:.0}: {:.2}", with / without);
-    articles(links, wide, bench.options.scale(3, 1))
+    let [completed, ready] = [0, 1].map(|n| median_of(&fans, |fan| fan[n]));
+    println!("  one before {wide}: it completes in {completed:.1} ms, all are ready after {ready:.2} s");
+    Ok(())
 }
 
 /// The number that a statement returns.
@@ -76,14 +71,12 @@ fn first(client: &mut Client, statement: &Statement) -> Result<i64> {
 /// Microseconds from the end of a job to the claim of the next by a worker that sleeps.
 fn hops(server: &Server, jobs: usize) -> Result<Vec<f64>> {
     let mut producer = server.connect()?;
-    let next = "SELECT id FROM queue.claim('next', wait => '10 s')";
-    let worker = latency::worker(server.connect()?, next, COMPLETE)?;
     let enqueue = producer.prepare(
         "WITH f AS (SELECT queue.enqueue('first') AS job) SELECT queue.enqueue('next', after => ARRAY[job]) FROM f",
     )?;
     let claim = producer.prepare("SELECT id FROM queue.claim('first')")?;
     let complete = producer.prepare(COMPLETE)?;
-    latency::measure(jobs, worker, |_| {
+    latency::measure(jobs, latency::worker(server.connect()?, "queue", "next")?, |_| {
         producer.execute(&enqueue, &[])?;
         let id = first(&mut producer, &claim)?;
         thread::sleep(latency::PAUSE);
@@ -111,13 +104,13 @@ fn awaits(server: &Server, jobs: usize) -> Result<Vec<f64>> {
     })
 }
 
-/// What is measured of the lives of jobs, and its unit. Each step is a statement and a commit, one after the other.
-const LIVES: [(&str, &str); 4] = [
-    ("lives", "jobs/s"),
-    ("claimed and completed alone", "jobs/s"),
+/// What is measured of the lives of jobs. Each step is a statement and a commit, one after the other.
+const LIVES: [&str; 4] = [
+    "lives, jobs/s",
+    "claimed and completed alone, jobs/s",
     // Through libpq.
-    ("lives, by pgbench", "jobs/s"),
-    ("lives, CPU of the server", "us a job"),
+    "lives, by pgbench, jobs/s",
+    "lives, CPU us a job",
 ];
 
 /// The lives of so many jobs, each after the one before or after none: all are enqueued before the first one is
@@ -126,13 +119,12 @@ fn lives(server: &Server, jobs: i64, is_chain: bool, synchronous_commit: &str) -
     let mut client = server.connect()?;
     client.batch_execute(&format!("SET synchronous_commit = {synchronous_commit}"))?;
     server.settle();
-    let enqueue = client.prepare(if is_chain {
-        "SELECT queue.enqueue('next', after => ARRAY[$1::bigint])"
+    let sql = if is_chain {
+        "SELECT queue.enqueue('next', after => ARRAY[$1::bigint]) AS job"
     } else {
-        "SELECT queue.enqueue('next') WHERE $1::bigint IS NOT NULL"
-    })?;
-    let claim = client.prepare("SELECT id FROM queue.claim('next', wait => '10 s')")?;
-    let complete = client.prepare(COMPLETE)?;
+        "SELECT queue.enqueue('next') AS job WHERE $1::bigint IS NOT NULL"
+    };
+    let enqueue = client.prepare(sql)?;
     let used = server.cpu_seconds();
     let begun = Instant::now();
     let mut job = server.number("SELECT queue.enqueue('next')")?;
@@ -140,24 +132,18 @@ fn lives(server: &Server, jobs: i64, is_chain: bool, synchronous_commit: &str) -
         job = client.query_one(&enqueue, &[&job])?.try_get(0)?;
     }
     let enqueued = begun.elapsed();
+    let mut worker = latency::worker(client, "queue", "next")?;
     server.settle();
     let begun = Instant::now();
-    for _ in 0..jobs {
-        let id = first(&mut client, &claim)?;
-        client.execute(&complete, &[&id])?;
-    }
+    (0..jobs).try_for_each(|_| worker().map(drop))?;
     let worked = begun.elapsed();
     server.settle();
     let cpu_us = (server.cpu_seconds() - used) * 1e6 / jobs as f64;
     // By pgbench a session enqueues them all, and one works. It keeps its variables from one run to the next.
     let first = server.number("SELECT queue.enqueue('next')")?;
-    let enqueue = if is_chain {
-        "SELECT queue.enqueue('next', after => ARRAY[:job::bigint]) AS job \\gset\n"
-    } else {
-        "SELECT queue.enqueue('next') WHERE :job::bigint IS NOT NULL;\n"
-    };
+    let enqueue = format!("{} \\gset\n", sql.replace("$1", ":job"));
     let work = "SELECT id FROM queue.claim('next', wait => '10 s') \\gset\nSELECT queue.complete(:id);\n";
-    let enqueue_ms = server.pgbench(enqueue, first, jobs - 1, synchronous_commit)?;
+    let enqueue_ms = server.pgbench(&enqueue, first, jobs - 1, synchronous_commit)?;
     server.settle();
     let ms = enqueue_ms + server.pgbench(work, first, jobs, synchronous_commit)?;
     let rate = |took: Duration| jobs as f64 / took.as_secs_f64();
@@ -165,7 +151,7 @@ fn lives(server: &Server, jobs: i64, is_chain: bool, synchronous_commit: &str) -
 }
 
 /// A server with some queues, and a session.
-fn queues(names: &str) -> Result<(Server, Client)> {
+fn with_queues(names: &str) -> Result<(Server, Client)> {
     let server = Server::with_extension("")?;
     server.execute(&format!("SELECT queue.create(q) FROM unnest('{{{names}}}'::text[]) AS q"))?;
     let mut client = server.connect()?;
@@ -175,51 +161,43 @@ fn queues(names: &str) -> Result<(Server, Client)> {
 
 /// Enqueues so many jobs into `next`, with these other arguments.
 fn enqueue(server: &Server, jobs: i64, arguments: &str) -> Result<()> {
-    server.number(&format!(
-        "SELECT count(*) FROM queue.enqueue_many('next', array_fill('1'::jsonb, '{{{jobs}}}'){arguments})"
-    ))?;
-    Ok(())
+    server.execute(&format!("SELECT FROM queue.enqueue_many('next', array_fill('1'::jsonb, '{{{jobs}}}'){arguments})"))
 }
 
 /// What many jobs before one cost: jobs a second that one worker claims and completes one by one, which are members of
-/// a flow, and of as many others; milliseconds from the end of the last one to the claim of the flow by a worker that
-/// sleeps.
-fn fan_in(jobs: i64) -> Result<(f64, f64, f64)> {
-    let (server, mut client) = queues("next, callback")?;
-    let claim = client.prepare("SELECT id FROM queue.claim('next')")?;
-    let complete = client.prepare(COMPLETE)?;
-    let mut one = || -> Result<Instant> {
-        let id = first(&mut client, &claim)?;
-        client.execute(&complete, &[&id])?;
-        Ok(Instant::now())
-    };
-    let mut rate = |arguments: &str, jobs: i64, rest: i64| -> Result<f64> {
-        enqueue(&server, jobs, arguments)?;
-        server.settle();
-        let begun = Instant::now();
-        for _ in rest..jobs {
-            one()?;
-        }
-        Ok((jobs - rest) as f64 / begun.elapsed().as_secs_f64())
-    };
-    let plain = rate("", jobs, 0)?;
-    let members = rate(", flow => queue.enqueue_flow('callback', runs => true, open => true)", jobs, 1)?;
+/// a flow or not; milliseconds from the end of the last one to the claim of the flow by a worker that sleeps.
+fn fan_in(jobs: i64, is_flow: bool) -> Result<[f64; 2]> {
+    let (server, client) = with_queues("next, callback")?;
+    let flow = ", flow => queue.enqueue_flow('callback', runs => true, open => true)";
+    enqueue(&server, jobs, if is_flow { flow } else { "" })?;
+    let mut worker = latency::worker(client, "queue", "next")?;
+    server.settle();
+    let begun = Instant::now();
+    (1..jobs).try_for_each(|_| worker().map(drop))?;
+    let rate = (jobs - 1) as f64 / begun.elapsed().as_secs_f64();
+    if !is_flow {
+        return Ok([rate, f64::NAN]);
+    }
     server.execute("SELECT queue.seal(job_id) FROM queue.flows")?;
-    let callback = "SELECT id FROM queue.claim('callback', wait => '30 s')";
-    let worker = latency::worker(server.connect()?, callback, COMPLETE)?;
-    // The worker may have it before the answer to the end is here.
-    let claimed = latency::measure(1, worker, |_| {
+    // The worker of the flow may have it before the answer to the end is here.
+    let claimed = latency::measure(1, latency::worker(server.connect()?, "queue", "callback")?, |_| {
         server.settle();
-        one()
+        worker()?;
+        Ok(Instant::now())
     })?;
-    Ok((members, plain, median(&claimed) / 1e3))
+    Ok([rate, claimed[0] / 1e3])
+}
+
+/// Enqueues so many jobs after one, which is the only job in `first`.
+fn enqueue_after_one(server: &Server, jobs: i64) -> Result<()> {
+    let job = server.number("SELECT queue.enqueue('first')")?;
+    enqueue(server, jobs, &format!(", after => '{{{job}}}'"))
 }
 
 /// Milliseconds that the end of a job takes that so many are after, and seconds until all of these are ready.
-fn fan_out(jobs: i64) -> Result<(f64, f64)> {
-    let (server, mut client) = queues("first, next")?;
-    let job = server.number("SELECT queue.enqueue('first')")?;
-    enqueue(&server, jobs, &format!(", after => '{{{job}}}'"))?;
+fn fan_out(jobs: i64) -> Result<[f64; 2]> {
+    let (server, mut client) = with_queues("first, next")?;
+    enqueue_after_one(&server, jobs)?;
     server.settle();
     let claim = client.prepare("SELECT id FROM queue.claim('first')")?;
     let complete = client.prepare(COMPLETE)?;
@@ -229,15 +207,14 @@ fn fan_out(jobs: i64) -> Result<(f64, f64)> {
     while server.number("SELECT ready FROM queue.stats WHERE queue_name = 'next'")? < jobs {
         thread::sleep(Duration::from_millis(5));
     }
-    Ok((completed / 1e3, begun.elapsed().as_secs_f64()))
+    Ok([completed / 1e3, begun.elapsed().as_secs_f64()])
 }
 
 /// Jobs a second claimed and completed in batches of 100, of 10,000 that are behind so many held ones in their queue.
 fn claims(held: i64) -> Result<f64> {
-    let (server, mut client) = queues("first, next")?;
+    let (server, mut client) = with_queues("first, next")?;
     if held > 0 {
-        let job = server.number("SELECT queue.enqueue('first')")?;
-        enqueue(&server, held, &format!(", after => '{{{job}}}'"))?;
+        enqueue_after_one(&server, held)?;
     }
     enqueue(&server, 10_000, "")?;
     server.execute("CHECKPOINT")?;
@@ -249,48 +226,13 @@ fn claims(held: i64) -> Result<f64> {
 
 /// Jobs a second that one worker claims and completes one by one in the articles' table. `edges`: what is after what;
 /// a trigger counts down. pg-boss, graphile-worker and the like need their own runtime, which this benchmark has not.
-fn articles_lives(jobs: i64, edges: &str) -> Result<f64> {
-    let server = Server::plain("");
-    server.execute(ARTICLES)?;
-    server.execute(include_str!("sql/articles-after.sql"))?;
-    server.execute(&format!(
-        "INSERT INTO jobs (payload) SELECT '1' FROM generate_series(1, {jobs});
-         INSERT INTO job_after (job, after) {edges};
-         UPDATE jobs SET status = 'held', waits = n FROM (SELECT job, count(*) AS n FROM job_after GROUP BY job) a
-         WHERE id = job;"
-    ))?;
-    server.execute("VACUUM ANALYZE jobs")?;
-    server.execute("VACUUM ANALYZE job_after")?;
-    let mut client = server.connect()?;
-    client.batch_execute("SET synchronous_commit = off; SET enable_seqscan = off; SET enable_bitmapscan = off")?;
-    server.settle();
-    let claim = client.prepare(&articles_claim("1", "true", "id"))?;
-    let complete = client.prepare("UPDATE jobs SET status = 'done', updated_at = now() WHERE id = $1")?;
+fn articles(jobs: i64, edges: &str) -> Result<f64> {
+    let articles = queues::articles(true)?;
+    let fill = include_str!("sql/articles-after.sql").replace("{jobs}", &jobs.to_string());
+    articles.server.execute(&fill.replace("{edges}", edges))?;
+    articles.server.settle();
+    let mut session = articles.session(SINGLE)?;
     let begun = Instant::now();
-    let mut done = 0;
-    while let Some(row) = client.query_opt(&claim, &[])? {
-        client.execute(&complete, &[&row.try_get::<_, i64>(0)?])?;
-        done += 1;
-    }
-    if done == jobs { Ok(jobs as f64 / begun.elapsed().as_secs_f64()) } else { Err("jobs were left".into()) }
-}
-
-fn articles(links: i64, wide: i64, rounds: usize) -> Result<()> {
-    // More members than this take it minutes: each end makes another version of the row that all wait for.
-    let wide = wide.min(10_000);
-    let chain = format!("SELECT n, n - 1 FROM generate_series(2, {links}) n");
-    let fan_in = format!("SELECT {wide}, n FROM generate_series(1, {wide} - 1) n");
-    let of = |jobs: i64, edges: &str| -> Result<f64> {
-        Ok(median(&(0..rounds).map(|_| articles_lives(jobs, edges)).collect::<Result<Vec<_>>>()?))
-    };
-    for (what, jobs, edges) in
-        [(format!("a chain of {links}"), links, chain), (format!("{wide} before one"), wide, fan_in)]
-    {
-        let (with, plain) = (of(jobs, &edges)?, of(jobs, "SELECT 1, 1 WHERE false")?);
-        println!(
-            "  articles, best plan, {what}: {with:.0} jobs/s; as many that are after none: {plain:.0}: {:.2}",
-            with / plain
-        );
-    }
-    Ok(())
+    let done = session.read_all()?;
+    if done as i64 == jobs { Ok(jobs as f64 / begun.elapsed().as_secs_f64()) } else { Err("jobs were left".into()) }
 }

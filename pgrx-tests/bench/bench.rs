@@ -4,11 +4,13 @@
 
 use std::collections::HashMap;
 
-use crate::contender::{Contender, Work};
+use crate::contender::{Contender, Payload, Work};
 use crate::drive::{self, Sample};
 use crate::error::Result;
 use crate::options::Options;
 use crate::queues;
+use crate::statistics::{median, median_of, ratios};
+use crate::table::Table;
 use crate::targets::{Bound, Target};
 use crate::topics::peers::Peer;
 
@@ -76,7 +78,8 @@ pub fn turn(contender: &Contender, work: Work, clients: usize, options: &Options
     const WARM_UP: usize = 12;
     let mut tasks = Vec::new();
     for _ in 0..clients {
-        let mut life = contender.life(work)?;
+        let (mut session, payloads) = (contender.session(work)?, vec![Payload::new(); work.batch]);
+        let mut life = move || session.live(&payloads);
         for _ in 0..WARM_UP {
             life()?;
         }
@@ -86,6 +89,17 @@ pub fn turn(contender: &Contender, work: Work, clients: usize, options: &Options
 }
 
 /// The samples of a contender; none when it was not measured.
-pub fn samples<'a>(rows: &'a Rows, who: &str) -> &'a [Sample] {
+pub fn samples_of<'a>(rows: &'a Rows, who: &str) -> &'a [Sample] {
     rows.iter().find(|(name, _)| *name == who).map_or(&[], |(_, samples)| samples)
+}
+
+/// Prints the figures; behind each the median of its ratios to those of `base`, round by round.
+pub fn print(rows: &Rows, base: &str) {
+    let columns = [("jobs/s", 14, 0), ("CPU s/1,000", 14, 4), ("WAL B/job", 14, 0)];
+    let table = Table::begin(20, &columns.map(|column| [column, ("ratio", 8, 2)]).concat());
+    let base = samples_of(rows, base);
+    for (who, samples) in rows {
+        let both = |figure: fn(&Sample) -> f64| [median_of(samples, figure), median(&ratios(samples, base, figure))];
+        table.row(who, &[Sample::rate, Sample::cpu, Sample::wal].map(both).concat());
+    }
 }

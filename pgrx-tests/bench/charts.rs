@@ -4,12 +4,12 @@
 use std::fs;
 use std::path::Path;
 
-use crate::bench::{Rows, samples};
+use crate::bench::{Rows, samples_of};
 use crate::chart::{self, Axis, Series};
 use crate::drive::Sample;
 use crate::error::Result;
 use crate::options::Options;
-use crate::soak::soaked::Soaked;
+use crate::soak::report::Soaked;
 use crate::statistics::{median_of, quantile};
 
 /// The contenders that are drawn, as readers know them.
@@ -45,7 +45,7 @@ pub fn of_cell(options: &Options, cell: &str, rows: &Rows) -> Result<()> {
     let Some(folder) = &options.report.charts else { return Ok(()) };
     begin(folder)?;
     for (file, title, unit, figure) in FIGURES {
-        let shown = SHOWN.iter().map(|(who, name)| (*who, *name, samples(rows, who)));
+        let shown = SHOWN.iter().map(|(who, name)| (*who, *name, samples_of(rows, who)));
         let series: Vec<Series> = shown
             .filter(|(.., samples)| !samples.is_empty())
             .map(|(who, name, samples)| Series {
@@ -85,14 +85,9 @@ pub fn of_soak(folder: &Path, all: &[(&str, Soaked)], has_snapshot: bool) -> Res
         "articles" => "articles, best plan",
         _ => "PgQ, plain events",
     };
-    let points = |soaked: &Soaked| {
-        let point =
-            |window: &crate::soak::soaked::Window| (window.end.as_secs_f64(), window.done as f64 / window.seconds);
-        soaked.windows.iter().map(point).collect()
-    };
     let series: Vec<Series> = all
         .iter()
-        .map(|(who, soaked)| Series { name: name(who), is_ours: *who == "ours", points: points(soaked) })
+        .map(|(who, soaked)| Series { name: name(who), is_ours: *who == "ours", points: soaked.rates() })
         .collect();
     let points = || series.iter().flat_map(|series| &series.points);
     let seconds = Axis::for_all("seconds", points().map(|point| point.0));

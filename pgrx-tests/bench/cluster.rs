@@ -6,12 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use crate::bench::Bench;
-use crate::contender::{BATCH, Payload, SINGLE, Session, Verbs, Work};
-use crate::drive::{drive, steady};
+use crate::contender::{BATCH, Payload, SINGLE, Session, Takes, Verbs, Work};
+use crate::drive::{drive, in_turns, steady};
 use crate::error::Result;
 use crate::latency;
 use crate::server::Server;
-use crate::statistics::{median, median_of, quantile};
+use crate::statistics::{median, quantile, ratios};
+use crate::table::Table;
 use crate::targets::{at_least, at_most};
 
 /// How long a thief sleeps at home, and how much longer it may take.
@@ -70,25 +71,16 @@ impl Pair {
             );
             Ok(format!(", unique_key => 'k{}'", home.number(&sql)?))
         })?;
-        let batch = way.work.batch;
-        let (enqueue, limit, complete) = match batch {
-            1 => (format!("enqueue('{queue}', $1{key})"), String::new(), format!("SELECT {schema}.complete($1)")),
-            _ => (
-                format!("enqueue_many('{queue}', array_fill($1::jsonb, '{{{batch}}}'))"),
-                format!(", {batch}"),
-                format!("SELECT count(*) FROM {schema}.complete_many($1)"),
-            ),
-        };
-        let send = format!("SELECT {schema}.{enqueue}");
-        let claim = format!("SELECT id FROM {schema}.claim('{queue}'{limit})");
-        let mut producer = Session::new(home, Verbs { send, ..Verbs::default() }, false)?;
+        let verbs = Verbs::of(Takes::Alone, queue, &[include_str!("sql/cluster.sql")]);
+        let verbs = verbs.with("schema", schema).with("queue", queue).with("key", &key);
+        let mut producer = Session::new(home, &verbs, way.work)?;
         // Jobs with a foreign key are elsewhere.
         let place = if way.owner == Some(1) && schema != "queue" { other } else { home };
-        let mut worker = Session::new(place, Verbs { claim, complete, ..Verbs::default() }, false)?;
+        let mut worker = Session::new(place, &verbs, way.work)?;
         let payload = Payload::new();
         let mut life = || -> Result<u64> {
             producer.send(&payload, 0, None)?;
-            worker.take(batch)
+            worker.take(way.work.batch)
         };
         for _ in 0..12 {
             life()?;
@@ -96,19 +88,16 @@ impl Pair {
         Ok(drive(&[home, other], vec![steady(life)], length)?.cpu())
     }
 
-    /// How long a worker that waits at home takes to have a job that comes to `server`, in milliseconds.
+    /// How long a worker that waits at home takes to have a job that comes to `server`, in microseconds.
     fn wake(&self, (schema, queue): (&str, &str), server: usize, times: usize) -> Result<Vec<f64>> {
-        let claim = format!("SELECT id FROM {schema}.claim('{queue}', wait => '10 s')");
-        let complete = format!("SELECT {schema}.complete($1)");
-        let worker = latency::worker(self.0[0].connect()?, &claim, &complete)?;
+        let worker = latency::worker(self.0[0].connect()?, schema, queue)?;
         let mut producer = self.0[server].connect()?;
         let enqueue = producer.prepare("SELECT queue.enqueue($1)")?;
-        let waits = latency::measure(times, worker, |n| {
+        latency::measure(times, worker, |n| {
             // Not in step with the naps.
             thread::sleep(Duration::from_millis(7 + (n as u64 * 37) % 90));
             latency::sent(&mut producer, &enqueue, &queue)
-        })?;
-        Ok(waits.into_iter().map(|us| us / 1e3).collect())
+        })
     }
 }
 
@@ -116,29 +105,16 @@ impl Pair {
 pub fn measure(bench: &mut Bench) -> Result<()> {
     let options = bench.options;
     let pair = Pair::start()?;
-    println!("  medians of {} rounds: queue.*, the cluster's way, ratio (smallest and largest)", options.rounds());
+    println!("  medians of {} rounds", options.rounds());
+    let columns = [("queue.*", 9, 3), ("cluster", 9, 3), ("ratio", 8, 2), ("smallest", 10, 2), ("largest", 9, 2)];
+    let table = Table::begin(28, &columns);
     let mut found = Vec::new();
     for way in &WAYS {
-        let mut rounds: Vec<[f64; 2]> = Vec::new();
-        for round in 0..options.rounds() {
-            eprintln!("{}, round {}", way.name, round + 1);
-            // Neither is always first.
-            let mut both = [0.0; 2];
-            for n in [round % 2, 1 - round % 2] {
-                both[n] = pair.turn(way, SCHEMAS[n], options.turn())?;
-            }
-            rounds.push(both);
-        }
-        let ratios: Vec<f64> = rounds.iter().map(|[plain, cluster]| cluster / plain).collect();
-        println!(
-            "  {:26} {:6.3} {:6.3}   {:4.2} ({:4.2} to {:4.2})",
-            way.name,
-            median_of(&rounds, |both| both[0]),
-            median_of(&rounds, |both| both[1]),
-            median(&ratios),
-            quantile(&ratios, 0.0),
-            quantile(&ratios, 1.0)
-        );
+        let turn = |&schema: &(_, _)| pair.turn(way, schema, options.turn());
+        let both = in_turns(way.name, options.rounds(), &SCHEMAS, turn)?;
+        let ratios = ratios(&both[1], &both[0], |cpu| *cpu);
+        let range = [0.0, 1.0].map(|share| quantile(&ratios, share));
+        table.row(way.name, &[median(&both[0]), median(&both[1]), median(&ratios), range[0], range[1]]);
         if let Some(limit) = way.limit {
             bench.target(format!("cluster: CPU, {}", way.name), &ratios, at_most(limit));
         }
@@ -146,31 +122,28 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
     }
     let [single, batch, own, foreign] = found[..] else { return Err("four ways".into()) };
 
-    println!("  From the enqueue to the claim of a worker that waits, ms (p50, p99)");
-    let times = options.scale(100, 20);
+    println!("  From the enqueue to the claim of a worker that waits, ms");
+    let table = Table::begin(28, &[("p50", 8, 2), ("p99", 8, 2)]);
     let [plain, cluster] = SCHEMAS;
     for (name, schema, server) in
         [("queue.*", plain, 0), ("at home", cluster, 0), ("stolen from another server", cluster, 1)]
     {
-        let waits = pair.wake(schema, server, times)?;
-        println!("  {name:26} {:7.2} {:7.2}", quantile(&waits, 0.5), quantile(&waits, 0.99));
+        let waits = pair.wake(schema, server, options.scale(100, 20))?;
+        let [p50, p99] = [0.5, 0.99].map(|share| quantile(&waits, share) / 1e3);
+        table.row(name, &[p50, p99]);
         if server == 1 {
-            bench.target("cluster: theft, p99 in ms", &[quantile(&waits, 0.99)], at_most(NAP_MS + THEFT_MS));
+            bench.target("cluster: theft, p99 in ms", &[p99], at_most(NAP_MS + THEFT_MS));
         }
     }
 
     println!("  Predicted of N servers with as many clients each, of one with queue.*");
+    let columns =
+        [("single", 8, 2), ("in batches", 12, 2), ("all keyed", 11, 2), ("keyed, producers at the owner", 31, 2)];
+    let table = Table::begin(6, &columns);
     for servers in [2.0, 4.0, 16.0, 64.0] {
         let foreign_share = (servers - 1.0) / servers;
         let keyed = own * (1.0 - foreign_share) + foreign * foreign_share;
-        println!(
-            "  {servers:2}: {:5.2} single, {:5.2} in batches, {:5.2} all keyed, {:5.2} all keyed from producers at \
-                the owner",
-            servers / single,
-            servers / batch,
-            servers / keyed,
-            servers / own
-        );
+        table.row(&servers.to_string(), &[single, batch, keyed, own].map(|cost| servers / cost));
     }
     bench.target("cluster: what four servers do, of one", &[4.0 / single], at_least(3.6));
     Ok(())

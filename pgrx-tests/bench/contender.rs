@@ -1,6 +1,7 @@
 //! What takes part: a queue with its server, and the statements by which a client of it sends, claims and ends jobs.
-//! The statements are data, so that the clients of all contenders do the same.
+//! The statements are data, in SQL files, so that the clients of all contenders do the same.
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::mem;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use postgres::types::private::BytesMut;
 use postgres::types::{IsNull, Kind, ToSql, Type, to_sql_checked};
 
 use crate::client::{Client, Statement};
+use crate::drive::Task;
 use crate::error::Result;
 use crate::server::Server;
 
@@ -38,44 +40,64 @@ pub enum Takes {
     Batches,
 }
 
-/// The statements of a client. A statement uses as many of the values as it has parameters. The first column of what a
-/// claim returns is the attempt.
+/// The statements of a client, by name. A statement uses as many of the values as it has parameters. The first column
+/// of what a claim returns is the attempt.
+///
+/// * `set-up` makes the queue, `settings` are those of a session.
+/// * `send`: `$1` payload or payloads, `$2` queue, `$3` priority, `$4` seconds of delay.
+/// * `claim`: `$1` how many, `$2` queue. With `Sent`: `$1` attempts. With `Batches`: `$1` queue.
+/// * `next`: with `Next` the same, `$3` attempts that it completes; with `Batches` what is in batch `$1`.
+/// * `complete`, `retry`, `kill`: `$1` attempt or attempts, `$2` queue. These may return how many of them could not be
+///   ended.
+///
+/// Where there is a `send-many` and so on, a client with more than one job in a transaction takes that. `{batch}` is
+/// the number of them.
 #[derive(Clone, Default)]
 pub struct Verbs {
     pub takes: Takes,
     pub queue: String,
-    /// Settings of the session.
-    pub settings: &'static str,
-    /// `$1` payload or payloads, `$2` queue, `$3` priority, `$4` seconds of delay.
-    pub send: String,
-    /// `$1` how many, `$2` queue. With `Sent`: `$1` attempts. With `Batches`: `$1` queue.
-    pub claim: String,
-    /// With `Next`: the same, `$3` attempts that it completes. With `Batches`: what is in batch `$1`.
-    pub next: String,
-    /// `$1` attempt or attempts, `$2` queue. These may return how many of them could not be ended.
-    pub complete: String,
-    pub retry: String,
-    pub kill: String,
+    statements: HashMap<String, String>,
+}
+
+impl Verbs {
+    /// Reads files in which each statement stands below a line `-- name: NAME`. A later file replaces statements of
+    /// those before.
+    pub fn of(takes: Takes, queue: &str, files: &[&str]) -> Self {
+        let blocks = files.iter().flat_map(|file| file.split("-- name: ").skip(1));
+        let statements = blocks.filter_map(|block| block.split_once('\n'));
+        let statements = statements.map(|(name, sql)| (name.trim().to_owned(), sql.trim().to_owned())).collect();
+        Self { takes, queue: queue.into(), statements }
+    }
+
+    /// Puts a value in the place of `{name}`.
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        let name = format!("{{{name}}}");
+        self.statements.values_mut().for_each(|sql| *sql = sql.replace(&name, value));
+        self
+    }
+
+    /// A statement; one that the contender has not is empty.
+    pub fn sql(&self, name: &str) -> &str {
+        self.statements.get(name).map_or("", String::as_str)
+    }
 }
 
 /// A queue with its server.
 pub struct Contender {
     pub server: Server,
-    pub verbs: Box<dyn Fn(Work) -> Verbs>,
+    pub verbs: Verbs,
 }
 
 impl Contender {
-    /// Connects a client.
-    pub fn session(&self, work: Work) -> Result<Session> {
-        Session::new(&self.server, (self.verbs)(work), work.is_durable)
+    /// Makes the queue.
+    pub fn new(server: Server, verbs: Verbs) -> Result<Self> {
+        server.execute(verbs.sql("set-up"))?;
+        Ok(Self { server, verbs })
     }
 
-    /// Connects a client that leads jobs through their lives: enqueue, claim, complete, each in a transaction of its
-    /// own.
-    pub fn life(&self, work: Work) -> Result<impl FnMut() -> Result<u64> + Send + use<>> {
-        let mut session = self.session(work)?;
-        let payloads = vec![Payload::new(); work.batch];
-        Ok(move || session.live(&payloads))
+    /// Connects a client.
+    pub fn session(&self, work: Work) -> Result<Session> {
+        Session::new(&self.server, &self.verbs, work)
     }
 }
 
@@ -96,27 +118,30 @@ pub struct Session {
     kill: Statement,
     /// The open batch of `Batches`.
     batch: Option<i64>,
-    /// What the next claim will complete.
-    done: Vec<i64>,
+    /// The attempts that were claimed and have not ended.
+    in_hand: Vec<i64>,
 }
 
 impl Session {
-    pub fn new(server: &Server, verbs: Verbs, is_durable: bool) -> Result<Self> {
-        let mut client = server.client(is_durable)?;
-        client.batch_execute(verbs.settings)?;
-        // A verb that the contender has not is an empty statement.
-        let mut prepare = |sql: &str| client.prepare(sql);
+    pub fn new(server: &Server, verbs: &Verbs, work: Work) -> Result<Self> {
+        let mut client = server.client(work.is_durable)?;
+        client.batch_execute(verbs.sql("settings"))?;
+        let mut prepare = |verb: &str| {
+            let many = if work.batch > 1 { verbs.sql(&format!("{verb}-many")) } else { "" };
+            let sql = if many.is_empty() { verbs.sql(verb) } else { many };
+            client.prepare(&sql.replace("{batch}", &work.batch.to_string()))
+        };
         Ok(Self {
             takes: verbs.takes,
-            queue: verbs.queue,
-            send: prepare(&verbs.send)?,
-            claim: prepare(&verbs.claim)?,
-            next: prepare(&verbs.next)?,
-            complete: prepare(&verbs.complete)?,
-            retry: prepare(&verbs.retry)?,
-            kill: prepare(&verbs.kill)?,
+            queue: verbs.queue.clone(),
+            send: prepare("send")?,
+            claim: prepare("claim")?,
+            next: prepare("next")?,
+            complete: prepare("complete")?,
+            retry: prepare("retry")?,
+            kill: prepare("kill")?,
             batch: None,
-            done: Vec::new(),
+            in_hand: Vec::new(),
             client,
         })
     }
@@ -132,12 +157,12 @@ impl Session {
         self.client.execute(&self.send, &[payload, &self.queue, &priority, &delay])
     }
 
-    /// Ends these and claims the next jobs, in as few calls as the contender needs. Returns the first columns, and how
-    /// long the claim took if it cannot have slept.
-    pub fn claim<const N: usize>(&mut self, limit: i32, done: &[i64]) -> Result<(Vec<[i64; N]>, Option<Duration>)> {
-        let is_next = self.takes == Takes::Next && !done.is_empty();
-        if !is_next && (!done.is_empty() || self.batch.is_some()) {
-            self.complete(done)?;
+    /// Completes the jobs in hand and claims the next ones, in as few calls as the contender needs. Returns the first
+    /// columns, and how long the claim took if it cannot have slept.
+    pub fn claim<const N: usize>(&mut self, limit: i32) -> Result<(Vec<[i64; N]>, Option<Duration>)> {
+        let is_next = self.takes == Takes::Next && !self.in_hand.is_empty();
+        if !is_next {
+            self.complete()?;
         }
         let start = Instant::now();
         let rows = match self.takes {
@@ -147,9 +172,10 @@ impl Session {
                 let Some(batch) = self.batch else { return Ok((Vec::new(), None)) };
                 self.client.bigints(&self.next, &[&batch])?
             }
-            _ if is_next => self.client.bigints(&self.next, &[&limit, &self.queue, &done])?,
+            _ if is_next => self.client.bigints(&self.next, &[&limit, &self.queue, &self.in_hand])?,
             _ => self.client.bigints(&self.claim, &[&limit, &self.queue])?,
         };
+        self.in_hand = rows.iter().map(|row| row[0]).collect();
         Ok((rows, (is_next || self.takes != Takes::Next).then(|| start.elapsed())))
     }
 
@@ -158,23 +184,24 @@ impl Session {
         self.takes != Takes::Next
     }
 
-    /// Ends these: what an attempt did that could not be ended counts for nothing.
-    pub fn complete(&mut self, ids: &[i64]) -> Result<()> {
-        let refused = match self.batch.take() {
+    /// Completes the jobs in hand: what an attempt did that could not be ended counts for nothing.
+    pub fn complete(&mut self) -> Result<()> {
+        let ids = mem::take(&mut self.in_hand);
+        ended(&match self.batch.take() {
             Some(batch) => self.client.ids(&self.complete, &[&batch])?,
-            None if self.takes == Takes::Batches => return Ok(()),
-            None => self.client.ids(&self.complete, &[&Values(ids), &self.queue])?,
-        };
-        ended(&refused)
+            None if ids.is_empty() => return Ok(()),
+            None => self.client.ids(&self.complete, &[&Values(&ids), &self.queue])?,
+        })
     }
 
-    /// These have failed: they are tried again, or never.
+    /// These of the jobs in hand have failed: they are tried again, or never.
     pub fn fail(&mut self, ids: &[i64], is_fatal: bool) -> Result<()> {
+        self.in_hand.retain(|id| !ids.contains(id));
         let statement = if is_fatal { &self.kill } else { &self.retry };
         ended(&self.client.ids(statement, &[&Values(ids)])?)
     }
 
-    /// Leads jobs through their lives. Returns how many.
+    /// Leads jobs through their lives: enqueue, claim, complete, each in a transaction of its own. Returns how many.
     pub fn live(&mut self, payloads: &[Payload]) -> Result<u64> {
         let count = payloads.len();
         if self.takes == Takes::Sent {
@@ -191,13 +218,9 @@ impl Session {
     pub fn take(&mut self, count: usize) -> Result<u64> {
         let mut left = count;
         for _ in 0..MOST_LOOKS {
-            let done = mem::take(&mut self.done);
-            let ids: Vec<i64> = self.claim(left as i32, &done)?.0.into_iter().map(|[id]| id).collect();
-            left = left.saturating_sub(ids.len());
-            if self.takes == Takes::Next {
-                self.done = ids;
-            } else if !ids.is_empty() {
-                self.client.execute(&self.complete, &[&Values(&ids)])?;
+            left = left.saturating_sub(self.claim::<1>(left as i32)?.0.len());
+            if self.takes != Takes::Next && !self.in_hand.is_empty() {
+                self.client.execute(&self.complete, &[&Values(&mem::take(&mut self.in_hand))])?;
             }
             if left == 0 {
                 return Ok(count as u64);
@@ -208,23 +231,33 @@ impl Session {
 
     /// Claims and ends all that there is, 100 at a time where it is asked for a number. Returns how many there were.
     pub fn read_all(&mut self) -> Result<usize> {
-        let (mut read, mut ids) = (0, Vec::new());
+        let mut read = 0;
         loop {
-            ids = self.claim(100, &ids)?.0.into_iter().map(|[id]| id).collect();
-            if ids.is_empty() && self.batch.is_none() {
+            read += self.claim::<1>(100)?.0.len();
+            if self.in_hand.is_empty() && self.batch.is_none() {
                 return Ok(read);
             }
-            read += ids.len();
         }
+    }
+
+    /// A client that claims, hands the rows to `each`, and completes them by its next claim. It ends when the time is
+    /// over and it has no job in hand.
+    pub fn worker<'a, const N: usize>(mut self, limit: i32, mut each: impl FnMut(&[[i64; N]]) + Send + 'a) -> Task<'a> {
+        Box::new(move |is_over| {
+            let done = self.in_hand.len() as u64;
+            if is_over && done == 0 {
+                return Ok(None);
+            }
+            each(&self.claim(limit)?.0);
+            Ok(Some(done))
+        })
     }
 }
 
 impl Drop for Session {
     /// Nothing is left running.
     fn drop(&mut self) {
-        if !self.done.is_empty() {
-            let _ = self.client.execute(&self.complete, &[&Values(&self.done)]);
-        }
+        let _ = self.complete();
     }
 }
 

@@ -5,17 +5,17 @@
 //! How fast others are claimed beside jobs due next year is a cell with turns.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bench::Bench;
-use crate::contender::{Session, Takes, Verbs};
-use crate::drive::{Task, side_by_side};
+use crate::bench::{Bench, print};
+use crate::contender::{SINGLE, Session, Takes};
+use crate::drive::{Sample, Task, in_turns, side_by_side};
 use crate::error::Result;
 use crate::queues::{MANY, enqueue_due, now, with_far, worker};
-use crate::server::Server;
-use crate::statistics::{median_of, quantile};
+use crate::server::{Cost, Server};
+use crate::statistics::{quantile, ratios};
+use crate::table::Table;
 use crate::targets::{at_least, at_most};
 
 /// A way to claim.
@@ -36,37 +36,30 @@ pub const IN_BATCHES: Way =
 pub const SINGLY: Way = Way { name: "single", clients: 4, batch: 1, offered: 4_000, burst: (200_000, 40_000) };
 
 /// Claims and completes, by the clients of the way, until so many jobs are done. Returns how late each job was, in
-/// milliseconds, how many jobs were done a second, and CPU seconds of the server per 1,000 jobs since it had used
-/// `cpu`.
-fn work(server: &Server, queue: &str, way: Way, jobs: usize, cpu: f64) -> Result<(Vec<f64>, f64, f64)> {
-    let (left, late) = (&AtomicUsize::new(jobs), &Mutex::new(Vec::with_capacity(jobs)));
+/// milliseconds, and the sample, with what the server has used since `before`.
+fn work(server: &Server, queue: &str, way: Way, jobs: usize, before: Cost) -> Result<(Vec<f64>, Sample)> {
+    let claimed = &AtomicUsize::new(0);
+    let columns = "id, coalesce((payload ->> 'due')::bigint, 0)";
+    let mut verbs = worker(queue, columns, "100 ms");
+    verbs.takes = Takes::Alone;
+    let mut late = vec![Vec::with_capacity(jobs); way.clients];
     let mut clients: Vec<Task> = Vec::new();
-    for _ in 0..way.clients {
-        let columns = "id, coalesce((payload ->> 'due')::bigint, 0)";
-        let verbs = Verbs { takes: Takes::Alone, ..worker(queue, columns, "100 ms") };
-        let mut session = Session::new(server, verbs, false)?;
-        let mut own = Vec::new();
-        clients.push(Box::new(move |_| {
-            if left.load(Ordering::Relaxed) == 0 {
-                late.lock().unwrap_or_else(PoisonError::into_inner).append(&mut own);
-                return Ok(None);
-            }
-            let claimed: Vec<[i64; 2]> = session.claim(way.batch, &[])?.0;
+    for late in &mut late {
+        clients.push(Session::new(server, &verbs, SINGLE)?.worker(way.batch, |rows: &[[i64; 2]]| {
             let at = now();
-            own.extend(claimed.iter().map(|[_, due]| (at - due) as f64 / 1e3));
-            if !claimed.is_empty() {
-                let ids: Vec<i64> = claimed.iter().map(|[id, _]| *id).collect();
-                session.complete(&ids)?;
-                left.fetch_sub(ids.len(), Ordering::Relaxed);
-            }
-            Ok(Some(claimed.len() as u64))
+            late.extend(rows.iter().map(|[_, due]| (at - due) as f64 / 1e3));
+            claimed.fetch_add(rows.len(), Ordering::Relaxed);
         }));
     }
     let start = Instant::now();
-    side_by_side(clients, |_| Ok(()))?;
-    let rate = jobs as f64 / start.elapsed().as_secs_f64();
-    let cpu = (server.cpu_seconds() - cpu) * 1_000.0 / jobs as f64;
-    Ok((std::mem::take(&mut late.lock().unwrap_or_else(PoisonError::into_inner)), rate, cpu))
+    side_by_side(clients, |all_run| {
+        while claimed.load(Ordering::Relaxed) < jobs && all_run() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    Ok((late.concat(), Sample { jobs: jobs as u64, seconds, cost: Cost::of(&[server])?.since(before) }))
 }
 
 /// A time by which so many jobs are enqueued.
@@ -91,15 +84,13 @@ pub fn spread(bench: &mut Bench, way: Way) -> Result<()> {
     let from = by_then(jobs);
     enqueue_due(&server, "spread", jobs, from, seconds as i64 * 1_000_000)?;
     sleep_until(from - 500_000)?;
-    let (late, _, cpu) = work(&server, "spread", way, jobs, server.cpu_seconds())?;
-    let at = |share| quantile(&late, share);
+    let (late, sample) = work(&server, "spread", way, jobs, Cost::of(&[&server])?)?;
+    let [p50, p99, most] = [0.5, 0.99, 1.0].map(|share| quantile(&late, share));
     println!(
-        "  {jobs} jobs within {seconds} s: late by p50 {:.1} ms, p99 {:.1} ms, at most {:.1} ms; {cpu:.4} CPU s/1,000",
-        at(0.5),
-        at(0.99),
-        at(1.0)
+        "  {jobs} jobs within {seconds} s: late by p50 {p50:.1} ms, p99 {p99:.1} ms, at most {most:.1} ms; {:.4} CPU s/1,000",
+        sample.cpu()
     );
-    bench.target(format!("delayed-due: {}, p99 in ms", way.name), &[at(0.99)], at_most(50.0));
+    bench.target(format!("delayed-due: {}, p99 in ms", way.name), &[p99], at_most(50.0));
     Ok(())
 }
 
@@ -109,30 +100,23 @@ pub fn burst(bench: &mut Bench, way: Way) -> Result<()> {
     const SPAN: i64 = 1_000_000;
     let rounds = bench.options.scale(3, 2);
     let jobs = bench.options.scale(way.burst.0, way.burst.1);
-    // Rate and CPU of each round, without a delay and with one. The CPU of delayed jobs includes that of starting them.
-    let mut done: [Vec<(f64, f64)>; 2] = Default::default();
-    for round in 0..rounds {
-        eprintln!("{jobs} jobs at once, {}, round {} of {rounds}", way.name, round + 1);
-        for is_delayed in [round % 2 == 0, round % 2 != 0] {
-            let server = Server::with_extension("")?;
-            server.execute("SELECT queue.create('burst')")?;
-            // Those without a delay have a time too, as the rows are to be alike, but it is past.
-            let from = if is_delayed { by_then(jobs) } else { now() - SPAN };
-            enqueue_due(&server, "burst", jobs, from, SPAN)?;
-            let cpu = server.cpu_seconds();
-            if is_delayed {
-                sleep_until(from + SPAN)?;
-            }
-            let (_, rate, cpu) = work(&server, "burst", way, jobs, cpu)?;
-            done[usize::from(is_delayed)].push((rate, cpu));
+    println!("  {jobs} jobs");
+    let names = ["without a delay", "delayed"];
+    // The CPU of delayed jobs includes that of starting them.
+    let samples = in_turns(&format!("{jobs} jobs at once, {}", way.name), rounds, &names, |&name| {
+        let server = Server::with_extension("")?;
+        server.execute("SELECT queue.create('burst')")?;
+        // Those without a delay have a time too, as the rows are to be alike, but it is past.
+        let from = if name == "delayed" { by_then(jobs) } else { now() - SPAN };
+        enqueue_due(&server, "burst", jobs, from, SPAN)?;
+        let before = Cost::of(&[&server])?;
+        if name == "delayed" {
+            sleep_until(from + SPAN)?;
         }
-    }
-    let [undelayed, delayed] = done;
-    for (name, done) in [("delayed", &delayed), ("without a delay", &undelayed)] {
-        let (rate, cpu) = (median_of(done, |done| done.0), median_of(done, |done| done.1));
-        println!("  {name:18}{rate:>10.0} jobs/s{cpu:>10.4} CPU s/1,000, {jobs} jobs");
-    }
-    let ratios = crate::statistics::ratios(&delayed, &undelayed, |done| done.0);
+        Ok(work(&server, "burst", way, jobs, before)?.1)
+    })?;
+    let ratios = ratios(&samples[1], &samples[0], Sample::rate);
+    print(&names.into_iter().zip(samples).collect(), names[0]);
     bench.target(format!("delayed-burst: {}, rate delayed / undelayed", way.name), &ratios, at_least(0.9));
     Ok(())
 }
@@ -149,15 +133,15 @@ pub fn idle(bench: &mut Bench) -> Result<()> {
         server.execute("CHECKPOINT")?;
         server.settle();
     }
-    let look = || servers.iter().map(|server| server.cost()).collect::<Result<Vec<_>>>();
+    let look = || -> Result<[Cost; 2]> { Ok([Cost::of(&servers[..1])?, Cost::of(&servers[1..])?]) };
     let (start, before) = (Instant::now(), look()?);
     thread::sleep(Duration::from_secs(seconds));
     let (seconds, after) = (start.elapsed().as_secs_f64(), look()?);
     let [far, none] = [0, 1].map(|n| after[n].since(before[n]));
     println!("  for {seconds:.0} s, {jobs} jobs");
+    let table = Table::begin(26, &[("ms of CPU", 12, 1), ("bytes of WAL", 14, 0), ("transaction ids", 17, 0)]);
     for (name, cost) in [("with jobs due next year", far), ("with none", none)] {
-        let (cpu, wal, ids) = (cost.cpu_seconds * 1e3, cost.wal_bytes, cost.transaction_ids);
-        println!("  {name:24}{cpu:>8.1} ms of CPU, {wal} bytes of WAL, {ids} transaction ids");
+        table.row(name, &[cost.cpu_seconds * 1e3, cost.wal_bytes as f64, cost.transaction_ids as f64]);
     }
     // What a woken worker costs is a tenth of a millisecond; /proc counts finer than that.
     let more = (far.cpu_seconds - none.cpu_seconds) * 1e3 / seconds;

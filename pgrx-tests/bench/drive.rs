@@ -44,10 +44,28 @@ impl Sample {
     }
 }
 
+/// Measures all of these in each round, so that whatever disturbs the machine disturbs all of them. Returns the samples
+/// of each.
+pub fn in_turns<T, S>(
+    what: &str,
+    rounds: usize,
+    all: &[T],
+    mut measure: impl FnMut(&T) -> Result<S>,
+) -> Result<Vec<Vec<S>>> {
+    let mut samples: Vec<Vec<S>> = all.iter().map(|_| Vec::new()).collect();
+    for round in 0..rounds {
+        eprintln!("{what}, round {} of {rounds}", round + 1);
+        // None is always first.
+        for at in (0..all.len()).map(|n| (n + round) % all.len()) {
+            samples[at].push(measure(&all[at])?);
+        }
+    }
+    Ok(samples)
+}
+
 /// Runs the clients for so long.
 pub fn drive(servers: &[&Server], clients: Vec<Task>, length: Duration) -> Result<Sample> {
-    let cost = || servers.iter().map(|server| server.cost()).sum::<Result<Cost>>();
-    let before = cost()?;
+    let before = Cost::of(servers)?;
     let start = Instant::now();
     let (jobs, ()) = side_by_side(clients, |all_run| {
         // Not a sleep: a client that failed ends the turn.
@@ -58,7 +76,7 @@ pub fn drive(servers: &[&Server], clients: Vec<Task>, length: Duration) -> Resul
     })?;
     let seconds = start.elapsed().as_secs_f64();
     servers.iter().for_each(|server| server.settle());
-    Ok(Sample { jobs, seconds, cost: cost()?.since(before) })
+    Ok(Sample { jobs, seconds, cost: Cost::of(servers)?.since(before) })
 }
 
 /// Runs the clients until `watch` returns, which can ask whether all of them still run. Returns the number of jobs.

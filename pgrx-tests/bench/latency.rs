@@ -13,7 +13,8 @@ use crate::charts;
 use crate::contender::Payload;
 use crate::error::Result;
 use crate::server::Server;
-use crate::statistics::spread;
+use crate::statistics::{median, spread};
+use crate::targets::at_most;
 
 /// A session that was woken needs this long to be asleep again.
 pub const PAUSE: Duration = Duration::from_millis(5);
@@ -39,13 +40,10 @@ pub fn measure(
     })
 }
 
-/// A worker with the usual driver that claims a job by `claim`, which sleeps, and completes it.
-pub fn worker(
-    mut client: Client,
-    claim: &str,
-    complete: &str,
-) -> Result<impl FnMut() -> Result<Instant> + Send + use<>> {
-    let (claim, complete) = (client.prepare(claim)?, client.prepare(complete)?);
+/// A worker with the usual driver that sleeps in the claim of a job, and completes it. Returns when it had the job.
+pub fn worker(mut client: Client, schema: &str, queue: &str) -> Result<impl FnMut() -> Result<Instant> + Send + use<>> {
+    let claim = client.prepare(&format!("SELECT id FROM {schema}.claim('{queue}', wait => '10 s')"))?;
+    let complete = client.prepare(&format!("SELECT {schema}.complete($1)"))?;
     Ok(move || {
         let row = client.query_opt(&claim, &[])?.ok_or("a worker slept for ten seconds and got no job")?;
         let at = Instant::now();
@@ -67,13 +65,12 @@ pub fn wake(bench: &mut Bench) -> Result<()> {
     server.execute("SELECT queue.create('wake')")?;
     let mut producer = server.connect()?;
     let enqueue = producer.prepare("SELECT queue.enqueue('wake', $1)")?;
-    let claim = "SELECT id FROM queue.claim('wake', wait => '10 s')";
-    let worker = worker(server.connect()?, claim, "SELECT queue.complete($1)")?;
+    let worker = worker(server.connect()?, "queue", "wake")?;
     let waits = measure(bench.options.scale(2_000, 300), worker, |_| {
         thread::sleep(PAUSE);
         sent(&mut producer, &enqueue, &Payload::new())
     })?;
     println!("  {}, {} jobs", spread(&waits, "us"), waits.len());
-    bench.target("wake: p50 in ms", &[crate::statistics::median(&waits) / 1_000.0], crate::targets::at_most(1.0));
+    bench.target("wake: p50 in ms", &[median(&waits) / 1e3], at_most(1.0));
     charts::of_wake(bench.options, &waits)
 }

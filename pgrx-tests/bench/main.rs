@@ -26,6 +26,7 @@ mod soak;
 mod sql;
 mod statements;
 mod statistics;
+mod table;
 mod targets;
 mod topics;
 

@@ -2,23 +2,16 @@
 
 use std::collections::HashMap;
 
-use crate::bench::{Bench, Cell, Measure, Rows, When, samples, turn};
+use crate::bench::{Bench, Cell, Measure, Rows, When, print, samples_of, turn};
 use crate::cells;
 use crate::charts;
 use crate::contender::Work;
 use crate::cpu::Noise;
-use crate::drive::Sample;
+use crate::drive::{Sample, in_turns};
 use crate::error::Result;
 use crate::options::Options;
-use crate::statistics::{median, median_of, ratios};
+use crate::statistics::ratios;
 use crate::targets::{self, Bound, Target, at_least, at_most};
-
-/// A figure: name, where it comes from, decimals.
-type Figure = (&'static str, fn(&Sample) -> f64, usize);
-
-const RATE: Figure = ("jobs/s", Sample::rate, 0);
-const CPU: Figure = ("CPU s/1,000", Sample::cpu, 4);
-const WAL: Figure = ("WAL B/job", Sample::wal, 0);
 
 /// What the others of a cell are held against, if it is there.
 const BASES: [&str; 5] = ["floor", "shallow", "still", "plain", "ours"];
@@ -69,23 +62,6 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(bench.targets.iter().all(Target::is_met))
 }
 
-/// Prints the figures; behind each its ratio to those that the cell's others are held against.
-fn print(cell: &Cell, rows: &Rows) {
-    println!("\n{}: {}", cell.name, cell.title);
-    print!("{:20}", "");
-    [RATE, CPU, WAL].iter().for_each(|(name, ..)| print!("{name:>14}{:>8}", "ratio"));
-    println!();
-    let base = BASES.into_iter().map(|base| samples(rows, base)).find(|base| !base.is_empty()).unwrap_or(&[]);
-    for (who, samples) in rows {
-        print!("  {who:18}");
-        for (_, figure, digits) in [RATE, CPU, WAL] {
-            let ratio = median(&ratios(samples, base, figure));
-            print!("{:>14.digits$}{ratio:>8.2}", median_of(samples, figure));
-        }
-        println!();
-    }
-}
-
 impl Bench<'_> {
     /// Contenders take turns, round by round, so that whatever disturbs the machine disturbs all of them. A cell's
     /// rounds follow each other: else tables that need vacuum would rest while others have their turns in other cells,
@@ -100,24 +76,16 @@ impl Bench<'_> {
             self.contender(name)?;
         }
         let noise = Noise::begin(self.contenders.values().map(|one| one.server.postmaster()).collect());
-        let mut rows: Rows = who.iter().map(|&who| (who, Vec::new())).collect();
-        let count = rows.len();
-        for round in 0..self.options.rounds() {
-            eprintln!("{}, round {} of {}", cell.name, round + 1, self.options.rounds());
-            // None is always first.
-            for n in 0..count {
-                let (who, samples) = &mut rows[(n + round) % count];
-                let contender = &self.contenders[who];
-                let sample = turn(contender, work, clients, self.options);
-                if sample.is_err() {
-                    eprintln!("\n{who} failed; the end of its server's log:\n{}", contender.server.log_end());
-                }
-                samples.push(sample?);
-            }
-        }
+        let samples = in_turns(cell.name, self.options.rounds(), &who, |who| {
+            let contender = &self.contenders[who];
+            turn(contender, work, clients, self.options).inspect_err(|_| contender.server.print_log_end(who))
+        })?;
+        let rows: Rows = who.into_iter().zip(samples).collect();
         let (all, others) = noise.seconds();
         self.noise = (self.noise.0 + all, self.noise.1 + others);
-        print(cell, &rows);
+        println!("\n{}: {}", cell.name, cell.title);
+        let base = BASES.into_iter().find(|base| !samples_of(&rows, base).is_empty());
+        print(&rows, base.unwrap_or_default());
         self.judge(cell.name, &rows);
         charts::of_cell(self.options, cell.name, &rows)
     }
@@ -125,12 +93,12 @@ impl Bench<'_> {
     fn judge(&mut self, cell: &str, rows: &Rows) {
         for (cells, ours, other, (what, figure), bound) in TARGETS {
             for one in ours.iter().filter(|_| cells.contains(&cell)) {
-                let ratios = ratios(samples(rows, one), samples(rows, other), figure);
+                let ratios = ratios(samples_of(rows, one), samples_of(rows, other), figure);
                 self.target(format!("{cell}: {what} {one} / {other}"), &ratios, bound);
             }
         }
         if cell.starts_with("batch-") {
-            let rates: Vec<f64> = samples(rows, "ours").iter().map(Sample::rate).collect();
+            let rates: Vec<f64> = samples_of(rows, "ours").iter().map(Sample::rate).collect();
             self.target(format!("{cell}: jobs/s of ours"), &rates, at_least(150_000.0).goal());
         }
     }

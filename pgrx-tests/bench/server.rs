@@ -2,7 +2,6 @@
 //! what runs for them in the background is neither paid nor counted here. An idle server costs nothing.
 
 use std::cell::RefCell;
-use std::iter::Sum;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,8 +40,11 @@ impl Server {
         Self::start(Cluster::on_disk().conf("shared_preload_libraries = ''").conf(lines))
     }
 
-    /// A server without pg_queue, with this extension; `None` where it is not installed.
+    /// A server with this extension; `None` where it is not installed.
     pub fn with_peer(extension: &str) -> Result<Option<Self>> {
+        if extension == "pg_queue" {
+            return Self::with_extension("").map(Some);
+        }
         let server = Self::plain("");
         let is_there = server.has(extension)?;
         if is_there {
@@ -63,9 +65,10 @@ impl Server {
         Self { cluster, observer }
     }
 
-    /// Runs statements that prepare the server.
+    /// Runs statements that prepare the server. Between two transactions is an empty line.
     pub fn execute(&self, sql: &str) -> Result<()> {
-        Ok(self.observer.borrow_mut().batch_execute(sql)?)
+        let mut client = self.observer.borrow_mut();
+        Ok(sql.split("\n\n").try_for_each(|transaction| client.batch_execute(transaction))?)
     }
 
     /// A connection by the usual driver.
@@ -98,11 +101,14 @@ impl Server {
         latency.ok_or_else(|| format!("pgbench has measured nothing: {said}{errors}"))?.parse().map_err(Into::into)
     }
 
-    /// The last lines of the server's log, for when something went wrong.
-    pub fn log_end(&self) -> String {
+    /// Prints the last lines of the server's log, when something went wrong.
+    pub fn print_log_end(&self, who: &str) {
         let log = self.cluster.log();
         let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(20)..].join("\n")
+        eprintln!(
+            "\n{who} failed; the end of its server's log:\n{}",
+            lines[lines.len().saturating_sub(20)..].join("\n")
+        );
     }
 
     /// Where its socket is.
@@ -123,15 +129,6 @@ impl Server {
     /// A number that a query returns.
     pub fn number(&self, sql: &str) -> Result<i64> {
         Ok(self.observer.borrow_mut().query_one(sql, &[])?.try_get(0)?)
-    }
-
-    /// All that it has used since its start.
-    pub fn cost(&self) -> Result<Cost> {
-        Ok(Cost {
-            cpu_seconds: self.cpu_seconds(),
-            wal_bytes: self.number("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")?,
-            transaction_ids: self.number("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")?,
-        })
     }
 
     /// Waits until it has nothing more to do, so that it does not do it in somebody else's turn.
@@ -160,21 +157,22 @@ pub struct Cost {
 }
 
 impl Cost {
+    /// All that these servers have used since their start.
+    pub fn of(servers: &[&Server]) -> Result<Self> {
+        let mut sum = Self::default();
+        for server in servers {
+            sum.cpu_seconds += server.cpu_seconds();
+            sum.wal_bytes += server.number("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")?;
+            sum.transaction_ids += server.number("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")?;
+        }
+        Ok(sum)
+    }
+
     pub fn since(self, before: Self) -> Self {
         Self {
             cpu_seconds: self.cpu_seconds - before.cpu_seconds,
             wal_bytes: self.wal_bytes - before.wal_bytes,
             transaction_ids: self.transaction_ids - before.transaction_ids,
         }
-    }
-}
-
-impl Sum for Cost {
-    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-        all.fold(Self::default(), |sum, one| Self {
-            cpu_seconds: sum.cpu_seconds + one.cpu_seconds,
-            wal_bytes: sum.wal_bytes + one.wal_bytes,
-            transaction_ids: sum.transaction_ids + one.transaction_ids,
-        })
     }
 }

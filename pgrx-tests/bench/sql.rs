@@ -5,7 +5,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use postgres::{CancelToken, Client, NoTls};
+use queue_tests::sql::Sql;
+use queue_tests::wait;
 
 use crate::bench::Bench;
 use crate::error::Result;
@@ -13,8 +15,8 @@ use crate::options::Options;
 use crate::server::Server;
 use crate::statistics::{median, quantile, spread};
 
-/// Processes at once where the server is short of them.
-const EXECUTORS: usize = 8;
+/// Processes at once where the server is short of them: pg_queue's and pg_cron's.
+const AT_ONCE: usize = 8;
 /// How long all other slots are taken there.
 const SHORT_FOR: Duration = Duration::from_secs(30);
 /// Runs of a job that runs each second, in a day and in an hour.
@@ -34,32 +36,21 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
     day(options)
 }
 
-/// A server with a queue `sql` and a role `writer` that may do all with it.
-fn server(settings: &str, queue: &str) -> Result<Server> {
+/// A server with a queue `sql`, with these options, and a session as the role that may write its commands.
+fn server(settings: &str, options: &str) -> Result<(Server, Client)> {
     let server = Server::with_extension(settings)?;
-    server.execute(&format!("SELECT queue.create('sql', executor => 'sql'{queue})"))?;
+    server.execute(&format!("SELECT queue.create('sql', executor => 'sql'{options})"))?;
     server.execute("CREATE ROLE writer LOGIN; SELECT queue.grant('sql', 'writer', 'manage')")?;
-    Ok(server)
-}
-
-/// A session as the role that writes the commands.
-fn writer(server: &Server) -> Result<Client> {
-    let mut client = server.connect()?;
-    client.batch_execute("SET SESSION AUTHORIZATION writer")?;
-    Ok(client)
+    let mut writer = server.connect()?;
+    writer.batch_execute("SET SESSION AUTHORIZATION writer")?;
+    Ok((server, writer))
 }
 
 /// Waits until a number is this one.
-fn until(server: &Server, sql: &str, wanted: i64) -> Result<()> {
+fn until(server: &Server, sql: &str, wanted: i64) {
     const AT_MOST: Duration = Duration::from_secs(300);
-    let start = Instant::now();
-    while server.number(sql)? != wanted {
-        if start.elapsed() > AT_MOST {
-            return Err(format!("it is {} and not {wanted}: {sql}", server.number(sql)?).into());
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
+    let mut client = server.connect().expect("a connection");
+    wait::within(sql, AT_MOST, || (client.value::<i64>(sql) == wanted).then_some(()));
 }
 
 /// Enqueues so many jobs that do nothing.
@@ -70,21 +61,20 @@ fn enqueue(client: &mut Client, jobs: i64) -> Result<()> {
     ))?)
 }
 
-/// Jobs of the queue that could run now.
-const LEFT: &str = "SELECT (ready + running)::bigint FROM queue.stats WHERE queue_name = 'sql'";
+/// Jobs of the queue that have not ended.
+const LEFT: &str = "SELECT (ready + running + scheduled + retrying)::bigint FROM queue.stats WHERE queue_name = 'sql'";
 
 /// From the commit of the enqueue, as its session sees it, to the command's first statement.
 fn latency(options: &Options) -> Result<()> {
-    let server = server("pg_queue.max_executors = 1", "")?;
+    let (server, mut client) = server("pg_queue.max_executors = 1", "")?;
     server.execute("CREATE UNLOGGED TABLE began (at timestamptz); GRANT ALL ON began TO writer")?;
-    let mut client = writer(&server)?;
     let mut observer = server.connect()?;
     let enqueue = client.prepare("SELECT queue.enqueue_sql('sql', 'INSERT INTO began VALUES (clock_timestamp())')")?;
     let now = observer.prepare("SELECT extract(epoch FROM clock_timestamp())::float8")?;
     let mut time = |is_cold: bool| -> Result<f64> {
         if is_cold {
             observer.batch_execute("SELECT pg_terminate_backend(pid) FROM queue.executors")?;
-            until(&server, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_queue executor'", 0)?;
+            until(&server, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_queue executor'", 0);
         }
         thread::sleep(Duration::from_millis(10));
         observer.batch_execute("TRUNCATE began")?;
@@ -93,9 +83,8 @@ fn latency(options: &Options) -> Result<()> {
         let start = Instant::now();
         client.query_one(&enqueue, &[])?;
         let committed = before + start.elapsed().as_secs_f64();
-        until(&server, "SELECT count(*) FROM began", 1)?;
-        let began: f64 = observer.query_one("SELECT extract(epoch FROM at)::float8 FROM began", &[])?.try_get(0)?;
-        Ok((began - committed) * 1e6)
+        until(&server, "SELECT count(*) FROM began", 1);
+        Ok((observer.value::<f64>("SELECT extract(epoch FROM at)::float8 FROM began") - committed) * 1e6)
     };
     for _ in 0..10 {
         time(false)?;
@@ -111,18 +100,18 @@ fn latency(options: &Options) -> Result<()> {
 
 /// Jobs a second of so many processes that are there.
 fn rate(executors: usize, jobs: i64) -> Result<f64> {
-    let server = server(&format!("pg_queue.max_executors = {executors}\nmax_worker_processes = 16"), "")?;
-    let mut client = writer(&server)?;
+    let settings = format!("pg_queue.max_executors = {executors}\nmax_worker_processes = 16");
+    let (server, mut client) = server(&settings, "")?;
     let mut fill = |jobs: i64| -> Result<f64> {
         client.batch_execute("SELECT queue.pause('sql')")?;
         let last = server.number("SELECT coalesce(max(id), 0) FROM queue.attempts")?;
         enqueue(&mut client, jobs)?;
         client.batch_execute("SELECT queue.resume('sql')")?;
-        until(&server, LEFT, 0)?;
-        let span =
+        until(&server, LEFT, 0);
+        Ok(client.value(&format!(
             "SELECT count(*) / extract(epoch FROM max(finished_at) - min(claimed_at))::float8 FROM queue.attempts
-             WHERE state = 'completed' AND id > $1";
-        Ok(client.query_one(span, &[&last])?.try_get(0)?)
+             WHERE state = 'completed' AND id > {last}"
+        )))
     };
     fill(500)?;
     fill(jobs)
@@ -132,22 +121,19 @@ fn rate(executors: usize, jobs: i64) -> Result<f64> {
 fn shortage(options: &Options) -> Result<()> {
     let (jobs, short_for) = options.scale((10_000_i64, SHORT_FOR), (1_000, SHORT_FOR / 6));
     // The launchers and the worker have three slots.
-    let server = server(
-        &format!("max_worker_processes = {}\npg_queue.max_executors = {EXECUTORS}\n{HOLDING}", EXECUTORS + 3),
-        "",
-    )?;
+    let slots = AT_ONCE + 3;
+    let settings = format!("max_worker_processes = {slots}\npg_queue.max_executors = {AT_ONCE}\n{HOLDING}");
+    let (server, mut client) = server(&settings, "")?;
     server.execute(
         "CREATE TABLE ran (n integer, at timestamptz DEFAULT clock_timestamp()); GRANT ALL ON ran TO writer",
     )?;
-    let holder = Holder::take(&server, EXECUTORS)?;
-    let mut client = writer(&server)?;
-    client.batch_execute(&include_str!("sql/shortage.sql").replace("{jobs}", &jobs.to_string()))?;
+    let holder = Holder::take(&server)?;
+    client.batch_execute(&include_str!("sql/commands/shortage.sql").replace("{jobs}", &jobs.to_string()))?;
     thread::sleep(short_for);
     let early = server.number("SELECT count(*) FROM ran")?;
     drop(holder);
     let start = Instant::now();
-    let left = "SELECT (ready + running + scheduled + retrying)::bigint FROM queue.stats WHERE queue_name = 'sql'";
-    until(&server, left, 0)?;
+    until(&server, LEFT, 0);
     let took = start.elapsed().as_secs_f64();
     let ran = server.number("SELECT count(DISTINCT n) FROM ran")?;
     let twice = server.number("SELECT count(*) FROM ran")? - ran;
@@ -166,29 +152,26 @@ const HOLDING: &str = "max_parallel_workers = 64\nmax_parallel_workers_per_gathe
 parallel_tuple_cost = 0\nmin_parallel_table_scan_size = 0\nparallel_leader_participation = off";
 
 /// A parallel query that has all processes that were free, until this is dropped.
-struct Holder(postgres::CancelToken, Option<thread::JoinHandle<()>>);
+struct Holder(CancelToken, Option<thread::JoinHandle<()>>);
 
 impl Holder {
-    /// Takes so many.
-    fn take(server: &Server, workers: usize) -> Result<Self> {
-        server.execute(
-            "CREATE TABLE held AS SELECT n FROM generate_series(1, 20000) AS n; \
-                ALTER TABLE held SET (parallel_workers = 64); ANALYZE held",
-        )?;
+    /// Takes all.
+    fn take(server: &Server) -> Result<Self> {
+        server.execute(include_str!("sql/commands/holder.sql"))?;
         let mut client = server.connect()?;
         let token = client.cancel_token();
         // It ends by the cancel.
         let running = thread::spawn(move || drop(client.batch_execute("SELECT count(pg_sleep(1)) FROM held")));
         let holder = Self(token, Some(running));
         let held = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'";
-        until(server, held, workers as i64)?;
+        until(server, held, AT_ONCE as i64);
         Ok(holder)
     }
 }
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        if let Err(error) = self.0.cancel_query(postgres::NoTls) {
+        if let Err(error) = self.0.cancel_query(NoTls) {
             eprintln!("a query that holds processes could not be cancelled: {error}");
         }
         let _ = self.1.take().map(thread::JoinHandle::join);
@@ -199,37 +182,32 @@ impl Drop for Holder {
 /// storage turns as often as in that day, and what has ended is gone when it does, as if its hour were over.
 fn day(options: &Options) -> Result<()> {
     let hours = options.scale(DAY / HOUR, 4);
-    let server = server(
+    let (server, mut client) = server(
         "pg_queue.segment_rows = 4096\npg_queue.reclaim_delay = 0\npg_queue.max_executors = 2\nautovacuum = off",
         ", retention => '0'",
     )?;
-    let mut client = writer(&server)?;
     let mut sizes = Vec::new();
     for _ in 0..hours {
         enqueue(&mut client, HOUR)?;
-        until(&server, LEFT, 0)?;
+        until(&server, LEFT, 0);
         let size = "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
                     WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r'";
         sizes.push(server.number(size)? as f64 / 1024.0);
     }
     server.execute("CREATE EXTENSION pgstattuple")?;
-    let dead = server.number(include_str!("sql/dead-rows.sql"))?;
-    let half = sizes.len() / 2;
+    let dead = server.number(include_str!("sql/commands/dead-rows.sql"))?;
+    let (first, second) = sizes.split_at(sizes.len() / 2);
+    let (first, second, most) = (median(first), median(second), quantile(&sizes, 1.0));
     println!(
-        "  {} runs, schema queue without vacuum, kB after each hour's: first half p50 {:.0}, second half p50 {:.0}, \
-            most {:.0}; dead rows in the logs {dead}",
-        hours * HOUR,
-        median(&sizes[..half]),
-        median(&sizes[half..]),
-        quantile(&sizes, 1.0)
+        "  {} runs, schema queue without vacuum, kB after each hour's: first half p50 {first:.0}, second half p50 \
+         {second:.0}, most {most:.0}; dead rows in the logs {dead}",
+        hours * HOUR
     );
     Ok(())
 }
 
 /// Schedules that are due each minute.
 const SCHEDULES: i64 = 100;
-/// How many of them run at once.
-const AT_ONCE: usize = 8;
 
 /// pg_cron under what of the same it can do, if it is installed. It has no jobs that run once, so it has neither
 /// a latency nor a rate.
@@ -238,48 +216,32 @@ pub fn cron(_: &mut Bench) -> Result<()> {
         println!("  pg_cron is not installed");
         return Ok(());
     }
-    let mut slots = Vec::new();
     for is_short in [false, true] {
         // The launcher of logical replication and pg_cron have two slots.
+        let slots = AT_ONCE + 2;
         let server = Server::plain(&format!(
             "shared_preload_libraries = 'pg_cron'\ncron.use_background_workers = on\ncron.max_running_jobs = {AT_ONCE}
-             max_worker_processes = {}\nautovacuum = off\n{HOLDING}",
-            AT_ONCE + 2
+             max_worker_processes = {slots}\nautovacuum = off\n{HOLDING}"
         ));
-        let mut client = server.connect()?;
-        client.batch_execute(
-            "CREATE EXTENSION pg_cron; CREATE EXTENSION pgstattuple; \
-                CREATE TABLE ran (n integer, at timestamptz DEFAULT clock_timestamp())",
-        )?;
-        client.batch_execute("SELECT pg_sleep(60 - extract(second FROM clock_timestamp()) + 1)")?;
-        client.batch_execute(&format!(
-            "SELECT cron.schedule('s' || n, '* * * * *', format('INSERT INTO ran VALUES (%s)', n)) \
-                FROM generate_series(1, {SCHEDULES}) AS n"
-        ))?;
-        // Until just before the next minute, over its begin, and to its end.
-        client.batch_execute("SELECT pg_sleep(55 - extract(second FROM clock_timestamp()))")?;
-        let holder = if is_short { Some(Holder::take(&server, AT_ONCE)?) } else { None };
+        server.execute(&include_str!("sql/commands/cron.sql").replace("{schedules}", &SCHEDULES.to_string()))?;
+        let holder = if is_short { Some(Holder::take(&server)?) } else { None };
+        // Until just before the next minute, over its begin.
         thread::sleep(SHORT_FOR + Duration::from_secs(5));
         drop(holder);
-        client.batch_execute("SELECT pg_sleep(58 - extract(second FROM clock_timestamp()))")?;
-        client.batch_execute("UPDATE cron.job SET active = false")?;
-        client.batch_execute("SELECT pg_sleep(30)")?;
-        let row = client.query_one(include_str!("sql/cron-ran.sql"), &[])?;
-        let numbers = (0..6).map(|n| row.try_get(n)).collect::<std::result::Result<Vec<i64>, _>>()?;
-        let [ran, succeeded, failed, noted, dead, bytes] = numbers[..] else { return Err("six numbers".into()) };
-        let what =
-            if is_short { format!("no slot for {:.0} s", SHORT_FOR.as_secs_f64()) } else { "slots enough".into() };
+        server.execute(include_str!("sql/commands/cron-end.sql"))?;
+        let row = server.connect()?.query_one(include_str!("sql/commands/cron-ran.sql"), &[])?;
+        let [ran, succeeded, failed, noted, dead, bytes] = [0, 1, 2, 3, 4, 5].map(|n| row.get::<_, i64>(n));
+        let lost = SCHEDULES - ran;
+        let slots = if is_short { "no slot for 30 s" } else { "slots enough" };
         println!(
-            "  pg_cron, {SCHEDULES} due at once, {what}: ran {ran}, lost {}; of {noted} notes succeeded {succeeded}, \
-                failed {failed}",
-            SCHEDULES - ran
+            "  pg_cron, {SCHEDULES} due at once, {slots}: ran {ran}, lost {lost}; of {noted} notes succeeded {succeeded}, \
+             failed {failed}"
         );
-        slots.push((dead as f64 / noted.max(1) as f64, bytes as f64 / noted.max(1) as f64));
+        let [dead, bytes] = [dead, bytes].map(|all| all as f64 / noted.max(1) as f64);
+        println!(
+            "  pg_cron, per run without vacuum: {dead:.1} dead rows, {bytes:.0} bytes of cron.job_run_details, kept \
+             until they are deleted"
+        );
     }
-    let (dead, bytes) = slots[0];
-    println!(
-        "  pg_cron, per run without vacuum: {dead:.1} dead rows, {bytes:.0} bytes of cron.job_run_details, \
-            kept until they are deleted"
-    );
     Ok(())
 }

@@ -4,11 +4,12 @@
 use postgres::Client;
 
 use crate::bench::Bench;
-use crate::contender::Payload;
+use crate::contender::{Payload, Takes, Verbs};
 use crate::error::Result;
 use crate::queues::FLOOR;
 use crate::server::Server;
 use crate::statistics::{median, quantile, us};
+use crate::table::Table;
 
 /// Keys of the large batch.
 const BULK: usize = 100_000;
@@ -39,8 +40,7 @@ pub fn keys(bench: &mut Bench) -> Result<()> {
     let queues = "'{plain, fresh, life, hot, waiting, running, bulk}'::text[]";
     client.batch_execute(&format!("SELECT queue.create(q) FROM unnest({queues}) AS q; CREATE SEQUENCE n"))?;
     reader.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")?;
-    println!("{:44}{:>12}{:>12}{:>10}", "", "first tenth", "last tenth", "ratio");
-    let print = |what, first, last| println!("  {what:42}{first:>12.1}{last:>12.1}{:>10.2}", last / first);
+    let table = Table::begin(44, &[("first tenth", 12, 1), ("last tenth", 12, 1), ("ratio", 10, 2)]);
     for (what, prepare, sql) in KINDS {
         client.batch_execute(prepare)?;
         let statements = sql.iter().map(|sql| client.prepare(sql)).collect::<std::result::Result<Vec<_>, _>>()?;
@@ -48,7 +48,8 @@ pub fn keys(bench: &mut Bench) -> Result<()> {
         let took = (0..calls).map(&mut call).collect::<std::result::Result<Vec<_>, _>>()?;
         // The one that nine in ten exceed: what else the machine does is not to be measured.
         let fast = |took: &[f64]| quantile(took, 0.1);
-        print(what, fast(&took[..calls / 10]), fast(&took[calls - calls / 10..]));
+        let (first, last) = (fast(&took[..calls / 10]), fast(&took[calls - calls / 10..]));
+        table.row(what, &[first, last, last / first]);
     }
     let bulk = format!(
         "SELECT count(*) FROM queue.enqueue_batch('bulk', (SELECT jsonb_agg(jsonb_build_object('unique_key', n::text))
@@ -56,7 +57,7 @@ pub fn keys(bench: &mut Bench) -> Result<()> {
     );
     for what in ["a batch of 100,000 new keys, per key", "the same again, per key"] {
         let each = us(|| client.batch_execute(&bulk))? / BULK as f64;
-        print(what, each, each);
+        table.row(what, &[each, each, 1.0]);
     }
     Ok(())
 }
@@ -68,7 +69,7 @@ pub fn direct(bench: &mut Bench) -> Result<()> {
     let calls = bench.options.scale(20_000, 5_000);
     let server = Server::with_extension("")?;
     server.execute("SELECT queue.create('direct')")?;
-    server.execute(FLOOR)?;
+    server.execute(Verbs::of(Takes::Sent, "", &[FLOOR]).sql("set-up"))?;
     server.execute(include_str!("sql/direct-plans.sql"))?;
     let mut client = server.connect()?;
     client.batch_execute("CREATE TEMP TABLE given (id bigint)")?;
@@ -89,10 +90,10 @@ pub fn direct(bench: &mut Bench) -> Result<()> {
             times.push(us(|| client.batch_execute(sql))? / f64::from(calls));
         }
     }
-    println!("{:44}{:>10}{:>12}{:>10}", "", "ours", "kept plan", "ratio");
+    let table = Table::begin(44, &[("ours", 10, 2), ("kept plan", 12, 2), ("ratio", 10, 2)]);
     for ((what, _), [direct, plan]) in pairs.iter().zip(&times) {
         let (direct, plan) = (median(direct), median(plan));
-        println!("  {what:42}{direct:>10.2}{plan:>12.2}{:>10.2}", direct / plan);
+        table.row(what, &[direct, plan, direct / plan]);
     }
     Ok(())
 }
@@ -122,13 +123,11 @@ pub fn looks(bench: &mut Bench) -> Result<()> {
     let server = Server::with_extension("pg_queue.segment_age = 1\npg_queue.reclaim_delay = 0\npg_queue.worker = off")?;
     let mut client = server.connect()?;
     let fill = include_str!("sql/looks.sql").replace("{first}", &FIRST.to_string());
-    let fill = fill.replace("{each}", &(jobs / DAYS).to_string());
-    fill.split("\n\n").try_for_each(|transaction| client.batch_execute(transaction))?;
-    println!("{:38}{:>10}{:>10}{:>10}", "", "p50", "p95", "most");
+    server.execute(&fill.replace("{each}", &(jobs / DAYS).to_string()))?;
+    let table = Table::begin(38, &[("p50", 10, 2), ("p95", 10, 2), ("most", 10, 2)]);
     let look = |what: &str, times: usize, once: &mut dyn FnMut(usize) -> Result<f64>| -> Result<()> {
         let us = (0..times).map(once).collect::<Result<Vec<_>>>()?;
-        let at = |share| quantile(&us, share) / 1e3;
-        println!("  {what:36}{:>10.2}{:>10.2}{:>10.2}", at(0.5), at(0.95), at(1.0));
+        table.row(what, &[0.5, 0.95, 1.0].map(|share| quantile(&us, share) / 1e3));
         Ok(())
     };
     // Somewhere in history; each is another one.

@@ -12,8 +12,7 @@ use crate::server::{Cost, Server};
 use crate::soak::contenders::{self, BATCH, Contender};
 use crate::soak::ledger::Ledger;
 use crate::soak::load::{Load, Lot};
-use crate::soak::report;
-use crate::soak::soaked::{Soaked, Window};
+use crate::soak::report::{self, Look, Soaked};
 use crate::soak::storage::Observer;
 
 /// Connections that send jobs.
@@ -43,7 +42,7 @@ struct Stage {
 
 /// Soaks the contender for so long, beside an open snapshot or not.
 pub fn run(contender: &Contender, load: Load, length: Duration, has_snapshot: bool) -> Result<Soaked> {
-    let server = &contender.server;
+    let server = &contender.queue.server;
     let ledger = Ledger::new(load, length);
     let mut observer = Observer::new(server, contender.tables)?;
     let sessions = |count: usize, lot| (0..count).map(|_| contender.session(lot)).collect::<Result<Vec<_>>>();
@@ -64,19 +63,19 @@ pub fn run(contender: &Contender, load: Load, length: Duration, has_snapshot: bo
             Ok((!is_over).then_some(0))
         })
     }));
-    let (_, windows) = side_by_side(clients, |all_run| {
-        let windows = watch(server, &mut observer, stage, all_run, length);
+    let (_, looks) = side_by_side(clients, |all_run| {
+        let looks = watch(server, &mut observer, stage, all_run, length);
         stage.stop_sending.store(true, Relaxed);
         let end = Instant::now();
-        while windows.is_ok() && stage.ledger.overdue(length) > 0 && end.elapsed() < LAST_WORK && all_run() {
+        while looks.is_ok() && stage.ledger.overdue(length) > 0 && end.elapsed() < LAST_WORK && all_run() {
             thread::sleep(LOOK);
         }
-        windows
+        looks
     })?;
     Ok(Soaked {
-        windows,
+        looks,
         missing: stage.ledger.overdue(length),
-        twice: stage.ledger.twice(),
+        twice: stage.ledger.twice.load(Relaxed),
         snapshot_age: snapshot.map(|snapshot| snapshot.close(server)).transpose()?,
     })
 }
@@ -88,43 +87,37 @@ fn watch(
     stage: &Stage,
     all_run: &dyn Fn() -> bool,
     length: Duration,
-) -> Result<Vec<Window>> {
+) -> Result<Vec<Look>> {
     let count = (length.as_secs_f64() / WINDOW.as_secs_f64()).ceil().max(LEAST_WINDOWS) as u32;
-    let step = length / count;
-    let cost = |observer: &Observer| -> Result<Cost> {
-        let cost = server.cost()?;
-        Ok(Cost { cpu_seconds: cost.cpu_seconds - observer.cpu_seconds(), ..cost })
-    };
-    report::print_head();
-    let mut windows: Vec<Window> = Vec::new();
-    let (mut begin, mut sent, mut done, mut used) = (Duration::ZERO, 0, 0, cost(observer)?);
+    let table = report::table();
+    let mut looks = vec![look(server, observer, stage, false)?];
     for n in 1..=count {
-        while stage.start.elapsed() < step * n && all_run() {
-            thread::sleep(LOOK.min((step * n).saturating_sub(stage.start.elapsed())));
+        let [before, due] = [n - 1, n].map(|n| length / count * n);
+        while stage.start.elapsed() < due && all_run() {
+            thread::sleep(LOOK.min(due.saturating_sub(stage.start.elapsed())));
         }
         if !all_run() {
             break;
         }
-        let (end, used_now) = (stage.start.elapsed(), cost(observer)?);
-        let (sent_now, done_now) = (stage.ledger.total_sent(), stage.ledger.total_done());
-        // Counting dead rows reads everything, so not each time.
-        let is_full = n == count || (step * n).as_secs() / 60 > (step * (n - 1)).as_secs() / 60;
-        let window = Window {
-            end,
-            seconds: (end - begin).as_secs_f64(),
-            sent: sent_now - sent,
-            done: done_now - done,
-            overdue: stage.ledger.overdue(end),
-            claims: stage.ledger.take_claims(),
-            cost: used_now.since(used),
-            sizes: observer.sizes()?,
-            dead: if is_full { observer.dead_rows()? } else { None },
-        };
-        report::print_window(&window);
-        windows.push(window);
-        (begin, sent, done, used) = (end, sent_now, done_now, used_now);
+        // Each minute, and in the end.
+        let counts_dead = n == count || due.as_secs() / 60 > before.as_secs() / 60;
+        looks.push(look(server, observer, stage, counts_dead)?);
+        report::print_last(&table, &looks);
     }
-    Ok(windows)
+    Ok(looks)
+}
+
+fn look(server: &Server, observer: &mut Observer, stage: &Stage, counts_dead: bool) -> Result<Look> {
+    let (at, cost) = (stage.start.elapsed(), Cost::of(&[server])?);
+    Ok(Look {
+        at,
+        sent: stage.ledger.sent.load(Relaxed),
+        done: stage.ledger.done.load(Relaxed),
+        overdue: stage.ledger.overdue(at),
+        claims: stage.ledger.take_claims(),
+        cost: Cost { cpu_seconds: cost.cpu_seconds - observer.cpu_seconds(), ..cost },
+        sizes: observer.sizes(counts_dead)?,
+    })
 }
 
 /// Sends every so manieth job, each when its time has come, and as fast as possible those that are late. A client that
@@ -153,11 +146,11 @@ fn work<'a>(mut worker: Session, stage: &'a Stage) -> Task<'a> {
     let mut in_hand: Vec<Run> = Vec::new();
     Box::new(move |is_over| {
         if is_over {
-            worker.complete(&ids(&in_hand))?;
+            worker.complete()?;
             finished(&in_hand, stage);
             return Ok(None);
         }
-        let (runs, took) = worker.claim(BATCH, &ids(&in_hand))?;
+        let (runs, took) = worker.claim(BATCH as i32)?;
         finished(&in_hand, stage);
         if let (Some(took), false) = (took, runs.is_empty()) {
             stage.ledger.claimed(took.as_secs_f64() * 1e3);
@@ -184,14 +177,14 @@ fn work_late<'a>(mut worker: Session, stage: &'a Stage) -> Task<'a> {
             next += 1;
         }
         // Full batches, until it is time to come to an end.
-        if ripe < BATCH as usize && !(ripe > 0 && stage.stop_sending.load(Relaxed)) {
+        if ripe < BATCH && !(ripe > 0 && stage.stop_sending.load(Relaxed)) {
             thread::sleep(LOOK);
             return Ok(Some(0));
         }
-        let (runs, _) = worker.claim(BATCH, &[])?;
+        let (runs, _) = worker.claim(BATCH as i32)?;
         ripe = ripe.saturating_sub(runs.len());
         thread::sleep(WORK);
-        worker.complete(&ids(&runs))?;
+        worker.complete()?;
         finished(&runs, stage);
         Ok(Some(0))
     })
@@ -207,17 +200,13 @@ fn fail_some(worker: &mut Session, runs: Vec<Run>, stage: &Stage) -> Result<Vec<
     let (dead, failed): (Vec<_>, Vec<_>) = failed.into_iter().partition(|run| job(run).is_fatal);
     for (runs, is_fatal) in [(failed, false), (dead, true)] {
         if !runs.is_empty() {
-            worker.fail(&ids(&runs), is_fatal)?;
+            worker.fail(&runs.iter().map(|run| run[0]).collect::<Vec<_>>(), is_fatal)?;
         }
         if is_fatal {
             finished(&runs, stage);
         }
     }
     Ok(good)
-}
-
-fn ids(runs: &[Run]) -> Vec<i64> {
-    runs.iter().map(|run| run[0]).collect()
 }
 
 fn finished(runs: &[Run], stage: &Stage) {

@@ -13,9 +13,12 @@ pub struct Ledger {
     is_done: Vec<AtomicBool>,
     /// For each second of the run: how many jobs should have ended in it and have not.
     undone: Vec<AtomicI64>,
-    sent: AtomicU64,
-    done: AtomicU64,
-    twice: AtomicU64,
+    /// Jobs sent.
+    pub sent: AtomicU64,
+    /// Jobs ended.
+    pub done: AtomicU64,
+    /// Jobs that ended once more.
+    pub twice: AtomicU64,
     claims: Mutex<Vec<f64>>,
 }
 
@@ -67,21 +70,6 @@ impl Ledger {
     /// Jobs that should have ended in a second that is over, and have not.
     pub fn overdue(&self, now: Duration) -> i64 {
         self.undone.iter().take(now.as_secs() as usize).map(|jobs| jobs.load(Relaxed)).sum()
-    }
-
-    /// Jobs sent.
-    pub fn total_sent(&self) -> u64 {
-        self.sent.load(Relaxed)
-    }
-
-    /// Jobs ended.
-    pub fn total_done(&self) -> u64 {
-        self.done.load(Relaxed)
-    }
-
-    /// Jobs that ended once more.
-    pub fn twice(&self) -> u64 {
-        self.twice.load(Relaxed)
     }
 
     /// The times of the claims since the last call.

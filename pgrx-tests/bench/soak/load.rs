@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use queue_tests::random::Random;
+
 use crate::contender::Payload;
 use crate::options::Soak;
 
@@ -80,7 +82,7 @@ impl Load {
         if self.is_plain {
             return plain;
         }
-        let dice = scatter(number);
+        let dice = Random::new(number.into()).next();
         // Different digits for different questions.
         let share = f64::from((dice >> 32) as u32) / f64::from(u32::MAX);
         let priority = [-10, -1, 0, 0, 0, 0, 0, 0, 1, 10][(dice >> 16) as usize % 10];
@@ -101,12 +103,4 @@ impl Job {
     pub fn payload(&self) -> Payload {
         Payload::of(format!(r#"{{"job": {}, "text": "{}"}}"#, self.number, "x".repeat(58)))
     }
-}
-
-/// A number that looks like chance (the mixing steps of splitmix64).
-fn scatter(number: u32) -> u64 {
-    let mut bits = (u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
 }

@@ -6,8 +6,7 @@ mod contenders;
 mod drive;
 mod ledger;
 mod load;
-mod report;
-pub mod soaked;
+pub mod report;
 mod storage;
 
 use crate::error::Result;
@@ -28,12 +27,9 @@ pub fn run(options: &Soak) -> Result<bool> {
             println!("  it is not there: left out");
             continue;
         };
-        let noise = cpu::Noise::begin(vec![contender.server.postmaster()]);
-        let soaked = drive::run(&contender, Load::new(options, contender.is_plain), length, !options.no_snapshot);
-        if soaked.is_err() {
-            eprintln!("\nit failed; the end of its server's log:\n{}", contender.server.log_end());
-        }
-        let soaked = soaked?;
+        let noise = cpu::Noise::begin(vec![contender.queue.server.postmaster()]);
+        let soaked = drive::run(&contender, Load::new(options, contender.is_plain), length, !options.no_snapshot)
+            .inspect_err(|_| contender.queue.server.print_log_end(name))?;
         report::print_end(&soaked, noise.percent());
         all.push((name, soaked));
     }

@@ -1,52 +1,110 @@
-//! Prints a soak while it goes on, and what came of it: the first minute against the last, and what must never have
-//! happened.
+//! What a soak brought: prints it while it goes on and in the end, the first minute against the last, and judges what
+//! must never have happened.
 
-use crate::soak::soaked::{Soaked, Window};
+use std::time::Duration;
+
+use crate::drive::Sample;
+use crate::server::Cost;
+use crate::soak::storage::Sizes;
 use crate::statistics::quantile;
+use crate::table::{Column, Table};
 use crate::targets::{Target, at_least, at_most};
 
-const MEGABYTE: f64 = 1e6;
-
-/// Above the lines of a run.
-pub fn print_head() {
-    println!(
-        "{:>6}{:>8}{:>8}{:>9}{:>11}{:>8}{:>10}{:>9}{:>10}{:>12}{:>9}{:>12}{:>11}",
-        "s",
-        "sent/s",
-        "done/s",
-        "overdue",
-        "claim p50",
-        "p99 ms",
-        "dead est.",
-        "counted",
-        "logs MB",
-        "history MB",
-        "all MB",
-        "CPU s/1,000",
-        "WAL B/job"
-    );
+/// What a run brought.
+pub struct Soaked {
+    /// The first one before any job, the last one when the last was sent.
+    pub looks: Vec<Look>,
+    /// Jobs that should have ended and have not, some seconds after the last was sent.
+    pub missing: i64,
+    /// Jobs that ended twice.
+    pub twice: u64,
+    /// How many transactions the open snapshot had seen begin when it was closed, if there was one.
+    pub snapshot_age: Option<i64>,
 }
 
-/// A line of a run.
-pub fn print_window(window: &Window) {
-    let per_second = |jobs: u64| jobs as f64 / window.seconds;
-    let megabytes = |bytes: i64| bytes as f64 / MEGABYTE;
-    let jobs = window.done as f64;
-    println!(
-        "{:>6.0}{:>8.0}{:>8.0}{:>9}{:>11.2}{:>8.2}{:>10}{:>9}{:>10.1}{:>12.1}{:>9.1}{:>12.4}{:>11.0}",
-        window.end.as_secs_f64(),
-        per_second(window.sent),
-        per_second(window.done),
-        window.overdue,
-        quantile(&window.claims, 0.5),
-        quantile(&window.claims, 0.99),
-        window.sizes.dead,
-        window.dead.map_or_else(String::new, |dead| dead.to_string()),
-        megabytes(window.sizes.logs),
-        megabytes(window.sizes.history),
-        megabytes(window.sizes.all),
-        window.cost.cpu_seconds * 1e3 / jobs,
-        window.cost.wal_bytes as f64 / jobs,
+/// What was there at a moment of a run.
+pub struct Look {
+    pub at: Duration,
+    /// Jobs sent.
+    pub sent: u64,
+    /// Jobs ended.
+    pub done: u64,
+    /// Jobs that should have ended by now and have not.
+    pub overdue: i64,
+    /// How long the claims since the look before took, in milliseconds.
+    pub claims: Vec<f64>,
+    /// What the server has used, without the session that looks at it.
+    pub cost: Cost,
+    /// What lay on the disk.
+    pub sizes: Sizes,
+}
+
+/// Two looks, and what happened between them: a window, or a minute.
+#[derive(Clone, Copy)]
+struct Span<'a>(&'a [Look]);
+
+impl Span<'_> {
+    fn ends(&self) -> (&Look, &Look) {
+        (&self.0[0], &self.0[self.0.len() - 1])
+    }
+
+    fn sample(&self) -> Sample {
+        let (first, last) = self.ends();
+        Sample {
+            jobs: last.done - first.done,
+            seconds: (last.at - first.at).as_secs_f64(),
+            cost: last.cost.since(first.cost),
+        }
+    }
+
+    /// Time of a claim, in milliseconds.
+    fn claim(&self, share: f64) -> f64 {
+        quantile(&self.0[1..].iter().flat_map(|look| look.claims.iter().copied()).collect::<Vec<_>>(), share)
+    }
+}
+
+const COLUMNS: [Column; 13] = [
+    ("s", 4, 0),
+    ("sent/s", 8, 0),
+    ("done/s", 8, 0),
+    ("overdue", 9, 0),
+    ("claim p50", 11, 2),
+    ("p99 ms", 8, 2),
+    ("dead est.", 10, 0),
+    ("counted", 9, 0),
+    ("logs MB", 10, 1),
+    ("history MB", 12, 1),
+    ("all MB", 9, 1),
+    ("CPU s/1,000", 12, 4),
+    ("WAL B/job", 11, 0),
+];
+
+/// The table of a run.
+pub fn table() -> Table {
+    Table::begin(2, &COLUMNS)
+}
+
+/// Prints the last look.
+pub fn print_last(table: &Table, looks: &[Look]) {
+    let window = Span(&looks[looks.len() - 2..]);
+    let ((before, look), sample) = (window.ends(), window.sample());
+    table.row(
+        "",
+        &[
+            look.at.as_secs_f64(),
+            (look.sent - before.sent) as f64 / sample.seconds,
+            sample.rate(),
+            look.overdue as f64,
+            window.claim(0.5),
+            window.claim(0.99),
+            look.sizes.dead,
+            look.sizes.counted,
+            look.sizes.logs,
+            look.sizes.history,
+            look.sizes.all,
+            sample.cpu(),
+            sample.wal(),
+        ],
     );
 }
 
@@ -61,82 +119,62 @@ pub fn print_end(soaked: &Soaked, others: f64) {
 
 /// The contenders beside each other, first minute and last.
 pub fn print_summary(all: &[(&str, Soaked)]) {
-    println!("\nfirst minute -> last minute of each run");
-    println!(
-        "{:10}{:>16}{:>18}{:>18}{:>20}{:>16}{:>12}{:>10}",
-        "", "done/s", "claim p50 ms", "claim p99 ms", "CPU s/1,000", "WAL B/job", "dead rows", "all MB"
-    );
+    println!("\nfirst minute and last minute of each run");
+    let pairs = [("done/s", 0), ("claim p50 ms", 2), ("claim p99 ms", 2), ("CPU s/1,000", 4), ("WAL B/job", 0)];
+    let pairs = pairs.map(|(title, digits)| [(title, 14, digits), ("last", 9, digits)]);
+    let table = Table::begin(10, &[&pairs.concat()[..], &[("dead rows", 11, 0), ("all MB", 9, 0)]].concat());
     for (name, soaked) in all {
-        let (first, last) = soaked.ends();
-        let pair = |one: f64, other: f64, digits: usize| format!("{one:.digits$} -> {other:.digits$}");
-        println!(
-            "  {name:8}{:>16}{:>18}{:>18}{:>20}{:>16}{:>12}{:>10.0}",
-            pair(first.rate, last.rate, 0),
-            pair(first.p50, last.p50, 2),
-            pair(first.p99, last.p99, 2),
-            pair(first.cpu, last.cpu, 4),
-            pair(first.wal, last.wal, 0),
-            soaked.dead(),
-            soaked.windows.last().map_or(0.0, |window| window.sizes.all as f64 / MEGABYTE),
-        );
-    }
-}
-
-/// A minute, or what there is of it in a short run.
-#[derive(Clone, Copy)]
-struct Span {
-    /// Jobs ended in a second.
-    rate: f64,
-    /// Claims, milliseconds.
-    p50: f64,
-    /// Claims, milliseconds.
-    p99: f64,
-    /// Seconds of server CPU per 1,000 jobs.
-    cpu: f64,
-    /// Bytes of WAL per job.
-    wal: f64,
-}
-
-impl Span {
-    fn of(windows: &[Window]) -> Self {
-        let sum = |figure: fn(&Window) -> f64| windows.iter().map(figure).sum::<f64>();
-        let claims: Vec<f64> = windows.iter().flat_map(|window| window.claims.iter().copied()).collect();
-        let jobs = sum(|window| window.done as f64);
-        Self {
-            rate: jobs / sum(|window| window.seconds),
-            p50: quantile(&claims, 0.5),
-            p99: quantile(&claims, 0.99),
-            cpu: sum(|window| window.cost.cpu_seconds) * 1e3 / jobs,
-            wal: sum(|window| window.cost.wal_bytes as f64) / jobs,
-        }
+        let (first, last) = soaked.minutes();
+        let of = |figure: fn(Span) -> f64| [figure(first), figure(last)];
+        let figures = [
+            of(|span| span.sample().rate()),
+            of(|span| span.claim(0.5)),
+            of(|span| span.claim(0.99)),
+            of(|span| span.sample().cpu()),
+            of(|span| span.sample().wal()),
+            [soaked.dead(), last.ends().1.sizes.all],
+        ];
+        table.row(name, &figures.concat());
     }
 }
 
 impl Soaked {
     /// The first minute after a warm-up, and the last; shorter, and apart, in a short run.
-    fn ends(&self) -> (Span, Span) {
-        let windows = &self.windows;
-        let warm_up = (windows.len() / 20).max(1);
-        let minute = windows.iter().take_while(|window| window.end.as_secs_f64() < 60.5).count();
-        let count = minute.min(windows.len().saturating_sub(warm_up) / 2).max(1);
-        (Span::of(&windows[warm_up..warm_up + count]), Span::of(&windows[windows.len() - count..]))
+    fn minutes(&self) -> (Span<'_>, Span<'_>) {
+        let windows = self.looks.len() - 1;
+        let warm_up = (windows / 20).max(1);
+        let minute = self.looks[1..].iter().take_while(|look| look.at.as_secs_f64() < 60.5).count();
+        let count = minute.min(windows.saturating_sub(warm_up) / 2).max(1);
+        (Span(&self.looks[warm_up..=warm_up + count]), Span(&self.looks[windows - count..]))
+    }
+
+    /// The largest of a figure in some looks. A NaN counts for nothing.
+    fn most(looks: &[Look], figure: fn(&Sizes) -> f64) -> f64 {
+        looks.iter().map(|look| figure(&look.sizes)).fold(f64::NAN, f64::max)
     }
 
     /// The most dead rows in the logs that were counted at once; estimated where they could not be counted.
-    fn dead(&self) -> i64 {
-        self.windows.iter().filter_map(|window| window.dead).max().unwrap_or_else(|| self.dead_estimated())
+    fn dead(&self) -> f64 {
+        let counted = Self::most(&self.looks, |sizes| sizes.counted);
+        if counted.is_nan() { self.dead_estimated() } else { counted }
     }
 
     /// The most that the statistics have ever told. They forget what was pruned by the way.
-    fn dead_estimated(&self) -> i64 {
-        self.windows.iter().map(|window| window.sizes.dead).max().unwrap_or(0)
+    fn dead_estimated(&self) -> f64 {
+        Self::most(&self.looks, |sizes| sizes.dead)
     }
 
     /// The largest size of the logs in the last third of the run over that in the second.
     fn growth(&self) -> f64 {
-        let largest = |windows: &[Window]| windows.iter().map(|window| window.sizes.logs).max().unwrap_or(0) as f64;
-        let third = self.windows.len() / 3;
-        largest(&self.windows[2 * third..]) / largest(&self.windows[third..2 * third])
+        let looks = &self.looks[1..];
+        let third = looks.len() / 3;
+        let [second, last] = [&looks[third..2 * third], &looks[2 * third..]];
+        Self::most(last, |sizes| sizes.logs) / Self::most(second, |sizes| sizes.logs)
+    }
+
+    /// Seconds since the start, and the jobs that ended a second in the window before.
+    pub fn rates(&self) -> Vec<(f64, f64)> {
+        self.looks.windows(2).map(|window| (window[1].at.as_secs_f64(), Span(window).sample().rate())).collect()
     }
 }
 
@@ -145,17 +183,17 @@ const LEVEL: f64 = 1.15;
 
 /// What pg_queue must reach; `rate` is what is offered.
 pub fn judge(soaked: &Soaked, rate: u32) -> Vec<Target> {
-    let (first, last) = soaked.ends();
-    let overdue = soaked.windows.last().map_or(0, |window| window.overdue);
+    let (first, last) = soaked.minutes();
+    let claims = |share| last.claim(share) / first.claim(share);
     let targets = [
-        ("done per second, last minute / first", last.rate / first.rate, at_least(0.98)),
-        ("jobs overdue at the end", overdue as f64, at_most(f64::from(rate))),
+        ("done per second, last minute / first", last.sample().rate() / first.sample().rate(), at_least(0.98)),
+        ("jobs overdue at the end", last.ends().1.overdue as f64, at_most(f64::from(rate))),
         ("jobs never done", soaked.missing as f64, at_most(0.0)),
         ("jobs done twice", soaked.twice as f64, at_most(0.0)),
-        ("dead rows in the logs", soaked.dead().max(soaked.dead_estimated()) as f64, at_most(0.0)),
+        ("dead rows in the logs", soaked.dead().max(soaked.dead_estimated()), at_most(0.0)),
         ("size of the logs, last third / second", soaked.growth(), at_most(LEVEL)),
-        ("claim p50, last minute / first", last.p50 / first.p50, at_most(1.5)),
-        ("claim p99, last minute / first", last.p99 / first.p99, at_most(1.5)),
+        ("claim p50, last minute / first", claims(0.5), at_most(1.5)),
+        ("claim p99, last minute / first", claims(0.99), at_most(1.5)),
     ];
     targets.into_iter().flat_map(|(what, value, bound)| Target::new(what, &[value], bound)).collect()
 }

@@ -2,6 +2,7 @@
 //! contender's.
 
 use postgres::Client;
+use queue_tests::sql::Sql;
 
 use crate::cpu;
 use crate::error::Result;
@@ -16,17 +17,18 @@ pub struct Tables {
     pub logs: &'static str,
 }
 
-/// Sizes in bytes, indexes and TOAST included.
-#[derive(Clone, Copy)]
+/// Sizes in megabytes, indexes and TOAST included.
 pub struct Sizes {
     /// The logs.
-    pub logs: i64,
+    pub logs: f64,
     /// What is kept of ended jobs.
-    pub history: i64,
+    pub history: f64,
     /// All tables of the schema.
-    pub all: i64,
+    pub all: f64,
     /// Dead rows in the logs, as the statistics estimate them.
-    pub dead: i64,
+    pub dead: f64,
+    /// Dead rows in the logs; NaN if they were not counted.
+    pub counted: f64,
 }
 
 /// The looking session.
@@ -45,11 +47,8 @@ impl Observer {
         if has_exact {
             client.batch_execute("CREATE EXTENSION IF NOT EXISTS pgstattuple")?;
         }
-        let pid = client.query_one("SELECT pg_backend_pid()", &[])?.try_get(0)?;
-        let logs = tables.logs;
-        let tables = include_str!("../sql/storage.sql").replace("{schema}", tables.schema);
-        let tables = tables.replace("{logs}", logs);
-        Ok(Self { client, pid, tables, has_exact })
+        let sql = include_str!("../sql/soak/sizes.sql").replace("{schema}", tables.schema);
+        Ok(Self { pid: client.pid(), client, tables: sql.replace("{logs}", tables.logs), has_exact })
     }
 
     /// CPU time that the looking has cost, in seconds.
@@ -57,22 +56,12 @@ impl Observer {
         cpu::process_seconds(self.pid)
     }
 
-    /// Sizes, and the dead rows that the server believes in. Cheap.
-    pub fn sizes(&mut self) -> Result<Sizes> {
-        let sql = format!("{} {}", self.tables, include_str!("../sql/storage-sizes.sql"));
-        let row = self.client.query_one(&sql, &[])?;
-        Ok(Sizes { logs: row.try_get(0)?, history: row.try_get(1)?, all: row.try_get(2)?, dead: row.try_get(3)? })
-    }
-
-    /// Dead rows in the logs, counted: reads all of them. `None` where `pgstattuple` is not there.
-    pub fn dead_rows(&mut self) -> Result<Option<i64>> {
-        if !self.has_exact {
-            return Ok(None);
-        }
-        let sql = format!(
-            "{} SELECT coalesce(sum(dead_tuple_count), 0)::bigint FROM tables, pgstattuple(oid) WHERE is_log",
-            self.tables
-        );
-        Ok(Some(self.client.query_one(&sql, &[])?.try_get(0)?))
+    /// Looks. Counting dead rows reads all of the logs, the rest is cheap.
+    pub fn sizes(&mut self, counts_dead: bool) -> Result<Sizes> {
+        let counted = "(SELECT coalesce(sum(dead_tuple_count), 0)::float8 FROM tables, pgstattuple(oid) WHERE is_log)";
+        let dead = if counts_dead && self.has_exact { counted } else { "'NaN'::float8" };
+        let row = self.client.query_one(&self.tables.replace("{dead}", dead), &[])?;
+        let [logs, history, all] = [0, 1, 2].map(|n| row.get::<_, f64>(n) / 1e6);
+        Ok(Sizes { logs, history, all, dead: row.try_get(3)?, counted: row.try_get(4)? })
     }
 }

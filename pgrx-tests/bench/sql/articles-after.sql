@@ -1,3 +1,4 @@
+-- {jobs} jobs in the articles' table, and {edges}: what is after what. A trigger counts down.
 ALTER TABLE jobs ADD COLUMN waits integer NOT NULL DEFAULT 0;
 CREATE TABLE job_after (job bigint NOT NULL, after bigint NOT NULL);
 CREATE INDEX ON job_after (after);
@@ -9,3 +10,10 @@ BEGIN
 END $$;
 CREATE TRIGGER release AFTER UPDATE OF status ON jobs
 FOR EACH ROW WHEN (NEW.status = 'done') EXECUTE FUNCTION release();
+INSERT INTO jobs (payload) SELECT '1' FROM generate_series(1, {jobs});
+INSERT INTO job_after (job, after) {edges};
+UPDATE jobs SET status = 'held', waits = n FROM (SELECT job, count(*) AS n FROM job_after GROUP BY job) a WHERE id = job;
+
+VACUUM ANALYZE jobs;
+
+VACUUM ANALYZE job_after

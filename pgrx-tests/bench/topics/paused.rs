@@ -4,12 +4,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::bench::Bench;
-use crate::contender::Session;
+use crate::contender::{SINGLE, Session};
 use crate::drive::{Task, side_by_side};
 use crate::error::Result;
 use crate::queues::worker;
 use crate::server::Server;
-use crate::statistics::quantile;
+use crate::statistics::spread;
 
 /// Events a second that are offered.
 const RATE: u32 = 1_000;
@@ -45,15 +45,8 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
         filled / 8
     );
     for (what, n) in [("all are read", 0), ("one is paused", 1)] {
-        let at = |values: &[f64], share| quantile(values, share);
-        println!(
-            "    {what:14} publish p50 {:.0} us, p99 {:.0} us; another queue has its job after p50 {:.0} us, \
-                p99 {:.0} us",
-            at(&publishes[n], 0.5),
-            at(&publishes[n], 0.99),
-            at(&waits[n], 0.5),
-            at(&waits[n], 0.99)
-        );
+        let (publish, wait) = (spread(&publishes[n], "us"), spread(&waits[n], "us"));
+        println!("    {what:14} publish {publish}; another queue has its job after {wait}");
     }
     Ok(())
 }
@@ -64,17 +57,9 @@ fn turn(server: &Server, length: Duration) -> Result<(Vec<f64>, Vec<f64>)> {
     let mut readers: Vec<Task> = Vec::new();
     for (queue, waits) in ["q1", "q2", "q3"].into_iter().zip(&mut waits) {
         let columns = "id, (extract(epoch FROM clock_timestamp() - enqueued_at) * 1e6)::bigint";
-        let mut reader = Session::new(server, worker(queue, columns, "100 ms"), false)?;
-        let mut ids = Vec::<i64>::new();
-        readers.push(Box::new(move |is_over| {
-            if is_over && ids.is_empty() {
-                return Ok(None);
-            }
-            let rows: Vec<[i64; 2]> = reader.claim(100, &ids)?.0;
-            waits.extend(rows.iter().map(|row| row[1] as f64));
-            ids = rows.iter().map(|row| row[0]).collect();
-            Ok(Some(0))
-        }));
+        let reader = Session::new(server, &worker(queue, columns, "100 ms"), SINGLE)?;
+        let note = |rows: &[[i64; 2]]| waits.extend(rows.iter().map(|row| row[1] as f64));
+        readers.push(reader.worker(100, note));
     }
     let mut client = server.client(false)?;
     let publish = client.prepare("SELECT count(*) FROM queue.publish('orders', '{\"n\": 1}', 'a.b')")?;

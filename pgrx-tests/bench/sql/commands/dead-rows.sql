@@ -1,2 +1,3 @@
+-- Dead rows in the logs.
 SELECT sum((pgstattuple(oid)).dead_tuple_count)::bigint FROM pg_class
 WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r' AND relname ~ '^(attempt|claim|outcome|note|history)_'
