@@ -30,7 +30,7 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
     let awaits = awaits(&server, times)?;
     println!("  from sending the end of a job to the return of queue.await: {}", spread(&awaits, "us"));
     // Medians of the two sides, and the ratio of these.
-    let table = Table::begin(76, &[("with others", 12, 0), ("without", 10, 0), ("ratio", 8, 2)]);
+    let table = Table::begin(80, &[("with others", 12, 0), ("without", 10, 0), ("ratio", 8, 2)]);
     let print = |what: &str, [with, without]: [f64; 2]| table.row(what, &[with, without, with / without]);
     for (commits, setting) in [("commits wait for the disk", "on"), ("they do not", "off")] {
         let both = in_turns(commits, rounds, &[true, false], |&is_chain| lives(&server, links, is_chain, setting))?;

@@ -1,13 +1,13 @@
-//! Draws what was measured, as SVG files: bars beside each other, lines over time, how many waits were shorter.
+//! Draws what was measured, as SVG files: bars beside each other, lines over time or over waits.
 //! Not responsible for what is drawn: `charts` decides that from the results.
 //!
 //! Invariant: every axis begins at zero, so that lengths are to each other as what they stand for.
 
-use std::ops::Range;
 use std::path::Path;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::error::Result;
 
@@ -22,67 +22,42 @@ const INK: RGBColor = RGBColor(31, 35, 40);
 const PALE: RGBColor = RGBColor(208, 215, 222);
 const FONT: &str = "sans-serif";
 
-/// A line, or a bar, with its name.
-pub struct Series {
-    pub name: &'static str,
-    pub is_ours: bool,
-    pub points: Vec<(f64, f64)>,
-}
-
-/// An axis: what it shows, how far it goes, and how a number on it is written.
-pub struct Axis {
-    pub title: &'static str,
-    pub end: f64,
-    pub digits: usize,
-}
-
-impl Axis {
-    /// An axis on which all of these find room.
-    pub fn for_all(title: &'static str, values: impl Iterator<Item = f64>) -> Self {
-        let largest = values.fold(0.0, f64::max);
-        let end = if largest > 0.0 { largest * 1.08 } else { 1.0 };
-        let digits = if end >= 10.0 { 0 } else { (1.0 - end.log10().floor()).clamp(0.0, 6.0) as usize };
-        Self { title, end, digits }
-    }
-
-    fn range(&self) -> Range<f64> {
-        0.0..self.end
-    }
+/// Where an axis ends on which all of these find room, and the decimals of the numbers on it.
+fn axis(values: impl Iterator<Item = f64>) -> (f64, usize) {
+    let largest = values.fold(0.0, f64::max);
+    let end = if largest > 0.0 { largest * 1.08 } else { 1.0 };
+    (end, if end >= 10.0 { 0 } else { (1.0 - end.log10().floor()).clamp(0.0, 6.0) as usize })
 }
 
 /// Returns a number with its thousands set apart.
 fn grouped(value: f64, digits: usize) -> String {
-    let text = format!("{value:.digits$}");
-    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
-    let mut grouped = String::new();
-    for (n, digit) in whole.chars().enumerate() {
-        if n > 0 && (whole.len() - n) % 3 == 0 {
-            grouped.push(',');
-        }
-        grouped.push(digit);
+    let mut text = format!("{value:.digits$}");
+    let mut at = text.find('.').unwrap_or(text.len());
+    while at > 3 {
+        at -= 3;
+        text.insert(at, ',');
     }
-    grouped + rest
+    text
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
 /// A white area with a title; the rest of it is returned.
-fn begin<'a>(path: &'a Path, title: &str, height: u32) -> Result<Area<'a>> {
+fn begin<'a>(path: &'a Path, title: &str, height: u32) -> Result<DrawingArea<SVGBackend<'a>, Shift>> {
     let area = SVGBackend::new(path, (WIDTH, height)).into_drawing_area();
     area.fill(&WHITE)?;
     Ok(area.titled(title, (FONT, 16).into_font().color(&INK))?)
 }
 
-/// Draws a bar for each series, which has one point, with its number behind it.
-pub fn bars(path: &Path, title: &str, axis: &Axis, series: &[Series]) -> Result<()> {
-    let area = begin(path, title, 90 + BAR * series.len() as u32)?;
-    let count = series.len() as f64;
+/// Draws bars, each with its name before it and its number behind it. Ours are told apart.
+pub fn bars(path: &Path, title: &str, unit: &str, bars: &[(&str, f64)]) -> Result<()> {
+    let area = begin(path, title, 90 + BAR * bars.len() as u32)?;
+    let (end, digits) = axis(bars.iter().map(|bar| bar.1));
+    let count = bars.len() as f64;
     let mut chart = ChartBuilder::on(&area)
         .margin(10)
         .margin_right(90)
         .x_label_area_size(38)
         .y_label_area_size(150)
-        .build_cartesian_2d(axis.range(), 0.0..count)?;
+        .build_cartesian_2d(0.0..end, 0.0..count)?;
     chart
         .configure_mesh()
         .disable_y_mesh()
@@ -91,55 +66,53 @@ pub fn bars(path: &Path, title: &str, axis: &Axis, series: &[Series]) -> Result<
         .bold_line_style(PALE)
         .axis_style(PALE)
         .x_labels(6)
-        .x_desc(axis.title)
-        .x_label_formatter(&|value| grouped(*value, axis.digits))
+        .x_desc(unit)
+        .x_label_formatter(&|value| grouped(*value, digits))
         .label_style((FONT, 12).into_font().color(&INK))
         .draw()?;
-    for (n, series) in series.iter().enumerate() {
-        let (value, middle) = (series.points.first().map_or(0.0, |point| point.1), count - n as f64 - 0.5);
-        let colour = if series.is_ours { COLOURS[0] } else { COLOURS[2] };
+    let style = (FONT, 13).into_font().color(&INK);
+    for (n, &(name, value)) in bars.iter().enumerate() {
+        let middle = count - n as f64 - 0.5;
+        let colour = if name.starts_with("pg_queue") { COLOURS[0] } else { COLOURS[2] };
         chart.draw_series([Rectangle::new([(0.0, middle - 0.32), (value, middle + 0.32)], colour.filled())])?;
-        let (x, y) = chart.backend_coord(&(value, middle));
-        let name_x = chart.backend_coord(&(0.0, middle)).0;
-        let write = |text: String, at: (i32, i32), side| -> Result<()> {
-            let style = (FONT, 13).into_font().color(&INK);
-            let position = plotters::style::text_anchor::Pos::new(side, plotters::style::text_anchor::VPos::Center);
-            let base = area.get_base_pixel();
-            Ok(area.draw_text(&text, &style.pos(position), (at.0 - base.0, at.1 - base.1))?)
-        };
-        write(grouped(value, axis.digits), (x + 6, y), plotters::style::text_anchor::HPos::Left)?;
-        write(series.name.to_owned(), (name_x - 8, y), plotters::style::text_anchor::HPos::Right)?;
+        let number = grouped(value, digits);
+        for (text, x, away, side) in [(number, value, 6, HPos::Left), (name.to_owned(), 0.0, -8, HPos::Right)] {
+            let style = style.pos(Pos::new(side, VPos::Center));
+            chart.draw_series([EmptyElement::at((x, middle)) + Text::new(text, (away, 0), style)])?;
+        }
     }
     Ok(area.present()?)
 }
 
-/// Draws a line for each series.
-pub fn lines(path: &Path, title: &str, (x, y): (&Axis, &Axis), series: &[Series]) -> Result<()> {
+/// Draws a line with its name for each of these. `axes`: what they show.
+pub fn lines(path: &Path, title: &str, axes: [&str; 2], lines: &[(&str, Vec<(f64, f64)>)]) -> Result<()> {
     let area = begin(path, title, HEIGHT)?;
+    let points = || lines.iter().flat_map(|line| &line.1);
+    let (x, y) = (axis(points().map(|point| point.0)), axis(points().map(|point| point.1)));
     let mut chart = ChartBuilder::on(&area)
         .margin(10)
         .margin_right(20)
         .x_label_area_size(38)
         .y_label_area_size(66)
-        .build_cartesian_2d(x.range(), y.range())?;
+        .build_cartesian_2d(0.0..x.0, 0.0..y.0)?;
     chart
         .configure_mesh()
         .disable_x_mesh()
         .light_line_style(TRANSPARENT)
         .bold_line_style(PALE)
         .axis_style(PALE)
-        .x_desc(x.title)
-        .y_desc(y.title)
+        .x_desc(axes[0])
+        .y_desc(axes[1])
         .x_labels(8)
         .y_labels(6)
-        .x_label_formatter(&|value| grouped(*value, x.digits))
-        .y_label_formatter(&|value| grouped(*value, y.digits))
+        .x_label_formatter(&|value| grouped(*value, x.1))
+        .y_label_formatter(&|value| grouped(*value, y.1))
         .label_style((FONT, 12).into_font().color(&INK))
         .draw()?;
-    for (series, colour) in series.iter().zip(COLOURS) {
+    for ((name, points), colour) in lines.iter().zip(COLOURS) {
         chart
-            .draw_series(LineSeries::new(series.points.iter().copied(), colour.stroke_width(2)))?
-            .label(series.name)
+            .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?
+            .label(*name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
     }
     chart
@@ -151,16 +124,4 @@ pub fn lines(path: &Path, title: &str, (x, y): (&Axis, &Axis), series: &[Series]
         .label_font((FONT, 13).into_font().color(&INK))
         .draw()?;
     Ok(area.present()?)
-}
-
-/// Returns how large a share of the values is at most so large: in hundredths, at each value.
-pub fn shares(values: &[f64]) -> Vec<(f64, f64)> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let hundred = 100.0 / sorted.len() as f64;
-    // A thousand points are more than can be seen.
-    let step = sorted.len().div_ceil(1000);
-    let last = sorted.len().saturating_sub(1);
-    let shown = |n: &usize| n.is_multiple_of(step) || *n == last;
-    (0..sorted.len()).filter(shown).map(|n| (sorted[n], (n + 1) as f64 * hundred)).collect()
 }

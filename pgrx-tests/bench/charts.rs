@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::bench::{Rows, samples_of};
-use crate::chart::{self, Axis, Series};
+use crate::chart;
 use crate::drive::Sample;
 use crate::error::Result;
 use crate::options::Options;
@@ -45,18 +45,11 @@ pub fn of_cell(options: &Options, cell: &str, rows: &Rows) -> Result<()> {
     let Some(folder) = &options.report.charts else { return Ok(()) };
     begin(folder)?;
     for (file, title, unit, figure) in FIGURES {
-        let shown = SHOWN.iter().map(|(who, name)| (*who, *name, samples_of(rows, who)));
-        let series: Vec<Series> = shown
-            .filter(|(.., samples)| !samples.is_empty())
-            .map(|(who, name, samples)| Series {
-                name,
-                is_ours: ["ours", "loop"].contains(&who),
-                points: vec![(0.0, median_of(samples, figure))],
-            })
-            .collect();
-        if !series.is_empty() {
-            let axis = Axis::for_all(unit, series.iter().flat_map(|series| &series.points).map(|point| point.1));
-            chart::bars(&folder.join(format!("{cell}-{file}.svg")), &format!("{title}, {what}"), &axis, &series)?;
+        let shown = SHOWN.iter().map(|(who, name)| (*name, samples_of(rows, who)));
+        let shown = shown.filter(|(_, samples)| !samples.is_empty());
+        let bars: Vec<_> = shown.map(|(name, samples)| (name, median_of(samples, figure))).collect();
+        if !bars.is_empty() {
+            chart::bars(&folder.join(format!("{cell}-{file}.svg")), &format!("{title}, {what}"), unit, &bars)?;
         }
     }
     Ok(())
@@ -66,15 +59,11 @@ pub fn of_cell(options: &Options, cell: &str, rows: &Rows) -> Result<()> {
 pub fn of_wake(options: &Options, waits: &[f64]) -> Result<()> {
     let Some(folder) = &options.report.charts else { return Ok(()) };
     begin(folder)?;
-    let milliseconds: Vec<f64> = waits.iter().map(|wait| wait / 1e3).collect();
     // The slowest thousandth is the machine's.
-    let longest = [quantile(&milliseconds, 0.999)].into_iter();
-    let axis = Axis::for_all("milliseconds from sending a job to having it", longest);
-    let mut points = chart::shares(&milliseconds);
-    points.retain(|point| point.0 <= axis.end);
-    let share = Axis { title: "% of jobs", end: 100.0, digits: 0 };
-    let series = [Series { name: "a worker that sleeps in queue.claim", is_ours: true, points }];
-    chart::lines(&folder.join("wake.svg"), "How soon a sleeping worker has a job", (&axis, &share), &series)
+    let point = |n: i32| (quantile(waits, f64::from(n) / 1e3) / 1e3, f64::from(n) / 10.0);
+    let lines = [("a worker that sleeps in queue.claim", (0..1_000).map(point).collect())];
+    let axes = ["milliseconds from sending a job to having it", "% of jobs"];
+    chart::lines(&folder.join("wake.svg"), "How soon a sleeping worker has a job", axes, &lines)
 }
 
 /// Draws the jobs done a second, over the time of a soak.
@@ -85,14 +74,8 @@ pub fn of_soak(folder: &Path, all: &[(&str, Soaked)], has_snapshot: bool) -> Res
         "articles" => "articles, best plan",
         _ => "PgQ, plain events",
     };
-    let series: Vec<Series> = all
-        .iter()
-        .map(|(who, soaked)| Series { name: name(who), is_ours: *who == "ours", points: soaked.rates() })
-        .collect();
-    let points = || series.iter().flat_map(|series| &series.points);
-    let seconds = Axis::for_all("seconds", points().map(|point| point.0));
-    let rate = Axis::for_all("jobs done a second", points().map(|point| point.1));
+    let lines: Vec<_> = all.iter().map(|(who, soaked)| (name(who), soaked.rates())).collect();
     let beside = if has_snapshot { ", beside an open snapshot" } else { "" };
     let title = format!("2,000 jobs a second are offered{beside}");
-    chart::lines(&folder.join("soak.svg"), &title, (&seconds, &rate), &series)
+    chart::lines(&folder.join("soak.svg"), &title, ["seconds", "jobs done a second"], &lines)
 }

@@ -86,10 +86,8 @@ pub fn spread(bench: &mut Bench, way: Way) -> Result<()> {
     sleep_until(from - 500_000)?;
     let (late, sample) = work(&server, "spread", way, jobs, Cost::of(&[&server])?)?;
     let [p50, p99, most] = [0.5, 0.99, 1.0].map(|share| quantile(&late, share));
-    println!(
-        "  {jobs} jobs within {seconds} s: late by p50 {p50:.1} ms, p99 {p99:.1} ms, at most {most:.1} ms; {:.4} CPU s/1,000",
-        sample.cpu()
-    );
+    let (late, cpu) = (format!("p50 {p50:.1} ms, p99 {p99:.1} ms, at most {most:.1} ms"), sample.cpu());
+    println!("  {jobs} jobs within {seconds} s: late by {late}; {cpu:.4} CPU s/1,000");
     bench.target(format!("delayed-due: {}, p99 in ms", way.name), &[p99], at_most(50.0));
     Ok(())
 }

@@ -233,10 +233,8 @@ pub fn cron(_: &mut Bench) -> Result<()> {
         let [ran, succeeded, failed, noted, dead, bytes] = [0, 1, 2, 3, 4, 5].map(|n| row.get::<_, i64>(n));
         let lost = SCHEDULES - ran;
         let slots = if is_short { "no slot for 30 s" } else { "slots enough" };
-        println!(
-            "  pg_cron, {SCHEDULES} due at once, {slots}: ran {ran}, lost {lost}; of {noted} notes succeeded {succeeded}, \
-             failed {failed}"
-        );
+        println!("  pg_cron, {SCHEDULES} due at once, {slots}: ran {ran}, lost {lost}");
+        println!("  of {noted} notes succeeded {succeeded}, failed {failed}");
         let [dead, bytes] = [dead, bytes].map(|all| all as f64 / noted.max(1) as f64);
         println!(
             "  pg_cron, per run without vacuum: {dead:.1} dead rows, {bytes:.0} bytes of cron.job_run_details, kept \
