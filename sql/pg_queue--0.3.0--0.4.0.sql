@@ -47,8 +47,8 @@ DROP FUNCTION queue.retry_many(text, jsonpath, text[], timestamptz, integer, int
 DROP FUNCTION queue.reprioritize_many(text, integer, jsonpath, text[], integer, integer, jsonb);
 DROP FUNCTION queue.retry_dead(text, text, integer);
 
--- Columns of tables, and of views that are for other views, had the words of others of that name, unless a statement explains them: those
--- named below. They are not for users.
+-- Columns of tables, and of views that are for other views, had the words of others of that name, unless a statement
+-- explains them: those named below. They are not for users.
 DO $words$
 DECLARE
     relation regclass;
@@ -57,13 +57,16 @@ BEGIN
     FOR relation, attribute IN
         SELECT a.attrelid::regclass, a.attname FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
         WHERE c.relnamespace = 'queue'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped
-          AND (regexp_replace(c.relname, '_\d$', '') || '.' || a.attname) <> ALL ('{attempt.after,attempt.flow,attempt.priority,attempt.run_at,attempt.task,
-              group_start.claimed,group_start.minute,history.flow,history.own_flow,history.task,rollup.claimed,rollup.died,rollup.failed,rollup.minute,
-              rollup.timed_out,schedule.headers,schedule.payload,topic.created_at}')
+          AND (regexp_replace(c.relname, '_\d$', '') || '.' || a.attname) <> ALL ('{
+              attempt.after,attempt.flow,attempt.priority,attempt.run_at,attempt.task,
+              group_start.claimed,group_start.minute,history.flow,history.own_flow,history.task,
+              rollup.claimed,rollup.died,rollup.failed,rollup.minute,rollup.timed_out,
+              schedule.headers,schedule.payload,topic.created_at}')
           AND (c.relkind = 'r' OR c.relname IN ('life', 'job_life', 'observed', 'throughput_part'))
           AND (col_description(a.attrelid, a.attnum) = replace(a.attname, '_', ' ') OR EXISTS (
               SELECT FROM pg_attribute AS b JOIN pg_class AS d ON d.oid = b.attrelid
-              WHERE d.relnamespace = 'queue'::regnamespace AND d.relkind IN ('v', 'c') AND d.oid <> c.oid AND b.attname = a.attname
+              WHERE d.relnamespace = 'queue'::regnamespace AND d.relkind IN ('v', 'c') AND d.oid <> c.oid
+                AND b.attname = a.attname
                 AND col_description(b.attrelid, b.attnum) = col_description(a.attrelid, a.attnum)))
     LOOP
         EXECUTE format('COMMENT ON COLUMN %s.%I IS NULL', relation, attribute);
@@ -75,22 +78,28 @@ $words$;
 
 CREATE TYPE queue.answer AS (id bigint, outcome text, reason text);
 
-COMMENT ON TYPE queue.answer IS 'What a verb for many returns: a row for each id, in no order. Ids that are null are left out.';
+COMMENT ON TYPE queue.answer IS
+    'What a verb for many returns: a row for each id, in no order. Ids that are null are left out.';
 
 COMMENT ON COLUMN queue.answer.id IS 'The id that the verb was given: of an attempt, or of a job.';
 
 COMMENT ON COLUMN queue.answer.outcome IS
-    'How an attempt has ended: completed, failed, dead, released, advanced, suspended, cancelled. What was done with a job: cancelled, cancelling, retried, reprioritized, rescheduled. Or nothing was done: lost (the lease), missing (no such job), busy (another open transaction has it), refused (as its state does not allow it), full (shared memory: try again in a new transaction).';
+    'How an attempt has ended: completed, failed, dead, released, advanced, suspended, cancelled. '
+    'What was done with a job: cancelled, cancelling, retried, reprioritized, rescheduled. '
+    'Or nothing was done: lost (the lease), missing (no such job), busy (another open transaction has it), '
+    'refused (as its state does not allow it), full (shared memory: try again in a new transaction).';
 
 COMMENT ON COLUMN queue.answer.reason IS 'Why nothing was done, for people; else NULL.';
 
 COMMENT ON FUNCTION queue.claim IS
 'Takes up to max_jobs jobs for this worker, under a lease (default: the job''s, else the queue''s) that starts at
-commit. Use every row: LIMIT or WHERE on the call leaves jobs claimed that nobody works on. With wait, sleeps until there is
+commit. Use every row: LIMIT or WHERE on the call leaves jobs claimed that nobody works on. '
+'With wait, sleeps until there is
 one, at most pg_queue.max_wait and just less than statement_timeout; not in a transaction that has written, nor at
 REPEATABLE READ or above (a NOTICE says it once). While it sleeps it holds back vacuum''s
 horizon; CALL queue.wait does not. stage: only of this one; NULL: of all, in the order of (priority, job_id) over
-all of them. completed: finish these attempts first; for each that could not be, there is a row without a job_id, whose headers have
+all of them. completed: finish these attempts first; for each that could not be, there is a row without a job_id, '
+'whose headers have
 outcome and reason as queue.answer.
 session_bound: when this connection ends, its unfinished claims are offered again at once. Errors: 42704 no such
 queue, 22023 an argument out of range or no such stage, 53400 shared memory is full.';
@@ -108,7 +117,8 @@ CREATE FUNCTION queue.fail_many(ids bigint[], error text, retry_in interval DEFA
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_fail_many';
 
 COMMENT ON FUNCTION queue.fail_many IS
-'The attempts failed with the same error. Returns what became of each: failed (and there is a next one), dead, cancelled; lost or busy.
+'The attempts failed with the same error. Returns what became of each: '
+'failed (and there is a next one), dead, cancelled; lost or busy.
 Errors: as queue.fail for the other arguments, 22023 not an attempt''s id.';
 
 -- For: consume.
@@ -123,9 +133,12 @@ CREATE FUNCTION queue.end_batch(ends json)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_end_batch';
 
 COMMENT ON FUNCTION queue.end_batch IS
-'Ends many attempts, each in its own way. ends: an array of objects with one field, complete, fail, release, advance or suspend,
-which has the id and the arguments of that function. Returns what became of each: as queue.attempts calls it; lost, busy, or refused
-(it cannot end so, as with a result that jsonb cannot hold: its worker still has it). Errors: 22023 names the element, from 0, that is
+'Ends many attempts, each in its own way. '
+'ends: an array of objects with one field, complete, fail, release, advance or suspend,
+which has the id and the arguments of that function. Returns what became of each: as queue.attempts calls it; '
+'lost, busy, or refused
+(it cannot end so, as with a result that jsonb cannot hold: its worker still has it). '
+'Errors: 22023 names the element, from 0, that is
 no such object; nothing is ended then.';
 
 -- For: consume.
@@ -134,7 +147,8 @@ CREATE FUNCTION queue.extend_many(ids bigint[], lease interval DEFAULT NULL)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_extend_many';
 
 COMMENT ON FUNCTION queue.extend_many IS
-'Heartbeat for many. Returns what became of each: extended, with until when its lease runs and whether the job is to be cancelled; lost
+'Heartbeat for many. Returns what became of each: '
+'extended, with until when its lease runs and whether the job is to be cancelled; lost
 or busy (an open transaction is ending it), and why. Errors: 22023.';
 
 -- For: manage.
@@ -142,7 +156,8 @@ CREATE FUNCTION queue.retry_many(job_ids bigint[], run_at timestamptz DEFAULT NU
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_retry_jobs';
 
 COMMENT ON FUNCTION queue.retry_many IS
-'queue.retry for many; queue.search finds their ids. Returns what became of each: retried; missing, busy, refused (it is running, or its
+'queue.retry for many; queue.search finds their ids. Returns what became of each: retried; '
+'missing, busy, refused (it is running, or its
 key is taken), full. Errors: 22023 not a job''s id, 42501.';
 
 -- For: manage.
@@ -150,7 +165,8 @@ CREATE FUNCTION queue.cancel_many(job_ids bigint[], reason text DEFAULT NULL, fo
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_cancel_jobs';
 
 COMMENT ON FUNCTION queue.cancel_many IS
-'queue.cancel for many; queue.search finds their ids. Returns what became of each: cancelled, cancelling; missing, busy, refused (it
+'queue.cancel for many; queue.search finds their ids. Returns what became of each: cancelled, cancelling; '
+'missing, busy, refused (it
 has ended), full. Errors: 22023 not a job''s id, 42501.';
 
 -- For: manage.
@@ -158,7 +174,8 @@ CREATE FUNCTION queue.reprioritize_many(job_ids bigint[], priority integer)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_reprioritize_jobs';
 
 COMMENT ON FUNCTION queue.reprioritize_many IS
-'queue.reprioritize for many. Returns what became of each: reprioritized; missing, busy, refused (it does not wait), full. Errors: 22023
+'queue.reprioritize for many. Returns what became of each: reprioritized; '
+'missing, busy, refused (it does not wait), full. Errors: 22023
 not a job''s id, 42501.';
 
 -- For: manage.
@@ -166,7 +183,8 @@ CREATE FUNCTION queue.reschedule_many(job_ids bigint[], run_at timestamptz)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_reschedule_jobs';
 
 COMMENT ON FUNCTION queue.reschedule_many IS
-'queue.reschedule for many. Returns what became of each: rescheduled; missing, busy, refused (it does not wait), full. Errors: 22023 not
+'queue.reschedule for many. Returns what became of each: rescheduled; missing, busy, refused (it does not wait), full. '
+'Errors: 22023 not
 a job''s id or a time that is infinite, 42501.';
 
 COMMENT ON COLUMN queue.throughput.stage IS 'The stage; NULL in a queue without stages.';
@@ -181,9 +199,11 @@ COMMENT ON COLUMN queue.throughput.failed IS 'Attempts that their worker failed 
 
 COMMENT ON COLUMN queue.throughput.died IS 'Attempts that were a job''s last and ended badly in this minute.';
 
-COMMENT ON COLUMN queue.throughput.wait_mean IS 'How long the attempts claimed in this minute had been ready, on average; NULL: none.';
+COMMENT ON COLUMN queue.throughput.wait_mean IS
+    'How long the attempts claimed in this minute had been ready, on average; NULL: none.';
 
-COMMENT ON COLUMN queue.throughput.run_mean IS 'How long the attempts completed, advanced, failed or timed out in this minute had run, on average; NULL: none.';
+COMMENT ON COLUMN queue.throughput.run_mean IS
+    'How long the attempts completed, advanced, failed or timed out in this minute had run, on average; NULL: none.';
 
 COMMENT ON COLUMN queue.topics.dropped IS 'Jobs that were not made, since their queue was full (on_full drop).';
 
@@ -191,19 +211,22 @@ COMMENT ON COLUMN queue.bindings.filter IS 'The jsonpath that has to be true; NU
 
 COMMENT ON COLUMN queue.bindings.binding_id IS 'Of several of a queue that match, the smallest gives the options.';
 
-COMMENT ON COLUMN queue.schedules.queue_name IS 'The queue it enqueues into, or the topic that it publishes on; NULL when that is gone.';
+COMMENT ON COLUMN queue.schedules.queue_name IS
+    'The queue it enqueues into, or the topic that it publishes on; NULL when that is gone.';
 
 COMMENT ON COLUMN queue.schedules.cron IS 'The expression; NULL where every is given.';
 
 COMMENT ON COLUMN queue.schedules.every IS 'The time from slot to slot; NULL where cron is given.';
 
-COMMENT ON COLUMN queue.schedules.next_run_at IS 'The first slot that was not dealt with, in the past while it is overdue; NULL: none is left, or it is paused.';
+COMMENT ON COLUMN queue.schedules.next_run_at IS
+    'The first slot that was not dealt with, in the past while it is overdue; NULL: none is left, or it is paused.';
 
 COMMENT ON COLUMN queue.schedules.last_job_id IS 'That job; not one of queue.run_schedule.';
 
 COMMENT ON COLUMN queue.schedules.priority IS 'The priority of its jobs.';
 
-COMMENT ON COLUMN queue.schedules.max_attempts IS 'After how many attempts a job of it is dead; NULL: as its queue says.';
+COMMENT ON COLUMN queue.schedules.max_attempts IS
+    'After how many attempts a job of it is dead; NULL: as its queue says.';
 
 COMMENT ON COLUMN queue.schedules.group_key IS 'The group of its jobs; NULL: none.';
 
@@ -214,28 +237,34 @@ COMMENT ON COLUMN queue.schedules.group_key IS 'The group of its jobs; NULL: non
 -- as far down as possible, since conditions on payloads and errors do not pass them.
 
 -- For: observe.
-CREATE FUNCTION queue_internal.job_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz, has_failed boolean) RETURNS text
-    LANGUAGE c COST 2 AS 'MODULE_PATHNAME', 'pg_queue_job_state';
+CREATE FUNCTION queue_internal.job_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz,
+    has_failed boolean)
+    RETURNS text LANGUAGE c COST 2 AS 'MODULE_PATHNAME', 'pg_queue_job_state';
 
 COMMENT ON FUNCTION queue_internal.job_state IS 'The state of a job, by its newest attempt. For the views.';
 
 -- For: observe.
-CREATE FUNCTION queue_internal.attempt_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz, has_failed boolean) RETURNS text
-    LANGUAGE c COST 2 AS 'MODULE_PATHNAME', 'pg_queue_attempt_state';
+CREATE FUNCTION queue_internal.attempt_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz,
+    has_failed boolean)
+    RETURNS text LANGUAGE c COST 2 AS 'MODULE_PATHNAME', 'pg_queue_attempt_state';
 
-COMMENT ON FUNCTION queue_internal.attempt_state IS 'The state of an attempt: how it has ended, else that of its job. For the views.';
+COMMENT ON FUNCTION queue_internal.attempt_state IS
+    'The state of an attempt: how it has ended, else that of its job. For the views.';
 
 -- For: observe.
 CREATE OR REPLACE VIEW queue.attempts AS
 SELECT l.id, l.job_id, o.queue_name, l.attempt,
-       queue_internal.attempt_state(l.outcome, l.claimed_at IS NOT NULL, o.is_held, l.run_at, l.last_error IS NOT NULL) AS state,
+       queue_internal.attempt_state(
+           l.outcome, l.claimed_at IS NOT NULL, o.is_held, l.run_at, l.last_error IS NOT NULL) AS state,
        CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS claimed_at,
        l.ended_at AS finished_at, l.worker, l.error, o.stage
 FROM queue.life AS l
 JOIN queue.observed AS o ON o.lane = l.lane;
 
 COMMENT ON COLUMN queue.attempts.state IS
-    'held, scheduled, ready, retrying, running, or how it ended: completed, failed (and there is a next), dead, timed_out, released, suspended (it waits for other jobs), advanced (to another stage), cancelled, skipped, superseded (by one with another priority or time, or when it was held and is released).';
+    'held, scheduled, ready, retrying, running, or how it ended: completed, failed (and there is a next), dead, '
+    'timed_out, released, suspended (it waits for other jobs), advanced (to another stage), cancelled, skipped, '
+    'superseded (by one with another priority or time, or when it was held and is released).';
 
 COMMENT ON COLUMN queue.attempts.error IS 'Why it failed, timed out, was cancelled or skipped.';
 
@@ -243,14 +272,17 @@ COMMENT ON COLUMN queue.attempts.stage IS 'The stage it is of; NULL in a queue w
 
 CREATE OR REPLACE VIEW queue.job_life AS
 SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
-       queue_internal.job_state(l.outcome, l.claimed_at IS NOT NULL, o.is_held, l.run_at, l.last_error IS NOT NULL) AS state,
+       queue_internal.job_state(
+           l.outcome, l.claimed_at IS NOT NULL, o.is_held, l.run_at, l.last_error IS NOT NULL) AS state,
        -- Not before all conditions are met, of those rows that are wanted.
        coalesce(l.payload, queue_internal.payload_of(l.payload_in)) AS payload,
        l.priority, l.attempt, coalesce(l.max_attempts, o.max_attempts) AS max_attempts, l.run_at, l.enqueued_at,
        CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS claimed_at,
        l.ended_at AS finished_at,
        CASE WHEN l.outcome IS NULL AND l.claimed_at IS NOT NULL
-            THEN coalesce(queue_internal.lease_expires_at(l.id), l.claimed_at + l.lease_us * interval '1 microsecond') END AS lease_expires_at,
+            THEN coalesce(queue_internal.lease_expires_at(l.id),
+                          l.claimed_at + l.lease_us * interval '1 microsecond')
+       END AS lease_expires_at,
        l.worker, coalesce(l.error, l.last_error) AS error, l.result, l.progress, l.unique_key, l.group_key, l.headers,
        l.flow, l.task, l.after,
        CASE l.upon WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
@@ -272,7 +304,8 @@ FROM queue.job_life;
 COMMENT ON COLUMN queue.jobs.stage IS 'The stage it is at; NULL in a queue without stages, and while it is held.';
 
 COMMENT ON COLUMN queue.jobs.payload IS
-    'What the producer gave. It is read when the row is: at the end of a cursor, or of a look at very many jobs, it can be NULL because nothing of the job is kept any more.';
+    'What the producer gave. It is read when the row is: at the end of a cursor, or of a look at very many jobs, '
+    'it can be NULL because nothing of the job is kept any more.';
 
 COMMENT ON COLUMN queue.jobs.attempt IS 'Which run it is at, from 1 in each stage; a release does not count.';
 
@@ -288,7 +321,8 @@ COMMENT ON COLUMN queue.jobs.lease_expires_at IS 'Until when the worker has it; 
 
 COMMENT ON COLUMN queue.jobs.unique_key IS 'The key it has, or had.';
 
-COMMENT ON COLUMN queue.jobs.upon IS 'For what it waits, or waited: completed, failed, ended, overdue; NULL: for no other job.';
+COMMENT ON COLUMN queue.jobs.upon IS
+    'For what it waits, or waited: completed, failed, ended, overdue; NULL: for no other job.';
 
 DO $each_listed$
 DECLARE
@@ -308,15 +342,17 @@ $each_listed$;
 
 -- For: observe.
 CREATE OR REPLACE FUNCTION queue.search(
-    queue_name text, filter jsonpath DEFAULT NULL, states text[] DEFAULT NULL, beyond jsonb DEFAULT NULL, max_jobs integer DEFAULT 50,
-    max_rows integer DEFAULT 20000
+    queue_name text, filter jsonpath DEFAULT NULL, states text[] DEFAULT NULL, beyond jsonb DEFAULT NULL,
+    max_jobs integer DEFAULT 50, max_rows integer DEFAULT 20000
 )
     RETURNS SETOF queue.listed_job
     VOLATILE ROWS 50 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_search';
 
 COMMENT ON FUNCTION queue.search IS
 'A queue''s jobs for which filter is true, or finds something, in an object of job_id, stage, state, payload, priority,
-attempt, max_attempts, worker, error, result, progress, unique_key, group_key, headers, flow, task, is_flow; NULL: all of these states. Reads max_rows rows at most, and for half a second. The last row says by here how to go on, also if it
+attempt, max_attempts, worker, error, result, progress, unique_key, group_key, headers, flow, task, is_flow; '
+'NULL: all of these states. Reads max_rows rows at most, and for half a second. '
+'The last row says by here how to go on, also if it
 has no job. states: of these, in this order; NULL: of all. Errors:
 42704, 22023 no such state, not a position.';
 
@@ -333,7 +369,8 @@ COMMENT ON COLUMN queue.flows.share_ended IS 'The share of its members that have
 COMMENT ON COLUMN queue.stats.stage IS 'The stage; NULL in a queue without stages.';
 
 COMMENT ON COLUMN queue.stats.oldest_ready_age IS
-    'How long the oldest ready job has been ready; NULL when none is. Looks at 10,000 attempts at most, of each priority in the order of enqueueing.';
+    'How long the oldest ready job has been ready; NULL when none is. '
+    'Looks at 10,000 attempts at most, of each priority in the order of enqueueing.';
 
 COMMENT ON COLUMN queue.stats.enqueued IS 'Jobs, ever, in the stage in which they came in.';
 
@@ -341,7 +378,8 @@ COMMENT ON COLUMN queue.stats.claimed IS 'Attempts that workers claimed, ever.';
 
 COMMENT ON COLUMN queue.stats.completed IS 'Attempts completed or advanced, ever.';
 
-COMMENT ON COLUMN queue.stats.failed IS 'Attempts that their worker failed, ever; those of jobs that were being cancelled count as neither of these two.';
+COMMENT ON COLUMN queue.stats.failed IS
+    'Attempts that their worker failed, ever; those of jobs that were being cancelled count as neither of these two.';
 
 COMMENT ON COLUMN queue.stats.timed_out IS 'Attempts whose lease or connection ended, ever.';
 
@@ -349,13 +387,16 @@ COMMENT ON COLUMN queue.stats.held IS 'Jobs that are after others, in the stage 
 
 COMMENT ON COLUMN queue.stats.died IS 'Attempts that were a job''s last and ended badly, ever.';
 
-COMMENT ON COLUMN queue.errors.first_seen IS 'When one of these jobs first failed with this error, of the attempts that are kept; NULL: none is.';
+COMMENT ON COLUMN queue.errors.first_seen IS
+    'When one of these jobs first failed with this error, of the attempts that are kept; NULL: none is.';
 
 COMMENT ON COLUMN queue.errors.last_seen IS 'When one of these jobs last failed with this error; NULL as first_seen.';
 
-COMMENT ON COLUMN queue.workers.pid IS 'The process that claimed; after a restart of the server, a number from before it.';
+COMMENT ON COLUMN queue.workers.pid IS
+    'The process that claimed; after a restart of the server, a number from before it.';
 
-COMMENT ON COLUMN queue.workers.client_addr IS 'Where it is connected from; NULL for a local socket, or when it is gone.';
+COMMENT ON COLUMN queue.workers.client_addr IS
+    'Where it is connected from; NULL for a local socket, or when it is gone.';
 
 COMMENT ON COLUMN queue.workers.client_port IS 'The port there, -1 for a local socket; NULL when it is gone.';
 
@@ -363,17 +404,20 @@ COMMENT ON COLUMN queue.workers.oldest_claim IS 'How long ago that was.';
 
 COMMENT ON COLUMN queue.executors.job_id IS 'The job that it runs; NULL: none.';
 
-COMMENT ON COLUMN queue.executors.command IS 'The first line of what it runs, as pg_stat_activity shows it to the user; NULL: nothing.';
+COMMENT ON COLUMN queue.executors.command IS
+    'The first line of what it runs, as pg_stat_activity shows it to the user; NULL: nothing.';
 
 -- For: observe.
 CREATE VIEW queue.storage WITH (security_barrier) AS
 SELECT t.part, t.name, s.state, s.since, sum(pg_stat_get_live_tuples(t.oid))::bigint AS rows,
        sum(pg_stat_get_dead_tuples(t.oid))::bigint AS dead_rows, sum(pg_total_relation_size(t.oid))::bigint AS bytes
 FROM (SELECT c.oid, n.segment,
-             CASE WHEN n.segment IS NOT NULL THEN 'log' WHEN c.relname ~ '^history_' THEN 'history' ELSE 'other' END AS part,
+             CASE WHEN n.segment IS NOT NULL THEN 'log'
+                  WHEN c.relname ~ '^history_' THEN 'history' ELSE 'other' END AS part,
              coalesce('segment ' || n.segment, c.relname::text) AS name
       FROM pg_class AS c
-      CROSS JOIN LATERAL (SELECT substring(c.relname, '^(?:attempt|claim|outcome|note|parked)_([0-9])$')::integer AS segment) AS n
+      CROSS JOIN LATERAL (
+          SELECT substring(c.relname, '^(?:attempt|claim|outcome|note|parked)_([0-9])$')::integer AS segment) AS n
       WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r') AS t
 LEFT JOIN (SELECT DISTINCT ON (l.segment) l.segment, l.at AS since,
                   CASE l.state WHEN 'f' THEN 'free' WHEN 'o' THEN 'open' WHEN 'c' THEN 'closed' WHEN 'm' THEN 'moving'
@@ -383,21 +427,26 @@ WHERE queue_internal.may_observe(0)
 GROUP BY t.part, t.name, s.state, s.since;
 
 COMMENT ON VIEW queue.storage IS
-'What of the disk the queues take: a row for each segment of the logs, for each day of history, and for each other table. Needs observe
+'What of the disk the queues take: a row for each segment of the logs, for each day of history, '
+'and for each other table. Needs observe
 on all queues.';
 
 COMMENT ON COLUMN queue.storage.part IS 'Log, history, other.';
 
-COMMENT ON COLUMN queue.storage.name IS 'Segment 0 to segment 9, which each stand for a set of tables; the table of a day of history; another table.';
+COMMENT ON COLUMN queue.storage.name IS
+    'Segment 0 to segment 9, which each stand for a set of tables; the table of a day of history; another table.';
 
 COMMENT ON COLUMN queue.storage.state IS
-    'Of a segment: open (filled now), closed, moving (the living are moved out), drained (copied to history), copied, emptying, free; NULL: never used, or no segment.';
+    'Of a segment: open (filled now), closed, moving (the living are moved out), drained (copied to history), copied, '
+    'emptying, free; NULL: never used, or no segment.';
 
 COMMENT ON COLUMN queue.storage.since IS 'Since when it is in this state.';
 
-COMMENT ON COLUMN queue.storage.rows IS 'How many rows there are, as the server''s statistics know; they begin at 0 after a crash.';
+COMMENT ON COLUMN queue.storage.rows IS
+    'How many rows there are, as the server''s statistics know; they begin at 0 after a crash.';
 
-COMMENT ON COLUMN queue.storage.dead_rows IS 'How many rows only vacuum can remove: none in the logs, but for work that was rolled back.';
+COMMENT ON COLUMN queue.storage.dead_rows IS
+    'How many rows only vacuum can remove: none in the logs, but for work that was rolled back.';
 
 COMMENT ON COLUMN queue.storage.bytes IS 'On the disk, with indexes.';
 
@@ -422,7 +471,8 @@ BEGIN
 END
 $each_view$;
 
--- On each table, whatever is granted, also to pg_write_all_data. The tables of history that are made later get it as well.
+-- On each table, whatever is granted, also to pg_write_all_data. The tables of history that are made later get it as
+-- well.
 DO $each_table$
 DECLARE
     relation regclass;
@@ -443,8 +493,9 @@ BEGIN
 END
 $each_table$;
 
--- No role may do anything with what this transaction has made but its owner: neither by ALTER DEFAULT PRIVILEGES of the role that runs
--- this script, nor as PUBLIC. What was there before keeps its grants. A member of the extension is new if the row that says so is.
+-- No role may do anything with what this transaction has made but its owner: neither by ALTER DEFAULT PRIVILEGES of the
+-- role that runs this script, nor as PUBLIC. What was there before keeps its grants. A member of the extension is new
+-- if the row that says so is.
 DO $each_grant$
 DECLARE
     opened record;
@@ -461,17 +512,20 @@ BEGIN
              pg_catalog.aclexplode(c.relacl) AS a
         WHERE a.grantee <> c.relowner
         UNION
-        SELECT p.oid::regprocedure::text, 'ROUTINE', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+        SELECT p.oid::regprocedure::text, 'ROUTINE',
+               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
         FROM made JOIN pg_catalog.pg_proc AS p ON made.classid = 'pg_proc'::regclass AND p.oid = made.objid,
              pg_catalog.aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
         WHERE a.grantee <> p.proowner
         UNION
-        SELECT t.oid::regtype::text, 'TYPE', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+        SELECT t.oid::regtype::text, 'TYPE',
+               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
         FROM made JOIN pg_catalog.pg_type AS t ON made.classid = 'pg_type'::regclass AND t.oid = made.objid,
              pg_catalog.aclexplode(t.typacl) AS a
         WHERE a.grantee NOT IN (t.typowner, 0)
         UNION
-        SELECT quote_ident(n.nspname), 'SCHEMA', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+        SELECT quote_ident(n.nspname), 'SCHEMA',
+               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
         FROM made JOIN pg_catalog.pg_namespace AS n ON made.classid = 'pg_namespace'::regclass AND n.oid = made.objid,
              pg_catalog.aclexplode(n.nspacl) AS a
         WHERE a.grantee <> n.nspowner

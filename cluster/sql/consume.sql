@@ -2,16 +2,19 @@
 
 CREATE FUNCTION queue_cluster.steals_from() RETURNS SETOF integer VOLATILE ROWS 3 LANGUAGE sql BEGIN ATOMIC
     SELECT n FROM queue_cluster.others() AS n
-    ORDER BY n::text = pg_catalog.current_setting('pg_queue_cluster.found_at', true) DESC NULLS LAST, pg_catalog.random()
+    ORDER BY n::text = pg_catalog.current_setting('pg_queue_cluster.found_at', true) DESC NULLS LAST,
+        pg_catalog.random()
     LIMIT 3;
 END;
 COMMENT ON FUNCTION queue_cluster.steals_from IS
-    'The servers that a claim that finds nothing at home asks in one go: the one where this session last found a job, and two by chance.';
+    'The servers that a claim that finds nothing at home asks in one go: '
+    'the one where this session last found a job, and two by chance.';
 
 CREATE FUNCTION queue_cluster.nap() RETURNS interval STABLE LANGUAGE sql
     RETURN coalesce(nullif(pg_catalog.current_setting('pg_queue_cluster.nap', true), ''), '500 ms')::interval;
 COMMENT ON FUNCTION queue_cluster.nap IS
-    'How long a claim that waits sleeps at home before it asks the others again: the setting pg_queue_cluster.nap, 500 ms without.';
+    'How long a claim that waits sleeps at home before it asks the others again: '
+    'the setting pg_queue_cluster.nap, 500 ms without.';
 
 -- Until when a call that waits may go on: statement_timeout would end it with an error.
 CREATE FUNCTION queue_cluster.deadline(wait interval) RETURNS timestamptz STABLE LANGUAGE sql
@@ -28,7 +31,8 @@ $$;
 
 CREATE FUNCTION queue_cluster.id_of_end(one json) RETURNS bigint STABLE LANGUAGE c
     AS 'MODULE_PATHNAME', 'pg_queue_cluster_id_of_end';
-COMMENT ON FUNCTION queue_cluster.id_of_end IS 'The id of the attempt that an element of queue_cluster.end_batch is about; NULL: it names none.';
+COMMENT ON FUNCTION queue_cluster.id_of_end IS
+    'The id of the attempt that an element of queue_cluster.end_batch is about; NULL: it names none.';
 
 DO $each_remote$
 BEGIN
@@ -46,9 +50,12 @@ BEGIN
     -- Those of no server go to this one, which says what is wrong with them, before any other is called.
     FOR part IN
         SELECT n.node, json_agg(n.one ORDER BY n.place) AS ends
-        FROM (SELECT e.one, e.place, CASE WHEN queue_cluster.is_known(queue_cluster.node_of(e.id)) THEN queue_cluster.node_of(e.id) ELSE own END AS node
+        FROM (SELECT e.one, e.place,
+                     CASE WHEN queue_cluster.is_known(queue_cluster.node_of(e.id))
+                          THEN queue_cluster.node_of(e.id) ELSE own END AS node
               FROM (SELECT o.one, o.place, queue_cluster.id_of_end(o.one) AS id
-                    FROM json_array_elements(CASE json_typeof(end_batch.ends) WHEN 'array' THEN end_batch.ends ELSE '[null]' END)
+                    FROM json_array_elements(
+                             CASE json_typeof(end_batch.ends) WHEN 'array' THEN end_batch.ends ELSE '[null]' END)
                          WITH ORDINALITY AS o (one, place)) AS e) AS n
         GROUP BY n.node ORDER BY n.node <> own, n.node
     LOOP
@@ -61,12 +68,14 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.end_batch IS
-'queue.end_batch, for attempts of all servers: each server gets its own, in one call, which is no part of the caller''s transaction
+'queue.end_batch, for attempts of all servers: each server gets its own, in one call, '
+'which is no part of the caller''s transaction
 unless it is this server. Errors: as there.';
 
--- claim and claim_any: those of queue.*, and whether to steal. Only if that has found nothing at home, or is to complete jobs of other
--- servers, it is passed on to away_VERB.
-CREATE FUNCTION queue_cluster.make_claim(verb text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
+-- claim and claim_any: those of queue.*, and whether to steal. Only if that has found nothing at home, or is to
+-- complete jobs of other servers, it is passed on to away_VERB.
+CREATE FUNCTION queue_cluster.make_claim(verb text)
+    RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
     s record;
 BEGIN
@@ -75,8 +84,8 @@ BEGIN
         PERFORM queue_cluster.make_front(verb, 'pg_queue_cluster_claim', ', steal boolean DEFAULT true');
     END IF;
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
-    EXECUTE format($f$CREATE OR REPLACE FUNCTION queue_cluster.%1$I(queues %2$s, max_jobs integer, wait interval, lease interval, stage_name text,
-            worker_name text, session_bound boolean, completed bigint[], steal boolean)
+    EXECUTE format($f$CREATE OR REPLACE FUNCTION queue_cluster.%1$I(queues %2$s, max_jobs integer, wait interval,
+            lease interval, stage_name text, worker_name text, session_bound boolean, completed bigint[], steal boolean)
         RETURNS %3$s LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp AS $body$
         #variable_conflict use_variable
         DECLARE
@@ -85,25 +94,29 @@ BEGIN
             node integer;
         BEGIN
             IF EXISTS (SELECT FROM unnest(completed) AS i WHERE NOT queue_cluster.is_home(i)) THEN
-                RETURN QUERY SELECT * FROM queue_cluster.complete_away(ARRAY(SELECT i FROM unnest(completed) AS i WHERE NOT queue_cluster.is_home(i)));
-                RETURN QUERY SELECT * FROM queue_cluster.%4$I(queues, max_jobs, wait, lease, stage_name, worker_name, session_bound,
-                    ARRAY(SELECT i FROM unnest(completed) AS i WHERE queue_cluster.is_home(i)), steal);
+                RETURN QUERY SELECT * FROM queue_cluster.complete_away(
+                    ARRAY(SELECT i FROM unnest(completed) AS i WHERE NOT queue_cluster.is_home(i)));
+                RETURN QUERY SELECT * FROM queue_cluster.%4$I(queues, max_jobs, wait, lease, stage_name, worker_name,
+                    session_bound, ARRAY(SELECT i FROM unnest(completed) AS i WHERE queue_cluster.is_home(i)), steal);
                 RETURN;
             END IF;
             LOOP
                 FOR node IN SELECT n FROM queue_cluster.steals_from() AS n LOOP
                     BEGIN
-                        RETURN QUERY SELECT * FROM queue_cluster.%5$I(node, queues, max_jobs, '0', lease, stage_name, worker_name, false, NULL);
+                        RETURN QUERY SELECT * FROM queue_cluster.%5$I(node, queues, max_jobs, '0', lease, stage_name,
+                            worker_name, false, NULL);
                         IF FOUND THEN
-                            -- Where there is too much there may be more: thieves that go by chance alone find few servers out of many.
+                            -- Where there is too much there may be more: thieves that go by chance alone find few
+                            -- servers out of many.
                             PERFORM set_config('pg_queue_cluster.found_at', node::text, false);
                             RETURN;
                         END IF;
                     EXCEPTION
-                        -- A server that is away, or has no such queue or no such role (yet), has nothing to steal: work at home goes on.
-                        -- What is wrong is said by queue_cluster.check.
+                        -- A server that is away, or has no such queue or no such role (yet), has nothing to steal: work
+                        -- at home goes on. What is wrong is said by queue_cluster.check.
                         WHEN connection_exception OR sqlclient_unable_to_establish_sqlconnection OR connection_failure
-                             OR undefined_object OR insufficient_privilege OR undefined_function OR admin_shutdown OR crash_shutdown OR cannot_connect_now THEN
+                             OR undefined_object OR insufficient_privilege OR undefined_function OR admin_shutdown
+                             OR crash_shutdown OR cannot_connect_now THEN
                             NULL;
                     END;
                 END LOOP;
@@ -111,7 +124,8 @@ BEGIN
                 IF left_to_wait IS NULL OR left_to_wait <= '0' THEN
                     RETURN;
                 END IF;
-                RETURN QUERY SELECT * FROM queue.%4$I(queues, max_jobs, least(left_to_wait, queue_cluster.nap()), lease, stage_name, worker_name, false, NULL);
+                RETURN QUERY SELECT * FROM queue.%4$I(queues, max_jobs, least(left_to_wait, queue_cluster.nap()), lease,
+                    stage_name, worker_name, false, NULL);
                 IF FOUND THEN
                     RETURN;
                 END IF;
@@ -126,7 +140,10 @@ BEGIN
 END
 $each_claim$;
 COMMENT ON FUNCTION queue_cluster.claim IS
-'queue.claim from this server; if it has no job, from another one, which is asked again after each nap while the call waits. A claim that is stolen is
-no part of the caller''s transaction: after a rollback it stays until its lease is over. steal false, or session_bound: never.
+'queue.claim from this server; if it has no job, from another one, '
+'which is asked again after each nap while the call waits. A claim that is stolen is
+no part of the caller''s transaction: after a rollback it stays until its lease is over. '
+'steal false, or session_bound: never.
 Errors: as queue.claim.';
-COMMENT ON FUNCTION queue_cluster.claim_any IS 'As queue_cluster.claim, from the first of several queues. Errors: as queue.claim_any.';
+COMMENT ON FUNCTION queue_cluster.claim_any IS
+    'As queue_cluster.claim, from the first of several queues. Errors: as queue.claim_any.';

@@ -1,23 +1,30 @@
--- Queues, roles and topics are on all servers, a schedule is on one. What is for all goes to each in turn and can be repeated
--- until all have it.
+-- Queues, roles and topics are on all servers, a schedule is on one. What is for all goes to each in turn and can be
+-- repeated until all have it.
 
-CREATE FUNCTION queue_cluster.share(total bigint, node integer) RETURNS bigint STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION queue_cluster.share(total bigint, node integer)
+    RETURNS bigint STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     servers integer;
     place integer;
 BEGIN
-    SELECT count(*), count(*) FILTER (WHERE s.node_id < node) INTO servers, place FROM queue_cluster.server AS s WHERE s.state <> 'removed';
+    SELECT count(*), count(*) FILTER (WHERE s.node_id < node) INTO servers, place
+    FROM queue_cluster.server AS s WHERE s.state <> 'removed';
     IF total > 0 AND total < servers THEN
         RAISE EXCEPTION 'a limit of % cannot be shared by % servers', total, servers USING ERRCODE = '22023',
-            HINT = 'Each server has its part of a limit. Keep such a queue on one server: make it there with queue.create.';
+            HINT = 'Each server has its part of a limit. '
+                   'Keep such a queue on one server: make it there with queue.create.';
     END IF;
     RETURN CASE WHEN total > 0 AND servers > 0 THEN total / servers + (place < total % servers)::integer ELSE total END;
 END
 $$;
-COMMENT ON FUNCTION queue_cluster.share IS 'A server''s part of a limit; the parts add up to all of it. Errors: 22023 it is smaller than the number of servers.';
+COMMENT ON FUNCTION queue_cluster.share IS
+    'A server''s part of a limit; the parts add up to all of it. '
+    'Errors: 22023 it is smaller than the number of servers.';
 
--- VERB for all servers, this one first and in the caller's transaction. `settled` is the SQLSTATE that says that a server has
--- it already: an error only if all say so. Any other error is raised when all were asked.
+-- VERB for all servers, this one first and in the caller's transaction. `settled` is the SQLSTATE that says that a
+-- server has it already: an error only if all say so. Any other error is raised when all were asked. Long lines of the
+-- text are put together with ||: so the functions stay what was released, to the letter, and an upgrade leaves them
+-- alone.
 CREATE FUNCTION queue_cluster.make_everywhere(verb text, settled text DEFAULT 'QQ000') RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
@@ -28,11 +35,14 @@ BEGIN
     PERFORM queue_cluster.make_remote(verb);
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
     -- Limits are divided.
-    SELECT string_agg(CASE WHEN verb IN ('create', 'alter') AND p.proargnames[n] IN ('max_running', 'rate_limit', 'max_waiting')
-                           THEN format('queue_cluster.share(%1$I.%2$I, node)::%3$s', verb, p.proargnames[n], format_type(p.proargtypes[n - 1], NULL))
+    SELECT string_agg(CASE WHEN verb IN ('create', 'alter')
+                                AND p.proargnames[n] IN ('max_running', 'rate_limit', 'max_waiting')
+                           THEN format('queue_cluster.share(%1$I.%2$I, node)::%3$s', verb, p.proargnames[n],
+                                       format_type(p.proargtypes[n - 1], NULL))
                            ELSE format('%1$I.%2$I', verb, p.proargnames[n]) END, ', ' ORDER BY n)
     INTO given FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc;
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s)
+        RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
         DECLARE
             node integer;
             own CONSTANT integer := queue_cluster.home();
@@ -43,7 +53,8 @@ BEGIN
             said text[] := '{}';
             code text;
         BEGIN
-            FOR node IN SELECT own UNION ALL SELECT s.node_id FROM queue_cluster.server AS s WHERE s.node_id <> own AND s.state <> 'removed' LOOP
+            FOR node IN SELECT own UNION ALL SELECT s.node_id FROM queue_cluster.server AS s $f$ ||
+                $f$WHERE s.node_id <> own AND s.state <> 'removed' LOOP
                 asked := asked + 1;
                 BEGIN
                     IF node = own THEN
@@ -67,7 +78,8 @@ BEGIN
                 END;
             END LOOP;
             IF code IS NOT NULL THEN
-                RAISE EXCEPTION 'not all servers have done it' USING ERRCODE = code, DETAIL = array_to_string(said, E'\n'),
+                RAISE EXCEPTION 'not all servers have done it' USING ERRCODE = code, $f$ ||
+                    $f$DETAIL = array_to_string(said, E'\n'),
                     HINT = 'Repeat the call until all have: it does no harm where it is done.';
             ELSIF asked = 0 AND settled IS NOT NULL THEN
                 RAISE EXCEPTION '%%', settled USING ERRCODE = %9$L;
@@ -76,7 +88,8 @@ BEGIN
         END $body$ $f$, verb, s.declared, s.result,
         CASE WHEN s.is_void THEN 'bigint' ELSE s.result END,
         CASE WHEN s.is_void THEN 'PERFORM' ELSE 'answer :=' END, given, 'remote_' || verb,
-        CASE WHEN s.is_void THEN '' WHEN verb = 'bind' THEN 'total := coalesce(total, answer);' ELSE 'total := coalesce(total, 0) + answer;' END,
+        CASE WHEN s.is_void THEN '' WHEN verb = 'bind' THEN 'total := coalesce(total, answer);'
+            ELSE 'total := coalesce(total, 0) + answer;' END,
         settled, CASE WHEN s.is_void THEN '' ELSE 'RETURN total;' END);
 END
 $make$;
@@ -89,7 +102,8 @@ SELECT queue_cluster.make_everywhere('create', '42710'), queue_cluster.make_ever
 SELECT queue_cluster.make_everywhere(v) FROM unnest('{alter,pause,resume,purge,grant,revoke,bind,unbind}'::text[]) AS v;
 
 -- A schedule is on the server that owns the slot of its name.
-CREATE FUNCTION queue_cluster.make_by_name(verb text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
+CREATE FUNCTION queue_cluster.make_by_name(verb text)
+    RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
     s record;
     given text;
@@ -97,7 +111,8 @@ BEGIN
     PERFORM queue_cluster.make_remote(verb);
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
     given := regexp_replace(s.given, 'a(\d+)', '$\1', 'g');
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s)
+        RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
         DECLARE
             node CONSTANT integer := queue_cluster.target($1, NULL, NULL);
         BEGIN
@@ -109,7 +124,8 @@ BEGIN
                 %5$s;
             END IF;
         END $body$ $f$, verb, s.declared, s.result,
-        format(s.answer, format('queue.%I(%s)', verb, given)), format(s.answer, format('queue_cluster.%I(node, %s)', 'remote_' || verb, given)),
+        format(s.answer, format('queue.%I(%s)', verb, given)),
+        format(s.answer, format('queue_cluster.%I(node, %s)', 'remote_' || verb, given)),
         CASE verb WHEN 'schedule' THEN $x$
             IF queue_cluster.target(schedule.group_key, NULL, NULL) <> node AND schedule.group_key IS NOT NULL THEN
                 RAISE EXCEPTION 'the schedule and its group are on different servers' USING ERRCODE = '0A000',
@@ -117,10 +133,12 @@ BEGIN
             END IF;$x$ ELSE '' END);
 END
 $make$;
-SELECT queue_cluster.make_by_name(v) FROM unnest('{schedule,unschedule,pause_schedule,resume_schedule,run_schedule,upcoming}'::text[]) AS v;
+SELECT queue_cluster.make_by_name(v)
+    FROM unnest('{schedule,unschedule,pause_schedule,resume_schedule,run_schedule,upcoming}'::text[]) AS v;
 
--- Pages over all servers, one after the other. A position says on which it is.
-CREATE FUNCTION queue_cluster.make_paged(verb text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
+-- Pages over all servers, one after the other. A position says on which it is. The text has || as above.
+CREATE FUNCTION queue_cluster.make_paged(verb text)
+    RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
     s record;
     given text;
@@ -130,7 +148,8 @@ BEGIN
     SELECT string_agg(CASE p.proargnames[n] WHEN 'beyond' THEN 'at' WHEN 'max_jobs' THEN 'left_over'
                            ELSE format('%I.%I', verb, p.proargnames[n]) END, ', ' ORDER BY n)
     INTO given FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc;
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s)
+        RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
         #variable_conflict use_variable
         DECLARE
             nodes CONSTANT integer[] := ARRAY(SELECT queue_cluster.reachable());
@@ -145,11 +164,13 @@ BEGIN
                 END IF;
                 -- A server that is marked down meanwhile is passed over.
                 place := coalesce(array_position(nodes, (%1$I.beyond ->> 'node')::integer),
-                                  (SELECT count(*)::integer + 1 FROM unnest(nodes) AS n WHERE n < (%1$I.beyond ->> 'node')::integer));
+                                  (SELECT count(*)::integer + 1 FROM unnest(nodes) AS n $f$ ||
+                                  $f$WHERE n < (%1$I.beyond ->> 'node')::integer));
                 at := nullif(%1$I.beyond -> 'at', 'null');
             END IF;
             WHILE place <= cardinality(nodes) LOOP
-                FOR r IN EXECUTE CASE WHEN nodes[place] = queue_cluster.home() THEN %5$L ELSE format(%6$L, nodes[place]) END USING %4$s LOOP
+                FOR r IN EXECUTE CASE WHEN nodes[place] = queue_cluster.home() THEN %5$L $f$ ||
+                    $f$ELSE format(%6$L, nodes[place]) END USING %4$s LOOP
                     left_over := left_over - (r.job_id IS NOT NULL)::integer;
                     -- The last of a page that is full says where the next one begins.
                     IF r.here IS NOT NULL THEN
@@ -169,12 +190,17 @@ BEGIN
                 at := NULL;
             END LOOP;
         END $body$ $f$, verb, s.declared, s.result, given,
-        format('SELECT * FROM queue.%I(%s)', verb, (SELECT string_agg('$' || n, ', ' ORDER BY n) FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc)),
-        format('SELECT * FROM queue_cluster.%I(%%s, %s)', 'remote_' || verb, (SELECT string_agg('$' || n, ', ' ORDER BY n) FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc)));
+        format('SELECT * FROM queue.%I(%s)', verb,
+            (SELECT string_agg('$' || n, ', ' ORDER BY n) FROM pg_proc AS p, generate_series(1, p.pronargs) AS n
+             WHERE p.oid = format('queue.%I', verb)::regproc)),
+        format('SELECT * FROM queue_cluster.%I(%%s, %s)', 'remote_' || verb,
+            (SELECT string_agg('$' || n, ', ' ORDER BY n) FROM pg_proc AS p, generate_series(1, p.pronargs) AS n
+             WHERE p.oid = format('queue.%I', verb)::regproc)));
 END
 $make$;
 
-CREATE FUNCTION queue_cluster.reachable() RETURNS SETOF integer STABLE ROWS 4 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION queue_cluster.reachable()
+    RETURNS SETOF integer STABLE ROWS 4 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     away text;
 BEGIN
@@ -182,10 +208,12 @@ BEGIN
     IF away IS NOT NULL THEN
         RAISE NOTICE 'what is on % is left out: marked down', away;
     END IF;
-    RETURN QUERY SELECT n FROM (SELECT queue_cluster.home() AS n UNION SELECT queue_cluster.others()) AS all_nodes ORDER BY n;
+    RETURN QUERY SELECT n FROM (SELECT queue_cluster.home() AS n UNION SELECT queue_cluster.others()) AS all_nodes
+        ORDER BY n;
 END
 $$;
-COMMENT ON FUNCTION queue_cluster.reachable IS 'The servers that are not marked down, this one among them; a notice names the others.';
+COMMENT ON FUNCTION queue_cluster.reachable IS
+    'The servers that are not marked down, this one among them; a notice names the others.';
 
 DO $each_page$
 DECLARE

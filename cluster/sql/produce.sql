@@ -1,15 +1,19 @@
--- Enqueueing. Without a key it stays at home, in the caller's transaction; with one it goes to the owner of the key's slot.
---
--- Invariant: a job with a key is enqueued only where a lock on the slot, shared and held to the end of the transaction,
--- shows this server to be its owner. A slot changes its owner under the same lock, exclusive (rebalance.sql).
+-- Enqueueing. Without a key it stays at home, in the caller's transaction; with one it goes to the owner of the key's
+-- slot. Invariant: a job with a key is enqueued only where a lock on the slot, shared and held to the end of the
+-- transaction, shows this server to be its owner. A slot changes its owner under the same lock, exclusive
+-- (rebalance.sql).
 
 -- The locks are the library's own: of advisory locks each role could take any.
-CREATE FUNCTION queue_cluster.hold_slot(slot integer) RETURNS boolean VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_hold_slot';
+CREATE FUNCTION queue_cluster.hold_slot(slot integer)
+    RETURNS boolean VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_hold_slot';
 COMMENT ON FUNCTION queue_cluster.hold_slot IS
-    'Keeps a slot from being given away until the transaction ends. False: it is being given away. Errors: 42501 the role may do nothing on any queue.';
+    'Keeps a slot from being given away until the transaction ends. False: it is being given away. '
+    'Errors: 42501 the role may do nothing on any queue.';
 
--- A snapshot from before the lock does not show that the slot has moved since; this raises 40001 then. The row lock is in nobody's way.
-CREATE FUNCTION queue_cluster.owner_now(wanted integer) RETURNS integer LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- A snapshot from before the lock does not show that the slot has moved since; this raises 40001 then. The row lock is
+-- in nobody's way.
+CREATE FUNCTION queue_cluster.owner_now(wanted integer)
+    RETURNS integer LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT s.node_id FROM queue_cluster.slot AS s
     WHERE s.slot = wanted AND (s.closed_until IS NULL OR s.closed_until < clock_timestamp()) FOR KEY SHARE
 $$;
@@ -40,7 +44,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.hold IS
-    'Keeps the slot of a key on this server until the transaction ends. Errors: 55006 it is on another one, or being moved; 42501.';
+    'Keeps the slot of a key on this server until the transaction ends. '
+    'Errors: 55006 it is on another one, or being moved; 42501.';
 
 -- hold for the usual case, in which it is over at once. Without a search_path of its own, as conninfo.
 CREATE FUNCTION queue_cluster.try_hold(key text) RETURNS integer LANGUAGE plpgsql AS $$
@@ -56,7 +61,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.try_hold IS
-    'The server that owns the slot of a key; if it is this one, it keeps it until the transaction ends. NULL: look closer.';
+    'The server that owns the slot of a key; if it is this one, it keeps it until the transaction ends. '
+    'NULL: look closer.';
 
 CREATE FUNCTION queue_cluster.target(key text, flow bigint, after bigint[]) RETURNS integer
     STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -70,20 +76,23 @@ BEGIN
     WHERE queue_cluster.is_known(n);
     IF cardinality(nodes) > 1 THEN
         RAISE EXCEPTION 'the job would have to be on several servers' USING ERRCODE = '0A000',
-            DETAIL = format('Its key, its flow and what it is after are on the servers %s.', array_to_string(nodes, ', ')),
+            DETAIL = format('Its key, its flow and what it is after are on the servers %s.',
+                array_to_string(nodes, ', ')),
             HINT = 'A job is on the server of its key, and can be after jobs of that server only.';
     END IF;
     IF key IS NOT NULL AND NOT EXISTS (SELECT FROM queue_cluster.slot) THEN
-        RAISE EXCEPTION 'this server belongs to no cluster' USING ERRCODE = '55000', HINT = 'See queue_cluster.add_server.';
+        RAISE EXCEPTION 'this server belongs to no cluster' USING ERRCODE = '55000',
+            HINT = 'See queue_cluster.add_server.';
     END IF;
     -- What no server knows is for this one to refuse.
     RETURN coalesce(nodes[1], queue_cluster.home());
 END
 $$;
-COMMENT ON FUNCTION queue_cluster.target IS 'The server for a job with this key, flow and jobs to be after. Errors: 0A000 several, 55000.';
+COMMENT ON FUNCTION queue_cluster.target IS
+    'The server for a job with this key, flow and jobs to be after. Errors: 0A000 several, 55000.';
 
--- accept_VERB enqueues on this server if the key is at home here; away_VERB, which is called if there is a key, or another job that this one
--- belongs to, sends the call there.
+-- accept_VERB enqueues on this server if the key is at home here; away_VERB, which is called if there is a key, or
+-- another job that this one belongs to, sends the call there. Their texts have || as in `make_everywhere`.
 CREATE FUNCTION queue_cluster.make_keyed(verb text, symbol text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
@@ -94,7 +103,8 @@ DECLARE
     body text;
 BEGIN
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
-    SELECT string_agg(format('%I %s', p.proargnames[n], format_type(p.proargtypes[n - 1], NULL)), ', ' ORDER BY n) || s.outs,
+    SELECT string_agg(format('%I %s', p.proargnames[n], format_type(p.proargtypes[n - 1], NULL)), ', ' ORDER BY n)
+               || s.outs,
            string_agg('x.' || quote_ident(p.proargnames[n]), ', ' ORDER BY n)
     INTO names, plain
     FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc;
@@ -106,22 +116,26 @@ BEGIN
         BEGIN
             IF %4$I.group_key IS NOT NULL AND (%4$I.version IS NOT NULL OR %4$I.unique_for IS NOT NULL) THEN
                 RAISE EXCEPTION 'a job of a group remembers no key' USING ERRCODE = '0A000',
-                    DETAIL = 'A key with version or unique_for is remembered where the key belongs, and the job is where its group is.',
+                    DETAIL = 'A key with version or unique_for is remembered where the key belongs, $f$ ||
+                    $f$and the job is where its group is.',
                     HINT = 'Leave out group_key, or version and unique_for.';
             END IF;
-            IF key IS NOT NULL AND (queue_cluster.try_hold(key) OPERATOR(pg_catalog.=) queue_cluster.home()) IS NOT TRUE THEN
+            IF key IS NOT NULL AND $f$ ||
+                $f$(queue_cluster.try_hold(key) OPERATOR(pg_catalog.=) queue_cluster.home()) IS NOT TRUE THEN
                 PERFORM queue_cluster.hold(key);
             END IF;
             %5$s queue.%6$I(%7$s);
         END $body$ $f$,
-        'accept_' || verb, names, s.result, 'accept_' || verb, body, verb, replace(plain, 'x.', quote_ident('accept_' || verb) || '.'));
+        'accept_' || verb, names, s.result, 'accept_' || verb, body, verb,
+        replace(plain, 'x.', quote_ident('accept_' || verb) || '.'));
     PERFORM queue_cluster.make_remote(verb, format('queue_cluster.%I', 'accept_' || verb));
     EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql AS $body$
         #variable_conflict use_column
         DECLARE
             node integer;
         BEGIN
-            IF %9$I.flow IS NULL AND %9$I.after IS NULL AND (%9$I.group_key IS NULL OR %9$I.version IS NULL AND %9$I.unique_for IS NULL) THEN
+            IF %9$I.flow IS NULL AND %9$I.after IS NULL AND $f$ ||
+                $f$(%9$I.group_key IS NULL OR %9$I.version IS NULL AND %9$I.unique_for IS NULL) THEN
                 node := queue_cluster.try_hold(coalesce(%9$I.group_key, %9$I.unique_key));
                 IF node OPERATOR(pg_catalog.=) queue_cluster.home() THEN
                     %5$s queue.%10$I(%7$s);
@@ -137,15 +151,17 @@ BEGIN
                 %5$s queue_cluster.%8$I(node, %7$s);
             END IF;
         END $body$ $f$,
-        'away_' || verb, names, s.result, replace(routes, 'x.', quote_ident('away_' || verb) || '.'), body, 'accept_' || verb,
-        replace(plain, 'x.', quote_ident('away_' || verb) || '.'), 'remote_' || verb, 'away_' || verb, verb,
-        CASE WHEN s.is_set THEN 'RETURN;' ELSE '' END);
+        'away_' || verb, names, s.result, replace(routes, 'x.', quote_ident('away_' || verb) || '.'), body,
+        'accept_' || verb, replace(plain, 'x.', quote_ident('away_' || verb) || '.'), 'remote_' || verb,
+        'away_' || verb, verb, CASE WHEN s.is_set THEN 'RETURN;' ELSE '' END);
     PERFORM queue_cluster.make_front(verb, symbol);
 END
 $make$;
 
-SELECT queue_cluster.make_keyed('enqueue', 'pg_queue_cluster_enqueue'), queue_cluster.make_keyed('enqueue_many', 'pg_queue_cluster_enqueue'),
-       queue_cluster.make_keyed('enqueue_sql', 'pg_queue_cluster_enqueue_flow'), queue_cluster.make_keyed('enqueue_flow', 'pg_queue_cluster_enqueue_flow'),
+SELECT queue_cluster.make_keyed('enqueue', 'pg_queue_cluster_enqueue'),
+       queue_cluster.make_keyed('enqueue_many', 'pg_queue_cluster_enqueue'),
+       queue_cluster.make_keyed('enqueue_sql', 'pg_queue_cluster_enqueue_flow'),
+       queue_cluster.make_keyed('enqueue_flow', 'pg_queue_cluster_enqueue_flow'),
        queue_cluster.make_keyed('publish', 'pg_queue_cluster_publish');
 -- Events without a key, and with no option that would lead elsewhere.
 SELECT queue_cluster.make_front('publish_many', 'pg_queue_cluster_at_home');
@@ -158,7 +174,8 @@ BEGIN
             HINT = 'Leave out group_key, or version and unique_for.';
     END IF;
     PERFORM queue_cluster.hold(k.key) FROM (
-        SELECT DISTINCT coalesce(j ->> 'group_key', j ->> 'unique_key') AS key FROM jsonb_array_elements(jobs) AS j) AS k;
+        SELECT DISTINCT coalesce(j ->> 'group_key', j ->> 'unique_key') AS key
+        FROM jsonb_array_elements(jobs) AS j) AS k;
     RETURN QUERY SELECT * FROM queue.enqueue_batch(queue_name, jobs);
 END
 $$;
@@ -180,8 +197,10 @@ BEGIN
     -- This server's first: if its part is refused, no other has begun.
     FOR part IN
         SELECT t.node, array_agg(t.n ORDER BY t.n) AS places, jsonb_agg(t.job ORDER BY t.n) AS jobs
-        FROM (SELECT j.n, j.job, queue_cluster.target(coalesce(j.job ->> 'group_key', j.job ->> 'unique_key'), (j.job ->> 'flow')::bigint,
-                     CASE jsonb_typeof(j.job -> 'after') WHEN 'array' THEN ARRAY(SELECT a::bigint FROM jsonb_array_elements_text(j.job -> 'after') AS a) END) AS node
+        FROM (SELECT j.n, j.job, queue_cluster.target(
+                     coalesce(j.job ->> 'group_key', j.job ->> 'unique_key'), (j.job ->> 'flow')::bigint,
+                     CASE jsonb_typeof(j.job -> 'after') WHEN 'array' THEN
+                         ARRAY(SELECT a::bigint FROM jsonb_array_elements_text(j.job -> 'after') AS a) END) AS node
               FROM jsonb_array_elements(enqueue_batch.jobs) WITH ORDINALITY AS j (job, n)) AS t
         GROUP BY t.node ORDER BY t.node <> own, t.node
     LOOP
@@ -198,8 +217,10 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.enqueue_batch IS
-'queue.enqueue_batch, with the jobs of each key on its owner. All or none of the jobs of one server; those of this server are in the caller''s
-transaction. Returns the ids in order. Errors: as queue.enqueue_batch, where the number of the job is that among its server''s; 55006, 0A000, 08xxx.';
+'queue.enqueue_batch, with the jobs of each key on its owner. All or none of the jobs of one server; '
+'those of this server are in the caller''s
+transaction. Returns the ids in order. Errors: as queue.enqueue_batch, '
+'where the number of the job is that among its server''s; 55006, 0A000, 08xxx.';
 
 -- A retry of a job with a key takes the key anew, so its server has to own that.
 CREATE FUNCTION queue_cluster.accept_retry(job_id bigint, run_at timestamptz) RETURNS void
@@ -223,9 +244,11 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.retry IS
-'queue.retry on the server of the job. Errors: as there; 55006 the job has a key that has another owner by now: enqueue it anew.';
+'queue.retry on the server of the job. Errors: as there; 55006 the job has a key that has another owner by now: '
+'enqueue it anew.';
 
-CREATE FUNCTION queue_cluster.retry_many(job_ids bigint[], run_at timestamptz DEFAULT NULL) RETURNS SETOF queue.answer ROWS 100
+CREATE FUNCTION queue_cluster.retry_many(job_ids bigint[], run_at timestamptz DEFAULT NULL)
+    RETURNS SETOF queue.answer ROWS 100
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     answer queue.answer;
@@ -236,12 +259,15 @@ BEGIN
         answer.reason := NULL;
         BEGIN
             PERFORM queue_cluster.retry(answer.id, run_at);
-        EXCEPTION WHEN no_data_found OR object_not_in_prerequisite_state OR unique_violation OR object_in_use OR configuration_limit_exceeded THEN
-            answer.outcome := CASE SQLSTATE WHEN 'P0002' THEN 'missing' WHEN '55006' THEN 'busy' WHEN '53400' THEN 'full' ELSE 'refused' END;
+        EXCEPTION WHEN no_data_found OR object_not_in_prerequisite_state OR unique_violation OR object_in_use
+            OR configuration_limit_exceeded THEN
+            answer.outcome := CASE SQLSTATE WHEN 'P0002' THEN 'missing' WHEN '55006' THEN 'busy'
+                WHEN '53400' THEN 'full' ELSE 'refused' END;
             answer.reason := SQLERRM;
         END;
         RETURN NEXT answer;
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION queue_cluster.retry_many IS 'queue_cluster.retry for many. Returns what became of each, as queue.retry_many. Errors: as there, 08xxx.';
+COMMENT ON FUNCTION queue_cluster.retry_many IS
+    'queue_cluster.retry for many. Returns what became of each, as queue.retry_many. Errors: as there, 08xxx.';

@@ -1,20 +1,27 @@
 -- Servers that come and go, and the slots that move with them.
 
 -- Locks of those that change the map, which no other role can take.
-CREATE FUNCTION queue_cluster.lock_map() RETURNS void VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_lock_map';
-COMMENT ON FUNCTION queue_cluster.lock_map IS 'Waits until no other transaction changes the map, and keeps others from it until the transaction ends.';
-CREATE FUNCTION queue_cluster.take_slot(slot integer) RETURNS boolean VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_take_slot';
+CREATE FUNCTION queue_cluster.lock_map()
+    RETURNS void VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_lock_map';
+COMMENT ON FUNCTION queue_cluster.lock_map IS
+    'Waits until no other transaction changes the map, and keeps others from it until the transaction ends.';
+CREATE FUNCTION queue_cluster.take_slot(slot integer)
+    RETURNS boolean VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_take_slot';
 COMMENT ON FUNCTION queue_cluster.take_slot IS
     'Keeps all others from holding a slot until the transaction ends. False: a producer holds it.';
 
 -- What a server knows, and what it is told.
-CREATE FUNCTION queue_cluster.tell() RETURNS jsonb STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION queue_cluster.tell()
+    RETURNS jsonb STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_build_object('servers', (SELECT coalesce(jsonb_agg(to_jsonb(s)), '[]') FROM queue_cluster.server AS s),
-                              'slots', (SELECT coalesce(jsonb_agg(jsonb_build_array(o.slot, o.node_id, o.version)), '[]') FROM queue_cluster.slot AS o))
+                              'slots', (SELECT coalesce(
+                                  jsonb_agg(jsonb_build_array(o.slot, o.node_id, o.version)), '[]')
+                                        FROM queue_cluster.slot AS o))
 $$;
 COMMENT ON FUNCTION queue_cluster.tell IS 'This server''s copy of both tables.';
 
-CREATE FUNCTION queue_cluster.learn(map jsonb) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION queue_cluster.learn(map jsonb)
+    RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     servers bigint;
     slots bigint;
@@ -30,7 +37,8 @@ BEGIN
             < (excluded.version, excluded.state, excluded.conninfo, excluded.name, excluded.identity);
     GET DIAGNOSTICS servers = ROW_COUNT;
     INSERT INTO queue_cluster.slot AS o
-    SELECT (s ->> 0)::integer, (s ->> 1)::integer, (s ->> 2)::bigint FROM jsonb_array_elements(map -> 'slots') AS s ORDER BY 1
+    SELECT (s ->> 0)::integer, (s ->> 1)::integer, (s ->> 2)::bigint FROM jsonb_array_elements(map -> 'slots') AS s
+    ORDER BY 1
     ON CONFLICT (slot) DO UPDATE SET node_id = excluded.node_id, version = excluded.version, closed_until = NULL
         WHERE o.version < excluded.version;
     GET DIAGNOSTICS slots = ROW_COUNT;
@@ -44,17 +52,18 @@ CREATE FUNCTION queue_cluster.carry_tell(node integer) RETURNS jsonb LANGUAGE pl
 CREATE FUNCTION queue_cluster.carry_learn(node integer, map jsonb) RETURNS bigint LANGUAGE plproxy AS
     'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.learn(map);';
 CREATE FUNCTION queue_cluster.probe(conninfo text) RETURNS jsonb LANGUAGE plproxy AS
-    'CONNECT conninfo; SELECT pg_catalog.jsonb_build_object(''node_id'', queue_cluster.home(), ''version'', (SELECT e.extversion FROM pg_catalog.pg_extension AS e WHERE e.extname = ''pg_queue_cluster''),
+    'CONNECT conninfo; SELECT pg_catalog.jsonb_build_object(''node_id'', queue_cluster.home(), '
+    '''version'', (SELECT e.extversion FROM pg_catalog.pg_extension AS e WHERE e.extname = ''pg_queue_cluster''),
         ''identity'', queue_cluster.identity(),
         ''servers'', (SELECT pg_catalog.count(*) FROM queue_cluster.server));';
 
 CREATE FUNCTION queue_cluster.carry_learn_by(conninfo text, map jsonb) RETURNS bigint LANGUAGE plproxy AS
     'CONNECT conninfo; SELECT queue_cluster.learn(map);';
 
--- This server is told as the others are, by a transaction of its own: so no row is locked by a caller that goes on to ask other
--- servers, and what the others learn is committed here.
-CREATE FUNCTION queue_cluster.sync(OUT server text, OUT state text, OUT learnt bigint, OUT problem text) RETURNS SETOF record
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- This server is told as the others are, by a transaction of its own: so no row is locked by a caller that goes on to
+-- ask other servers, and what the others learn is committed here.
+CREATE FUNCTION queue_cluster.sync(OUT server text, OUT state text, OUT learnt bigint, OUT problem text)
+    RETURNS SETOF record LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     own CONSTANT integer := queue_cluster.home();
     s queue_cluster.server;
@@ -86,31 +95,38 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.sync IS
-'Brings the copies of all servers that can be reached to the newest state that any of them has. Harmless at any time. Returns how many rows each has learnt;
+'Brings the copies of all servers that can be reached to the newest state that any of them has. Harmless at any time. '
+'Returns how many rows each has learnt;
 problem: why it could not.';
 
 -- Writes a row of a server, here and everywhere. It counts at once, whatever becomes of the caller's transaction.
-CREATE FUNCTION queue_cluster.put_server(node_id integer, name text, conninfo text, state text, identity uuid) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION queue_cluster.put_server(
+    node_id integer, name text, conninfo text, state text, identity uuid)
+    RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     next_version bigint;
     own text;
 BEGIN
-    SELECT coalesce(max(s.version), 0) + 1 INTO next_version FROM queue_cluster.server AS s WHERE s.node_id = put_server.node_id;
+    SELECT coalesce(max(s.version), 0) + 1 INTO next_version FROM queue_cluster.server AS s
+        WHERE s.node_id = put_server.node_id;
     -- The first row of all is that of this server.
-    own := coalesce((SELECT s.conninfo FROM queue_cluster.server AS s WHERE s.node_id = queue_cluster.home()), put_server.conninfo);
+    own := coalesce((SELECT s.conninfo FROM queue_cluster.server AS s WHERE s.node_id = queue_cluster.home()),
+        put_server.conninfo);
     PERFORM queue_cluster.carry_learn_by(own, jsonb_build_object(
         'servers', jsonb_build_array(jsonb_build_object('node_id', put_server.node_id, 'name', put_server.name,
-            'conninfo', put_server.conninfo, 'state', put_server.state, 'identity', put_server.identity, 'version', next_version)),
+            'conninfo', put_server.conninfo, 'state', put_server.state, 'identity', put_server.identity,
+            'version', next_version)),
         'slots', CASE WHEN EXISTS (SELECT FROM queue_cluster.slot) THEN '[]'
-                      ELSE (SELECT jsonb_agg(jsonb_build_array(n, put_server.node_id, 1)) FROM generate_series(0, 1023) AS n) END));
+                      ELSE (SELECT jsonb_agg(jsonb_build_array(n, put_server.node_id, 1))
+                            FROM generate_series(0, 1023) AS n) END));
     PERFORM queue_cluster.sync();
 EXCEPTION WHEN internal_error THEN
     PERFORM queue_cluster.rethrow(SQLERRM);
 END
 $$;
 
-CREATE FUNCTION queue_cluster.change_server(name text, state text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION queue_cluster.change_server(name text, state text)
+    RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s queue_cluster.server;
 BEGIN
@@ -122,7 +138,8 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION queue_cluster.add_server(name text, conninfo text) RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION queue_cluster.add_server(name text, conninfo text)
+    RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found jsonb;
     node integer;
@@ -136,8 +153,8 @@ BEGIN
     node := (found ->> 'node_id')::integer;
     SELECT * INTO other FROM queue_cluster.server AS s WHERE s.node_id = node;
     IF other.name <> add_server.name AND other.state <> 'removed' THEN
-        RAISE EXCEPTION 'servers "%" and "%" have the same node number %', other.name, name, node USING ERRCODE = '42710',
-            HINT = 'Give each server its own pg_queue.node_id before its first job.';
+        RAISE EXCEPTION 'servers "%" and "%" have the same node number %', other.name, name, node
+            USING ERRCODE = '42710', HINT = 'Give each server its own pg_queue.node_id before its first job.';
     ELSIF EXISTS (SELECT FROM queue_cluster.server AS s WHERE s.name = add_server.name AND s.node_id <> node) THEN
         RAISE EXCEPTION 'server "%" has another node number', name USING ERRCODE = '42710';
     ELSIF found ->> 'version' <> (SELECT e.extversion FROM pg_extension AS e WHERE e.extname = 'pg_queue_cluster') THEN
@@ -154,18 +171,25 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.add_server IS
-'Adds a server to the cluster of this one, or changes how it is reached; the first that is added is this server itself. It owns no keys before rebalance. Returns its node number.
+'Adds a server to the cluster of this one, or changes how it is reached; '
+'the first that is added is this server itself. It owns no keys before rebalance. Returns its node number.
 Errors: 42710 a server has that node number, 55000 another version or another cluster, 08001 it cannot be reached.';
 
-CREATE FUNCTION queue_cluster.drain(name text) RETURNS void LANGUAGE sql AS $$ SELECT queue_cluster.change_server(name, 'draining') $$;
-COMMENT ON FUNCTION queue_cluster.drain IS 'Has a server give away its slots with the next rebalance, and get none. Errors: 42704.';
-CREATE FUNCTION queue_cluster.mark_down(name text) RETURNS void LANGUAGE sql AS $$ SELECT queue_cluster.change_server(name, 'down') $$;
+CREATE FUNCTION queue_cluster.drain(name text)
+    RETURNS void LANGUAGE sql AS $$ SELECT queue_cluster.change_server(name, 'draining') $$;
+COMMENT ON FUNCTION queue_cluster.drain IS
+    'Has a server give away its slots with the next rebalance, and get none. Errors: 42704.';
+CREATE FUNCTION queue_cluster.mark_down(name text)
+    RETURNS void LANGUAGE sql AS $$ SELECT queue_cluster.change_server(name, 'down') $$;
 COMMENT ON FUNCTION queue_cluster.mark_down IS
-    'Has the others no longer call a server: calls that need it fail at once with 08001, views leave it out. Errors: 42704.';
-CREATE FUNCTION queue_cluster.mark_up(name text) RETURNS void LANGUAGE sql AS $$ SELECT queue_cluster.change_server(name, 'up') $$;
+    'Has the others no longer call a server: calls that need it fail at once with 08001, views leave it out. '
+    'Errors: 42704.';
+CREATE FUNCTION queue_cluster.mark_up(name text)
+    RETURNS void LANGUAGE sql AS $$ SELECT queue_cluster.change_server(name, 'up') $$;
 COMMENT ON FUNCTION queue_cluster.mark_up IS 'Has the others call a server again, and ends a drain. Errors: 42704.';
 
-CREATE FUNCTION queue_cluster.is_owed(id bigint) RETURNS boolean VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_is_owed';
+CREATE FUNCTION queue_cluster.is_owed(id bigint)
+    RETURNS boolean VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_is_owed';
 COMMENT ON FUNCTION queue_cluster.is_owed IS
     'Whether another run was requested after an attempt (on_duplicate replace or rerun), and is not made yet.';
 DO $notes$
@@ -177,40 +201,52 @@ END
 $notes$;
 COMMENT ON VIEW queue_cluster.rerun IS 'The attempts after which another run was requested.';
 
-CREATE FUNCTION queue_cluster.occupied(OUT slot integer) RETURNS SETOF integer VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION queue_cluster.occupied(OUT slot integer)
+    RETURNS SETOF integer VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT queue_cluster.slot_of(coalesce(l.group_key, l.unique_key)) FROM queue_internal.live() AS l
     WHERE coalesce(l.group_key, l.unique_key) IS NOT NULL
       AND (l.outcome IS NULL OR l.id IN (SELECT r.id FROM queue_cluster.rerun AS r) AND queue_cluster.is_owed(l.id))
     UNION SELECT queue_cluster.slot_of(s.schedule_name) FROM queue.schedule AS s
 $$;
-COMMENT ON FUNCTION queue_cluster.occupied IS 'The slots of which this server has living jobs or schedules. Reads all that lives, once.';
+COMMENT ON FUNCTION queue_cluster.occupied IS
+    'The slots of which this server has living jobs or schedules. Reads all that lives, once.';
 
--- What is remembered of keys moves with their slots: the new owner has it before it is the owner. A copy that is left behind, or
--- that came too early, does no harm: a server that is not the owner asks no such row, and of two rows the larger values count.
-CREATE FUNCTION queue_cluster.memories(slots integer[]) RETURNS jsonb VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+-- What is remembered of keys moves with their slots: the new owner has it before it is the owner. A copy that is left
+-- behind, or that came too early, does no harm: a server that is not the owner asks no such row, and of two rows the
+-- larger values count.
+CREATE FUNCTION queue_cluster.memories(slots integer[])
+    RETURNS jsonb VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(jsonb_agg(to_jsonb(k)), '[]') FROM (
         SELECT DISTINCT ON (q.queue_name, m.unique_key)
-            queue_cluster.slot_of(m.unique_key) AS slot, q.queue_name, m.unique_key, m.job_id, m.expires_at, m.taken_until, m.version
+            queue_cluster.slot_of(m.unique_key) AS slot, q.queue_name, m.unique_key, m.job_id, m.expires_at,
+            m.taken_until, m.version
         FROM (SELECT * FROM queue.key_0 UNION ALL SELECT * FROM queue.key_1) AS m JOIN queue.queue AS q USING (queue_id)
         WHERE queue_cluster.slot_of(m.unique_key) = ANY (slots)
         ORDER BY q.queue_name, m.unique_key, m.entry DESC) AS k
     WHERE k.expires_at > clock_timestamp()
 $$;
-COMMENT ON FUNCTION queue_cluster.memories IS 'What this server remembers of the keys of slots, beyond the ends of their jobs (version, unique_for).';
+COMMENT ON FUNCTION queue_cluster.memories IS
+    'What this server remembers of the keys of slots, beyond the ends of their jobs (version, unique_for).';
 
-CREATE FUNCTION queue_cluster.remember(queue_name text, unique_key text, job_id bigint, expires_at timestamptz, taken_until timestamptz, version timestamptz)
+CREATE FUNCTION queue_cluster.remember(queue_name text, unique_key text, job_id bigint, expires_at timestamptz,
+    taken_until timestamptz, version timestamptz)
     RETURNS boolean LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_remember';
 COMMENT ON FUNCTION queue_cluster.remember IS
-    'Takes over what another server remembers of a key. False if that was known here. Errors: 42704 no such queue, 55006 the key is in use here.';
+    'Takes over what another server remembers of a key. False if that was known here. '
+    'Errors: 42704 no such queue, 55006 the key is in use here.';
 
-CREATE FUNCTION queue_cluster.remember_all(memories jsonb) RETURNS bigint VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT count(*) FILTER (WHERE queue_cluster.remember(m.queue_name, m.unique_key, m.job_id, m.expires_at, m.taken_until, m.version))
-    FROM jsonb_to_recordset(memories) AS m (queue_name text, unique_key text, job_id bigint, expires_at timestamptz, taken_until timestamptz, version timestamptz)
+CREATE FUNCTION queue_cluster.remember_all(memories jsonb)
+    RETURNS bigint VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT count(*) FILTER (WHERE queue_cluster.remember(
+        m.queue_name, m.unique_key, m.job_id, m.expires_at, m.taken_until, m.version))
+    FROM jsonb_to_recordset(memories) AS m (queue_name text, unique_key text, job_id bigint, expires_at timestamptz,
+        taken_until timestamptz, version timestamptz)
 $$;
 CREATE FUNCTION queue_cluster.carry_remember(node integer, memories jsonb) RETURNS bigint LANGUAGE plproxy AS
     'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.remember_all(memories);';
 
-CREATE FUNCTION queue_cluster.close(slots integer[], pause interval) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION queue_cluster.close(slots integer[], pause interval)
+    RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     changed bigint;
 BEGIN
@@ -222,11 +258,14 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.close IS
-    'Has nothing enqueued under the keys of slots that this server owns, for so long; 0: opens them again. Their producers get 55006.';
-CREATE FUNCTION queue_cluster.carry_close(node integer, slots integer[], pause interval) RETURNS bigint LANGUAGE plproxy AS
+    'Has nothing enqueued under the keys of slots that this server owns, for so long; 0: opens them again. '
+    'Their producers get 55006.';
+CREATE FUNCTION queue_cluster.carry_close(node integer, slots integer[], pause interval)
+    RETURNS bigint LANGUAGE plproxy AS
     'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.close(slots, pause);';
 
-CREATE FUNCTION queue_cluster.give(slots integer[], nodes integer[]) RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION queue_cluster.give(slots integer[], nodes integer[])
+    RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     free integer[];
     taker record;
@@ -238,21 +277,26 @@ BEGIN
         RAISE EXCEPTION 'slots are given away at READ COMMITTED only' USING ERRCODE = '25001';
     END IF;
     PERFORM queue_cluster.lock_map();
-    -- A look before: producers of a slot that stays need not be refused. Those that a producer holds are left for later.
+    -- A look before: producers of a slot that stays need not be refused. Those that a producer holds are left for
+    -- later.
     free := ARRAY(SELECT s FROM unnest(slots) AS s WHERE s NOT IN (SELECT queue_cluster.occupied()));
-    free := ARRAY(SELECT o.slot FROM queue_cluster.slot AS o WHERE o.slot = ANY (free) AND o.node_id = queue_cluster.home()
+    free := ARRAY(SELECT o.slot FROM queue_cluster.slot AS o
+                  WHERE o.slot = ANY (free) AND o.node_id = queue_cluster.home()
                   AND queue_cluster.take_slot(o.slot));
     IF free <> '{}' THEN
         free := ARRAY(SELECT s FROM unnest(free) AS s WHERE s NOT IN (SELECT queue_cluster.occupied()));
     END IF;
-    FOR taker IN SELECT w.node, array_agg(w.slot) AS slots FROM unnest(slots, nodes) AS w (slot, node) WHERE w.slot = ANY (free) GROUP BY w.node LOOP
+    FOR taker IN SELECT w.node, array_agg(w.slot) AS slots FROM unnest(slots, nodes) AS w (slot, node)
+        WHERE w.slot = ANY (free) GROUP BY w.node LOOP
         memories := queue_cluster.memories(taker.slots);
         CONTINUE WHEN memories = '[]';
         BEGIN
             PERFORM queue_cluster.carry_remember(taker.node, memories);
         EXCEPTION WHEN OTHERS THEN
-            problems := problems || format('%s does not take what is remembered: %s', queue_cluster.name_of(taker.node), SQLERRM);
-            free := ARRAY(SELECT s FROM unnest(free) AS s WHERE s NOT IN (SELECT (m ->> 'slot')::integer FROM jsonb_array_elements(memories) AS m));
+            problems := problems
+                || format('%s does not take what is remembered: %s', queue_cluster.name_of(taker.node), SQLERRM);
+            free := ARRAY(SELECT s FROM unnest(free) AS s
+                WHERE s NOT IN (SELECT (m ->> 'slot')::integer FROM jsonb_array_elements(memories) AS m));
         END;
     END LOOP;
     WITH moved AS (
@@ -265,13 +309,15 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.give IS
-    'Gives slots that this server owns, and of which nothing lives here, to other servers. Returns the rows that have changed, and why others have not.';
-CREATE FUNCTION queue_cluster.carry_give(node integer, slots integer[], nodes integer[]) RETURNS jsonb LANGUAGE plproxy AS
+    'Gives slots that this server owns, and of which nothing lives here, to other servers. '
+    'Returns the rows that have changed, and why others have not.';
+CREATE FUNCTION queue_cluster.carry_give(node integer, slots integer[], nodes integer[])
+    RETURNS jsonb LANGUAGE plproxy AS
     'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.give(slots, nodes);';
 
 -- Which server is to give which slots, and to whom. One that is marked down gives nothing: it cannot be asked.
-CREATE FUNCTION queue_cluster.surplus(OUT node_id integer, OUT slots integer[], OUT nodes integer[]) RETURNS SETOF record
-    VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION queue_cluster.surplus(OUT node_id integer, OUT slots integer[], OUT nodes integer[])
+    RETURNS SETOF record VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH takers AS (
         SELECT s.node_id, row_number() OVER (ORDER BY s.node_id) - 1 AS place, count(*) OVER () AS servers
         FROM queue_cluster.server AS s WHERE s.state = 'up'),
@@ -282,11 +328,13 @@ CREATE FUNCTION queue_cluster.surplus(OUT node_id integer, OUT slots integer[], 
                coalesce(w.slots, 0) AS keeps
         FROM queue_cluster.slot AS o LEFT JOIN wanted AS w USING (node_id)),
     spare AS (
-        SELECT h.slot, h.node_id, row_number() OVER (ORDER BY h.slot) AS n FROM held AS h JOIN queue_cluster.server AS s USING (node_id)
+        SELECT h.slot, h.node_id, row_number() OVER (ORDER BY h.slot) AS n
+        FROM held AS h JOIN queue_cluster.server AS s USING (node_id)
         WHERE h.place > h.keeps AND s.state IN ('up', 'draining')),
     room AS (
         SELECT w.node_id, row_number() OVER (ORDER BY g, w.node_id) AS n
-        FROM wanted AS w, generate_series(1, greatest(0, w.slots - (SELECT count(*) FROM queue_cluster.slot AS o WHERE o.node_id = w.node_id))) AS g)
+        FROM wanted AS w, generate_series(1, greatest(0,
+            w.slots - (SELECT count(*) FROM queue_cluster.slot AS o WHERE o.node_id = w.node_id))) AS g)
     SELECT s.node_id, array_agg(s.slot), array_agg(r.node_id)
     FROM spare AS s JOIN room AS r USING (n) GROUP BY s.node_id ORDER BY s.node_id
 $$;
@@ -308,15 +356,18 @@ BEGIN
         problems := '[]';
         patience := until - clock_timestamp();
         FOR donor IN SELECT * FROM queue_cluster.surplus() LOOP
-            -- This server, too, is called as another: what it gives away has to be committed before the others learn it.
+            -- This server, too, is called as another: what it gives away has to be committed before the others learn
+            -- it.
             given := queue_cluster.carry_give(donor.node_id, donor.slots, donor.nodes);
             moved := moved + jsonb_array_length(given -> 'slots');
             problems := problems || (given -> 'problems');
-            stay := ARRAY(SELECT s FROM unnest(donor.slots) AS s WHERE s NOT IN (SELECT (g ->> 0)::integer FROM jsonb_array_elements(given -> 'slots') AS g));
+            stay := ARRAY(SELECT s FROM unnest(donor.slots) AS s
+                WHERE s NOT IN (SELECT (g ->> 0)::integer FROM jsonb_array_elements(given -> 'slots') AS g));
             waiting := waiting + cardinality(stay);
             -- Closed for a few seconds only, again and again: if this call breaks off, they are soon open.
             IF stay <> '{}' AND wait > '0' THEN
-                PERFORM queue_cluster.carry_close(donor.node_id, stay, CASE WHEN patience > '0' THEN least(patience, '3 s') ELSE '0' END);
+                PERFORM queue_cluster.carry_close(donor.node_id, stay,
+                    CASE WHEN patience > '0' THEN least(patience, '3 s') ELSE '0' END);
             END IF;
         END LOOP;
         PERFORM queue_cluster.sync();
@@ -331,13 +382,18 @@ EXCEPTION WHEN internal_error THEN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.rebalance IS
-'Gives each server that is up its part of the slots. A slot moves when no job lives under its keys and no schedule has its name; the others wait for the
-next call: repeat it until waiting is 0. Producers of a key that is just moving get 55006, for a moment. With wait the slots that are not idle are closed for so
-long at most, and move as soon as they are: their producers get 55006 until then. Errors: 08xxx a server cannot be reached: nothing is lost, repeat it.';
+'Gives each server that is up its part of the slots. A slot moves when no job lives under its keys '
+'and no schedule has its name; the others wait for the
+next call: repeat it until waiting is 0. Producers of a key that is just moving get 55006, for a moment. '
+'With wait the slots that are not idle are closed for so
+long at most, and move as soon as they are: their producers get 55006 until then. '
+'Errors: 08xxx a server cannot be reached: nothing is lost, repeat it.';
 
 CREATE FUNCTION queue_cluster.carry_living(node integer) RETURNS bigint LANGUAGE plproxy AS
-    'CONNECT queue_cluster.conninfo(node); SELECT pg_catalog.count(*) FROM queue_internal.live() AS l WHERE l.outcome IS NULL;';
-CREATE FUNCTION queue_cluster.remove_server(name text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    'CONNECT queue_cluster.conninfo(node); '
+    'SELECT pg_catalog.count(*) FROM queue_internal.live() AS l WHERE l.outcome IS NULL;';
+CREATE FUNCTION queue_cluster.remove_server(name text)
+    RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s queue_cluster.server;
     living bigint;
@@ -347,11 +403,13 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'there is no server "%"', name USING ERRCODE = '42704';
     ELSIF EXISTS (SELECT FROM queue_cluster.slot AS o WHERE o.node_id = s.node_id) THEN
-        RAISE EXCEPTION 'server "%" owns keys', name USING ERRCODE = '55000', HINT = 'queue_cluster.drain, then rebalance until nothing waits.';
+        RAISE EXCEPTION 'server "%" owns keys', name USING ERRCODE = '55000',
+            HINT = 'queue_cluster.drain, then rebalance until nothing waits.';
     END IF;
     living := queue_cluster.carry_living(s.node_id);
     IF living > 0 THEN
-        RAISE EXCEPTION 'server "%" has % jobs that live', name, living USING ERRCODE = '55000', HINT = 'Let workers run them: others steal what is ready.';
+        RAISE EXCEPTION 'server "%" has % jobs that live', name, living USING ERRCODE = '55000',
+            HINT = 'Let workers run them: others steal what is ready.';
     END IF;
     PERFORM queue_cluster.change_server(name, 'removed');
 EXCEPTION WHEN internal_error THEN
@@ -359,14 +417,19 @@ EXCEPTION WHEN internal_error THEN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.remove_server IS
-    'Takes a server out that owns no keys and has no living jobs. Its ended jobs are there for as long as it runs. Errors: 42704, 55000 it has.';
+    'Takes a server out that owns no keys and has no living jobs. Its ended jobs are there for as long as it runs. '
+    'Errors: 42704, 55000 it has.';
 
 DO $$
 DECLARE
     verb regprocedure;
 BEGIN
     FOR verb IN SELECT p.oid FROM pg_catalog.pg_proc AS p WHERE p.pronamespace = 'queue_cluster'::regnamespace
-                AND (p.proname = ANY ('{lock_map,take_slot,learn,is_owed,remember,remember_all,carry_remember,memories,close,carry_close,surplus,carry_learn,carry_learn_by,put_server,probe,sync,change_server,add_server,drain,mark_down,mark_up,remove_server,rebalance,give,carry_give,carry_tell,carry_living,occupied}')
+                AND (p.proname = ANY ('{
+                         lock_map,take_slot,learn,is_owed,remember,remember_all,carry_remember,memories,close,
+                         carry_close,surplus,carry_learn,carry_learn_by,put_server,probe,sync,change_server,add_server,
+                         drain,mark_down,mark_up,remove_server,rebalance,give,carry_give,carry_tell,carry_living,
+                         occupied}')
                      OR p.proname LIKE 'make\_%' OR p.proname = 'shape') LOOP
         EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', verb);
     END LOOP;

@@ -1,8 +1,8 @@
 -- Calls of other servers. PL/Proxy carries them, as the calling role, and each is a transaction of its own there.
 --
--- For each verb of queue.* there is a function of the same signature here. For most it is one in C, which costs nothing at home: it
--- passes the call on to queue.VERB if that is all of this server's, else to away_VERB, which decides where it goes. A function
--- remote_VERB carries it there. They are made from the catalogue, so they are what queue.* is.
+-- For each verb of queue.* there is a function of the same signature here. For most it is one in C, which costs nothing
+-- at home: it passes the call on to queue.VERB if that is all of this server's, else to away_VERB, which decides where
+-- it goes. A function remote_VERB carries it there. They are made from the catalogue, so they are what queue.* is.
 
 CREATE FUNCTION queue_cluster.node_of(id bigint) RETURNS integer IMMUTABLE PARALLEL SAFE LANGUAGE sql
     RETURN ((id >> 46) & 127)::integer;
@@ -16,7 +16,8 @@ CREATE FUNCTION queue_cluster.is_known(node_id integer) RETURNS boolean STABLE L
     RETURN EXISTS (SELECT FROM queue_cluster.server AS s WHERE s.node_id = is_known.node_id);
 COMMENT ON FUNCTION queue_cluster.is_known IS 'Whether there is, or was, such a server.';
 
-CREATE FUNCTION queue_cluster.rethrow(message text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION queue_cluster.rethrow(message text)
+    RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- PL/Proxy has one SQLSTATE for all that is not an answer: of connections that fail, and of those that break.
     IF message ~ '^PL/Proxy function .*(PQconnect|connection|server closed|PQ|timeout)' THEN
@@ -27,19 +28,22 @@ BEGIN
     RAISE EXCEPTION '%', message USING ERRCODE = 'internal_error';
 END
 $$;
-COMMENT ON FUNCTION queue_cluster.rethrow IS 'Raises an error of PL/Proxy as what it is: 08001 or 08006 for a lost connection.';
+COMMENT ON FUNCTION queue_cluster.rethrow IS
+    'Raises an error of PL/Proxy as what it is: 08001 or 08006 for a lost connection.';
 
--- What the functions below are made of: how a function of queue.* is declared and called. `arguments` and `given` name them a1, a2 and
--- so on: PL/Proxy would take columns of the same name for them. `answer` is a pattern of the statement that answers by a call.
+-- What the functions below are made of: how a function of queue.* is declared and called. `arguments` and `given` name
+-- them a1, a2 and so on: PL/Proxy would take columns of the same name for them. `answer` is a pattern of the statement
+-- that answers by a call.
 CREATE FUNCTION queue_cluster.shape(
-    verb regproc, OUT declared text, OUT result text, OUT arguments text, OUT given text, OUT outs text, OUT answer text,
-    OUT is_set boolean, OUT is_void boolean, OUT is_row boolean, OUT rows text
+    verb regproc, OUT declared text, OUT result text, OUT arguments text, OUT given text, OUT outs text,
+    OUT answer text, OUT is_set boolean, OUT is_void boolean, OUT is_row boolean, OUT rows text
 ) LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
         (SELECT string_agg(format('a%s %s', n, format_type(t, NULL)), ', ' ORDER BY n)
          FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY AS a (t, n)),
         (SELECT string_agg('a' || n, ', ' ORDER BY n) FROM generate_series(1, p.pronargs) AS n),
-        (SELECT coalesce(string_agg(format(', OUT %I %s', p.proargnames[n], format_type(p.proallargtypes[n], NULL)), '' ORDER BY n), '')
+        (SELECT coalesce(string_agg(
+                    format(', OUT %I %s', p.proargnames[n], format_type(p.proallargtypes[n], NULL)), '' ORDER BY n), '')
          FROM generate_subscripts(p.proallargtypes, 1) AS n WHERE p.proargmodes[n] = 'o'),
         CASE WHEN p.proretset THEN 'RETURN QUERY SELECT * FROM %s' WHEN p.prorettype = 'void'::regtype THEN 'PERFORM %s'
              WHEN p.proallargtypes IS NULL THEN 'RETURN %s'
@@ -82,7 +86,8 @@ BEGIN
         EXCEPTION WHEN internal_error THEN
             PERFORM queue_cluster.rethrow(SQLERRM);
         END $body$ $f$,
-        'remote_' || verb, s.arguments, s.outs, s.result, format(s.answer, format('queue_cluster.%I(node, %s)', 'carry_' || verb, s.given)));
+        'remote_' || verb, s.arguments, s.outs, s.result,
+        format(s.answer, format('queue_cluster.%I(node, %s)', 'carry_' || verb, s.given)));
 END
 $make$;
 
@@ -120,7 +125,8 @@ BEGIN
     PERFORM queue_cluster.make_remote(verb);
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
     further := substr(s.given, length('a1') + 1);
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s)
+        RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
         #variable_conflict use_column
         DECLARE
             own integer := queue_cluster.home();
@@ -129,7 +135,8 @@ BEGIN
             -- Those of no server go to this one, which says what is wrong with them, before any other is called.
             FOR part IN
                 SELECT n.node, array_agg(n.i) AS ids
-                FROM (SELECT i, CASE WHEN queue_cluster.is_known(queue_cluster.node_of(i)) THEN queue_cluster.node_of(i) ELSE own END AS node
+                FROM (SELECT i, CASE WHEN queue_cluster.is_known(queue_cluster.node_of(i))
+                                     THEN queue_cluster.node_of(i) ELSE own END AS node
                       FROM unnest(a1) AS i) AS n
                 GROUP BY n.node ORDER BY n.node <> own, n.node
             LOOP
@@ -150,13 +157,15 @@ DO $each_verb$
 DECLARE
     verb text;
 BEGIN
-    FOREACH verb IN ARRAY ARRAY['complete', 'fail', 'release', 'extend', 'progress', 'advance', 'suspend', 'inputs', 'step', 'step_done',
-        'cancel', 'reprioritize', 'reschedule', 'forget', 'job', 'job_attempts', 'members', 'job_steps', 'seal', 'resolve', 'reject'] LOOP
+    FOREACH verb IN ARRAY ARRAY['complete', 'fail', 'release', 'extend', 'progress', 'advance', 'suspend', 'inputs',
+        'step', 'step_done', 'cancel', 'reprioritize', 'reschedule', 'forget', 'job', 'job_attempts', 'members',
+        'job_steps', 'seal', 'resolve', 'reject'] LOOP
         IF to_regproc('queue_cluster.' || verb) IS NULL THEN
             PERFORM queue_cluster.make_by_id(verb);
         END IF;
     END LOOP;
-    FOREACH verb IN ARRAY ARRAY['complete_many', 'fail_many', 'release_many', 'extend_many', 'cancel_many', 'reprioritize_many', 'reschedule_many'] LOOP
+    FOREACH verb IN ARRAY ARRAY['complete_many', 'fail_many', 'release_many', 'extend_many', 'cancel_many',
+        'reprioritize_many', 'reschedule_many'] LOOP
         IF to_regproc('queue_cluster.' || verb) IS NULL THEN
             PERFORM queue_cluster.make_by_ids(verb);
         END IF;

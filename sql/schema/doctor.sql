@@ -11,11 +11,13 @@ Errors: 42501 without the privilege observe on every queue.';
 
 -- For: manage '*'.
 CREATE FUNCTION queue.check(repair boolean DEFAULT false)
-    RETURNS TABLE (name text, queue_name text, job_id bigint, attempt_id bigint, problem text, remedy text, is_repaired boolean)
+    RETURNS TABLE (name text, queue_name text, job_id bigint, attempt_id bigint, problem text, remedy text,
+                   is_repaired boolean)
     LANGUAGE c COST 1000000 ROWS 1 AS 'MODULE_PATHNAME', 'pg_queue_check';
 COMMENT ON FUNCTION queue.check IS
 'Compares everything with everything: the logs, history, settings and shared memory. A row for each fault; none: all is
-well. Reads all rows, and blocks no session. repair: does what remedy says. Errors: 42501 without the privilege manage on
+well. Reads all rows, and blocks no session. repair: does what remedy says. '
+'Errors: 42501 without the privilege manage on
 every queue, 55000 during a restore; with repair 25001 at REPEATABLE READ or above, 25006, 55006.';
 
 -- For: observe.
@@ -38,7 +40,8 @@ CREATE FUNCTION queue_internal.held_by_dead()
     RETURNS TABLE (lane integer, jobs bigint)
     STABLE LANGUAGE c COST 10000 ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_held_by_dead';
 COMMENT ON FUNCTION queue_internal.held_by_dead IS
-'How many held jobs wait for dead ones, one for each dead one, by the lanes in which they are held; 10,000 at most in all.
+'How many held jobs wait for dead ones, one for each dead one, by the lanes in which they are held; '
+'10,000 at most in all.
 For the metrics.';
 
 -- A part for each source: one that has nothing of what is asked for is not read.
@@ -65,19 +68,24 @@ FROM (VALUES
     ('pg_queue_oldest_ready_age_seconds', NULL, 'gauge', 'How long the oldest ready job has been ready; 0: none is.'),
     ('pg_queue_enqueued_total', NULL, 'counter', 'Jobs enqueued since the queue was created.'),
     ('pg_queue_claimed_total', NULL, 'counter', 'Attempts claimed by workers since the queue was created.'),
-    ('pg_queue_completed_total', NULL, 'counter', 'Attempts completed, or advanced to another stage, since the queue was created.'),
+    ('pg_queue_completed_total', NULL, 'counter',
+        'Attempts completed, or advanced to another stage, since the queue was created.'),
     ('pg_queue_failed_total', NULL, 'counter', 'Attempts failed since the queue was created.'),
-    ('pg_queue_timed_out_total', NULL, 'counter', 'Attempts whose lease or connection ended since the queue was created.'),
-    ('pg_queue_died_total', NULL, 'counter', 'Attempts that were a job''s last and failed, since the queue was created.')
+    ('pg_queue_timed_out_total', NULL, 'counter',
+        'Attempts whose lease or connection ended since the queue was created.'),
+    ('pg_queue_died_total', NULL, 'counter',
+        'Attempts that were a job''s last and failed, since the queue was created.')
 ) AS v (name, state, type, help)
 CROSS JOIN queue.stats AS s
 -- There it would have to read the logs.
 WHERE NOT pg_is_in_recovery()
 UNION ALL
-SELECT v.name, jsonb_strip_nulls(jsonb_build_object('queue', o.queue_name, 'stage', o.stage, 'quantile', r.quantile::text)),
+SELECT v.name,
+       jsonb_strip_nulls(jsonb_build_object('queue', o.queue_name, 'stage', o.stage, 'quantile', r.quantile::text)),
        r.seconds, 'gauge', v.help
 FROM (VALUES
-    ('pg_queue_wait_seconds', 'wait', 'How long attempts claimed in the last minute had been ready: quantiles of a sample.'),
+    ('pg_queue_wait_seconds', 'wait',
+        'How long attempts claimed in the last minute had been ready: quantiles of a sample.'),
     ('pg_queue_run_seconds', 'run', 'How long attempts that ended in the last minute had run: quantiles of a sample.')
 ) AS v (name, kind, help)
 JOIN queue_internal.recent_times() AS r ON r.kind = v.kind
@@ -159,10 +167,13 @@ SELECT v.name, '{}',
                    WHEN 'pg_queue_executor_dispatch_seconds_total' THEN c.dispatch_us / 1e6
        ELSE c.short_us / 1e6 END::float8, v.type, v.help
 FROM (VALUES
-    ('pg_queue_executor_starts_total', 'counter', 'Processes that were asked for to run jobs in the server, over all databases.'),
-    ('pg_queue_executor_start_failures_total', 'counter', 'Those of them that the server had no room for, or that could not connect.'),
+    ('pg_queue_executor_starts_total', 'counter',
+        'Processes that were asked for to run jobs in the server, over all databases.'),
+    ('pg_queue_executor_start_failures_total', 'counter',
+        'Those of them that the server had no room for, or that could not connect.'),
     ('pg_queue_executor_dispatches_total', 'counter', 'Jobs for which a process was told or started.'),
-    ('pg_queue_executor_dispatch_seconds_total', 'counter', 'From when it was told or asked for to when it had the job, of all of them.'),
+    ('pg_queue_executor_dispatch_seconds_total', 'counter',
+        'From when it was told or asked for to when it had the job, of all of them.'),
     ('pg_queue_executor_short_seconds', 'gauge', 'For how long the server has had no room for a process; 0: it has.')
 ) AS v (name, type, help)
 CROSS JOIN queue_internal.executor_counts() AS c
@@ -211,7 +222,8 @@ BEGIN
 END
 $each_view$;
 
--- On each table, whatever is granted, also to pg_write_all_data. The tables of history that are made later get it as well.
+-- On each table, whatever is granted, also to pg_write_all_data. The tables of history that are made later get it as
+-- well.
 DO $each_table$
 DECLARE
     relation regclass;
@@ -232,8 +244,9 @@ BEGIN
 END
 $each_table$;
 
--- No role may do anything with what this transaction has made but its owner: neither by ALTER DEFAULT PRIVILEGES of the role that runs
--- this script, nor as PUBLIC. What was there before keeps its grants. A member of the extension is new if the row that says so is.
+-- No role may do anything with what this transaction has made but its owner: neither by ALTER DEFAULT PRIVILEGES of the
+-- role that runs this script, nor as PUBLIC. What was there before keeps its grants. A member of the extension is new
+-- if the row that says so is.
 DO $each_grant$
 DECLARE
     opened record;
@@ -250,17 +263,20 @@ BEGIN
              pg_catalog.aclexplode(c.relacl) AS a
         WHERE a.grantee <> c.relowner
         UNION
-        SELECT p.oid::regprocedure::text, 'ROUTINE', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+        SELECT p.oid::regprocedure::text, 'ROUTINE',
+               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
         FROM made JOIN pg_catalog.pg_proc AS p ON made.classid = 'pg_proc'::regclass AND p.oid = made.objid,
              pg_catalog.aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
         WHERE a.grantee <> p.proowner
         UNION
-        SELECT t.oid::regtype::text, 'TYPE', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+        SELECT t.oid::regtype::text, 'TYPE',
+               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
         FROM made JOIN pg_catalog.pg_type AS t ON made.classid = 'pg_type'::regclass AND t.oid = made.objid,
              pg_catalog.aclexplode(t.typacl) AS a
         WHERE a.grantee NOT IN (t.typowner, 0)
         UNION
-        SELECT quote_ident(n.nspname), 'SCHEMA', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+        SELECT quote_ident(n.nspname), 'SCHEMA',
+               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
         FROM made JOIN pg_catalog.pg_namespace AS n ON made.classid = 'pg_namespace'::regclass AND n.oid = made.objid,
              pg_catalog.aclexplode(n.nspacl) AS a
         WHERE a.grantee <> n.nspowner

@@ -4,7 +4,8 @@ CREATE TABLE queue.segment_log (
     entry       bigint      NOT NULL CONSTRAINT segment_log_pkey PRIMARY KEY,
     segment     integer     NOT NULL CONSTRAINT segment_log_segment_check CHECK (segment BETWEEN 0 AND 9),
     generation  bigint      NOT NULL,
-    state       "char"      NOT NULL CONSTRAINT segment_log_state_check CHECK (state IN ('f', 'o', 'c', 'm', 'd', 'h', 'e')),
+    state       "char"      NOT NULL
+                CONSTRAINT segment_log_state_check CHECK (state IN ('f', 'o', 'c', 'm', 'd', 'h', 'e')),
     at          timestamptz NOT NULL,
     copied_to   bigint
 ) USING heap;
@@ -15,7 +16,8 @@ COMMENT ON COLUMN queue.segment_log.entry IS 'Ascends.';
 COMMENT ON COLUMN queue.segment_log.segment IS '0 to 7: young; 8 and 9: the halves of old.';
 COMMENT ON COLUMN queue.segment_log.generation IS 'The number of this filling of the segment, never used twice.';
 COMMENT ON COLUMN queue.segment_log.state IS
-    'f free, o open, c closed, m the living move out, d drained and being copied to history, h history has it, e being emptied.';
+    'f free, o open, c closed, m the living move out, d drained and being copied to history, h history has it, '
+    'e being emptied.';
 COMMENT ON COLUMN queue.segment_log.at IS 'Since when.';
 COMMENT ON COLUMN queue.segment_log.copied_to IS 'Attempts up to this id are in history.';
 
@@ -70,20 +72,25 @@ ALTER TABLE queue.history REPLICA IDENTITY FULL;
 CREATE INDEX history_job_id_idx ON queue.history (job_id) WITH (deduplicate_items = off);
 CREATE INDEX history_id_idx ON queue.history (id)
     WHERE ((id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8)
-          OPERATOR(pg_catalog.<>) ((job_id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8);
+          OPERATOR(pg_catalog.<>)
+          ((job_id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8);
 CREATE INDEX history_lane_idx ON queue.history (lane)
     WHERE outcome OPERATOR(pg_catalog.=) 'd' OR outcome OPERATOR(pg_catalog.=) 't' AND next_id IS NULL;
 CREATE INDEX history_flow_idx ON queue.history (flow) WITH (deduplicate_items = off) WHERE flow IS NOT NULL;
 COMMENT ON TABLE queue.history IS
-    'Ended attempts that have left the segments, in one child table for each day on which they expire. Look at queue.jobs and queue.attempts.';
-COMMENT ON COLUMN queue.history.generation IS 'The filling of the segment that the attempt lay in; counts once that is copied as a whole.';
+    'Ended attempts that have left the segments, in one child table for each day on which they expire. '
+    'Look at queue.jobs and queue.attempts.';
+COMMENT ON COLUMN queue.history.generation IS
+    'The filling of the segment that the attempt lay in; counts once that is copied as a whole.';
 COMMENT ON COLUMN queue.history.claimed_at IS 'When it was claimed.';
 COMMENT ON COLUMN queue.history.ended_at IS 'When it ended.';
 COMMENT ON COLUMN queue.history.lane IS 'Queue or stage, see queue.lane.';
 COMMENT ON COLUMN queue.history.max_attempts IS 'Null: as the queue says.';
 COMMENT ON COLUMN queue.history.outcome IS
-    'c completed, f failed, d dead, t timed out, r released, w suspended, a advanced, x cancelled, s superseded, k skipped.';
-COMMENT ON COLUMN queue.history.claim_kind IS 'w: a worker; b: a worker, bound to its connection; s: the system, to end it unrun.';
+    'c completed, f failed, d dead, t timed out, r released, w suspended, a advanced, x cancelled, s superseded, '
+    'k skipped.';
+COMMENT ON COLUMN queue.history.claim_kind IS
+    'w: a worker; b: a worker, bound to its connection; s: the system, to end it unrun.';
 COMMENT ON COLUMN queue.history.next_id IS 'The attempt that goes on with the job.';
 COMMENT ON COLUMN queue.history.payload IS 'Only of the last attempt of a job.';
 COMMENT ON COLUMN queue.history.lease IS 'Null: as the queue says.';
@@ -92,7 +99,8 @@ COMMENT ON COLUMN queue.history.task IS 'Its name in the flow.';
 COMMENT ON COLUMN queue.history.after IS 'The jobs that it was after.';
 COMMENT ON COLUMN queue.history.upon IS 'For what it waited: see the attempts.';
 COMMENT ON COLUMN queue.history.own_flow IS 'What makes it a flow: see the attempts.';
-COMMENT ON COLUMN queue.history.steps IS 'The steps that were done, each a field with its result. Only of the last attempt of a job.';
+COMMENT ON COLUMN queue.history.steps IS
+    'The steps that were done, each a field with its result. Only of the last attempt of a job.';
 COMMENT ON COLUMN queue.history.run_as IS 'The role that wrote the payload as a command; null: it is data.';
 COMMENT ON COLUMN queue.history.run_as_id IS 'The oid of that role.';
 COMMENT ON COLUMN queue.history.version IS 'Of what was enqueued under the key, as the producer counts.';

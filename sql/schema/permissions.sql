@@ -8,9 +8,11 @@ CREATE TABLE queue.permission (
     CONSTRAINT permission_pkey PRIMARY KEY (queue_id, role_name, privilege)
 );
 COMMENT ON TABLE queue.permission IS
-    'What was granted on queues. Change it through queue.grant and revoke only. Names, not oids: so a dump can be restored where a role is missing.';
+    'What was granted on queues. Change it through queue.grant and revoke only. '
+    'Names, not oids: so a dump can be restored where a role is missing.';
 COMMENT ON COLUMN queue.permission.queue_id IS '0: every queue that there is and will be.';
-COMMENT ON COLUMN queue.permission.role_name IS 'The role; its members have the privilege, too. A role that does not exist counts for nothing; public: all roles.';
+COMMENT ON COLUMN queue.permission.role_name IS
+    'The role; its members have the privilege, too. A role that does not exist counts for nothing; public: all roles.';
 COMMENT ON COLUMN queue.permission.privilege IS 'produce, consume, observe, manage.';
 SELECT pg_catalog.pg_extension_config_dump('queue.permission', '');
 
@@ -19,7 +21,8 @@ CREATE FUNCTION queue.grant(queue_name text, role_name text, privilege text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_grant';
 COMMENT ON FUNCTION queue.grant IS
 'Lets a role, and its members, use a queue; ''*'': every queue that there is and will be. privilege: produce (enqueue),
-consume (claim and end), observe (look), manage (all of these, and change the queue and its jobs, and grant). Needs the privilege
+consume (claim and end), observe (look), manage (all of these, and change the queue and its jobs, and grant). '
+'Needs the privilege
 manage. Errors: 42704 no such queue or role, 22023 no such privilege, 22004 an argument is null, 42501.';
 
 -- For: manage.
@@ -32,7 +35,8 @@ of every session on. The role may be gone. Errors: 42704 no such queue, 22023 no
 -- For: observe.
 CREATE FUNCTION queue_internal.may_observe(queue_id integer) RETURNS boolean STABLE
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_may_observe';
-COMMENT ON FUNCTION queue_internal.may_observe IS 'Whether the current user may observe a queue; 0: every queue. For the views.';
+COMMENT ON FUNCTION queue_internal.may_observe IS
+    'Whether the current user may observe a queue; 0: every queue. For the views.';
 
 CREATE VIEW queue.observed WITH (security_barrier) AS
 SELECT n.lane, n.stage, q.queue_id, q.queue_name, q.max_attempts, q.stages, n.is_held

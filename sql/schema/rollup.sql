@@ -20,7 +20,8 @@ ALTER TABLE queue.rollup REPLICA IDENTITY FULL;
 CREATE INDEX rollup_minute_idx ON queue.rollup (minute);
 -- Histograms are compact already: compressing them would only cost time.
 ALTER TABLE queue.rollup ALTER COLUMN wait SET STORAGE EXTERNAL, ALTER COLUMN run SET STORAGE EXTERNAL;
-COMMENT ON TABLE queue.rollup IS 'What queues did in each minute, summed up from segments that were reclaimed. Read it through queue.throughput.';
+COMMENT ON TABLE queue.rollup IS
+    'What queues did in each minute, summed up from segments that were reclaimed. Read it through queue.throughput.';
 COMMENT ON COLUMN queue.rollup.minute IS 'The begin of the minute.';
 COMMENT ON COLUMN queue.rollup.segment_generation IS 'The generation of the segment that was summed up.';
 COMMENT ON COLUMN queue.rollup.enqueued IS 'Jobs enqueued in this minute, in the stage in which they came in.';
@@ -30,8 +31,10 @@ COMMENT ON COLUMN queue.rollup.failed IS 'Attempts failed in this minute.';
 COMMENT ON COLUMN queue.rollup.timed_out IS 'Attempts whose lease or connection ended in this minute.';
 COMMENT ON COLUMN queue.rollup.died IS 'Attempts that were a job''s last and failed in this minute.';
 COMMENT ON COLUMN queue.rollup.lane IS 'Queue or stage, see queue.lane.';
-COMMENT ON COLUMN queue.rollup.wait IS 'Histogram of how long the attempts claimed in this minute had waited; null: none.';
-COMMENT ON COLUMN queue.rollup.run IS 'Histogram of how long the attempts that ended in this minute had run; null: none.';
+COMMENT ON COLUMN queue.rollup.wait IS
+    'Histogram of how long the attempts claimed in this minute had waited; null: none.';
+COMMENT ON COLUMN queue.rollup.run IS
+    'Histogram of how long the attempts that ended in this minute had run; null: none.';
 SELECT pg_catalog.pg_extension_config_dump('queue.rollup', '');
 
 -- What has started of groups, where these have a rate. Appended when a segment is reclaimed, and pruned then.
@@ -42,7 +45,9 @@ CREATE TABLE queue.group_start (
     lane        integer     NOT NULL
 ) USING heap;
 ALTER TABLE queue.group_start REPLICA IDENTITY FULL;
-COMMENT ON TABLE queue.group_start IS 'How much of each group was claimed in each minute, of segments that were reclaimed, as long as it counts for a rate_limit_per_group.';
+COMMENT ON TABLE queue.group_start IS
+    'How much of each group was claimed in each minute, of segments that were reclaimed, '
+    'as long as it counts for a rate_limit_per_group.';
 COMMENT ON COLUMN queue.group_start.minute IS 'The begin of the minute.';
 COMMENT ON COLUMN queue.group_start.group_hash IS 'That of the attempts.';
 COMMENT ON COLUMN queue.group_start.claimed IS 'Attempts claimed by workers in this minute.';
@@ -64,7 +69,8 @@ CREATE TABLE queue.total (
 ALTER TABLE queue.total REPLICA IDENTITY FULL;
 CREATE INDEX total_lane_idx ON queue.total (lane);
 COMMENT ON TABLE queue.total IS 'What queues have done in segments that were reclaimed. Read it through queue.stats.';
-COMMENT ON COLUMN queue.total.segment_generation IS 'The generation of the segment that was summed up; of several, the last one.';
+COMMENT ON COLUMN queue.total.segment_generation IS
+    'The generation of the segment that was summed up; of several, the last one.';
 COMMENT ON COLUMN queue.total.enqueued IS 'Jobs enqueued.';
 COMMENT ON COLUMN queue.total.claimed IS 'Attempts claimed by workers.';
 COMMENT ON COLUMN queue.total.completed IS 'Attempts completed.';
@@ -80,10 +86,12 @@ CREATE FUNCTION queue_internal.throughput_live()
                    failed bigint, timed_out bigint, died bigint, lane integer, wait bytea, run bytea)
     STABLE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_throughput_live';
 COMMENT ON FUNCTION queue_internal.throughput_live IS
-'The rows that queue.rollup will get from the segments that are not reclaimed yet, summed up at each call. For the views.';
+'The rows that queue.rollup will get from the segments that are not reclaimed yet, summed up at each call. '
+'For the views.';
 
 -- For: observe.
-CREATE FUNCTION queue_internal.times(histograms bytea[], OUT mean interval, OUT p50 interval, OUT p95 interval, OUT p99 interval)
+CREATE FUNCTION queue_internal.times(histograms bytea[], OUT mean interval, OUT p50 interval, OUT p95 interval,
+    OUT p99 interval)
     IMMUTABLE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_times';
 COMMENT ON FUNCTION queue_internal.times IS
 'Mean and percentiles of the times in all of these histograms of queue.rollup; null when there are none. For the views.
@@ -94,9 +102,11 @@ CREATE VIEW queue.throughput_part WITH (security_barrier) AS
 SELECT o.queue_name, o.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, r.wait, r.run
 FROM (SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run FROM queue.rollup
       UNION ALL
-      SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run FROM queue_internal.throughput_live()) AS r
+      SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run
+      FROM queue_internal.throughput_live()) AS r
 JOIN queue.observed AS o ON o.lane = r.lane;
-COMMENT ON VIEW queue.throughput_part IS 'queue.throughput before the segments'' parts of a minute are added up. For it and queue.throughput_by.';
+COMMENT ON VIEW queue.throughput_part IS
+    'queue.throughput before the segments'' parts of a minute are added up. For it and queue.throughput_by.';
 
 -- A function call per column, and none for a column that is not asked for: mere counts do not read histograms.
 -- For: observe.
@@ -111,7 +121,8 @@ FROM (SELECT queue_name, stage, minute, sum(enqueued)::bigint AS enqueued, sum(c
              sum(died)::bigint AS died, array_agg(wait) AS wait, array_agg(run) AS run
       FROM queue.throughput_part GROUP BY queue_name, stage, minute) AS g;
 COMMENT ON VIEW queue.throughput IS
-    'Per queue, stage and minute: what happened in it. Minutes without events have no row; those before pg_queue.statistics_retention are gone.';
+    'Per queue, stage and minute: what happened in it. Minutes without events have no row; '
+    'those before pg_queue.statistics_retention are gone.';
 COMMENT ON COLUMN queue.throughput.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.throughput.stage IS 'The stage; NULL in a queue without stages.';
 COMMENT ON COLUMN queue.throughput.minute IS 'The begin of the minute.';
@@ -121,11 +132,13 @@ COMMENT ON COLUMN queue.throughput.completed IS 'Attempts completed or advanced 
 COMMENT ON COLUMN queue.throughput.failed IS 'Attempts that their worker failed in this minute.';
 COMMENT ON COLUMN queue.throughput.timed_out IS 'Attempts whose lease or connection ended in this minute.';
 COMMENT ON COLUMN queue.throughput.died IS 'Attempts that were a job''s last and ended badly in this minute.';
-COMMENT ON COLUMN queue.throughput.wait_mean IS 'How long the attempts claimed in this minute had been ready, on average; NULL: none.';
+COMMENT ON COLUMN queue.throughput.wait_mean IS
+    'How long the attempts claimed in this minute had been ready, on average; NULL: none.';
 COMMENT ON COLUMN queue.throughput.wait_p50 IS 'Half of them had waited at most this long, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.wait_p95 IS '95 % of them had waited at most this long, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.wait_p99 IS '99 % of them had waited at most this long, within 1.6 %.';
-COMMENT ON COLUMN queue.throughput.run_mean IS 'How long the attempts completed, advanced, failed or timed out in this minute had run, on average; NULL: none.';
+COMMENT ON COLUMN queue.throughput.run_mean IS
+    'How long the attempts completed, advanced, failed or timed out in this minute had run, on average; NULL: none.';
 COMMENT ON COLUMN queue.throughput.run_p50 IS 'Half of them had run at most this long, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.run_p95 IS '95 % of them had run at most this long, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.run_p99 IS '99 % of them had run at most this long, within 1.6 %.';
@@ -133,8 +146,8 @@ COMMENT ON COLUMN queue.throughput.run_p99 IS '99 % of them had run at most this
 -- Many histograms go into each period here, so they are merged once for all columns.
 -- For: observe.
 CREATE FUNCTION queue.throughput_by(period interval DEFAULT '1 hour', since timestamptz DEFAULT NULL)
-    RETURNS TABLE (queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint, completed bigint,
-                   failed bigint, timed_out bigint, died bigint,
+    RETURNS TABLE (queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint,
+                   completed bigint, failed bigint, timed_out bigint, died bigint,
                    wait_mean interval, wait_p50 interval, wait_p95 interval, wait_p99 interval,
                    run_mean interval, run_p50 interval, run_p95 interval, run_p99 interval)
     STABLE ROWS 1000 LANGUAGE sql
@@ -142,11 +155,12 @@ BEGIN ATOMIC
     SELECT g.queue_name, g.stage, g.starts_at, g.enqueued, g.claimed, g.completed, g.failed, g.timed_out, g.died,
            w.mean, w.p50, w.p95, w.p99, r.mean, r.p50, r.p95, r.p99
     FROM (SELECT p.queue_name, p.stage,
-                 -- Counted from a Monday's midnight in the session's time zone. Days and more by its calendar; less by the
-                 -- clock that does not jump.
+                 -- Counted from a Monday's midnight in the session's time zone. Days and more by its calendar; less by
+                 -- the clock that does not jump.
                  CASE WHEN coalesce(throughput_by.period, '1 hour') >= interval '1 day'
                       THEN date_bin(throughput_by.period, p.minute::timestamp, timestamp '2000-01-03')::timestamptz
-                      ELSE date_bin(coalesce(throughput_by.period, '1 hour'), p.minute, timestamp '2000-01-03'::timestamptz)
+                      ELSE date_bin(coalesce(throughput_by.period, '1 hour'), p.minute,
+                                    timestamp '2000-01-03'::timestamptz)
                  END AS starts_at,
                  sum(p.enqueued)::bigint AS enqueued, sum(p.claimed)::bigint AS claimed,
                  sum(p.completed)::bigint AS completed, sum(p.failed)::bigint AS failed,
@@ -164,11 +178,12 @@ minute. since: without the minutes before it. Errors: 0A000 a period of months, 
 
 -- For: observe.
 CREATE FUNCTION queue_internal.minutes_now()
-    RETURNS TABLE (lane integer, since timestamptz, known_from timestamptz, minute timestamptz, enqueued bigint, claimed bigint,
-                   completed bigint, failed bigint, timed_out bigint, died bigint)
+    RETURNS TABLE (lane integer, since timestamptz, known_from timestamptz, minute timestamptz, enqueued bigint,
+                   claimed bigint, completed bigint, failed bigint, timed_out bigint, died bigint)
     VOLATILE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_minutes_now';
 COMMENT ON FUNCTION queue_internal.minutes_now IS
-'What memory has counted in each minute of the last hour, by lane; a row without a minute says from when on. For the views.';
+'What memory has counted in each minute of the last hour, by lane; a row without a minute says from when on. '
+'For the views.';
 
 -- For: observe.
 CREATE VIEW queue.activity_part WITH (security_barrier) AS
@@ -195,11 +210,12 @@ COMMENT ON COLUMN queue.activity_part.completed IS 'Attempts completed in this m
 COMMENT ON COLUMN queue.activity_part.failed IS 'Attempts failed in this minute.';
 COMMENT ON COLUMN queue.activity_part.timed_out IS 'Attempts whose lease or connection ended in this minute.';
 COMMENT ON COLUMN queue.activity_part.died IS 'Attempts that were a job''s last and failed in this minute.';
-COMMENT ON COLUMN queue.activity_part.is_complete IS 'Whether memory has known all of it; else it is what was summed up so far.';
+COMMENT ON COLUMN queue.activity_part.is_complete IS
+    'Whether memory has known all of it; else it is what was summed up so far.';
 
 CREATE TYPE queue.activity_period AS (
-    queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint, completed bigint, failed bigint,
-    timed_out bigint, died bigint, is_complete boolean
+    queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint, completed bigint,
+    failed bigint, timed_out bigint, died bigint, is_complete boolean
 );
 COMMENT ON TYPE queue.activity_period IS 'What queue.activity returns.';
 COMMENT ON COLUMN queue.activity_period.queue_name IS 'The queue.';
@@ -211,10 +227,12 @@ COMMENT ON COLUMN queue.activity_period.completed IS 'Attempts completed, or adv
 COMMENT ON COLUMN queue.activity_period.failed IS 'Attempts that their worker failed in it.';
 COMMENT ON COLUMN queue.activity_period.timed_out IS 'Attempts whose lease or connection ended in it.';
 COMMENT ON COLUMN queue.activity_period.died IS 'Attempts that were the last of their job and ended badly in it.';
-COMMENT ON COLUMN queue.activity_period.is_complete IS 'Whether memory has known all of it; else it is what was summed up so far.';
+COMMENT ON COLUMN queue.activity_period.is_complete IS
+    'Whether memory has known all of it; else it is what was summed up so far.';
 
 -- For: observe.
-CREATE FUNCTION queue.activity(queue_name text DEFAULT NULL, since timestamptz DEFAULT NULL, period interval DEFAULT '1 minute')
+CREATE FUNCTION queue.activity(queue_name text DEFAULT NULL, since timestamptz DEFAULT NULL,
+    period interval DEFAULT '1 minute')
     RETURNS SETOF queue.activity_period
     VOLATILE ROWS 1000 LANGUAGE sql
 BEGIN ATOMIC
@@ -232,6 +250,8 @@ BEGIN ATOMIC
     ORDER BY 1, 2, 3;
 END;
 COMMENT ON FUNCTION queue.activity IS
-'What queues did in each period, without a look at the logs: of the last hour by memory, before that as far as it was summed
-up. queue_name null: all queues. since null: of the last hour. is_complete: memory has known all of the period. Errors: 0A000
+'What queues did in each period, without a look at the logs: of the last hour by memory, '
+'before that as far as it was summed
+up. queue_name null: all queues. since null: of the last hour. is_complete: memory has known all of the period. '
+'Errors: 0A000
 a period of months, 22008 a period that is not positive.';

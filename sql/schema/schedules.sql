@@ -29,15 +29,19 @@ CREATE TABLE queue.schedule (
 );
 CREATE INDEX schedule_queue_id_idx ON queue.schedule (queue_id);
 COMMENT ON TABLE queue.schedule IS
-    'One row per schedule: its settings. Change it through queue.schedule, unschedule, pause_schedule and resume_schedule only.';
-COMMENT ON COLUMN queue.schedule.schedule_id IS 'Never used twice, so that a schedule dropped and created again never meets its old firings.';
+    'One row per schedule: its settings. Change it through queue.schedule, unschedule, '
+    'pause_schedule and resume_schedule only.';
+COMMENT ON COLUMN queue.schedule.schedule_id IS
+    'Never used twice, so that a schedule dropped and created again never meets its old firings.';
 COMMENT ON COLUMN queue.schedule.schedule_name IS 'Its name.';
 COMMENT ON COLUMN queue.schedule.queue_id IS 'The queue it enqueues into.';
 COMMENT ON COLUMN queue.schedule.payload IS 'The payload of its jobs.';
 COMMENT ON COLUMN queue.schedule.headers IS 'Headers of its jobs, beside schedule and slot.';
 COMMENT ON COLUMN queue.schedule.anchor IS 'From where every is counted, unless starts_at says it.';
-COMMENT ON COLUMN queue.schedule.planned_from IS 'Slots up to here are not this plan''s: it was made, changed or resumed then.';
-COMMENT ON COLUMN queue.schedule.run_as IS 'The role that wrote the payload as a command, as which its jobs run; null: it is data.';
+COMMENT ON COLUMN queue.schedule.planned_from IS
+    'Slots up to here are not this plan''s: it was made, changed or resumed then.';
+COMMENT ON COLUMN queue.schedule.run_as IS
+    'The role that wrote the payload as a command, as which its jobs run; null: it is data.';
 COMMENT ON COLUMN queue.schedule.run_as_id IS 'The oid of that role.';
 COMMENT ON COLUMN queue.schedule.version IS 'Counts the changes of this row.';
 
@@ -58,13 +62,18 @@ BEGIN
                 kind            "char"      NOT NULL,
                 CONSTRAINT firing_%1$s_pkey PRIMARY KEY (schedule_id, slot) WITH (deduplicate_items = off)
             ) USING heap WITH (fillfactor = 100, autovacuum_enabled = off);
-            COMMENT ON TABLE queue.firing_%1$s IS 'Half %1$s of the log of firings: a slot of a schedule was dealt with.';
+            COMMENT ON TABLE queue.firing_%1$s IS
+                'Half %1$s of the log of firings: a slot of a schedule was dealt with.';
             COMMENT ON COLUMN queue.firing_%1$s.schedule_id IS 'The schedule.';
             COMMENT ON COLUMN queue.firing_%1$s.turn IS 'Larger in the half that is written now.';
             COMMENT ON COLUMN queue.firing_%1$s.slot IS 'The planned time. No slot up to it is fired any more.';
-            COMMENT ON COLUMN queue.firing_%1$s.fired_at IS 'When the schedule''s last job up to this slot was enqueued.';
+            COMMENT ON COLUMN queue.firing_%1$s.fired_at IS
+                'When the schedule''s last job up to this slot was enqueued.';
             COMMENT ON COLUMN queue.firing_%1$s.job_id IS 'That job.';
-            COMMENT ON COLUMN queue.firing_%1$s.kind IS 'r: the slot''s job was enqueued; s: the slot was skipped; c: a row of the other half, copied; o: not the slot, but missed slots up to fired_at are still to be run, and those from there to the slot are skipped.';
+            COMMENT ON COLUMN queue.firing_%1$s.kind IS
+                'r: the slot''s job was enqueued; s: the slot was skipped; c: a row of the other half, copied; '
+                'o: not the slot, but missed slots up to fired_at are still to be run, '
+                'and those from there to the slot are skipped.';
         $sql$, n);
     END LOOP;
     FOREACH relation IN ARRAY ARRAY['schedule', 'schedule_id_seq', 'firing_0', 'firing_1'] LOOP
@@ -82,16 +91,21 @@ CREATE FUNCTION queue.schedule(
     headers jsonb DEFAULT NULL, command text DEFAULT NULL
 ) RETURNS timestamptz LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_schedule';
 COMMENT ON FUNCTION queue.schedule IS
-'Enqueues a job at each slot of a plan: a cron expression, or every so often (100 ms or more), one of the two. A schedule
-of the same name is replaced; while its plan stays the same, so do its slots. command: makes its jobs commands, in a queue with
-executor sql; then payload has what belongs to it: arguments, autocommit, settings, result_rows. Returns the next slot; null
-when there is none, or it is paused. Errors: 22023 an argument out of range, with the place in a wrong expression, or data for a
+'Enqueues a job at each slot of a plan: a cron expression, or every so often (100 ms or more), one of the two. '
+'A schedule
+of the same name is replaced; while its plan stays the same, so do its slots. '
+'command: makes its jobs commands, in a queue with
+executor sql; then payload has what belongs to it: arguments, autocommit, settings, result_rows. '
+'Returns the next slot; null
+when there is none, or it is paused. Errors: 22023 an argument out of range, with the place in a wrong expression, '
+'or data for a
 queue of commands; 42704 no such queue; 42601, 55000, 42501 as queue.enqueue_sql.';
 
 -- For: manage.
 CREATE FUNCTION queue.unschedule(name text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_unschedule';
-COMMENT ON FUNCTION queue.unschedule IS 'Removes a schedule; jobs it has enqueued stay. Errors: 42704 no such schedule.';
+COMMENT ON FUNCTION queue.unschedule IS
+    'Removes a schedule; jobs it has enqueued stay. Errors: 42704 no such schedule.';
 
 -- For: manage.
 CREATE FUNCTION queue.pause_schedule(name text)
@@ -102,7 +116,8 @@ COMMENT ON FUNCTION queue.pause_schedule IS
 -- For: manage.
 CREATE FUNCTION queue.resume_schedule(name text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_resume_schedule';
-COMMENT ON FUNCTION queue.resume_schedule IS 'Ends a pause: slots from now on are fired. Errors: 42704 no such schedule.';
+COMMENT ON FUNCTION queue.resume_schedule IS
+    'Ends a pause: slots from now on are fired. Errors: 42704 no such schedule.';
 
 -- For: manage.
 CREATE FUNCTION queue.run_schedule(name text)
@@ -126,9 +141,9 @@ COMMENT ON FUNCTION queue_internal.firings IS 'What each schedule did last and d
 
 -- For: observe.
 CREATE VIEW queue.schedules WITH (security_barrier) AS
-SELECT s.schedule_name AS name, coalesce(q.queue_name, t.topic_name) AS queue_name, s.cron, s.every, s.timezone, f.next_run_at, f.last_run_at, f.last_job_id,
-       s.is_paused, s.missed, s.starts_at, s.ends_at, s.overlap, s.priority, s.max_attempts, s.group_key, s.payload,
-       s.headers, s.created_at
+SELECT s.schedule_name AS name, coalesce(q.queue_name, t.topic_name) AS queue_name, s.cron, s.every, s.timezone,
+       f.next_run_at, f.last_run_at, f.last_job_id, s.is_paused, s.missed, s.starts_at, s.ends_at, s.overlap,
+       s.priority, s.max_attempts, s.group_key, s.payload, s.headers, s.created_at
 FROM queue.schedule AS s
 LEFT JOIN queue.queue AS q ON q.queue_id = s.queue_id
 LEFT JOIN queue.topic AS t ON t.topic_id = s.queue_id
@@ -136,20 +151,24 @@ LEFT JOIN queue_internal.firings() AS f ON f.schedule_id = s.schedule_id
 WHERE queue_internal.may_observe(s.queue_id);
 COMMENT ON VIEW queue.schedules IS 'One row per schedule.';
 COMMENT ON COLUMN queue.schedules.name IS 'Its name.';
-COMMENT ON COLUMN queue.schedules.queue_name IS 'The queue it enqueues into, or the topic that it publishes on; NULL when that is gone.';
+COMMENT ON COLUMN queue.schedules.queue_name IS
+    'The queue it enqueues into, or the topic that it publishes on; NULL when that is gone.';
 COMMENT ON COLUMN queue.schedules.cron IS 'The expression; NULL where every is given.';
 COMMENT ON COLUMN queue.schedules.every IS 'The time from slot to slot; NULL where cron is given.';
 COMMENT ON COLUMN queue.schedules.timezone IS 'The zone in which the plan is read.';
-COMMENT ON COLUMN queue.schedules.next_run_at IS 'The first slot that was not dealt with, in the past while it is overdue; NULL: none is left, or it is paused.';
+COMMENT ON COLUMN queue.schedules.next_run_at IS
+    'The first slot that was not dealt with, in the past while it is overdue; NULL: none is left, or it is paused.';
 COMMENT ON COLUMN queue.schedules.last_run_at IS 'When a slot''s job was enqueued for the last time.';
 COMMENT ON COLUMN queue.schedules.last_job_id IS 'That job; not one of queue.run_schedule.';
 COMMENT ON COLUMN queue.schedules.is_paused IS 'Whether no slot is fired.';
-COMMENT ON COLUMN queue.schedules.missed IS 'What becomes of slots that were missed: skip, once (one run for all), all.';
+COMMENT ON COLUMN queue.schedules.missed IS
+    'What becomes of slots that were missed: skip, once (one run for all), all.';
 COMMENT ON COLUMN queue.schedules.starts_at IS 'No slot before it; every is counted from it.';
 COMMENT ON COLUMN queue.schedules.ends_at IS 'No slot at it or after it.';
 COMMENT ON COLUMN queue.schedules.overlap IS 'False: a slot is skipped while the job of the last one is live.';
 COMMENT ON COLUMN queue.schedules.priority IS 'The priority of its jobs.';
-COMMENT ON COLUMN queue.schedules.max_attempts IS 'After how many attempts a job of it is dead; NULL: as its queue says.';
+COMMENT ON COLUMN queue.schedules.max_attempts IS
+    'After how many attempts a job of it is dead; NULL: as its queue says.';
 COMMENT ON COLUMN queue.schedules.group_key IS 'The group of its jobs; NULL: none.';
 COMMENT ON COLUMN queue.schedules.payload IS 'The payload of its jobs.';
 COMMENT ON COLUMN queue.schedules.headers IS 'Headers of its jobs, beside schedule and slot.';

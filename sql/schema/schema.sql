@@ -8,7 +8,8 @@ COMMENT ON SCHEMA queue IS 'Job queue: functions for producers and workers, view
 -- Apart, so that what a user sees in the other is for users. Nobody is let at it: views and functions have found by oid
 -- what they call, and only that it may be executed is asked for.
 CREATE SCHEMA queue_internal;
-COMMENT ON SCHEMA queue_internal IS 'What the views of schema queue and the library of pg_queue call. It may change with any version.';
+COMMENT ON SCHEMA queue_internal IS
+    'What the views of schema queue and the library of pg_queue call. It may change with any version.';
 
 CREATE FUNCTION queue_internal.assert_loaded() RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_assert_loaded';

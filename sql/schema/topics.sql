@@ -7,7 +7,8 @@ CREATE TABLE queue.topic (
     created_at  timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE queue.topic IS 'One row per topic. Change it through queue.create_topic and queue.drop only.';
-COMMENT ON COLUMN queue.topic.topic_id IS 'From the sequence of queue_id: what is granted on a topic stands beside what is granted on queues.';
+COMMENT ON COLUMN queue.topic.topic_id IS
+    'From the sequence of queue_id: what is granted on a topic stands beside what is granted on queues.';
 COMMENT ON COLUMN queue.topic.topic_name IS 'Its name, which no queue has.';
 COMMENT ON COLUMN queue.topic.created_at IS 'When it was created.';
 
@@ -30,11 +31,13 @@ CREATE TABLE queue.binding (
 );
 CREATE UNIQUE INDEX binding_topic_id_idx ON queue.binding (topic_id, queue_id, pattern, (coalesce(filter, '')));
 CREATE INDEX binding_queue_id_idx ON queue.binding (queue_id);
-COMMENT ON TABLE queue.binding IS 'Which queues get what of a topic. Change it through queue.bind and queue.unbind only.';
+COMMENT ON TABLE queue.binding IS
+    'Which queues get what of a topic. Change it through queue.bind and queue.unbind only.';
 COMMENT ON COLUMN queue.binding.topic_id IS 'The topic.';
 COMMENT ON COLUMN queue.binding.queue_id IS 'The queue that gets jobs.';
 COMMENT ON COLUMN queue.binding.filter IS 'A jsonpath as text; null: none.';
-COMMENT ON COLUMN queue.binding.group_path IS 'The jsonpath of the group''s key, as text; null: what the publisher says.';
+COMMENT ON COLUMN queue.binding.group_path IS
+    'The jsonpath of the group''s key, as text; null: what the publisher says.';
 
 SELECT pg_catalog.pg_extension_config_dump('queue.topic', '');
 SELECT pg_catalog.pg_extension_config_dump('queue.binding', '');
@@ -44,8 +47,10 @@ SELECT pg_catalog.pg_extension_config_dump('queue.binding_id_seq', '');
 CREATE FUNCTION queue.create_topic(topic text, if_not_exists boolean DEFAULT false)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create_topic';
 COMMENT ON FUNCTION queue.create_topic IS
-'Makes a topic. It keeps nothing: what is published there goes to the queues that are bound to it. queue.drop removes it,
-queue.grant and revoke say which role may publish (produce) and bind (observe). Errors: 42710 there is a topic or a queue of
+'Makes a topic. It keeps nothing: what is published there goes to the queues that are bound to it. '
+'queue.drop removes it,
+queue.grant and revoke say which role may publish (produce) and bind (observe). '
+'Errors: 42710 there is a topic or a queue of
 that name, 22023 a name out of range.';
 
 -- For: manage.
@@ -56,11 +61,16 @@ CREATE FUNCTION queue.bind(
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bind';
 COMMENT ON FUNCTION queue.bind IS
 'Subscribes a queue to a topic: it gets a job for each event whose key matches the pattern (words with dots between
-them; * is one word, # any number) and for which the filter is true: a predicate over an object with the fields topic, key,
-headers and payload, as ''$.payload.total > 1000''. The other options count in place of the publisher''s; group_key is a path
-in the same object. on_full: what max_waiting of the queue means: keep (nothing), drop (the queue gets no job), error (the
-publisher gets 53400). The same pattern and filter once more: its options are changed. Needs observe on the topic and manage
-on the queue. Returns the binding''s id. Errors: 42704 no such topic or queue, 22023 a pattern or an option out of range,
+them; * is one word, # any number) and for which the filter is true: '
+'a predicate over an object with the fields topic, key,
+headers and payload, as ''$.payload.total > 1000''. The other options count in place of the publisher''s; '
+'group_key is a path
+in the same object. on_full: what max_waiting of the queue means: '
+'keep (nothing), drop (the queue gets no job), error (the
+publisher gets 53400). The same pattern and filter once more: its options are changed. '
+'Needs observe on the topic and manage
+on the queue. Returns the binding''s id. Errors: 42704 no such topic or queue, '
+'22023 a pattern or an option out of range,
 0A000 the queue runs commands, 42501.';
 
 -- For: manage.
@@ -72,7 +82,8 @@ bindings there were. Needs manage on the queue, or on the topic. Errors: 42704, 
 
 -- For: produce.
 CREATE FUNCTION queue.publish(
-    topic text, payload jsonb DEFAULT '{}', key text DEFAULT '', priority integer DEFAULT 0, delay interval DEFAULT NULL,
+    topic text, payload jsonb DEFAULT '{}', key text DEFAULT '', priority integer DEFAULT 0,
+    delay interval DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL, group_key text DEFAULT NULL,
     headers jsonb DEFAULT NULL, mandatory boolean DEFAULT false,
@@ -81,16 +92,21 @@ CREATE FUNCTION queue.publish(
 ) RETURNS SETOF record LANGUAGE c ROWS 8 AS 'MODULE_PATHNAME', 'pg_queue_publish';
 COMMENT ON FUNCTION queue.publish IS
 'Adds a job to each queue that is bound to the topic and whose binding matches, one to each queue, all or none, in the
-caller''s transaction. The options are those of queue.enqueue; unique_key counts in each queue by itself. The jobs'' headers
-have the field event: topic, key, id (the same in all) and published_at. mandatory: if no binding matches, it raises P0002
-instead of doing nothing. Returns the jobs. Needs produce on the topic, and nothing on the queues. Errors: as queue.enqueue;
+caller''s transaction. The options are those of queue.enqueue; unique_key counts in each queue by itself. '
+'The jobs'' headers
+have the field event: topic, key, id (the same in all) and published_at. '
+'mandatory: if no binding matches, it raises P0002
+instead of doing nothing. Returns the jobs. Needs produce on the topic, and nothing on the queues. '
+'Errors: as queue.enqueue;
 42704 no such topic, 22023 a key out of range, 53400 a binding with on_full error and no room.';
 
 -- For: produce.
-CREATE FUNCTION queue.publish_many(topic text, payloads jsonb[], keys text[] DEFAULT NULL, headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
+CREATE FUNCTION queue.publish_many(topic text, payloads jsonb[], keys text[] DEFAULT NULL, headers jsonb DEFAULT NULL,
+    priority integer DEFAULT 0)
     RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_publish_many';
 COMMENT ON FUNCTION queue.publish_many IS
-'Publishes an event per payload, with the key of the same place (NULL: all with the empty key), written as a batch. Returns how
+'Publishes an event per payload, with the key of the same place (NULL: all with the empty key), written as a batch. '
+'Returns how
 many jobs were made. Errors: as queue.publish; 22004 names the payload that is null, 22023 another number of keys.';
 
 -- For: observe.
@@ -106,7 +122,8 @@ CREATE FUNCTION queue_internal.topic_counts(
     OUT topic_id integer, OUT published bigint, OUT copies bigint, OUT unrouted bigint, OUT dropped bigint,
     OUT filter_errors bigint
 ) RETURNS SETOF record LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_topic_counts';
-COMMENT ON FUNCTION queue_internal.topic_counts IS 'What was published since the start of the server, by topic. For the views.';
+COMMENT ON FUNCTION queue_internal.topic_counts IS
+    'What was published since the start of the server, by topic. For the views.';
 
 -- For: observe.
 CREATE VIEW queue.topics WITH (security_barrier) AS
@@ -117,7 +134,8 @@ FROM queue.topic AS t
 LEFT JOIN queue_internal.topic_counts() AS c ON c.topic_id = t.topic_id
 WHERE queue_internal.may_observe(t.topic_id);
 COMMENT ON VIEW queue.topics IS
-    'The topics that the current user may observe. Counts are of committed transactions, since the start of the server; of the 64 topics that were published to first.';
+    'The topics that the current user may observe. Counts are of committed transactions, '
+    'since the start of the server; of the 64 topics that were published to first.';
 COMMENT ON COLUMN queue.topics.topic_name IS 'Its name.';
 COMMENT ON COLUMN queue.topics.bindings IS 'How many bindings it has.';
 COMMENT ON COLUMN queue.topics.published IS 'Events that were published.';
@@ -129,8 +147,8 @@ COMMENT ON COLUMN queue.topics.created_at IS 'When it was created.';
 
 -- For: observe.
 CREATE VIEW queue.bindings WITH (security_barrier) AS
-SELECT t.topic_name, q.queue_name, b.pattern, b.filter, b.priority, b.delay, b.group_path AS group_key, b.max_attempts, b.lease,
-       b.stage, b.on_full, b.bound_by, b.created_at, b.binding_id::bigint AS binding_id
+SELECT t.topic_name, q.queue_name, b.pattern, b.filter, b.priority, b.delay, b.group_path AS group_key, b.max_attempts,
+       b.lease, b.stage, b.on_full, b.bound_by, b.created_at, b.binding_id::bigint AS binding_id
 FROM queue.binding AS b
 JOIN queue.topic AS t ON t.topic_id = b.topic_id
 JOIN queue.queue AS q ON q.queue_id = b.queue_id
@@ -140,7 +158,8 @@ COMMENT ON COLUMN queue.bindings.topic_name IS 'The topic.';
 COMMENT ON COLUMN queue.bindings.queue_name IS 'The queue that gets jobs.';
 COMMENT ON COLUMN queue.bindings.pattern IS 'Which keys it gets: * is one word, # any number of them.';
 COMMENT ON COLUMN queue.bindings.filter IS 'The jsonpath that has to be true; NULL: none.';
-COMMENT ON COLUMN queue.bindings.priority IS 'Of its jobs; null: as the publisher says. So with the following, up to stage.';
+COMMENT ON COLUMN queue.bindings.priority IS
+    'Of its jobs; null: as the publisher says. So with the following, up to stage.';
 COMMENT ON COLUMN queue.bindings.delay IS 'How long its jobs wait.';
 COMMENT ON COLUMN queue.bindings.group_key IS 'The jsonpath of the group''s key.';
 COMMENT ON COLUMN queue.bindings.max_attempts IS 'After how many attempts they are dead; null: as the queue says.';

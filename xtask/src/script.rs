@@ -173,6 +173,30 @@ pub fn without_comments(text: &str) -> &str {
     }
 }
 
+/// Returns a statement in the form that it shares with those that differ from it in nothing but layout: in comments, in
+/// white space between words, or in the lines over which a literal is broken, as `'a '` and `'b'` for `'a b'`. A text
+/// in dollar quotes stays as it is: Postgres keeps the layout of a body.
+pub fn canonical(text: &str) -> String {
+    let (mut made, mut rest, mut gap) = (String::new(), without_comments(text), "");
+    while let Some(c) = rest.chars().next() {
+        let quote = if matches!(c, '\'' | '"') { &rest[..1] } else { dollar_quote(rest).unwrap_or_default() };
+        let end = rest[quote.len()..].find(quote).map(|at| at + 2 * quote.len());
+        let length = if quote.is_empty() { c.len_utf8() } else { end.unwrap_or(rest.len()) };
+        let (token, behind) = rest.split_at(length);
+        if c == '\'' && made.ends_with('\'') && gap.contains('\n') {
+            made.pop();
+            made += &token[1..];
+        } else {
+            let is_tight = gap.is_empty() || made.ends_with(['(', ',']) || c == ')';
+            made += if is_tight { "" } else { " " };
+            made += token;
+        }
+        rest = without_comments(behind);
+        gap = &behind[..behind.len() - rest.len()];
+    }
+    made
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,6 +239,24 @@ CREATE UNIQUE INDEX a_idx ON queue.a (b);
             ]
         );
         assert_eq!(without_comments("-- a\n\n-- b\nSELECT 1;"), "SELECT 1;");
+    }
+
+    #[test]
+    fn layout_makes_no_other_statement() {
+        let one = "CREATE FUNCTION queue.f(a text DEFAULT 'a  ''b', c int) RETURNS int LANGUAGE c; -- It's old.";
+        let other = "-- For: observe.
+CREATE FUNCTION queue.f(
+    a text DEFAULT 'a  '
+        '''b', -- It's new.
+    c int
+)
+    RETURNS int LANGUAGE c;";
+        assert_eq!(canonical(one), canonical(other));
+        for differs in ["'a ''b'", "'a  b'", "'a  ' 'b'", "'a  ''c'"] {
+            assert_ne!(canonical(one), canonical(&one.replace("'a  ''b'", differs)), "{differs}");
+        }
+        assert_ne!(canonical("DO $x$ BEGIN  END $x$;"), canonical("DO $x$ BEGIN END $x$;"));
+        assert_eq!(canonical("SELECT 'a"), "SELECT 'a");
     }
 
     #[test]

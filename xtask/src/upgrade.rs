@@ -6,7 +6,8 @@
 //! together. Not responsible for whether the result is what a fresh installation has: a test compares the two
 //! (`operations::upgrade`).
 //!
-//! Invariant: a statement that was released word for word is not run again, unless the transition drops what it makes.
+//! Invariant: a statement that was released, in whatever layout, is not run again, unless the transition drops what it
+//! makes.
 
 use std::collections::HashSet;
 
@@ -103,9 +104,8 @@ $locks$;
 
 /// The transition, and what is new in the sources.
 fn body(released: &str, sources: &str, transition: &str) -> Result<String> {
-    let plain = |statement: &Statement| script::without_comments(&statement.text).to_owned();
     let old = script::statements(released)?;
-    let old_texts: HashSet<String> = old.iter().map(plain).collect();
+    let old_texts: HashSet<String> = old.iter().map(|statement| script::canonical(&statement.text)).collect();
     let old_names: HashSet<&str> = old.iter().map(|statement| statement.name.as_str()).collect();
     let dropped = dropped(transition);
     let mut body = String::new();
@@ -115,7 +115,7 @@ fn body(released: &str, sources: &str, transition: &str) -> Result<String> {
     for statement in script::statements(sources)? {
         let Statement { text, kind, name } = &statement;
         let is_anew = dropped.iter().any(|dropped| dropped == name);
-        if old_texts.contains(&plain(&statement)) && !is_anew && *kind != Kind::Each {
+        if old_texts.contains(&script::canonical(text)) && !is_anew && *kind != Kind::Each {
             continue;
         }
         let is_changed = *kind == Kind::Once && !is_anew && (name.is_empty() || old_names.contains(name.as_str()));
@@ -124,7 +124,7 @@ fn body(released: &str, sources: &str, transition: &str) -> Result<String> {
             if !transition.contains(name.as_str()) || name.is_empty() && transition.trim().is_empty() {
                 bail!(
                     "the transition lacks what is changed here: {}",
-                    plain(&statement).lines().next().unwrap_or_default()
+                    script::without_comments(text).lines().next().unwrap_or_default()
                 );
             }
             continue;
@@ -180,6 +180,12 @@ DO $each_view$ BEGIN NULL; END $each_view$;
              \nDO $each_view$ BEGIN NULL; END $each_view$;\n\nCREATE TABLE queue.new (a int);\n\nCREATE VIEW queue.w \
              AS SELECT 1;\n"
         );
+    }
+
+    #[test]
+    fn a_statement_in_another_layout_is_not_run() {
+        let sources = RELEASED.replace("t (a int)", "t (\n    a int\n)").replace("IS 'same'", "IS\n    'sa'\n    'me'");
+        assert_eq!(body(RELEASED, &sources, "").unwrap(), "\nDO $each_view$ BEGIN NULL; END $each_view$;\n");
     }
 
     #[test]

@@ -50,16 +50,22 @@ fn columns<'a>(surface: &'a str, view: &str) -> Result<Vec<(&'a str, &'a str)>> 
 /// What the COMMENT of a column says.
 fn comment(script: &str, view: &str, column: &str) -> Option<String> {
     let begin = format!("COMMENT ON COLUMN queue.{view}.{column} IS");
-    let mut rest = script[script.find(&begin)? + begin.len()..].trim_start().strip_prefix('\'')?.chars().peekable();
+    let mut rest = script[script.find(&begin)? + begin.len()..].trim_start().strip_prefix('\'')?;
     let mut words = String::new();
-    while let Some(c) = rest.next() {
-        // A quote within is written twice.
-        if c == '\'' && rest.next_if_eq(&'\'').is_none() {
-            return Some(words);
+    loop {
+        let (part, behind) = rest.split_once('\'')?;
+        words += part;
+        if let Some(quoted) = behind.strip_prefix('\'') {
+            // A quote within is written twice.
+            words.push('\'');
+            rest = quoted;
+        } else if let Some(next) = behind.trim_start().strip_prefix('\'') {
+            // Literals on lines that follow each other are one.
+            rest = next;
+        } else {
+            return Some(words.replace('\n', " "));
         }
-        words.push(if c == '\n' { ' ' } else { c });
     }
-    None
 }
 
 /// As a cell of a table: without a capital at the begin and a full stop at the end, if it is one sentence.
@@ -76,14 +82,14 @@ mod tests {
     use super::*;
 
     const SCRIPT: &str = "COMMENT ON COLUMN queue.jobs.id IS 'The job''s id; ''x''.';\nCOMMENT ON COLUMN \
-        queue.jobs.at IS\n    'When. Then.';";
+        queue.jobs.at IS\n    'When. '\n    'It''s '\n    '''now''.';";
     const SURFACE: &str = "\nview jobs\n    id bigint\n    at timestamp with time zone\nview other\n    id text\n";
 
     #[test]
     fn tables_are_made_of_comments() {
         let now = format!("# Views\n\n## `queue.jobs`\n\nText.\n\n{HEAD}| `old` | x | y |\n\nMore.\n");
         let made = page(&now, SCRIPT, SURFACE).unwrap();
-        let rows = "| `id` | bigint | the job's id; 'x' |\n| `at` | timestamptz | When. Then. |\n\nMore.\n";
+        let rows = "| `id` | bigint | the job's id; 'x' |\n| `at` | timestamptz | When. It's 'now'. |\n\nMore.\n";
         assert!(made.ends_with(rows), "{made}");
         assert_eq!(page(&made, SCRIPT, SURFACE).unwrap(), made);
     }

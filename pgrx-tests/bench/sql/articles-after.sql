@@ -12,7 +12,8 @@ CREATE TRIGGER release AFTER UPDATE OF status ON jobs
 FOR EACH ROW WHEN (NEW.status = 'done') EXECUTE FUNCTION release();
 INSERT INTO jobs (payload) SELECT '1' FROM generate_series(1, {jobs});
 INSERT INTO job_after (job, after) {edges};
-UPDATE jobs SET status = 'held', waits = n FROM (SELECT job, count(*) AS n FROM job_after GROUP BY job) a WHERE id = job;
+UPDATE jobs SET status = 'held', waits = n FROM (SELECT job, count(*) AS n FROM job_after GROUP BY job) a
+WHERE id = job;
 
 VACUUM ANALYZE jobs;
 

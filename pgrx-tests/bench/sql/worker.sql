@@ -1,5 +1,5 @@
--- A worker of pg_queue, whose claims return {columns}, wait for {wait} and complete the jobs before. Each reason is that
--- of an attempt that has not ended.
+-- A worker of pg_queue, whose claims return {columns}, wait for {wait} and complete the jobs before. Each reason is
+-- that of an attempt that has not ended.
 -- name: send
 SELECT queue.enqueue($2, $1)
 -- name: claim

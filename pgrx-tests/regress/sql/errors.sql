@@ -61,7 +61,8 @@ SELECT queue.end_batch('{"complete": {"id": 16}}');
 SELECT queue.end_batch('[{"complete": {"id": 16}}, {"finish": {"id": 32}}]');
 SELECT queue.end_batch('[{"fail": {"id": 16}}]');
 SELECT queue.end_batch('[{"complete": {"id": 31}}]');
-SELECT * FROM queue.end_batch('[{"complete": {"id": 16000000}}, {"release": {"id": 32, "delay": "-1 s"}}, {"complete": {"id": 48, "result": "\ud800"}}]');
+SELECT * FROM queue.end_batch('[{"complete": {"id": 16000000}}, {"release": {"id": 32, "delay": "-1 s"}},
+    {"complete": {"id": 48, "result": "\ud800"}}]');
 SELECT queue.fail(16, NULL);
 SELECT queue.advance(0);
 SELECT queue.create('staged', stages => '{a,b,a}');

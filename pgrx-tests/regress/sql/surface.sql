@@ -5,7 +5,8 @@
 
 SELECT CASE prokind WHEN 'p' THEN 'procedure ' ELSE '' END || proname || '('
            -- The defaults without their types, which are the arguments'.
-           || regexp_replace(replace(pg_get_function_arguments(oid), ' DEFAULT ', ' = '), '::[a-z ]+(\[\])?', '', 'g') || ')'
+           || regexp_replace(replace(pg_get_function_arguments(oid), ' DEFAULT ', ' = '), '::[a-z ]+(\[\])?', '', 'g')
+           || ')'
            || CASE prokind WHEN 'f' THEN E'\n    -> ' || pg_get_function_result(oid) ELSE '' END
 FROM pg_proc WHERE pronamespace = 'queue'::regnamespace ORDER BY proname;
 

@@ -1,5 +1,5 @@
--- Sizes of the tables in {schema} and dead rows in {logs}: see Tables. The history's own children come and go. {dead} is
--- the count of these, or NaN.
+-- Sizes of the tables in {schema} and dead rows in {logs}: see Tables. The history's own children come and go. {dead}
+-- is the count of these, or NaN.
 WITH RECURSIVE history (oid) AS (
     SELECT to_regclass('queue.history')::oid
     UNION ALL SELECT inhrelid FROM pg_inherits JOIN history ON inhparent = history.oid
