@@ -1,39 +1,18 @@
 //! The command line, and what it must not say: an open door.
 //!
-//! Invariant: no combination of options shows queues to another machine without asking for a name.
+//! Invariant: no combination of options shows queues to another machine without asking for a name. No message repeats
+//! what may hold a password: a connection string, or an argument that is in the wrong place.
 
+use std::convert::Infallible;
+use std::error::Error as _;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use lexopt::prelude::*;
+use clap::builder::RangedU64ValueParser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Parser, ValueEnum};
 use tokio_postgres::Config;
-
-pub const HELP: &str = "\
-A dashboard for pg_queue.
-
-Usage: pg_queue_web [OPTIONS]
-
-  --database CONNINFO   a database, as libpq writes it; may be given several times. What it does not say comes from
-                        PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, PGSSLMODE
-  --database-ca FILE    certificates of the authorities that vouch for the server
-  --connections N       at most so many connections to each database; 4
-  --listen ADDRESS      where browsers come to: HOST:PORT, or unix:PATH; 127.0.0.1:8432
-  --auth MODE           how a viewer is known. none: everybody on this machine, with the program's own role; proxy: a
-                        proxy says it in a header; password: name and password of a role of the database
-  --proxy-header NAME   with --auth proxy: the header that has the name; X-Remote-User
-  --proxy-secret FILE   with --auth proxy: what the proxy must send in X-Proxy-Secret; needed unless at a unix socket
-  --roles FILE          lines NAME ROLE: as which role they look. Others do not get in. Without, the role has the name
-  --allow-actions       retry, cancel, pause and so on, as far as the role may
-  --hide payload        nobody sees what jobs carry: payload, headers, result, progress, steps, commands
-  --show-payload-to ROLE  but this role does; may be given several times
-  --host NAME           with --auth none: a further name by which browsers call it, beside localhost
-  --https               browsers reach it by https, through a proxy: cookies are sent encrypted only
-  --prefix PATH         the proxy has it below this path
-  --frame-ancestors S   sites that may show it in a frame; none
-  --once                print the overview as text, and end
-  --help, --version
-";
 
 #[derive(Debug, Clone)]
 pub enum Listen {
@@ -41,116 +20,117 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Auth {
     None,
-    Proxy { header: String, secret: Option<String> },
+    Proxy,
     Password,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Hidden {
+    Payload,
+}
+
+/// Which name looks as which role.
+pub type Roles = Vec<(String, String)>;
+
+/// A dashboard for pg_queue.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "pg_queue_web", version)]
 pub struct Options {
+    /// A database, as libpq writes it; may be given several times. What it does not say
+    /// comes from PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, PGSSLMODE
+    #[arg(long = "database", value_name = "CONNINFO", value_parser = connection, verbatim_doc_comment)]
+    #[arg(default_value = "", hide_default_value = true)]
     pub databases: Vec<Config>,
+    /// Certificates of the authorities that vouch for the server
+    #[arg(long, value_name = "FILE")]
     pub database_ca: Option<PathBuf>,
+    /// At most so many connections to each database
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
     pub connections: usize,
+    /// Where browsers come to: HOST:PORT, or unix:PATH
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8432", value_parser = listen)]
     pub listen: Listen,
+    /// How a viewer is known. none: everybody on this machine, with the program's own role;
+    /// proxy: a proxy says it in a header; password: name and password of a role of the
+    /// database
+    #[arg(long, value_name = "MODE", default_value = "none", hide_possible_values = true, verbatim_doc_comment)]
     pub auth: Auth,
-    /// Which name looks as which role; `None`: the role has the name.
-    pub roles: Option<Vec<(String, String)>>,
+    /// With --auth proxy: the header that has the name
+    #[arg(long, value_name = "NAME", default_value = "X-Remote-User")]
+    pub proxy_header: String,
+    /// With --auth proxy: what the proxy must send in X-Proxy-Secret; needed unless at a
+    /// unix socket
+    #[arg(long, value_name = "FILE", value_parser = secret_of, verbatim_doc_comment)]
+    pub proxy_secret: Option<String>,
+    /// Lines NAME ROLE: as which role they look. Others do not get in. Without, the role has
+    /// the name
+    #[arg(long, value_name = "FILE", value_parser = roles_of, verbatim_doc_comment)]
+    pub roles: Option<Roles>,
+    /// Retry, cancel, pause and so on, as far as the role may
+    #[arg(long)]
     pub allow_actions: bool,
-    pub hide_payload: bool,
+    /// payload: nobody sees what jobs carry: payload, headers, result, progress, steps,
+    /// commands
+    #[arg(long, value_name = "WHAT", hide_possible_values = true, verbatim_doc_comment)]
+    pub hide: Option<Hidden>,
+    /// But this role does; may be given several times
+    #[arg(long, value_name = "ROLE")]
     pub show_payload_to: Vec<String>,
+    /// With --auth none: a further name by which browsers call it, beside localhost; may be
+    /// given several times
+    #[arg(long = "host", value_name = "NAME", value_parser = lower_case, verbatim_doc_comment)]
     pub hosts: Vec<String>,
+    /// Browsers reach it by https, through a proxy: cookies are sent encrypted only
+    #[arg(long)]
     pub https: bool,
-    /// Empty, or a path with a slash before it and none behind.
+    /// The proxy has it below this path
+    // Empty, or with a slash before it and none behind.
+    #[arg(long, value_name = "PATH", value_parser = prefix, default_value = "", hide_default_value = true)]
     pub prefix: String,
+    /// Sites that may show it in a frame
+    #[arg(long, value_name = "S", value_parser = frame_ancestors, default_value = "'none'")]
     pub frame_ancestors: String,
+    /// Print the overview as text, and end
+    #[arg(long)]
     pub once: bool,
 }
 
 /// Reads the command line. `None`: all is said (`--help`).
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Options>, String> {
-    let mut options = Options {
-        databases: Vec::new(),
-        database_ca: None,
-        connections: 4,
-        listen: Listen::Tcp("127.0.0.1:8432".to_owned()),
-        auth: Auth::None,
-        roles: None,
-        allow_actions: false,
-        hide_payload: false,
-        show_payload_to: Vec::new(),
-        hosts: Vec::new(),
-        https: false,
-        prefix: String::new(),
-        frame_ancestors: "'none'".to_owned(),
-        once: false,
-    };
-    let (mut mode, mut header, mut secret) = ("none".to_owned(), "X-Remote-User".to_owned(), None);
-    let mut parser = lexopt::Parser::from_iter(args);
-    let say = |e: lexopt::Error| format!("{e}; see --help");
-    while let Some(arg) = parser.next().map_err(say)? {
-        let name = match arg {
-            Long(name) => name.to_owned(),
-            Short('h') => "help".to_owned(),
-            Short('V') => "version".to_owned(),
-            other => return Err(say(other.unexpected())),
-        };
-        let mut value = || parser.value().and_then(|value| value.string()).map_err(say);
-        match name.as_str() {
-            "database" => options.databases.push(connection(&value()?)?),
-            "database-ca" => options.database_ca = Some(value()?.into()),
-            "connections" => {
-                let said = value()?;
-                let number = said.parse().ok().filter(|n| (1..=100).contains(n));
-                options.connections = number.ok_or_else(|| format!("--connections {said}: from 1 to 100"))?;
-            }
-            "listen" => {
-                let said = value()?;
-                options.listen = match said.strip_prefix("unix:") {
-                    Some(path) => Listen::Unix(path.into()),
-                    None => Listen::Tcp(said),
-                };
-            }
-            "auth" => mode = value()?,
-            "proxy-header" => header = value()?,
-            "proxy-secret" => secret = Some(secret_of(&value()?)?),
-            "roles" => options.roles = Some(roles_of(&value()?)?),
-            "allow-actions" => options.allow_actions = true,
-            "hide" => match value()?.as_str() {
-                "payload" => options.hide_payload = true,
-                other => return Err(format!("--hide {other}: only payload can be hidden")),
-            },
-            "show-payload-to" => options.show_payload_to.push(value()?),
-            "host" => options.hosts.push(value()?.to_ascii_lowercase()),
-            "https" => options.https = true,
-            "prefix" => options.prefix = prefix(&value()?)?,
-            "frame-ancestors" => options.frame_ancestors = frame_ancestors(value()?)?,
-            "once" => options.once = true,
-            "help" => {
-                print!("{HELP}");
-                return Ok(None);
-            }
-            "version" => {
-                println!("pg_queue_web {}", env!("CARGO_PKG_VERSION"));
-                return Ok(None);
-            }
-            other => return Err(format!("there is no --{other}; see --help")),
+    let options = match Options::try_parse_from(args) {
+        Ok(options) => options,
+        Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            print!("{e}");
+            return Ok(None);
         }
-    }
-    options.auth = match mode.as_str() {
-        "none" => Auth::None,
-        "proxy" => Auth::Proxy { header, secret },
-        "password" => Auth::Password,
-        other => return Err(format!("--auth {other}: none, proxy or password")),
+        Err(e) => return Err(told(&e)),
     };
-    if options.databases.is_empty() {
-        options.databases.push(connection("")?);
-    }
     if !options.once {
         check_door(&options)?;
     }
     Ok(Some(options))
+}
+
+/// What is wrong, without the argument itself.
+fn told(error: &clap::Error) -> String {
+    let option = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(option)) if option.starts_with('-') => option.split(' ').next().unwrap_or_default(),
+        _ => "option for an argument",
+    };
+    match (error.kind(), error.source()) {
+        (ErrorKind::ValueValidation, Some(why)) => format!("{option}: {why}"),
+        (ErrorKind::UnknownArgument, _) => format!("there is no {option}; see --help"),
+        (ErrorKind::TooManyValues, _) => format!("{option} has no value; see --help"),
+        _ => {
+            let text = error.to_string();
+            let text = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").trim();
+            format!("{}; see --help", text.replace("\n ", ""))
+        }
+    }
 }
 
 /// Refuses what would let others in that were not asked for a name.
@@ -172,11 +152,11 @@ fn check_door(options: &Options) -> Result<(), String> {
             }
         }
     };
-    match &options.auth {
+    match options.auth {
         Auth::None if !is_here => Err("without authentication it listens on this machine only: \
             --listen 127.0.0.1:PORT, or --auth proxy, or --auth password"
             .to_owned()),
-        Auth::Proxy { secret: None, .. } if !matches!(options.listen, Listen::Unix(_)) => {
+        Auth::Proxy if options.proxy_secret.is_none() && !matches!(options.listen, Listen::Unix(_)) => {
             Err("with --auth proxy anything that reaches the port could say any name: \
             --proxy-secret FILE, or --listen unix:PATH"
                 .to_owned())
@@ -187,10 +167,9 @@ fn check_door(options: &Options) -> Result<(), String> {
 
 /// A connection string, completed from the environment.
 fn connection(said: &str) -> Result<Config, String> {
-    let mut config: Config = said.parse().map_err(|e: tokio_postgres::Error| {
-        let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
-        format!("--database: {why}")
-    })?;
+    let mut config: Config = said
+        .parse()
+        .map_err(|e: tokio_postgres::Error| e.source().map_or_else(|| e.to_string(), ToString::to_string))?;
     let from = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         match from("PGHOST") {
@@ -248,7 +227,7 @@ fn secret_of(file: &str) -> Result<String, String> {
 }
 
 /// Lines of a name and a role; `#` begins a comment.
-fn roles_of(file: &str) -> Result<Vec<(String, String)>, String> {
+fn roles_of(file: &str) -> Result<Roles, String> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
     let lines = text.lines().enumerate().map(|(n, line)| (n + 1, line.trim()));
     lines
@@ -266,16 +245,24 @@ fn prefix(said: &str) -> Result<String, String> {
     if path.is_empty() || path.starts_with('/') && is_plain && !path.contains("//") {
         Ok(path.to_owned())
     } else {
-        Err(format!("--prefix {said}: a path such as /queues"))
+        Err(format!("{said} is no path such as /queues"))
     }
 }
 
-fn frame_ancestors(said: String) -> Result<String, String> {
+fn frame_ancestors(said: &str) -> Result<String, String> {
     if said.is_ascii() && !said.contains([';', ',', '\r', '\n']) {
-        Ok(said)
+        Ok(said.to_owned())
     } else {
-        Err("--frame-ancestors: sources as in a Content-Security-Policy, without ; and ,".to_owned())
+        Err("sources as in a Content-Security-Policy, without ; and ,".to_owned())
     }
+}
+
+fn listen(said: &str) -> Result<Listen, Infallible> {
+    Ok(said.strip_prefix("unix:").map_or_else(|| Listen::Tcp(said.to_owned()), |path| Listen::Unix(path.into())))
+}
+
+fn lower_case(said: &str) -> Result<String, Infallible> {
+    Ok(said.to_ascii_lowercase())
 }
 
 #[cfg(test)]
@@ -303,6 +290,76 @@ mod tests {
         // A name that is looked up elsewhere may be any address.
         assert!(parsed(&["--listen", "example.com:80"]).is_err());
         assert!(parsed(&["--listen", "localhost.evil:80"]).is_err());
+    }
+
+    #[test]
+    fn no_message_repeats_a_password() {
+        for args in [
+            &["--database", "postgres://u:secret@h:x/d"][..],
+            &["--database=password=secret sslmode=none"],
+            &["postgres://u:secret@h/d"],
+            &["--once", "postgres://u:secret@h/d"],
+            &["--once=postgres://u:secret@h/d"],
+            &["--", "postgres://u:secret@h/d"],
+            &["--databse=postgres://u:secret@h/d"],
+            &["--databse", "postgres://u:secret@h/d"],
+            &["--database", "password=secret", "--listen"],
+            &["--connections", "1", "--connections", "2", "--database", "password=secret"],
+        ] {
+            let refused = parsed(args).unwrap_err();
+            assert!(!refused.contains("secret"), "{refused}");
+            assert!(!refused.contains('\n'), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_message_names_the_option() {
+        for (args, message) in [
+            (&["--connections", "101"][..], "--connections: 101 is not in 1..=100"),
+            (&["--prefix", "a"], "--prefix: a is no path such as /queues"),
+            (&["--database", "port=x"], "--database: invalid value for option `port`"),
+            (&["--roles", "/none"], "--roles: /none: No such file or directory (os error 2)"),
+            (
+                &["--auth", "x"],
+                "invalid value 'x' for '--auth <MODE>' [possible values: none, proxy, password]; see --help",
+            ),
+            (&["--listen"], "a value is required for '--listen <ADDRESS>' but none was supplied; see --help"),
+            (&["--datbase"], "there is no --datbase; see --help"),
+            (&["--https=1"], "--https has no value; see --help"),
+            (&["x"], "there is no option for an argument; see --help"),
+            (
+                &["--prefix", "/a", "--prefix", "/b"],
+                "the argument '--prefix <PATH>' cannot be used multiple times; see --help",
+            ),
+        ] {
+            assert_eq!(parsed(args).unwrap_err(), message);
+        }
+    }
+
+    #[test]
+    fn what_may_be_repeated_is_collected() {
+        let args = [
+            "--database",
+            "dbname=a",
+            "--database",
+            "dbname=b",
+            "--host",
+            "A",
+            "--host",
+            "b",
+            "--show-payload-to",
+            "r",
+            "--show-payload-to",
+            "s",
+        ];
+        let options = parsed(&args).unwrap().unwrap();
+        let names: Vec<_> = options.databases.iter().filter_map(Config::get_dbname).collect();
+        assert_eq!(
+            (names, options.hosts, options.show_payload_to.len()),
+            (vec!["a", "b"], vec!["a".into(), "b".into()], 2)
+        );
+        assert_eq!(parsed(&[]).unwrap().unwrap().databases.len(), 1);
+        assert!(parsed(&["--help"]).unwrap().is_none() && parsed(&["-V"]).unwrap().is_none());
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl Site {
     /// Whether payloads are hidden from the viewer.
     fn hides(&self, viewer: &Viewer) -> bool {
         let may_see = viewer.role.as_ref().is_some_and(|role| self.options.show_payload_to.contains(role));
-        self.options.hide_payload && !may_see
+        self.options.hide.is_some() && !may_see
     }
 }
 
@@ -187,7 +187,7 @@ async fn session(State(site): State<Arc<Site>>, Query(query): Said, headers: Hea
         "version": env!("CARGO_PKG_VERSION"), "database": database.name, "databases": names,
         "auth": match site.options.auth {
             Auth::None => "none",
-            Auth::Proxy { .. } => "proxy",
+            Auth::Proxy => "proxy",
             Auth::Password => "password",
         },
         "user": viewer.as_ref().map(|viewer| &viewer.name),

@@ -133,18 +133,19 @@ pub fn token<'a>(headers: &'a HeaderMap, options: &Options, database: usize) -> 
 ///
 /// Errors: 401 a password is missing, 403 the proxy is not the one it should be or names a user that does not get in.
 pub fn of_request(headers: &HeaderMap, options: &Options, sessions: &Sessions, database: usize) -> Result<Viewer> {
-    match &options.auth {
+    match options.auth {
         Auth::None => Ok(Viewer { name: "local".to_owned(), role: None, has_logged_in: false }),
         Auth::Password => {
             token(headers, options, database).and_then(|token| sessions.find(token, database)).ok_or_else(unknown)
         }
-        Auth::Proxy { header, secret } => {
-            if let Some(secret) = secret {
+        Auth::Proxy => {
+            if let Some(secret) = &options.proxy_secret {
                 let said = only(headers, "X-Proxy-Secret").unwrap_or_default();
                 if !bool::from(said.as_bytes().ct_eq(secret.as_bytes())) {
                     return Err(Error::forbidden("the request does not come through the proxy"));
                 }
             }
+            let header = &options.proxy_header;
             let name = only(headers, header).filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES);
             let name =
                 name.ok_or_else(|| Error::forbidden(format!("the proxy does not name the viewer, in {header}")))?;
