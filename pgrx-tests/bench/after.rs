@@ -5,7 +5,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::{Client, Statement};
+use postgres::Client;
+use queue_tests::sql::Sql;
 
 use crate::bench::Bench;
 use crate::contender::SINGLE;
@@ -63,22 +64,16 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The number that a statement returns.
-fn first(client: &mut Client, statement: &Statement) -> Result<i64> {
-    Ok(client.query_one(statement, &[])?.try_get(0)?)
-}
-
 /// Microseconds from the end of a job to the claim of the next by a worker that sleeps.
 fn hops(server: &Server, jobs: usize) -> Result<Vec<f64>> {
     let mut producer = server.connect()?;
     let enqueue = producer.prepare(
         "WITH f AS (SELECT queue.enqueue('first') AS job) SELECT queue.enqueue('next', after => ARRAY[job]) FROM f",
     )?;
-    let claim = producer.prepare("SELECT id FROM queue.claim('first')")?;
     let complete = producer.prepare(COMPLETE)?;
     latency::measure(jobs, latency::worker(server.connect()?, "queue", "next")?, |_| {
         producer.execute(&enqueue, &[])?;
-        let id = first(&mut producer, &claim)?;
+        let id = producer.claim("first");
         thread::sleep(latency::PAUSE);
         latency::sent(&mut producer, &complete, &id)
     })
@@ -88,19 +83,16 @@ fn hops(server: &Server, jobs: usize) -> Result<Vec<f64>> {
 fn awaits(server: &Server, jobs: usize) -> Result<Vec<f64>> {
     let (mut worker, mut waiter) = (server.connect()?, server.connect()?);
     let (begin, begun) = mpsc::channel::<i64>();
-    let enqueue = worker.prepare("SELECT queue.enqueue('awaited')")?;
-    let claim = worker.prepare("SELECT id, job_id FROM queue.claim('awaited')")?;
     let complete = worker.prepare(COMPLETE)?;
     let sleep = move || {
         waiter.batch_execute(&format!("CALL queue.await({}, '10 s')", begun.recv()?))?;
         Ok(Instant::now())
     };
     latency::measure(jobs, sleep, move |_| {
-        worker.execute(&enqueue, &[])?;
-        let row = worker.query_one(&claim, &[])?;
-        begin.send(row.try_get(1)?)?;
+        begin.send(worker.enqueue("awaited"))?;
+        let id = worker.claim("awaited");
         thread::sleep(latency::PAUSE);
-        latency::sent(&mut worker, &complete, &row.try_get::<_, i64>(0)?)
+        latency::sent(&mut worker, &complete, &id)
     })
 }
 
@@ -199,9 +191,8 @@ fn fan_out(jobs: i64) -> Result<[f64; 2]> {
     let (server, mut client) = with_queues("first, next")?;
     enqueue_after_one(&server, jobs)?;
     server.settle();
-    let claim = client.prepare("SELECT id FROM queue.claim('first')")?;
     let complete = client.prepare(COMPLETE)?;
-    let id = first(&mut client, &claim)?;
+    let id = client.claim("first");
     let begun = Instant::now();
     let completed = us(|| client.execute(&complete, &[&id]))?;
     while server.number("SELECT ready FROM queue.stats WHERE queue_name = 'next'")? < jobs {
@@ -228,8 +219,7 @@ fn claims(held: i64) -> Result<f64> {
 /// a trigger counts down. pg-boss, graphile-worker and the like need their own runtime, which this benchmark has not.
 fn articles(jobs: i64, edges: &str) -> Result<f64> {
     let articles = queues::articles(true)?;
-    let fill = include_str!("sql/articles-after.sql").replace("{jobs}", &jobs.to_string());
-    articles.server.execute(&fill.replace("{edges}", edges))?;
+    articles.server.execute_with(include_str!("sql/articles-after.sql"), &[("jobs", &jobs), ("edges", &edges)])?;
     articles.server.settle();
     let mut session = articles.session(SINGLE)?;
     let begun = Instant::now();

@@ -28,7 +28,7 @@ pub struct Bench<'a> {
 /// Something that is measured. Contenders in it do the same work and can be compared.
 pub struct Cell {
     pub name: &'static str,
-    /// What it shows.
+    /// What it shows; nothing if the work says it.
     pub title: &'static str,
     pub when: When,
     pub measure: Measure,
@@ -74,16 +74,10 @@ impl Bench<'_> {
 
 /// A turn of one contender.
 pub fn turn(contender: &Contender, work: Work, clients: usize, options: &Options) -> Result<Sample> {
-    /// Lives before the measuring begins: connections fill their caches, plans become generic.
-    const WARM_UP: usize = 12;
     let mut tasks = Vec::new();
     for _ in 0..clients {
         let (mut session, payloads) = (contender.session(work)?, vec![Payload::new(); work.batch]);
-        let mut life = move || session.live(&payloads);
-        for _ in 0..WARM_UP {
-            life()?;
-        }
-        tasks.push(drive::steady(life));
+        tasks.push(drive::warm(move || session.live(&payloads))?);
     }
     drive::drive(&[&contender.server], tasks, options.turn())
 }

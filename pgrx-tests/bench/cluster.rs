@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::bench::Bench;
 use crate::contender::{BATCH, Payload, SINGLE, Session, Takes, Verbs, Work};
-use crate::drive::{drive, in_turns, steady};
+use crate::drive::{drive, in_turns, warm};
 use crate::error::Result;
 use crate::latency;
 use crate::server::Server;
@@ -49,14 +49,8 @@ impl Pair {
         for server in &servers {
             server.execute("CREATE EXTENSION pg_queue_cluster CASCADE")?;
         }
-        for (n, server) in servers.iter().enumerate() {
-            let place = format!("host={} dbname=postgres", server.dir().display());
-            servers[0].execute(&format!("SELECT queue_cluster.add_server('s{n}', '{place}')"))?;
-        }
-        servers[0].execute("SELECT queue_cluster.rebalance()")?;
-        for (_, queue) in SCHEMAS {
-            servers[0].execute(&format!("SELECT queue_cluster.create('{queue}', retention => '0')"))?;
-        }
+        let [home, other] = servers.each_ref().map(|server| server.cluster.dir().display());
+        servers[0].execute_with(include_str!("sql/cluster-set-up.sql"), &[("home", &home), ("other", &other)])?;
         Ok(Self(servers))
     }
 
@@ -78,14 +72,11 @@ impl Pair {
         let place = if way.owner == Some(1) && schema != "queue" { other } else { home };
         let mut worker = Session::new(place, &verbs, way.work)?;
         let payload = Payload::new();
-        let mut life = || -> Result<u64> {
+        let life = warm(|| {
             producer.send(&payload, 0, None)?;
             worker.take(way.work.batch)
-        };
-        for _ in 0..12 {
-            life()?;
-        }
-        Ok(drive(&[home, other], vec![steady(life)], length)?.cpu())
+        })?;
+        Ok(drive(&[home, other], vec![life], length)?.cpu())
     }
 
     /// How long a worker that waits at home takes to have a job that comes to `server`, in microseconds.

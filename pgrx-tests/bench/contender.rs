@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::error::Error;
+use std::fmt::{self, Display, Formatter};
 use std::mem;
 use std::time::{Duration, Instant};
 
@@ -23,16 +24,22 @@ pub struct Work {
     pub is_durable: bool,
 }
 
+impl Display for Work {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let jobs = if self.batch == 1 { "one job".to_owned() } else { format!("{} jobs", self.batch) };
+        write!(f, "{jobs} per transaction{}", if self.is_durable { ", synchronous_commit = on" } else { "" })
+    }
+}
+
 pub const SINGLE: Work = Work { batch: 1, is_durable: false };
 pub const BATCH: Work = Work { batch: 100, is_durable: false };
 
 /// How a client gets its jobs.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
     /// It claims what it has sent: nothing decides which client gets which job.
     Sent,
     /// It claims, and ends the jobs by calls of their own.
-    #[default]
     Alone,
     /// Its next claim completes the jobs before.
     Next,
@@ -52,20 +59,24 @@ pub enum Takes {
 ///
 /// Where there is a `send-many` and so on, a client with more than one job in a transaction takes that. `{batch}` is
 /// the number of them.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Verbs {
     pub takes: Takes,
     pub queue: String,
     statements: HashMap<String, String>,
 }
 
+/// The statements of an SQL file, each of which stands below a line `-- name: NAME`.
+pub fn blocks(file: &str) -> impl Iterator<Item = (&str, &str)> {
+    let blocks = file.split("-- name: ").skip(1).filter_map(|block| block.split_once('\n'));
+    blocks.map(|(name, sql)| (name.trim(), sql.trim()))
+}
+
 impl Verbs {
-    /// Reads files in which each statement stands below a line `-- name: NAME`. A later file replaces statements of
-    /// those before.
+    /// Reads such files. A later one replaces statements of those before.
     pub fn of(takes: Takes, queue: &str, files: &[&str]) -> Self {
-        let blocks = files.iter().flat_map(|file| file.split("-- name: ").skip(1));
-        let statements = blocks.filter_map(|block| block.split_once('\n'));
-        let statements = statements.map(|(name, sql)| (name.trim().to_owned(), sql.trim().to_owned())).collect();
+        let statements = files.iter().flat_map(|file| blocks(file));
+        let statements = statements.map(|(name, sql)| (name.to_owned(), sql.to_owned())).collect();
         Self { takes, queue: queue.into(), statements }
     }
 

@@ -64,33 +64,23 @@ fn machine_seconds() -> (f64, f64) {
 /// How quiet the machine is while contenders take turns.
 pub struct Noise {
     postmasters: Vec<i32>,
-    all: f64,
-    others: f64,
+    /// Seconds of the machine's processors, and of these what others have used, before it began.
+    before: (f64, f64),
 }
 
 impl Noise {
     /// Begins to watch. Nothing else of ours runs than this program and these servers.
     pub fn begin(postmasters: Vec<i32>) -> Self {
-        let (all, others) = Self::look(&postmasters);
-        Self { postmasters, all, others }
+        let mut noise = Self { postmasters, before: (0.0, 0.0) };
+        noise.before = noise.seconds();
+        noise
     }
 
     /// Seconds of the machine's processors since, and how many of them others have used.
     pub fn seconds(&self) -> (f64, f64) {
-        let (all, others) = Self::look(&self.postmasters);
-        (all - self.all, (others - self.others).max(0.0))
-    }
-
-    /// How much of the machine others have used since.
-    pub fn percent(&self) -> f64 {
-        let (all, others) = self.seconds();
-        100.0 * others / all.max(0.01)
-    }
-
-    fn look(postmasters: &[i32]) -> (f64, f64) {
         let (all, busy) = machine_seconds();
         let own = process("self").map_or(0.0, |process| process.own + process.waited_for);
-        let servers: f64 = postmasters.iter().map(|&pid| server_seconds(pid)).sum();
-        (all, busy - own - servers)
+        let servers: f64 = self.postmasters.iter().map(|&pid| server_seconds(pid)).sum();
+        (all - self.before.0, (busy - own - servers - self.before.1).max(0.0))
     }
 }

@@ -52,13 +52,12 @@ fn work(server: &Server, queue: &str, way: Way, jobs: usize, before: Cost) -> Re
         }));
     }
     let start = Instant::now();
-    side_by_side(clients, |all_run| {
+    let (_, seconds) = side_by_side(clients, |all_run| {
         while claimed.load(Ordering::Relaxed) < jobs && all_run() {
             thread::sleep(Duration::from_millis(1));
         }
-        Ok(())
+        Ok(start.elapsed().as_secs_f64())
     })?;
-    let seconds = start.elapsed().as_secs_f64();
     Ok((late.concat(), Sample { jobs: jobs as u64, seconds, cost: Cost::of(&[server])?.since(before) }))
 }
 
@@ -124,14 +123,13 @@ pub fn idle(bench: &mut Bench) -> Result<()> {
     // Autovacuum would read the catalogs every minute and write there, and read once what was filled in.
     const QUIET: &str = "autovacuum = off";
     let (jobs, seconds) = bench.options.scale((MANY, 130), (MANY / 5, 10));
-    let (far, none) = (with_far(jobs, QUIET)?, with_far(0, QUIET)?);
-    let servers = [&far.server, &none.server];
+    let servers = [with_far(jobs, QUIET)?.server, with_far(0, QUIET)?.server];
     // What filling has left to be done is done, and what is in memory is on disk.
-    for server in servers {
+    for server in &servers {
         server.execute("CHECKPOINT")?;
         server.settle();
     }
-    let look = || -> Result<[Cost; 2]> { Ok([Cost::of(&servers[..1])?, Cost::of(&servers[1..])?]) };
+    let look = || -> Result<[Cost; 2]> { Ok([Cost::of(&[&servers[0]])?, Cost::of(&[&servers[1]])?]) };
     let (start, before) = (Instant::now(), look()?);
     thread::sleep(Duration::from_secs(seconds));
     let (seconds, after) = (start.elapsed().as_secs_f64(), look()?);

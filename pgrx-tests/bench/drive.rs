@@ -17,6 +17,16 @@ pub fn steady<'a>(mut once: impl FnMut() -> Result<u64> + Send + 'a) -> Task<'a>
     Box::new(move |is_over| if is_over { Ok(None) } else { once().map(Some) })
 }
 
+/// A client that stops when the time is over, and has done it some times by now: its connection has filled its caches,
+/// and plans have become generic.
+pub fn warm<'a>(mut once: impl FnMut() -> Result<u64> + Send + 'a) -> Result<Task<'a>> {
+    const WARM_UP: usize = 12;
+    for _ in 0..WARM_UP {
+        once()?;
+    }
+    Ok(steady(once))
+}
+
 /// What one turn brought.
 #[derive(Clone, Copy)]
 pub struct Sample {

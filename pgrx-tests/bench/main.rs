@@ -3,6 +3,7 @@
 //! `soak` as its first word it does something else, in `soak/`: `make soak`.
 //!
 //! Read first: `cells` (what is measured), `contender` (what takes part), `drive` (how clients run), `runner`.
+//! Statements and set-ups are in `sql/`.
 
 mod after;
 mod ahead;
@@ -45,13 +46,9 @@ fn main() -> ExitCode {
         Ok(is_reached) if is_reached || !check => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("\nbench: {error}");
-            // The driver says "db error", and what the server said is its cause.
-            let mut cause = error.source();
-            while let Some(error) = cause {
-                eprintln!("  {error}");
-                cause = error.source();
-            }
+            // What the server said; of its errors the driver says no more than "db error".
+            let said = error.downcast_ref().map_or_else(|| error.to_string(), queue_tests::error::describe);
+            eprintln!("\nbench: {said}");
             ExitCode::from(2)
         }
     }

@@ -51,9 +51,6 @@ pub struct Soak {
     /// How long pg_queue runs, 0.2 for a try; the others run half as long, but at least a minute
     #[arg(long = "minutes", value_name = "N", default_value = "10", value_parser = minutes)]
     pub length: Duration,
-    /// Jobs offered in a second
-    #[arg(long, value_name = "N", default_value = "2000", value_parser = clap::value_parser!(u32).range(1..))]
-    pub rate: u32,
     /// Only these: ours, articles, pgq
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,

@@ -1,6 +1,7 @@
 //! The contenders that take turns: pg_queue as programs use it, the floor below it, and the table that articles
 //! recommend.
 
+use std::fmt::Display;
 use std::time::SystemTime;
 
 use crate::contender::{Contender, Payload, Takes, Verbs};
@@ -84,15 +85,8 @@ fn marking(options: &str, option: &str, texts: Option<u32>) -> Result<Contender>
 
 /// pg_queue with so many jobs waiting.
 fn filled(jobs: usize) -> Result<Contender> {
-    /// Jobs in one transaction.
-    const AT_ONCE: usize = 10_000;
-    let ours = ours("", DEFAULTS)?;
-    let payload = Payload::new().sql();
-    for first in (0..jobs).step_by(AT_ONCE) {
-        let count = (jobs - first).min(AT_ONCE);
-        let fill = format!("SELECT FROM queue.enqueue_many('{QUEUE}', array_fill({payload}, '{{{count}}}'))");
-        ours.server.execute(&fill)?;
-    }
+    let (ours, payload) = (ours("", DEFAULTS)?, Payload::new().sql());
+    ours.server.execute_with(include_str!("sql/ours-filled.sql"), &[("jobs", &jobs), ("payload", &payload)])?;
     Ok(ours)
 }
 
@@ -122,9 +116,10 @@ pub fn articles(is_tuned: bool) -> Result<Contender> {
 
 /// The articles' table with a backlog.
 fn backlog(is_tuned: bool) -> Result<Contender> {
-    let articles = articles(is_tuned)?;
-    let fill = include_str!("sql/articles-backlog.sql").replace("{payload}", &Payload::new().sql());
-    articles.server.execute(&fill.replace("{jobs}", &BACKLOG.to_string()))?;
+    let (articles, payload) = (articles(is_tuned)?, Payload::new().sql());
+    articles
+        .server
+        .execute_with(include_str!("sql/articles-backlog.sql"), &[("jobs", &BACKLOG), ("payload", &payload)])?;
     Ok(articles)
 }
 
@@ -139,13 +134,8 @@ pub fn with_far(jobs: usize, settings: &str) -> Result<Contender> {
 /// Enqueues so many jobs that fall due at times spread evenly over so many microseconds from `from`, in an order that
 /// has nothing to do with that of their ids.
 pub fn enqueue_due(server: &Server, queue: &str, jobs: usize, from: i64, span: i64) -> Result<()> {
-    const AT_ONCE: usize = 10_000;
-    let mut client = server.connect()?;
-    let enqueue = client.prepare(include_str!("sql/delayed.sql"))?;
-    for first in (0..jobs).step_by(AT_ONCE) {
-        client.query(&enqueue, &[&queue, &((jobs - first).min(AT_ONCE) as i32), &from, &span])?;
-    }
-    Ok(())
+    let values: [(&str, &dyn Display); 4] = [("queue", &queue), ("jobs", &jobs), ("from", &from), ("span", &span)];
+    server.execute_with(include_str!("sql/delayed.sql"), &values)
 }
 
 /// Microseconds since 1970, as the server counts them.

@@ -75,7 +75,7 @@ impl Bench<'_> {
         for name in &who {
             self.contender(name)?;
         }
-        let noise = Noise::begin(self.contenders.values().map(|one| one.server.postmaster()).collect());
+        let noise = Noise::begin(self.contenders.values().map(|one| one.server.cluster.postmaster_pid()).collect());
         let samples = in_turns(cell.name, self.options.rounds(), &who, |who| {
             let contender = &self.contenders[who];
             turn(contender, work, clients, self.options).inspect_err(|_| contender.server.print_log_end(who))
@@ -83,7 +83,8 @@ impl Bench<'_> {
         let rows: Rows = who.into_iter().zip(samples).collect();
         let (all, others) = noise.seconds();
         self.noise = (self.noise.0 + all, self.noise.1 + others);
-        println!("\n{}: {}", cell.name, cell.title);
+        let title = if cell.title.is_empty() { String::new() } else { format!("; {}", cell.title) };
+        println!("\n{}: {work}, {clients} clients{title}", cell.name);
         let base = BASES.into_iter().find(|base| !samples_of(&rows, base).is_empty());
         print(&rows, base.unwrap_or_default());
         self.judge(cell.name, &rows);

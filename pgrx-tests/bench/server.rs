@@ -2,7 +2,7 @@
 //! what runs for them in the background is neither paid nor counted here. An idle server costs nothing.
 
 use std::cell::RefCell;
-use std::path::Path;
+use std::fmt::Display;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ checkpoint_timeout = '1h'
 
 /// A running server and a connection for looking at it.
 pub struct Server {
-    cluster: Cluster,
+    pub cluster: Cluster,
     observer: RefCell<Client>,
 }
 
@@ -71,9 +71,23 @@ impl Server {
         Ok(sql.split("\n\n").try_for_each(|transaction| client.batch_execute(transaction))?)
     }
 
+    /// Runs such statements with these values in the places of `{name}`.
+    pub fn execute_with(&self, sql: &str, values: &[(&str, &dyn Display)]) -> Result<()> {
+        let put =
+            |sql: String, (name, value): &(&str, &dyn Display)| sql.replace(&format!("{{{name}}}"), &value.to_string());
+        self.execute(&values.iter().fold(sql.to_owned(), put))
+    }
+
     /// A connection by the usual driver.
     pub fn connect(&self) -> Result<Client> {
         Ok(self.cluster.config().connect(NoTls)?)
+    }
+
+    /// A session that looks once and then does nothing: no vacuum removes what has died since.
+    pub fn snapshot(&self) -> Result<Client> {
+        let mut session = self.connect()?;
+        session.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")?;
+        Ok(session)
     }
 
     /// A connection for taking turns, whose commits wait for the disk or not.
@@ -89,13 +103,10 @@ impl Server {
     pub fn pgbench(&self, script: &str, job: i64, runs: i64, synchronous_commit: &str) -> Result<f64> {
         let file = self.cluster.dir().join("pgbench.sql");
         std::fs::write(&file, script)?;
+        let options = ["-n", "-M", "prepared", "-t", &runs.to_string(), "-D", &format!("job={job}"), "-f"];
         let mut command = self.cluster.command("pgbench");
-        command
-            .args(["-n", "-M", "prepared", "-t", &runs.to_string(), "-D", &format!("job={job}"), "-f"])
-            .arg(&file)
-            .arg("postgres");
         command.env("PGOPTIONS", format!("-c synchronous_commit={synchronous_commit}"));
-        let output = command.output()?;
+        let output = command.args(options).arg(&file).arg("postgres").output()?;
         let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let latency = said.lines().find_map(|line| line.strip_prefix("latency average = ")?.strip_suffix(" ms"));
         latency.ok_or_else(|| format!("pgbench has measured nothing: {said}{errors}"))?.parse().map_err(Into::into)
@@ -111,19 +122,9 @@ impl Server {
         );
     }
 
-    /// Where its socket is.
-    pub fn dir(&self) -> &Path {
-        self.cluster.dir()
-    }
-
-    /// The server's first process.
-    pub fn postmaster(&self) -> i32 {
-        self.cluster.postmaster_pid()
-    }
-
     /// CPU time that the server has used since its start, in seconds.
     pub fn cpu_seconds(&self) -> f64 {
-        cpu::server_seconds(self.postmaster())
+        cpu::server_seconds(self.cluster.postmaster_pid())
     }
 
     /// A number that a query returns.

@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::{CancelToken, Client, NoTls};
+use postgres::{Client, NoTls};
 use queue_tests::sql::Sql;
 use queue_tests::wait;
 
@@ -49,8 +49,8 @@ fn server(settings: &str, options: &str) -> Result<(Server, Client)> {
 /// Waits until a number is this one.
 fn until(server: &Server, sql: &str, wanted: i64) {
     const AT_MOST: Duration = Duration::from_secs(300);
-    let mut client = server.connect().expect("a connection");
-    wait::within(sql, AT_MOST, || (client.value::<i64>(sql) == wanted).then_some(()));
+    let number = || server.number(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    wait::within(sql, AT_MOST, || (number() == wanted).then_some(()));
 }
 
 /// Enqueues so many jobs that do nothing.
@@ -127,11 +127,11 @@ fn shortage(options: &Options) -> Result<()> {
     server.execute(
         "CREATE TABLE ran (n integer, at timestamptz DEFAULT clock_timestamp()); GRANT ALL ON ran TO writer",
     )?;
-    let holder = Holder::take(&server)?;
-    client.batch_execute(&include_str!("sql/commands/shortage.sql").replace("{jobs}", &jobs.to_string()))?;
-    thread::sleep(short_for);
-    let early = server.number("SELECT count(*) FROM ran")?;
-    drop(holder);
+    let early = without_slots(&server, || {
+        client.batch_execute(&include_str!("sql/commands/shortage.sql").replace("{jobs}", &jobs.to_string()))?;
+        thread::sleep(short_for);
+        server.number("SELECT count(*) FROM ran")
+    })?;
     let start = Instant::now();
     until(&server, LEFT, 0);
     let took = start.elapsed().as_secs_f64();
@@ -151,31 +151,21 @@ fn shortage(options: &Options) -> Result<()> {
 const HOLDING: &str = "max_parallel_workers = 64\nmax_parallel_workers_per_gather = 64\nparallel_setup_cost = 0
 parallel_tuple_cost = 0\nmin_parallel_table_scan_size = 0\nparallel_leader_participation = off";
 
-/// A parallel query that has all processes that were free, until this is dropped.
-struct Holder(CancelToken, Option<thread::JoinHandle<()>>);
-
-impl Holder {
-    /// Takes all.
-    fn take(server: &Server) -> Result<Self> {
-        server.execute(include_str!("sql/commands/holder.sql"))?;
-        let mut client = server.connect()?;
-        let token = client.cancel_token();
-        // It ends by the cancel.
-        let running = thread::spawn(move || drop(client.batch_execute("SELECT count(pg_sleep(1)) FROM held")));
-        let holder = Self(token, Some(running));
+/// Does something while a parallel query has all processes that were free.
+fn without_slots<T>(server: &Server, something: impl FnOnce() -> Result<T>) -> Result<T> {
+    server.execute(include_str!("sql/commands/holder.sql"))?;
+    let mut client = server.connect()?;
+    // It ends by the cancel, or when something has gone wrong.
+    client.batch_execute("SET statement_timeout = '6 min'")?;
+    let token = client.cancel_token();
+    thread::scope(|scope| {
+        scope.spawn(move || drop(client.batch_execute("SELECT count(pg_sleep(1)) FROM held")));
         let held = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'";
         until(server, held, AT_ONCE as i64);
-        Ok(holder)
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        if let Err(error) = self.0.cancel_query(NoTls) {
-            eprintln!("a query that holds processes could not be cancelled: {error}");
-        }
-        let _ = self.1.take().map(thread::JoinHandle::join);
-    }
+        let done = something();
+        token.cancel_query(NoTls)?;
+        done
+    })
 }
 
 /// What a job that runs each second leaves behind in a day: as many runs, an hour's at a time, as fast as they go. The
@@ -223,11 +213,17 @@ pub fn cron(_: &mut Bench) -> Result<()> {
             "shared_preload_libraries = 'pg_cron'\ncron.use_background_workers = on\ncron.max_running_jobs = {AT_ONCE}
              max_worker_processes = {slots}\nautovacuum = off\n{HOLDING}"
         ));
-        server.execute(&include_str!("sql/commands/cron.sql").replace("{schedules}", &SCHEDULES.to_string()))?;
-        let holder = if is_short { Some(Holder::take(&server)?) } else { None };
+        server.execute_with(include_str!("sql/commands/cron.sql"), &[("schedules", &SCHEDULES)])?;
         // Until just before the next minute, over its begin.
-        thread::sleep(SHORT_FOR + Duration::from_secs(5));
-        drop(holder);
+        let wait = || -> Result<()> {
+            thread::sleep(SHORT_FOR + Duration::from_secs(5));
+            Ok(())
+        };
+        if is_short {
+            without_slots(&server, wait)?
+        } else {
+            wait()?
+        }
         server.execute(include_str!("sql/commands/cron-end.sql"))?;
         let row = server.connect()?.query_one(include_str!("sql/commands/cron-ran.sql"), &[])?;
         let [ran, succeeded, failed, noted, dead, bytes] = [0, 1, 2, 3, 4, 5].map(|n| row.get::<_, i64>(n));

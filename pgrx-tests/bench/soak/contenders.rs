@@ -1,55 +1,32 @@
 //! The contenders of a soak: what they are and by which statements their clients work. How often and with what the
 //! clients do it is the same for all.
 
+use std::thread;
 use std::time::Duration;
 
-use crate::contender::{self, Session, Takes, Verbs, Work};
+use crate::contender::{Contender, Session, Takes, Verbs, Work};
+use crate::drive::{Task, steady};
 use crate::error::Result;
 use crate::queues::{ARTICLES, WORKER};
 use crate::server::Server;
 use crate::soak::load::{Load, Lot, RETRY};
-use crate::soak::storage::Tables;
 
 /// Jobs in one claim, at most.
 pub const BATCH: usize = 10;
-
-/// Does what somebody outside of the server has to do ten times a second.
-pub type Ticker = Box<dyn FnMut() -> Result<()> + Send>;
-
-/// A queue with its server. A claim returns the attempt, which attempt of the job it is, and the job's number; a worker
-/// gets the payload besides.
-pub struct Contender {
-    pub queue: contender::Contender,
-    /// Where its jobs are.
-    pub tables: Tables,
-    pub workers: usize,
-    /// True if all it knows are events: no priorities, no delays, no failures.
-    pub is_plain: bool,
-}
 
 /// The queue of a lot, where a contender has queues.
 pub fn queue(lot: Lot) -> &'static str {
     if lot == Lot::Usual { "soak" } else { "soak-held" }
 }
 
-/// Sets one up; `None` where it is not installed.
+/// Sets one up; `None` where it is not installed. A claim returns the attempt, which attempt of the job it is, and the
+/// job's number; a worker gets the payload besides.
 pub fn set_up(name: &str, load: Load, length: Duration) -> Result<Option<Contender>> {
-    let (server, takes, files, tables): (_, _, [&str; 2], _) = match name {
-        "ours" => {
-            let tables = Tables { schema: "queue", logs: "c.relname ~ '^(attempt|claim|outcome|note)_[0-9]+$'" };
-            (Some(ours(load, length)?), Takes::Next, [WORKER, include_str!("../sql/soak/ours.sql")], tables)
-        }
-        "articles" => {
-            let tables = Tables { schema: "public", logs: "c.relname = 'jobs'" };
-            (Some(Server::plain("")), Takes::Alone, [ARTICLES, include_str!("../sql/soak/articles.sql")], tables)
-        }
-        // It knows no priorities, delays or outcomes, so what can be compared is what an event costs the server.
-        _ => {
-            let tables = Tables { schema: "pgq", logs: "true" };
-            (Server::with_peer("pgq")?, Takes::Batches, ["", include_str!("../sql/soak/pgq.sql")], tables)
-        }
+    let (server, takes, files) = match name {
+        "ours" => (Some(ours(load, length)?), Takes::Next, [WORKER, include_str!("../sql/soak/ours.sql")]),
+        "articles" => (Some(Server::plain("")), Takes::Alone, [ARTICLES, include_str!("../sql/soak/articles.sql")]),
+        _ => (Server::with_peer("pgq")?, Takes::Batches, ["", include_str!("../sql/soak/pgq.sql")]),
     };
-    let Some(server) = server else { return Ok(None) };
     // PgQ's tables rotate as often as the segments' ring comes round.
     let rotation = (length / 4).as_secs().max(1);
     let verbs = Verbs::of(takes, queue(Lot::Usual), &files)
@@ -57,9 +34,7 @@ pub fn set_up(name: &str, load: Load, length: Duration) -> Result<Option<Contend
         .with("columns", "id, attempt::bigint, (payload ->> 'job')::bigint, payload")
         .with("retry_ms", &RETRY.as_millis().to_string())
         .with("rotation", &rotation.to_string());
-    // One consumer gets all of a batch of PgQ's.
-    let (is_plain, workers) = if takes == Takes::Batches { (true, 1) } else { (false, 4) };
-    Ok(Some(Contender { queue: contender::Contender::new(server, verbs)?, tables, workers, is_plain }))
+    server.map(|server| Contender::new(server, verbs)).transpose()
 }
 
 /// A server for a queue for all, and one whose jobs nobody wants for minutes, in segments so small that the ring comes
@@ -75,42 +50,45 @@ fn ours(load: Load, length: Duration) -> Result<Server> {
     Server::with_extension(&format!("pg_queue.segment_rows = {rows}\npg_queue.reclaim_delay = 1000"))
 }
 
-impl Contender {
-    /// Connects a client for the jobs of a lot.
-    pub fn session(&self, lot: Lot) -> Result<Session> {
-        // With something to finish a claim never sleeps; without, that of a worker may. Of the articles' jobs only the
-        // held ones have such a priority.
-        let (wait, condition) = if lot == Lot::Usual { ("1 s", "priority < 1000") } else { ("0", "priority = 1000") };
-        let mut verbs = self.queue.verbs.clone().with("wait", wait).with("condition", condition);
-        verbs.queue = queue(lot).into();
-        Session::new(&self.queue.server, &verbs, Work { batch: BATCH, is_durable: false })
-    }
+/// True if all it knows are events: no priorities, no delays, no failures, and one consumer. What can be compared is
+/// what an event costs the server.
+pub fn is_plain(contender: &Contender) -> bool {
+    contender.verbs.takes == Takes::Batches
+}
 
-    /// What PgQ needs: the ticks, and every ten seconds what it says has to be done, as its daemon would. These are
-    /// functions, each in a transaction of its own, and the word "vacuum".
-    pub fn ticker(&self) -> Result<Option<Ticker>> {
-        const TICKS: u32 = 100;
-        if !self.is_plain {
-            return Ok(None);
+/// Connects a client for the jobs of a lot.
+pub fn session(contender: &Contender, lot: Lot) -> Result<Session> {
+    // With something to finish a claim never sleeps; without, that of a worker may. Of the articles' jobs only the
+    // held ones have such a priority.
+    let (wait, condition) = if lot == Lot::Usual { ("1 s", "priority < 1000") } else { ("0", "priority = 1000") };
+    let mut verbs = contender.verbs.clone().with("wait", wait).with("condition", condition);
+    verbs.queue = queue(lot).into();
+    Session::new(&contender.server, &verbs, Work { batch: BATCH, is_durable: false })
+}
+
+/// Does what PgQ needs ten times a second: the ticks, and every ten seconds what it says has to be done, as its daemon
+/// would. These are functions, each in a transaction of its own, and the word "vacuum".
+pub fn ticker(server: &Server) -> Result<Task<'_>> {
+    const TICK: Duration = Duration::from_millis(100);
+    const TICKS: u32 = 100;
+    let mut client = server.connect()?;
+    let tick = client.prepare("SELECT pgq.ticker()")?;
+    let mut ticks = 0;
+    Ok(steady(move || {
+        thread::sleep(TICK);
+        client.query(&tick, &[])?;
+        ticks += 1;
+        if ticks % TICKS != 0 {
+            return Ok(0);
         }
-        let mut client = self.queue.server.connect()?;
-        let tick = client.prepare("SELECT pgq.ticker()")?;
-        let mut ticks = 0;
-        Ok(Some(Box::new(move || {
-            client.query(&tick, &[])?;
-            ticks += 1;
-            if ticks % TICKS != 0 {
-                return Ok(());
-            }
-            for row in client.query("SELECT func_name, func_arg FROM pgq.maint_operations()", &[])? {
-                let (function, argument): (String, Option<String>) = (row.try_get(0)?, row.try_get(1)?);
-                client.batch_execute(&match argument {
-                    Some(table) if function == "vacuum" => format!("VACUUM {table}"),
-                    Some(argument) => format!("SELECT {function}('{argument}')"),
-                    None => format!("SELECT {function}()"),
-                })?;
-            }
-            Ok(())
-        })))
-    }
+        for row in client.query("SELECT func_name, func_arg FROM pgq.maint_operations()", &[])? {
+            let (function, argument): (String, Option<String>) = (row.try_get(0)?, row.try_get(1)?);
+            client.batch_execute(&match argument {
+                Some(table) if function == "vacuum" => format!("VACUUM {table}"),
+                Some(argument) => format!("SELECT {function}('{argument}')"),
+                None => format!("SELECT {function}()"),
+            })?;
+        }
+        Ok(0)
+    }))
 }

@@ -3,13 +3,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::soak::load::{Job, Load};
 
 /// Shared by all clients of a run.
 pub struct Ledger {
-    load: Load,
+    pub load: Load,
+    pub start: Instant,
+    /// True when no more jobs come.
+    pub stop_sending: AtomicBool,
     is_done: Vec<AtomicBool>,
     /// For each second of the run: how many jobs should have ended in it and have not.
     undone: Vec<AtomicI64>,
@@ -23,11 +26,13 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// For a run of this length.
+    /// For a run of this length, which begins.
     pub fn new(load: Load, length: Duration) -> Self {
         let seconds = (length + load.longest_wait()).as_secs() + 2;
         Self {
             load,
+            start: Instant::now(),
+            stop_sending: AtomicBool::default(),
             is_done: (0..load.jobs(length)).map(|_| AtomicBool::default()).collect(),
             undone: (0..seconds).map(|_| AtomicI64::default()).collect(),
             sent: AtomicU64::default(),

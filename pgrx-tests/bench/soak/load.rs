@@ -11,10 +11,12 @@ use crate::options::Soak;
 /// How long a failed attempt waits for the next.
 pub const RETRY: Duration = Duration::from_secs(1);
 
+/// Jobs offered in a second.
+pub const RATE: f64 = 2_000.0;
+
 /// How the jobs of a run come.
 #[derive(Clone, Copy)]
 pub struct Load {
-    rate: u32,
     /// How long a job that waits for minutes waits at least.
     pub hold: Duration,
     /// Whether jobs are events: without priority, delay or failure.
@@ -51,17 +53,17 @@ impl Load {
     pub fn new(options: &Soak, is_plain: bool) -> Self {
         // Long enough for the ring of segments to come round meanwhile, short enough for those that waited to come
         // back within the run.
-        Self { rate: options.rate, hold: (options.length / 4).min(Duration::from_secs(180)), is_plain }
+        Self { hold: (options.length / 4).min(Duration::from_secs(180)), is_plain }
     }
 
     /// How many jobs are offered in this time.
     pub fn jobs(&self, time: Duration) -> usize {
-        (time.as_secs_f64() * f64::from(self.rate)).ceil() as usize
+        (time.as_secs_f64() * RATE).ceil() as usize
     }
 
     /// When the job is offered, from the start of the run.
     pub fn at(&self, number: u32) -> Duration {
-        Duration::from_secs_f64(f64::from(number) / f64::from(self.rate))
+        Duration::from_secs_f64(f64::from(number) / RATE)
     }
 
     /// When the job should have been done: its waits have passed, and work takes no time.

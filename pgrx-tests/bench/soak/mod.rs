@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::options::Soak;
 use crate::targets::{self, Target};
 use crate::{charts, cpu};
-use load::Load;
+use load::{Load, RATE};
 
 /// Runs the contenders one after the other. True if pg_queue has reached all its targets.
 pub fn run(options: &Soak) -> Result<bool> {
@@ -22,15 +22,16 @@ pub fn run(options: &Soak) -> Result<bool> {
         if !options.wants(name) {
             continue;
         }
-        println!("\n{name}: {} jobs offered in a second, for {} s", options.rate, length.as_secs());
+        println!("\n{name}: {RATE} jobs offered in a second, for {} s", length.as_secs());
         let Some(contender) = contenders::set_up(name, Load::new(options, false), length)? else {
             println!("  it is not there: left out");
             continue;
         };
-        let noise = cpu::Noise::begin(vec![contender.queue.server.postmaster()]);
-        let soaked = drive::run(&contender, Load::new(options, contender.is_plain), length, !options.no_snapshot)
-            .inspect_err(|_| contender.queue.server.print_log_end(name))?;
-        report::print_end(&soaked, noise.percent());
+        let noise = cpu::Noise::begin(vec![contender.server.cluster.postmaster_pid()]);
+        let soaked =
+            drive::run(&contender, Load::new(options, contenders::is_plain(&contender)), length, !options.no_snapshot)
+                .inspect_err(|_| contender.server.print_log_end(name))?;
+        report::print_end(&soaked, noise.seconds());
         all.push((name, soaked));
     }
     report::print_summary(&all);
@@ -38,7 +39,7 @@ pub fn run(options: &Soak) -> Result<bool> {
         charts::of_soak(folder, &all, !options.no_snapshot)?;
     }
     let ours = all.iter().find(|(name, _)| *name == "ours");
-    let targets = ours.map_or(Vec::new(), |(_, ours)| report::judge(ours, options.rate));
+    let targets = ours.map_or(Vec::new(), |(_, ours)| report::judge(ours));
     targets::print(&targets);
     Ok(targets.iter().all(Target::is_met))
 }

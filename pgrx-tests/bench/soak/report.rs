@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::drive::Sample;
 use crate::server::Cost;
+use crate::soak::load::RATE;
 use crate::soak::storage::Sizes;
 use crate::statistics::quantile;
 use crate::table::{Column, Table};
@@ -40,7 +41,6 @@ pub struct Look {
 }
 
 /// Two looks, and what happened between them: a window, or a minute.
-#[derive(Clone, Copy)]
 struct Span<'a>(&'a [Look]);
 
 impl Span<'_> {
@@ -63,78 +63,60 @@ impl Span<'_> {
     }
 }
 
-const COLUMNS: [Column; 13] = [
-    ("s", 4, 0),
-    ("sent/s", 8, 0),
-    ("done/s", 8, 0),
-    ("overdue", 9, 0),
-    ("claim p50", 11, 2),
-    ("p99 ms", 8, 2),
-    ("dead est.", 10, 0),
-    ("counted", 9, 0),
-    ("logs MB", 10, 1),
-    ("history MB", 12, 1),
-    ("all MB", 9, 1),
-    ("CPU s/1,000", 12, 4),
-    ("WAL B/job", 11, 0),
+/// The columns of a run's table, and their figures of a window.
+type Figure = fn(&Span) -> f64;
+const FIGURES: [(Column, Figure); 13] = [
+    (("s", 4, 0), |span| span.ends().1.at.as_secs_f64()),
+    (("sent/s", 8, 0), |span| (span.ends().1.sent - span.ends().0.sent) as f64 / span.sample().seconds),
+    (("done/s", 8, 0), |span| span.sample().rate()),
+    (("overdue", 9, 0), |span| span.ends().1.overdue as f64),
+    (("claim p50", 11, 2), |span| span.claim(0.5)),
+    (("p99 ms", 8, 2), |span| span.claim(0.99)),
+    (("dead est.", 10, 0), |span| span.ends().1.sizes.dead),
+    (("counted", 9, 0), |span| span.ends().1.sizes.counted),
+    (("logs MB", 10, 1), |span| span.ends().1.sizes.logs),
+    (("history MB", 12, 1), |span| span.ends().1.sizes.history),
+    (("all MB", 9, 1), |span| span.ends().1.sizes.all),
+    (("CPU s/1,000", 12, 4), |span| span.sample().cpu()),
+    (("WAL B/job", 11, 0), |span| span.sample().wal()),
 ];
 
 /// The table of a run.
 pub fn table() -> Table {
-    Table::begin(2, &COLUMNS)
+    Table::begin(2, &FIGURES.map(|(column, _)| column))
 }
 
 /// Prints the last look.
 pub fn print_last(table: &Table, looks: &[Look]) {
     let window = Span(&looks[looks.len() - 2..]);
-    let ((before, look), sample) = (window.ends(), window.sample());
-    table.row(
-        "",
-        &[
-            look.at.as_secs_f64(),
-            (look.sent - before.sent) as f64 / sample.seconds,
-            sample.rate(),
-            look.overdue as f64,
-            window.claim(0.5),
-            window.claim(0.99),
-            look.sizes.dead,
-            look.sizes.counted,
-            look.sizes.logs,
-            look.sizes.history,
-            look.sizes.all,
-            sample.cpu(),
-            sample.wal(),
-        ],
-    );
+    table.row("", &FIGURES.map(|(_, figure)| figure(&window)));
 }
 
 /// What a run found besides.
-pub fn print_end(soaked: &Soaked, others: f64) {
-    match soaked.snapshot_age {
-        Some(age) => print!("  the open snapshot was {age} transactions old"),
-        None => print!("  no snapshot was kept open"),
-    }
-    println!("; other processes used {others:.0} % of the machine");
+pub fn print_end(soaked: &Soaked, (all, others): (f64, f64)) {
+    let age = soaked.snapshot_age.map(|age| format!("the open snapshot was {age} transactions old"));
+    let age = age.unwrap_or("no snapshot was kept open".into());
+    println!("  {age}; other processes used {:.0} % of the machine", 100.0 * others / all.max(0.01));
 }
 
 /// The contenders beside each other, first minute and last.
 pub fn print_summary(all: &[(&str, Soaked)]) {
     println!("\nfirst minute and last minute of each run");
-    let pairs = [("done/s", 0), ("claim p50 ms", 2), ("claim p99 ms", 2), ("CPU s/1,000", 4), ("WAL B/job", 0)];
-    let pairs = pairs.map(|(title, digits)| [(title, 14, digits), ("last", 9, digits)]);
-    let table = Table::begin(10, &[&pairs.concat()[..], &[("dead rows", 11, 0), ("all MB", 9, 0)]].concat());
+    let figures: [(&str, usize, Figure); 5] = [
+        ("done/s", 0, |span| span.sample().rate()),
+        ("claim p50 ms", 2, |span| span.claim(0.5)),
+        ("claim p99 ms", 2, |span| span.claim(0.99)),
+        ("CPU s/1,000", 4, |span| span.sample().cpu()),
+        ("WAL B/job", 0, |span| span.sample().wal()),
+    ];
+    let mut columns = figures.map(|(title, digits, _)| [(title, 14, digits), ("last", 9, digits)]).concat();
+    columns.extend([("dead rows", 11, 0), ("all MB", 9, 0)]);
+    let table = Table::begin(10, &columns);
     for (name, soaked) in all {
         let (first, last) = soaked.minutes();
-        let of = |figure: fn(Span) -> f64| [figure(first), figure(last)];
-        let figures = [
-            of(|span| span.sample().rate()),
-            of(|span| span.claim(0.5)),
-            of(|span| span.claim(0.99)),
-            of(|span| span.sample().cpu()),
-            of(|span| span.sample().wal()),
-            [soaked.dead(), last.ends().1.sizes.all],
-        ];
-        table.row(name, &figures.concat());
+        let mut row = figures.map(|(.., figure)| [figure(&first), figure(&last)]).concat();
+        row.extend([soaked.dead(), last.ends().1.sizes.all]);
+        table.row(name, &row);
     }
 }
 
@@ -181,13 +163,13 @@ impl Soaked {
 /// Growth of the logs that is none: the ring is never filled to the same height.
 const LEVEL: f64 = 1.15;
 
-/// What pg_queue must reach; `rate` is what is offered.
-pub fn judge(soaked: &Soaked, rate: u32) -> Vec<Target> {
+/// What pg_queue must reach.
+pub fn judge(soaked: &Soaked) -> Vec<Target> {
     let (first, last) = soaked.minutes();
     let claims = |share| last.claim(share) / first.claim(share);
     let targets = [
         ("done per second, last minute / first", last.sample().rate() / first.sample().rate(), at_least(0.98)),
-        ("jobs overdue at the end", last.ends().1.overdue as f64, at_most(f64::from(rate))),
+        ("jobs overdue at the end", last.ends().1.overdue as f64, at_most(RATE)),
         ("jobs never done", soaked.missing as f64, at_most(0.0)),
         ("jobs done twice", soaked.twice as f64, at_most(0.0)),
         ("dead rows in the logs", soaked.dead().max(soaked.dead_estimated()), at_most(0.0)),

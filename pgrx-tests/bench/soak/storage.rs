@@ -4,18 +4,9 @@
 use postgres::Client;
 use queue_tests::sql::Sql;
 
+use crate::contender::Contender;
 use crate::cpu;
 use crate::error::Result;
-use crate::server::Server;
-
-/// Where a contender's jobs are.
-#[derive(Clone, Copy)]
-pub struct Tables {
-    /// The schema.
-    pub schema: &'static str,
-    /// Which of its tables must not have dead rows and must not grow: SQL about `c`, a row of `pg_class`.
-    pub logs: &'static str,
-}
 
 /// Sizes in megabytes, indexes and TOAST included.
 pub struct Sizes {
@@ -41,14 +32,14 @@ pub struct Observer {
 
 impl Observer {
     /// Connects; installs `pgstattuple` if the server has it.
-    pub fn new(server: &Server, tables: Tables) -> Result<Self> {
+    pub fn new(Contender { server, verbs }: &Contender) -> Result<Self> {
         let mut client = server.connect()?;
         let has_exact = server.has("pgstattuple")?;
         if has_exact {
             client.batch_execute("CREATE EXTENSION IF NOT EXISTS pgstattuple")?;
         }
-        let sql = include_str!("../sql/soak/sizes.sql").replace("{schema}", tables.schema);
-        Ok(Self { pid: client.pid(), client, tables: sql.replace("{logs}", tables.logs), has_exact })
+        let tables = include_str!("../sql/soak/sizes.sql").replace("{schema}", verbs.sql("schema"));
+        Ok(Self { pid: client.pid(), client, tables: tables.replace("{logs}", verbs.sql("logs")), has_exact })
     }
 
     /// CPU time that the looking has cost, in seconds.

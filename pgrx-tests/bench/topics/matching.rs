@@ -18,7 +18,7 @@ const BINDINGS: usize = 20_000;
 pub fn measure(bench: &mut Bench) -> Result<()> {
     let (rounds, calls) = (bench.options.rounds(), bench.options.scale(20_000, 2_000));
     let server = Server::with_extension("")?;
-    server.execute(&include_str!("../sql/topics/bindings.sql").replace("{bindings}", &BINDINGS.to_string()))?;
+    server.execute_with(include_str!("../sql/topics/bindings.sql"), &[("bindings", &BINDINGS)])?;
     server.settle();
     let mut client = server.connect()?;
     let pid = client.pid();
@@ -69,13 +69,10 @@ fn data_kb(pid: i32) -> Result<f64> {
 /// The same look in pgmq, where it is installed.
 fn pgmq() -> Result<()> {
     let Some(server) = Server::with_peer("pgmq")? else { return Ok(()) };
-    server.execute(&include_str!("../sql/topics/pgmq-bindings.sql").replace("{bindings}", &BINDINGS.to_string()))?;
+    server.execute_with(include_str!("../sql/topics/pgmq-bindings.sql"), &[("bindings", &BINDINGS)])?;
     let mut client = server.connect()?;
-    let mut took = Vec::new();
-    for n in 0..20 {
-        let look = format!("SELECT FROM pgmq.test_routing('shop.{}.sold')", 1 + n * 7919 % 19_000);
-        took.push(us(|| client.query(&look, &[]))?);
-    }
+    let look = |n| format!("SELECT FROM pgmq.test_routing('shop.{}.sold')", 1 + n * 7919 % 19_000);
+    let took = (0..20).map(|n| us(|| client.query(&look(n), &[]))).collect::<std::result::Result<Vec<_>, _>>()?;
     println!("    pgmq.test_routing: {:.0} us a call", median(&took));
     Ok(())
 }

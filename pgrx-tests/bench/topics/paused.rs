@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::bench::Bench;
 use crate::contender::{SINGLE, Session};
-use crate::drive::{Task, side_by_side};
+use crate::drive::{Task, in_turns, side_by_side};
 use crate::error::Result;
 use crate::queues::worker;
 use crate::server::Server;
@@ -22,30 +22,24 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
     let length = Duration::from_secs(bench.options.scale(20, 2));
     // So small that the ring turns in each phase.
     let server = Server::with_extension("pg_queue.segment_rows = 4096\npg_queue.reclaim_delay = 0")?;
-    server.execute(
-        "SELECT queue.create_topic('orders');
-         SELECT queue.create('q' || n, retention => '0') FROM generate_series(1, 3) AS n;
-         SELECT queue.bind('orders', 'q' || n) FROM generate_series(1, 3) AS n",
-    )?;
-    let (mut publishes, mut waits): ([Vec<f64>; 2], [Vec<f64>; 2]) = Default::default();
-    for phase in 0..PHASES {
-        let is_paused = phase % 2;
-        server.execute(if is_paused == 1 { "SELECT queue.pause('q3')" } else { "SELECT queue.resume('q3')" })?;
-        let (took, waited) = turn(&server, length)?;
-        publishes[is_paused].extend(took);
-        waits[is_paused].extend(waited);
+    server.execute(include_str!("../sql/topics/paused.sql"))?;
+    let found = in_turns("topics-paused", PHASES / 2, &["resume", "pause"], |call| {
+        server.execute(&format!("SELECT queue.{call}('q3')"))?;
+        let found = turn(&server, length)?;
         // What was paused is not to be worked off in the next phase.
         server.execute("SELECT queue.purge('q3')")?;
         server.settle();
-    }
+        Ok(found)
+    })?;
     let filled = server.number("SELECT max(generation) FROM queue.segment_log")?;
     println!(
         "  {RATE} events/s to 3 queues, {PHASES} phases of {} s; the ring of eight segments has turned {} times",
         length.as_secs(),
         filled / 8
     );
-    for (what, n) in [("all are read", 0), ("one is paused", 1)] {
-        let (publish, wait) = (spread(&publishes[n], "us"), spread(&waits[n], "us"));
+    for (what, phases) in ["all are read", "one is paused"].into_iter().zip(found) {
+        let (publishes, waits): (Vec<_>, Vec<_>) = phases.into_iter().unzip();
+        let (publish, wait) = (spread(&publishes.concat(), "us"), spread(&waits.concat(), "us"));
         println!("    {what:14} publish {publish}; another queue has its job after {wait}");
     }
     Ok(())

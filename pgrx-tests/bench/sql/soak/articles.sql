@@ -9,3 +9,7 @@ UPDATE jobs SET status = 'queued', error = 'not yet', run_at = now() + interval 
 WHERE id = ANY ($1) AND status = 'running'
 -- name: kill
 UPDATE jobs SET status = 'dead', error = 'never', updated_at = now() WHERE id = ANY ($1) AND status = 'running'
+-- name: schema
+public
+-- name: logs
+c.relname = 'jobs'

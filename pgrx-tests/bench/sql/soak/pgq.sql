@@ -11,3 +11,7 @@ SELECT coalesce(pgq.next_batch('soak', 'worker'), 0)
 SELECT ev_id, 1::bigint, (ev_data::jsonb ->> 'job')::bigint, ev_data FROM pgq.get_batch_events($1)
 -- name: complete
 SELECT 1 - pgq.finish_batch($1)::bigint
+-- name: schema
+pgq
+-- name: logs
+true

@@ -1,5 +1,5 @@
--- Sizes of the tables in {schema} and dead rows in {logs}: see Tables. The history's own children come and go. {dead}
--- is the count of these, or NaN.
+-- Sizes of the tables in {schema}, and the dead rows in {logs}: those that must not have any and must not grow, as a
+-- condition on `c`, a row of pg_class. {dead}: the count of these rows, or NaN. The history's own children come and go.
 WITH RECURSIVE history (oid) AS (
     SELECT to_regclass('queue.history')::oid
     UNION ALL SELECT inhrelid FROM pg_inherits JOIN history ON inhparent = history.oid
