@@ -1,15 +1,14 @@
 //! All duties in the order of a tick, and how long the worker may sleep until the next tick.
 //!
 //! Not here: the tick itself and the sleep (`worker`), and `queue.maintain()` (`api::maintain`), which goes through
-//! the same list. When a duty itself is due again, its own file says.
+//! the same list. When the worker has to wake for a duty, its own file says.
 
-use crate::catalog::schedule;
 use crate::duty::{
-    self, Duty, count, dispatch, expire, fire_schedules, forget_history, notify, open_gates, prune_statistics, release,
-    restore, rotate_firings, rotate_keys, serve_cancels, serve_reruns, start_due, storage,
+    self, Duty, Memory, RESTORE, count, dispatch, expire, fire_schedules, forget_history, notify, open_gates,
+    prune_statistics, release, restore, rotate_firings, rotate_keys, serve_cancels, serve_reruns, start_due, storage,
 };
 use crate::pg::time;
-use crate::{job, shmem};
+use crate::shmem;
 
 /// All duties, in the order of a tick.
 pub const ALL: &[Duty] = &[
@@ -36,42 +35,16 @@ pub const ALL: &[Duty] = &[
 ///
 /// It records in shared memory by when the worker wakes, so that a session that has something earlier sets the
 /// worker's latch. Takes the frontier's lock.
-pub fn sleep_ms(instance: u32) -> Option<i64> {
-    /// The wall clock can be set. While something is due by it, the worker looks at it this often, in microseconds.
-    const CLOCK_CHECK: i64 = 60_000_000;
+pub fn sleep_ms(number: u32) -> Option<i64> {
     let (now, wall) = (time::monotonic_us(), time::now_us());
-    // A session that hands over something earlier sets the latch.
-    let release_at = release::next_at(instance);
-    let dispatch_at = dispatch::next_at(instance);
-    shmem::with_instance(instance, |frontier, instance| {
-        let mut at = frontier.next_deadline(instance.deadlines).unwrap_or(i64::MAX);
-        if instance.next_due < i64::MAX {
-            at = at.min(now.saturating_add(instance.next_due.saturating_sub(wall).clamp(0, CLOCK_CHECK)));
-        }
-        at = at.min(frontier.next_opening().unwrap_or(i64::MAX));
-        let next_slot = instance.schedules.next_slot;
-        if next_slot < i64::MAX {
-            at = at.min(now.saturating_add(next_slot.saturating_sub(schedule::now_us()).clamp(0, CLOCK_CHECK)));
-        }
-        at = at.min(instance.storage_at).min(release_at).min(dispatch_at);
-        at = at.min(count::next_at(instance));
-        at = at.min(instance.reruns.look_at()).min(instance.cancels.look_at());
-        at = at.min(rotate_keys::next_at(instance));
-        let forget_at = forget_history::next_at();
-        if forget_at < i64::MAX {
-            at = at.min(now.saturating_add(forget_at.saturating_sub(wall).max(0)));
-        }
-        if !instance.is_recovered() {
-            at = at.min(job::recover::next_try());
-        }
-        if instance.notify.iter().any(|&lane| lane != 0) {
-            at = now;
-        }
-        if !instance.restore.is_awake() {
-            at = instance.restore.look_at();
-        }
+    let at = shmem::with_instance_and_awaited(number, |frontier, instance, awaited| {
+        let memory = Memory { frontier, instance, awaited, now, wall };
+        // While the tables are being restored, no other duty is ever due.
+        let is_awake = instance.restore.is_awake();
+        let duties = ALL.iter().filter(|duty| is_awake || duty.name == RESTORE);
+        let at = duties.map(|duty| (duty.next_at)(&memory)).min().unwrap_or(i64::MAX);
         instance.wakes_at = at;
-        (at < i64::MAX).then(|| (at.saturating_sub(now).max(0) + 999) / 1_000)
-    })
-    .flatten()
+        at
+    });
+    at.filter(|at| *at < i64::MAX).map(|at| (at.saturating_sub(now).max(0) + 999) / 1_000)
 }

@@ -7,7 +7,7 @@
 //! What falls due meanwhile is started from within.
 
 use crate::catalog::{self, Catalog, spi};
-use crate::duty::{Duty, start_due};
+use crate::duty::{Duty, Memory, start_due};
 use crate::error::Result;
 use crate::log::lane_counts::LaneCounts;
 use crate::log::tables::{self, Tables};
@@ -21,7 +21,7 @@ use crate::shmem::{self, awake};
 use crate::transaction;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "count", is_due, run };
+pub const DUTY: Duty = Duty { name: "count", is_due, next_at, run };
 
 /// However often the counters are invalidated, counting takes at most a tenth of the time: a pause lasts this many
 /// times as long as the recount before it.
@@ -29,13 +29,12 @@ const SHARE: i64 = 10;
 /// The shortest and the longest pause after a recount, in microseconds.
 const PAUSE: std::ops::RangeInclusive<i64> = 100_000..=60_000_000;
 
-/// Returns when the next recount is due, on the monotonic clock.
-pub fn next_at(instance: &shmem::Instance) -> i64 {
-    instance.counting.count_at()
+fn next_at(memory: &Memory<'_, '_>) -> i64 {
+    memory.instance.counting.count_at()
 }
 
 fn is_due(number: u32) -> bool {
-    let at = shmem::with_instance(number, |_, instance| next_at(instance)).unwrap_or(i64::MAX);
+    let at = shmem::with_instance(number, |_, instance| instance.counting.count_at()).unwrap_or(i64::MAX);
     at < i64::MAX && at <= time::monotonic_us() && !session::in_recovery()
 }
 

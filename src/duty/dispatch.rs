@@ -20,7 +20,7 @@ use pgrx::pg_sys::Oid;
 use crate::catalog::queue::{self, Executor, Queue};
 use crate::catalog::run_as::{self, Noted};
 use crate::catalog::{self, Catalog};
-use crate::duty::{Duty, PUT_OFF_FOR, put_off};
+use crate::duty::{Duty, Memory, PUT_OFF_FOR, put_off};
 use crate::error::{self, Error, Result};
 use crate::executor::table::{Asked, Place};
 use crate::executor::{job, process, table};
@@ -32,7 +32,7 @@ use crate::pg::{session, time};
 use crate::{shmem, transaction};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "dispatch", is_due, run };
+pub const DUTY: Duty = Duty { name: "dispatch", is_due, next_at, run };
 
 /// The first and the longest pause, in microseconds, after the server had no room for a process, or none could connect.
 const SHORTAGE: std::ops::RangeInclusive<i64> = 1_000_000..=60_000_000;
@@ -63,6 +63,9 @@ struct Known {
 
 thread_local! {
     static KNOWN: RefCell<Known> = RefCell::default();
+    /// The monotonic time at which a process that was told something has to have done it. The table of the processes has
+    /// a lock of its own, so this is read before the look.
+    static PROCESSES_AT: Cell<i64> = const { Cell::new(i64::MAX) };
     /// Whether the last run has begun and not ended: an error has undone it.
     static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
 }
@@ -75,6 +78,7 @@ fn is_worker(number: u32) -> Option<u64> {
 
 fn is_due(number: u32) -> bool {
     let Some(changes) = is_worker(number) else { return false };
+    PROCESSES_AT.set(table::next_at(number));
     KNOWN.with_borrow(|known| {
         known.changes != Some((number, changes))
             || table::has_news(number)
@@ -83,10 +87,9 @@ fn is_due(number: u32) -> bool {
     })
 }
 
-/// The monotonic time at which the worker has to look at the latest. It may have to wait for nothing.
-pub fn next_at(number: u32) -> i64 {
+fn next_at(_: &Memory<'_, '_>) -> i64 {
     let look_at = KNOWN.with_borrow(|known| if known.queues.is_empty() { i64::MAX } else { known.look_at });
-    look_at.min(table::next_at(number))
+    look_at.min(PROCESSES_AT.get())
 }
 
 impl Known {
@@ -118,6 +121,7 @@ fn run(number: u32) -> i64 {
         Ok(did) => {
             HAS_FAILED.set(false);
             KNOWN.set(known);
+            PROCESSES_AT.set(table::next_at(number));
             stopped + did
         }
         Err(error) => error.report(),

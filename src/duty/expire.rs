@@ -12,7 +12,7 @@ use std::rc::Rc;
 use pg_queue_core::frontier::Running;
 
 use crate::catalog::{self, Catalog};
-use crate::duty::{Duty, PUT_OFF_FOR, put_off};
+use crate::duty::{Duty, Memory, PUT_OFF_FOR, put_off};
 use crate::error::{self, Result};
 use crate::job::fail::{Failure, end_badly};
 use crate::job::held::Refusal;
@@ -26,7 +26,7 @@ use crate::pg::{self, process, time};
 use crate::{shmem, transaction};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "expire", is_due, run };
+pub const DUTY: Duty = Duty { name: "expire", is_due, next_at, run };
 
 /// Attempts per transaction.
 const BATCH: usize = 200;
@@ -36,6 +36,10 @@ const RETRY_AFTER_US: i64 = 1_000_000;
 fn expired(number: u32) -> Option<Running> {
     let now = time::monotonic_us();
     shmem::with_instance(number, |frontier, instance| frontier.expired(instance.deadlines, now)).flatten()
+}
+
+fn next_at(memory: &Memory<'_, '_>) -> i64 {
+    memory.frontier.next_deadline(memory.instance.deadlines).unwrap_or(i64::MAX)
 }
 
 fn is_due(number: u32) -> bool {

@@ -11,7 +11,7 @@ use pg_queue_core::day::Day;
 use pgrx::pg_sys;
 
 use crate::catalog::{self, Catalog, dump, spi};
-use crate::duty::{Duty, release};
+use crate::duty::{Duty, Memory, release};
 use crate::error::{Error, Result};
 use crate::log::history::{self, Child};
 use crate::log::successor;
@@ -19,7 +19,7 @@ use crate::pg::{lock, syscache, time, transaction};
 use crate::transaction::{Step, record, register};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "forget_history", is_due, run };
+pub const DUTY: Duty = Duty { name: "forget_history", is_due, next_at, run };
 
 /// If a session reads a table that is to be dropped, the next look is after this many microseconds.
 const PAUSE: i64 = 60_000_000;
@@ -27,14 +27,14 @@ const PAUSE: i64 = 60_000_000;
 thread_local! {
     /// Tables that could not be dropped in this round.
     static FAILED: RefCell<Vec<pg_sys::Oid>> = const { RefCell::new(Vec::new()) };
-    /// The wall time of the next look.
+    /// The wall time of the next look, in microseconds. If no table is left to be dropped, that is the end of the day: no
+    /// table is made for a day that is over.
     static NEXT: Cell<i64> = const { Cell::new(0) };
 }
 
-/// Returns the wall time of the next look, in microseconds. If no table is left to be dropped, that is the end of the
-/// day: no table is made for a day that is over.
-pub fn next_at() -> i64 {
-    NEXT.get()
+/// If the clock is set, a day of history may be dropped late.
+fn next_at(memory: &Memory<'_, '_>) -> i64 {
+    memory.now.saturating_add(NEXT.get().saturating_sub(memory.wall).max(0))
 }
 
 fn is_due(_number: u32) -> bool {

@@ -7,8 +7,11 @@
 //! schedule that a duty cannot serve keeps it from no other: after an error the duty serves each by itself, and leaves
 //! alone for a minute what fails.
 
+use pg_queue_core::awaited::Awaited;
+use pg_queue_core::frontier::Frontier;
+
 use crate::error::Error;
-use crate::shmem::awake;
+use crate::shmem::{Instance, awake};
 
 pub mod all;
 pub mod count;
@@ -47,8 +50,37 @@ pub struct Duty {
     pub name: &'static str,
     /// Whether there is something to do. It looks at memory only and needs no transaction.
     pub is_due: fn(instance: u32) -> bool,
+    /// When the worker has to wake for it by itself, on the monotonic clock. `i64::MAX`: sessions wake the worker for
+    /// it, or it is done when the worker is awake anyway (`with_others`).
+    pub next_at: fn(&Memory<'_, '_>) -> i64,
     /// Does a bounded piece of it, in a transaction with a snapshot. Returns how much it did; 0: done for now.
     pub run: fn(instance: u32) -> i64,
+}
+
+/// What the times of the duties follow from: memory under one hold of the frontier's lock, and the clocks.
+pub struct Memory<'a, 's> {
+    pub frontier: &'a Frontier<'s>,
+    pub instance: &'a Instance,
+    pub awaited: &'a Awaited,
+    /// The monotonic clock, in microseconds.
+    pub now: i64,
+    /// The wall clock, as `timestamptz`.
+    pub wall: i64,
+}
+
+impl Memory<'_, '_> {
+    /// Returns the monotonic time at which the wall clock will show `at`; `wall` is what that clock shows now. The wall
+    /// clock can be set, so the worker looks at it once a minute.
+    fn at_wall(&self, at: i64, wall: i64) -> i64 {
+        /// Microseconds between two looks at the wall clock.
+        const CLOCK_CHECK: i64 = 60_000_000;
+        if at == i64::MAX { at } else { self.now.saturating_add(at.saturating_sub(wall).clamp(0, CLOCK_CHECK)) }
+    }
+}
+
+/// The time of a duty that the worker does not wake for: it is done when another duty or a session has woken the worker.
+fn with_others(_: &Memory<'_, '_>) -> i64 {
+    i64::MAX
 }
 
 impl Duty {

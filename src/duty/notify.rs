@@ -9,13 +9,17 @@
 use std::ffi::CString;
 
 use crate::catalog::{self, queue};
-use crate::duty::Duty;
+use crate::duty::{Duty, Memory};
 use crate::pg::session;
 use crate::shmem;
 use crate::transaction::{self, Step};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "notify", is_due, run };
+pub const DUTY: Duty = Duty { name: "notify", is_due, next_at, run };
+
+fn next_at(memory: &Memory<'_, '_>) -> i64 {
+    if memory.instance.notify.iter().any(|&lane| lane != 0) { memory.now } else { i64::MAX }
+}
 
 fn is_due(number: u32) -> bool {
     shmem::with_instance(number, |_, instance| instance.notify.iter().any(|&lane| lane != 0)).unwrap_or(false)

@@ -3,12 +3,16 @@
 //!
 //! Not here: when a gate opens (the frontier in `core` decides that), and what else a gate limits (`job::limits`).
 
-use crate::duty::Duty;
+use crate::duty::{Duty, Memory};
 use crate::pg::time;
 use crate::shmem;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "open_gates", is_due, run };
+pub const DUTY: Duty = Duty { name: "open_gates", is_due, next_at, run };
+
+fn next_at(memory: &Memory<'_, '_>) -> i64 {
+    memory.frontier.next_opening().unwrap_or(i64::MAX)
+}
 
 fn is_due(_number: u32) -> bool {
     let now = time::monotonic_us();

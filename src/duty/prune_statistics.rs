@@ -11,7 +11,7 @@ use std::cell::Cell;
 use pgrx::pg_sys;
 
 use crate::catalog::{self, Catalog, spi};
-use crate::duty::Duty;
+use crate::duty::{Duty, with_others};
 use crate::error::Result;
 use crate::guc;
 use crate::log::rollup;
@@ -20,7 +20,7 @@ use crate::pg::table::Relation;
 use crate::pg::{time, transaction};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "prune_statistics", is_due, run };
+pub const DUTY: Duty = Duty { name: "prune_statistics", is_due, next_at: with_others, run };
 
 /// Microseconds between two looks.
 const PAUSE: i64 = 3_600_000_000;

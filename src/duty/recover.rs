@@ -5,13 +5,17 @@
 //!
 //! Until this is done everything else works: a completion asks the logs about a claim that memory does not know.
 
-use crate::duty::Duty;
+use crate::duty::{Duty, Memory};
 use crate::job::recover;
 use crate::pg::time;
 use crate::shmem;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "recover", is_due, run: recover::recover_all };
+pub const DUTY: Duty = Duty { name: "recover", is_due, next_at, run: recover::recover_all };
+
+fn next_at(memory: &Memory<'_, '_>) -> i64 {
+    if memory.instance.is_recovered() { i64::MAX } else { recover::next_try() }
+}
 
 fn is_due(number: u32) -> bool {
     let is_recovered = shmem::with_instance(number, |_, instance| instance.is_recovered()).unwrap_or(true);

@@ -11,14 +11,14 @@
 use std::cell::Cell;
 
 use crate::catalog::{self, Catalog, dump, schedule};
-use crate::duty::Duty;
+use crate::duty::{Duty, with_others};
 use crate::error::Result;
 use crate::log::firing::{self, Log};
 use crate::pg::{time, transaction};
 use crate::{guc, shmem};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "rotate_firings", is_due, run };
+pub const DUTY: Duty = Duty { name: "rotate_firings", is_due, next_at: with_others, run };
 
 /// Rows inserted since the last look after which the next look is worth while.
 const ROWS: usize = 1000;

@@ -12,7 +12,7 @@ use std::cell::Cell;
 use pgrx::pg_sys;
 
 use crate::catalog::{self, Catalog, dump, queue, spi};
-use crate::duty::Duty;
+use crate::duty::{Duty, Memory};
 use crate::error::Result;
 use crate::log::key::{self, Keys};
 use crate::pg::datum::{self, bytes_datum};
@@ -23,7 +23,7 @@ use crate::shmem::{self, instance};
 use crate::{guc, transaction};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "rotate_keys", is_due, run };
+pub const DUTY: Duty = Duty { name: "rotate_keys", is_due, next_at, run };
 
 /// Microseconds between two looks, also while a session is in the way.
 const PAUSE: i64 = 10_000_000;
@@ -48,10 +48,9 @@ thread_local! {
     static PASS: Cell<Option<Pass>> = const { Cell::new(None) };
 }
 
-/// Returns the monotonic time of the next look. If no half is to be emptied, it returns `i64::MAX`: the worker is not
-/// woken for it.
-pub fn next_at(instance: &shmem::Instance) -> i64 {
-    if instance.memory_is_turning { NEXT.get() } else { i64::MAX }
+/// The worker does not wake for it if no half is to be emptied.
+fn next_at(memory: &Memory<'_, '_>) -> i64 {
+    if memory.instance.memory_is_turning { NEXT.get() } else { i64::MAX }
 }
 
 fn is_due(_number: u32) -> bool {

@@ -24,8 +24,12 @@ use crate::pg::fault::fault;
 use crate::shmem;
 
 /// The duty.
-pub const DUTY: Duty =
-    Duty { name: "serve_cancels", is_due: |number| CANCELS.is_due(number), run: |number| CANCELS.run(number) };
+pub const DUTY: Duty = Duty {
+    name: "serve_cancels",
+    is_due: |number| CANCELS.is_due(number),
+    next_at: |memory| memory.instance.cancels.look_at(),
+    run: |number| CANCELS.run(number),
+};
 
 const CANCELS: Kind = Kind {
     requests: |instance| &mut instance.cancels,

@@ -23,8 +23,12 @@ use crate::pg::datum;
 use crate::pg::fault::fault;
 
 /// The duty.
-pub const DUTY: Duty =
-    Duty { name: "serve_reruns", is_due: |number| RERUNS.is_due(number), run: |number| RERUNS.run(number) };
+pub const DUTY: Duty = Duty {
+    name: "serve_reruns",
+    is_due: |number| RERUNS.is_due(number),
+    next_at: |memory| memory.instance.reruns.look_at(),
+    run: |number| RERUNS.run(number),
+};
 
 const RERUNS: Kind =
     Kind { requests: |instance| &mut instance.reruns, noted: note::with_rerun, may_be_owed: rerun::may_be_owed, serve };

@@ -14,7 +14,7 @@ use pg_queue_core::frontier::{Rank, Ready};
 use pgrx::pg_sys::Latch;
 
 use crate::catalog::{self, Catalog};
-use crate::duty::Duty;
+use crate::duty::{Duty, Memory};
 use crate::job::after;
 use crate::log::segment;
 use crate::pg::fault::fault;
@@ -25,7 +25,12 @@ use crate::shmem::{self, Instance};
 use crate::transaction::hooks;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "start_due", is_due, run };
+pub const DUTY: Duty = Duty { name: "start_due", is_due, next_at, run };
+
+/// A session that commits a job which is due earlier wakes the worker.
+fn next_at(memory: &Memory<'_, '_>) -> i64 {
+    memory.at_wall(memory.instance.next_due, memory.wall)
+}
 
 fn is_due(number: u32) -> bool {
     let now = time::now_us();

@@ -19,7 +19,7 @@ use pgrx::pg_sys::Datum;
 use crate::catalog::queue;
 use crate::catalog::schedule::Schedule;
 use crate::catalog::{self, Catalog};
-use crate::duty::{Duty, rotate_firings};
+use crate::duty::{Duty, Memory, rotate_firings};
 use crate::error::{self, Result};
 use crate::job::options::Options;
 use crate::job::schedule::Goal;
@@ -32,13 +32,17 @@ use crate::transaction::{self, Step};
 pub mod agenda;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "fire_schedules", is_due, run };
+pub const DUTY: Duty = Duty { name: "fire_schedules", is_due, next_at, run };
 
 /// Schedules per transaction, and so about as many jobs: the slots that one schedule has to catch up with are not
 /// divided.
 const BATCH: usize = 1000;
 /// Bytes of payloads that the jobs of one schedule may have in one go.
 const MAX_BYTES: usize = 16 << 20;
+
+fn next_at(memory: &Memory<'_, '_>) -> i64 {
+    memory.at_wall(memory.instance.schedules.next_slot, catalog::schedule::now_us())
+}
 
 fn is_due(number: u32) -> bool {
     let now = catalog::schedule::now_us();

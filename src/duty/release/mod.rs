@@ -20,7 +20,7 @@ use pgrx::pg_sys::Latch;
 use crate::catalog::{self, Catalog};
 use crate::duty::release::batch::Batch;
 use crate::duty::release::work::{Position, WORK, Work};
-use crate::duty::{Duty, PUT_OFF_FOR, put_off, start_due};
+use crate::duty::{Duty, Memory, PUT_OFF_FOR, put_off, start_due};
 use crate::error::Result;
 use crate::log::edge::{self, Edges};
 use crate::log::living;
@@ -40,7 +40,7 @@ mod members;
 mod work;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "release", is_due, run };
+pub const DUTY: Duty = Duty { name: "release", is_due, next_at, run };
 
 /// If an open transaction is in the way, the next look is after this many microseconds.
 const PAUSE: i64 = 100_000;
@@ -58,15 +58,18 @@ thread_local! {
     static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns when there is something to do, on the monotonic clock.
-pub fn next_at(number: u32) -> i64 {
-    let mut own = i64::MAX;
-    if OF.get() == number {
-        own = WORK.with_borrow(|work| {
-            if work.left.is_empty() { work.later.values().copied().min().unwrap_or(i64::MAX) } else { i64::MIN }
-        });
+fn next_at(memory: &Memory<'_, '_>) -> i64 {
+    own_at(memory.instance.number).min(memory.awaited.look_at())
+}
+
+/// Returns when this process has something to serve that it has taken, on the monotonic clock.
+fn own_at(number: u32) -> i64 {
+    if OF.get() != number {
+        return i64::MAX;
     }
-    own.min(shmem::with_awaited(number, |awaited, _| awaited.look_at()).unwrap_or(i64::MAX))
+    WORK.with_borrow(|work| {
+        if work.left.is_empty() { work.later.values().copied().min().unwrap_or(i64::MAX) } else { i64::MIN }
+    })
 }
 
 /// Whether every end by now was looked at, so that ended jobs may go. Sessions that have ended jobs hold locks until
@@ -76,7 +79,8 @@ pub fn is_idle(number: u32) -> bool {
 }
 
 fn is_due(number: u32) -> bool {
-    next_at(number) <= time::monotonic_us()
+    let look_at = shmem::with_awaited(number, |awaited, _| awaited.look_at()).unwrap_or(i64::MAX);
+    own_at(number).min(look_at) <= time::monotonic_us()
 }
 
 /// Hands over again what the transaction has served that is rolled back; and what is left, unless this is the worker,

@@ -33,7 +33,7 @@ pub mod move_living;
 pub mod states;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "storage", is_due, run };
+pub const DUTY: Duty = Duty { name: "storage", is_due, next_at: |memory| memory.instance.storage_at, run };
 
 thread_local! {
     /// The settings at the last look of this process.
