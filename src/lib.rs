@@ -52,7 +52,6 @@ use pgrx::prelude::*;
 use crate::duty::release::ender;
 use crate::pg::{memory, process, session};
 use crate::shmem::layout;
-use crate::transaction::awaited_ends;
 use crate::worker::{hooks, log_hook};
 
 mod api;
@@ -80,7 +79,7 @@ pub extern "C-unwind" fn _PG_init() {
     let preloading = session::is_preloading();
     guc::define(preloading);
     session::reserve_prefix(c"pg_queue");
-    awaited_ends::install(ender::release);
+    transaction::hooks::before_each_commit(ender::before_commit);
     if preloading {
         layout::install();
         worker::register();

@@ -1,24 +1,20 @@
-//! The attempts that this transaction ends whose jobs others may be after: what is after them can be released before
-//! the commit, so that it waits neither for another commit nor for the background worker.
+//! The attempts that this transaction ends whose jobs have successors. Their successors can be released before the
+//! commit, so that they wait neither for another commit nor for the background worker.
 //!
-//! Responsible for the list, for handing it over before the commit, and for what was found to be served then. Not
-//! responsible for the release.
+//! Responsible for the list, and for which of its jobs were served. Not responsible for the release
+//! (`duty::release::ender`), which takes the list before the commit.
 //!
-//! Invariant: what is not in the list, or not released, is handed over to the worker by the commit.
+//! Invariant: the commit hands over to the worker every job that is not in the list, or not served.
 
 use std::cell::{Cell, RefCell};
 
-use crate::error::Result;
 use crate::transaction::pending;
 
-/// More ends than this are left to the worker.
-const MOST: usize = 16;
+/// If the transaction ends more attempts than this, their jobs are left to the worker.
+const MAX_ENDS: usize = 16;
 
-/// Jobs of which all was released that is after them, each with how many were known as awaited before the look.
+/// Jobs whose successors are all released, each with the value of `Awaited::adds` before the look.
 pub type Served = Vec<(i64, u64)>;
-
-/// Releases what is after these jobs of an instance, which this transaction completes.
-type Release = fn(u32, &[i64]) -> Result<Served>;
 
 thread_local! {
     /// The attempts, each with its job.
@@ -26,44 +22,39 @@ thread_local! {
     /// Their instance; 0: this transaction has ended none.
     static OF: Cell<u32> = const { Cell::new(0) };
     static SERVED: RefCell<Served> = const { RefCell::new(Vec::new()) };
-    static RELEASE: Cell<Option<Release>> = const { Cell::new(None) };
 }
 
-/// Has `release` run before the commit of transactions that complete jobs others may be after.
-pub fn install(release: Release) {
-    RELEASE.set(Some(release));
-}
-
-/// Notes that this transaction ends an attempt whose job others may be after.
+/// Notes that this transaction ends an attempt whose job may have successors.
 pub fn add(instance: u32, id: i64, job_id: i64) {
     ENDS.with_borrow_mut(|ends| {
         if OF.replace(instance) != instance {
             ends.clear();
         }
-        if ends.len() <= MOST {
+        if ends.len() <= MAX_ENDS {
             ends.push((id, job_id));
         }
     });
 }
 
-/// Has what is after the jobs released that this transaction has completed, unless these are many.
-pub(super) fn release() -> Result<()> {
+/// Takes the instance, and the jobs of the list that this transaction completes. `None`: there are none, or too many.
+pub fn take_completed() -> Option<(u32, Vec<i64>)> {
     if OF.get() == 0 {
-        return Ok(());
+        return None;
     }
     let ends = ENDS.take();
-    if ends.len() > MOST {
-        return Ok(());
+    if ends.len() > MAX_ENDS {
+        return None;
     }
     let jobs: Vec<i64> = ends.iter().filter(|(id, _)| pending::completes(*id)).map(|(_, job_id)| *job_id).collect();
-    if let Some(release) = RELEASE.get().filter(|_| !jobs.is_empty()) {
-        SERVED.set(release(OF.get(), &jobs)?);
-    }
-    Ok(())
+    (!jobs.is_empty()).then(|| (OF.get(), jobs))
 }
 
-/// Returns how many jobs were known as awaited before the look at what is after this job, if that look has released all
-/// of it.
+/// Notes which of the jobs are served.
+pub fn set_served(served: Served) {
+    SERVED.set(served);
+}
+
+/// Returns the value of `Awaited::adds` before the look by which this job was served. `None`: it was not served.
 pub(super) fn served(instance: u32, job_id: i64) -> Option<u64> {
     if OF.get() != instance {
         return None;

@@ -144,7 +144,7 @@ unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg:
 /// Runs the hooks at the last moment at which a commit can still be refused. It raises the error of a hook.
 fn check_hooks() {
     fault!("commit.begun");
-    if let Err(error) = awaited_ends::release().and_then(|()| hooks::run_before_commit()) {
+    if let Err(error) = hooks::run_before_commit() {
         error.report();
     }
     fault!("commit.checked");

@@ -5,7 +5,8 @@
 //! functions do.
 //!
 //! Invariant: nothing here allocates or raises, except that a hook before a commit may refuse the commit. Registrations
-//! for a transaction last until it ends; a rollback to a savepoint calls the `on_rollback` hooks and keeps them.
+//! for a transaction last until it ends, those for each transaction as long as the process; a rollback to a savepoint
+//! calls the `on_rollback` hooks and keeps them.
 
 use std::cell::Cell;
 
@@ -26,6 +27,7 @@ type List<F> = Cell<[Option<F>; PLACES]>;
 type AtExit = fn(&mut [Instance], &mut [Awaited]) -> Option<*mut pg_sys::Latch>;
 
 thread_local! {
+    static BEFORE_EACH_COMMIT: List<fn() -> Result<()>> = const { Cell::new([None; PLACES]) };
     static BEFORE_COMMIT: List<fn() -> Result<()>> = const { Cell::new([None; PLACES]) };
     static ON_ROLLBACK: List<fn()> = const { Cell::new([None; PLACES]) };
     static AT_END: List<fn()> = const { Cell::new([None; PLACES]) };
@@ -44,6 +46,12 @@ macro_rules! add {
             debug_assert!(false, "more hooks than places");
         }
     }};
+}
+
+/// Has `hook` run before each transaction commits or is prepared, before the hooks of that transaction alone. Called
+/// when the library is loaded.
+pub fn before_each_commit(hook: fn() -> Result<()>) {
+    add!(BEFORE_EACH_COMMIT, hook);
 }
 
 /// Has `hook` run before this transaction commits or is prepared, while that can still be refused.
@@ -70,7 +78,8 @@ pub fn at_exit(hook: AtExit) {
 ///
 /// Errors: those of the hooks, which refuse the commit.
 pub(super) fn run_before_commit() -> Result<()> {
-    BEFORE_COMMIT.get().into_iter().flatten().try_for_each(|hook| hook())
+    let each = BEFORE_EACH_COMMIT.get().into_iter().flatten();
+    each.chain(BEFORE_COMMIT.get().into_iter().flatten()).try_for_each(|hook| hook())
 }
 
 /// Calls the hooks of a rollback.

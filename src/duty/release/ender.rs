@@ -1,11 +1,11 @@
-//! Releases in the transaction that completes a job what is after it, so that the next job of a chain waits neither for
-//! the background worker nor for another commit.
+//! Releases a job's successors in the transaction that completes the job, so that the next job of a chain waits neither
+//! for the background worker nor for another commit.
 //!
-//! Responsible for plain releases, a few: of attempts that are after jobs which have all completed. Flows, skips and
-//! what is after a death are left to the duty, and so is whatever an open transaction is in the way of.
+//! Responsible for a few plain releases: of attempts whose predecessors have all completed. Not responsible for flows,
+//! skips, successors of dead jobs, and attempts that an open transaction is in the way of: these are left to the duty.
 //!
-//! Invariant: a job is served if all that is after it, as far as commits had told memory before the look, is released
-//! by this transaction or was by another. Any other is handed over to the duty by the commit.
+//! Invariant: a job is served if this transaction or another one has released all its successors that commits had told
+//! memory of before the look. The commit hands over any other job to the duty.
 
 use crate::catalog;
 use crate::duty::release::batch::Batch;
@@ -13,11 +13,18 @@ use crate::error::Result;
 use crate::pg::fault::fault;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::shmem::{self, awake};
-use crate::transaction::awaited_ends::Served;
+use crate::transaction::awaited_ends::{self, Served};
 
-/// Releases what is after these jobs of an instance, which the open transaction completes, and returns which of them
-/// are served. Called before the commit.
-pub fn release(number: u32, jobs: &[i64]) -> Result<Served> {
+/// Releases successors of the jobs that the open transaction completes. Called before each commit.
+pub fn before_commit() -> Result<()> {
+    if let Some((number, jobs)) = awaited_ends::take_completed() {
+        awaited_ends::set_served(release(number, &jobs)?);
+    }
+    Ok(())
+}
+
+/// Releases the successors of these jobs of an instance. Returns which of the jobs are served.
+fn release(number: u32, jobs: &[i64]) -> Result<Served> {
     let Some(catalog) = catalog::of_duty(number).filter(|_| awake::is_awake(number)) else { return Ok(Served::new()) };
     // What is told from here on is told anew to the commit; what was told before can be seen.
     let Some(adds) = shmem::with_awaited(number, |awaited, _| awaited.adds()) else { return Ok(Served::new()) };
