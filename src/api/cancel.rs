@@ -103,7 +103,7 @@ fn cancel_job(catalog: &Rc<Catalog>, job_id: i64, reason: Option<&str>, force: b
         match hold::hold_for_end(&mut outcomes, id) {
             Ok(held) => {
                 let next_id = rerun::follow(catalog, &held)?.map(|(id, _)| id);
-                outcomes.add(held.home, New { error, next_id, ..New::of(id, Kind::Cancelled) });
+                outcomes.add(&held, New { error, next_id, ..New::of(id, Kind::Cancelled) });
                 outcomes.insert()?;
                 return Ok("cancelled");
             }

@@ -60,11 +60,11 @@ pub fn advance(
     let is_cancelled = held.is_unwanted(&notes);
     if let Some((next_id, _)) = rerun::follow(catalog, held)? {
         let kind = if is_cancelled { Kind::Cancelled } else { Kind::Advanced };
-        outcomes.add(held.home, New { next_id: Some(next_id), ..New::of(held.id, kind) });
+        outcomes.add(held, New { next_id: Some(next_id), ..New::of(held.id, kind) });
         return Ok(kind);
     }
     if is_cancelled {
-        outcomes.add(held.home, New::of(held.id, Kind::Cancelled));
+        outcomes.add(held, New::of(held.id, Kind::Cancelled));
         return Ok(Kind::Cancelled);
     }
     let mut reader = Reader::new(catalog);
@@ -78,7 +78,7 @@ pub fn advance(
         (next.payload, next.payload_of, next.run_as) = (Some(payload), None, None);
     }
     attempt::insert(catalog, &target, &[next])?;
-    outcomes.add(held.home, New { next_id: Some(next.id), ..New::of(held.id, Kind::Advanced) });
+    outcomes.add(held, New { next_id: Some(next.id), ..New::of(held.id, Kind::Advanced) });
     if to.queue.notify {
         transaction::record(catalog.number, Step::Notify { lane: to.lane });
     }

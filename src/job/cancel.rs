@@ -20,7 +20,7 @@ use crate::transaction::{self, Step};
 /// Errors: 55006 when an open transaction came between.
 pub fn end_unrun(catalog: &Rc<Catalog>, attempt: &Attempt, outcome: New) -> Result<()> {
     let mut outcomes = Outcomes::new(catalog);
-    outcomes.add(attempt.home, outcome);
+    outcomes.add_unrun(attempt.home, outcome);
     outcomes.insert()
 }
 
@@ -61,7 +61,7 @@ fn end_held(catalog: &Rc<Catalog>, lane: i32, held: Vec<&Attempt>) -> Result<i64
     let Some(first) = held.first() else { return Ok(0) };
     let (segment, ended) = (first.home.segment, held.len() as i64);
     let mut outcomes = Outcomes::new(catalog);
-    held.iter().for_each(|attempt| outcomes.add(attempt.home, New::of(attempt.id(), Kind::Cancelled)));
+    held.iter().for_each(|attempt| outcomes.add_unrun(attempt.home, New::of(attempt.id(), Kind::Cancelled)));
     outcomes.insert()?;
     held.iter().for_each(|attempt| take::forget_taken(catalog, attempt.id()));
     transaction::record(catalog.number, Step::Counted { segment, attempts: 0, ended });

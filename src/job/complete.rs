@@ -37,7 +37,7 @@ pub fn complete(
     if held.entry.rerun != 0 {
         complete_and_rerun(catalog, held, result)?;
     } else {
-        outcomes.add(held.home, New { result, ..New::of(held.id, Kind::Completed) });
+        outcomes.add(&held, New { result, ..New::of(held.id, Kind::Completed) });
     }
     Ok(Kind::Completed)
 }
@@ -52,7 +52,7 @@ pub fn complete_and_rerun(
     let held = hold::check_not_ended(&mut outcomes, held)?;
     let next = rerun::follow(catalog, &held)?;
     let next_id = next.map(|(id, _)| id);
-    outcomes.add(held.home, New { result, next_id, ..New::of(held.id, Kind::Completed) });
+    outcomes.add(&held, New { result, next_id, ..New::of(held.id, Kind::Completed) });
     outcomes.insert().map_err(Refusal::Wrong)
 }
 
@@ -73,7 +73,7 @@ pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>], refused: &mut Ve
         }
     }
     for one in held.iter().filter(|one| one.entry.rerun == 0) {
-        outcomes.add(one.home, New::of(one.id, Kind::Completed));
+        outcomes.add(one, New::of(one.id, Kind::Completed));
     }
     let lost = outcomes.try_insert();
     let mut completed = Vec::with_capacity(held.len());

@@ -61,11 +61,11 @@ pub fn end_badly(
         outcome.kind = Kind::Cancelled;
     }
     if let Some((next_id, run_at)) = rerun::follow(catalog, held)? {
-        outcomes.add(held.home, New { next_id: Some(next_id), ..outcome });
+        outcomes.add(held, New { next_id: Some(next_id), ..outcome });
         return Ok((outcome.kind, Some(run_at.unwrap_or(now))));
     }
     if outcome.kind == Kind::Cancelled {
-        outcomes.add(held.home, outcome);
+        outcomes.add(held, outcome);
         return Ok((outcome.kind, None));
     }
     if is_fatal || queue.is_none() || attempt.attempt() >= max_attempts {
@@ -100,9 +100,9 @@ pub fn end_badly(
         notes.hand_on(&mut next);
         outcome.next_id = Some(next.id);
         attempt::insert(catalog, &target, &[next])?;
-        outcomes.add(held.home, outcome);
+        outcomes.add(held, outcome);
         return Ok((outcome.kind, Some(run_at.unwrap_or(now))));
     }
-    outcomes.add(held.home, outcome);
+    outcomes.add(held, outcome);
     Ok((outcome.kind, None))
 }

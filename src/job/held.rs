@@ -16,6 +16,8 @@ pub struct Held {
     pub id: i64,
     pub home: Home,
     pub entry: Running,
+    /// The place of the step that ends it (`transaction::record`), if there is one.
+    pub step: usize,
 }
 
 impl Held {

@@ -10,7 +10,6 @@
 use std::rc::Rc;
 
 use pg_queue_core::frontier::{End, Frontier, Running, State};
-use pg_queue_core::totals::End as Ended;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::permission::{self, Privilege, Rights};
@@ -114,14 +113,12 @@ fn hold_expired(catalog: &Catalog, id: i64, deadline: i64) -> std::result::Resul
         match answer {
             None => return Err(held::lost(id, "Its lease was extended.")),
             Some(End::Yours(entry)) => {
-                // Right for nearly all ends; `Outcomes::add` corrects it.
-                let end = Ended::COMPLETED;
-                transaction::record(catalog.number, Step::Ending { id, lane: entry.lane, end });
+                let step = transaction::record(catalog.number, Step::Ending { id, lane: entry.lane, end: None });
                 if is_awaited {
                     awaited_ends::add(catalog.number, id, entry.rank.job_id);
                 }
                 fault!("end.held");
-                return Ok(Held { id, home, entry });
+                return Ok(Held { id, home, entry, step });
             }
             Some(End::Busy(entry)) if entry.state == State::Taken => return Err(being_claimed(catalog, id, &entry)),
             Some(End::Busy(entry)) if entry.owner == session::session() => {
@@ -133,9 +130,9 @@ fn hold_expired(catalog: &Catalog, id: i64, deadline: i64) -> std::result::Resul
                 let Some((entry, home)) = recover::locate(catalog, id) else {
                     return Err(recover::gone(catalog, id, &rights));
                 };
-                let (lane, end) = (entry.lane, Ended::COMPLETED);
-                transaction::record(catalog.number, Step::EndingUnknown { id, lane, end });
-                return Ok(Held { id, home, entry });
+                let lane = entry.lane;
+                let step = transaction::record(catalog.number, Step::EndingUnknown { id, lane, end: None });
+                return Ok(Held { id, home, entry, step });
             }
             Some(End::Unknown) => {
                 fault!("end.unknown");
@@ -191,19 +188,16 @@ pub fn hold_claimed_many(catalog: &Catalog, ids: &[i64], refused: &mut Vec<(i64,
                 }
             }
         });
-        let step = |(entry, ..): &(Running, Home, bool)| Step::Ending {
-            id: entry.id,
-            lane: entry.lane,
-            end: Ended::COMPLETED,
-        };
-        transaction::record_all(catalog.number, yours.iter().flatten().map(step));
+        let step = |(entry, ..): &(Running, Home, bool)| Step::Ending { id: entry.id, lane: entry.lane, end: None };
+        let mut place = transaction::record_all(catalog.number, yours.iter().flatten().map(step));
         for (&id, yours) in chunk.iter().zip(yours) {
             match yours {
                 Some((entry, home, is_awaited)) => {
                     if is_awaited {
                         awaited_ends::add(catalog.number, id, entry.rank.job_id);
                     }
-                    held.push(Held { id, home, entry });
+                    held.push(Held { id, home, entry, step: place });
+                    place += 1;
                 }
                 None => match hold_claimed(catalog, id) {
                     Ok(one) => held.push(one),
@@ -243,7 +237,7 @@ pub fn resolve_conflict(outcomes: &mut Outcomes, held: Held) -> std::result::Res
 /// lets go of the attempt, or follows it, see [`resolve_conflict`].
 pub fn end(outcomes: &mut Outcomes, mut held: Held, outcome: outcome::New) -> std::result::Result<(), Refusal> {
     loop {
-        outcomes.add(held.home, outcome);
+        outcomes.add(&held, outcome);
         if outcomes.try_insert().is_empty() {
             return Ok(());
         }
@@ -290,7 +284,7 @@ pub fn check_claimed(catalog: &Catalog, id: i64, rights: &Rights) -> std::result
             frontier.entry(catalog.number, id).map(|entry| (entry, Home::of(instance, entry.place.segment)))
         });
         let (entry, home) = entry.flatten().map_or((None, None), |(entry, home)| (Some(entry), Some(home)));
-        let held = |entry| Held { id, home: home.unwrap_or(Home::nowhere(born)), entry };
+        let held = |entry| Held { id, home: home.unwrap_or(Home::nowhere(born)), entry, step: usize::MAX };
         match entry {
             Some(entry) if !rights.on_lane(entry.lane, Privilege::Consume) => {
                 return Err(held::denied(catalog, id, entry.lane));
@@ -313,7 +307,7 @@ pub fn check_claimed(catalog: &Catalog, id: i64, rights: &Rights) -> std::result
                 let Some((entry, home)) = recover::locate(catalog, id) else {
                     return Err(recover::gone(catalog, id, rights));
                 };
-                return Ok(Held { id, home, entry });
+                return Ok(Held { id, home, entry, step: usize::MAX });
             }
             None => {
                 recover::recover(catalog, id, rights)?;

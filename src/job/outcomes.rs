@@ -50,12 +50,15 @@ impl Outcomes {
         self.writer(held.home).map_or(Probe::Moved, |writer| writer.probe(held.id))
     }
 
-    /// Adds an outcome to be inserted.
-    pub fn add(&mut self, home: Home, outcome: outcome::New) {
-        if outcome.kind != outcome::Kind::Completed {
-            let end = Ended { outcome: outcome.kind.char(), has_next: outcome.next_id.is_some() };
-            transaction::set_end(outcome.id, end);
-        }
+    /// Adds the outcome of a held attempt, to be inserted. This decides how the attempt ends.
+    pub fn add(&mut self, held: &Held, outcome: outcome::New) {
+        let end = Ended { outcome: outcome.kind.char(), has_next: outcome.next_id.is_some() };
+        transaction::decide(held.step, held.id, end);
+        self.add_unrun(held.home, outcome);
+    }
+
+    /// Adds the outcome of an attempt that this transaction has taken unrun, to be inserted.
+    pub fn add_unrun(&mut self, home: Home, outcome: outcome::New) {
         self.pending[home.segment as usize].push(outcome);
         self.generations[home.segment as usize] = home.generation;
     }
@@ -103,7 +106,7 @@ impl Outcomes {
             }
             lost.remove(0);
             if let Some(new) = all.iter().find(|new| new.id == id) {
-                self.add(home, *new);
+                self.add_unrun(home, *new);
                 lost.extend(self.try_insert());
             }
         }

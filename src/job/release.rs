@@ -28,17 +28,17 @@ pub fn give_back(
     let is_cancelled = held.is_unwanted(&notes);
     if let Some((next_id, _)) = rerun::follow(catalog, held)? {
         let kind = if is_cancelled { Kind::Cancelled } else { Kind::Released };
-        outcomes.add(held.home, New { next_id: Some(next_id), ..New::of(held.id, kind) });
+        outcomes.add(held, New { next_id: Some(next_id), ..New::of(held.id, kind) });
         return Ok(kind);
     }
     if is_cancelled {
-        outcomes.add(held.home, New::of(held.id, Kind::Cancelled));
+        outcomes.add(held, New::of(held.id, Kind::Cancelled));
         return Ok(Kind::Cancelled);
     }
     let run_at = in_future("delay", delay, time::now_us())?;
     let (target, mut next) = successor::successor(catalog, &attempt, run_at)?;
     notes.hand_on(&mut next);
     attempt::insert(catalog, &target, &[next])?;
-    outcomes.add(held.home, New { next_id: Some(next.id), ..New::of(held.id, Kind::Released) });
+    outcomes.add(held, New { next_id: Some(next.id), ..New::of(held.id, Kind::Released) });
     Ok(Kind::Released)
 }

@@ -75,11 +75,11 @@ pub fn suspend(
     let is_cancelled = held.is_unwanted(&notes);
     if let Some((next_id, _)) = rerun::follow(catalog, held)? {
         let kind = if is_cancelled { Kind::Cancelled } else { Kind::Suspended };
-        outcomes.add(held.home, New { next_id: Some(next_id), ..New::of(held.id, kind) });
+        outcomes.add(held, New { next_id: Some(next_id), ..New::of(held.id, kind) });
         return Ok(kind);
     }
     if is_cancelled {
-        outcomes.add(held.home, New::of(held.id, Kind::Cancelled));
+        outcomes.add(held, New::of(held.id, Kind::Cancelled));
         return Ok(Kind::Cancelled);
     }
     let queue = queue::by_lane(catalog, attempt.lane())?;
@@ -102,6 +102,6 @@ pub fn suspend(
     }
     attempt::insert(catalog, &target, &[next])?;
     after::insert_edges(catalog, &target, &edges, |_| job_id, None);
-    outcomes.add(held.home, New { next_id: Some(next.id), ..New::of(held.id, Kind::Suspended) });
+    outcomes.add(held, New { next_id: Some(next.id), ..New::of(held.id, Kind::Suspended) });
     Ok(Kind::Suspended)
 }

@@ -73,7 +73,9 @@ pub fn take_waiting(catalog: &Catalog, attempt: &Attempt) -> Result<TakeWaiting>
         frontier.take_one(&mut instance.deadlines, catalog.number, attempt.lane(), session, pid, ready, is_due)
     });
     match taken.unwrap_or(TakeOne::Full) {
-        TakeOne::Taken => transaction::record(catalog.number, Step::Ended { id: ready.id, lane: attempt.lane() }),
+        TakeOne::Taken => {
+            transaction::record(catalog.number, Step::Ended { id: ready.id, lane: attempt.lane() });
+        }
         TakeOne::Full => return Err(held::running_full()),
         TakeOne::Busy => {
             let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, ready.id));

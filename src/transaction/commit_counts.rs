@@ -48,7 +48,9 @@ impl CommitCounts {
             Step::Ended { lane, .. } => (lane, Event::EndedUnrun(1)),
             Step::Purged { lane, count } => (lane, Event::EndedUnrun(count)),
             Step::Told { lane, end } => (lane, Event::Told(end)),
-            Step::Ending { lane, end, .. } | Step::EndingUnknown { lane, end, .. } => (lane, Event::Ended(end)),
+            Step::Ending { lane, end: Some(end), .. } | Step::EndingUnknown { lane, end: Some(end), .. } => {
+                (lane, Event::Ended(end))
+            }
             Step::LaneDropped { lane } => {
                 self.post(counters);
                 counters.forget(instances[slot].number, lane);

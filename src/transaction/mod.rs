@@ -18,7 +18,7 @@ pub mod settle;
 
 pub use callbacks::{on_commit_drop_instance, register};
 pub use pending::{
-    Step, added, drops, ending, foreign_writer, foreign_writes, has_altered_limits, has_any, has_dropped, is_adopting,
-    is_dropping, lanes_added, lease_of, record, record_all, reserve, rights_changed, set_end, set_lease, unrecord,
+    Step, added, decide, drops, ending, foreign_writer, foreign_writes, has_altered_limits, has_any, has_dropped,
+    is_adopting, is_dropping, lanes_added, lease_of, record, record_all, reserve, rights_changed, set_lease, unrecord,
 };
 pub use settle::prepared_ended;

@@ -35,10 +35,10 @@ pub enum Step {
     /// back. This transaction's own claim row, inserted in vain, makes the attempt seem claimed to other sessions until
     /// this transaction ends. So the attempt goes back to the frontier after a commit and after a rollback.
     Missed { lane: i32, ready: Ready },
-    /// A running attempt is being ended.
-    Ending { id: i64, lane: i32, end: End },
-    /// A running attempt that the frontier has no room for is being ended.
-    EndingUnknown { id: i64, lane: i32, end: End },
+    /// A running attempt is being ended. `end`: how, once that is decided (`decide`).
+    Ending { id: i64, lane: i32, end: Option<End> },
+    /// A running attempt that the frontier has no room for is being ended. `end`: as of `Ending`.
+    EndingUnknown { id: i64, lane: i32, end: Option<End> },
     /// A longer lease than any before, in microseconds, was noted for a running attempt, and lasts until `deadline` at
     /// least. `i64::MIN`: memory had the attempt, and knows the deadline.
     Lengthened { id: i64, lease: i64, deadline: i64 },
@@ -114,8 +114,9 @@ thread_local! {
     static HAS_ALTERED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Records a step. The caller calls it before it changes the frontier.
-pub fn record(instance: u32, step: Step) {
+/// Records a step. The caller calls it before it changes the frontier. Returns the step's place in the list; later it
+/// may have come forward, since steps before it are removed.
+pub fn record(instance: u32, step: Step) -> usize {
     if let Step::Taken { bound: true, .. } = step {
         HAS_BOUND.set(instance);
     }
@@ -138,15 +139,17 @@ pub fn record(instance: u32, step: Step) {
     PENDING.with_borrow_mut(|pending| {
         memory::grow(pending, 1);
         pending.push(Pending { instance, subtransaction, step });
-    });
+        pending.len() - 1
+    })
 }
 
 /// Records many steps. They must not be of the kinds for which `record` makes room to tell them later, nor
-/// `LimitsAltered`.
-pub fn record_all(instance: u32, steps: impl Iterator<Item = Step>) {
+/// `LimitsAltered`. Returns the place of the first one, as `record` does.
+pub fn record_all(instance: u32, steps: impl Iterator<Item = Step>) -> usize {
     let subtransaction = transaction::subtransaction();
     PENDING.with_borrow_mut(|pending| {
         memory::grow(pending, steps.size_hint().0);
+        let first = pending.len();
         for step in steps {
             if let Step::Taken { bound: true, .. } = step {
                 HAS_BOUND.set(instance);
@@ -154,7 +157,8 @@ pub fn record_all(instance: u32, steps: impl Iterator<Item = Step>) {
             memory::grow(pending, 1);
             pending.push(Pending { instance, subtransaction, step });
         }
-    });
+        first
+    })
 }
 
 /// Makes room for `count` steps, so that recording them allocates once.
@@ -176,20 +180,16 @@ pub fn unrecord(id: i64) {
     });
 }
 
-/// Records how an attempt ends that this transaction holds. It is best called soon after the attempt was held: the list
-/// is searched from its end.
-pub fn set_end(id: i64, end: End) {
+/// Decides how an attempt ends that this transaction holds. `place`: what `record` has returned for the step.
+pub fn decide(place: usize, id: i64, end: End) {
     PENDING.with_borrow_mut(|pending| {
-        for p in pending.iter_mut().rev() {
-            match &mut p.step {
-                Step::Ending { id: i, end: known, .. } | Step::EndingUnknown { id: i, end: known, .. } if *i == id => {
-                    *known = end;
-                    break;
-                }
-                // An attempt ended unrun counts as that and nothing else.
-                Step::Ended { id: i, .. } if *i == id => break,
-                _ => {}
-            }
+        let mut places = pending.iter_mut().take(place.saturating_add(1)).rev();
+        let undecided = places.find_map(|p| match &mut p.step {
+            Step::Ending { id: i, end, .. } | Step::EndingUnknown { id: i, end, .. } if *i == id => Some(end),
+            _ => None,
+        });
+        if let Some(undecided) = undecided {
+            *undecided = Some(end);
         }
     });
 }
@@ -199,7 +199,7 @@ pub fn completes(id: i64) -> bool {
     PENDING.with_borrow(|pending| {
         pending.iter().rev().any(|p| match p.step {
             Step::Ending { id: i, end, .. } | Step::EndingUnknown { id: i, end, .. } => {
-                i == id && end == End::COMPLETED
+                i == id && end == Some(End::COMPLETED)
             }
             _ => false,
         })

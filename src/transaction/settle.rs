@@ -301,7 +301,7 @@ fn commit(shared: &mut shmem::Shared<'_>, slot: usize, step: Step, now: &LazyCel
 /// Whether a step that ends an attempt may end its job. Of an attempt that was ended unrun it is not known.
 fn ends_job(step: Step) -> bool {
     match step {
-        Step::Ending { end, .. } | Step::EndingUnknown { end, .. } => !end.has_next,
+        Step::Ending { end, .. } | Step::EndingUnknown { end, .. } => end.is_none_or(|end| !end.has_next),
         _ => true,
     }
 }

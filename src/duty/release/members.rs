@@ -207,7 +207,7 @@ impl Batch<'_> {
         match hold::hold_for_end(&mut outcomes, attempt.id()) {
             Ok(held) => {
                 let next_id = rerun::follow(self.catalog, &held)?.map(|(id, _)| id);
-                outcomes.add(held.home, New { error, next_id, ..New::of(attempt.id(), Kind::Cancelled) });
+                outcomes.add(&held, New { error, next_id, ..New::of(attempt.id(), Kind::Cancelled) });
                 outcomes.insert()?;
                 Ok(Some(true))
             }
