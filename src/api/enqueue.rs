@@ -13,7 +13,7 @@ use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::{self, Catalog, run_as};
 use crate::error::{self, Error, Result};
-use crate::job::enqueue;
+use crate::job::enqueue::{self, By};
 use crate::job::given::{self, Given, Positions};
 use crate::job::options::Options;
 use crate::pg::function::Call;
@@ -40,11 +40,8 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
     let now = time::now_us();
     let options = Given::of_call(call, &const { Positions::of("enqueue") })?.check(Some(&queue), now)?;
     let payload = call.json(1, "payload")?.unwrap_or_else(jsonb::empty_object);
-    if options.unique.is_some() {
-        let job_ids = enqueue::produce(&catalog, &queue, &[(payload, options)], now)?;
-        return Ok(job_ids.first().map(|&job_id| job_id.into()));
-    }
-    enqueue::insert_one(&catalog, &queue, payload, &options, now).map(|job_id| Some(job_id.into()))
+    let made = enqueue::produce(&catalog, &queue, &[(payload, options)], now, By::Producer)?;
+    Ok(made.ids.first().map(|&job_id| job_id.into()))
 }
 
 /// `queue.enqueue_many`: enqueues a job per payload, all with the same options.
@@ -61,7 +58,7 @@ fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
         jsonb::check_depth(payload, "a payload")?;
         jobs.push((payload, options.clone()));
     }
-    for job_id in enqueue::produce(&catalog, &queue, &jobs, now)? {
+    for job_id in enqueue::produce(&catalog, &queue, &jobs, now, By::Producer)?.ids {
         rows.add(&mut [job_id.into()], &mut [false])?;
     }
     Ok(None)
@@ -82,7 +79,7 @@ fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
         let job = Job { index: n, ..Job::default() };
         parsed.push(job.parse(element, &queue, now)?);
     }
-    for job_id in enqueue::produce(&catalog, &queue, &parsed, now)? {
+    for job_id in enqueue::produce(&catalog, &queue, &parsed, now, By::Producer)?.ids {
         rows.add(&mut [job_id.into()], &mut [false])?;
     }
     Ok(None)

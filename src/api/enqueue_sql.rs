@@ -10,7 +10,7 @@ use crate::api::{enqueue, sql_function};
 use crate::catalog::declared::argument;
 use crate::catalog::run_as;
 use crate::error::Result;
-use crate::job::enqueue::produce;
+use crate::job::enqueue::{By, produce};
 use crate::job::given::{Given, Positions};
 use crate::job::options::Options;
 use crate::pg::function::Call;
@@ -35,6 +35,6 @@ fn enqueue_sql(call: &Call) -> Result<Option<Datum>> {
     let now = time::now_us();
     let given = Given::of_call(call, &const { Positions::of("enqueue_sql") })?;
     let options = Options { run_as, ..given.check(Some(&queue), now)? };
-    let job_ids = produce(&catalog, &queue, &[(payload, options)], now)?;
-    Ok(job_ids.first().map(|&job_id| job_id.into()))
+    let made = produce(&catalog, &queue, &[(payload, options)], now, By::Producer)?;
+    Ok(made.ids.first().map(|&job_id| job_id.into()))
 }

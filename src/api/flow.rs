@@ -1,14 +1,12 @@
 //! `queue.enqueue_flow`, `seal`, `resolve`, `reject`: jobs that wait for their members, or for an event.
 //!
-//! Not here: which roles may add members (`job::flow`), when a flow ends (`duty::release`), and what is told of flows
-//! (`api::inputs`).
+//! Not here: which roles may add members (`job::flow`), how a flow is ended by a call (`job::end_flow`) or by its
+//! members (`duty::release`), and what is told of flows (`api::inputs`).
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use pg_queue_core::after::Upon;
-use pg_queue_core::totals::End;
 use pgrx::pg_sys::Datum;
 
 use crate::api::command::Command;
@@ -16,19 +14,16 @@ use crate::api::{self, enqueue, sql_function};
 use crate::catalog::declared::argument;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::{self, Catalog, queue, run_as};
-use crate::error::{self, Error, Result};
-use crate::job::find::{self, Found, Job};
+use crate::error::{Error, Result};
+use crate::job::end_flow::{self, End};
+use crate::job::enqueue::{self as producing, By};
+use crate::job::fail;
 use crate::job::given::{Given, Positions};
-use crate::job::options::{After, Options, OwnFlow};
-use crate::job::take::{self, TakeWaiting};
-use crate::job::{after, cancel, dead_letter, enqueue as producing, fail, flow, hold, unique};
-use crate::log::edge::{self, Edge, Edges};
-use crate::log::outcome::{Kind, New};
+use crate::job::options::{After, OwnFlow};
 use crate::pg::datum::text_datum;
 use crate::pg::function::{Call, VOID};
 use crate::pg::jsonb::{self, Value};
 use crate::pg::time;
-use crate::transaction::{self, Step};
 
 sql_function!(pg_queue_enqueue_flow, pg_finfo_pg_queue_enqueue_flow => enqueue_flow);
 sql_function!(pg_queue_seal, pg_finfo_pg_queue_seal => seal);
@@ -79,21 +74,9 @@ fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
     if options.unique.is_some_and(|unique| unique.on_duplicate == crate::job::options::OnDuplicate::Renew) {
         return Err(Error::invalid("a flow cannot be replaced").hint("Use on_duplicate => 'skip' or 'error'."));
     }
-    if let Some(parent) = options.flow {
-        flow::join(&catalog, parent)?;
-    }
-    let is_new = Cell::new(false);
-    let jobs = [(payload, options.clone())];
-    let insert = |jobs: &[(Datum, Options)]| {
-        is_new.set(!jobs.is_empty());
-        producing::insert(&catalog, &queue, jobs, now)
-    };
-    let ids = match options.unique {
-        Some(_) => unique::produce(&catalog, &queue, &jobs, now, insert)?,
-        None => insert(&jobs)?,
-    };
-    let Some(&flow) = ids.first() else { return Ok(None) };
-    if is_new.get() {
+    let made = producing::produce(&catalog, &queue, &[(payload, options)], now, By::Producer)?;
+    let Some(&flow) = made.ids.first() else { return Ok(None) };
+    if made.has_new {
         enqueue_tasks(&catalog, flow, &tasks, &queue.name, now)?;
     }
     Ok(Some(flow.into()))
@@ -228,113 +211,33 @@ fn enqueue_tasks(catalog: &Rc<Catalog>, flow: i64, tasks: &[Task], default: &str
         options.after = After::of_jobs(jobs, options.upon_of_task).map_err(wrap)?;
         options.flow = Some(flow);
         options.set_task(task.name.as_deref().map(text_datum)).map_err(wrap)?;
-        let made = producing::insert(catalog, &queue, &[(payload, options)], now).map_err(wrap)?;
-        if let (Some(name), Some(&job_id)) = (&task.name, made.first()) {
+        let made = producing::produce(catalog, &queue, &[(payload, options)], now, By::Flow).map_err(wrap)?;
+        if let (Some(name), Some(&job_id)) = (&task.name, made.ids.first()) {
             ids.insert(name, job_id);
         }
     }
     Ok(())
 }
 
-/// A held flow, with its edges.
-struct HeldFlow {
-    job: Job,
-    own: Edge,
-    seal: Option<Edge>,
-}
-
-/// Finds a flow that is held, if `check` finds that the user may end it, or seal it.
-///
-/// Errors: 22023, P0002, those of `check`; 55000 if it is no flow, or does not wait for its members; 55006 if an open
-/// transaction is changing it.
-fn held_flow(catalog: &Rc<Catalog>, job_id: i64, check: impl Fn(&Found) -> Result<()>) -> Result<HeldFlow> {
-    let found = find::find_any(catalog, job_id)?;
-    check(&found)?;
-    if let Some(outcome) = found.outcome() {
-        return Err(find::has_ended(job_id, &outcome));
-    }
-    let wrong = || {
-        Error::new(error::WRONG_STATE, format!("job {job_id} is no flow that waits"))
-            .hint("See queue.enqueue_flow; queue.jobs tells its state.")
-    };
-    let Found::Here(job) = found else { return Err(wrong()) };
-    if job.is_claimed || !after::is_held(catalog, job.attempt.lane())? {
-        return Err(wrong());
-    }
-    let edges = Edges::open(catalog, job.attempt.home.segment).map(|edges| edges.of(job.attempt.id()));
-    let edges = edges.unwrap_or_default();
-    let own = flow::own_edge(&edges).ok_or_else(wrong)?;
-    Ok(HeldFlow { job, own, seal: edges.into_iter().find(|edge| edge.job_id == edge::SEAL) })
-}
-
 /// `queue.seal(job_id)`: an open flow gets no more members than those that hold it up.
 fn seal(call: &Call) -> Result<Option<Datum>> {
     api::writable("seal")?;
     let job_id = call.required("job_id", call.i64(0))?;
-    let catalog = catalog::current()?;
-    let held = held_flow(&catalog, job_id, |found| flow::check_say(&catalog, job_id, found))?;
-    let Some(seal) = held.seal.filter(|seal| !seal.is_met) else { return Ok(Some(VOID)) };
-    note_about(&catalog, &held.job, |home| edge::insert_met(&catalog, home, &seal))?;
-    Ok(Some(VOID))
-}
-
-/// Has `insert` write a note about a held flow, and the commit hand the flow over.
-///
-/// Errors: 55006 if the flow keeps moving, or is not there any more.
-pub fn note_about(catalog: &Catalog, job: &Job, insert: impl Fn(crate::log::segment::Home) -> bool) -> Result<()> {
-    let job_id = job.attempt.job_id();
-    // The duty does not see the note before the commit.
-    flow::hold_open(catalog, job_id);
-    match hold::note_held(catalog, job.attempt.id(), job.attempt.home, insert) {
-        hold::Noted::Here(crate::pg::scan::Probe::Absent) => {
-            transaction::record(catalog.number, Step::Awaited { job_id, mark: None });
-            Ok(())
-        }
-        hold::Noted::Here(_) | hold::Noted::Moving | hold::Noted::Gone => Err(find::in_use(job_id)),
-    }
+    end_flow::seal(&catalog::current()?, job_id).map(|()| Some(VOID))
 }
 
 /// `queue.resolve(job_id, result)`: a flow that ends by itself has completed.
 fn resolve(call: &Call) -> Result<Option<Datum>> {
     let result = call.json(1, "result")?;
-    end_flow(call, "resolve", None, |id| New { result, ..New::of(id, Kind::Completed) })
+    api::writable("resolve")?;
+    let job_id = call.required("job_id", call.i64(0))?;
+    end_flow::end(&catalog::current()?, job_id, End::Resolved(result)).map(|()| Some(VOID))
 }
 
 /// `queue.reject(job_id, error)`: a flow that ends by itself is dead.
 fn reject(call: &Call) -> Result<Option<Datum>> {
     let error = call.required("error", call.text(1))?;
-    let error = fail::cut(&error);
-    end_flow(call, "reject", Some(error), |id| New { error: Some(text_datum(error)), ..New::of(id, Kind::Dead) })
-}
-
-fn end_flow(call: &Call, verb: &str, death: Option<&str>, outcome: impl Fn(i64) -> New) -> Result<Option<Datum>> {
-    api::writable(verb)?;
+    api::writable("reject")?;
     let job_id = call.required("job_id", call.i64(0))?;
-    let catalog = catalog::current()?;
-    for _ in 0..100 {
-        let may = |found: &Found| permission::check_lane(&catalog, found.lane(), Privilege::Consume);
-        let held = held_flow(&catalog, job_id, may)?;
-        if held.own.lane != 0 {
-            return Err(Error::new(error::WRONG_STATE, format!("job {job_id} goes to a worker"))
-                .hint(format!("queue.{verb} ends flows that were enqueued with runs => false.")));
-        }
-        let attempt = &held.job.attempt;
-        match take::take_waiting(&catalog, attempt)? {
-            TakeWaiting::Taken => {}
-            TakeWaiting::Running | TakeWaiting::InUse => return Err(find::in_use(job_id)),
-            TakeWaiting::Stale => continue,
-        }
-        if let (Some(error), Some(queue)) = (death, queue::by_lane(&catalog, attempt.lane())?) {
-            dead_letter::copy(&catalog, &queue, attempt, error);
-            if attempt.flow().is_some() {
-                transaction::record(catalog.number, Step::Awaited { job_id, mark: None });
-            }
-        }
-        let outcome = outcome(attempt.id());
-        cancel::end_unrun(&catalog, attempt, outcome)?;
-        let end = End { outcome: outcome.kind.char(), has_next: false };
-        transaction::record(catalog.number, Step::Told { lane: attempt.lane(), end });
-        return Ok(Some(VOID));
-    }
-    Err(find::in_use(job_id))
+    end_flow::end(&catalog::current()?, job_id, End::Rejected(fail::cut(&error))).map(|()| Some(VOID))
 }

@@ -63,8 +63,8 @@ struct Known {
 
 thread_local! {
     static KNOWN: RefCell<Known> = RefCell::default();
-    /// The monotonic time at which a process that was told something has to have done it. The table of the processes has
-    /// a lock of its own, so this is read before the look.
+    /// The monotonic time at which a process that was told something has to have done it. The table of the processes
+    /// has a lock of its own, so this is read before the look.
     static PROCESSES_AT: Cell<i64> = const { Cell::new(i64::MAX) };
     /// Whether the last run has begun and not ended: an error has undone it.
     static HAS_FAILED: Cell<bool> = const { Cell::new(false) };

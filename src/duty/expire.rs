@@ -16,9 +16,9 @@ use crate::duty::{Duty, Memory, PUT_OFF_FOR, put_off};
 use crate::error::{self, Result};
 use crate::job::fail::{Failure, end_badly};
 use crate::job::held::Refusal;
-use crate::job::outcomes::Outcomes;
+use crate::job::hold;
+use crate::job::outcomes::{Outcomes, end_unrun};
 use crate::job::take::{self, TakeWaiting};
-use crate::job::{cancel, hold};
 use crate::log::outcome::{Kind, New};
 use crate::log::reader::Reader;
 use crate::pg::fault::fault;
@@ -154,7 +154,7 @@ fn cancel_unclaimed(catalog: &Rc<Catalog>, entry: &Running) -> Result<bool> {
     };
     // If it is not taken, another transaction has it, or memory was corrected.
     if let TakeWaiting::Taken = take::take_waiting(catalog, &attempt)? {
-        cancel::end_unrun(catalog, &attempt, New::of(entry.id, Kind::Cancelled))?;
+        end_unrun(catalog, &attempt, New::of(entry.id, Kind::Cancelled))?;
         return Ok(true);
     }
     Ok(false)

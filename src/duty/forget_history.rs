@@ -27,8 +27,8 @@ const PAUSE: i64 = 60_000_000;
 thread_local! {
     /// Tables that could not be dropped in this round.
     static FAILED: RefCell<Vec<pg_sys::Oid>> = const { RefCell::new(Vec::new()) };
-    /// The wall time of the next look, in microseconds. If no table is left to be dropped, that is the end of the day: no
-    /// table is made for a day that is over.
+    /// The wall time of the next look, in microseconds. If no table is left to be dropped, that is the end of the day:
+    /// no table is made for a day that is over.
     static NEXT: Cell<i64> = const { Cell::new(0) };
 }
 

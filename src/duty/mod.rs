@@ -78,7 +78,8 @@ impl Memory<'_, '_> {
     }
 }
 
-/// The time of a duty that the worker does not wake for: it is done when another duty or a session has woken the worker.
+/// The time of a duty that the worker does not wake for: it is done when another duty or a session has woken the
+/// worker.
 fn with_others(_: &Memory<'_, '_>) -> i64 {
     i64::MAX
 }

@@ -14,6 +14,7 @@ use crate::duty::missed::{Done, Kind};
 use crate::error::Result;
 use crate::job::cancel;
 use crate::job::held::Refusal;
+use crate::job::outcomes::end_unrun;
 use crate::job::take::{self, TakeWaiting};
 use crate::log::attempt::Attempt;
 use crate::log::outcome::{self, New};
@@ -90,7 +91,7 @@ fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
     Ok(match take::take_waiting(catalog, &newest)? {
         TakeWaiting::Taken => {
             let reason = request.reason();
-            cancel::end_unrun(
+            end_unrun(
                 catalog,
                 &newest,
                 New { error: reason.as_deref().map(text_datum), ..New::of(newest.id(), outcome::Kind::Cancelled) },

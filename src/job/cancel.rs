@@ -1,28 +1,25 @@
-//! Cancelling: what waits is ended unrun, what runs is asked to stop or ended by force.
+//! Cancelling: a waiting job is ended unrun, a running one is asked to stop or ended by force.
+//!
+//! Not here: requests that come too late for the end of their attempt (`duty::serve_cancels`).
 
 use std::rc::Rc;
 
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::Catalog;
-use crate::error::{self, Result};
+use crate::catalog::permission::Rights;
+use crate::catalog::{Catalog, queue};
+use crate::error::{self, Error, Result};
+use crate::job::find::{self, Found, Job};
 use crate::job::held::Refusal;
-use crate::job::hold;
-use crate::job::outcomes::Outcomes;
+use crate::job::outcomes::{Outcomes, end_unrun};
 use crate::job::take::{self, TakeWaiting};
+use crate::job::{after, flow, hold, rerun};
 use crate::log::attempt::Attempt;
+use crate::log::edge::{self, Ending};
 use crate::log::outcome::{Kind, New};
-use crate::log::{note, waiting};
+use crate::log::{claim, note, waiting};
+use crate::pg::datum::text_datum;
 use crate::transaction::{self, Step};
-
-/// Inserts the claim and the outcome that end an attempt which this transaction has taken unrun.
-///
-/// Errors: 55006 when an open transaction came between.
-pub fn end_unrun(catalog: &Rc<Catalog>, attempt: &Attempt, outcome: New) -> Result<()> {
-    let mut outcomes = Outcomes::new(catalog);
-    outcomes.add_unrun(attempt.home, outcome);
-    outcomes.insert()
-}
 
 /// Asks the worker of a running attempt to stop. `body` is the body of the note about it. If a session that does not
 /// see the note ends the attempt meanwhile and the job goes on, the background worker cancels the job.
@@ -67,4 +64,84 @@ fn end_held(catalog: &Rc<Catalog>, lane: i32, held: Vec<&Attempt>) -> Result<i64
     transaction::record(catalog.number, Step::Counted { segment, attempts: 0, ended });
     transaction::record(catalog.number, Step::Purged { lane, count: ended });
     Ok(ended)
+}
+
+/// Cancels a job, or asks its worker to stop; says which.
+///
+/// Errors: as `queue.cancel`.
+pub fn cancel(catalog: &Rc<Catalog>, job_id: i64, reason: Option<&str>, force: bool) -> Result<&'static str> {
+    let error = reason.map(text_datum);
+    // `Stale` and `Lost` mean that the attempt changed between the look and the attempt to hold it; the next look sees
+    // that. 100 looks in vain are not met in practice: the limit keeps the loop finite.
+    for _ in 0..100 {
+        let found = find::managed(catalog, job_id)?;
+        if let Some(outcome) = &found.outcome() {
+            return match outcome.kind {
+                Kind::Cancelled => Ok("cancelled"),
+                _ => Err(find::has_ended(job_id, outcome)),
+            };
+        }
+        let Found::Here(job) = found else { continue };
+        let id = job.attempt.id();
+        if job.is_claimed && queue::by_lane(catalog, job.attempt.lane())?.is_none() {
+            return Err(find::of_dropped(job_id));
+        }
+        if !job.is_claimed && end_members(catalog, &job, reason, force)? {
+            return Ok("cancelling");
+        }
+        if !job.is_claimed {
+            match take::take_waiting(catalog, &job.attempt)? {
+                TakeWaiting::Taken => {
+                    end_unrun(catalog, &job.attempt, New { error, ..New::of(id, Kind::Cancelled) })?;
+                    return Ok("cancelled");
+                }
+                TakeWaiting::InUse if force => return Err(find::in_use(job_id)),
+                TakeWaiting::Running => {}
+                // A worker is claiming it, and may be asked to stop. If the system is moving the job, the request
+                // would be left behind.
+                TakeWaiting::InUse => match claim::kind_even_open(catalog, job.attempt.home.segment, id) {
+                    Some(claim::Kind::System) => return Err(find::in_use(job_id)),
+                    Some(_) => {}
+                    None => continue,
+                },
+                TakeWaiting::Stale => continue,
+            }
+        } else if !force {
+            // The call makes memory know the claim if that is from before the server's start. Its result is not used.
+            let _ = hold::check_claimed(catalog, id, &Rights::everything());
+        }
+        if !force {
+            match ask(catalog, &job.attempt, note::Cancel::new_body(reason)) {
+                Ok(()) => return Ok("cancelling"),
+                Err(Refusal::Lost(_)) => continue,
+                Err(Refusal::Busy(e) | Refusal::Unfit(e) | Refusal::Wrong(e)) => return Err(e),
+            }
+        }
+        let mut outcomes = Outcomes::new(catalog);
+        match hold::hold_for_end(&mut outcomes, id) {
+            Ok(held) => {
+                let next_id = rerun::follow(catalog, &held)?.map(|(id, _)| id);
+                outcomes.add(&held, New { error, next_id, ..New::of(id, Kind::Cancelled) });
+                outcomes.insert()?;
+                return Ok("cancelled");
+            }
+            Err(Refusal::Lost(_)) => continue,
+            Err(Refusal::Busy(e) | Refusal::Unfit(e) | Refusal::Wrong(e)) => return Err(e),
+        }
+    }
+    Err(Error::new(error::IN_USE, format!("job {job_id} keeps changing")).hint("Try again."))
+}
+
+/// If a job is a flow that waits for its members, has the background worker cancel these, and then the flow. False: it
+/// is no such flow.
+///
+/// Errors: 55006 if the job is on the move for too long.
+fn end_members(catalog: &Catalog, job: &Job, reason: Option<&str>, is_forced: bool) -> Result<bool> {
+    let attempt = &job.attempt;
+    if !flow::is_flow(attempt) || !after::is_held(catalog, attempt.lane())? {
+        return Ok(false);
+    }
+    let ending = Ending { is_forced, dead: None, reason: reason.map(str::to_owned) };
+    let insert = |home| edge::insert_ending(catalog, home, attempt.id(), attempt.job_id(), &ending);
+    flow::note_about(catalog, job, insert).map(|()| true)
 }

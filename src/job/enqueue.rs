@@ -12,16 +12,12 @@ use crate::catalog::queue::Queue;
 use crate::catalog::{Catalog, drops, ids};
 use crate::error::{Error, Result};
 use crate::job::options::{After, Options, OwnFlow};
-use crate::job::{after, flow, limits, unique};
+use crate::job::unique::{self, Planned};
+use crate::job::{after, flow, limits};
 use crate::log::attempt::{self, New};
 use crate::log::edge::{self, Edge};
 use crate::log::segment::{self, Target};
 use crate::transaction::{self, Step};
-
-/// Enqueues jobs, with or without keys. Returns the jobs' ids in order.
-pub fn produce(catalog: &Rc<Catalog>, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
-    produce_within(catalog, queue, jobs, now, By::Producer)
-}
 
 /// Who adds jobs to a queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,27 +26,39 @@ pub enum By {
     Producer,
     /// A topic, for whose publisher the queue has no say: `max_waiting` was looked at, or does not count.
     Topic,
+    /// A producer that adds members to a flow which it has made in this transaction, and so may.
+    Flow,
 }
 
-/// As `produce`.
-pub fn produce_within(
-    catalog: &Rc<Catalog>,
-    queue: &Queue,
-    jobs: &[(Datum, Options)],
-    now: i64,
-    by: By,
-) -> Result<Vec<i64>> {
+/// The jobs of a call.
+pub struct Made {
+    /// Their ids, in the order of the call.
+    pub ids: Vec<i64>,
+    /// Whether any of them is new. The others were there, under their keys.
+    pub has_new: bool,
+}
+
+/// Enqueues jobs, with or without keys. Every job but an event's plain copies comes in here.
+///
+/// Errors: 53400 when the queue has no room or too many keys are held, 55006 when the queue is being dropped, 23505 on
+/// 'error'; those of `flow::join` and `after::unmet`.
+pub fn produce(catalog: &Rc<Catalog>, queue: &Queue, jobs: &[(Datum, Options)], now: i64, by: By) -> Result<Made> {
     let mut joined = None;
-    for flow in jobs.iter().filter_map(|(_, options)| options.flow) {
+    for flow in jobs.iter().filter_map(|(_, options)| options.flow).filter(|_| by != By::Flow) {
         if joined.replace(flow) != Some(flow) {
             flow::join(catalog, flow)?;
         }
     }
-    let insert = |jobs: &[(Datum, Options)]| insert_within(catalog, queue, jobs, now, by);
     if jobs.iter().all(|(_, options)| options.unique.is_none()) {
-        return insert(jobs);
+        return Ok(Made { ids: insert(catalog, queue, jobs, now, by)?, has_new: !jobs.is_empty() });
     }
-    unique::produce(catalog, queue, jobs, now, insert)
+    match unique::plan(catalog, queue, jobs, now)? {
+        Planned::There(job_id) => Ok(Made { ids: vec![job_id], has_new: false }),
+        Planned::New(plan) => {
+            let new = insert(catalog, queue, &plan.new, now, by)?;
+            Ok(Made { has_new: !new.is_empty(), ids: plan.finish(new)? })
+        }
+    }
 }
 
 /// Returns when a job is due, if that is so much later that it goes to old; else `None`.
@@ -95,17 +103,8 @@ pub fn announce(catalog: &Catalog, queue: &Queue) {
     }
 }
 
-/// Inserts one job and returns its id: as `insert`, without its lists.
-///
-/// Errors: as `insert`.
-pub fn insert_one(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Options, now: i64) -> Result<i64> {
-    if let Some(flow) = options.flow {
-        flow::join(catalog, flow)?;
-    }
-    if options.after.is_some() {
-        let ids = insert(catalog, queue, &[(payload, options.clone())], now)?;
-        return Ok(ids.first().copied().unwrap_or_default());
-    }
+/// Inserts one job that waits for no other, without the lists of `insert`. Returns its id.
+fn insert_plain(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Options, now: i64) -> Result<i64> {
     if let Some(most) = queue.max_waiting {
         limits::has_room(catalog, queue, most, 1)?;
     }
@@ -120,19 +119,22 @@ pub fn insert_one(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Op
 
 /// Inserts an attempt for each payload with its options. Returns the jobs' ids in order.
 ///
-/// Errors: 53400 when the queue has no room, 55006 when it is being dropped; those of `after::unmet`.
-pub fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
-    insert_within(catalog, queue, jobs, now, By::Producer)
-}
-
-fn insert_within(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64, by: By) -> Result<Vec<i64>> {
+/// Errors: those of `produce`, without keys.
+fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64, by: By) -> Result<Vec<i64>> {
+    if let [(payload, options)] = jobs
+        && by != By::Topic
+        && options.after.is_none()
+        && options.own_flow.is_none()
+    {
+        return Ok(vec![insert_plain(catalog, queue, *payload, options, now)?]);
+    }
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
     let held = Held::of(catalog, queue, jobs)?;
     // Held jobs do not count, and a release is never refused.
     if let Some(most) = queue.max_waiting
-        && by == By::Producer
+        && by != By::Topic
         && held.count < jobs.len()
     {
         limits::has_room(catalog, queue, most, jobs.len() - held.count)?;
@@ -153,7 +155,7 @@ fn insert_within(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], no
             attempts.push(held.hold(n, new, &mut edges));
         }
         match by {
-            By::Producer => attempt::insert(catalog, &target, &attempts)?,
+            By::Producer | By::Flow => attempt::insert(catalog, &target, &attempts)?,
             By::Topic => {
                 // That of held jobs may be another lane than the one that was asked about.
                 attempts.iter().for_each(|new| _ = drops::admits(catalog, new.lane));

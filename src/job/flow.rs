@@ -11,12 +11,15 @@ use pgrx::pg_sys;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::{Catalog, ids, queue};
 use crate::error::{self, Error, Result};
-use crate::job::after;
-use crate::job::find::{self, Found};
+use crate::job::find::{self, Found, Job};
 use crate::job::options::OwnFlow;
+use crate::job::{after, hold};
 use crate::log::attempt::Attempt;
 use crate::log::edge::{Edge, Edges};
+use crate::log::segment::Home;
+use crate::pg::scan::Probe;
 use crate::pg::{lock, role};
+use crate::transaction::{self, Step};
 
 /// Whether an attempt's job has a flow of its own.
 pub fn is_flow(attempt: &Attempt) -> bool {
@@ -113,4 +116,20 @@ pub fn check_goes_on(catalog: &Catalog, attempt: &Attempt) -> Result<()> {
 /// The edge of a flow to itself.
 pub fn own_edge(edges: &[Edge]) -> Option<Edge> {
     edges.iter().find(|edge| edge.is_own).copied()
+}
+
+/// Has `insert` write a note about a held flow, and the commit hand the flow over.
+///
+/// Errors: 55006 if the flow keeps moving, or is not there any more.
+pub fn note_about(catalog: &Catalog, job: &Job, insert: impl Fn(Home) -> bool) -> Result<()> {
+    let job_id = job.attempt.job_id();
+    // The duty does not see the note before the commit.
+    hold_open(catalog, job_id);
+    match hold::note_held(catalog, job.attempt.id(), job.attempt.home, insert) {
+        hold::Noted::Here(Probe::Absent) => {
+            transaction::record(catalog.number, Step::Awaited { job_id, mark: None });
+            Ok(())
+        }
+        hold::Noted::Here(_) | hold::Noted::Moving | hold::Noted::Gone => Err(find::in_use(job_id)),
+    }
 }

@@ -10,6 +10,7 @@ use pg_queue_core::totals::End as Ended;
 use crate::catalog::Catalog;
 use crate::error::Result;
 use crate::job::held::{self, Held};
+use crate::log::attempt::Attempt;
 use crate::log::outcome;
 use crate::log::reader::Reader;
 use crate::log::segment::{self, BoundedWait, Home};
@@ -112,4 +113,13 @@ impl Outcomes {
         }
         Ok(())
     }
+}
+
+/// Inserts the claim and the outcome that end an attempt which this transaction has taken unrun.
+///
+/// Errors: 55006 when an open transaction came between.
+pub fn end_unrun(catalog: &Rc<Catalog>, attempt: &Attempt, outcome: outcome::New) -> Result<()> {
+    let mut outcomes = Outcomes::new(catalog);
+    outcomes.add_unrun(attempt.home, outcome);
+    outcomes.insert()
 }

@@ -344,8 +344,8 @@ fn produce(catalog: &Rc<Catalog>, events: &[Event], wanted: &mut [Wanted<'_>], n
     for n in order {
         let one = &mut wanted[n];
         let job = (events[one.event].payload, one.options.clone());
-        let made = enqueue::produce_within(catalog, &one.bound.queue, &[job], now, By::Topic)?;
-        one.job_id = made.first().copied().unwrap_or_default();
+        let made = enqueue::produce(catalog, &one.bound.queue, &[job], now, By::Topic)?;
+        one.job_id = made.ids.first().copied().unwrap_or_default();
     }
     Ok(())
 }

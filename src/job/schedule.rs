@@ -12,7 +12,7 @@ use crate::catalog::schedule::{self, Schedule};
 use crate::catalog::topic::{self, Topic};
 use crate::catalog::{Catalog, queue};
 use crate::error::{self, Error, Result};
-use crate::job::enqueue;
+use crate::job::enqueue::{self, By};
 use crate::job::options::Options;
 use crate::job::publish::{self, Event, Full};
 use crate::log::firing::{Firing, Log, Owed};
@@ -86,10 +86,10 @@ impl Goal {
 
     /// Makes the jobs. Returns an id for each: of several copies that of the first one; 0: no queue got one.
     ///
-    /// Errors: those of `enqueue::insert` and `publish::publish`.
-    pub fn produce(&self, catalog: &Catalog, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
+    /// Errors: those of `enqueue::produce` and `publish::publish`.
+    pub fn produce(&self, catalog: &Rc<Catalog>, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
         let topic = match self {
-            Self::Queue(queue) => return enqueue::insert(catalog, queue, jobs, now),
+            Self::Queue(queue) => return Ok(enqueue::produce(catalog, queue, jobs, now, By::Producer)?.ids),
             Self::Topic(topic) => topic,
         };
         let mut ids = Vec::with_capacity(jobs.len());

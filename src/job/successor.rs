@@ -7,8 +7,8 @@ use pg_queue_core::id;
 
 use crate::catalog::{Catalog, ids, queue};
 use crate::error::{self, Error, Result};
-use crate::job::cancel::end_unrun;
 use crate::job::held::{Held, Refusal};
+use crate::job::outcomes::end_unrun;
 use crate::job::take::{self, TakeWaiting};
 use crate::job::{after, find, flow, hold};
 use crate::log::attempt::{self, Attempt};

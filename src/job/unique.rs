@@ -14,8 +14,8 @@ use pgrx::pg_sys::Datum;
 use crate::catalog::Catalog;
 use crate::catalog::queue::Queue;
 use crate::error::{self, Error, Result};
-use crate::job::cancel::end_unrun;
 use crate::job::options::{OnDuplicate, Options, Unique};
+use crate::job::outcomes::end_unrun;
 use crate::job::take::{self, TakeWaiting};
 use crate::job::{after, find, flow, keys, rerun};
 use crate::log::attempt::{self, Attempt, New};
@@ -62,32 +62,45 @@ enum Answer {
     Job(i64),
 }
 
-struct Batch<'a> {
+/// What calls of a producer do, some of them with keys, which this session holds.
+pub struct Plan<'a> {
     catalog: &'a Rc<Catalog>,
     queue: &'a Queue,
     jobs: &'a [(Datum, Options)],
     now: i64,
     lookup: Lookup<'a>,
     keys: Keys,
+    slots: Vec<Slot>,
+    /// One for each call.
+    answers: Vec<Answer>,
+    /// The jobs to be inserted: the new ones, and those without a key.
+    pub new: Vec<(Datum, Options)>,
 }
 
-/// Runs calls, some of them with keys; `insert` adds new jobs. Returns the jobs' ids in order.
+/// What is to be done about calls.
+pub enum Planned<'a> {
+    /// Nothing: the one call is about this job, which is there.
+    There(i64),
+    /// This.
+    New(Plan<'a>),
+}
+
+/// Finds out what calls do, and holds their keys until the transaction ends. Waits for open transactions that hold one.
 ///
 /// Errors: 23505 on 'error', 53400 when too many keys are held.
-pub fn produce(
-    catalog: &Rc<Catalog>,
-    queue: &Queue,
-    jobs: &[(Datum, Options)],
+pub fn plan<'a>(
+    catalog: &'a Rc<Catalog>,
+    queue: &'a Queue,
+    jobs: &'a [(Datum, Options)],
     now: i64,
-    insert: impl Fn(&[(Datum, Options)]) -> Result<Vec<i64>>,
-) -> Result<Vec<i64>> {
+) -> Result<Planned<'a>> {
     if let [(_, Options { unique: Some(unique), .. })] = jobs
         && (unique.on_duplicate == OnDuplicate::Skip
             || unique.on_duplicate == OnDuplicate::Error && unique.version.is_none())
         && let Some(job_id) = peek(catalog, queue, unique)
     {
         return if unique.on_duplicate == OnDuplicate::Skip {
-            Ok(vec![job_id])
+            Ok(Planned::There(job_id))
         } else {
             Err(taken(unique, Some(job_id)))
         };
@@ -103,7 +116,10 @@ pub fn produce(
         }
     }
     let (lookup, keys) = (Lookup::new(catalog), Keys::open(catalog));
-    Batch { catalog, queue, jobs, now, lookup, keys }.produce(insert)
+    let (slots, answers, new) = (Vec::with_capacity(jobs.len()), Vec::with_capacity(jobs.len()), Vec::new());
+    let mut plan = Plan { catalog, queue, jobs, now, lookup, keys, slots, answers, new };
+    plan.decide_all()?;
+    Ok(Planned::New(plan))
 }
 
 /// Returns the live job under a key, without holding the key: for a call that would do nothing about the job.
@@ -120,37 +136,61 @@ fn taken(unique: &Unique, job_id: Option<i64>) -> Error {
         .hint("Use on_duplicate => 'skip', 'replace' or 'rerun' where this is to be expected.")
 }
 
-impl Batch<'_> {
-    fn produce(mut self, insert: impl Fn(&[(Datum, Options)]) -> Result<Vec<i64>>) -> Result<Vec<i64>> {
-        let jobs = self.jobs;
-        let mut numbers: HashMap<&[u8], usize> = HashMap::with_capacity(jobs.len());
-        let mut slots: Vec<Slot> = Vec::with_capacity(jobs.len());
-        let mut answers = Vec::with_capacity(jobs.len());
-        for (at, (_, options)) in jobs.iter().enumerate() {
+impl Plan<'_> {
+    fn decide_all(&mut self) -> Result<()> {
+        let mut numbers: HashMap<&[u8], usize> = HashMap::with_capacity(self.jobs.len());
+        for (at, (_, options)) in self.jobs.iter().enumerate() {
             let Some(unique) = &options.unique else {
-                answers.push(Answer::New(at));
+                self.answers.push(Answer::New(at));
                 continue;
             };
-            let number = *numbers.entry(datum::bytes_of(&unique.key)).or_insert(slots.len());
-            if number == slots.len() {
-                slots.push(self.look(unique.key));
+            let number = *numbers.entry(datum::bytes_of(&unique.key)).or_insert(self.slots.len());
+            if number == self.slots.len() {
+                let slot = self.look(unique.key);
+                self.slots.push(slot);
             }
-            answers.push(decide(&mut slots[number], at, unique)?);
+            self.answers.push(decide(&mut self.slots[number], at, unique)?);
         }
-        let mut ids = self.insert(&slots, &answers, insert)?;
+        let of_slot = |slot: &Slot| {
+            if let Holder::New(at) = slot.holder { Some((at, slot.last_call, slot.version)) } else { None }
+        };
+        let contents: HashMap<usize, (Option<usize>, Option<i64>)> =
+            self.slots.iter().filter_map(of_slot).map(|(at, last_call, version)| (at, (last_call, version))).collect();
+        self.new = self
+            .places()
+            .map(|at| match contents.get(&at) {
+                Some((last_call, version)) => self.contents(*version, last_call.unwrap_or(at)),
+                None => self.jobs[at].clone(),
+            })
+            .collect();
+        Ok(())
+    }
+
+    /// The positions of the calls that make new jobs, in order.
+    fn places(&self) -> impl Iterator<Item = usize> {
+        let is_new = |(at, answer): &(usize, &Answer)| matches!(answer, Answer::New(made_by) if made_by == at);
+        self.answers.iter().enumerate().filter(is_new).map(|(at, _)| at)
+    }
+
+    /// Does what is left when the new jobs were inserted: changes jobs that were there, and remembers keys. `new`: the
+    /// ids of the new jobs, in order. Returns an id for each call.
+    ///
+    /// Errors: 55006 when a job keeps changing.
+    pub fn finish(mut self, new: Vec<i64>) -> Result<Vec<i64>> {
+        let mut ids = vec![0; self.answers.len()];
+        self.places().zip(new).for_each(|(at, job_id)| ids[at] = job_id);
+        let slots = std::mem::take(&mut self.slots);
         for slot in &slots {
             if let (Holder::Live(_), Some(at)) = (&slot.holder, slot.last_call) {
                 ids[at] = self.renew(slot, at)?;
             }
         }
         self.remember(&slots, &ids)?;
-        Ok(answers
-            .iter()
-            .map(|answer| match answer {
-                Answer::New(other) => ids[*other],
-                Answer::Job(job_id) => *job_id,
-            })
-            .collect())
+        let id_of = |answer: &Answer| match answer {
+            Answer::New(other) => ids[*other],
+            Answer::Job(job_id) => *job_id,
+        };
+        Ok(self.answers.iter().map(id_of).collect())
     }
 
     /// What there is under a key.
@@ -176,43 +216,16 @@ impl Batch<'_> {
         Slot { key, holder, known, version, taken_until, last_call: None, is_remembered: false }
     }
 
-    /// Adds the new jobs, those without a key among them. Returns the ids by the positions of their calls; 0: none.
-    fn insert(
-        &self,
-        slots: &[Slot],
-        answers: &[Answer],
-        insert: impl Fn(&[(Datum, Options)]) -> Result<Vec<i64>>,
-    ) -> Result<Vec<i64>> {
-        let contents: HashMap<usize, &Slot> = slots
-            .iter()
-            .filter_map(|slot| if let Holder::New(at) = slot.holder { Some((at, slot)) } else { None })
-            .collect();
-        let is_new = |(at, answer): &(usize, &Answer)| matches!(answer, Answer::New(made_by) if made_by == at);
-        let places: Vec<usize> = answers.iter().enumerate().filter(is_new).map(|(at, _)| at).collect();
-        let jobs: Vec<(Datum, Options)> = places
-            .iter()
-            .map(|at| match contents.get(at) {
-                Some(slot) => self.contents(slot, slot.last_call.unwrap_or(*at)),
-                None => self.jobs[*at].clone(),
-            })
-            .collect();
-        let mut ids = vec![0; answers.len()];
-        for (at, job_id) in places.into_iter().zip(insert(&jobs)?) {
-            ids[at] = job_id;
-        }
-        Ok(ids)
-    }
-
     /// Returns the contents of the call of this position, with the newest version that is known.
-    fn contents(&self, slot: &Slot, at: usize) -> (Datum, Options) {
+    fn contents(&self, version: Option<i64>, at: usize) -> (Datum, Options) {
         let (payload, options) = self.jobs[at].clone();
-        let unique = options.unique.map(|unique| Unique { version: slot.version, ..unique });
+        let unique = options.unique.map(|unique| Unique { version, ..unique });
         (payload, Options { unique, ..options })
     }
 
     /// Gives a live job the contents of a call: now, if it waits; after this run, if it runs. Returns the job's id.
     fn renew(&mut self, slot: &Slot, at: usize) -> Result<i64> {
-        let (payload, options) = self.contents(slot, at);
+        let (payload, options) = self.contents(slot.version, at);
         let rerun = Rerun {
             asked: rerun::fresh_number(self.catalog)?,
             payload: Some(payload),

@@ -240,7 +240,7 @@ fn is_live(catalog: &Rc<Catalog>, job_id: i64) -> Result<bool> {
 }
 
 /// Enqueues the jobs, those of one queue or topic together.
-fn enqueue(catalog: &Catalog, works: &mut [Work]) -> Result<()> {
+fn enqueue(catalog: &Rc<Catalog>, works: &mut [Work]) -> Result<()> {
     let now = time::now_us();
     let mut goals: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
     for (n, work) in works.iter().enumerate() {

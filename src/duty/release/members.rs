@@ -17,7 +17,7 @@ use crate::duty::serve_cancels;
 use crate::error::{self, Result};
 use crate::job::find::{self, Found};
 use crate::job::held::Refusal;
-use crate::job::outcomes::Outcomes;
+use crate::job::outcomes::{Outcomes, end_unrun};
 use crate::job::take::{self, TakeWaiting};
 use crate::job::{after, cancel, fail, flow, hold, rerun};
 use crate::log::attempt::Attempt;
@@ -175,7 +175,7 @@ impl Batch<'_> {
             }
             match take::take_waiting(self.catalog, attempt) {
                 Ok(TakeWaiting::Taken) => {
-                    cancel::end_unrun(self.catalog, attempt, New { error, ..New::of(attempt.id(), Kind::Cancelled) })?;
+                    end_unrun(self.catalog, attempt, New { error, ..New::of(attempt.id(), Kind::Cancelled) })?;
                     return Ok(Some(true));
                 }
                 Ok(TakeWaiting::Running) => {}

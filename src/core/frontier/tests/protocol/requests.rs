@@ -58,7 +58,7 @@ impl World {
                 self.forget_taken(session, at.id, fault);
                 self.not_taken(scenario, session, at, 0, why, Not::Stale);
             }
-            // `cancel::end_unrun`
+            // `outcomes::end_unrun`
             Pc::EndUnrun(at, why) => {
                 if !self.insert_unique(session, Log::Outcomes, at, Kind::Cancelled) {
                     self.go(session, Pc::Error);

@@ -1,0 +1,88 @@
+//! Erases the contents of an ended job, wherever its rows lie.
+//!
+//! Invariant: it is the one place where log rows are changed, because a promise of privacy is worth more than a log
+//! that is only appended to. A payload that other jobs share stays for them.
+
+use std::rc::Rc;
+
+use pgrx::pg_sys;
+
+use crate::catalog::{Catalog, ids, queue, spi};
+use crate::error::{self, Error, Result};
+use crate::job::find::{self, Found};
+use crate::job::rerun;
+use crate::job::retry::lock_ended;
+use crate::log::reader::Reader;
+use crate::log::segment;
+use crate::pg::{lock, transaction};
+
+/// Erases the contents of a job that has ended, with the commit. Takes the lock of the storage duty, and waits for it.
+///
+/// Errors: 22023, P0002, 42501; 25001 at REPEATABLE READ or above, 55000 if the job has not ended, 55006 if an open
+/// transaction is in the way.
+pub fn forget(catalog: &Rc<Catalog>, job_id: i64) -> Result<()> {
+    ids::job_id(job_id)?;
+    if transaction::uses_one_snapshot() {
+        return Err(Error::new(error::IN_TRANSACTION, "queue.forget cannot run at REPEATABLE READ or above")
+            .hint("It would leave what has been written since the transaction began."));
+    }
+    check_ended(catalog, job_id)?;
+    // No row is copied to history while it is erased where it was: the storage duty skips its turn. This lock waits for
+    // other sessions that erase, so the next one is only about sessions that revive.
+    lock::lock(catalog.segment_log, pg_sys::ShareUpdateExclusiveLock);
+    lock_ended(catalog, job_id, pg_sys::ExclusiveLock)?;
+    // The job may have been revived before this transaction got the locks.
+    check_ended(catalog, job_id)?;
+    let mut ids = Reader::new(catalog).all_ids(job_id);
+    ids.extend(holders(catalog, &ids)?);
+    for segment in segment::plannable(catalog) {
+        for statement in [
+            "UPDATE queue.attempt_N SET payload = '{}', payload_of = NULL, headers = NULL, last_error = NULL, \
+                progress = NULL",
+            "UPDATE queue.outcome_N SET result = NULL, error = NULL",
+            "UPDATE queue.note_N SET body = NULL, headers = NULL",
+        ] {
+            let sql =
+                format!("{statement} WHERE id OPERATOR(pg_catalog.=) ANY ($1)").replace("_N", &format!("_{segment}"));
+            spi::run(&sql, &[ids.clone().into()])?;
+        }
+    }
+    spi::run(
+        "UPDATE queue.history SET payload = '{}', headers = NULL, error = NULL, last_error = NULL, result = NULL,
+            progress = NULL
+         WHERE job_id OPERATOR(pg_catalog.=) $1",
+        &[job_id.into()],
+    )?;
+    Ok(())
+}
+
+/// The rows with payloads that these attempts alone refer to: a payload that other jobs share stays for them.
+fn holders(catalog: &Catalog, attempts: &[i64]) -> Result<Vec<i64>> {
+    let mut found = Vec::new();
+    for segment in segment::plannable(catalog) {
+        // Only attempts of the payload's own segment refer to it.
+        let sql = "SELECT DISTINCT a.payload_of FROM queue.attempt_N AS a
+             WHERE a.id OPERATOR(pg_catalog.=) ANY ($1) AND a.payload_of IS NOT NULL
+               AND NOT EXISTS (SELECT FROM queue.attempt_N AS b
+                               WHERE b.payload_of OPERATOR(pg_catalog.=) a.payload_of
+                                 AND NOT b.id OPERATOR(pg_catalog.=) ANY ($1))";
+        found.extend(spi::i64_column(&sql.replace("_N", &format!("_{segment}")), &[attempts.to_vec().into()])?);
+    }
+    Ok(found)
+}
+
+/// Checks that a job has ended for good.
+///
+/// Errors: 55000 if it has not ended, 55006 if another run was requested that the background worker has yet to make.
+fn check_ended(catalog: &Rc<Catalog>, job_id: i64) -> Result<()> {
+    let found = find::managed(catalog, job_id)?;
+    // A job that ran when its queue was dropped has no outcome, and none can be made.
+    if found.outcome().is_none() && queue::by_lane(catalog, found.lane())?.is_some() {
+        return Err(Error::new(error::WRONG_STATE, format!("job {job_id} has not ended"))
+            .hint("Cancel it first; queue.forget erases what an ended job leaves."));
+    }
+    match &found {
+        Found::Here(job) if rerun::may_be_owed(catalog, &job.attempt) => Err(find::in_use(job_id)),
+        _ => Ok(()),
+    }
+}

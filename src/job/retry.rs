@@ -1,0 +1,184 @@
+//! Another run of a job that has ended, by hand: it gets a new first attempt. A waiting job gets another time.
+//!
+//! Not here: another run that is requested by `enqueue` (`job::rerun`), and the next attempt of a failed one
+//! (`job::fail`).
+//!
+//! Invariant: an ended attempt gets at most one successor; the key of the row in `queue.successor` decides.
+
+use std::rc::Rc;
+
+use pg_queue_core::id;
+use pgrx::pg_sys;
+
+use crate::catalog::Catalog;
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::queue::{self, Queue};
+use crate::error::Result;
+use crate::job::find::{self, Found};
+use crate::job::successor::{self, supersede};
+use crate::job::{after, flow, unique};
+use crate::log::attempt::{self, New};
+use crate::log::member::{self, Standing};
+use crate::log::outcome::{self, Kind};
+use crate::log::reader::Reader;
+use crate::log::{self, note};
+use crate::pg::{lock, process};
+
+/// Runs an ended job once more, or a waiting one at `run_at`. `None`: now.
+///
+/// Errors: P0002, 42501; 23505 if another job has its key, 55006 if an open transaction is in the way.
+pub fn retry(catalog: &Rc<Catalog>, job_id: i64, run_at: Option<i64>) -> Result<()> {
+    let mut is_locked = false;
+    loop {
+        let found = find::managed(catalog, job_id)?;
+        if let Found::Here(job) = &found
+            && job.outcome.is_none()
+            && !job.is_claimed
+            && flow::is_flow(&job.attempt)
+        {
+            flow::check_goes_on(catalog, &job.attempt)?;
+            if retry_members(catalog, job_id, &[Standing::Dead])? > 0 {
+                return Ok(());
+            }
+        }
+        if found.outcome().is_none() {
+            supersede(catalog, job_id, true, |next| next.run_at = run_at)?;
+            return Ok(());
+        }
+        if !is_locked {
+            lock_ended(catalog, job_id, pg_sys::ShareLock)?;
+            is_locked = true;
+            continue;
+        }
+        let Some(queue) = queue::by_lane(catalog, found.lane())? else {
+            return Err(find::of_dropped(job_id));
+        };
+        claim_key(catalog, &queue, &found)?;
+        let waits = retry_flow(catalog, job_id, &found)?;
+        if revive_ended(catalog, &found, run_at, waits)? {
+            return Ok(());
+        }
+    }
+}
+
+/// If a job is a flow that ended while it waited, runs its members once more that have not completed. Returns whether
+/// it is: then it waits for them again.
+///
+/// Errors: as `retry`, for any of them.
+fn retry_flow(catalog: &Rc<Catalog>, job_id: i64, ended: &Found) -> Result<bool> {
+    let waits = ended.is_flow() && after::is_held(catalog, ended.lane())?;
+    if waits {
+        retry_members(catalog, job_id, &[Standing::Dead, Standing::Unrun])?;
+    }
+    Ok(waits)
+}
+
+/// Runs members of a flow once more. Returns how many.
+///
+/// Errors: as `retry`, for any of them.
+fn retry_members(catalog: &Rc<Catalog>, flow: i64, which: &[Standing]) -> Result<i64> {
+    let mut retried = 0;
+    for job_id in member::of_standing(catalog, flow, which) {
+        let found = find::find_any(catalog, job_id)?;
+        let Some(queue) = queue::by_lane(catalog, found.lane())? else { continue };
+        permission::check(catalog, &queue, Privilege::Manage)?;
+        lock_ended(catalog, job_id, pg_sys::ShareLock)?;
+        let found = find::find_any(catalog, job_id)?;
+        if !found.outcome().is_some_and(|outcome| outcome.kind != Kind::Completed) {
+            continue;
+        }
+        claim_key(catalog, &queue, &found)?;
+        if revive_ended(catalog, &found, None, true)? {
+            retried += 1;
+        }
+        if found.is_flow() {
+            retried += retry_members(catalog, job_id, which)?;
+        }
+        process::check_for_interrupts();
+    }
+    Ok(retried)
+}
+
+fn claim_key(catalog: &Catalog, queue: &Queue, found: &Found) -> Result<()> {
+    match found {
+        Found::Here(job) => unique::hold_key(catalog, queue, &job.attempt.copy()),
+        Found::Past(past) => unique::hold_key(catalog, queue, &past.template()),
+    }
+}
+
+/// Revives a job that has ended, wherever it is. False: it is not there any more, and the caller has to look again.
+fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>, waits: bool) -> Result<bool> {
+    match ended {
+        Found::Here(job) => {
+            // The lock keeps the segment from being emptied before the successor is committed.
+            if outcome::Writer::open_home(catalog, job.attempt.home).is_none() {
+                return Ok(false);
+            }
+            let mut reader = Reader::new(catalog);
+            // The new attempt keeps the last run's payload and its `asked`: a request for another run that is not
+            // served yet is not served by this attempt.
+            let asked = job.attempt.unique_key().map(|_| job.attempt.asked());
+            // The progress that the last run has reported; else the one it began with.
+            let notes = note::summary(catalog, job.attempt.home.segment, job.attempt.id());
+            let mut copy = job.attempt.copy();
+            // It was held to its end: now it begins where it was to begin.
+            let edges = after::edges_of(catalog, &job.attempt)?;
+            if let Some(queue) = queue::by_lane(catalog, copy.lane)?.filter(|_| !edges.is_empty()) {
+                copy.lane = after::lane_of_release(&queue, &edges);
+            }
+            // What has completed begins anew.
+            let has_completed = ended.outcome().is_some_and(|outcome| outcome.kind == Kind::Completed);
+            let steps = if has_completed { None } else { notes.steps(copy.steps) };
+            let was_held = after::is_held(catalog, job.attempt.lane())?;
+            let ended = New { asked, progress: notes.progress().or(copy.progress), steps, ..copy };
+            let waits = waits && was_held;
+            reader.payload(&job.attempt, |payload| revive(catalog, &New { payload, ..ended }, run_at, waits))?;
+        }
+        Found::Past(past) => {
+            let template = past.template();
+            let has_completed = past.outcome().kind == Kind::Completed;
+            let steps = template.steps.filter(|_| !has_completed);
+            let waits = waits && after::is_held(catalog, template.lane)?;
+            revive(catalog, &New { steps, ..template }, run_at, waits)?;
+        }
+    }
+    Ok(true)
+}
+
+/// Gives an ended job a new first attempt, with a payload of its own: the row that holds the old one may be removed at
+/// any time. The key of the successor's row ensures that two callers make only one.
+///
+/// Errors: 55006 if another transaction has made one.
+///
+/// `waits`: if it was held to its end, it waits once more for what it was after.
+fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>, waits: bool) -> Result<()> {
+    let (target, id) = successor::fresh(catalog, run_at)?;
+    // The job's stage may be gone, or the queue may have got stages after the job ended.
+    let lane = match queue::by_lane(catalog, ended.lane)? {
+        Some(queue) if queue.stage_of(ended.lane).is_none() || !queue.has_lane(ended.lane) => queue.entry(),
+        _ => ended.lane,
+    };
+    let next = New { id, lane, attempt: 1, run_at, payload_of: None, last_error: None, ..*ended };
+    if !log::successor::insert(catalog, ended.id, id) {
+        return Err(find::in_use(ended.job_id));
+    }
+    let edges = if waits { after::edges_again(catalog, ended, id, lane)? } else { Vec::new() };
+    if !edges.is_empty() {
+        let held = queue::by_lane(catalog, ended.lane)?.and_then(|queue| queue.held);
+        let next = New { lane: held.unwrap_or(lane), ..next };
+        attempt::insert(catalog, &target, &[next])?;
+        after::insert_edges(catalog, &target, &edges, |_| ended.job_id, None);
+        return Ok(());
+    }
+    attempt::insert(catalog, &target, &[next])
+}
+
+/// Tries to lock an ended job until this transaction ends: no session revives a job that is being erased, or erases one
+/// that is being revived. Jobs share locks, so that a transaction can revive any number.
+///
+/// Errors: 55006 if an open transaction holds the lock.
+pub fn lock_ended(catalog: &Catalog, job_id: i64, mode: u32) -> Result<()> {
+    const PARTS: i64 = 64;
+    let part = 1 + (id::count(job_id) % PARTS) as u16;
+    if lock::try_lock_part(catalog.successor, part, mode) { Ok(()) } else { Err(find::in_use(job_id)) }
+}
