@@ -10,15 +10,17 @@
 //! | `transaction` | what the open transaction will do to shared memory at its end |
 //! | `catalog` | what exists: the oids of our tables, queues, schedules, permissions, ids; and SQL from Rust |
 //! | `log` | the rows: the four logs, history, segments, walks over them |
+//! | `restore` | whether the tables are being written by SQL, as by a restore, and how that ends |
 //! | `job` | everything that can happen to a job, one file per change of state; knows no SQL function |
 //! | `executor` | the processes that run jobs which are SQL |
 //! | `duty` | what the background worker does, one file a duty |
 //! | `worker` | the background processes, and the hooks that tell them something |
 //! | `doctor` | the checks of `queue.doctor()` |
-//! | `api` | the SQL functions: read the arguments, call `job`, return; one file a verb or family |
+//! | `api` | the SQL functions that change something: read the arguments, call `job`, return; one file a verb |
+//! | `view` | the SQL functions that only read, those behind the views above all |
 //!
-//! So `queue.claim` in SQL is `api/claim.rs`, then `job/claim.rs`, then `log/claim.rs`. A test keeps it so
-//! (`xtask/tests/layers.rs`).
+//! So `queue.claim` in SQL is `api/claim.rs`, then `job/claim.rs`, then `log/claim.rs`; `api` imports nothing of `log`.
+//! A test keeps it so (`xtask/tests/layers.rs`).
 //!
 //! # Words
 //!
@@ -64,8 +66,10 @@ mod guc;
 mod job;
 mod log;
 mod pg;
+mod restore;
 mod shmem;
 mod transaction;
+mod view;
 mod worker;
 
 pgrx::pg_module_magic!();

@@ -11,11 +11,11 @@ use crate::catalog::{self, ids};
 use crate::error::{self, Error, Result};
 use crate::job::await_end::{self, Watcher};
 use crate::job::wait;
-use crate::log::restore;
 use crate::pg::datum::{Interval, text_datum};
 use crate::pg::fault::fault;
 use crate::pg::function::Call;
 use crate::pg::{session, snapshot, time, transaction};
+use crate::restore;
 
 sql_function!(pg_queue_await, pg_finfo_pg_queue_await => await_end);
 

@@ -9,10 +9,10 @@ use crate::catalog;
 use crate::catalog::permission::{self, Privilege};
 use crate::doctor::audit;
 use crate::error::{self, Error, Result};
-use crate::log::restore;
 use crate::pg::datum::text_datum;
 use crate::pg::function::Call;
 use crate::pg::{session, transaction};
+use crate::restore;
 
 sql_function!(pg_queue_check, pg_finfo_pg_queue_check => check);
 

@@ -17,11 +17,10 @@ use crate::job::held::{self, Refusal};
 use crate::job::notice;
 use crate::job::options::lease_us;
 use crate::job::wait::{self, ClaimScope, Waiter};
-use crate::log::claim::Kind;
-use crate::log::restore;
 use crate::pg::datum::{Interval, text_datum};
 use crate::pg::function::{Call, Rows};
 use crate::pg::{jsonb, process, time};
+use crate::restore;
 
 sql_function!(pg_queue_claim, pg_finfo_pg_queue_claim => claim);
 sql_function!(pg_queue_claim_any, pg_finfo_pg_queue_claim_any => claim_any);
@@ -66,7 +65,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
         max_jobs: max_jobs as usize,
         lease: call.interval(3).map(lease_us).transpose()?,
         worker: call.text(5).map(checked_worker).transpose()?,
-        kind: if call.bool(6).unwrap_or(false) { Kind::Bound } else { Kind::Worker },
+        is_bound: call.bool(6).unwrap_or(false),
         accepts: None,
     };
     let rows = call.rows()?;

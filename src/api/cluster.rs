@@ -15,9 +15,8 @@ use crate::catalog::declared::argument;
 use crate::catalog::{self, ids, permission, queue};
 use crate::error::{self, Error, Result};
 use crate::guc;
-use crate::job::{rerun, unique};
-use crate::log::key::Known;
-use crate::log::reader::Reader;
+use crate::job::rerun;
+use crate::job::unique::{self, Known};
 use crate::pg::datum;
 use crate::pg::function::{Call, VOID};
 use crate::pg::lock;
@@ -76,8 +75,7 @@ fn remember(call: &Call) -> Result<Option<Datum>> {
 fn is_owed(call: &Call) -> Result<Option<Datum>> {
     let id = call.required("id", call.i64(0))?;
     let catalog = catalog::current()?;
-    let attempt = Reader::new(&catalog).by_id(id);
-    Ok(Some(attempt.is_some_and(|attempt| rerun::may_be_owed(&catalog, &attempt)).into()))
+    Ok(Some(rerun::is_owed_after(&catalog, id).into()))
 }
 
 /// The number, among the tokens of table `queue.queue`, of the lock of slot 0; and of the lock of the map. Tokens of

@@ -10,9 +10,8 @@ use crate::api::answers::Answers;
 use crate::api::{self, sql_function};
 use crate::catalog;
 use crate::error::Result;
-use crate::job::outcomes::Outcomes;
-use crate::job::{complete, hold};
-use crate::log::outcome::{Kind, New};
+use crate::job::complete;
+use crate::job::outcomes::Kind;
 use crate::pg::function::{Call, VOID};
 
 sql_function!(pg_queue_complete, pg_finfo_pg_queue_complete => complete);
@@ -23,16 +22,7 @@ fn complete(call: &Call) -> Result<Option<Datum>> {
     api::writable("complete")?;
     let id = call.required("id", call.i64(0))?;
     let result = call.json(1, "result")?;
-    let catalog = catalog::current()?;
-    let held = hold::hold_claimed(&catalog, id)?;
-    let mut outcomes = Outcomes::new(&catalog);
-    let queue = hold::queue_of(&mut outcomes, &held)?;
-    complete::may_end(&queue, held.entry.lane)?;
-    if held.entry.rerun != 0 {
-        complete::complete_and_rerun(&catalog, held, result)?;
-        return Ok(Some(VOID));
-    }
-    hold::end(&mut outcomes, held, New { result, ..New::of(id, Kind::Completed) })?;
+    complete::complete_one(&catalog::current()?, id, result)?;
     Ok(Some(VOID))
 }
 

@@ -13,7 +13,7 @@ use crate::api::names;
 use crate::catalog::queue::{self, Executor, Queue};
 use crate::catalog::{self, Catalog, permission, schedule, topic};
 use crate::error::{self, Error, Result};
-use crate::log::waiting;
+use crate::job::living;
 use crate::pg::parameter::Parameter;
 use crate::pg::{jsonb, relcache, role, routine, session};
 
@@ -121,11 +121,9 @@ pub fn check_no_data(catalog: &Catalog, queue: &Queue) -> Result<()> {
         let what = format!("The jobs of schedule \"{schedule}\" are data.");
         return refused(what, "Use queue.unschedule; then queue.schedule(…, command => …).");
     }
-    for &lane in queue.living_lanes() {
-        if let Some(what) = waiting::any_living(catalog, lane, &|attempt| attempt.run_as().is_none())? {
-            let hint = "Let workers finish them, or use queue.purge, or another queue for commands.";
-            return refused(format!("It has living jobs that are data. {what}"), hint);
-        }
+    if let Some(what) = living::any_data(catalog, queue.living_lanes())? {
+        let hint = "Let workers finish them, or use queue.purge, or another queue for commands.";
+        return refused(format!("It has living jobs that are data. {what}"), hint);
     }
     Ok(())
 }

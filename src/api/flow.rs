@@ -1,7 +1,7 @@
 //! `queue.enqueue_flow`, `seal`, `resolve`, `reject`: jobs that wait for their members, or for an event.
 //!
 //! Not here: which roles may add members (`job::flow`), how a flow is ended by a call (`job::end_flow`) or by its
-//! members (`duty::release`), and what is told of flows (`api::inputs`).
+//! members (`duty::release`), and what is told of flows (`view::inputs`).
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -10,9 +10,9 @@ use crate::catalog;
 use crate::catalog::permission::{self, Privilege};
 use crate::duty::all;
 use crate::error::Result;
-use crate::log::restore;
 use crate::pg::datum::text_datum;
 use crate::pg::function::{Call, VOID};
+use crate::restore;
 
 sql_function!(pg_queue_maintain, pg_finfo_pg_queue_maintain => maintain);
 

@@ -10,11 +10,11 @@ use pgrx::pg_sys::{self, Datum};
 use crate::error::{self, Error, Result};
 use crate::pg::function::{self, Body, Call};
 use crate::pg::session;
-use crate::{catalog, log};
+use crate::{catalog, restore};
 
+pub mod adopt;
 pub mod advance;
 pub mod answers;
-pub mod attempts;
 pub mod await_end;
 pub mod cancel;
 pub mod check;
@@ -22,20 +22,15 @@ pub mod claim;
 pub mod cluster;
 pub mod command;
 pub mod complete;
-pub mod current_job;
-pub mod doctor;
 pub mod end_batch;
 pub mod enqueue;
 pub mod enqueue_sql;
-pub mod error_groups;
 pub mod executors;
 pub mod extend;
 pub mod fail;
 pub mod flow;
 pub mod former;
 pub mod former_stages;
-pub mod inputs;
-pub mod list;
 pub mod maintain;
 pub mod names;
 pub mod permissions;
@@ -44,14 +39,9 @@ pub mod queue_options;
 pub mod queues;
 pub mod release;
 pub mod reprioritize;
-pub mod restore;
 pub mod retry;
-pub mod running;
 pub mod schedules;
-pub mod stats;
-pub mod steps;
 pub mod suspend;
-pub mod throughput;
 pub mod topics;
 pub mod wait;
 
@@ -61,7 +51,7 @@ pub mod wait;
 /// Errors: 25006 on a standby and in a read-only transaction, 55000 during a restore.
 pub fn writable(verb: &str) -> Result<()> {
     on_primary(verb)?;
-    log::restore::refuse(&*catalog::current()?)
+    restore::refuse(&*catalog::current()?)
 }
 
 /// Raises an error if nothing can be written here. `verb` names the action in the message.

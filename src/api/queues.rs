@@ -16,12 +16,10 @@ use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Executor, Queue};
 use crate::catalog::{self, Catalog, drops, schedule, spi, topic};
 use crate::error::{self, Error, Result};
-use crate::job::notice;
-use crate::log::waiting;
+use crate::job::{living, notice};
 use crate::pg::function::{Call, VOID};
 use crate::pg::parameter::Parameter;
 use crate::pg::{relcache, session};
-use crate::shmem;
 use crate::transaction::{self, Step};
 
 sql_function!(pg_queue_create, pg_finfo_pg_queue_create => create);
@@ -239,12 +237,12 @@ fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
     for stage in queue.stages.iter().filter(|stage| !now.has_lane(stage.lane)) {
         drops::mark(catalog, stage.lane)?;
         transaction::record(catalog.number, Step::LaneClosed { lane: stage.lane });
-        if let Some(what) = waiting::any_living(catalog, stage.lane, &|_| true)? {
+        if let Some(what) = living::any(catalog, &[stage.lane])? {
             return Err(Error::new(
                 error::WRONG_STATE,
                 format!("stage \"{}\" of queue \"{}\" has live jobs", stage.name, queue.name),
             )
-            .detail(living(catalog, stage.lane).unwrap_or(what))
+            .detail(living::count(catalog, stage.lane).unwrap_or(what))
             .hint("Let workers finish them or advance them; a stage without live jobs can be removed."));
         }
     }
@@ -253,14 +251,6 @@ fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
         transaction::record(catalog.number, Step::LaneChanged { lane, paused: queue.is_paused });
     }
     former_stages::clear(catalog, queue)
-}
-
-/// Returns a sentence that tells how many jobs live in a lane, if memory knows of any.
-fn living(catalog: &Catalog, lane: i32) -> Option<String> {
-    let number = catalog.number;
-    let counts = shmem::with_counters(number, |counters| counters.get(number, lane).map(|counter| counter.counts))??;
-    let living = counts.waiting + counts.running;
-    (living > 0).then(|| format!("Live jobs: {living}."))
 }
 
 /// Makes the commit of this transaction tell all sessions of a change and make sleeping claimers look again.
@@ -332,7 +322,7 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
         // It is recorded at once: if there is no room for the next mark, the abort has to take this one away.
         transaction::record(catalog.number, Step::LaneDropped { lane });
     }
-    if !force && let Some(what) = any_living(&catalog, queue.living_lanes())? {
+    if !force && let Some(what) = living::any(&catalog, queue.living_lanes())? {
         return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has live jobs"))
             .detail(what)
             .hint("Let workers finish, use queue.purge, or force => true to drop them with the queue."));
@@ -353,13 +343,4 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     permissions::dropped(&catalog, queue.id)?;
     queue::changed(&catalog);
     Ok(Some(VOID))
-}
-
-fn any_living(catalog: &Catalog, lanes: &[i32]) -> Result<Option<String>> {
-    for &lane in lanes {
-        if let Some(what) = waiting::any_living(catalog, lane, &|_| true)? {
-            return Ok(Some(what));
-        }
-    }
-    Ok(None)
 }

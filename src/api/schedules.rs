@@ -19,7 +19,6 @@ use crate::error::{self, Error, Result};
 use crate::job;
 use crate::job::options::Options;
 use crate::job::schedule::Goal;
-use crate::log::firing::Log;
 use crate::pg::function::{Call, VOID};
 use crate::pg::parameter::Parameter;
 use crate::pg::{self, jsonb, process, time};
@@ -31,7 +30,6 @@ sql_function!(pg_queue_pause_schedule, pg_finfo_pg_queue_pause_schedule => pause
 sql_function!(pg_queue_resume_schedule, pg_finfo_pg_queue_resume_schedule => resume);
 sql_function!(pg_queue_run_schedule, pg_finfo_pg_queue_run_schedule => run);
 sql_function!(pg_queue_upcoming, pg_finfo_pg_queue_upcoming => upcoming);
-sql_function!(pg_queue_firings, pg_finfo_pg_queue_firings => firings);
 
 fn name_of(call: &Call) -> Result<String> {
     call.required("name", call.text(0))
@@ -198,7 +196,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     }
     transaction::record(catalog.number, Step::SchedulesChanged { lane });
     let schedule = catalog::schedule::by_name(&catalog, &name)?;
-    Ok(job::schedule::next_run(&schedule, &Log::read(&catalog))?.map(Datum::from))
+    Ok(job::schedule::next_run_now(&catalog, &schedule)?.map(Datum::from))
 }
 
 /// Checks that this transaction can see the change of another session that was quicker.
@@ -310,30 +308,5 @@ fn upcoming(call: &Call) -> Result<Option<Datum>> {
         rows.add(&mut [slot.into()], &mut [false])?;
         process::check_for_interrupts();
     }
-    Ok(None)
-}
-
-/// `queue_internal.firings()`: returns for each schedule its last job and its next run.
-fn firings(call: &Call) -> Result<Option<Datum>> {
-    let rows = call.rows()?;
-    let catalog = catalog::current()?;
-    let log = Log::read(&catalog);
-    let rights = permission::rights(&catalog);
-    let mut found = Vec::new();
-    catalog::schedule::each_seen(&catalog, |schedule| {
-        if !rights.on_queue(schedule.queue_id(), Privilege::Observe) {
-            return;
-        }
-        let last = log.last(schedule.id()).and_then(|firing| firing.last);
-        // A schedule that cannot be planned is not fired either; the server log says why.
-        let next = job::schedule::next_run(&schedule, &log).unwrap_or(None);
-        found.push([
-            Some(schedule.id().into()),
-            next.map(Datum::from),
-            last.map(|(fired_at, _)| fired_at.into()),
-            last.map(|(_, job_id)| job_id.into()),
-        ]);
-    });
-    found.iter().try_for_each(|row| rows.add_options(row))?;
     Ok(None)
 }

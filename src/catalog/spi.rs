@@ -1,7 +1,7 @@
 //! SQL from Rust, for the rare verbs only. Not for frequent verbs, which read and write rows directly (`pg::table`).
 //!
 //! Invariant: every name and operator in a statement is qualified, because it runs under the caller's search_path; only
-//! the doctor's checks run under one that `api::doctor` sets. A statement runs with the rights of the tables' owner,
+//! the doctor's checks run under one that `view::doctor` sets. A statement runs with the rights of the tables' owner,
 //! because what the caller may do was checked before; only `texts` and `holds_for_user` run with those of the current
 //! user.
 

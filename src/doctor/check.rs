@@ -1,7 +1,7 @@
 //! What a check of the doctor is, what it finds, and what the checks share.
 //!
 //! Responsible for running one check so that its error becomes its finding. Not responsible for the order of the checks
-//! (`doctor`), nor for the rows that users see (`api::doctor`).
+//! (`doctor`), nor for the rows that users see (`view::doctor`).
 
 use crate::error::{Error, Result};
 use crate::guc;

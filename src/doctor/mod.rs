@@ -2,7 +2,7 @@
 //! on, is in `docs/doctor.md`.
 //!
 //! Responsible for which checks there are, and for their order. Not responsible for showing them as rows and metrics:
-//! see `api::doctor`. Nor for `queue.check()`, which reads everything: see `audit`.
+//! see `view::doctor`. Nor for `queue.check()`, which reads everything: see `audit`.
 //!
 //! Invariant: a check only looks. It waits for no lock, and is over in milliseconds at any depth. If it fails, that is
 //! its finding, and the other checks go on.

@@ -8,11 +8,11 @@ use pgrx::{IntoDatum, pg_sys};
 use crate::catalog::{Catalog, dump, spi};
 use crate::doctor::check::{Finding, catalog, patience};
 use crate::error::Result;
-use crate::log::restore;
 use crate::pg::parameter::Parameter;
 use crate::pg::scan::Snapshot;
 use crate::pg::session;
 use crate::pg::table::Relation;
+use crate::restore;
 use crate::{guc, shmem};
 
 /// Locks that may stand in the way of other sessions.

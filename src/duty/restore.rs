@@ -1,11 +1,11 @@
 //! Looks whether a restore is over, and if so adopts what is in the tables. While a restore lasts, no other duty is
 //! due (`Duty::is_due`).
 //!
-//! Not here: how a restore is noticed and ended (`log::restore`, `shmem::restore`).
+//! Not here: how a restore is noticed and ended (`restore`, `shmem::restore`).
 
 use crate::catalog;
 use crate::duty::{Duty, RESTORE};
-use crate::log::restore;
+use crate::restore;
 
 /// The duty.
 pub const DUTY: Duty =

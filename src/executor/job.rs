@@ -22,7 +22,7 @@ use crate::executor::signals::{attempt, swallow_cancel, was_terminated};
 use crate::executor::table::{self, Order, Place};
 use crate::job::advance;
 use crate::job::claim::{self, ClaimRequest};
-use crate::job::complete::complete_and_rerun;
+use crate::job::complete;
 use crate::job::fail::{Failure, end_badly};
 use crate::job::held::Held;
 use crate::job::hold;
@@ -30,9 +30,7 @@ use crate::job::outcomes::Outcomes;
 use crate::job::release;
 use crate::job::wait::ClaimScope;
 use crate::log::attempt::Attempt;
-use crate::log::claim::Kind as ClaimKind;
 use crate::log::note;
-use crate::log::outcome::{Kind, New};
 use crate::pg::datum::Interval;
 use crate::pg::fault::fault;
 use crate::pg::portal::{self, Answer, Argument, Command};
@@ -196,7 +194,7 @@ fn claim_one(scope: &ClaimScope, queue: &Queue, is_it: &dyn Fn(&Attempt) -> bool
         max_jobs: 1,
         lease: None,
         worker: Some(WORKER.to_owned()),
-        kind: ClaimKind::Bound,
+        is_bound: true,
         accepts: Some(accepts),
     };
     let mut met = HashSet::new();
@@ -337,10 +335,7 @@ fn complete(job: &Job, answer: &Answer) -> Result<()> {
         advance::advance(&catalog, &mut outcomes, &held, &to)?;
         return outcomes.insert();
     }
-    if held.entry.rerun != 0 {
-        return Ok(complete_and_rerun(&catalog, held, result)?);
-    }
-    Ok(hold::end(&mut outcomes, held, New { result, ..New::of(job.id, Kind::Completed) })?)
+    Ok(complete::end(outcomes, held, result)?)
 }
 
 /// What a command has answered, as JSON.
@@ -502,7 +497,7 @@ pub fn probe(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Option<r
         met.replace(Some(writer(attempt)));
         false
     };
-    let request = ClaimRequest { max_jobs: 1, lease: None, worker: None, kind: ClaimKind::Bound, accepts: Some(note) };
+    let request = ClaimRequest { max_jobs: 1, lease: None, worker: None, is_bound: true, accepts: Some(note) };
     claim::claim_first(&scope, &request, &|_| Ok(()))?;
     Ok(met.into_inner())
 }

@@ -35,9 +35,16 @@ pub struct ClaimRequest<'a> {
     pub max_jobs: usize,
     pub lease: Option<i64>,
     pub worker: Option<String>,
-    pub kind: Kind,
+    /// Whether the claims end with the connection.
+    pub is_bound: bool,
     /// Which attempts it takes: at the first other one it stops. `None`: all.
     pub accepts: Option<&'a dyn Fn(&Attempt) -> bool>,
+}
+
+impl ClaimRequest<'_> {
+    fn kind(&self) -> Kind {
+        if self.is_bound { Kind::Bound } else { Kind::Worker }
+    }
 }
 
 /// An attempt that was claimed, as it is handed over.
@@ -277,7 +284,7 @@ impl<'a> ClaimBatch<'a> {
 
     /// Each attempt with its lane.
     fn remember(&self, lanes: &[i32; CHUNK], taken: &[Ready]) {
-        let (lease, bound) = (self.default_lease, self.request.kind == Kind::Bound);
+        let (lease, bound) = (self.default_lease, self.request.is_bound);
         let step = |(&lane, ready): (&i32, &Ready)| Step::Taken { id: ready.id, lane, lease, bound };
         transaction::record_all(self.catalog.number, lanes.iter().zip(taken).map(step));
     }
@@ -344,7 +351,7 @@ impl<'a> ClaimBatch<'a> {
             let mut claims = Vec::with_capacity(found.len());
             let of_segment = found.iter().filter(|(attempt, _)| attempt.home.segment == segment);
             claims.extend(of_segment.map(|(attempt, lease)| (attempt.id(), *lease)));
-            let taken = self.writer(segment).insert(&claims, now, request.kind, request.worker.as_deref());
+            let taken = self.writer(segment).insert(&claims, now, request.kind(), request.worker.as_deref());
             met.extend(taken.into_iter().map(|n| claims[n].0));
         }
         if met.is_empty() {
@@ -392,7 +399,7 @@ impl<'a> ClaimBatch<'a> {
             shmem::with(|shared| shared.frontier.relocate(self.catalog.number, id, place));
             let request = self.request;
             let writer = self.writer(attempt.home.segment);
-            if writer.insert(&[(id, lease)], now, request.kind, request.worker.as_deref()).is_empty() {
+            if writer.insert(&[(id, lease)], now, request.kind(), request.worker.as_deref()).is_empty() {
                 return true;
             }
         }

@@ -15,7 +15,7 @@ use crate::log::outcome::{Kind, New};
 /// Checks that a job has no further stages before it.
 ///
 /// Errors: 55000 when it has.
-pub fn may_end(queue: &Queue, lane: i32) -> Result<()> {
+fn may_end(queue: &Queue, lane: i32) -> Result<()> {
     if !queue.goes_on_after(lane) {
         return Ok(());
     }
@@ -42,12 +42,26 @@ pub fn complete(
     Ok(Kind::Completed)
 }
 
+/// Completes a claimed attempt with the commit. `result`: jsonb.
+pub fn complete_one(catalog: &Rc<Catalog>, id: i64, result: Option<Datum>) -> std::result::Result<(), Refusal> {
+    let held = hold::hold_claimed(catalog, id)?;
+    let mut outcomes = Outcomes::new(catalog);
+    let queue = hold::queue_of(&mut outcomes, &held)?;
+    may_end(&queue, held.entry.lane)?;
+    end(outcomes, held, result)
+}
+
+/// Completes a held attempt, whose outcome's key may be taken, and inserts what `outcomes` has gathered.
+pub fn end(mut outcomes: Outcomes, held: Held, result: Option<Datum>) -> std::result::Result<(), Refusal> {
+    if held.entry.rerun != 0 {
+        return complete_and_rerun(&Rc::clone(&outcomes.catalog), held, result);
+    }
+    let outcome = New { result, ..New::of(held.id, Kind::Completed) };
+    hold::end(&mut outcomes, held, outcome)
+}
+
 /// Completes an attempt, and makes the next run if one was requested.
-pub fn complete_and_rerun(
-    catalog: &Rc<Catalog>,
-    held: Held,
-    result: Option<Datum>,
-) -> std::result::Result<(), Refusal> {
+fn complete_and_rerun(catalog: &Rc<Catalog>, held: Held, result: Option<Datum>) -> std::result::Result<(), Refusal> {
     let mut outcomes = Outcomes::new(catalog);
     let held = hold::check_not_ended(&mut outcomes, held)?;
     let next = rerun::follow(catalog, &held)?;

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::job::held::{self, Held};
 use crate::log::attempt::Attempt;
 use crate::log::outcome;
+pub use crate::log::outcome::Kind;
 use crate::log::reader::Reader;
 use crate::log::segment::{self, BoundedWait, Home};
 use crate::pg::scan::Probe;

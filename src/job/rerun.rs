@@ -131,6 +131,11 @@ pub fn may_be_owed(catalog: &Catalog, about: &Attempt) -> bool {
     is_open || served_by().is_none_or(|newest| is_newer(asked.rerun().asked, newest.attempt.asked()))
 }
 
+/// Whether another run was requested after the attempt with this id, and is not made yet.
+pub fn is_owed_after(catalog: &Rc<Catalog>, id: i64) -> bool {
+    Reader::new(catalog).by_id(id).is_some_and(|attempt| may_be_owed(catalog, &attempt))
+}
+
 /// Flags the entry of a running attempt: another run is requested. False: it has no entry.
 pub fn tell(catalog: &Catalog, id: i64) -> bool {
     if shmem::with(|shared| shared.frontier.request_rerun(catalog.number, id)) {

@@ -27,6 +27,11 @@ pub fn next_run(schedule: &Schedule, log: &Log) -> Result<Option<i64>> {
     Ok(schedule.plan()?.next_after(handled(schedule, log.last(schedule.id())).0))
 }
 
+/// Returns the first slot that was not dealt with, by the firings that can be seen now.
+pub fn next_run_now(catalog: &Catalog, schedule: &Schedule) -> Result<Option<i64>> {
+    next_run(schedule, &Log::read(catalog))
+}
+
 /// The slot up to which all were dealt with or are not this plan's, by the newest firing; and what is owed behind it.
 pub fn handled(schedule: &Schedule, firing: Option<Firing>) -> (i64, Option<Owed>) {
     let slot = firing.map_or(i64::MIN, |firing| firing.slot).max(schedule.planned_from());

@@ -9,9 +9,9 @@ use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
-use crate::log::restore;
 use crate::pg::fault::fault;
 use crate::pg::{process, session, time, transaction};
+use crate::restore;
 use crate::{guc, shmem};
 
 /// Queues as this session knows them, and the number of changes as of which it does.

@@ -27,7 +27,6 @@ pub mod outcome;
 pub mod parked;
 pub mod reader;
 pub mod recent;
-pub mod restore;
 pub mod rollup;
 pub mod segment;
 pub mod successor;

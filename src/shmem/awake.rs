@@ -1,7 +1,7 @@
 //! Whether an instance is awake, as a mirror that verbs read without a lock, and the end of a restore in memory.
 //!
 //! Responsible for the mirror. Not responsible for the states (`restore`), for noticing a restore nor for deciding
-//! that it is over (`log::restore`). `transaction::settle` also writes the mirror, when a foreign writer ends.
+//! that it is over (`restore`). `transaction::settle` also writes the mirror, when a foreign writer ends.
 //!
 //! Invariant: the mirror changes together with the state, under the frontier's lock.
 

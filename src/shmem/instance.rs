@@ -48,7 +48,7 @@ pub struct Instance {
     pub next_due: i64,
     /// Whether its counters can be relied on. Only methods of `Instance` and `recount` change it.
     pub counting: CounterState,
-    /// Whether it may be used, or is being restored. Only `awake`, `log::restore` and `transaction` change it.
+    /// Whether it may be used, or is being restored. Only `awake`, `restore` and `transaction` change it.
     pub restore: RestoreState,
     /// The state of its schedules.
     pub schedules: Schedules,

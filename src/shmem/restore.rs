@@ -2,7 +2,7 @@
 //! state during a restore.
 //!
 //! Responsible for the state and its last writer. Not responsible for the mirror that verbs read without a lock
-//! (`awake`), nor for noticing and ending a restore (`log::restore`).
+//! (`awake`), nor for noticing and ending a restore (`restore`).
 //!
 //! Invariant: a state changes under the frontier's lock only.
 

@@ -2,7 +2,7 @@
 //! each it had written before.
 //!
 //! Responsible for keeping the two facts until the transaction ends. Not responsible for noticing such writes and
-//! counting them: `log::restore` does, and `settle` reads the result.
+//! counting them: `restore` does, and `settle` reads the result.
 
 use std::cell::{Cell, RefCell};
 

@@ -10,8 +10,25 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// The folders, from the ground up. The files beside them at the root of `src` belong to no floor: `error.rs` and
 /// `guc.rs` are imported by all and import none, `lib.rs` imports all.
-const FLOORS: [&str; 11] =
-    ["pg", "shmem", "transaction", "catalog", "log", "job", "executor", "duty", "worker", "doctor", "api"];
+const FLOORS: [&str; 13] = [
+    "pg",
+    "shmem",
+    "transaction",
+    "catalog",
+    "log",
+    "restore",
+    "job",
+    "executor",
+    "duty",
+    "worker",
+    "doctor",
+    "api",
+    "view",
+];
+
+/// Floors from which a floor does not import, though they lie below it: a function that changes something goes through
+/// `job`, so that there is one place where a job's state changes.
+const CLOSED: [(&str, &str); 1] = [("api", "log")];
 
 /// Where `unsafe` may stand: the fence, shared memory, and callbacks that Postgres calls.
 const UNSAFE: [&str; 6] = ["pg/", "shmem/", "executor/", "worker/", "transaction/callbacks.rs", "api/mod.rs"];
@@ -241,6 +258,10 @@ fn floor(path: &str) -> Option<usize> {
 #[test]
 fn no_file_imports_from_a_floor_above_its_own() {
     let sources = sources("src");
+    let is_closed = |path: &str, file: &str| {
+        let folders = path.split_once('/').zip(file.split_once('/')).map(|((own, _), (other, _))| (own, other));
+        folders.is_some_and(|folders| CLOSED.contains(&folders))
+    };
     let mut upwards = Vec::new();
     for (path, files) in imports(&sources) {
         for (file, line) in files {
@@ -249,12 +270,12 @@ fn no_file_imports_from_a_floor_above_its_own() {
                 (None, Some(_)) => path != "lib.rs",
                 _ => false,
             };
-            if is_up {
+            if is_up || is_closed(path, file) {
                 upwards.push(format!("src/{path}:{line} imports src/{file}"));
             }
         }
     }
-    assert!(upwards.is_empty(), "imports upwards:\n{}", upwards.join("\n"));
+    assert!(upwards.is_empty(), "imports that may not be:\n{}", upwards.join("\n"));
 }
 
 #[test]

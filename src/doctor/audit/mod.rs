@@ -14,8 +14,9 @@ use crate::catalog::{Catalog, queue, spi};
 use crate::error::Result;
 use crate::log::reader::Reader;
 use crate::log::segment::Home;
-use crate::log::{claim, outcome, restore};
+use crate::log::{claim, outcome};
 use crate::pg::{lock, process, session, transaction};
+use crate::restore;
 
 mod fault;
 mod memory;

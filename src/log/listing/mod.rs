@@ -2,7 +2,7 @@
 //! hardly others, so that a page costs the same at any depth.
 //!
 //! Responsible for candidates, in order, and for where a walk has come to. Not responsible for what is shown of a job,
-//! nor for whether it is still in that state when it is shown (`api::list`).
+//! nor for whether it is still in that state when it is shown (`view::list`).
 //!
 //! Invariant: each step of a walk reads a bounded number of rows, and `here` says how to go on behind it.
 

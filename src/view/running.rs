@@ -1,8 +1,8 @@
 //! The functions by which the views ask memory and the logs for leases, running attempts and payloads. Also
 //! `queue_internal.assert_loaded`.
 //!
-//! Not here: all attempts, by the snapshot of the statement (`api::attempts`). What this file reads of memory is of the
-//! present moment.
+//! Not here: all attempts, by the snapshot of the statement (`view::attempts`). What this file reads of memory is of
+//! the present moment.
 
 use pg_queue_core::frontier::State;
 use pgrx::pg_sys::Datum;

@@ -1,6 +1,6 @@
 //! `queue.doctor()`, and the functions by which `queue.metrics()` reads shared memory.
 //!
-//! Not here: the checks (`doctor`), and the counters of jobs (`api::stats`).
+//! Not here: the checks (`doctor`), and the counters of jobs (`view::stats`).
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! `queue.adopt`: ends a restore by hand. Also the triggers on tables and views that see foreign writes.
 //!
-//! Not here: what a restore means and how it ends by itself (`log::restore`, `duty::restore`).
+//! Not here: what a restore means and how it ends by itself (`restore`, `duty::restore`).
 
 use pgrx::pg_sys::{self, Datum};
 
@@ -8,9 +8,9 @@ use crate::api::{self, sql_function};
 use crate::catalog;
 use crate::catalog::permission::{self, Privilege};
 use crate::error::{self, Error, Result};
-use crate::log::restore;
 use crate::pg::function::{Call, VOID};
 use crate::pg::{role, syscache, transaction};
+use crate::restore;
 
 sql_function!(pg_queue_adopt, pg_finfo_pg_queue_adopt => adopt);
 

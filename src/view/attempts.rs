@@ -2,7 +2,7 @@
 //! statement. They are in Rust and not in SQL, so that a query locks a segment for no longer than it reads it (a plan
 //! would lock all segments until its transaction ends, and stop the ring of segments).
 //!
-//! Not here: what only memory knows of running attempts (`api::running`), and counts (`api::stats`).
+//! Not here: what only memory knows of running attempts (`view::running`), and counts (`view::stats`).
 //!
 //! Invariant: each row is of a lane that the current user may observe.
 
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use pg_queue_core::after::Upon;
 use pgrx::pg_sys::Datum;
 
-use crate::api::{running, sql_function};
+use crate::api::sql_function;
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::rows::{life, listed_job};
 use crate::catalog::tables as columns;
@@ -33,6 +33,7 @@ use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
 use crate::shmem::ledger::Ledger;
 use crate::shmem::segments::State;
+use crate::view::running;
 
 sql_function!(pg_queue_live, pg_finfo_pg_queue_live => live);
 sql_function!(pg_queue_life_of, pg_finfo_pg_queue_life_of => life_of);

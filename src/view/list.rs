@@ -1,6 +1,6 @@
 //! `queue.list`, `queue.search`: the jobs of a queue that are in a state, a page at a time.
 //!
-//! Not here: how they are found (`log::listing`), and what is told of each (`api::attempts`). `api::error_groups`
+//! Not here: how they are found (`log::listing`), and what is told of each (`view::attempts`). `view::error_groups`
 //! looks in the same way.
 //!
 //! Invariant: a look reads a bounded number of rows, and of no queue that the current user may not observe.
@@ -10,7 +10,6 @@ use std::rc::Rc;
 use pgrx::pg_sys::Datum;
 use serde_json::{Value, json};
 
-use crate::api::attempts::{JobRow, Page};
 use crate::api::sql_function;
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::queue::{self, Queue};
@@ -21,6 +20,7 @@ use crate::job::notice;
 use crate::log::listing::{Found, Opened, State, Wanted};
 use crate::pg::function::Call;
 use crate::pg::{datum, jsonb, jsonpath, time};
+use crate::view::attempts::{JobRow, Page};
 
 sql_function!(pg_queue_list, pg_finfo_pg_queue_list => list);
 sql_function!(pg_queue_search, pg_finfo_pg_queue_search => search);

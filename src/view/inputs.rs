@@ -5,7 +5,7 @@
 
 use pgrx::pg_sys::Datum;
 
-use crate::api::{attempts, sql_function};
+use crate::api::sql_function;
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::rows::listed_job;
 use crate::catalog::{self, ids};
@@ -16,6 +16,7 @@ use crate::log::reader::Reader;
 use crate::pg::datum;
 use crate::pg::function::Call;
 use crate::pg::process;
+use crate::view::attempts;
 
 sql_function!(pg_queue_inputs, pg_finfo_pg_queue_inputs => inputs);
 sql_function!(pg_queue_members, pg_finfo_pg_queue_members => members);

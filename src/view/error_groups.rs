@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use pgrx::pg_sys::Datum;
 
-use crate::api::list::{Answer, End, Look, at_most, observed};
 use crate::api::sql_function;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::rows::listed_job;
@@ -15,6 +14,7 @@ use crate::error::Result;
 use crate::log::listing::State;
 use crate::pg::datum::{self, text_datum};
 use crate::pg::function::Call;
+use crate::view::list::{Answer, End, Look, at_most, observed};
 
 sql_function!(pg_queue_error_groups, pg_finfo_pg_queue_error_groups => error_groups);
 

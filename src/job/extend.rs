@@ -1,0 +1,67 @@
+//! Extends leases. It changes shared memory and writes nothing, unless the lease becomes longer than any before: then a
+//! note records it, so that a crash does not shorten it.
+//!
+//! Not here: the end of a lease (`duty::expire`).
+//!
+//! Invariant: it is not transactional: a rollback does not take the time back.
+
+use pg_queue_core::frontier::State;
+
+use crate::catalog::Catalog;
+use crate::catalog::permission::Rights;
+use crate::job::held::Refusal;
+use crate::job::hold;
+use crate::log::note;
+use crate::pg::time;
+use crate::shmem;
+use crate::transaction::{self, Step};
+
+/// Extends one lease. Returns when it ends now, in wall time, and whether the job is to be cancelled. `lease` is in
+/// microseconds; `None`: as long as before.
+pub fn extend(
+    catalog: &Catalog,
+    id: i64,
+    lease: Option<i64>,
+    rights: &Rights,
+) -> std::result::Result<(i64, bool), Refusal> {
+    let held = hold::check_claimed(catalog, id, rights)?;
+    let mut entry = held.entry;
+    let own = transaction::lease_of(id).unwrap_or(entry.lease);
+    let lease = lease.unwrap_or(own);
+    let known = transaction::lease_of(id).unwrap_or(entry.longest);
+    let is_longer = lease > known;
+    if is_longer {
+        hold::write_note(catalog, id, held.home, note::Kind::Lease, Some(lease), None)?;
+        transaction::record(catalog.number, Step::Lengthened { id, lease, deadline: i64::MIN });
+    }
+    if transaction::lease_of(id).is_some() {
+        // This very transaction has claimed it: the lease starts with its commit.
+        transaction::set_lease(id, lease);
+        return Ok((time::now_us().saturating_add(lease), entry.cancel != 0));
+    }
+    loop {
+        let expires_at = time::now_us().saturating_add(lease);
+        let deadline = time::monotonic_us().saturating_add(lease);
+        let mut worker = None;
+        let extended = shmem::with_instance(catalog.number, |frontier, instance| {
+            worker = instance.wake_worker_by(deadline);
+            frontier.extend(&mut instance.deadlines, catalog.number, id, 0, deadline)
+        });
+        if let Some(latch) = worker {
+            shmem::wake_latch(latch);
+        }
+        if let Some(entry) = extended.flatten() {
+            return Ok((expires_at, entry.cancel != 0));
+        }
+        // The attempt's end has begun since the look; or memory has no room for the attempt, and no deadline ends it.
+        let is_known = entry.state != State::Free;
+        entry = hold::check_claimed(catalog, id, rights)?.entry;
+        if !is_known && entry.state == State::Free {
+            if is_longer {
+                // A session that finds room for the attempt before the commit does not see the note.
+                transaction::record(catalog.number, Step::Lengthened { id, lease, deadline });
+            }
+            return Ok((expires_at, entry.cancel != 0));
+        }
+    }
+}

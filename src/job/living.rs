@@ -1,0 +1,36 @@
+//! Which jobs live in the lanes of a queue, for changes of the queue that such jobs forbid.
+//!
+//! Invariant: a job that an open transaction is adding, claiming or ending counts as living.
+
+use crate::catalog::Catalog;
+use crate::error::Result;
+use crate::log::attempt::Attempt;
+use crate::log::waiting::any_living;
+use crate::shmem;
+
+/// Returns a sentence about a job that lives in one of these lanes. `None`: none does.
+pub fn any(catalog: &Catalog, lanes: &[i32]) -> Result<Option<String>> {
+    first(catalog, lanes, &|_| true)
+}
+
+/// Returns a sentence about a job in one of these lanes that is data and no command. `None`: there is none.
+pub fn any_data(catalog: &Catalog, lanes: &[i32]) -> Result<Option<String>> {
+    first(catalog, lanes, &|attempt| attempt.run_as().is_none())
+}
+
+fn first(catalog: &Catalog, lanes: &[i32], matters: &dyn Fn(&Attempt) -> bool) -> Result<Option<String>> {
+    for &lane in lanes {
+        if let Some(what) = any_living(catalog, lane, matters)? {
+            return Ok(Some(what));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns a sentence that tells how many jobs live in a lane, if memory knows of any.
+pub fn count(catalog: &Catalog, lane: i32) -> Option<String> {
+    let number = catalog.number;
+    let counts = shmem::with_counters(number, |counters| counters.get(number, lane).map(|counter| counter.counts))??;
+    let living = counts.waiting + counts.running;
+    (living > 0).then(|| format!("Live jobs: {living}."))
+}

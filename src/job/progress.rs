@@ -1,0 +1,19 @@
+//! The progress of a claimed attempt. It is a row, so that it survives a crash, and it counts when its transaction
+//! commits.
+//!
+//! Not here: how the next attempt gets it (`job::successor`).
+
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::{Catalog, permission};
+use crate::job::held::Refusal;
+use crate::job::hold;
+use crate::log::note;
+
+/// Records the progress of an attempt that the caller holds. `body`: jsonb.
+///
+/// Errors: 22023 no attempt's id, 42501, QJ001 the attempt is lost, 55006 it is in use.
+pub fn record(catalog: &Catalog, id: i64, body: Datum) -> std::result::Result<(), Refusal> {
+    let held = hold::check_claimed(catalog, id, &permission::rights(catalog))?;
+    hold::write_note(catalog, id, held.home, note::Kind::Progress, None, Some(body))
+}

@@ -1,0 +1,40 @@
+//! The function behind `queue.schedules`: what became of each schedule.
+//!
+//! Not here: when a schedule fires (`core::schedule`, `duty::fire_schedules`).
+
+use pgrx::pg_sys::Datum;
+
+use crate::api::sql_function;
+use crate::catalog;
+use crate::catalog::permission::{self, Privilege};
+use crate::error::Result;
+use crate::job::schedule::next_run;
+use crate::log::firing::Log;
+use crate::pg::function::Call;
+
+sql_function!(pg_queue_firings, pg_finfo_pg_queue_firings => firings);
+
+/// `queue_internal.firings()`: returns for each schedule its last job and its next run.
+fn firings(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let catalog = catalog::current()?;
+    let log = Log::read(&catalog);
+    let rights = permission::rights(&catalog);
+    let mut found = Vec::new();
+    catalog::schedule::each_seen(&catalog, |schedule| {
+        if !rights.on_queue(schedule.queue_id(), Privilege::Observe) {
+            return;
+        }
+        let last = log.last(schedule.id()).and_then(|firing| firing.last);
+        // A schedule that cannot be planned is not fired either; the server log says why.
+        let next = next_run(&schedule, &log).unwrap_or(None);
+        found.push([
+            Some(schedule.id().into()),
+            next.map(Datum::from),
+            last.map(|(fired_at, _)| fired_at.into()),
+            last.map(|(_, job_id)| job_id.into()),
+        ]);
+    });
+    found.iter().try_for_each(|row| rows.add_options(row))?;
+    Ok(None)
+}

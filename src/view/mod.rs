@@ -1,0 +1,18 @@
+//! The SQL functions behind the views, and others that only read: one file a view or family. They read logs and memory,
+//! and may read anything below them.
+//!
+//! Not here: the functions that change something (`api`), and the checks of the doctor (`doctor`).
+//!
+//! Invariant: nothing here writes a row or changes what memory knows of jobs.
+
+pub mod attempts;
+pub mod current_job;
+pub mod doctor;
+pub mod error_groups;
+pub mod firings;
+pub mod inputs;
+pub mod list;
+pub mod running;
+pub mod stats;
+pub mod steps;
+pub mod throughput;
