@@ -12,8 +12,7 @@ use crate::catalog::queue::Queue;
 use crate::catalog::{Catalog, drops, ids};
 use crate::error::{Error, Result};
 use crate::job::options::{After, Options, OwnFlow};
-use crate::job::unique::{self, Planned};
-use crate::job::{after, flow, limits};
+use crate::job::{after, flow, limits, unique};
 use crate::log::attempt::{self, New};
 use crate::log::edge::{self, Edge};
 use crate::log::segment::{self, Target};
@@ -52,13 +51,12 @@ pub fn produce(catalog: &Rc<Catalog>, queue: &Queue, jobs: &[(Datum, Options)], 
     if jobs.iter().all(|(_, options)| options.unique.is_none()) {
         return Ok(Made { ids: insert(catalog, queue, jobs, now, by)?, has_new: !jobs.is_empty() });
     }
-    match unique::plan(catalog, queue, jobs, now)? {
-        Planned::There(job_id) => Ok(Made { ids: vec![job_id], has_new: false }),
-        Planned::New(plan) => {
-            let new = insert(catalog, queue, &plan.new, now, by)?;
-            Ok(Made { has_new: !new.is_empty(), ids: plan.finish(new)? })
-        }
+    if let Some(job_id) = unique::is_there(catalog, queue, jobs)? {
+        return Ok(Made { ids: vec![job_id], has_new: false });
     }
+    let plan = unique::plan(catalog, queue, jobs, now)?;
+    let new = insert(catalog, queue, &plan.new, now, by)?;
+    Ok(Made { has_new: !new.is_empty(), ids: plan.finish(new)? })
 }
 
 /// Returns when a job is due, if that is so much later that it goes to old; else `None`.

@@ -78,12 +78,19 @@ pub struct Plan<'a> {
     pub new: Vec<(Datum, Options)>,
 }
 
-/// What is to be done about calls.
-pub enum Planned<'a> {
-    /// Nothing: the one call is about this job, which is there.
-    There(i64),
-    /// This.
-    New(Plan<'a>),
+/// Returns the job that is there under the key of a single call, if the call does nothing about it. It does not hold
+/// the key.
+///
+/// Errors: 23505 on 'error'.
+pub fn is_there(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)]) -> Result<Option<i64>> {
+    let [(_, Options { unique: Some(unique), .. })] = jobs else { return Ok(None) };
+    match unique.on_duplicate {
+        OnDuplicate::Skip => Ok(peek(catalog, queue, unique)),
+        OnDuplicate::Error if unique.version.is_none() => {
+            peek(catalog, queue, unique).map_or(Ok(None), |job_id| Err(taken(unique, Some(job_id))))
+        }
+        OnDuplicate::Error | OnDuplicate::Renew => Ok(None),
+    }
 }
 
 /// Finds out what calls do, and holds their keys until the transaction ends. Waits for open transactions that hold one.
@@ -94,18 +101,7 @@ pub fn plan<'a>(
     queue: &'a Queue,
     jobs: &'a [(Datum, Options)],
     now: i64,
-) -> Result<Planned<'a>> {
-    if let [(_, Options { unique: Some(unique), .. })] = jobs
-        && (unique.on_duplicate == OnDuplicate::Skip
-            || unique.on_duplicate == OnDuplicate::Error && unique.version.is_none())
-        && let Some(job_id) = peek(catalog, queue, unique)
-    {
-        return if unique.on_duplicate == OnDuplicate::Skip {
-            Ok(Planned::There(job_id))
-        } else {
-            Err(taken(unique, Some(job_id)))
-        };
-    }
+) -> Result<Plan<'a>> {
     let uniques = || jobs.iter().filter_map(|(_, options)| options.unique.as_ref());
     let mut hashes: Vec<u64> = uniques().map(|unique| keys::hash(queue.id, datum::bytes_of(&unique.key))).collect();
     keys::acquire(catalog, &mut hashes)?;
@@ -120,7 +116,7 @@ pub fn plan<'a>(
     let (slots, answers, new) = (Vec::with_capacity(jobs.len()), Vec::with_capacity(jobs.len()), Vec::new());
     let mut plan = Plan { catalog, queue, jobs, now, lookup, keys, slots, answers, new };
     plan.decide_all()?;
-    Ok(Planned::New(plan))
+    Ok(plan)
 }
 
 /// Returns the live job under a key, without holding the key: for a call that would do nothing about the job.
