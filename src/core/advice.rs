@@ -1,15 +1,15 @@
-//! What a statement that Postgres does not take may have meant: functions, arguments, views and columns of schema
-//! `queue`.
+//! Guesses what a statement that Postgres rejected meant: functions, arguments, views and columns of schema `queue`.
 //!
 //! Responsible for the advice. Not responsible for when it is given (`worker::log_hook`), for reading the script and
-//! the statement (`calls`), nor for what other queues call things (`synonyms`).
+//! the statement (`calls`), nor for the names that other queue products use (`synonyms`).
 //!
-//! Invariant: advice names what there is. Where the call fits no guess there is none.
+//! Invariant: advice names only functions, arguments, views and columns that exist. A call that fits no guess gets
+//! none.
 
 use crate::calls::{Argument, Function, Place, closing, columns, parts};
 use crate::synonyms;
 
-/// Returns advice about a value that is none of the type of its argument.
+/// Returns advice about a literal that is no value of its argument's type.
 pub fn on_literal(place: &Place<'_>, functions: &[Function<'_>]) -> Option<String> {
     let (function, argument) = argument_at(place, functions)?;
     let Argument { name, kind, .. } = argument;
@@ -32,7 +32,7 @@ pub fn on_literal(place: &Place<'_>, functions: &[Function<'_>]) -> Option<Strin
             function.name,
         )
     };
-    // The second argument of most functions that take a payload.
+    // True for the payload, the second argument of most functions that have one.
     let is_usual = place.at == 1
         && function.arguments.iter().any(|argument| argument.name == "delay")
         && function.name != "publish";
@@ -81,7 +81,7 @@ pub fn on_parameter(place: &Place<'_>, functions: &[Function<'_>]) -> Option<Str
     Some(format!("{advice}{more}"))
 }
 
-/// Returns advice about a path that is none.
+/// Returns advice about a text that is no valid path.
 pub fn on_path(place: &Place<'_>) -> Option<&'static str> {
     match place.function.strip_prefix("queue.")? {
         "bind" => Some(
@@ -96,7 +96,7 @@ pub fn on_path(place: &Place<'_>) -> Option<&'static str> {
     }
 }
 
-/// Returns advice about a name that Postgres took for a column, within a call. `rest`: the statement from there on.
+/// Returns advice about a name in a call that Postgres took for a column. `rest`: the statement, beginning at the name.
 pub fn on_name(place: &Place<'_>, name: &str, rest: &str, functions: &[Function<'_>]) -> Option<String> {
     let function = place.function.strip_prefix("queue.")?;
     let function = functions.iter().find(|known| known.name == function)?;
@@ -110,8 +110,8 @@ pub fn on_name(place: &Place<'_>, name: &str, rest: &str, functions: &[Function<
     Some(format!("If it is a text, write it in single quotes: '{}'.", name.replace('\'', "''")))
 }
 
-/// Returns advice about a column that there is not, if the statement reads one view or function of schema `queue` and
-/// nothing else.
+/// Returns advice about a column that does not exist, if the statement reads exactly one view or function of schema
+/// `queue` and nothing else.
 pub fn on_column(statement: &str, name: &str, script: &str, functions: &[Function<'_>]) -> Option<String> {
     let lower = statement.to_ascii_lowercase();
     let words = lower.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -141,8 +141,8 @@ pub fn on_column(statement: &str, name: &str, script: &str, functions: &[Functio
     })
 }
 
-/// Returns advice about a word at which the parser stopped because it is a word of SQL, `limit => 3`, or because a
-/// comma is missing before it.
+/// Returns advice about a word at which the parser stopped. Either the word is a keyword of SQL, as in `limit => 3`, or
+/// a comma is missing before it.
 pub fn on_word(place: &Place<'_>, word: &str, functions: &[Function<'_>]) -> Option<String> {
     let name = place.function.strip_prefix("queue.")?;
     let function = functions.iter().find(|function| function.name == name)?;
@@ -153,7 +153,7 @@ pub fn on_word(place: &Place<'_>, word: &str, functions: &[Function<'_>]) -> Opt
     })
 }
 
-/// The function and the argument that a place lies in.
+/// Returns the function and the argument in which a place lies.
 fn argument_at<'a>(place: &Place<'_>, functions: &'a [Function<'a>]) -> Option<(&'a Function<'a>, &'a Argument<'a>)> {
     let name = place.function.strip_prefix("queue.")?;
     let function = functions.iter().find(|function| function.name == name)?;
@@ -164,7 +164,7 @@ fn argument_at<'a>(place: &Place<'_>, functions: &'a [Function<'a>]) -> Option<(
     argument.map(|argument| (function, argument))
 }
 
-/// Returns which of these names is meant by one that is misspelt. `None`: it is like none of them.
+/// Returns the name that a misspelt one most resembles. `None`: it resembles none of them.
 pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let bare = |text: &str| text.to_lowercase().replace(['_', '-', ' '], "");
     let (wanted, most) = (bare(name), (name.chars().count() * 2 / 5).clamp(1, 3));
@@ -172,7 +172,8 @@ pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&
     near.filter(|(distance, _)| *distance <= most).min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }
 
-/// Returns advice about a call that Postgres has not found, by its words: `queue.enqueue(unknown, delay => integer)`.
+/// Returns advice about a call to a function that does not exist. `call` is in Postgres's words:
+/// `queue.enqueue(unknown, delay => integer)`.
 pub fn on_call(call: &str, functions: &[Function<'_>], views: &[&str]) -> Option<String> {
     let (name, given) = call.split_once('(')?;
     let (schema, name) = name.rsplit_once('.').map_or(("", name), |(schema, name)| (schema, name));
@@ -187,7 +188,7 @@ pub fn on_call(call: &str, functions: &[Function<'_>], views: &[&str]) -> Option
             return Some(format!("queue.{name} is a view: SELECT * FROM queue.{name}."));
         }
         let near = nearest_function(name, functions);
-        // The first word is what is done. It never leads to a function that removes jobs.
+        // The first word is the verb. This guess never suggests a function that removes jobs.
         let by_verb = || {
             name.split('_')
                 .next()
@@ -247,8 +248,8 @@ pub fn on_call(call: &str, functions: &[Function<'_>], views: &[&str]) -> Option
     })
 }
 
-/// Returns which function is meant by a name that is misspelt or goes on. A name that is only like another one may mean
-/// its opposite.
+/// Returns the function that is meant by a misspelt, shortened or lengthened name. The resemblance must be close: a
+/// similar name may mean the opposite.
 fn nearest_function<'a>(name: &str, functions: &[Function<'a>]) -> Option<&'a str> {
     let names = || functions.iter().map(|function| function.name);
     let begins = |known: &&str| name.strip_prefix(known).is_some_and(|rest| rest.starts_with('_'));
@@ -262,7 +263,7 @@ fn nearest_function<'a>(name: &str, functions: &[Function<'a>]) -> Option<&'a st
     names().find(is_next).or_else(|| names().find(goes_on)).or_else(|| names().find(begins)).or_else(spelt)
 }
 
-/// The arguments of a function, in a few words.
+/// Returns the names of a function's arguments.
 fn list(function: &Function<'_>) -> String {
     function.arguments.iter().map(|argument| argument.name).collect::<Vec<_>>().join(", ")
 }
@@ -284,7 +285,7 @@ fn unknown(function: &Function<'_>, name: &str) -> String {
     format!("queue.{} has no argument {name}; it has {other}{more}.", function.name)
 }
 
-/// Tells the order of the arguments up to one, and which of them a value of this type may be meant for.
+/// Says in which order the arguments come, up to `at`, and for which of them a value of this type may be meant.
 fn in_order(function: &Function<'_>, at: usize, given: &str) -> String {
     let names: Vec<&str> = function.arguments.iter().take(at + 2).map(|argument| argument.name).collect();
     let more = if names.len() < function.arguments.len() { " and so on" } else { "" };
@@ -296,7 +297,7 @@ fn in_order(function: &Function<'_>, at: usize, given: &str) -> String {
     format!("In order the arguments are {}{more}.{}", names.join(", "), meant.unwrap_or_default())
 }
 
-/// Whether Postgres takes a value of a type for an argument of another one.
+/// True if Postgres accepts a value of type `given` for an argument of type `wanted`.
 fn fits(given: &str, wanted: &str) -> bool {
     let is_text = |kind: &str| ["text", "character varying", "character", "name", "\"char\""].contains(&kind);
     given == "unknown"

@@ -1,19 +1,18 @@
-//! What follows for a job that is after others from what has become of those: whether it is released, skipped or still
-//! held.
+//! Decides from the fates of a job's predecessors whether the job is released, skipped or still held.
 //!
-//! Invariant: the answer depends on the ends of all predecessors, and not on the order in which they came.
+//! Invariant: the answer depends on the fates of all predecessors, and not on the order in which they ended.
 
-/// For what a held job waits.
+/// The condition under which a held job is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Upon {
-    /// All have completed.
+    /// All predecessors have completed.
     #[default]
     Completed,
-    /// One has died.
+    /// One predecessor has died.
     Failed,
-    /// All have ended, however.
+    /// All predecessors have ended, in any way.
     Ended,
-    /// Its own time, before all have ended without a death.
+    /// The job's own time has come, and not all predecessors have ended without a death before.
     Overdue,
 }
 
@@ -25,27 +24,27 @@ impl Upon {
         (Self::Overdue, "overdue", b'o'),
     ];
 
-    /// Returns the one of this name.
+    /// Returns the condition with this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known, _)| *known == name).map(|(upon, ..)| *upon)
     }
 
-    /// Returns its name.
+    /// Returns the condition's name.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(known, ..)| *known == self).map_or("", |(_, name, _)| name)
     }
 
-    /// Returns the letter by which it is stored.
+    /// Returns the letter that stands for the condition in tables.
     pub fn char(self) -> u8 {
         Self::ALL.iter().find(|(known, ..)| *known == self).map_or(b'c', |(.., char)| *char)
     }
 
-    /// Returns the one that is stored by this letter.
+    /// Returns the condition for which this letter stands in tables.
     pub fn of(char: u8) -> Self {
         Self::ALL.iter().find(|(.., known)| *known == char).map_or(Self::Completed, |(upon, ..)| *upon)
     }
 
-    /// Whether an end of this kind is all that such a job asks of one predecessor, whatever comes later.
+    /// True if this fate is all that the condition asks of one predecessor, whatever happens later.
     pub fn is_met_by(self, fate: Fate) -> bool {
         match self {
             Self::Completed => fate == Fate::Completed,
@@ -56,7 +55,7 @@ impl Upon {
     }
 }
 
-/// What has become of a predecessor.
+/// The fate of a predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It waits, runs or is held.
@@ -67,22 +66,22 @@ pub enum Fate {
     Dead,
     /// It was cancelled or skipped.
     Cancelled,
-    /// It is known no more: its time in history is over, or its queue was dropped.
+    /// It is no longer known: it has expired from history, or its queue was dropped.
     Gone,
 }
 
-/// What follows for a held job.
+/// What happens to a held job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It stays held.
     Hold,
     /// It goes to its lane.
     Release,
-    /// It ends unrun, for what it waits for cannot come.
+    /// It ends without a run, because its condition can no longer be met.
     Skip,
 }
 
-/// Returns what follows for a job that is after predecessors with these fates. `is_due`: its own time has come.
+/// Returns what happens to a held job whose predecessors have these fates. `is_due`: the job's own time has come.
 pub fn verdict(upon: Upon, fates: &[Fate], is_due: bool) -> Verdict {
     let all = |is_it: fn(Fate) -> bool| fates.iter().all(|&fate| is_it(fate));
     match upon {

@@ -1,28 +1,28 @@
-//! Which jobs others are after, and which of them the duty `release` has still to look at: a filter, a list, and the
-//! order to look at everything. The protocol is docs/internals/after.md.
+//! Knows which jobs have successors, and which of these jobs the duty `release` must still look at. It consists of a
+//! filter, a list and the order to look at everything. The protocol is in docs/internals/after.md.
 //!
-//! Like the frontier this is a cache of the logs, laid over memory of the caller, whose zero bytes are a valid start.
-//! It allocates nothing and cannot fail.
+//! Like the frontier this is a cache of the logs in memory of the caller. Zero bytes are a valid start. It allocates
+//! nothing and cannot fail.
 //!
-//! Invariant: a job that was handed over is in the list, or a look at everything is ordered, until a process has taken
-//! it. A job that others are after is in the filter, or the filter is not known. What has happened to a job since it
-//! was announced is told to the commit of the transaction that has announced it.
+//! Invariant: until a process has taken a job that was handed over, the job is in the list or a look at everything is
+//! ordered. A job with successors is in the filter, or the filter is not known. The commit of a transaction that
+//! announced a job learns whether the job may have ended since.
 
-/// Places of the table by hash in which the list is looked up; half of them are used at most.
+/// The size of the hash table in which jobs of the list are found. At most half of it is used.
 const PLACES: usize = 8_192;
-/// The most jobs of the list.
+/// The capacity of the list.
 const ROOM: usize = PLACES / 2;
 /// The words of a filter.
 const WORDS: usize = 4_096;
 /// The bits of a filter.
 const BITS: u64 = WORDS as u64 * 64;
-/// With more bits set, the filter is built anew: many of the jobs in it may have ended long ago.
-const FULL: u32 = BITS as u32 / 8;
+/// The filter is rebuilt when it has more bits set: many of its jobs may have ended long ago.
+const FULL_FILTER_BITS: u32 = BITS as u32 / 8;
 
-/// Jobs share so many cells in which it is noted when the end of one was last told.
+/// The number of cells of `told_at`. Jobs share them by hash.
 const CELLS: usize = 256;
 
-/// A set of jobs that may say yes in vain.
+/// A Bloom filter: a set of jobs with false positives.
 #[repr(C)]
 struct Filter {
     words: [u64; WORDS],
@@ -60,38 +60,38 @@ fn hash(job_id: i64) -> u64 {
     (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ (mixed >> 32)
 }
 
-/// What is known of jobs that others are after, in one database. All zero: nothing is, and everything is to be looked
-/// at.
+/// What is known of the jobs with successors in one database. All zero: nothing is known, and a look at everything is
+/// ordered.
 #[repr(C)]
 pub struct Awaited {
-    /// Whether no look at everything is ordered.
+    /// False if a look at everything is ordered.
     is_seen: bool,
-    /// Whether the filter has all jobs that others are after.
+    /// Whether the filter has all jobs with successors.
     is_known: bool,
     /// Whether a process builds the next filter.
     is_building: bool,
-    /// How many processes have taken jobs that they have not served yet.
+    /// How many processes have taken jobs and not served them yet.
     serving: u32,
     /// How many jobs are in the list.
     count: u32,
-    /// With so many bits set, the filter counts as too full; 0: `FULL`.
+    /// The filter is too full with more bits set than this, but never with fewer than `FULL_FILTER_BITS`.
     full_at: u32,
     /// How often a job became known as awaited: see `adds`.
     adds: u64,
-    /// Counts the ends of awaited jobs, and the looks at everything.
+    /// Counts the ends of awaited jobs and the looks at everything.
     clock: u64,
-    /// When the last look at everything has begun, by that clock.
+    /// The value of `clock` when the last look at everything began.
     looked_at: u64,
     /// The monotonic time before which the list is not looked at.
     list_at: i64,
     /// The monotonic time before which not everything is looked at.
     everything_at: i64,
-    /// The jobs of the list, each with its place: so that few cost little, however many there is room for.
+    /// The jobs of the list. `places_of` has the place of each, so that clearing a short list costs little.
     list: [i64; ROOM],
     places_of: [u16; ROOM],
-    /// The number of the job at each place, plus one.
+    /// The hash table: a job's position in `list` plus one. 0: the place is free.
     places: [u16; PLACES],
-    /// When the end of a job of each cell was last told while the job passed for awaited, by that clock.
+    /// For each cell the value of `clock` when the last awaited job of the cell ended.
     told_at: [u64; CELLS],
     filter: Filter,
     fresh: Filter,
@@ -112,19 +112,19 @@ impl Awaited {
         self.clock
     }
 
-    /// Whether it is known that nothing is awaited.
+    /// True if no job has successors.
     pub fn is_quiet(&self) -> bool {
         self.is_known && self.filter.bits == 0
     }
 
-    /// Whether no process has anything to serve, and none will have because of what has been handed over by now.
+    /// True if nothing is pending: the list is empty, no look at everything is ordered, and no process is serving.
     pub fn is_idle(&self) -> bool {
         self.is_seen && self.is_known && !self.is_building && self.count == 0 && self.serving == 0
     }
 
-    /// Adds jobs to the filter that others may soon be after, before an open transaction looks whether they live. If
-    /// they do not, or it is rolled back, the filter says yes in vain. Returns the mark for `add_announced`, and
-    /// whether the worker is to be woken.
+    /// Adds jobs to the filter that may soon have successors, before an open transaction looks whether they live. If
+    /// they do not, or if the transaction is rolled back, they stay in the filter as false positives. Returns the mark
+    /// for `add_announced`, and whether the caller must wake the worker.
     pub fn announce(&mut self, jobs: &[i64]) -> (u64, bool) {
         let mut is_ordered = false;
         for &job_id in jobs {
@@ -133,16 +133,16 @@ impl Awaited {
         (self.clock, is_ordered)
     }
 
-    /// Notes that others are after a job, and hands it over, as the transaction that has enqueued them is committed.
-    /// Returns whether the worker is to be woken.
+    /// Notes that a job has successors, and hands it over. The commit of the transaction that has enqueued them calls
+    /// this. Returns whether the caller must wake the worker.
     pub fn add(&mut self, job_id: i64) -> bool {
         self.adds = self.adds.wrapping_add(1);
         let is_ordered = self.note(job_id);
         self.hand_over(job_id) || is_ordered
     }
 
-    /// As `add`, of a job that was found to live after it was announced: it is handed over only if its end may have
-    /// been told since. Otherwise its end comes yet, and hands it over.
+    /// As `add`, for a job that was found to live after it was announced. It is handed over only if it may have ended
+    /// since the mark. Otherwise its end is still to come and will hand it over.
     pub fn add_announced(&mut self, job_id: i64, mark: u64) -> bool {
         if self.told_at[Self::cell(job_id)].max(self.looked_at) > mark {
             return self.add(job_id);
@@ -155,56 +155,57 @@ impl Awaited {
         hash(job_id) as usize % CELLS
     }
 
-    /// Adds a job to the filter. Returns whether the worker is to be woken, since that has grown too full.
+    /// Adds a job to the filter. Returns whether the caller must wake the worker, because the filter is now too full.
     fn note(&mut self, job_id: i64) -> bool {
         self.filter.add(job_id);
         if self.is_building {
             self.fresh.add(job_id);
         }
-        let is_full = self.filter.bits > self.full_at.max(FULL);
+        let is_full = self.filter.bits > self.full_at.max(FULL_FILTER_BITS);
         is_full && self.is_known && !self.is_building && self.order()
     }
 
-    /// How often a job became known as awaited. While it is the same, nothing new is after any job whose commit has run
-    /// its callback.
+    /// Returns how often a job became known as awaited. While the number stays the same, no job has got new successors
+    /// from a transaction whose commit callback has run.
     pub fn adds(&self) -> u64 {
         self.adds
     }
 
-    /// Whether others may be after a job, or it is watched.
+    /// True if a job may have successors, or may be watched.
     pub fn may_await(&self, job_id: i64) -> bool {
         !self.is_known || self.filter.has(job_id) || self.is_watched(job_id)
     }
 
-    /// Whether others are probably after a job, so that a session that ends it may look.
+    /// True if a job probably has successors. Then the session that ends it may look for them.
     pub fn is_awaited(&self, job_id: i64) -> bool {
         self.is_known && self.filter.bits != 0 && self.filter.has(job_id)
     }
 
-    /// Has the end of a job hand it over, whatever is after it: a flow is to be looked at then.
+    /// Watches a job: its end hands it over even if its successors were released, because a flow must be looked at
+    /// then.
     pub fn watch(&mut self, job_id: i64) {
         self.note(!job_id);
     }
 
-    /// Whether a job is probably watched. It has bits of its own, since what is after a job may be released without the
-    /// duty, and flows are not.
+    /// True if a job is probably watched. A watch has bits of its own, since sessions may release a job's successors
+    /// without the duty, and flows never.
     fn is_watched(&self, job_id: i64) -> bool {
         self.filter.has(!job_id)
     }
 
-    /// Hands over a job that has ended, if others may be after it. Returns whether the worker is to be woken.
+    /// Hands over a job that has ended, if it may have successors. Returns whether the caller must wake the worker.
     pub fn ended(&mut self, job_id: i64) -> bool {
         self.tell(job_id) && self.hand_over(job_id)
     }
 
-    /// The same, for a job of which all was released that was after it when so many were known as awaited.
+    /// As `ended`, for a job whose successors were all released when `adds` had this value.
     pub fn ended_served(&mut self, job_id: i64, adds: u64) -> bool {
         let is_served = self.is_known && self.adds == adds && !self.is_watched(job_id);
         self.tell(job_id) && !is_served && self.hand_over(job_id)
     }
 
-    /// Notes the end of a job for those that have announced it. Returns whether it may concern others; if not, nothing
-    /// is noted.
+    /// Notes the end of a job for transactions that have announced it, if the job may have successors. Returns whether
+    /// it may.
     fn tell(&mut self, job_id: i64) -> bool {
         let may_await = self.may_await(job_id);
         if may_await {
@@ -213,20 +214,20 @@ impl Awaited {
         may_await
     }
 
-    /// Has the duty look at what is after a job, at once. Returns whether the worker is to be woken.
+    /// Orders the duty to look at a job's successors immediately. Returns whether the caller must wake the worker.
     pub fn hand_over(&mut self, job_id: i64) -> bool {
         self.list_at = i64::MIN;
         self.insert(job_id)
     }
 
-    /// Has the duty look at what is after a job, at this monotonic time or before.
+    /// Orders the duty to look at a job's successors at this monotonic time or earlier.
     pub fn put_off(&mut self, job_id: i64, at: i64) {
         self.list_at = if self.count == 0 { at } else { self.list_at.min(at) };
         self.insert(job_id);
     }
 
     fn insert(&mut self, job_id: i64) -> bool {
-        // After a start the look that is ordered does not wait, and sees what this is about.
+        // After a start the ordered look at everything does not wait, and it sees this job.
         if !self.is_seen && !self.is_known {
             return false;
         }
@@ -252,14 +253,14 @@ impl Awaited {
         self.places_of[..count].iter().for_each(|&place| self.places[place as usize] = 0);
     }
 
-    /// Orders a look at everything, if anything is awaited: some jobs have ended, and it is not known which. Returns
-    /// whether the worker is to be woken.
+    /// Orders a look at everything, if any job has successors: unknown jobs have ended. Returns whether the caller must
+    /// wake the worker.
     pub fn ended_unknown(&mut self) -> bool {
         !self.is_quiet() && self.order()
     }
 
-    /// Orders a look at everything. Returns whether the worker is to be woken. What is in the list is served before,
-    /// since the look may have to wait.
+    /// Orders a look at everything. Returns whether the caller must wake the worker. The jobs of the list are served
+    /// before, since the look may have to wait.
     pub fn order(&mut self) -> bool {
         std::mem::take(&mut self.is_seen)
     }
@@ -271,8 +272,8 @@ impl Awaited {
         everything.min(list)
     }
 
-    /// Begins a look at everything, if one is due. The caller reads which jobs are awaited, calls `found` for them, and
-    /// `looked` at its end.
+    /// Begins a look at everything, if one is due. The caller then reads which jobs have successors, calls `found` for
+    /// each, and calls `looked` at the end.
     pub fn begin_look(&mut self, now: i64) -> bool {
         if self.is_seen || self.is_building || self.everything_at > now {
             return false;
@@ -283,26 +284,26 @@ impl Awaited {
         true
     }
 
-    /// Notes a job that the look at everything has found to be awaited.
+    /// Notes that the look at everything has found a job with successors.
     pub fn found(&mut self, job_id: i64) {
         self.fresh.add(job_id);
     }
 
-    /// Ends a look at everything: from now on the filter is known. There is no other one before this monotonic time.
+    /// Ends a look at everything: the filter is now known. The next look begins no earlier than this monotonic time.
     pub fn looked(&mut self, next_at: i64) {
         std::mem::swap(&mut self.filter, &mut self.fresh);
-        // What is awaited in truth does not make the filter too full.
+        // Jobs that really have successors do not make the filter too full.
         self.full_at = self.filter.bits.saturating_mul(2);
         (self.is_known, self.is_building, self.everything_at) = (true, false, next_at);
     }
 
-    /// Gives up a look at everything. It is ordered anew.
+    /// Gives up a look at everything and orders a new one.
     pub fn give_up_look(&mut self) {
         self.is_building = false;
         self.order();
     }
 
-    /// Moves the list to `taken`, which has room for it, if it is due.
+    /// Moves the list to `taken`, if the list is due. `taken` must have room for it.
     pub fn take(&mut self, now: i64, taken: &mut Vec<i64>) {
         if self.count == 0 || self.list_at > now {
             return;
@@ -311,7 +312,7 @@ impl Awaited {
         self.clear_list();
     }
 
-    /// Notes that a process has taken what it has still to serve, or that it has served it.
+    /// Notes that a process has taken jobs that it must still serve, or that it has served them.
     pub fn serve(&mut self, is_serving: bool) {
         self.serving = if is_serving { self.serving + 1 } else { self.serving.saturating_sub(1) };
     }
@@ -369,7 +370,7 @@ mod tests {
         let mut awaited = fresh();
         assert!(!awaited.is_quiet() && !awaited.is_idle());
         assert_eq!(awaited.look_at(), 0);
-        assert!(!awaited.ended(31), "the look that is ordered sees it");
+        assert!(!awaited.ended(31), "the ordered look sees it");
         assert!(awaited.begin_look(0));
         assert!(!awaited.begin_look(0), "one process looks");
         assert!(awaited.ended(31), "the filter is not known");
@@ -395,10 +396,10 @@ mod tests {
             assert!(awaited.hand_over(job_id));
         }
         assert!(awaited.is_seen);
-        assert!(awaited.hand_over(-1), "the worker is woken for that");
+        assert!(awaited.hand_over(-1), "the worker is woken for the look");
         assert!(!awaited.is_seen);
         assert!(!awaited.hand_over(-2), "it is woken already");
-        assert_eq!(take(&mut awaited).len(), Awaited::ROOM, "these need not wait for that look");
+        assert_eq!(take(&mut awaited).len(), Awaited::ROOM, "the list need not wait for the look");
         assert!(awaited.hand_over(-3) && awaited.begin_look(0));
         assert_eq!(take(&mut awaited), BTreeSet::from([-3]));
     }
@@ -412,12 +413,12 @@ mod tests {
             awaited.add(job_id);
             take(&mut awaited);
         }
-        assert!(i64::from(FULL) / 2 <= job_id / 16);
+        assert!(i64::from(FULL_FILTER_BITS) / 2 <= job_id / 16);
         assert!(awaited.begin_look(0));
         (16..=job_id).step_by(16).for_each(|job_id| awaited.found(job_id));
         awaited.looked(0);
         awaited.add(-16);
-        assert!(awaited.is_seen, "all of them are awaited");
+        assert!(awaited.is_seen, "all these jobs have successors");
     }
 
     #[test]
@@ -433,13 +434,13 @@ mod tests {
     fn what_is_announced_is_handed_over_only_if_something_has_happened_to_it() {
         let mut awaited = known();
         let (mark, _) = awaited.announce(&[31, 47, 63, 79]);
-        assert!(!awaited.add_announced(31, mark) && take(&mut awaited).is_empty(), "its end comes yet");
+        assert!(!awaited.add_announced(31, mark) && take(&mut awaited).is_empty(), "its end is still to come");
         assert!(awaited.ended(31));
-        assert!(awaited.ended(47), "it is known before others are after it");
+        assert!(awaited.ended(47), "it is in the filter before it has successors");
         assert_eq!(take(&mut awaited), BTreeSet::from([31, 47]));
-        assert!(awaited.add_announced(47, mark), "its end was told, and what came after it was not visible");
+        assert!(awaited.add_announced(47, mark), "its end was noted before its successors were visible");
         assert!(!awaited.ended_served(63, awaited.adds()));
-        assert!(awaited.add_announced(63, mark), "also if the session that has ended it saw all there was");
+        assert!(awaited.add_announced(63, mark), "also if its successors of that time were all released");
         assert_eq!(take(&mut awaited), BTreeSet::from([47, 63]));
         let (later, _) = awaited.announce(&[47]);
         assert!(!awaited.add_announced(47, later));
@@ -452,7 +453,8 @@ mod tests {
     #[test]
     fn what_is_announced_in_vain_does_not_fill_the_filter_for_good() {
         let mut awaited = known();
-        let is_ordered = (1..=i64::from(FULL)).map(|n| awaited.announce(&[n * 16 + 15]).1).filter(|ordered| *ordered);
+        let is_ordered =
+            (1..=i64::from(FULL_FILTER_BITS)).map(|n| awaited.announce(&[n * 16 + 15]).1).filter(|ordered| *ordered);
         assert_eq!(is_ordered.count(), 1, "the worker is woken once");
         assert!(awaited.begin_look(0));
         awaited.looked(0);
@@ -471,7 +473,7 @@ mod tests {
     proptest! {
         #![proptest_config(crate::cases(64))]
 
-        /// Compares with a set: what is awaited is found by each filter, and what was handed over is taken.
+        /// Compares with a set: the filter finds each job with successors, and each job that was handed over is taken.
         #[test]
         fn nothing_is_forgotten(steps in prop::collection::vec((0u8..6, 1i64..500), crate::length(300))) {
             let mut awaited = known();

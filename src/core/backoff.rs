@@ -1,4 +1,4 @@
-//! When a failed attempt runs again: constant, linear or exponential delay with a ceiling and jitter.
+//! Computes when a failed attempt runs again: a constant, linear or exponential delay with a ceiling and jitter.
 //!
 //! Invariant: a delay is never negative, and no argument makes it overflow.
 
@@ -14,7 +14,7 @@ pub enum Curve {
 }
 
 impl Curve {
-    /// The curve of this name, as it is written in SQL.
+    /// Returns the curve with this name, as it is written in SQL.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "constant" => Some(Self::Constant),
@@ -25,11 +25,10 @@ impl Curve {
     }
 }
 
-/// The delay in microseconds after attempt `n` (1, 2, …) has failed.
+/// Returns the delay in microseconds after attempt `n` (1, 2, …) has failed.
 ///
-/// `random` is a number in `0.0..1.0`. The delay is moved either way by up to `jitter` (0.0 to 1.0) of itself, after
-/// `max` was applied, so that jobs that reach the ceiling do not run all at once. It is never negative and never
-/// overflows.
+/// `random` is a number in `0.0..1.0`. After `max` was applied, the jitter changes the delay by up to `jitter` (0.0 to
+/// 1.0) of itself, up or down. So jobs that reach the ceiling do not all run together.
 pub fn delay(curve: Curve, base: i64, max: i64, jitter: f64, n: i32, random: f64) -> i64 {
     let n = i64::from(n.max(1));
     let grown = match curve {

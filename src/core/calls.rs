@@ -1,5 +1,5 @@
-//! Functions, arguments, views and columns of schema `queue`, read from the script that makes them; and the calls in a
-//! statement.
+//! Reads functions, arguments, views and columns of schema `queue` from the script that creates them, and finds the
+//! calls in a statement.
 //!
 //! Responsible for reading. Not responsible for what a call may have meant (`advice`).
 
@@ -12,7 +12,7 @@ pub struct Function<'a> {
     pub arguments: Vec<Argument<'a>>,
     /// The columns that it returns, if it names them.
     pub columns: Vec<Argument<'a>>,
-    /// The type that it returns, with SETOF. Empty: it does not say.
+    /// The type that it returns, with SETOF. Empty: the script names none.
     pub returns: &'a str,
     /// Whether it is a procedure.
     pub is_procedure: bool,
@@ -25,13 +25,13 @@ pub struct Argument<'a> {
     pub name: &'a str,
     /// Its type, as the script writes it.
     pub kind: &'a str,
-    /// Its value if it is left out. `None`: it is required.
+    /// Its default value. `None`: it is required.
     pub default: Option<&'a str>,
-    /// Whether a CALL answers with it.
+    /// Whether it is an output argument.
     pub is_answer: bool,
 }
 
-/// Reads the functions that a script makes in schema `queue`.
+/// Reads the functions that a script creates in schema `queue`.
 pub fn functions(script: &str) -> Vec<Function<'_>> {
     let makes = [("CREATE FUNCTION queue.", false), ("CREATE PROCEDURE queue.", true)];
     let mut found = Vec::new();
@@ -57,19 +57,19 @@ pub fn functions(script: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// Reads the names of the views that a script makes in schema `queue`.
+/// Reads the names of the views that a script creates in schema `queue`.
 pub fn views(script: &str) -> Vec<&str> {
     let names = script.match_indices("CREATE VIEW queue.").map(|(at, make)| &script[at + make.len()..]);
     names.filter_map(|rest| rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()).collect()
 }
 
-/// Returns where in a script the arguments of a function begin. `None`: the script makes no such function. For
+/// Returns where in a script the arguments of a function begin. `None`: the script creates no such function. For
 /// constants.
 pub const fn arguments_of(script: &str, function: &str) -> Option<usize> {
     let (text, function) = (script.as_bytes(), function.as_bytes());
     let mut at = 0;
     while at < text.len() {
-        // Most bytes are none of these; a constant is computed slowly.
+        // The compiler evaluates constants slowly, so most bytes must be passed over quickly.
         if text[at] != b'C' {
             at += 1;
             continue;
@@ -90,13 +90,13 @@ pub const fn arguments_of(script: &str, function: &str) -> Option<usize> {
     None
 }
 
-/// Returns which of a function's arguments has a name, from 0. `None`: it has none of that name. `list`: where they
-/// begin. For constants.
+/// Returns the position of a function's argument by its name, from 0. `None`: the function has no argument of that
+/// name. `list`: where the arguments begin in the script. For constants.
 pub const fn position(script: &str, list: usize, argument: &str) -> Option<usize> {
     position_in(script.as_bytes(), list, argument.as_bytes())
 }
 
-/// Whether a text has these bytes at a place.
+/// True if a text has these bytes at a place.
 const fn begins(text: &[u8], at: usize, wanted: &[u8]) -> bool {
     if text[at] != wanted[0] || at + wanted.len() > text.len() {
         return false;
@@ -111,7 +111,7 @@ const fn begins(text: &[u8], at: usize, wanted: &[u8]) -> bool {
     true
 }
 
-/// Which argument of a list has a name. `at`: where the list begins.
+/// Returns the position of an argument in a list by its name. `at`: where the list begins.
 const fn position_in(text: &[u8], mut at: usize, argument: &[u8]) -> Option<usize> {
     let (mut n, mut depth, mut is_begin, mut in_quotes) = (0, 1, true, false);
     while at < text.len() && depth > 0 {
@@ -144,15 +144,15 @@ const fn position_in(text: &[u8], mut at: usize, argument: &[u8]) -> Option<usiz
     None
 }
 
-/// Reads the names of the columns of a view, or of what a function returns, from what the script says of them. Empty:
-/// it has none.
+/// Reads from the script the names of the columns of a view or of a function's result. Empty: the script names none.
 pub fn columns<'a>(script: &'a str, name: &str) -> Vec<&'a str> {
     let comment = format!("COMMENT ON COLUMN queue.{name}.");
     let names = script.match_indices(&comment).map(|(at, made)| &script[at + made.len()..]);
     names.filter_map(|rest| rest.split_whitespace().next()).collect()
 }
 
-/// The type that a function returns, and the columns of a table, from what follows its arguments.
+/// Returns the type that a function returns, and the columns if that is a table. `rest`: the script after the
+/// arguments.
 fn returned(rest: &str) -> (&str, &str) {
     let Some(rest) = rest.trim_start().strip_prefix("RETURNS ") else { return ("", "") };
     if let Some(columns) = rest.strip_prefix("TABLE (") {
@@ -164,7 +164,7 @@ fn returned(rest: &str) -> (&str, &str) {
     (rest[..end.unwrap_or(rest.len())].trim_end_matches(';'), "")
 }
 
-/// Where the parenthesis ends that was opened before this text.
+/// Returns where the parenthesis closes that was opened before this text.
 pub fn closing(text: &str) -> Option<usize> {
     let mut depth = 1;
     text.char_indices().find_map(|(at, c)| {
@@ -186,7 +186,7 @@ pub struct Place<'a> {
 
 /// Returns the innermost call in whose arguments a place lies. `place`: a byte of the statement.
 pub fn enclosing(statement: &str, place: usize) -> Option<Place<'_>> {
-    // Of each open parenthesis: the call's name, the number of the argument, where that begins.
+    // For each open parenthesis the call's name, the argument's number, and where the argument begins.
     let mut open: Vec<(&str, usize, usize)> = Vec::new();
     let mut rest = statement.get(..place)?;
     while let Some(c) = rest.chars().next() {
@@ -216,15 +216,15 @@ pub fn enclosing(statement: &str, place: usize) -> Option<Place<'_>> {
     Some(Place { function, at, named }).filter(|place| !place.function.is_empty())
 }
 
-/// The word that a text ends with, with dots.
+/// Returns the word with which a text ends. Dots belong to words.
 fn last_word(text: &str) -> &str {
     let text = text.trim_end();
     let begin = text.rfind(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.')).map_or(0, |at| at + 1);
     text.get(begin..).unwrap_or_default()
 }
 
-/// Returns the first function or view of schema `queue` that a statement names, and the queue or topic that its call is
-/// about, if that is a literal.
+/// Returns the first function or view of schema `queue` that a statement names. Also returns the queue or topic that
+/// the call names, if that is a literal.
 pub fn first_call<'a>(statement: &'a str, functions: &[Function<'_>]) -> Option<(&'a str, Option<String>)> {
     let rest = &statement[statement.find("queue.")? + "queue.".len()..];
     let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
@@ -238,12 +238,12 @@ pub fn first_call<'a>(statement: &'a str, functions: &[Function<'_>]) -> Option<
     });
     let value = named.or_else(|| given.get(place?).copied());
     let literal = value.and_then(|value| value.trim().strip_prefix('\''));
-    // A quote within is written twice.
+    // A quote within a literal is written twice.
     let read = |text: &str| text.replace("''", "\0").split_once('\'').map(|(name, _)| name.replace('\0', "'"));
     Some((name, literal.and_then(read)))
 }
 
-/// The arguments of a call as they are written, from what follows its parenthesis.
+/// Returns the arguments of a call as they are written. `text`: the statement after the opening parenthesis.
 fn given(text: &str) -> Vec<&str> {
     let (mut found, mut depth, mut begin, mut is_quoted) = (Vec::new(), 0, 0, false);
     for (at, c) in text.char_indices() {
@@ -266,7 +266,7 @@ fn given(text: &str) -> Vec<&str> {
     found
 }
 
-/// Returns the place in a call at which parameter `number` of a statement stands. `None`: it stands in no call of
+/// Returns the place in a call at which parameter `number` of a statement stands. `None`: it stands in no call to
 /// schema `queue`.
 pub fn place_of_parameter(statement: &str, number: usize) -> Option<Place<'_>> {
     let name = format!("${number}");
@@ -275,12 +275,12 @@ pub fn place_of_parameter(statement: &str, number: usize) -> Option<Place<'_>> {
     places.filter_map(|at| enclosing(statement, at)).find(|place| place.function.starts_with("queue."))
 }
 
-/// The word that the text before an arrow ends with. `None`: it ends with none.
+/// Returns the word with which a text ends, the name before an arrow. `None`: the text does not end with a word.
 pub fn word_before(text: &str) -> Option<&str> {
     Some(last_word(text)).filter(|word| !word.is_empty())
 }
 
-/// The parts between the commas of a list, without those within parentheses.
+/// Returns the parts of a list between its commas. Commas within parentheses do not count.
 pub fn parts(list: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0;
     list.split(move |c| {

@@ -1,12 +1,12 @@
-//! How many jobs of each lane wait and run, and how attempts have ended since the queue was made. It is counted as it
-//! happens, so that no query has to count rows.
+//! Counts how many jobs of each lane wait and run, and how attempts have ended since the queue was created. Each event
+//! is counted when it happens, so that no query has to count rows.
 //!
-//! Like the frontier this is a cache of the logs, laid over memory of the caller. It allocates nothing and cannot fail.
-//! A *recount* reads the logs through one snapshot, and a [`Horizon`] says which commits that snapshot already has. See
+//! Like the frontier this is a cache of the logs in memory of the caller. It allocates nothing and cannot fail. A
+//! *recount* reads the logs through one snapshot, and a [`Horizon`] says which commits that snapshot already has. See
 //! docs/internals/counting.md.
 //!
-//! Invariant: while the counters of an instance are known, they say what the logs say to a snapshot taken now, but for
-//! transactions that are visible and whose callback has not yet run.
+//! Invariant: while the counters of an instance are known, they equal what a snapshot taken now would count in the
+//! logs. Only transactions are missing that are visible and whose callback has not run yet.
 
 use crate::frontier::Rank;
 use crate::frontier::index::{self, Bucket};
@@ -16,35 +16,35 @@ use crate::totals::{End, Totals};
 /// What happened to an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It was inserted and waits.
+    /// It was inserted and is waiting.
     Enqueued {
         /// Whether it is its job's first attempt.
         is_first: bool,
     },
-    /// It waited, and a worker has claimed it.
+    /// A worker has claimed it.
     Claimed,
-    /// This many waited, and were ended unrun.
+    /// This many waiting attempts were ended without a run.
     EndedUnrun(i64),
     /// It ran and has ended.
     Ended(End),
-    /// It has ended in this way, unrun, as another event says.
+    /// It has ended in this way without a run. Another event counts that it waits no longer.
     Told(End),
 }
 
 impl End {
-    /// The most frequent end: completed, and the job is done.
+    /// The most frequent end: the attempt has completed and the job is done.
     pub const COMPLETED: End = End { outcome: b'c', has_next: false };
 }
 
-/// The numbers that are counted of a lane. All zero means that nothing has happened.
+/// The numbers that are counted for a lane. All zero means that nothing has happened.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Attempts that wait now, due or not.
+    /// Attempts that are waiting, due or not.
     pub waiting: i64,
-    /// Attempts that workers have now.
+    /// Attempts that workers are running.
     pub running: i64,
-    /// What has happened since the lane was made.
+    /// What has happened since the lane was created.
     pub totals: Totals,
 }
 
@@ -86,7 +86,7 @@ pub struct Counter {
     pub counts: Counts,
     /// No waiting attempt ranks at or before this.
     pub floor: Rank,
-    /// When a worker last claimed an attempt, as the caller counts time. `i64::MIN` if that is not known.
+    /// When a worker last claimed an attempt, in the caller's unit of time. `i64::MIN`: not known.
     pub claimed_at: i64,
 }
 
@@ -98,7 +98,7 @@ impl Counter {
         claimed_at: i64::MIN,
     };
 
-    /// Lowers the floor, as an attempt of this rank waits.
+    /// Lowers the floor for a waiting attempt of this rank.
     pub fn lower(&mut self, rank: Rank) {
         self.floor = self.floor.min(rank.before());
     }
@@ -121,24 +121,24 @@ pub struct Slot {
     minutes: Minutes,
 }
 
-/// The counters of all lanes, laid over memory of the caller.
+/// The counters of all lanes, in memory of the caller.
 pub struct Counters<'a> {
     /// One per lane.
     pub slots: &'a mut [Slot],
-    /// Index of slots, [`index::buckets_for`] as many.
+    /// Finds the slot of a lane. It has [`index::buckets_for`] as many buckets as there are slots.
     pub index: &'a mut [Bucket],
-    /// The number of the first slot that was never used, as are all behind it.
+    /// The number of the first slot that was never used. All slots behind it were never used either.
     pub top: &'a mut u32,
 }
 
 impl Counters<'_> {
-    /// Returns a lane's counter, to be changed.
+    /// Returns a lane's counter for a change.
     pub fn find(&mut self, instance: u32, lane: i32) -> Option<&mut Counter> {
         let slot = index::find(self.index, instance, i64::from(lane))?;
         Some(&mut self.slots[slot as usize].counter)
     }
 
-    /// Returns a lane's counter, to be read.
+    /// Returns a lane's counter for reading.
     pub fn get(&self, instance: u32, lane: i32) -> Option<&Counter> {
         index::find(self.index, instance, i64::from(lane)).map(|slot| &self.slots[slot as usize].counter)
     }
@@ -161,8 +161,8 @@ impl Counters<'_> {
         Some(free)
     }
 
-    /// Adds what a commit in this minute has counted to a lane's counter. If the lane has none, makes it if `makes`,
-    /// and else does nothing. Returns false if there is no room for it.
+    /// Adds the counts of a commit in this minute to a lane's counter. If the lane has none, `makes` says whether to
+    /// make it or to do nothing. Returns false if there is no room for a new counter.
     pub fn add(&mut self, instance: u32, lane: i32, counter: &Counter, minute: i64, makes: bool) -> bool {
         let slot = match index::find(self.index, instance, i64::from(lane)) {
             Some(slot) => slot as usize,
@@ -208,19 +208,19 @@ impl Counters<'_> {
 }
 
 /// The transactions that a snapshot sees: those before `xmin`, and those before `xmax` that were not in progress.
-/// Transaction ids wrap around. All ids that are compared lie within half of the circle.
+/// Transaction ids wrap around. All compared ids lie within half of the circle.
 #[derive(Clone, Copy, Debug)]
 pub struct Horizon<'a> {
     /// All transactions before this one had ended.
     pub xmin: u32,
-    /// From this one on no transaction had ended.
+    /// No transaction had ended that has this id or a later one.
     pub xmax: u32,
     /// The transactions in between that had not ended.
     pub in_progress: &'a [u32],
 }
 
 impl Horizon<'_> {
-    /// Whether the snapshot sees this transaction, which has committed by now.
+    /// True if the snapshot sees this transaction. The transaction must have committed.
     pub fn sees(&self, xid: u32) -> bool {
         let precedes = |a: u32, b: u32| (a.wrapping_sub(b) as i32) < 0;
         precedes(xid, self.xmin) || precedes(xid, self.xmax) && !self.in_progress.contains(&xid)
@@ -291,7 +291,7 @@ mod tests {
     struct Commit {
         lane: i32,
         enqueued: bool,
-        /// 0: told before the recount begins. 1: visible by then, told later. 2: visible later.
+        /// 0: told before the recount begins. 1: visible before the recount begins, told later. 2: visible later.
         when: u8,
     }
 
@@ -357,7 +357,7 @@ mod tests {
                 if commit.when < 2 {
                     counted.entry(commit.lane).or_default().record(event(commit));
                 }
-                // What is told from the recount's begin on.
+                // The commits that are told after the recount has begun.
                 if commit.when > 0 && !horizon.sees(xid(n)) {
                     counted.entry(commit.lane).or_default().record(event(commit));
                 }

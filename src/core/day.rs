@@ -1,15 +1,15 @@
-//! The days on which the records of ended attempts expire.
+//! Names the days on which the records of ended attempts expire.
 //!
-//! Days are days of UTC, in whatever time zone a session or the server is. They are counted from 2000-01-01, as
+//! Days are days of UTC, whatever the time zone of a session or the server. They are counted from 2000-01-01, as
 //! `timestamptz` counts microseconds.
 //!
 //! Invariant: nothing expires before its retention is over, and each day has one name.
 
-/// Microseconds of a day.
+/// Microseconds in a day.
 const US: i64 = 86_400_000_000;
 /// Days from 0000-03-01 to 2000-01-01.
 const EPOCH: i64 = 730_425;
-/// Days of four hundred years.
+/// Days in four hundred years.
 const ERA: i64 = 146_097;
 /// 9999-12-31: names have room for four digits of a year.
 const LAST: i64 = 2_921_939;
@@ -19,31 +19,31 @@ const LAST: i64 = 2_921_939;
 pub struct Day(i64);
 
 impl Day {
-    /// The day that never comes: what expires on it is kept for ever.
+    /// The day that never comes: a record that expires on it is kept for ever.
     pub const NEVER: Self = Self(i64::MAX);
 
-    /// The day of a moment, which is given in microseconds.
+    /// Returns the day of a moment in microseconds.
     pub fn of(at: i64) -> Self {
         Self::new(at.div_euclid(US))
     }
 
-    /// A day after the year 9999 becomes `NEVER`.
+    /// Returns this day, or `NEVER` if it is after the year 9999.
     fn new(day: i64) -> Self {
         if day > LAST { Self::NEVER } else { Self(day) }
     }
 
-    /// The day after whose end an attempt may be forgotten that ended at `ended_at`. It is kept for `retention`
-    /// microseconds, or for ever if that is negative.
+    /// Returns the day after which the record of an attempt that ended at `ended_at` may be dropped. A record is kept
+    /// for `retention` microseconds. If that is negative, it is kept for ever.
     pub fn of_expiry(ended_at: i64, retention: i64) -> Self {
         if retention < 0 { Self::NEVER } else { Self::of(ended_at.saturating_add(retention)) }
     }
 
-    /// The moment at which the day is over, in microseconds.
+    /// Returns the moment at which the day is over, in microseconds.
     pub fn end(self) -> i64 {
         self.0.saturating_add(1).saturating_mul(US)
     }
 
-    /// The day as it is part of a table's name: `20261231`, or `forever`.
+    /// Returns the day as part of a table's name: `20261231` or `forever`.
     pub fn name(self) -> String {
         if self == Self::NEVER {
             return "forever".into();
@@ -58,7 +58,7 @@ impl Day {
         format!("{:04}{month:02}{date:02}", era * 400 + year + next)
     }
 
-    /// The day of a name. `None` if it names no day.
+    /// Returns the day with this name. `None`: the name is no day's.
     pub fn parse(name: &str) -> Option<Self> {
         if name == "forever" {
             return Some(Self::NEVER);

@@ -1,12 +1,12 @@
-//! Up to when delayed jobs count as due: a cursor that moves with the wall clock, also when the clock is set back.
+//! The cursor up to which delayed jobs count as due. It follows the wall clock, also when the clock is set back.
 //!
 //! Invariant: the cursor goes back only if the clock is set back by more than `JITTER`.
 
-/// A step back of up to so many microseconds does not count: the clocks of two processors may differ, and a clock that
-/// is being adjusted hesitates.
+/// A step back of up to this many microseconds does not count: the clocks of two processors may differ, and a clock
+/// hesitates while it is adjusted.
 const JITTER: i64 = 1_000_000;
 
-/// The new cursor, from the present cursor `at` and the time `now`, both in microseconds.
+/// Returns the new cursor, from the present cursor `at` and the time `now`, all in microseconds.
 pub fn cursor(at: i64, now: i64) -> i64 {
     if now < at.saturating_sub(JITTER) { now } else { now.max(at) }
 }

@@ -1,10 +1,10 @@
-//! Which open transaction holds which unique key, so that producers of the same key exclude each other.
+//! Knows which open transaction holds which unique key, so that producers of the same key exclude each other.
 //!
-//! A key is known by its hash alone. Two keys with one hash exclude each other as well, which delays a producer and
-//! does no other harm. The table is laid over memory of the caller, allocates nothing and cannot fail.
+//! Only the hash of a key is stored. Two keys with the same hash exclude each other as well. That delays a producer and
+//! does no other harm. The table lies in memory of the caller, allocates nothing and cannot fail.
 //!
-//! Invariant: a key has at most one holder. An entry may outlive its transaction (a prepared one): a session that finds
-//! that it has ended takes the entry over. A holder releases its own entry only.
+//! Invariant: a key has at most one holder. An entry may outlive its transaction, if that was prepared. A session that
+//! finds the transaction ended takes the entry over. A holder releases only its own entry.
 
 use crate::frontier::index::{self, Bucket};
 use crate::share;
@@ -18,12 +18,13 @@ pub type Key = (u32, u64);
 /// How many bits of a key come from its text.
 const TEXT: u32 = 40;
 
-/// The number by which a queue's key is known. Its highest bit is never set, as the counts of the parties have that.
+/// Returns the number that stands for a queue's key. Its highest bit is never set: that bit marks the counts of the
+/// parties.
 pub fn key(queue: u32, text: u64) -> u64 {
     (u64::from(queue) << TEXT & i64::MAX.cast_unsigned()) | text >> (u64::BITS - TEXT)
 }
 
-/// The queue of a key, as far as the bits of a key distinguish queues.
+/// Returns the queue of a key. Queues that differ only in higher bits than a key has count as one.
 pub fn queue((_, hash): Key) -> u32 {
     (hash >> TEXT) as u32
 }
@@ -34,13 +35,14 @@ pub fn queue((_, hash): Key) -> u32 {
 pub struct Head {
     /// How many keys are held.
     pub held: u32,
-    /// How many buckets count what the parties hold.
+    /// How many buckets are in use for the parties' counts.
     parties: u32,
     /// Whether a transaction was prepared while it held keys. No callback reports its end.
     pub has_prepared: bool,
     /// Whether there may be entries of prepared transactions that have ended.
     pub is_suspect: bool,
-    /// Whether no transaction is left that was prepared before this memory began. The keys of those are not here.
+    /// True if all transactions have ended that were prepared before the server's start. This table does not have their
+    /// keys.
     pub is_complete: bool,
 }
 
@@ -53,22 +55,22 @@ pub enum Acquire {
     Own,
     /// Another transaction holds it.
     Held(Xid),
-    /// There is no room, as too many keys are held, in total or by this queue or instance.
+    /// There is no room: too many keys are held in total, or by this queue or instance.
     Full,
 }
 
-/// The holders, laid over memory of the caller.
+/// The holders, in memory of the caller.
 pub struct Holders<'a> {
     /// Counters.
     pub head: &'a mut Head,
     /// As many buckets as [`index::buckets_for`] says for `most`, at least 32.
     pub buckets: &'a mut [Bucket],
-    /// How many keys can be held at once.
+    /// How many keys can be held at the same time.
     pub most: usize,
 }
 
-// The index keeps a number with each key and adds one to it. As a transaction's id may be the largest number, it is
-// stored less one.
+// The index keeps a number with each key and adds one to it. A transaction's id may be the largest number, so it is
+// stored minus one.
 fn stored(xid: Xid) -> u32 {
     xid - 1
 }
@@ -90,8 +92,8 @@ impl Holders<'_> {
         self.head.parties -= share::leave_of(self.buckets, instance, queue(key));
     }
 
-    /// How many more keys the queue of this key may hold. There are twice as many buckets as keys, which is enough for
-    /// the counts of the parties, too, unless nearly every key belongs to another queue.
+    /// Returns how many more keys the queue of this key may hold. There are twice as many buckets as keys. They suffice
+    /// for the counts of the parties, too, unless nearly every key belongs to another queue.
     fn room(&self, key: Key) -> u32 {
         if (self.head.held + self.head.parties) as usize + 3 >= self.buckets.len() {
             return 0;
@@ -99,18 +101,18 @@ impl Holders<'_> {
         share::room_of(self.buckets, key.0, queue(key), self.most - self.head.held as usize)
     }
 
-    /// How many keys an instance holds.
+    /// Returns how many keys an instance holds.
     pub fn held_by(&self, instance: u32) -> u32 {
         share::held(self.buckets, instance)
     }
 
-    /// How many keys the queue holds, and how many more it may hold.
+    /// Returns how many keys a queue holds, and how many more it may hold.
     pub fn share(&self, instance: u32, queue: u32) -> (u32, u32) {
         let queue = self::queue((instance, key(queue, 0)));
         (share::held_of(self.buckets, instance, queue), self.room((instance, key(queue, 0))))
     }
 
-    /// Has the transaction hold a key, if the key is free and there is room.
+    /// Enters the transaction as the holder of a key, if the key is free and there is room.
     pub fn acquire(&mut self, key: Key, xid: Xid) -> Acquire {
         match self.holder(key) {
             Some(holder) if holder == xid => Acquire::Own,
@@ -130,8 +132,8 @@ impl Holders<'_> {
         }
     }
 
-    /// Lists the holders whose entries lie from bucket `from` on, as many as fit into `out`, which is not empty.
-    /// Returns how many there are, and the bucket to go on from; `None` at the end.
+    /// Lists holders into `out`, which must not be empty, beginning at bucket `from`. Returns how many it has listed,
+    /// and the bucket at which the next call begins. `None`: there are no more.
     pub fn list(&self, from: usize, out: &mut [(Key, Xid)]) -> (usize, Option<usize>) {
         let mut count = 0;
         for (at, bucket) in self.buckets.iter().enumerate().skip(from) {
@@ -154,7 +156,7 @@ mod tests {
 
     const MOST: usize = 8;
 
-    /// How many more keys of its queue may be held, one by one.
+    /// How many more keys the key's queue may hold, taken one by one.
     fn room(model: &BTreeMap<Key, Xid>, of: Key) -> usize {
         let alpha = share::ALPHA as usize;
         let one_by_one = |free: usize, held: usize| (0..free).find(|n| held + n >= alpha * (free - n)).unwrap_or(free);
@@ -209,7 +211,7 @@ mod tests {
                             model.remove(&key);
                         }
                     }
-                    // In pieces, as the search for entries of ended transactions does it.
+                    // In pieces, like the search for entries of ended transactions.
                     Step::EndAll(xid) => {
                         let (mut from, mut found) = (Some(0), Vec::new());
                         while let Some(at) = from {

@@ -5,18 +5,18 @@
 //! Invariant: a job's id and an attempt's id are never equal, so that code that mixes them up fails at the first try
 //! and not at the first retry in production.
 
-/// The low four bits of a job's id.
+/// The low four bits of every job's id.
 pub const JOB_NIBBLE: i64 = 15;
-/// The low four bits of an event's id.
+/// The low four bits of every event's id.
 pub const EVENT_NIBBLE: i64 = 14;
-/// The number of segments. The young ones are 0..8, the two halves of old are 8 and 9.
+/// The number of segments. Segments 0..8 are the young ones, 8 and 9 are the two halves of old.
 pub const SEGMENTS: usize = 10;
 /// The largest count, 42 bits.
 pub const MAX_COUNT: i64 = (1 << 42) - 1;
 /// The largest node number, 7 bits.
 pub const MAX_NODE: i64 = 127;
 
-/// What kind of thing an id names. The bits of an id:
+/// The kind of thing that an id names. The bits of an id:
 ///
 /// ```text
 /// bits 52..46   node number (setting pg_queue.node_id)
@@ -25,45 +25,45 @@ pub const MAX_NODE: i64 = 127;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An attempt, and the segment in which its row was born.
+    /// An attempt. Its row was born in this segment.
     Attempt(u8),
     /// A job.
     Job,
-    /// Nothing: it is no id of this extension.
+    /// Nothing: no id of this extension has such bits.
     Neither,
 }
 
-/// The id of the job with this count on this node.
+/// Returns the id of the job with this count on this node.
 pub const fn job(node: i64, count: i64) -> i64 {
     (node << 46) | (count << 4) | JOB_NIBBLE
 }
 
-/// The id of the attempt with this count on this node, born in this segment.
+/// Returns the id of the attempt with this count on this node, born in this segment.
 pub const fn attempt(node: i64, count: i64, segment: u8) -> i64 {
     (node << 46) | (count << 4) | segment as i64
 }
 
-/// The id of a job's first attempt if that was born in `segment`. It shares the job's count.
+/// Returns the id of a job's first attempt, born in `segment`. It has the same count as the job.
 pub const fn first_attempt(job_id: i64, segment: u8) -> i64 {
     (job_id & !15) | segment as i64
 }
 
-/// The id of the event with this count on this node.
+/// Returns the id of the event with this count on this node.
 pub const fn event(node: i64, count: i64) -> i64 {
     (node << 46) | (count << 4) | EVENT_NIBBLE
 }
 
-/// The count in an id. Of two attempts of one job the newer one has the larger count.
+/// Returns the count in an id. Of two attempts of one job the newer one has the larger count.
 pub const fn count(id: i64) -> i64 {
     (id >> 4) & MAX_COUNT
 }
 
-/// The number of the node that made the id.
+/// Returns the number of the node that made the id.
 pub const fn node(id: i64) -> i64 {
     (id >> 46) & MAX_NODE
 }
 
-/// What `id` names, judged by its bits alone.
+/// Returns the kind of thing that `id` names, judged by its bits alone.
 pub const fn kind(id: i64) -> Kind {
     // The counts begin at one.
     if id <= 0 || id >= 1 << 53 || count(id) == 0 {
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(kind(0), Kind::Neither);
         assert_eq!(kind(-1), Kind::Neither);
         assert_eq!(kind(0x1c), Kind::Neither);
-        // The numbers that a newcomer tries.
+        // Small numbers that a newcomer might try.
         assert!((1..=15).all(|id| kind(id) == Kind::Neither));
     }
 }

@@ -1,8 +1,8 @@
-//! What a lane has done in each minute of the last hour: a ring beside its counter, so that no query has to read logs
-//! for it.
+//! Counts what happened in a lane in each minute of the last hour. It is a ring beside the lane's counter, so that no
+//! query has to read the logs.
 //!
-//! Invariant: a minute in the ring is one of the last hour before the newest; older ones are overwritten or passed
-//! over.
+//! Invariant: the ring's valid minutes lie within the hour before the newest one. Older minutes are overwritten or
+//! passed over.
 
 use crate::totals::Totals;
 
@@ -13,7 +13,8 @@ pub const KEPT: i64 = 60;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Minutes {
-    /// The minute in which counting began, since some fixed time and larger than 0; of that one only a part is known.
+    /// The minute in which counting began, counted from some fixed time and larger than 0. Only a part of it was
+    /// counted.
     since: i64,
     /// The newest minute in which something happened.
     newest: i64,
@@ -27,7 +28,7 @@ impl Default for Minutes {
 }
 
 impl Minutes {
-    /// Adds what happened in a minute. If the clock was set back, it counts for the newest one.
+    /// Adds what happened in a minute. If the clock was set back, adds it to the newest minute.
     pub fn add(&mut self, minute: i64, totals: &Totals) {
         if self.since == 0 {
             (self.since, self.newest) = (minute, minute);
@@ -48,7 +49,7 @@ impl Minutes {
         (self.since != 0).then_some(self.since)
     }
 
-    /// Returns the minutes of the hour up to `now` in which something happened, each with what.
+    /// Returns the minutes of the hour up to `now` in which something happened, with their totals.
     pub fn of_the_hour(&self, now: i64) -> impl Iterator<Item = (i64, Totals)> {
         let from = (now - KEPT + 1).max(self.newest - KEPT + 1).max(self.since);
         (from..=self.newest).filter_map(|minute| {

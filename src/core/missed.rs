@@ -1,15 +1,13 @@
-//! Missed requests: another run of a job, or its cancellation, that came too late for the end of the attempt in
-//! question. They are notes, which from then on only the background worker reads (`duty::serve_reruns`,
-//! `duty::serve_cancels`).
+//! Missed requests: requests to run a job again or to cancel it that came too late for its attempt's end. They are
+//! notes, and after the end only the background worker reads them (`duty::serve_reruns`, `duty::serve_cancels`).
 //!
-//! Responsible for a short list of the attempts. Not responsible for the notes (`log::note`), nor for serving them
+//! Responsible for a short list of these attempts. Not responsible for the notes (`log::note`), nor for serving them
 //! (`duty::missed`, `job::rerun`).
 //!
-//! Invariant: if an attempt was ended without regard to a committed note, it is in the `MissedRequests` of that kind of
-//! note, or all notes have to be looked through. One that comes while the attempt is being looked at outlasts that
-//! look.
+//! Invariant: if an attempt ended without regard to a committed note, it is in the `MissedRequests` of that kind of
+//! note, or a scan of all notes is ordered. An attempt that is added while a process looks at it stays in the list.
 
-/// The attempts about which there may be notes of missed requests of one kind: to cancel, or to run again.
+/// The attempts that may have missed requests of one kind: to cancel, or to run again.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct MissedRequests {
@@ -20,18 +18,18 @@ pub struct MissedRequests {
     calls: [u32; 64],
     /// The number of the last call.
     call: u32,
-    /// Whether there may be more than `ids` has, so that all notes have to be looked through.
+    /// Whether a scan of all notes is ordered, because `ids` may be incomplete.
     must_scan: bool,
     /// The monotonic time before which there is nothing to do.
     look_at: i64,
 }
 
 impl MissedRequests {
-    /// The value after a start: nothing is known, so all notes have to be looked through.
+    /// The value after a start: nothing is known, so a scan of all notes is ordered.
     pub const NEW: MissedRequests =
         MissedRequests { ids: [0; 64], count: 0, calls: [0; 64], call: 0, must_scan: true, look_at: i64::MIN };
 
-    /// Returns when the background worker should look, in monotonic microseconds. `i64::MAX` if there is nothing to do.
+    /// Returns when the background worker should look, in monotonic microseconds. `i64::MAX`: there is nothing to do.
     pub fn look_at(&self) -> i64 {
         if self.must_scan || self.count > 0 { self.look_at } else { i64::MAX }
     }
@@ -45,25 +43,24 @@ impl MissedRequests {
         self.ids().iter().copied().zip(self.calls).collect()
     }
 
-    /// Returns whether all notes have to be looked through, and clears the flag: a request to scan that comes from now
-    /// on counts again.
+    /// Returns whether a scan of all notes is ordered, and clears the order. A later order counts again.
     pub fn take_scan(&mut self) -> bool {
         std::mem::take(&mut self.must_scan)
     }
 
-    /// Asks that all notes be looked through, at once.
+    /// Orders an immediate scan of all notes.
     pub fn scan(&mut self) {
         self.must_scan = true;
         self.look_at = i64::MIN;
     }
 
-    /// Puts the work off to this monotonic time, since another transaction is in the way.
+    /// Puts the work off until this monotonic time, because another transaction is in the way.
     pub fn put_off(&mut self, look_at: i64) {
         self.look_at = look_at;
     }
 
-    /// Adds an attempt after which there may be something to do, at once. If there is no room, asks for a scan of all
-    /// notes.
+    /// Adds an attempt that may have a missed request, to be looked at immediately. If the list is full, orders a scan
+    /// of all notes.
     pub fn add(&mut self, id: i64) {
         self.look_at = i64::MIN;
         let known = self.ids().iter().position(|&known| known == id);
@@ -77,8 +74,8 @@ impl MissedRequests {
         self.count += u32::from(known.is_none());
     }
 
-    /// Removes an attempt after which a look has found nothing left to do, unless it was added again since `to_look_at`
-    /// returned this number.
+    /// Removes an attempt that has no missed request any more, unless it was added again since `to_look_at` returned
+    /// this number.
     pub fn remove(&mut self, id: i64, call: u32) {
         let is_it = |at: &usize| self.ids[*at] == id && self.calls[*at] == call;
         if let Some(at) = (0..self.count as usize).find(is_it) {
@@ -117,12 +114,12 @@ mod tests {
     proptest! {
         #![proptest_config(crate::cases(256))]
 
-        /// Compares with a map, while two processes look: an attempt goes only if it did not come since one began to
-        /// look.
+        /// Compares with a map, while two processes look. An attempt is removed only if it was not added since the look
+        /// began.
         #[test]
         fn nothing_that_came_is_forgotten(steps in prop::collection::vec((0u8..6, 0i64..80), crate::length(300))) {
             let mut requests = MissedRequests { must_scan: false, ..MissedRequests::NEW };
-            // How often each came.
+            // How often each attempt was added.
             let mut known: BTreeMap<i64, usize> = BTreeMap::new();
             let mut looks: [Vec<(i64, u32, usize)>; 2] = [Vec::new(), Vec::new()];
             for (n, (verb, id)) in steps.into_iter().enumerate() {

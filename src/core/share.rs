@@ -1,17 +1,17 @@
-//! How much of a common resource one party may hold: a fixed multiple of what is free (the dynamic threshold of
-//! Choudhury and Hahne, 1998). A single party gets nearly all, several get equal shares, and something is always left
-//! for the next one. No setting is needed, and nothing is reserved for parties that do not come. See
+//! Limits how much of a common resource one party may hold: a fixed multiple of what is free (the dynamic threshold of
+//! Choudhury and Hahne, 1998). A single party gets nearly all, several get equal shares, and something always stays
+//! free for the next one. No setting is needed, and nothing is reserved for absent parties. See
 //! docs/decisions/shares.md.
 //!
 //! Parties are nested: an instance has a share of everything, a queue has a share of what its instance may still take.
-//! The counts lie in the index of the entries that the parties hold, under keys below zero, which nothing else has.
+//! The counts lie in the same index as the parties' entries, under negative keys. No entry has a negative key.
 //!
-//! Invariant: a count is the number of entries of the index that belong to the party. It goes up where an entry is
-//! inserted and down where one is removed, and nowhere else.
+//! Invariant: a count is the number of the party's entries in the index. It changes only where an entry is inserted or
+//! removed.
 
 use crate::frontier::index::{self, Bucket};
 
-/// How many times as much as is free a party may hold. It is smaller in tests, as their memory is small.
+/// A party may hold this many times what is free. The factor is smaller in tests, because their memory is small.
 pub const ALPHA: u32 = if cfg!(test) { 3 } else { 15 };
 
 /// The key of an instance's count.
@@ -22,35 +22,35 @@ fn key(queue: u32) -> i64 {
     INSTANCE + 1 + i64::from(queue)
 }
 
-/// How many more a party may take that holds `held`, while `free` are free. It is as many as the party would get one by
-/// one if it took the next one only while it holds less than `alpha` times as many as are free.
+/// Returns how many more entries a party may take that holds `held`, while `free` are free. The rule it solves: a party
+/// may take one more while it holds less than `alpha` times the free ones.
 pub fn room(alpha: u32, free: usize, held: u32) -> u32 {
     let free = u32::try_from(free).unwrap_or(u32::MAX);
     alpha.saturating_mul(free).saturating_sub(held).div_ceil(alpha + 1).min(free)
 }
 
-/// How many entries an instance holds.
+/// Returns how many entries an instance holds.
 pub fn held(buckets: &[Bucket], instance: u32) -> u32 {
     index::count(buckets, instance, INSTANCE)
 }
 
-/// How many entries a queue holds.
+/// Returns how many entries a queue holds.
 pub fn held_of(buckets: &[Bucket], instance: u32, queue: u32) -> u32 {
     index::count(buckets, instance, key(queue))
 }
 
-/// How many more entries a queue may take while `free` are free.
+/// Returns how many more entries a queue may take while `free` are free.
 pub fn room_of(buckets: &[Bucket], instance: u32, queue: u32, free: usize) -> u32 {
     let left = room(ALPHA, free, held(buckets, instance));
     room(ALPHA, left as usize, held_of(buckets, instance, queue))
 }
 
-/// Counts one more entry of an instance. Returns how many buckets that took.
+/// Counts one more entry of an instance. Returns how many buckets the count has taken.
 pub fn enter(buckets: &mut [Bucket], instance: u32) -> u32 {
     u32::from(index::count_up(buckets, instance, INSTANCE))
 }
 
-/// Counts one entry less of an instance. Returns how many buckets are free again.
+/// Counts one entry less of an instance. Returns how many buckets the count has freed.
 pub fn leave(buckets: &mut [Bucket], instance: u32) -> u32 {
     u32::from(index::count_down(buckets, instance, INSTANCE))
 }
@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn those_who_hold_less_than_their_share_get_what_the_others_leave() {
-        // The first holds what it could get alone. Each entry that it ends goes to the other, until both have the same.
+        // The first party holds what it could get alone. The second party takes each entry that the first one ends,
+        // until both have the same.
         let size = 1600u32;
         let mut held = [0u32; 2];
         held[0] += room(ALPHA, size as usize, 0);

@@ -1,11 +1,10 @@
-//! What users of other queues call things: the names of Celery, Sidekiq, BullMQ, pg-boss, pgmq and SQS, and what they
-//! are here.
+//! Translates the names that Celery, Sidekiq, BullMQ, pg-boss, pgmq and SQS use into ours.
 //!
 //! Responsible for the words. Not responsible for which of them a function has (`calls`).
 //!
 //! Invariant: each name is in lower case, without `_` and `-`.
 
-/// Names of arguments elsewhere, and of the arguments here, of which the first that a function has is meant.
+/// Foreign names of arguments, and our candidates. The first candidate that a function has is meant.
 const ARGUMENTS: &[(&[&str], &[&str])] = &[
     (&["countdown", "delayseconds", "delayms", "delaysecs", "defer", "postpone"], &["delay", "retry_in"]),
     (
@@ -183,7 +182,7 @@ const ARGUMENTS: &[(&[&str], &[&str])] = &[
     (&["output", "value", "returnvalue"], &["result"]),
 ];
 
-/// Names of functions elsewhere, and what to call here.
+/// Foreign names of functions, and what to call here.
 const FUNCTIONS: &[(&[&str], &str)] = &[
     (
         &[
@@ -301,7 +300,7 @@ const FUNCTIONS: &[(&[&str], &str)] = &[
     (&["listjobs", "getjobs"], "queue.list, and view queue.jobs"),
 ];
 
-/// Names of arguments elsewhere, and what does the same here.
+/// Foreign names of arguments, and what does the same here.
 const INSTEAD: &[(&[&str], &str)] = &[
     (&["cron", "crontab", "every", "repeat", "interval", "recurring"], "For jobs by the clock use queue.schedule."),
     (
@@ -320,7 +319,7 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (&["newname", "renameto"], "A queue keeps its name: create another one, and let workers finish this one."),
 ];
 
-/// Names of columns elsewhere, and of the columns here, of which the first that a view has is meant.
+/// Foreign names of columns, and our candidates. The first candidate that a view has is meant.
 const COLUMNS: &[(&[&str], &[&str])] = &[
     (&["id", "jobid", "msgid", "messageid", "job"], &["job_id", "example_job_id", "last_job_id"]),
     (&["attemptid"], &["id"]),
@@ -352,29 +351,29 @@ fn first<'a>(table: &[(&[&str], &[&str])], name: &str, has: &[&'a str]) -> Optio
     meant.filter_map(|meant| has.iter().find(|known| *known == meant)).next().copied()
 }
 
-/// Returns which of the arguments that a function has is called `name` elsewhere.
+/// Returns the argument of a function that another product calls `name`.
 pub fn argument<'a>(name: &str, has: &[&'a str]) -> Option<&'a str> {
     first(ARGUMENTS, name, has)
 }
 
-/// Returns what does the same here as an argument that is called `name` elsewhere.
+/// Returns what does the same here as the argument that another product calls `name`.
 pub fn instead(name: &str) -> Option<&'static str> {
     let name = bare(name);
     INSTEAD.iter().find(|(names, _)| names.contains(&name.as_str())).map(|(_, meant)| *meant)
 }
 
-/// Returns what to use here for a function that is called `name` elsewhere.
+/// Returns what to use here for the function that another product calls `name`.
 pub fn function(name: &str) -> Option<&'static str> {
     let name = bare(name);
     FUNCTIONS.iter().find(|(names, _)| names.contains(&name.as_str())).map(|(_, meant)| *meant)
 }
 
-/// Whether an answer of `function` tells of a function that removes jobs.
+/// True if an answer of `function` suggests a function that removes jobs.
 pub fn removes(meant: &str) -> bool {
     ["queue.purge", "queue.drop", "queue.cancel"].iter().any(|function| meant.starts_with(function))
 }
 
-/// Returns which of the columns that a view has is called `name` elsewhere.
+/// Returns the column of a view that another product calls `name`.
 pub fn column<'a>(name: &str, has: &[&'a str]) -> Option<&'a str> {
     first(COLUMNS, name, has)
 }

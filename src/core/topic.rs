@@ -1,26 +1,26 @@
-//! Which bindings of a topic a key matches: keys and patterns are words with dots between them, as in AMQP 0-9-1
+//! Finds the bindings of a topic that match a key. Keys and patterns are words with dots between them, as in AMQP 0-9-1
 //! (RabbitMQ's topic exchanges). In a pattern `*` stands for one word and `#` for any number of words, also none.
 //!
-//! Responsible for matching alone. Not responsible for what a binding does (`job::publish`), nor for filters.
+//! Responsible for matching only. Not responsible for what a binding does (`job::publish`), nor for filters.
 //!
-//! Invariant: a look visits the patterns that share the key's words, and no others: its time grows with the key's words
-//! and with the wildcards that stand where the key passes, not with the number of patterns.
+//! Invariant: a search visits only patterns that share the key's words. Its time grows with the key's words and with
+//! the wildcards on their way, not with the number of patterns.
 
 use std::collections::{HashMap, HashSet};
 
-/// The most words that a key or a pattern has.
-pub const MOST_WORDS: usize = 32;
-/// The longest key or pattern, in bytes.
-pub const LONGEST: usize = 1024;
+/// The most words that a key or a pattern may have.
+pub const MAX_WORDS: usize = 32;
+/// The most bytes that a key or a pattern may have.
+pub const MAX_BYTES: usize = 1024;
 
 /// What is wrong with a key or a pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// It has more than [`LONGEST`] bytes: so many.
+    /// It has more than [`MAX_BYTES`]. The number is its length in bytes.
     TooLong(usize),
-    /// It has more than [`MOST_WORDS`] words: so many.
+    /// It has more than [`MAX_WORDS`]. The number is its count of words.
     TooManyWords(usize),
-    /// In a pattern `*` or `#` is a part of a longer word.
+    /// A pattern has `*` or `#` within a longer word.
     Wildcard,
 }
 
@@ -34,11 +34,11 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 /// # Errors
 /// It is too long, or has too many words.
 pub fn check_key(key: &str) -> Result<(), Fault> {
-    if key.len() > LONGEST {
+    if key.len() > MAX_BYTES {
         return Err(Fault::TooLong(key.len()));
     }
     match words(key).count() {
-        count if count > MOST_WORDS => Err(Fault::TooManyWords(count)),
+        count if count > MAX_WORDS => Err(Fault::TooManyWords(count)),
         _ => Ok(()),
     }
 }
@@ -53,21 +53,22 @@ pub fn check_pattern(pattern: &str) -> Result<(), Fault> {
     if words(pattern).any(is_mixed) { Err(Fault::Wildcard) } else { Ok(()) }
 }
 
-/// Patterns, each with a number that says what it belongs to.
+/// A tree of patterns. The number of a pattern says to which binding it belongs.
 #[derive(Default, Debug)]
 pub struct Patterns {
     nodes: Vec<Node>,
-    /// Whether a pattern has several `#`, so that many ways may lead to one place.
+    /// Whether a pattern has several `#`, so that several paths may lead to one node.
     is_branching: bool,
 }
 
 #[derive(Default, Debug)]
 struct Node {
     words: HashMap<Box<str>, u32>,
-    /// The node behind `*`, and that behind `#`; 0: there is none, as the root is behind nothing.
+    /// `one` is the node behind `*`, `any` the node behind `#`. 0: there is no such node, since the root is behind
+    /// nothing.
     one: u32,
     any: u32,
-    /// What the patterns that end here belong to.
+    /// The numbers of the patterns that end here.
     here: Vec<u32>,
 }
 
@@ -79,7 +80,7 @@ impl Patterns {
         }
         let (mut at, mut was_any, mut any) = (0, false, 0);
         for word in words(pattern) {
-            // `#.#` says no more than `#`.
+            // `#.#` means the same as `#`.
             if word == "#" && was_any {
                 continue;
             }
@@ -107,8 +108,8 @@ impl Patterns {
         *found as usize
     }
 
-    /// Calls `each` with the numbers of the patterns that match a key, in no order. A pattern with several `#` may be
-    /// named more than once.
+    /// Calls `each` with the numbers of the patterns that match a key, in no order. It may repeat a pattern with
+    /// several `#`.
     pub fn each_match(&self, key: &str, mut each: impl FnMut(u32)) {
         let words: Vec<&str> = words(key).collect();
         if !self.nodes.is_empty() {
@@ -116,14 +117,14 @@ impl Patterns {
         }
     }
 
-    /// `seen`: the nodes that were visited, each with how many words were left.
+    /// `seen`: the visited nodes, each with the number of words that were left there.
     fn visit(&self, at: usize, words: &[&str], seen: &mut HashSet<(usize, usize)>, each: &mut impl FnMut(u32)) {
         if self.is_branching && !seen.insert((at, words.len())) {
             return;
         }
         let node = &self.nodes[at];
         if node.any != 0 {
-            // It takes any number of the words that are left. Where nothing follows it, it takes all.
+            // `#` takes any number of the remaining words. If nothing follows it in the pattern, it takes them all.
             let any = &self.nodes[node.any as usize];
             any.here.iter().for_each(|&number| each(number));
             if any.one != 0 || !any.words.is_empty() {
@@ -139,7 +140,7 @@ impl Patterns {
         }
     }
 
-    /// Goes on from a node by the next word.
+    /// Follows the next word from a node.
     fn step(&self, node: &Node, words: &[&str], seen: &mut HashSet<(usize, usize)>, each: &mut impl FnMut(u32)) {
         let [word, rest @ ..] = words else { return };
         if node.one != 0 {
@@ -159,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// The definition, word by word.
+    /// Matches word by word, as the definition says.
     fn matches(pattern: &[&str], key: &[&str]) -> bool {
         match (pattern, key) {
             (["#", rest @ ..], _) => matches(rest, key) || !key.is_empty() && matches(pattern, &key[1..]),
@@ -180,7 +181,7 @@ mod tests {
         found
     }
 
-    /// All texts of up to so many words.
+    /// Returns all texts of up to `most` words.
     fn texts(alphabet: &[&str], most: usize) -> Vec<String> {
         let mut all = vec![Vec::new()];
         let mut last = all.clone();
@@ -242,8 +243,8 @@ mod tests {
     fn keys_and_patterns_have_their_bounds() {
         assert_eq!(check_key(""), Ok(()));
         assert_eq!(check_key("a..b"), Ok(()));
-        assert_eq!(check_key(&"a.".repeat(MOST_WORDS)), Err(Fault::TooManyWords(MOST_WORDS + 1)));
-        assert_eq!(check_key(&"a".repeat(LONGEST + 1)), Err(Fault::TooLong(LONGEST + 1)));
+        assert_eq!(check_key(&"a.".repeat(MAX_WORDS)), Err(Fault::TooManyWords(MAX_WORDS + 1)));
+        assert_eq!(check_key(&"a".repeat(MAX_BYTES + 1)), Err(Fault::TooLong(MAX_BYTES + 1)));
         assert_eq!(check_key("a*.#b"), Ok(()));
         assert_eq!(check_pattern("a.*.#"), Ok(()));
         for wrong in ["a*", "#b", "a.b#", "**"] {
@@ -262,7 +263,7 @@ mod tests {
         all.each_match(&["b"; 32].join("."), |_| panic!("it has no a"));
     }
 
-    /// Twenty thousand patterns: a key that three match meets a few nodes.
+    /// Twenty thousand patterns, of which three match the key: the search visits a few nodes.
     #[test]
     fn a_look_does_not_go_through_all_patterns() {
         let patterns: Vec<String> = (0..if cfg!(miri) { 50 } else { 20_000 })

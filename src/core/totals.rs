@@ -1,17 +1,18 @@
-//! What is counted of a lane since the server's start, and the end of one attempt.
+//! The totals of a lane, and the end of one attempt.
 //!
-//! Responsible for the numbers. Not responsible for when they count (`counter`), nor for minutes (`minutes`, `rollup`).
+//! Responsible for the numbers. Not responsible for when they are counted (`counter`), nor for minutes (`minutes`,
+//! `rollup`).
 
 /// How an attempt that ran has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     /// The log's letter: `c` completed, `a` advanced, `f` failed, `d` dead, `t` timed out. Others are not counted.
     pub outcome: u8,
-    /// Whether another attempt goes on with the job.
+    /// Whether the job goes on with another attempt.
     pub has_next: bool,
 }
 
-/// What has happened since the lane was made, or in a minute. All zero means that nothing has happened.
+/// What has happened since the lane was created, or in a minute. All zero means that nothing has happened.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -21,7 +22,7 @@ pub struct Totals {
     pub claimed: i64,
     /// Attempts completed or advanced.
     pub completed: i64,
-    /// Attempts failed, including the last ones of their jobs.
+    /// Attempts that failed, including the last ones of their jobs.
     pub failed: i64,
     /// Attempts whose lease or connection ended.
     pub timed_out: i64,
@@ -38,7 +39,7 @@ impl Totals {
         Self { enqueued, claimed, completed, failed, timed_out, died }
     }
 
-    /// Returns all of them, in the order of the fields, which is that of tables and views.
+    /// Returns the values in the order of the fields. Tables and views have the same order.
     pub fn values(&self) -> [i64; 6] {
         [self.enqueued, self.claimed, self.completed, self.failed, self.timed_out, self.died]
     }

@@ -1,12 +1,12 @@
-//! Which sessions wait for the end of which job, of all databases.
+//! Knows which session waits for the end of which job, for all databases.
 //!
-//! A session waits for one job at most. What ends a job moves its watchers to a list of those that are due; these are
-//! then woken a few at a time, so that no hold of the lock has to wake many. Links are session numbers plus one; zero
-//! is none. Like the frontier it is laid over memory of the caller, whose zero bytes are a valid start; it allocates
-//! nothing and cannot fail.
+//! A session waits for one job at most. The end of a job moves its watchers to the list of due sessions. These are
+//! woken a few at a time, so that no hold of the lock has to wake many. Links are session numbers plus one; zero is no
+//! link. Like the frontier it lies in memory of the caller. Zero bytes are a valid start. It allocates nothing and
+//! cannot fail.
 //!
-//! Invariant: from `watch` to `leave` a session is in the list of its job's bucket, is due, or was woken. Unlike the
-//! filter over jobs that others are after, this is exact: a session is there to say that it waits no longer.
+//! Invariant: between `watch` and `leave` a session is in the list of its job's bucket, is due, or was woken. Unlike
+//! the filter of jobs with successors this is exact: a session calls `leave` when it stops waiting.
 
 /// What a session waits for. All zero: nothing.
 #[repr(C)]
@@ -14,19 +14,19 @@
 pub struct Watcher {
     job_id: i64,
     instance: u32,
-    /// The next of its list.
+    /// The link to the next session of its list.
     next: u32,
     state: u32,
 }
 
-/// It is in the list of a bucket.
+/// The session is in the list of a bucket.
 const WATCHES: u32 = 1;
-/// It is in the list of those that are due.
+/// The session is in the list of due sessions.
 const DUE: u32 = 2;
-/// It was woken.
+/// The session was woken.
 const WOKEN: u32 = 3;
 
-/// The head of the structure.
+/// Counts and the first link of the due list.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head {
@@ -36,11 +36,11 @@ pub struct Head {
     due: u32,
 }
 
-/// The structure, over memory of the caller.
+/// All watchers, in memory of the caller.
 pub struct Watchers<'a> {
-    /// Its head.
+    /// Counts and the first link of the due list.
     pub head: &'a mut Head,
-    /// The first session of each bucket of jobs; at least one bucket.
+    /// The link to the first session of each bucket of jobs. There is at least one bucket.
     pub buckets: &'a mut [u32],
     /// What each session waits for.
     pub sessions: &'a mut [Watcher],
@@ -52,7 +52,7 @@ impl Watchers<'_> {
         (mixed >> 32) as usize % self.buckets.len()
     }
 
-    /// Notes that a session waits for the end of a job, and no longer for another one.
+    /// Notes that a session waits for the end of this job, and no longer for any other job.
     pub fn watch(&mut self, session: u32, instance: u32, job_id: i64) {
         self.leave(session);
         let bucket = self.bucket(instance, job_id);
@@ -61,7 +61,7 @@ impl Watchers<'_> {
         self.head.watching += 1;
     }
 
-    /// Whether the session was woken since it began to wait.
+    /// True if the session was woken since it began to wait.
     pub fn is_woken(&self, session: u32) -> bool {
         self.sessions[session as usize].state == WOKEN
     }
@@ -93,7 +93,7 @@ impl Watchers<'_> {
         }
     }
 
-    /// Makes the sessions due that wait for the end of this job. Returns whether there are any.
+    /// Makes all sessions due that wait for the end of this job. Returns whether there are any.
     pub fn ended(&mut self, instance: u32, job_id: i64) -> bool {
         if self.head.watching == 0 {
             return false;
@@ -102,8 +102,8 @@ impl Watchers<'_> {
         self.pick(bucket, |entry| (entry.instance, entry.job_id) == (instance, job_id))
     }
 
-    /// Makes all sessions due that wait for the end of a job of this instance: one has ended, and it is not known
-    /// which. Returns whether there are any.
+    /// Makes all sessions due that wait for the end of a job of this instance, because an unknown job has ended.
+    /// Returns whether there are any.
     pub fn ended_unknown(&mut self, instance: u32) -> bool {
         if self.head.watching == 0 {
             return false;
@@ -135,7 +135,7 @@ impl Watchers<'_> {
         any
     }
 
-    /// Takes a session that is due: the caller sets its latch.
+    /// Takes a due session from the list. The caller sets its latch.
     pub fn next_due(&mut self) -> Option<u32> {
         let session = self.head.due.checked_sub(1)?;
         let entry = &mut self.sessions[session as usize];
@@ -196,7 +196,7 @@ mod tests {
     proptest! {
         #![proptest_config(crate::cases(256))]
 
-        /// Compares with maps: which watchers wait, are due, were woken.
+        /// Compares with maps which watchers wait, are due and were woken.
         #[test]
         fn no_watcher_is_lost(steps in prop::collection::vec((0u8..7, 0u32..6, 1u32..3, 1i64..5), crate::length(200))) {
             let mut memory = Memory::new(3, 6);

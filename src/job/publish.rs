@@ -427,12 +427,12 @@ pub fn check_key(key: &str) -> Result<()> {
 
 /// Says what is wrong with a key or a pattern.
 pub fn refused(what: &str, fault: pg_queue_core::topic::Fault) -> Error {
-    use pg_queue_core::topic::{Fault, LONGEST, MOST_WORDS};
+    use pg_queue_core::topic::{Fault, MAX_BYTES, MAX_WORDS};
     match fault {
         Fault::TooLong(bytes) => {
-            Error::invalid(format!("{what} must have at most {LONGEST} bytes")).detail(format!("It has {bytes}."))
+            Error::invalid(format!("{what} must have at most {MAX_BYTES} bytes")).detail(format!("It has {bytes}."))
         }
-        Fault::TooManyWords(words) => Error::invalid(format!("{what} must have at most {MOST_WORDS} words"))
+        Fault::TooManyWords(words) => Error::invalid(format!("{what} must have at most {MAX_WORDS} words"))
             .detail(format!("It has {words}, with dots between them.")),
         Fault::Wildcard => Error::invalid(format!("in a {what} * and # stand for whole words"))
             .hint("For instance 'order.*' or 'order.#'."),

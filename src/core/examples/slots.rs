@@ -1,7 +1,7 @@
 //! Prints slots, for comparison with other programs: `cargo run -p pg_queue_core --example slots`.
 //!
-//! Reads lines `zone;from;how many;cron expression`. Writes a line for each: the slots after `from`, or at and before
-//! it if the number is negative, or an error. Times are seconds since 1970.
+//! Reads lines `zone;from;how many;cron expression` and writes one line for each: the slots after `from`, or an error.
+//! A negative number asks for the slots at and before `from`. Times are seconds since 1970.
 
 use std::io::{BufRead, Write};
 
@@ -11,7 +11,7 @@ const EPOCH: i64 = 946_684_800;
 
 fn answer(line: &str) -> Result<String, String> {
     let [zone, from, count, cron] =
-        line.splitn(4, ';').collect::<Vec<_>>().try_into().map_err(|_| "four parts are wanted")?;
+        line.splitn(4, ';').collect::<Vec<_>>().try_into().map_err(|_| "a line has four parts")?;
     let from: i64 = from.parse().map_err(|_| "no time")?;
     let count: i64 = count.parse().map_err(|_| "no number")?;
     let zone = Zone::find(zone).ok_or("no zone")?;

@@ -1,4 +1,4 @@
-//! What the frontier answers.
+//! The answers of the frontier.
 
 use super::rank::Rank;
 use super::ready::Ready;
@@ -11,64 +11,64 @@ pub enum Take {
     Some {
         /// How many.
         taken: usize,
-        /// Whether the caller should refill: less than half of `ready` is left, and the index has more.
+        /// Whether the caller should refill: `ready` is less than half full, and the index has more.
         refill: bool,
     },
-    /// Nothing is in memory, and P is not at the end. The caller should refill.
+    /// Memory has nothing, and P is not at the end. The caller should refill.
     Refill,
-    /// Nothing is in memory, and another session is reading. The caller should wait, then look again.
+    /// Memory has nothing, and another session is reading. The caller should wait and look again.
     Refilling,
     /// Nothing is ready.
     Empty,
-    /// There is a job, but no place in `running` for one more of this lane, of this instance, or at all.
+    /// There is a job, but `running` has no place for one more of this lane, of this instance, or at all.
     NoPlace,
-    /// There is a job, but no slot for its group. As no wake-up reports a free one, the caller must not wait for it.
+    /// There is a job, but no slot for its group. No wake-up reports a free slot, so the caller must not wait for one.
     Full,
-    /// There is no slot for the lane: all are in use by sessions that wait or refill.
+    /// There is no slot for the lane: sessions that wait or refill use all slots.
     NoLane,
     /// A limit of the queue is reached.
     Closed,
     /// There is no slot for the gate that counts a limited queue.
     NoGate,
-    /// It is a group's turn. The caller serves it and calls [`Frontier::turn_end`], also after an error.
+    /// It is a group's turn. The caller serves the group and calls [`Frontier::turn_end`], also after an error.
     Turn(Turn),
-    /// What comes next has to wait for its group and is not yet in the group's index. The caller continues with
+    /// The next attempt must wait for its group and is not in the groups' index yet. The caller continues with
     /// [`Frontier::index_begin`].
     Index,
 }
 
-/// What is known of a lane before a claim takes from it, for a claim from several lanes.
+/// What is known of a lane before a claim from several lanes takes from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The rank of what comes next. If that belongs to a group whose turn it is, it does not rank before this.
+    /// The rank of the next attempt. For a group's turn it is a lower bound.
     Ready(Rank),
-    /// Nothing is known in memory, and P is not at the end: a refill will tell.
+    /// Memory has nothing, and P is not at the end: only a refill can say.
     Unread,
-    /// Nothing is known, and this claim cannot read on: another session does, or P is at the end.
+    /// Memory has nothing, and this claim cannot read on: another session is reading, or P is at the end.
     Nothing,
 }
 
-/// The turn of a group. The session reads the group's index behind `after`, with a snapshot that it takes later.
+/// The turn of a group. The session takes a snapshot after this answer and reads the group's index behind `after`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// The hash of the group.
     pub group: i64,
-    /// Everything up to this rank was read before.
+    /// Everything up to this rank has been read already.
     pub after: Rank,
-    /// The urgency with which the group came first: what has it is taken in any case.
+    /// The urgency with which the group came first. Attempts of this priority are taken in any case.
     pub urgency: i32,
-    /// Nothing of a larger priority is taken, as something unread, or another lane, may come first.
+    /// The largest priority to take. Before larger ones, unread attempts or another lane may come.
     pub up_to: i32,
 }
 
-/// What a session has found for a group's turn.
+/// The attempts that a session has found for a group's turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Served<'a> {
     /// The waiting attempts, in order.
     pub found: &'a [Ready],
-    /// Everything up to this rank was looked at. [`Rank::MAX`]: all.
+    /// The session has read everything up to this rank. [`Rank::MAX`]: everything.
     pub read_to: Rank,
-    /// Whether an attempt that is not due has to run before all others.
+    /// Whether an attempt that is not due must run before all others.
     pub is_held: bool,
 }
 
@@ -77,7 +77,7 @@ pub struct Served<'a> {
 pub enum TakeOne {
     /// The caller's transaction has it now.
     Taken,
-    /// It is already taken: see its entry.
+    /// It is already taken. Its entry says by which session.
     Busy,
     /// `running` is full.
     Full,
@@ -88,10 +88,10 @@ pub enum TakeOne {
 pub enum Wait {
     /// The session stands in the lists of all its lanes and may sleep.
     Sleep,
-    /// One of the lanes may have a job by now. The session should look again.
+    /// One of the lanes may have a job now. The session should look again.
     Look,
-    /// There is no slot for one of the lanes: all are in use by sessions that wait or refill, this one included; or
-    /// sessions of this instance wait for so many lanes that the others are left to other instances.
+    /// There is no slot for one of the lanes. Either sessions that wait or refill, this one included, use all slots, or
+    /// the instance has used up its share of lanes that are waited for.
     NoLane,
 }
 
@@ -102,6 +102,6 @@ pub enum End {
     Yours(Running),
     /// Another open transaction has it. Its process id is in the entry.
     Busy(Running),
-    /// It is not in memory, or no session has claimed it: the logs have the answer.
+    /// Memory does not have it, or no session has claimed it. The caller must read the logs.
     Unknown,
 }

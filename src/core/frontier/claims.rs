@@ -1,7 +1,7 @@
 //! The taken attempts: entries of `running` from the claim to the end, with their places, deadlines and requests.
 //!
-//! Invariant: an entry is made in `add_running` and forgotten in `forget_running`, and nowhere else, as limits and
-//! shares are counted there.
+//! Invariant: only `add_running` makes an entry and only `forget_running` forgets one, because limits and shares are
+//! counted there.
 
 use super::answers::{End, TakeOne};
 use super::deadlines;
@@ -13,8 +13,8 @@ use super::running::{MISSED_CANCEL, MISSED_RERUN, Running, State};
 use crate::share;
 
 impl Frontier<'_> {
-    /// Whether there is no room for another entry. The index has twice as many buckets as there are slots, which is
-    /// enough for the counts of the parties, too, unless nearly every entry belongs to another lane.
+    /// True if there is no room for another entry. The index has twice as many buckets as there are slots. They suffice
+    /// for the counts of the parties, too, unless nearly every entry belongs to another lane.
     pub(super) fn running_is_full(&self) -> bool {
         let buckets = (self.head.running + self.head.parties) as usize + 3;
         self.head.running as usize == self.running.len() || buckets >= self.running_index.len()
@@ -24,12 +24,12 @@ impl Frontier<'_> {
         if self.running_is_full() { 0 } else { self.running.len() - self.head.running as usize }
     }
 
-    /// Returns how many more attempts of a lane may be claimed, by its share of the places in `running`.
+    /// Returns how many more attempts of a lane may be claimed within its share of the places in `running`.
     pub fn places(&self, instance: u32, lane: i32) -> u32 {
         share::room_of(self.running_index, instance, lane.cast_unsigned(), self.free_places())
     }
 
-    /// Returns how many attempts of a lane, and of its instance, are taken.
+    /// Returns how many attempts of a lane are taken, and how many of its instance.
     pub fn held(&self, instance: u32, lane: i32) -> (u32, u32) {
         let index = &*self.running_index;
         (share::held_of(index, instance, lane.cast_unsigned()), share::held(index, instance))
@@ -75,8 +75,8 @@ impl Frontier<'_> {
         self.running_slot(instance, id).map(|slot| self.running[slot as usize])
     }
 
-    /// Takes one given waiting attempt as a claim does, so that no other transaction can take it. If `is_due` is false
-    /// it does not go to `ready` when it is given back. If it awaits its cancel, the caller gets it for that.
+    /// Takes one given waiting attempt as a claim does, so that no other transaction can take it. If `is_due` is false,
+    /// a rollback does not put it into `ready`. If it awaits its cancel, the caller gets it to cancel it.
     #[allow(clippy::too_many_arguments, reason = "which, where, what")]
     pub fn take_one(
         &mut self,
@@ -97,7 +97,7 @@ impl Frontier<'_> {
             (entry.state, entry.owner, entry.session, entry.pid) = (State::Taken, owner, owner + 1, pid);
             return TakeOne::Taken;
         }
-        // The share of its lane does not count here, as a waiting job that is being ended is not kept for long.
+        // The lane's share does not count here, because a waiting job that is being ended is not kept for long.
         if self.running_is_full() {
             return TakeOne::Full;
         }
@@ -114,9 +114,9 @@ impl Frontier<'_> {
         TakeOne::Taken
     }
 
-    /// Notes that the claim of a taken attempt is committed, so that the lease starts. A longer lease that was granted
-    /// before stays. If one transaction has both claimed and ended the attempt, it calls this before [`Self::ended`].
-    /// After that the attempt may be taken once more, by a session that finds it stale.
+    /// Notes that the claim of a taken attempt is committed, so that the lease starts. A longer lease that was already
+    /// granted stays. A transaction that has both claimed and ended the attempt calls this before [`Self::ended`]. A
+    /// session that finds the attempt stale may take it once more after that.
     pub fn claimed(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, lease: i64, deadline: i64, bound: bool) {
         let Some(slot) = self.running_slot(instance, id) else { return };
         self.settle_token(slot, deadline - lease);
@@ -133,7 +133,7 @@ impl Frontier<'_> {
         }
     }
 
-    /// Notes that a taken attempt is to be cancelled. Returns false if it is not in memory.
+    /// Notes that a taken attempt is to be cancelled. Returns false if the attempt is not in memory.
     pub fn request_cancel(&mut self, instance: u32, id: i64) -> bool {
         let Some(slot) = self.running_slot(instance, id) else { return false };
         let entry = &mut self.running[slot as usize];
@@ -142,7 +142,8 @@ impl Frontier<'_> {
         true
     }
 
-    /// Notes that the job of a taken attempt is to run once more after it. Returns false if it is not in memory.
+    /// Notes that the job of a taken attempt is to run once more after it. Returns false if the attempt is not in
+    /// memory.
     pub fn request_rerun(&mut self, instance: u32, id: i64) -> bool {
         let Some(slot) = self.running_slot(instance, id) else { return false };
         let entry = &mut self.running[slot as usize];
@@ -151,10 +152,10 @@ impl Frontier<'_> {
         true
     }
 
-    /// Gives a taken attempt back to `ready`, as its claim was rolled back, with or without its end. Returns a session
-    /// to wake. If the attempt is to be cancelled by now, it stays as if its lease had ended: the background worker
-    /// takes it ([`Self::take_one`]) and cancels it. As its worker may have begun, it counts for the rate until a
-    /// period from `now`.
+    /// Gives a taken attempt back to `ready` after its claim was rolled back, with or without its end. Returns a
+    /// session to wake. If the attempt is to be cancelled, it stays as if its lease had ended: the background worker
+    /// takes it ([`Self::take_one`]) and cancels it. Its worker may have begun, so it counts for the rate until a
+    /// period after `now`.
     pub fn give_back(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, now: i64) -> Option<u32> {
         let slot = self.running_slot(instance, id)?;
         let entry = &mut self.running[slot as usize];
@@ -173,21 +174,20 @@ impl Frontier<'_> {
             return self.wake_after(gate, &entry);
         }
         let entry = self.forget_running(root, slot);
-        // An attempt that was not due may have become due while it was taken.
+        // An early attempt may have become due while it was taken.
         let is_due = entry.early == 0 || entry.push_held != 0;
         let pushed = if is_due { self.push(instance, entry.lane, entry.ready()) } else { None };
         pushed.or_else(|| self.wake_after(gate, &entry))
     }
 
-    /// Drops an entry that is wrong according to the logs, without giving the attempt back to `ready`. Returns a
-    /// session to wake.
+    /// Drops an entry that contradicts the logs, without giving the attempt back to `ready`. Returns a session to wake.
     pub fn discard(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<u32> {
         let slot = self.running_slot(instance, id)?;
         self.leave(root, slot).1
     }
 
-    /// Drops a taken entry whose attempt does not wait according to the logs. If a push of it was held back meanwhile,
-    /// the owner may have read the logs too early, and the attempt is pushed. Returns a session to wake.
+    /// Drops a taken entry whose attempt does not wait according to the logs. If a push of the attempt was held back
+    /// meanwhile, the owner may have read the logs too early, so the attempt is pushed. Returns a session to wake.
     pub fn discard_stale(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<u32> {
         let slot = self.running_slot(instance, id)?;
         if self.running[slot as usize].push_held == 0 {
@@ -199,15 +199,15 @@ impl Frontier<'_> {
         pushed.or_else(|| self.wake_after(gate, &entry))
     }
 
-    /// Forgets an entry. Returns it, and a session to wake, as something else may start instead.
+    /// Forgets an entry. Returns the entry, and a session to wake because another job may start now.
     pub(super) fn leave(&mut self, root: &mut DeadlineRoot, slot: u32) -> (Running, Option<u32>) {
         let gate = self.running[slot as usize].gate;
         let entry = self.forget_running(root, slot);
         (entry, self.wake_after(gate, &entry))
     }
 
-    /// Wakes a session for what may start now that an entry is gone: another job of its queue, if that is limited,
-    /// another job of its group, or any job that had no place.
+    /// Wakes a session for a job that may start because an entry is gone: a job of the same limited queue, of the same
+    /// group, or any job that had no place.
     pub(super) fn wake_after(&mut self, gate: u32, entry: &Running) -> Option<u32> {
         let woken = match gate.checked_sub(1) {
             Some(gate) => self.wake_at_gate(gate),
@@ -217,9 +217,9 @@ impl Frontier<'_> {
         woken.or_else(|| self.wake_for_place())
     }
 
-    /// Keeps an attempt to be cancelled, with a deadline that has passed, so that the background worker takes it. It
-    /// was running when its cancel was requested, and is not running any more; if it waits, it is kept as by
-    /// [`Self::give_back`]. Returns false if there is no place.
+    /// Keeps an attempt that is to be cancelled, with a deadline that has passed, so that the background worker takes
+    /// it. The attempt was running when its cancel was requested, and is not running any more. If it waits, it is kept
+    /// as [`Self::give_back`] keeps it. Returns false if there is no place.
     pub fn expire_now(&mut self, root: &mut DeadlineRoot, instance: u32, lane: i32, entry: Ready) -> bool {
         if self.take_one(root, instance, lane, 0, 0, entry, true) != TakeOne::Taken {
             return false;
@@ -231,8 +231,8 @@ impl Frontier<'_> {
         true
     }
 
-    /// Adds an attempt whose claim was found in the log. If it has an entry already, that stays as it is. Returns false
-    /// if `running` is full.
+    /// Adds an attempt whose claim was found in the log. An existing entry stays as it is. Returns false if `running`
+    /// is full.
     pub fn recover(&mut self, root: &mut DeadlineRoot, entry: Running) -> bool {
         if self.running_slot(entry.instance, entry.id).is_some() {
             return true;
@@ -251,13 +251,14 @@ impl Frontier<'_> {
         true
     }
 
-    /// Has the caller's transaction end an attempt. While that is open, the attempt has no deadline.
+    /// Gives an attempt to the caller's transaction, which ends it. While the transaction is open, the attempt has no
+    /// deadline.
     pub fn end(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, owner: u32) -> End {
         self.end_expired(root, instance, id, owner, i64::MAX).unwrap_or(End::Unknown)
     }
 
-    /// Does what [`Self::end`] does, for an attempt that was seen with this deadline, which had passed. `None` if it
-    /// has a later one by now.
+    /// As [`Self::end`], for an attempt that the caller has seen with this expired deadline. `None`: its deadline is a
+    /// later one now.
     pub fn end_expired(
         &mut self,
         root: &mut DeadlineRoot,
@@ -283,7 +284,7 @@ impl Frontier<'_> {
         Some(End::Yours(entry))
     }
 
-    /// Forgets an attempt, as its outcome is committed. Returns its entry, and a session to wake.
+    /// Forgets an attempt whose outcome is committed. Returns its entry, and a session to wake.
     pub fn ended(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<(Running, Option<u32>)> {
         let slot = self.running_slot(instance, id)?;
         Some(self.leave(root, slot))
@@ -296,7 +297,7 @@ impl Frontier<'_> {
         }
     }
 
-    /// Undoes [`Self::end`], as the outcome was rolled back. The deadline counts again.
+    /// Undoes [`Self::end`] after the outcome was rolled back. The deadline counts again.
     pub fn undo_end(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) {
         let Some(slot) = self.running_slot(instance, id) else { return };
         let entry = &mut self.running[slot as usize];
@@ -320,8 +321,8 @@ impl Frontier<'_> {
         }
     }
 
-    /// Sets a new deadline. The longest `lease` is remembered. Returns the new entry, or `None` if the attempt is not
-    /// in memory, is being ended, or only awaits its cancel.
+    /// Sets a new deadline, and keeps the longest `lease`. Returns the new entry. `None`: the attempt is not in memory,
+    /// is being ended, or only awaits its cancel.
     pub fn extend(
         &mut self,
         root: &mut DeadlineRoot,
@@ -349,8 +350,8 @@ impl Frontier<'_> {
         Some(entry)
     }
 
-    /// Notes that a lease of this length is in the log, so that a heartbeat of up to this length needs no other note.
-    /// The lease lasts until `deadline` at least.
+    /// Notes that the log has a lease of this length. A heartbeat of up to this length then needs no other note. The
+    /// lease lasts until `deadline` at least.
     pub fn lengthen(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, lease: i64, deadline: i64) {
         let Some(slot) = self.running_slot(instance, id) else { return };
         let entry = &mut self.running[slot as usize];
@@ -359,7 +360,7 @@ impl Frontier<'_> {
             return;
         }
         if entry.state == State::Ending {
-            // It counts again if the end is rolled back.
+            // The deadline counts again if the end is rolled back.
             entry.deadline = deadline;
         } else {
             self.extend(root, instance, id, lease, deadline);
@@ -371,15 +372,14 @@ impl Frontier<'_> {
         deadlines::first(root).map(|slot| self.running[slot as usize].deadline)
     }
 
-    /// Returns the running attempt with the earliest deadline, if that has passed.
+    /// Returns the running attempt with the earliest deadline, if that deadline has passed.
     pub fn expired(&self, root: DeadlineRoot, now: i64) -> Option<Running> {
         let entry = self.running[deadlines::first(root)? as usize];
         (entry.deadline <= now).then_some(entry)
     }
 
-    /// Ends the bound claims of a session whose connection, and with it its transaction, has ended: their deadlines are
-    /// now in the past. Those that another transaction is ending expire if that is rolled back. Returns how many expire
-    /// now.
+    /// Ends the bound claims of a session whose connection has ended: sets their deadlines to the past. A claim that
+    /// another transaction is ending expires if that transaction is rolled back. Returns how many expire now.
     pub fn session_ended(&mut self, root: &mut DeadlineRoot, instance: u32, session: u32) -> usize {
         let mut due = 0;
         for slot in 0..self.head.fresh {
@@ -402,7 +402,7 @@ impl Frontier<'_> {
         due
     }
 
-    /// Returns the next entry of an instance from slot `from` on, and the slot to go on from.
+    /// Returns the next entry of an instance at slot `from` or behind it, and the slot at which the next call begins.
     pub fn next_running(&self, instance: u32, from: u32) -> Option<(u32, Running)> {
         (from..self.head.fresh).find_map(|slot| {
             let entry = self.running[slot as usize];

@@ -1,8 +1,8 @@
 //! The deadlines of one instance: an intrusive pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986) over the entries
-//! of `running`, so that each database has its own earliest deadline although all share one array.
+//! of `running`. Each database has its own earliest deadline, although all databases share one array.
 //!
-//! Links are slot numbers plus one; zero is none. `prev` is the left sibling, or the parent of a first child. Siblings
-//! are merged in a loop and not by recursion, so that many entries do not exhaust the stack.
+//! Links are slot numbers plus one; zero is no link. `prev` is the left sibling, or the parent of a first child.
+//! Siblings are merged in a loop and not by recursion, so that many entries do not exhaust the stack.
 //!
 //! Invariant: an entry is in the heap exactly if `timed` is 1, and no child has an earlier deadline than its parent.
 
@@ -62,14 +62,14 @@ fn merge_siblings(running: &mut [Running], mut first: u32) -> u32 {
     root
 }
 
-/// Adds a slot whose `deadline` is set and which is in no heap.
+/// Adds a slot. Its `deadline` must be set, and it must be in no heap.
 pub fn insert(running: &mut [Running], root: &mut u32, slot: u32) {
     let entry = node(running, link(slot));
     (entry.child, entry.next, entry.prev, entry.timed) = (0, 0, 0, 1);
     *root = meld(running, *root, link(slot));
 }
 
-/// Takes a slot out. Does nothing if it is in no heap.
+/// Removes a slot. Does nothing if the slot is in no heap.
 pub fn remove(running: &mut [Running], root: &mut u32, slot: u32) {
     let this = link(slot);
     let (child, next, prev) = {

@@ -1,13 +1,13 @@
-//! Limits of queues: how many of their jobs run at once, and how many start within a period. What is counted per group
-//! is in `groups` and `rates`.
+//! Limits of queues: how many of their jobs run at the same time, and how many start within a period. The limits of
+//! groups are in `groups` and `rates`.
 //!
-//! A **gate** counts the attempts that workers have taken of one limited queue, in all its lanes. Queues without limits
-//! have no gate. A gate is made from `running` when a claim first comes with limits, so it may be thrown away as soon
-//! as it counts nothing. See docs/internals/limits.md.
+//! A **gate** counts the attempts of one limited queue that workers have taken, in all its lanes. Queues without limits
+//! have no gate. The first claim with limits makes the gate from `running`, so a gate that counts nothing may be thrown
+//! away. See docs/internals/limits.md.
 //!
 //! Invariant: a gate's `running` is the number of entries of the frontier's `running` that point to it. Every entry
-//! that a worker has taken in one of its lanes points to it. There are never more of them than the limit, but for those
-//! that a session is ending while it has claimed others instead: a rollback undoes both.
+//! that a worker has taken in one of its lanes points to it. Their number never exceeds the limit, except for attempts
+//! that a session is ending while it has claimed others instead. A rollback undoes both.
 
 use super::ending::Ending;
 use super::limits::{Claimer, GATE_LANES, Gate};
@@ -17,7 +17,8 @@ use super::running::{Running, State};
 use super::starts::PastStart;
 
 impl Frontier<'_> {
-    /// Looks at those that were not looked at since gates have changed. A claim calls it when it has passed the gate.
+    /// Counts the attempts of `ending` that were not counted yet, or all if gates have changed since. A claim calls it
+    /// after it has passed the gate.
     pub(super) fn count_ending(&self, instance: u32, gate: u32, ending: Option<&Ending>) {
         let Some(ending) = ending else { return };
         let counts = &mut *ending.0.borrow_mut();
@@ -44,7 +45,7 @@ impl Frontier<'_> {
         &mut self.gates[slot as usize]
     }
 
-    /// Returns the gate of a lane, whether or not the lane has a slot.
+    /// Returns the gate of a lane, even if the lane has no slot.
     pub(super) fn gate_of(&self, instance: u32, lane: i32) -> Option<u32> {
         if self.head.gates == 0 {
             return None;
@@ -53,8 +54,8 @@ impl Frontier<'_> {
         self.gates.iter().position(is_it).map(|slot| slot as u32)
     }
 
-    /// Returns the gate that a claim has to pass, and makes it agree with the claim's settings. `Err` if there is no
-    /// slot for it.
+    /// Returns the gate that a claim has to pass, updated to the claim's settings. `Err`: there is no slot for the
+    /// gate.
     pub(super) fn pass(&mut self, instance: u32, lane: u32, claimer: Option<&Claimer<'_>>) -> Result<Option<u32>, ()> {
         let known = self.lanes[lane as usize].gate.checked_sub(1);
         if let Some(claimer) = claimer {
@@ -75,12 +76,12 @@ impl Frontier<'_> {
         }
     }
 
-    /// If the lane has a gate, makes it agree with its queue's settings. For a session that looks and claims nothing.
+    /// Updates the lane's gate, if it has one, to its queue's settings. For a session that looks and claims nothing.
     pub fn update_gate(&mut self, instance: u32, lane: i32, claimer: Option<&Claimer<'_>>) {
         if let Some(slot) = self.lane_slot(instance, lane)
             && self.lanes[slot as usize].gate != 0
         {
-            // It cannot fail, as the gate has its slot.
+            // It cannot fail, because the gate has its slot.
             let _ = self.pass(instance, slot, claimer);
         }
     }
@@ -113,7 +114,7 @@ impl Frontier<'_> {
         gate.lanes[..gate.len as usize].copy_from_slice(&claimer.lanes[..gate.len as usize]);
         for n in 0..self.head.fresh {
             let entry = self.running[n as usize];
-            // Also entries in a lane that an earlier claim knew and this one does not know, or not any more.
+            // This includes entries in a lane that an earlier claim knew and this one does not know.
             let is_own = entry.instance == instance && (entry.gate == slot + 1 || claimer.lanes.contains(&entry.lane));
             if entry.state != State::Free && is_own && entry.system == 0 {
                 self.count_in(slot, n);
@@ -127,7 +128,7 @@ impl Frontier<'_> {
         if let Some(free) = self.gates.iter().position(|gate| gate.len == 0) {
             return Some(free as u32);
         }
-        // A gate that has groups is the last choice: what is known of them is lost, and their lanes are read again.
+        // A gate with groups is the last choice: its groups are forgotten, and their lanes are read again.
         let idle = [false, true].into_iter().find_map(|with_groups| {
             (0..self.gates.len()).find(|&slot| {
                 let gate = &mut self.gates[slot];
@@ -141,12 +142,12 @@ impl Frontier<'_> {
         Some(idle as u32)
     }
 
-    /// Whether nothing of a gate's groups runs, and no session serves one.
+    /// True if no job of the gate's groups runs and no session serves one of these groups.
     fn groups_are_idle(&self, gate: u32) -> bool {
         self.groups.iter().filter(|group| group.gate == gate + 1).all(|group| group.running == 0 && group.server == 0)
     }
 
-    /// Forgets a gate, as its queue has no limits any more or was dropped.
+    /// Forgets a gate whose queue has no limits any more or was dropped.
     pub(super) fn drop_gate(&mut self, slot: u32) {
         self.head.gate_changes = self.head.gate_changes.wrapping_add(1);
         self.clear_groups(slot);
@@ -163,7 +164,7 @@ impl Frontier<'_> {
         self.head.gates -= 1;
     }
 
-    /// Forgets the gates of an instance, or those that count one of its lanes.
+    /// Forgets the gates of an instance, or only the gate that counts the given lane.
     pub(super) fn drop_gates(&mut self, instance: u32, lane: Option<i32>) {
         for slot in 0..self.gates.len() {
             let gate = &self.gates[slot];
@@ -174,7 +175,7 @@ impl Frontier<'_> {
         }
     }
 
-    /// Forgets a gate's groups, and has their lanes read again.
+    /// Forgets a gate's groups and orders their lanes to be read again.
     fn clear_groups(&mut self, slot: u32) {
         if !self.gates[slot as usize].has_groups() {
             return;
@@ -191,7 +192,8 @@ impl Frontier<'_> {
         }
     }
 
-    /// Counts an entry of `running`. If groups are limited, the entry's group has a slot or there is a free one.
+    /// Counts an entry of `running`. If groups are limited, the entry's group must have a slot or there must be a free
+    /// one.
     pub(super) fn count_in(&mut self, gate: u32, slot: u32) {
         let entry = &mut self.running[slot as usize];
         entry.gate = gate + 1;
@@ -216,7 +218,7 @@ impl Frontier<'_> {
             let gate = self.gate_at(slot);
             gate.running = gate.running.saturating_sub(1);
             if entry.token & OF_QUEUE != 0 {
-                // The attempt has not started after all.
+                // The attempt has not started.
                 gate.window.open -= 1;
                 gate.opens_at = 0;
             }
@@ -232,7 +234,7 @@ impl Frontier<'_> {
         }
     }
 
-    /// Turns an entry's open start into a start at `now`, which is the latest time at which it may have happened.
+    /// Turns an entry's open start into a start at `now`, the latest time at which it may have happened.
     pub(super) fn settle_token(&mut self, slot: u32, now: i64) {
         let entry = &mut self.running[slot as usize];
         if entry.token == 0 {
@@ -254,7 +256,8 @@ impl Frontier<'_> {
         }
     }
 
-    /// Returns how many more attempts a claim may take, whose own ends are counted. 0: the gate is closed to it.
+    /// Returns how many more attempts a claim may take. Its own ends must be counted before. 0: the gate is closed to
+    /// it.
     pub(super) fn room(&mut self, gate_slot: u32, claimer: &Claimer<'_>) -> u32 {
         let limits = self.gates[gate_slot as usize].limits;
         let mut room = u32::MAX;
@@ -267,7 +270,7 @@ impl Frontier<'_> {
             gate.window.expire(limits.period, claimer.now);
             let left = limits.rate.saturating_sub(gate.window.sum());
             if left == 0 {
-                // If there is something left, `opens_at` stays: the clock wakes the sessions that sleep there.
+                // If attempts may start, `opens_at` stays: the clock wakes the sessions that sleep at the gate.
                 let opens_at = gate.window.frees_at(limits.period, claimer.now);
                 self.close_until(gate_slot, opens_at);
             }
@@ -292,9 +295,9 @@ impl Frontier<'_> {
         }
     }
 
-    /// Enters the starts that the logs have from before the server's start, each as a monotonic time and a number;
-    /// those of groups once more by their group. They come in the order of time, before the first claim. Returns false
-    /// if there is no room for all groups: then the gate is forgotten.
+    /// Enters the starts from before the server's start that the logs have, each as a monotonic time and a number.
+    /// Starts of groups are given once more by their group. They must come in the order of time, before the first
+    /// claim. Returns false if there is no room for all groups, and forgets the gate.
     pub fn seed_rate(
         &mut self,
         instance: u32,
@@ -315,21 +318,20 @@ impl Frontier<'_> {
         all_fit
     }
 
-    /// Whether the queue has a gate.
+    /// True if the queue has a gate.
     pub fn has_gate(&self, instance: u32, queue: i32) -> bool {
         self.gates.iter().any(|gate| gate.len > 0 && gate.instance == instance && gate.queue == queue)
     }
 
-    /// Returns the monotonic time at which the next gate opens that a rate has closed, over all instances. It may be
-    /// too early.
+    /// Returns a monotonic time before which no gate opens that a rate has closed, over all instances.
     pub fn next_opening(&self) -> Option<i64> {
         let of_gate = (self.head.opens_at != 0).then_some(self.head.opens_at);
         let of_group = self.head.resting.first().map(|slot| self.groups[slot as usize].order);
         of_gate.into_iter().chain(of_group).min()
     }
 
-    /// Opens the gates whose time has come, and lets groups start something again whose time has come. Returns a
-    /// session to wake. The caller repeats it until it returns `None`.
+    /// Opens the gates whose time has come, and gives turns to groups whose rest has ended. Returns a session to wake.
+    /// The caller repeats it until it returns `None`.
     pub fn open_gates(&mut self, now: i64) -> Option<u32> {
         self.head.now = self.head.now.max(now);
         while let Some(slot) = self.head.resting.first().filter(|&slot| self.groups[slot as usize].order <= now) {

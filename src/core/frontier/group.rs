@@ -1,6 +1,6 @@
-//! The slot of a group.
+//! The slot of a group of jobs.
 //!
-//! Responsible for what a slot holds. Not responsible for the order of groups (`turns`) nor for what is done with them
+//! Responsible for the fields of a slot. Not responsible for the order of groups (`turns`) nor for their changes
 //! (`groups`, `serving`).
 
 use super::rank::Rank;
@@ -9,16 +9,17 @@ use super::rank::Rank;
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum List {
-    /// In none.
+    /// The group stands in no list.
     #[default]
     None,
-    /// The turns: it may start something.
+    /// The turns of its lane: the group may start a job.
     Turns,
-    /// Those in the way: a session serves it, and what it may leave comes before larger priorities.
+    /// The served groups of its lane: a session serves it, and jobs that the session leaves come before larger
+    /// priorities.
     Served,
-    /// It has nothing. It is remembered for a while, so that others come first.
+    /// The idle groups of its lane: nothing of it waits. It is remembered for a while, so that other groups come first.
     Idle,
-    /// Those of all lanes that are at their rate and have something that waits for its end.
+    /// The resting groups of all lanes: it has waiting jobs and is at its rate.
     Resting,
 }
 
@@ -33,26 +34,28 @@ pub struct Group {
     /// The slot of its gate, plus one. 0: the slot is free.
     pub(super) gate: u32,
     pub(super) running: u32,
-    /// Its parked attempts rank behind this.
+    /// All its parked attempts rank behind this.
     pub(super) position: Rank,
-    /// The smallest position to which parking would have moved it since a session began to serve it.
+    /// The smallest position to which parking would have moved `position` since a session began to serve the group.
     pub(super) spill: Rank,
-    /// The number of the session that serves it, plus one. 0: none does.
+    /// The number of the session that serves it, plus one. 0: no session serves it.
     pub(super) server: u32,
     /// The slot of its parent in a tree, plus one.
     pub(super) up: u32,
-    /// How many hand-outs its lane had counted when it was last served.
+    /// The lane's count of hand-outs when the group was last served.
     pub(super) served_at: u64,
     pub(super) list: List,
-    /// 1: it is *held*, as the attempt that has to run first is not due.
+    /// 1: the group is *held*, because the attempt that must run first is not due.
     pub(super) held: u8,
-    /// 1: something has come or gone since a session began to serve it.
+    /// 1: an attempt has come or gone since a session began to serve the group.
     pub(super) has_news: u8,
-    /// How many attempts the session that serves it asks for. 255: that many or more.
+    /// How many attempts the serving session asks for. 255: that many or more.
     pub(super) wanted: u8,
-    /// No attempt of it that may start has a smaller priority. It does not change while the group has a turn.
+    /// No attempt of the group that may start has a smaller priority. The value does not change while the group has a
+    /// turn.
     pub(super) urgency: i32,
-    /// Its place in a tree: the urgency, or the time up to which it rests. It does not change while it is there.
+    /// The sort key in a tree: the urgency, or the time until which the group rests. It does not change while the group
+    /// is in the tree.
     pub(super) order: i64,
     /// Links (slots plus one) to its neighbours in a list, or to its right and left child in a tree.
     pub(super) next: u32,
@@ -60,13 +63,13 @@ pub struct Group {
 }
 
 impl Group {
-    /// The rank behind which its parked attempts are, also while a session serves it.
+    /// Returns the rank behind which all parked attempts lie, also while a session serves the group.
     pub(super) fn from(&self) -> Rank {
         self.position.min(self.spill)
     }
 }
 
-/// The key by which a group is found at its gate. A group of a queue with stages is another one in each lane.
+/// Returns the key under which a gate finds a group. In a queue with stages each lane has a group of its own.
 pub(super) fn key_of(lane: i32, hash: i64) -> i64 {
     hash ^ i64::from(lane).wrapping_mul(0x2545_f491_4f6c_dd1d)
 }

@@ -1,4 +1,4 @@
-//! Which attempts need an entry in the groups' index before they are parked, and what happens if that index is lost.
+//! Says which attempts need an entry in the groups' index before they are parked, and recovers when that index is lost.
 //!
 //! Invariant: an attempt is parked only if its entry is in the groups' index.
 
@@ -7,7 +7,7 @@ use super::rank::Rank;
 use super::ready::Ready;
 
 impl Frontier<'_> {
-    /// Whether an attempt that a refill has read needs an entry in its group's index before it is handed over.
+    /// True if an attempt that a refill has read needs an entry in the groups' index before it is handed over.
     pub fn needs_index(&self, instance: u32, lane: i32, entry: &Ready) -> bool {
         if entry.group == 0 || entry.place.is_indexed {
             return false;
@@ -18,15 +18,15 @@ impl Frontier<'_> {
         limits.is_some_and(|limits| limits.is_strict) || self.waits_for_group(slot, entry)
     }
 
-    /// Raises the lane's flag, as a refill does, and puts into `out` those of the first entries of `ready` that need an
-    /// entry in their groups' index. Returns how many; 0 if no flag was raised. The caller writes the entries, calls
-    /// [`Frontier::indexed`], and in any case [`Frontier::refill_end`] and what follows that.
+    /// Raises the lane's flag as a refill does. Puts into `out` the first entries of `ready` that need an entry in the
+    /// groups' index, and returns their number. 0: the flag was not raised. The caller writes the entries and calls
+    /// [`Frontier::indexed`]. It always ends with [`Frontier::refill_end`] and the calls after it.
     pub fn index_begin(&mut self, instance: u32, lane: i32, session: u32, out: &mut [Ready]) -> usize {
         let Some(slot) = self.lane_slot(instance, lane) else { return 0 };
         if self.lanes[slot as usize].refiller != 0 {
             return 0;
         }
-        // The groups of entries further back may have changed until those are next.
+        // Entries further back are left out: their groups may change before those entries are next.
         let entries = (self.lanes[slot as usize].len as usize).min(2 * out.len());
         let mut found = 0;
         for nth in 0..entries {
@@ -44,7 +44,7 @@ impl Frontier<'_> {
         found
     }
 
-    /// Notes that these attempts are in their groups' index now, or have moved away.
+    /// Notes that these attempts are now in the groups' index, or have moved away.
     pub fn indexed(&mut self, instance: u32, lane: i32, entries: &[Ready]) {
         let Some(slot) = self.lane_slot(instance, lane) else { return };
         for entry in entries {
@@ -57,8 +57,8 @@ impl Frontier<'_> {
         }
     }
 
-    /// Called when the groups' index of an instance was built anew and is empty: everything that was parked lies behind
-    /// P from now on.
+    /// Moves everything that was parked behind P. The caller has rebuilt the instance's groups' index, which is empty
+    /// now.
     pub fn unpark_all(&mut self, instance: u32) {
         for slot in 0..self.groups.len() as u32 {
             let group = self.groups[slot as usize];
@@ -69,12 +69,12 @@ impl Frontier<'_> {
                 self.lanes[lane as usize].go_back(group.from());
             }
             let group = &mut self.groups[slot as usize];
-            // The session that serves the group will not find all there is.
+            // The session that serves the group will not find all its attempts.
             group.spill = if group.server != 0 { group.from() } else { Rank::MAX };
             group.position = Rank::MAX;
             self.relist(slot);
         }
-        // Also for other instances, where the entries are looked for once more than needed.
+        // This includes other instances: there the entries are looked for once more than needed.
         self.ready.iter_mut().for_each(|entry| entry.place.is_indexed = false);
         self.running.iter_mut().for_each(|entry| entry.place.is_indexed = false);
     }

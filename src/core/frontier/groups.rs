@@ -1,12 +1,12 @@
-//! Groups whose jobs run, or start within a period, a few at a time.
+//! Groups with a limit: only a few of their jobs run at the same time, or start within a period.
 //!
-//! A group that has something running, or was served a moment ago, has a slot and is **managed**: its waiting attempts
-//! are *parked* behind its position, not kept in `ready`, and it takes *turns*. How, and in which order, is in
+//! A group with running jobs, or one that was served recently, has a slot and is **managed**. Its waiting attempts are
+//! *parked* behind its position and not kept in `ready`, and it takes *turns*. The order of turns is in
 //! docs/internals/limits.md.
 //!
 //! Invariant: every committed waiting attempt of a managed group that is due is in `ready`, in `running` or behind P,
-//! or it ranks behind the group's position and is in the group's index. A group that has room and something behind its
-//! position stands among the turns, or a session serves it, or it is *held*; if it has room but for its rate, it
+//! or it ranks behind the group's position and is in the group's index. A group that has room and attempts behind its
+//! position stands among the turns, or a session serves it, or it is *held*. If only its rate leaves no room, it
 //! *rests*, or its starts are open. If its lane has no slot, everything is behind P.
 
 use super::group::{Group, List, key_of};
@@ -19,20 +19,20 @@ use super::ready::Ready;
 /// After this many hand-outs of its lane a group is treated as if it had never been served.
 const RECENT: u64 = 64;
 
-/// What a lane hands out next.
+/// The attempt that a lane hands out next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
     /// This entry of `ready`.
     Ready(Ready),
-    /// An attempt of this group.
+    /// An attempt of the group in this slot.
     Turn(u32),
-    /// Nothing that is known.
+    /// Memory knows of no attempt.
     Nothing,
-    /// Not known yet: it depends on what another session is reading.
+    /// Not known yet: another session is still reading.
     Later,
-    /// There is something, but no slot for its group.
+    /// There is an attempt, but no slot for its group.
     Full,
-    /// The head of `ready` has to be parked, and is not yet in its group's index.
+    /// The head of `ready` must be parked, and is not in the groups' index yet.
     Index,
 }
 
@@ -85,7 +85,7 @@ impl Frontier<'_> {
         (group.next, group.prev, group.up) = (0, 0, 0);
     }
 
-    /// Moves a group to this list of its lane, behind those that are there. Returns false if the lane has no slot.
+    /// Moves a group to the end of this list of its lane. Returns false if the lane has no slot.
     fn enlist_group(&mut self, slot: u32, list: List) -> bool {
         self.unlist(slot);
         let Some(lane) = self.lane_of(slot) else { return list == List::None };
@@ -108,7 +108,7 @@ impl Frontier<'_> {
                 }
             }
         }
-        // If the lane has lost its slot meanwhile, its count has begun anew.
+        // If the lane has lost its slot meanwhile, its count of hand-outs has begun anew.
         let group = &mut self.groups[slot as usize];
         (group.list, group.served_at) = (list, group.served_at.min(lists.served));
         true
@@ -121,7 +121,8 @@ impl Frontier<'_> {
         self.forget_idle(instance, lane);
         let key = key_of(lane, hash);
         if index::find(self.group_index, gate, key).is_some() {
-            // A group of another stage has the same key. That is so rare that this one may wait for its end.
+            // A group of another stage has the same key. That is very rare, so this group may wait until the other one
+            // ends.
             return None;
         }
         let slot = self.free_group(instance, lane)?;
@@ -157,7 +158,7 @@ impl Frontier<'_> {
         None
     }
 
-    /// Forgets idle groups that were served long ago: at most two, so that no call has much to do.
+    /// Forgets idle groups that were served long ago: at most two a call, so that no call takes long.
     fn forget_idle(&mut self, instance: u32, lane: i32) {
         let Some(slot) = self.lane_slot(instance, lane) else { return };
         for _ in 0..2 {
@@ -170,12 +171,12 @@ impl Frontier<'_> {
         }
     }
 
-    /// Makes room for another group: forgets one that has nothing running, preferably one of this lane.
+    /// Makes room for another group: forgets one without running jobs, preferably one of this lane.
     fn evict_group(&mut self, instance: u32, lane: i32) {
         let own = self.lane_slot(instance, lane).map(|slot| self.lanes[slot as usize].groups);
-        // The last of the turns would wait longest, and of the groups that are left none comes after it.
+        // The last of the turns would wait longest, and none of the remaining groups comes after it.
         let near = own.and_then(|lists| lists.idle.0.checked_sub(1).or_else(|| lists.turns.last(self.groups)));
-        // Groups that rest are never forgotten for others: there is a slot for each that has a record of its starts.
+        // Resting groups are never forgotten for others: there is a slot for each group with a record of its starts.
         let is_idle =
             |group: &Group| group.gate != 0 && group.running == 0 && group.server == 0 && group.list != List::Resting;
         let found = match near.filter(|&slot| is_idle(&self.groups[slot as usize])) {
@@ -193,7 +194,7 @@ impl Frontier<'_> {
         }
     }
 
-    /// Forgets a group. What was parked of it lies behind P from now on.
+    /// Forgets a group. Its parked attempts lie behind P afterwards.
     pub(super) fn forget_group(&mut self, slot: u32) {
         self.unlist(slot);
         let group = self.groups[slot as usize];
@@ -212,7 +213,7 @@ impl Frontier<'_> {
         self.head.groups -= 1;
     }
 
-    /// Dissolves the lists of a lane that loses its slot. Everything lies behind P then.
+    /// Dissolves the lists of a lane that loses its slot. All its attempts lie behind P afterwards.
     pub(super) fn dissolve_lists(&mut self, lane: u32) {
         loop {
             let lists = &self.lanes[lane as usize].groups;
@@ -235,7 +236,7 @@ impl Frontier<'_> {
         self.gates[group.gate as usize - 1].limits.is_strict
     }
 
-    /// Whether something more of a group may run at once.
+    /// True if one more job of a group may run, whatever its rate.
     fn has_place_for_one(&self, group: &Group) -> bool {
         group.running < self.gates[group.gate as usize - 1].limits.most_of_group()
     }
@@ -244,19 +245,19 @@ impl Frontier<'_> {
         self.has_place_for_one(group) && !self.is_at_rate(group.gate - 1, group.lane, group.hash)
     }
 
-    /// Whether the rate of a group lets nothing start now.
+    /// True if the rate of a group lets no job start now.
     pub(super) fn is_at_rate(&self, gate: u32, lane: i32, group: i64) -> bool {
         self.rate_room(gate, lane, group) == 0
     }
 
-    /// Returns the slot of an entry's group, if that is managed.
+    /// Returns the slot of an entry's group, if the group is managed.
     pub(super) fn group_of(&self, lane: u32, entry: &Ready) -> Option<u32> {
         let lane = &self.lanes[lane as usize];
         self.group_slot(lane.instance, lane.id, entry.group)
     }
 
-    /// Whether an entry of this group may be taken without a turn of the group, as that was not served lately. Groups
-    /// that have a rate only take turns only for what had to wait.
+    /// True if an entry of this group may be taken without a turn, because the group was not served recently. Groups
+    /// with nothing but a rate take turns only for attempts that had to wait.
     fn may_go_first(&self, lane: u32, group: u32) -> bool {
         let group = &self.groups[group as usize];
         if self.is_strict(group) || !self.has_room(group) {
@@ -269,13 +270,14 @@ impl Frontier<'_> {
         group.list == List::Idle && self.lanes[lane as usize].groups.served.saturating_sub(group.served_at) >= RECENT
     }
 
-    /// Whether an entry has to be parked.
+    /// True if an entry must be parked.
     pub(super) fn waits_for_group(&self, lane: u32, entry: &Ready) -> bool {
         entry.group != 0 && self.group_of(lane, entry).is_some_and(|group| !self.may_go_first(lane, group))
     }
 
-    /// Parks a waiting attempt of a managed group, whose entry is in the group's index: the group's position moves
-    /// before it. Returns false if the group is not managed, or not any more, and the attempt belongs into `ready`.
+    /// Parks a waiting attempt of a managed group: the group's position moves before it. The groups' index must have
+    /// its entry. Returns false if the group is not managed or no longer managed, so that the attempt belongs into
+    /// `ready`.
     pub(super) fn park(&mut self, lane: u32, entry: &Ready) -> bool {
         let Some(slot) = self.group_of(lane, entry) else { return false };
         if self.may_go_first(lane, slot) {
@@ -291,12 +293,12 @@ impl Frontier<'_> {
         true
     }
 
-    /// Whether the group of a parked entry has a turn, so that a session should be woken.
+    /// True if the group of a parked entry has a turn, so that a session should be woken.
     pub(super) fn has_turn(&self, lane: u32, entry: &Ready) -> bool {
         self.group_of(lane, entry).is_some_and(|slot| self.groups[slot as usize].list == List::Turns)
     }
 
-    /// Called when an attempt of a group has come or gone, as another one may have to run first now.
+    /// Updates a group after one of its attempts has come or gone: another attempt may have to run first now.
     fn group_changed(&mut self, slot: u32) {
         let group = &mut self.groups[slot as usize];
         (group.held, group.has_news) = (0, 1);
@@ -308,7 +310,7 @@ impl Frontier<'_> {
         self.relist(slot);
     }
 
-    /// Moves a group to the list where it belongs now.
+    /// Moves a group to the list in which it belongs now.
     pub(super) fn relist(&mut self, slot: u32) {
         let group = self.groups[slot as usize];
         let waits = group.from() < Rank::MAX && group.held == 0;
@@ -326,7 +328,7 @@ impl Frontier<'_> {
                 }
                 List::Resting
             } else {
-                // All its starts are open: the end of one lists it.
+                // All its starts are open: the first one that is settled lists the group.
                 List::None
             }
         } else if group.running == 0 && group.held == 0 {
@@ -345,7 +347,7 @@ impl Frontier<'_> {
         }
     }
 
-    /// Whether more of a group may start than the session that serves it asks for.
+    /// True if more attempts of a group may start than the serving session asks for.
     fn has_more_room(&self, group: &Group) -> bool {
         let places = self.gates[group.gate as usize - 1].limits.most_of_group().saturating_sub(group.running);
         places.min(self.rate_room(group.gate - 1, group.lane, group.hash)) > u32::from(group.wanted)
@@ -360,14 +362,14 @@ impl Frontier<'_> {
         self.relist(slot);
     }
 
-    /// Notes that an attempt of a group is not taken any more. `was_running`: the group has counted it.
+    /// Notes that an attempt of a group is no longer taken. `was_running`: the group has counted it.
     pub(super) fn leave_group(&mut self, slot: u32, was_running: bool) {
         self.groups[slot as usize].running -= u32::from(was_running);
         // The attempt may be the one that held the group.
         self.group_changed(slot);
     }
 
-    /// Ends the hold of all groups of an instance, as the attempts that hold them may be gone.
+    /// Ends the hold of all groups of an instance, because the attempts that hold them may be gone.
     pub fn release_held(&mut self, instance: u32) {
         if self.head.groups == 0 {
             return;

@@ -1,8 +1,8 @@
 //! A hash index from (instance, id) to a slot number: open addressing with linear probing, in a slice whose length is a
 //! power of two and at least twice the number of slots.
 //!
-//! Invariant: no empty bucket lies between an entry and the bucket that its hash asks for, as a removal shifts entries
-//! back. So a look-up may stop at the first empty bucket.
+//! Invariant: no empty bucket lies between an entry and its home bucket, because a removal shifts entries back. So a
+//! look-up may stop at the first empty bucket.
 
 /// One bucket. All zero is empty.
 #[repr(C)]
@@ -14,13 +14,13 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Whether nothing is stored here.
+    /// True if the bucket is empty.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.slot_plus_one == 0
     }
 
-    /// Returns instance, id and slot that are stored here. `None` if there is nothing.
+    /// Returns the stored instance, id and slot. `None`: the bucket is empty.
     pub fn get(&self) -> Option<(u32, i64, u32)> {
         (self.slot_plus_one != 0).then(|| (self.instance, self.id, self.slot_plus_one - 1))
     }
@@ -32,11 +32,11 @@ pub const fn buckets_for(slots: usize) -> usize {
     doubled.next_power_of_two()
 }
 
-/// Returns the bucket at which the search for an id begins. The ids of four attempts in a row go to the same cache line
-/// (and page), as they are mostly searched for one after the other. The fours are scattered, as long rows of used
-/// buckets would make searches slow.
+/// Returns the bucket at which the search for an id begins. The ids of four successive attempts go to the same cache
+/// line (and page), because they are mostly looked up one after the other. The groups of four are scattered, because
+/// long runs of used buckets would make look-ups slow.
 fn home(buckets: &[Bucket], instance: u32, id: i64) -> usize {
-    /// The lowest bits of an id's count. The bits below them are the segment, which most attempts of a moment share.
+    /// The lowest bits of an id's count. The bits below them are the segment, and most attempts of a moment share it.
     const IN_LINE: u64 = 0b11 << 4;
     let id = id as u64;
     // The finalizer of splitmix64 (Steele, Lea, Flood 2014).
@@ -75,7 +75,7 @@ pub fn insert(buckets: &mut [Bucket], instance: u32, id: i64, slot: u32) {
     buckets[at] = Bucket { id, instance, slot_plus_one: slot + 1 };
 }
 
-/// Removes an id. Does nothing if it is not there.
+/// Removes an id. Does nothing if the index does not have it.
 pub fn remove(buckets: &mut [Bucket], instance: u32, id: i64) {
     let Some(mut hole) = position(buckets, instance, id) else { return };
     let mask = buckets.len() - 1;
@@ -96,12 +96,12 @@ pub fn remove(buckets: &mut [Bucket], instance: u32, id: i64) {
     buckets[hole] = Bucket::default();
 }
 
-/// Returns the count under a key that counts, and has no slot.
+/// Returns the count under a key. Such a key has a count instead of a slot.
 pub fn count(buckets: &[Bucket], instance: u32, id: i64) -> u32 {
     position(buckets, instance, id).map_or(0, |at| buckets[at].slot_plus_one)
 }
 
-/// Counts one more under a key. Returns whether it is the first, which takes a bucket.
+/// Counts one more under a key. Returns whether it is the first one, so that a bucket was taken.
 pub fn count_up(buckets: &mut [Bucket], instance: u32, id: i64) -> bool {
     let known = position(buckets, instance, id);
     match known {
@@ -111,7 +111,7 @@ pub fn count_up(buckets: &mut [Bucket], instance: u32, id: i64) -> bool {
     known.is_none()
 }
 
-/// Counts one less under a key. Returns whether it was the last, which frees the bucket.
+/// Counts one less under a key. Returns whether it was the last one, so that the bucket is free.
 pub fn count_down(buckets: &mut [Bucket], instance: u32, id: i64) -> bool {
     let Some(at) = position(buckets, instance, id) else { return false };
     let is_last = buckets[at].slot_plus_one == 1;

@@ -1,6 +1,6 @@
 //! The slot of a lane: its part of `ready`, the scan position P, and its groups.
 //!
-//! Invariant: `horizon` never lies behind something unread.
+//! Invariant: no unread attempt ranks before `horizon`.
 
 use super::rank::Rank;
 use super::turns::Turns;
@@ -14,7 +14,7 @@ pub struct Lane {
     pub(super) used: u8,
     pub(super) paused: u8,
     pub(super) position: Rank,
-    /// The flag of a refill: the number of the session that reads, plus one. 0: the flag is down.
+    /// The refill's flag: the number of the reading session plus one. 0: the flag is down.
     pub(super) refiller: u32,
     /// The refill has read everything up to this rank.
     pub(super) read: Rank,
@@ -22,20 +22,20 @@ pub struct Lane {
     pub(super) spill: Rank,
     /// 1: the lane was invalidated after the flag went up, or the refill goes on where such a refill ended.
     pub(super) invalidated: u8,
-    /// 1: the last refill was overtaken by an invalidation and has found nothing, so the next one begins at `lenient`.
-    /// Otherwise no refill would get past many ended attempts while memory is invalidated again and again.
+    /// 1: an invalidation came during the last refill, and that refill has found nothing, so the next one begins at
+    /// `lenient`. Otherwise no refill would get past many ended attempts while memory is invalidated again and again.
     pub(super) goes_on: u8,
     /// 1: a refill has ended since the lane was invalidated, and nothing was handed out since.
     pub(super) is_fresh: u8,
-    /// If the lane was invalidated during the last refill: how far that has read. Entries up to this rank are handed
-    /// out nevertheless, as otherwise no session would get a job while memory is invalidated again and again.
+    /// How far the last refill has read, if the lane was invalidated during it. Entries up to this rank are handed out
+    /// nevertheless. Otherwise no session would get a job while memory is invalidated again and again.
     pub(super) lenient: Rank,
     pub(super) head: u32,
     pub(super) len: u32,
     pub(super) waiters_first: u32,
     pub(super) waiters_last: u32,
     pub(super) last_used: u64,
-    /// The slot of its queue's gate, plus one. 0: there is none, or no claim from this lane has passed it yet.
+    /// The slot of its queue's gate, plus one. 0: there is no gate, or no claim from this lane has passed it yet.
     pub(super) gate: u32,
     pub(super) groups: Lists,
 }
@@ -45,25 +45,27 @@ impl Lane {
         self.used != 0
     }
 
-    /// Whether something may lie behind P.
+    /// True if attempts may lie behind P.
     pub(super) fn has_more(&self) -> bool {
         self.position < Rank::MAX
     }
 
-    /// Whether a session is reading what may be taken next, so that it is too early to say that there is nothing.
+    /// True if a session is reading attempts that may be taken next. Until it has ended, nobody can say that there is
+    /// no job.
     pub(super) fn is_read(&self) -> bool {
         self.refiller != 0 || self.groups.serving != 0
     }
 
-    /// Moves P, or during a refill its spill mark, back to this position, so that everything behind it is read again.
+    /// Moves P back to this position, so that everything behind it is read again. During a refill it moves the spill
+    /// mark instead.
     pub(super) fn go_back(&mut self, position: Rank) {
         let mark = if self.refiller != 0 { &mut self.spill } else { &mut self.position };
         *mark = (*mark).min(position);
         self.lenient = self.lenient.min(position);
     }
 
-    /// Moves P before everything, so that the whole index is read again. What the last refill has put into `ready` is
-    /// handed out nevertheless, if no session has had the time to take any of it.
+    /// Moves P before everything, so that the whole index is read again. Attempts that the last refill has put into
+    /// `ready` are handed out nevertheless, if no session has had the time to take any of them.
     pub(super) fn invalidate(&mut self) {
         if self.is_fresh != 0 && self.len > 0 {
             self.lenient = self.lenient.max(self.position);
@@ -73,23 +75,24 @@ impl Lane {
         self.invalidated = u8::from(self.refiller != 0);
     }
 
-    /// The horizon: nothing that is unread ranks before it, so entries of `ready` up to it are the smallest there are.
+    /// Returns the horizon: no unread attempt ranks before it, so the entries of `ready` up to it are the smallest of
+    /// the lane.
     pub(super) fn horizon(&self) -> Rank {
         if self.refiller != 0 && self.invalidated == 0 { self.read.min(self.spill) } else { self.position }
     }
 
-    /// The rank up to which entries of `ready` are handed out.
+    /// Returns the rank up to which entries of `ready` are handed out.
     pub(super) fn limit(&self) -> Rank {
         self.horizon().max(self.lenient)
     }
 
-    /// Whether an attempt of this rank that is pushed now belongs into `ready`. Otherwise it is behind P, and no
+    /// True if an attempt of this rank that is pushed now belongs into `ready`. Otherwise it ranks behind P, and no
     /// session is reading there.
     pub(super) fn keeps(&self, rank: Rank) -> bool {
         self.refiller != 0 || rank <= self.position.max(self.lenient)
     }
 
-    /// Whether a look may find a job: in `ready`, in a group whose turn it is, or behind P.
+    /// True if a look may find a job: in `ready`, in a group whose turn it is, or behind P.
     pub(super) fn may_have_jobs(&self) -> bool {
         self.len > 0 || self.position < Rank::MAX || !self.groups.turns.is_empty()
     }
@@ -99,18 +102,18 @@ impl Lane {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lists {
-    /// The groups that may start something.
+    /// The groups that may start a job.
     pub(super) turns: Turns,
-    /// The groups that a session serves and that are in the way of larger priorities.
+    /// The groups that a session serves and that must come before larger priorities.
     pub(super) served_now: Turns,
     /// The first and the last group of the idle list, slots plus one.
     pub(super) idle: (u32, u32),
-    /// How many groups sessions serve.
+    /// How many of the lane's groups are being served.
     pub(super) serving: u32,
-    /// How many attempts of this lane were handed out so far.
+    /// How many attempts of this lane were handed out.
     pub(super) served: u64,
-    /// 1: the next hand-out is a group's, if one has a turn.
+    /// 1: if a group has a turn, the next hand-out is that group's.
     pub(super) is_groups_turn: u8,
-    /// 1: since the last hand-out a group was forgotten to make room for another one.
+    /// 1: a group was forgotten since the last hand-out to make room for another one.
     pub(super) is_short: u8,
 }

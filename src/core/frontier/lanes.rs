@@ -20,8 +20,8 @@ impl Frontier<'_> {
         Ring { slots: &mut self.ready[slot as usize * share..][..share], head: &mut lane.head, len: &mut lane.len }
     }
 
-    /// Returns the lane's slot. If the lane has none and none is free, it gets the slot of the lane that was used
-    /// longest ago, among those that no session waits for or reads. `None` if there is no such lane.
+    /// Returns the lane's slot. A lane without one gets a free slot, or else the slot of the least recently used lane
+    /// that no session waits for or reads. `None`: there is no such lane.
     pub(super) fn lane_or_create(&mut self, instance: u32, lane: i32) -> Option<u32> {
         self.head.clock += 1;
         let clock = self.head.clock;
@@ -63,23 +63,23 @@ impl Frontier<'_> {
         }
     }
 
-    /// Notes whether the lane's queue is paused. If it is, new jobs wake no session.
+    /// Notes whether the lane's queue is paused. New jobs of a paused queue wake no session.
     pub fn set_paused(&mut self, instance: u32, lane: i32, paused: bool) {
         if let Some(slot) = self.lane_slot(instance, lane) {
             self.lanes[slot as usize].paused = u8::from(paused);
         }
     }
 
-    /// Wakes a session that waits for this lane, whether or not there is a job. The caller repeats it until it returns
+    /// Wakes a session that waits for this lane, even if there is no job. The caller repeats it until it returns
     /// `None`.
     pub fn wake_any(&mut self, instance: u32, lane: i32) -> Option<u32> {
         let slot = self.lane_slot(instance, lane)?;
         self.wake_first(slot)
     }
 
-    /// Has every lane of the instance read again from its index, after changes that no commit callback has reported.
-    /// The sessions that wait where the changes were made have to look too: the caller wakes them with
-    /// [`Self::pass_on`] or [`Self::wake_any_lane`].
+    /// Orders every lane of the instance to be read again from its index, after changes that no commit callback has
+    /// reported. Sessions that wait for changed lanes must look, too: the caller wakes them with [`Self::pass_on`] or
+    /// [`Self::wake_any_lane`].
     pub fn invalidate(&mut self, instance: u32) {
         for slot in 0..self.lanes.len() {
             let lane = &mut self.lanes[slot];
@@ -90,7 +90,7 @@ impl Frontier<'_> {
         self.release_held(instance);
     }
 
-    /// Does what [`Self::invalidate`] does, and empties `ready` too, as its rows may be gone.
+    /// As [`Self::invalidate`], and also empties `ready`, because its rows may be gone.
     pub fn forget_ready(&mut self, instance: u32) {
         self.invalidate(instance);
         for lane in self.lanes.iter_mut().filter(|lane| lane.is_used() && lane.instance == instance) {
@@ -108,7 +108,7 @@ impl Frontier<'_> {
         self.wake_first(slot as u32)
     }
 
-    /// Forgets a lane and all that runs in it, as its queue was dropped. The caller has woken its waiters before.
+    /// Forgets a lane of a dropped queue and all its running attempts. The caller must have woken its waiters before.
     /// Returns a session to wake.
     pub fn drop_lane(&mut self, root: &mut DeadlineRoot, instance: u32, lane: i32) -> Option<u32> {
         if self.head.gates > 0 {
@@ -129,7 +129,7 @@ impl Frontier<'_> {
         self.wake_for_place()
     }
 
-    /// Forgets an instance, as its extension or database was dropped. Returns a session to wake.
+    /// Forgets an instance whose extension or database was dropped. Returns a session to wake.
     pub fn drop_instance(&mut self, root: &mut DeadlineRoot, instance: u32) -> Option<u32> {
         if self.head.gates > 0 {
             self.drop_gates(instance, None);
@@ -149,7 +149,7 @@ impl Frontier<'_> {
         self.wake_for_place()
     }
 
-    /// Whether a session is refilling the lane or serves one of its groups.
+    /// True if a session is refilling the lane or serves one of its groups.
     pub fn is_refilling(&self, instance: u32, lane: i32) -> bool {
         self.lane_slot(instance, lane).is_some_and(|slot| self.lanes[slot as usize].is_read())
     }
@@ -162,7 +162,7 @@ impl Frontier<'_> {
         Some(self.lanes[slot as usize].position)
     }
 
-    /// Whether a claim may find a job in this lane if its transaction has not done anything yet.
+    /// True if a claim may find a job in this lane, provided its transaction has done nothing yet.
     pub fn has_jobs(&self, instance: u32, lane: i32) -> bool {
         self.lane_slot(instance, lane).is_some_and(|slot| {
             self.lanes[slot as usize].may_have_jobs() && !self.gate_is_closed(slot) && self.has_place(slot)

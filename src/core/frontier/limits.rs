@@ -1,6 +1,6 @@
-//! The limits of a queue, the slot that counts for them, and the claim that they bind.
+//! The limits of a queue, the slot that counts for them, and the settings of a claim from such a queue.
 //!
-//! Not responsible for counting (`gate`, `rates`).
+//! Responsible for these types. Not responsible for counting (`gate`, `rates`).
 
 use super::ending::Ending;
 use super::window::Window;
@@ -8,19 +8,19 @@ use super::window::Window;
 /// How many lanes a gate can count: those of a queue and its stages.
 pub const GATE_LANES: usize = 33;
 
-/// The limits of a queue's settings. Zero is no limit.
+/// The limits in a queue's settings. Zero is no limit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// How many jobs run at once.
+    /// How many jobs may run at the same time.
     pub running: u32,
-    /// How many jobs of each group run at once, in each lane.
+    /// How many jobs of each group may run at the same time, in each lane.
     pub group: u32,
-    /// Whether jobs of a group run one by one, and a job that is to be tried again keeps the others waiting.
+    /// Whether the jobs of a group run one by one, so that a job that is waiting for its retry blocks the others.
     pub is_strict: bool,
-    /// How many jobs start in any `period`.
+    /// How many jobs may start within any `period`.
     pub rate: u32,
-    /// How many jobs of each group start in any `period`, in each lane.
+    /// How many jobs of each group may start within any `period`, in each lane.
     pub group_rate: u32,
     /// The period of the rates, in microseconds.
     pub period: i64,
@@ -32,13 +32,13 @@ impl Limits {
         self.group > 0 || self.group_rate > 0
     }
 
-    /// How many jobs of each group may run at once.
+    /// Returns how many jobs of each group may run at the same time.
     pub(super) fn most_of_group(&self) -> u32 {
         if self.group == 0 { u32::MAX } else { self.group }
     }
 }
 
-/// What a claim from a limited queue has to tell the frontier.
+/// The settings that a claim from a limited queue gives to the frontier.
 #[derive(Clone, Copy, Debug)]
 pub struct Claimer<'a> {
     /// The queue.
@@ -48,7 +48,7 @@ pub struct Claimer<'a> {
     /// Its lanes, at most [`GATE_LANES`].
     pub lanes: &'a [i32],
     /// The attempts of the queue that the claim's open transaction is ending. They count for other sessions' claims,
-    /// not for this one. `None`: none.
+    /// not for this one. `None`: there are none.
     pub ending: Option<&'a Ending>,
     /// The present time, in monotonic microseconds.
     pub now: i64,
@@ -68,7 +68,8 @@ pub struct Gate {
     pub(super) rates: u32,
     pub(super) lanes: [i32; GATE_LANES],
     pub(super) len: u32,
-    /// The monotonic time until which the rate has closed it for sleeping sessions. 0: the rate has not closed it.
+    /// The monotonic time until which the rate keeps the gate closed for sleeping sessions. 0: the rate has not closed
+    /// it.
     pub(super) opens_at: i64,
     pub(super) window: Window,
 }
@@ -109,7 +110,7 @@ impl Gate {
         self.window.open += 1;
     }
 
-    /// Whether a claim whose transaction is ending nothing would find it closed.
+    /// True if a claim whose transaction is ending nothing would find the gate closed.
     pub(super) fn is_closed(&self) -> bool {
         self.is_full() || self.opens_at != 0
     }

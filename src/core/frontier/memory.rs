@@ -1,6 +1,6 @@
-//! The frontier as it lies in memory of the caller.
+//! The parts of the frontier in memory of the caller.
 //!
-//! Responsible for what there is. Not responsible for what each slot holds: see the files of the slots.
+//! Responsible for which parts there are. Not responsible for what a slot holds: see the file of each slot type.
 //!
 //! Invariant: all zero is a valid start.
 
@@ -14,14 +14,14 @@ use super::session::Session;
 use super::starts::{Rate, Starts};
 use super::turns::Turns;
 
-/// Numbers of what is in use, and free lists. All zero is a valid start.
+/// Counts of used slots, free lists, and the clock. All zero is a valid start.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head {
     pub(super) clock: u64,
-    /// The first free slot of `running` that was used before, plus one. 0: there is none.
+    /// The first slot of `running` that was used before and is free, plus one. 0: there is none.
     pub(super) free: u32,
-    /// The first slot of `running` that was never used, as are all behind it.
+    /// The first slot of `running` that was never used. No slot behind it was ever used.
     pub(super) fresh: u32,
     /// How many entries of `running` are in use.
     pub running: u32,
@@ -33,43 +33,43 @@ pub struct Head {
     pub(super) gate_changes: u32,
     /// How many groups are in use.
     pub groups: u32,
-    /// How many groups a session serves.
+    /// How many groups are being served by sessions.
     pub(super) servers: u32,
-    /// The same as `free` and `fresh`, for groups.
+    /// As `free` and `fresh`, for groups.
     pub(super) free_group: u32,
     pub(super) fresh_groups: u32,
     /// The present time, in monotonic microseconds. The caller sets it before each call while there are `rates`.
     pub now: i64,
-    /// The monotonic time before which no gate opens that a rate has closed. 0: there is no such gate.
+    /// The monotonic time before which no gate opens that a rate has closed. 0: no rate has closed a gate.
     pub(super) opens_at: i64,
-    /// The groups that have something waiting and are at their rate, of all lanes, in the order in which they may start
-    /// something again.
+    /// The groups of all lanes that have waiting jobs and are at their rate, in the order in which they may start jobs
+    /// again.
     pub(super) resting: Turns,
-    /// How many records of groups' starts are in use; free lists as above; up to which slot the last look for old ones
-    /// has come; before when none is free if there was none.
+    /// How many records of groups' starts are in use. `free_rate` and `fresh_rates` are as above. `rates_hand` is the
+    /// slot at which the next search for expired records begins. If none was free, none is before `rates_free_at`.
     pub rates: u32,
     pub(super) free_rate: u32,
     pub(super) fresh_rates: u32,
     pub(super) rates_hand: u32,
     pub(super) rates_free_at: i64,
-    /// The same for the pool of older starts.
+    /// As `rates`, for the pool of older starts.
     pub(super) starts: u32,
     pub(super) free_start: u32,
     pub(super) fresh_starts: u32,
     /// How many lanes have waiting sessions.
     pub(super) waited: u32,
-    /// How many buckets of the index of `running` count what parties hold ([`crate::share`]).
+    /// How many buckets of the index of `running` hold counts of parties ([`crate::share`]).
     pub(super) parties: u32,
-    /// 1: there may be a session that sleeps although there is a job, for want of a place in `running`.
+    /// 1: a session may be sleeping although there is a job, because `running` had no place.
     pub(super) is_short: u8,
 }
 
 /// The root of one instance's deadlines. The caller keeps it in the instance's slot.
 pub type DeadlineRoot = u32;
 
-/// The frontier, laid over memory of the caller. See the head of this file.
+/// The frontier, in memory of the caller. See the head of `frontier`.
 pub struct Frontier<'a> {
-    /// Numbers of what is in use, and free lists.
+    /// Counts of used slots, free lists, and the clock.
     pub head: &'a mut Head,
     /// The slots of lanes.
     pub lanes: &'a mut [Lane],
@@ -77,7 +77,7 @@ pub struct Frontier<'a> {
     pub lane_index: &'a mut [Bucket],
     /// The `ready` of all lanes, an equal part for each.
     pub ready: &'a mut [Ready],
-    /// An entry for each attempt that is taken.
+    /// An entry for each taken attempt.
     pub running: &'a mut [Running],
     /// The index of `running`, with as many buckets as [`index::buckets_for`] says.
     pub running_index: &'a mut [Bucket],
@@ -85,11 +85,11 @@ pub struct Frontier<'a> {
     pub sessions: &'a mut [Session],
     /// The gates of limited queues.
     pub gates: &'a mut [Gate],
-    /// The groups of which something runs, or that wait for their turn.
+    /// The managed groups: they have running jobs, or were served recently, or wait for a turn.
     pub groups: &'a mut [Group],
     /// The index of `groups`, with as many buckets as [`index::buckets_for`] says.
     pub group_index: &'a mut [Bucket],
-    /// What has started of groups that have a rate.
+    /// The starts of groups that have a rate.
     pub rates: &'a mut [Rate],
     /// The index of `rates`, with as many buckets as [`index::buckets_for`] says.
     pub rate_index: &'a mut [Bucket],

@@ -1,9 +1,9 @@
-//! The frontier: which attempt is next, what is running, which sessions wait. It is a cache of the logs and may be
-//! thrown away at any time; the keys of the logs are the guard. The caller holds one lock around every call. Nothing
-//! here allocates memory or fails.
+//! The frontier knows which attempt is next, which attempts are running and which sessions wait. It is a cache of the
+//! logs and may be thrown away at any time: only the unique keys of the logs prevent that two sessions take one
+//! attempt. The caller holds one lock around every call. Nothing here allocates memory or fails.
 //!
-//! Each **lane** (instance, queue, stage) has a bounded list `ready` and the scan position P. How both are kept, by
-//! *pushes*, *spills* and *refills*, is in docs/internals/frontier.md.
+//! Each **lane** (instance, queue, stage) has a bounded list `ready` and a scan position P. *Pushes*, *spills* and
+//! *refills* change both: see docs/internals/frontier.md.
 //!
 //! Invariant: every committed waiting attempt that is due is in `ready`, or in `running`, or ranks behind P in the
 //! lane's index. A lane without a slot reads as P before everything.
@@ -45,7 +45,7 @@ pub use memory::{DeadlineRoot, Frontier, Head};
 pub use rank::{Place, Rank};
 pub use ready::Ready;
 pub use running::{MISSED_CANCEL, MISSED_RERUN, Running, State};
-pub use session::{LANES as WAIT_LANES, Session};
+pub use session::{Session, WAIT_LANES};
 pub use several::Lanes;
 pub use starts::{NODES_PER_RATE, PastStart, Rate, Starts};
 

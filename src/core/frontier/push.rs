@@ -1,31 +1,32 @@
-//! How waiting attempts and waiting sessions get into the frontier.
+//! Adds waiting attempts and waiting sessions to the frontier.
 //!
-//! Invariant: an attempt that ranks at or before P is kept. If `ready` is full, P moves before what does not fit.
+//! Invariant: an attempt that ranks at or before P is kept. If `ready` is full, P moves before the attempt that does
+//! not fit.
 
 use super::answers::Wait;
 use super::index;
 use super::lane::Lane;
 use super::memory::Frontier;
 use super::ready::Ready;
-use super::session::LANES as WAIT_LANES;
+use super::session::WAIT_LANES;
 use crate::id;
 
 impl Frontier<'_> {
-    /// Adds a waiting attempt that is committed and due. Returns a session to wake.
+    /// Adds a committed waiting attempt that is due. Returns a session to wake.
     pub fn push(&mut self, instance: u32, lane: i32, entry: Ready) -> Option<u32> {
         let slot = self.learn(instance, lane, entry)?;
         if self.may_wake(slot) { self.wake_first(slot) } else { None }
     }
 
-    /// Adds a waiting attempt as [`Self::push`] does, and wakes no session. For the later jobs of a large commit, if
-    /// the first ones *in this lane* have woken a session in the same hold of the lock: a woken session wakes the next
-    /// one if it leaves jobs behind.
+    /// As [`Self::push`], but wakes no session. A large commit may use it for its later jobs if the first ones *in this
+    /// lane* have woken a session in the same hold of the lock. A woken session that leaves jobs behind wakes the next
+    /// one.
     pub fn push_quietly(&mut self, instance: u32, lane: i32, entry: Ready) {
         self.learn(instance, lane, entry);
     }
 
-    /// Whether [`Self::push`] would keep this attempt in memory. If not, it is left to the index, where it ranks behind
-    /// P, and `push` only wakes a session.
+    /// True if [`Self::push`] would keep this attempt in memory. Otherwise the attempt is left to the index, where it
+    /// ranks behind P, and `push` only wakes a session.
     pub fn wants(&self, instance: u32, lane: i32, entry: Ready) -> bool {
         index::find(self.running_index, instance, entry.id).is_some()
             || entry.place.is_indexed && self.group_slot(instance, lane, entry.group).is_some()
@@ -47,8 +48,9 @@ impl Frontier<'_> {
         Some(slot)
     }
 
-    /// Takes an attempt out of `ready` that was never committed. A transaction that has taken an attempt of its own
-    /// gives it back when it is rolled back, and its rank is that of the one before it, which is still to come.
+    /// Removes an attempt from `ready` that was never committed. A transaction that has taken an attempt of its own
+    /// gives it back on rollback. That attempt has the same rank as the committed attempt before it, and this one is
+    /// pushed later.
     pub fn withdraw(&mut self, instance: u32, lane: i32, entry: Ready) {
         let Some(slot) = self.lane_slot(instance, lane) else { return };
         let mut ring = self.ring(slot);
@@ -65,8 +67,7 @@ impl Frontier<'_> {
         let at = match ring.search(entry.rank) {
             Err(at) => at,
             Ok(at) => {
-                // If it is another attempt of the same job, the newer one lives. If it is the same one, it may have
-                // moved.
+                // Of two attempts of one job only the newer one lives. The same attempt may have moved.
                 if id::count(entry.id) >= id::count(ring.get(at).id) {
                     ring.remove(at);
                     ring.insert(at, entry);
@@ -87,16 +88,16 @@ impl Frontier<'_> {
         self.lanes[slot as usize].go_back(spilled.before());
     }
 
-    /// If the lane may have jobs, wakes a session that waits for them and returns it. Called after a refill. A woken
-    /// session wakes the next one by [`Self::stop_waiting`], so that no commit has to wake many.
+    /// Wakes a session that waits for this lane and returns it, if the lane may have jobs. Callers use it after a
+    /// refill. A woken session wakes the next one by [`Self::stop_waiting`], so that no commit has to wake many.
     pub fn pass_on(&mut self, instance: u32, lane: i32) -> Option<u32> {
         let slot = self.lane_slot(instance, lane)?;
         self.wake_next(slot)
     }
 
-    /// Has a session wait for lanes in which `take` found nothing, each given with whether its queue is paused. It
-    /// waits for a job in any of them, and for the end of the refills that are under way there. A session that was
-    /// woken calls [`Self::stop_waiting`] first.
+    /// Enters a session as waiting for lanes in which `take` found nothing. Each lane comes with whether its queue is
+    /// paused. The session waits for a job in any of them, and for the end of running refills there. A session that was
+    /// woken must call [`Self::stop_waiting`] first.
     pub fn wait(&mut self, session: u32, instance: u32, lanes: &[(i32, bool)]) -> Wait {
         self.delist(session);
         let (mut look, mut for_refill) = (false, false);
@@ -109,7 +110,7 @@ impl Frontier<'_> {
                 self.delist(session);
                 return Wait::NoLane;
             }
-            // As a session waits for it, this lane is not evicted while the next ones look for a slot.
+            // A session waits for this lane now, so it is not evicted while the next lanes look for a slot.
             self.enlist(session, nth, slot);
             self.lanes[slot as usize].paused = u8::from(paused);
             if paused {
@@ -141,8 +142,8 @@ impl Frontier<'_> {
         self.places(instance, id) > 0
     }
 
-    /// Whether no job of this lane can start now. If the cause is that there is no place in `running`, it is noted, so
-    /// that [`Self::wake_for_place`] wakes a session that sleeps there as soon as a place is free.
+    /// True if no job of this lane can start now. If the cause is a full `running`, notes it: [`Self::wake_for_place`]
+    /// then wakes a session that sleeps there as soon as a place is free.
     pub(super) fn is_closed_for_now(&mut self, slot: u32) -> bool {
         if self.gate_is_closed(slot) {
             return true;
@@ -152,7 +153,7 @@ impl Frontier<'_> {
         is_short
     }
 
-    /// Whether a session waits for this lane and could start a job now, if there is one.
+    /// True if a session waits for this lane and could start a job now.
     pub(super) fn may_wake(&mut self, slot: u32) -> bool {
         let lane = &self.lanes[slot as usize];
         lane.waiters_first != 0 && lane.paused == 0 && !self.is_closed_for_now(slot)

@@ -1,4 +1,4 @@
-//! Which attempt comes first, and where its row lies.
+//! The order of attempts, and where their rows lie.
 //!
 //! Invariant: the order of `Rank` is that of the lane's index in the logs.
 
@@ -8,7 +8,7 @@
 pub struct Rank {
     /// The job's priority.
     pub priority: i32,
-    /// The job's id. Jobs run in the order in which they were enqueued, and a retried job keeps its place.
+    /// The job's id. Jobs run in the order in which they were enqueued. A retried job keeps its place.
     pub job_id: i64,
 }
 
@@ -18,7 +18,7 @@ impl Rank {
     /// Behind every attempt.
     pub const MAX: Rank = Rank { priority: i32::MAX, job_id: i64::MAX };
 
-    /// The position that lies just before this rank.
+    /// Returns the position just before this rank.
     pub fn before(self) -> Rank {
         Rank { priority: self.priority, job_id: self.job_id - 1 }
     }

@@ -1,12 +1,13 @@
-//! How many jobs of each group have started within a sliding period, for a rate per group.
+//! Counts how many jobs of each group have started within a sliding period, for a rate per group.
 //!
-//! As in [`super::window`], starts close to each other are kept as one with the time of the last of them, and a start
-//! counts from the taking of the job to one period after the commit or rollback of its claim. Each group has its newest
-//! starts in its record and the older ones in nodes of a pool that all groups share. If more than half of the pool is
-//! in use, a start may count for an eighth of the period too long; if all of it is, for a whole one.
+//! As in [`super::window`], starts close to each other are kept as one span with the time of the last of them. A start
+//! counts from the taking of the job until one period after the commit or rollback of its claim. Each group has its
+//! newest starts in its record and the older ones in nodes of a pool that all groups share. If more than half of the
+//! pool is in use, a start may count for an eighth of the period too long. If the pool is full, it may count for a
+//! whole period too long.
 //!
-//! A record outlives what else is known of its group: it is kept until the last of its starts has ceased to count. If
-//! no record can be made, the gate is closed until one is free, as nothing may start that is not counted.
+//! A record outlives its group's slot: it is kept until the last of its starts has expired. If there is no free record,
+//! the gate stays closed until there is one, because no job may start uncounted.
 //!
 //! Invariant: never do more jobs of one group than the limit start within any period. A node is in the list of one
 //! record or in the free list.
@@ -20,8 +21,7 @@ use super::starts::{PastStart, Rate, Starts};
 use super::window::{self, Span};
 use crate::share;
 
-/// How fine the times of starts are: a span is at most one of `parts` of a period long, and `apart` starts are kept
-/// apart, however close they are. While the pool has room, and when it is short.
+/// The grain while the pool has room, and when it is short.
 const FINE: Grain = Grain { parts: window::PART, apart: window::APART };
 const COARSE: Grain = Grain { parts: 8, apart: 2 };
 
@@ -34,11 +34,11 @@ struct Grain {
 pub const OF_QUEUE: u8 = 1;
 /// In [`Running::token`]: it counts as an open start of its group.
 pub const OF_GROUP: u8 = 2;
-/// How many records the making of one looks at, to free those whose starts have all ceased to count.
+/// How many records are checked for expiry when one is made.
 const LOOKS: u32 = 4;
 
 impl Rate {
-    /// Whether nothing of it counts at this time.
+    /// True if the record has expired: none of its starts counts at this time.
     fn is_over(&self, period: i64, now: i64) -> bool {
         self.open == 0 && (self.sum == 0 || self.newest.last <= now.saturating_sub(period))
     }
@@ -52,7 +52,7 @@ impl Frontier<'_> {
         index::find(self.rate_index, gate, key_of(lane, group))
     }
 
-    /// The spans of a record, the oldest first.
+    /// Returns the spans of a record, the oldest first.
     fn spans(&self, rate: &Rate) -> impl Iterator<Item = Span> {
         let mut next = rate.older.0;
         let older = std::iter::from_fn(move || {
@@ -76,7 +76,7 @@ impl Frontier<'_> {
         limits.group_rate.saturating_sub((rate.sum - expired).saturating_add(rate.open))
     }
 
-    /// Returns when the oldest start of a group that counts now ceases to. `None`: all are open, or there is none.
+    /// Returns when the oldest counting start of a group expires. `None`: all starts are open, or there is none.
     pub(super) fn rate_opens_at(&self, gate: u32, lane: i32, group: i64) -> Option<i64> {
         let period = self.gates[gate as usize].limits.period;
         let rate = self.rates[self.rate_slot(gate, lane, group)? as usize];
@@ -84,7 +84,7 @@ impl Frontier<'_> {
         self.spans(&rate).find(|span| span.last > from).map(|span| span.last.saturating_add(period))
     }
 
-    /// Returns how many more records a gate may have, by its share. 0: also when the next one is free, perhaps.
+    /// Returns how many more records a gate may have within its share. `Err`: none before this monotonic time.
     pub(super) fn rates_room(&mut self, gate: u32) -> Result<u32, i64> {
         let room = |frontier: &Self| {
             let free = frontier.rates.len() - frontier.head.rates as usize;
@@ -104,9 +104,9 @@ impl Frontier<'_> {
         Err(self.head.rates_free_at)
     }
 
-    /// Forgets the records of which nothing counts any more. Returns when the next one is such.
+    /// Frees expired records. Returns when the next one expires.
     fn sweep_rates(&mut self) -> i64 {
-        /// While starts are open, microseconds to the next look.
+        /// The pause before the next sweep while starts are open.
         const PAUSE: i64 = 100_000;
         let now = self.head.now;
         let mut next = i64::MAX;
@@ -156,7 +156,7 @@ impl Frontier<'_> {
         self.head.starts -= 1;
     }
 
-    /// Forgets what a gate knows of its groups' starts, as its groups have no rate any more.
+    /// Forgets the starts of a gate's groups, because these groups have no rate any more.
     pub(super) fn drop_rates(&mut self, gate: u32) {
         if self.gates[gate as usize].rates == 0 {
             return;
@@ -173,7 +173,7 @@ impl Frontier<'_> {
         }
     }
 
-    /// Whether no start of a gate's groups counts any more.
+    /// True if no start of a gate's groups counts any more.
     pub(super) fn rates_are_over(&mut self, gate: u32) -> bool {
         if self.gates[gate as usize].rates > 0 {
             self.sweep_rates();
@@ -210,7 +210,7 @@ impl Frontier<'_> {
         Some(slot)
     }
 
-    /// Counts an open start of an entry's group. The caller has made sure of room for a record.
+    /// Counts an open start of an entry's group. The caller must have made sure that there is room for a record.
     pub(super) fn open_start(&mut self, gate: u32, slot: u32) {
         let Running { lane, group, .. } = self.running[slot as usize];
         if group != 0
@@ -222,12 +222,13 @@ impl Frontier<'_> {
         }
     }
 
-    /// Ends an open start of this entry's group. `at`: it counts as a start at this time.
+    /// Ends an open start of this entry's group. `at`: the time at which it counts as a start. `None`: it does not
+    /// count.
     pub(super) fn close_start(&mut self, gate: u32, entry: &Running, at: Option<i64>) {
         let Some(slot) = self.rate_slot(gate, entry.lane, entry.group) else { return };
         let rate = &mut self.rates[slot as usize];
         rate.open = rate.open.saturating_sub(1);
-        // If it has not started after all, the record may be over at once.
+        // If the job has not started, the record may expire immediately.
         let over_at = at.map_or(0, |at| at.saturating_add(self.gates[gate as usize].limits.period));
         self.head.rates_free_at = self.head.rates_free_at.min(over_at);
         if let Some(at) = at {
@@ -246,7 +247,7 @@ impl Frontier<'_> {
         }
         let grain = if self.head.starts as usize * 2 < self.starts.len() { FINE } else { COARSE };
         let rate = self.rates[slot as usize];
-        // What commits first need not have been told first.
+        // Callbacks need not run in the order of the commits.
         let at = at.max(rate.newest.last);
         let is_first = rate.sum == 0 || rate.len == 0 && rate.newest.last <= from;
         let is_close = at - rate.newest.first <= period / grain.parts && rate.len + 1 >= grain.apart;
@@ -264,7 +265,7 @@ impl Frontier<'_> {
         rate.sum = rate.sum.saturating_add(count);
     }
 
-    /// Moves the newest starts of a record to a node of the pool. False: there is none.
+    /// Moves the newest starts of a record to a node of the pool. Returns false if no node is free.
     fn age_newest(&mut self, slot: u32) -> bool {
         let node = match self.head.free_start {
             0 if (self.head.fresh_starts as usize) < self.starts.len() => {
@@ -289,8 +290,8 @@ impl Frontier<'_> {
         true
     }
 
-    /// Enters what the logs have of the groups' starts, in the order of time. Returns false if there is no room for all
-    /// of their groups; then nothing may be claimed.
+    /// Enters the groups' starts from the logs, in the order of time. Returns false if there is no room for all groups.
+    /// Then nothing may be claimed.
     pub(super) fn seed_rates(&mut self, claimer: &Claimer<'_>, gate: u32, starts: &[PastStart]) -> bool {
         starts.iter().filter(|start| claimer.lanes.contains(&start.lane)).all(|start| {
             let slot = self.rate_or_create(gate, start.lane, start.group);
@@ -298,7 +299,7 @@ impl Frontier<'_> {
         })
     }
 
-    /// How many groups have started something within their period, and for how many there is room.
+    /// Returns how many groups have a record of starts, and for how many there is room.
     pub fn rates_in_use(&self) -> (usize, usize) {
         (self.head.rates as usize, self.rates.len())
     }
@@ -306,7 +307,7 @@ impl Frontier<'_> {
 
 #[cfg(test)]
 impl Frontier<'_> {
-    /// Checks that each node is in one list, and that the sums are right.
+    /// Checks that each node is in exactly one list, and that the sums are right.
     pub(super) fn check_rates(&self) {
         let (mut rates, mut nodes) = (0, 0);
         for (slot, rate) in self.rates.iter().enumerate().filter(|(_, rate)| rate.gate != 0) {

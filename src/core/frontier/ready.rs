@@ -1,8 +1,8 @@
 //! The next attempts of one lane, sorted by rank, in a ring of fixed size.
 //!
-//! New jobs nearly always rank last, and the first is taken first, so changes at both ends are cheap. A change in the
-//! middle moves the shorter side. A ring is better than a two-ended heap here: it removes by key, finds duplicates by
-//! binary search, and takes a batch in order.
+//! New jobs nearly always rank last, and the first job is taken first, so changes at both ends must be cheap. A change
+//! in the middle moves the shorter side. A ring is better than a two-ended heap here: it removes by key, finds
+//! duplicates by binary search, and takes a batch in order.
 //!
 //! Invariant: ranks strictly ascend from `head`, so no rank is there twice.
 
@@ -16,7 +16,7 @@ pub struct Ready {
     pub rank: Rank,
     /// The attempt's id.
     pub id: i64,
-    /// Where its row lies: a hint that the reader checks.
+    /// Where its row lies. This is a hint: the reader checks it.
     pub place: Place,
     /// The hash of its group. 0: it has none.
     pub group: i64,
@@ -62,7 +62,7 @@ impl Ring<'_> {
 
     /// Returns where this rank is (`Ok`) or would be (`Err`).
     pub fn search(&self, rank: Rank) -> Result<usize, usize> {
-        // Most searches are for the end.
+        // Most searches end at the last entry.
         match self.last() {
             None => return Err(0),
             Some(last) if last.rank < rank => return Err(self.len()),

@@ -1,6 +1,6 @@
-//! The flag and the marks of a refill, in which a session reads on behind P. The reading itself is in `job/refill.rs`.
+//! The flag and the marks of a refill: a session reads on behind P. The reading itself is in `job/refill.rs`.
 //!
-//! Invariant: while the flag is up, every commit pushes. P is set and the flag is lowered in one step.
+//! Invariant: while the flag is up, every commit pushes its attempts. One step both sets P and lowers the flag.
 
 use super::index;
 use super::memory::Frontier;
@@ -18,7 +18,7 @@ impl Frontier<'_> {
         }
         let after = if lane.goes_on != 0 { lane.lenient.max(lane.position) } else { lane.position };
         lane.goes_on = 0;
-        // What lies before it is still to be read: as if the lane were invalidated only now.
+        // Attempts before this position are still unread, as if the lane were invalidated only now.
         lane.invalidated = u8::from(after > lane.position);
         lane.refiller = session + 1;
         lane.read = after;
@@ -26,9 +26,10 @@ impl Frontier<'_> {
         Some(after)
     }
 
-    /// Hands over waiting attempts that were read, in order. Everything up to `read_to` was looked at. As attempts of
-    /// one job rank alike, that is the position just before the next row ([`Rank::before`]), or [`Rank::MAX`] if there
-    /// is no next row. Returns false if `ready` is full of what was read, so that the refill should stop.
+    /// Hands over waiting attempts that were read, in order. The session has read everything up to `read_to`: the
+    /// position just before the next row ([`Rank::before`]), because attempts of one job have the same rank, or
+    /// [`Rank::MAX`] if there is no next row. Returns false if `ready` is full of these attempts, so that the refill
+    /// should stop.
     pub fn refill_push(&mut self, instance: u32, lane: i32, session: u32, found: &[Ready], read_to: Rank) -> bool {
         let Some(slot) = self.lane_slot(instance, lane) else { return false };
         if self.lanes[slot as usize].refiller != session + 1 {
@@ -54,9 +55,9 @@ impl Frontier<'_> {
         !ring.is_full() || ring.last().is_some_and(|last| last.rank > read_to)
     }
 
-    /// Lowers the flag and sets P, in one step. It may be called after an error in the middle, as what was read until
-    /// then was read in order. Returns whether it was this session's refill. If so, the caller goes on with
-    /// [`Self::refill_wake`].
+    /// Lowers the flag and sets P in one step. The caller may also end a refill after an error, because the attempts
+    /// that it has read were read in order. Returns whether it was this session's refill. If so, the caller goes on
+    /// with [`Self::refill_wake`].
     pub fn refill_end(&mut self, instance: u32, lane: i32, session: u32) -> bool {
         let Some(slot) = self.lane_slot(instance, lane) else { return false };
         let lane = &mut self.lanes[slot as usize];
@@ -72,15 +73,15 @@ impl Frontier<'_> {
         true
     }
 
-    /// After a refill, wakes one session that waited for its end. The caller repeats it until it returns `None`, and
-    /// then calls [`Self::pass_on`], however the refill has ended: sessions that wait for jobs may have relied on it.
+    /// Wakes one session that waited for the end of a refill. The caller repeats it until it returns `None`. Then it
+    /// calls [`Self::pass_on`], also after an error, because sessions that wait for jobs may have relied on the refill.
     pub fn refill_wake(&mut self, instance: u32, lane: i32) -> Option<u32> {
         let slot = self.lane_slot(instance, lane)?;
         self.wake_refill_waiter(slot)
     }
 
-    /// Ends the refill that this session has under way, as the session is going away. Returns its lane, where the
-    /// caller wakes sessions as after any refill.
+    /// Ends the refill of a session that is going away. Returns its lane. The caller wakes sessions there as after any
+    /// refill.
     pub fn refill_abandon(&mut self, session: u32) -> Option<(u32, i32)> {
         let slot = self.lanes.iter().position(|l| l.is_used() && l.refiller == session + 1)?;
         let (instance, id) = (self.lanes[slot].instance, self.lanes[slot].id);

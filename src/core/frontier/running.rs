@@ -1,12 +1,12 @@
-//! The entries of attempts that are taken: by an open transaction that claims, by a worker that runs them, or by a
-//! transaction that ends them.
+//! The entries of taken attempts. A transaction that is claiming, a worker, or a transaction that is ending has taken
+//! them.
 //!
 //! Invariant: an attempt has at most one entry, and no claim takes an attempt that has one.
 
 use super::rank::{Place, Rank};
 use super::ready::Ready;
 
-/// What is being done with the attempt.
+/// What is happening to a taken attempt.
 ///
 /// ```text
 /// (absent) --take--> Taken --claim commits--> Running --end--> Ending --commits--> (absent)
@@ -14,17 +14,17 @@ use super::ready::Ready;
 ///             +-abort--+                         +----abort------+
 /// ```
 ///
-/// An attempt that is ended by the transaction that has claimed it goes from Taken to Ending. It is marked as `claimed`
-/// only after the commit.
+/// If the transaction that has claimed an attempt also ends it, the attempt goes from Taken to Ending. It is marked as
+/// `claimed` only after the commit.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// The slot is in the free list.
     #[default]
     Free,
-    /// An open transaction has it, and inserts its claim.
+    /// An open transaction has it and inserts its claim.
     Taken,
-    /// Its claim is committed, and a worker runs it.
+    /// Its claim is committed and a worker runs it.
     Running,
     /// An open transaction inserts its outcome.
     Ending,
@@ -40,25 +40,25 @@ pub struct Running {
     pub instance: u32,
     /// Its lane.
     pub lane: i32,
-    /// Its rank, with which it goes back to `ready`.
+    /// Its rank. It goes back to `ready` with the same rank.
     pub rank: Rank,
     /// Where its row lies.
     pub place: Place,
     /// The hash of its group. 0: it has none.
     pub group: i64,
-    /// The lease of its claim, in microseconds. A heartbeat without an argument grants the same again.
+    /// The lease of its claim, in microseconds. A heartbeat without an argument renews this lease.
     pub lease: i64,
-    /// The longest lease that it was given. A longer one has to be noted in the log.
+    /// The longest lease that it was given. A longer one must be noted in the log.
     pub longest: i64,
     /// When the lease ends, in monotonic microseconds. It counts only while `state` is `Running`.
     pub deadline: i64,
     /// The session whose open transaction has it (`Taken`, `Ending`).
     pub owner: u32,
-    /// The number of the session that claimed it, plus one. 0: it is not known, or its connection has ended.
+    /// The number of the session that claimed it, plus one. 0: the session is unknown, or its connection has ended.
     pub session: u32,
     /// The process id of the claimer, for messages and views.
     pub pid: i32,
-    /// What is being done with the attempt.
+    /// What is happening to the attempt.
     pub state: State,
     /// 1: the claim ends with the claimer's connection.
     pub bound: u8,
@@ -68,21 +68,21 @@ pub struct Running {
     pub cancel: u8,
     /// 1: a request for another run of the job is committed.
     pub rerun: u8,
-    /// The requests that came after a transaction had begun to end this attempt, so that it may not know of them:
-    /// [`MISSED_RERUN`], [`MISSED_CANCEL`].
+    /// The requests that came while a transaction was ending this attempt and may not know of them: [`MISSED_RERUN`],
+    /// [`MISSED_CANCEL`].
     pub missed: u8,
-    /// 1: it was taken to be ended, not to be run.
+    /// 1: the system has taken it to end it, not to run it.
     pub system: u8,
     /// 1: it was not due when it was taken.
     pub(super) early: u8,
-    /// It counts as an open start of its queue, of its group, or of both ([`super::rates`]); when it started is not
-    /// settled yet.
+    /// Whether it counts as an open start of its queue, of its group, or of both ([`super::rates`]). The time of an
+    /// open start is not settled yet.
     pub(super) token: u8,
     /// 1: its group counts it.
     pub(super) grouped: u8,
-    /// The slot of its queue's gate, which counts it, plus one. 0: there is none.
+    /// The slot of the gate that counts it, plus one. 0: no gate counts it.
     pub(super) gate: u32,
-    /// 1: while it was taken, it would have been pushed.
+    /// 1: a push of it was held back while it was taken.
     pub(super) push_held: u8,
     /// 1: it is in the heap of deadlines, by the links below.
     pub(super) timed: u8,
@@ -97,34 +97,34 @@ pub const MISSED_RERUN: u8 = 1;
 pub const MISSED_CANCEL: u8 = 2;
 
 impl Running {
-    /// Whether it is neither claimed nor being claimed, and is only to be cancelled. It is kept in `running` so that no
-    /// claim takes it to run it.
+    /// True if it is neither claimed nor being claimed and is only to be cancelled. It is kept in `running` so that no
+    /// claim takes it.
     pub fn awaits_cancel(&self) -> bool {
         self.state == State::Running && self.claimed == 0
     }
 }
 
 impl Running {
-    /// An attempt that the open transaction of `owner` takes.
+    /// Returns the entry of an attempt that the open transaction of `owner` takes.
     pub(super) fn taken(instance: u32, lane: i32, owner: u32, pid: i32, entry: Ready) -> Self {
         let Ready { rank, id, place, group } = entry;
         let session = owner + 1;
         Self { id, instance, lane, rank, place, group, owner, session, pid, state: State::Taken, ..Self::default() }
     }
 
-    /// The entry with which it goes back to `ready`.
+    /// Returns the entry with which it goes back to `ready`.
     pub fn ready(&self) -> Ready {
         Ready { rank: self.rank, id: self.id, place: self.place, group: self.group }
     }
 
-    /// Notes a request as missed if the attempt is being ended at this moment.
+    /// Notes a request as missed if a transaction is ending the attempt now.
     pub(super) fn note_missed(&mut self, what: u8) {
         if self.state == State::Ending {
             self.missed |= what;
         }
     }
 
-    /// An entry for this attempt with nothing else in it.
+    /// Returns an entry for this attempt with no other field set.
     pub fn of(id: i64) -> Self {
         Self { id, ..Self::default() }
     }

@@ -1,7 +1,7 @@
-//! Turns of groups: which group or attempt is next, and the frame around a session's reading of a group's own index
-//! (`job/group_turn.rs` reads it). See docs/internals/limits.md.
+//! Turns of groups: chooses the next group or attempt, and begins and ends the turn in which a session reads a group's
+//! index (`job/group_turn.rs`). See docs/internals/limits.md.
 //!
-//! Invariant: of all that may start a smaller priority comes first, and groups of the same priority take turns.
+//! Invariant: of all attempts that may start, a smaller priority comes first. Groups of the same priority take turns.
 
 use super::answers::{Served, Turn};
 use super::ending::Ending;
@@ -18,7 +18,7 @@ impl Frontier<'_> {
         Some(Rank { priority: group.urgency, ..group.position })
     }
 
-    /// Returns the largest priority that may be handed out, as nothing unread has a smaller one.
+    /// Returns the largest priority that may be handed out: no unread attempt has a smaller one.
     pub(super) fn known_to(&self, lane: u32) -> i32 {
         self.lanes[lane as usize].limit().priority
     }
@@ -29,7 +29,7 @@ impl Frontier<'_> {
         first.map_or(i32::MAX, |slot| self.groups[slot as usize].urgency)
     }
 
-    /// Returns the priority of what comes next. `None` if something unread may come before it.
+    /// Returns the priority of the next attempt. `None`: an unread attempt may come before it.
     pub(super) fn next_priority(&mut self, lane: u32) -> Option<i32> {
         let first = self.first_ready(lane).map(|entry| entry.rank.priority);
         let is_short = self.lanes[lane as usize].groups.is_short != 0;
@@ -38,7 +38,7 @@ impl Frontier<'_> {
         first.into_iter().chain(turn).min()
     }
 
-    /// Whether a look is of use although another session is still reading.
+    /// True if a look is useful although another session is still reading.
     pub(super) fn has_choice(&mut self, lane: u32) -> bool {
         match self.next_priority(lane) {
             Some(priority) => priority <= self.free_to(lane),
@@ -46,7 +46,7 @@ impl Frontier<'_> {
         }
     }
 
-    /// Parks the entries at the head of `ready` that have to be parked, and returns what comes next.
+    /// Parks the entries at the head of `ready` that must wait for their group, and returns what comes next.
     pub(super) fn choose(&mut self, lane: u32, gate: u32) -> Choice {
         let is_strict = self.gates[gate as usize].limits.is_strict;
         loop {
@@ -54,7 +54,7 @@ impl Frontier<'_> {
             if priority > self.free_to(lane) {
                 return Choice::Later;
             }
-            // An entry that comes after a turn need not be parked yet.
+            // An entry behind a turn need not be parked yet.
             let first = self.first_ready(lane).filter(|entry| entry.rank.priority == priority);
             if let Some(entry) = first
                 && entry.group != 0
@@ -62,7 +62,8 @@ impl Frontier<'_> {
                 let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
                 let is_managed = self.group_of(lane, &entry).is_some();
                 if !is_managed && (is_strict || self.is_at_rate(gate, id, entry.group)) {
-                    // Only the logs say which job of a strict group has to run first, so the group is read from them.
+                    // Only the logs say which job of a strict group must run first, so the session reads the group from
+                    // them.
                     match self.group_or_create(instance, id, gate, entry.group) {
                         Some(group) => self.relist(group),
                         None => return Choice::Full,
@@ -98,8 +99,8 @@ impl Frontier<'_> {
         }
     }
 
-    /// Returns the most urgent of the groups that have room only for this claim, as its own transaction is ending some
-    /// of their attempts, among those whose urgency is at most `most`.
+    /// Returns the most urgent group that has room only for this claim, because the claim's own transaction is ending
+    /// attempts of it. Its urgency is at most `most`.
     pub(super) fn own_turn(&self, lane: u32, ending: Option<&Ending>, most: i32) -> Option<u32> {
         let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
         let mut best: Option<u32> = None;
@@ -109,7 +110,8 @@ impl Frontier<'_> {
             let waits = group.position < Rank::MAX && group.held == 0 && group.server == 0 && group.urgency <= most;
             let is_first = best.is_none_or(|best| group.urgency < self.groups[best as usize].urgency);
             let limits = self.gates[group.gate as usize - 1].limits;
-            // One of the running attempts is this one, so there is room. Only if too many run they have to be counted.
+            // This transaction is ending one of the running attempts, so there is room. They must be counted only if
+            // too many run.
             let has_place = group.running <= limits.most_of_group() && limits.group_rate == 0;
             if waits && is_first && (has_place || self.room_of(slot, ending) > 0) {
                 best = Some(slot);
@@ -118,7 +120,7 @@ impl Frontier<'_> {
         best
     }
 
-    /// Returns how many attempts of a group may start, if those do not count that the claim's own transaction is
+    /// Returns how many attempts of a group may start, without counting those that the claim's own transaction is
     /// ending.
     pub(super) fn room_of(&self, slot: u32, ending: Option<&Ending>) -> u32 {
         let group = &self.groups[slot as usize];
@@ -128,7 +130,7 @@ impl Frontier<'_> {
         places.min(self.rate_room(group.gate - 1, group.lane, group.hash))
     }
 
-    /// Has a session serve a group. It wants `wanted` attempts, of a priority of at most `up_to`.
+    /// Begins a session's turn with a group. The session wants `wanted` attempts of a priority of at most `up_to`.
     pub(super) fn serve(&mut self, slot: u32, session: u32, wanted: usize, up_to: i32) -> Turn {
         self.unlist(slot);
         let known_to = self.lane_of(slot).map_or(i32::MAX, |lane| self.known_to(lane));
@@ -158,10 +160,10 @@ impl Frontier<'_> {
         }
     }
 
-    /// Ends the turn of a group: takes what was found, as [`Frontier::take`] does, as far as there is room. Returns how
-    /// many were taken. After an error the caller hands over that nothing was found, up to where the turn began. It
-    /// then goes on with [`Frontier::refill_wake`], as after a refill.
-    #[allow(clippy::too_many_arguments, reason = "what take has, and what was found")]
+    /// Ends the turn of a group: takes the attempts that were found, as [`Frontier::take`] does, as far as there is
+    /// room. Returns how many were taken. After an error the caller says that nothing was found up to the position
+    /// where the turn began. In both cases it goes on with [`Frontier::refill_wake`], as after a refill.
+    #[allow(clippy::too_many_arguments, reason = "the arguments of take, and the attempts that were found")]
     pub fn turn_end(
         &mut self,
         instance: u32,
@@ -182,7 +184,7 @@ impl Frontier<'_> {
         let lane_slot = self.lane_slot(instance, lane);
         self.count_ending(instance, gate, claimer.ending);
         let mut room = match lane_slot {
-            // The gate has the claim's settings, as the claim has just passed it.
+            // The gate has the claim's settings, because the claim has just passed it.
             Some(_) => self
                 .room(gate, claimer)
                 .min(self.room_of(slot, claimer.ending))
@@ -190,8 +192,7 @@ impl Frontier<'_> {
                 .min(out.len() as u32),
             None => 0,
         };
-        // If the group turns out to be less urgent, everything else that is known by now counts, also behind the
-        // horizon.
+        // If the group is less urgent than expected, all other known attempts count, also those behind the horizon.
         self.unlist(slot);
         let others = lane_slot.map_or(i32::MAX, |lane| {
             let first = self.ring(lane).first().map(|entry| entry.rank.priority);
@@ -208,7 +209,7 @@ impl Frontier<'_> {
                 self.running[known as usize].push_held = 1;
                 continue;
             }
-            // An attempt that came during the reading and ranks before this one has to be read first.
+            // An attempt that came during the reading and ranks before this one must be read first.
             let is_overtaking = self.groups[slot as usize].spill < entry.rank;
             if room == 0 || is_overtaking || up_to < entry.rank.priority {
                 let group = &mut self.groups[slot as usize];
@@ -231,8 +232,8 @@ impl Frontier<'_> {
         taken
     }
 
-    /// Ends a turn that a session was serving, as the session is going away. Returns its lane, where other sessions may
-    /// have waited for the end. The caller repeats it until it returns `None`.
+    /// Ends a turn of a session that is going away. Returns its lane, where other sessions may have waited for the end.
+    /// The caller repeats it until it returns `None`.
     pub fn turn_abandon(&mut self, session: u32) -> Option<(u32, i32)> {
         if self.head.servers == 0 {
             return None;

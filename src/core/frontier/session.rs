@@ -1,7 +1,7 @@
 //! The slot of a session that may wait.
 
-/// How many lanes one session can wait for at once.
-pub const LANES: usize = 64;
+/// How many lanes one session can wait for at the same time.
+pub const WAIT_LANES: usize = 64;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,21 +11,21 @@ pub(super) struct Node {
     pub(super) next: u32,
 }
 
-/// The waiting of one session. All zero: it does not wait.
+/// The wait of one session. All zero: the session does not wait.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Session {
-    pub(super) nodes: [Node; LANES],
-    /// The slot of the lane for which it was woken, plus one. 0: it was not woken since it began to wait.
+    pub(super) nodes: [Node; WAIT_LANES],
+    /// The slot of the lane for which the session was woken, plus one. 0: it was not woken since it began to wait.
     pub(super) woken_for: u32,
     /// How many lanes it waits for.
     pub(super) waiting: u8,
-    /// 1: it is to be woken by the end of a refill, also if that has found nothing.
+    /// 1: the end of a refill wakes it, even if the refill has found nothing.
     pub(super) for_refill: u8,
 }
 
 impl Default for Session {
     fn default() -> Self {
-        Self { nodes: [Node::default(); LANES], woken_for: 0, waiting: 0, for_refill: 0 }
+        Self { nodes: [Node::default(); WAIT_LANES], woken_for: 0, waiting: 0, for_refill: 0 }
     }
 }

@@ -1,19 +1,19 @@
-//! Several lanes of one queue, from which a claim takes as if they were one: in the order of rank over all of them.
+//! Lets a claim take from several lanes of one queue as if they were one: in the order of rank over all of them.
 //!
-//! The order is exact as long as nothing is pushed meanwhile and memory has room for all the lanes. A lane that another
-//! session reads comes last. If there are more lanes than slots, they evict each other, and each has only its own
-//! order.
+//! The order is exact if nothing is pushed meanwhile and memory has room for all the lanes. A lane that another session
+//! is reading comes last. If there are more lanes than slots, the lanes evict each other, and the order holds only
+//! within each lane.
 
 use super::answers::Next;
 use super::limits::GATE_LANES;
 use super::memory::Frontier;
 use super::rank::Rank;
 
-/// The lanes in which a claim has not yet seen the end.
+/// The lanes in which a claim may still find attempts.
 pub struct Lanes {
     ids: [i32; GATE_LANES],
     len: usize,
-    /// How many times a lane may still be read before attempts are taken from others.
+    /// How many more times a lane may be read before attempts are taken from others.
     reads: usize,
 }
 
@@ -26,12 +26,12 @@ impl Lanes {
         Self { ids, len, reads: 4 * len }
     }
 
-    /// Whether only one lane is left.
+    /// True if only one lane is left.
     pub fn is_one(&self) -> bool {
         self.len == 1
     }
 
-    /// Leaves out a lane in which there is nothing.
+    /// Removes a lane that has no attempts.
     pub fn done(&mut self, lane: i32) {
         if let Some(at) = self.ids[..self.len].iter().position(|&id| id == lane) {
             self.len -= 1;
@@ -39,8 +39,8 @@ impl Lanes {
         }
     }
 
-    /// Returns the lane to take from, and the rank up to which to take ([`Frontier::take_to`]), behind which another
-    /// lane comes first. `None` if no lane is left.
+    /// Returns the lane to take from, and the rank up to which to take ([`Frontier::take_to`]): behind it another lane
+    /// comes first. `None`: no lane is left.
     pub fn next(&mut self, frontier: &mut Frontier<'_>, instance: u32) -> Option<(i32, Rank)> {
         if let &[lane] = &self.ids[..self.len] {
             return Some((lane, Rank::MAX));

@@ -1,7 +1,7 @@
 //! Hands out the attempts that are next.
 //!
-//! Invariant: only attempts that rank at or before the horizon are handed out, and none while another one that has a
-//! smaller priority may run.
+//! Invariant: only attempts that rank at or before the horizon are handed out, and none while an attempt of a smaller
+//! priority may run.
 
 use super::answers::{Next, Take};
 use super::groups::Choice;
@@ -14,14 +14,14 @@ use super::ready::Ready;
 use super::running::Running;
 
 impl Frontier<'_> {
-    /// The entry of `ready` that may be handed out next.
+    /// Returns the entry of `ready` that may be handed out next.
     pub(super) fn first_ready(&mut self, slot: u32) -> Option<Ready> {
         let limit = self.lanes[slot as usize].limit();
         self.ring(slot).first().filter(|entry| entry.rank <= limit)
     }
 
-    /// Returns the attempt of a lane that would be handed out next, if that is known and no turn of a group may come
-    /// before it. It changes nothing.
+    /// Returns the attempt of a lane that would be handed out next, if memory knows it and no turn of a group may come
+    /// before it. Changes nothing.
     pub fn peek(&mut self, instance: u32, lane: i32) -> Option<Ready> {
         let slot = self.lane_slot(instance, lane)?;
         if self.turn_rank(slot).is_some() {
@@ -44,11 +44,11 @@ impl Frontier<'_> {
         self.take_to(instance, lane, owner, pid, claimer, Rank::MAX, out)
     }
 
-    /// Returns what comes next in a lane. A lane without a slot is unread.
+    /// Returns what is known of a lane's next attempt. A lane without a slot is unread.
     pub fn next_in(&mut self, instance: u32, lane: i32) -> Next {
         let Some(slot) = self.lane_slot(instance, lane) else { return Next::Unread };
         let first = self.first_ready(slot).map(|entry| entry.rank);
-        // Beyond the limit, something that is not read yet may come before the group's turn.
+        // Beyond the limit, an unread attempt may come before the group's turn.
         let limit = self.lanes[slot as usize].limit();
         let turn = self.turn_rank(slot).filter(|turn| turn.priority <= limit.priority);
         match first.into_iter().chain(turn).min() {
@@ -58,8 +58,9 @@ impl Frontier<'_> {
         }
     }
 
-    /// Takes attempts as [`Self::take`] does, but after the first one nothing of `ready` that ranks behind `up_to`, and
-    /// nothing of a group that has a larger priority than that: then what comes next is in another lane.
+    /// As [`Self::take`], but stops at attempts that come after `up_to`, because another lane comes first there. The
+    /// first attempt is taken in any case. After it, entries of `ready` must not rank behind `up_to`, and attempts of a
+    /// group must not have a larger priority.
     #[allow(clippy::too_many_arguments, reason = "which, where, what")]
     pub fn take_to(
         &mut self,
@@ -94,12 +95,12 @@ impl Frontier<'_> {
                 _ => self.first_ready(slot).map_or(Choice::Nothing, Choice::Ready),
             };
             if ending.is_some() {
-                // Another group is only looked for if something may have been parked since.
+                // The own turn can have changed only if an attempt may have been parked since.
                 if taken == 0 || self.lanes[slot as usize].len != unread {
-                    // Nothing that is still unread, or that another session serves, may precede it.
+                    // No unread attempt, and none that another session serves, may come before it.
                     own = self.own_turn(slot, ending, self.known_to(slot).min(self.free_to(slot)));
                 }
-                // This holds also if nothing was chosen because more has to be read first.
+                // This holds also if nothing was chosen because more must be read first.
                 let next = self.next_priority(slot);
                 let is_first = |&own: &u32| next.is_none_or(|next| self.groups[own as usize].urgency < next);
                 choice = own.filter(is_first).map_or(choice, Choice::Turn);
@@ -111,7 +112,7 @@ impl Frontier<'_> {
                 Choice::Turn(_) if places == 0 => return Take::NoPlace,
                 Choice::Turn(group) => return Take::Turn(self.serve(group, owner, room, up_to.priority)),
                 Choice::Index if taken == 0 && self.lanes[slot as usize].refiller == 0 => return Take::Index,
-                // The caller first gets what was taken; or another session is writing these entries just now.
+                // The caller gets the taken attempts first, or another session is just writing these entries.
                 Choice::Index | Choice::Nothing => break,
                 Choice::Later if taken == 0 => return Take::Refilling,
                 Choice::Later => break,
@@ -158,7 +159,7 @@ impl Frontier<'_> {
         }
     }
 
-    /// Makes the entry of an attempt that a worker's transaction takes, and counts it at the gate.
+    /// Makes the entry of an attempt that a worker's transaction takes, and counts the entry at the gate.
     pub(super) fn add_claimed(
         &mut self,
         instance: u32,
@@ -170,7 +171,7 @@ impl Frontier<'_> {
     ) {
         let slot = self.add_running(Running::taken(instance, lane, owner, pid, entry));
         let (Some(slot), Some(gate)) = (slot, gate) else { return };
-        // First, as the group is listed by what it may still start.
+        // The start is counted first, because the list of the group depends on how much it may still start.
         self.open_start(gate, slot);
         self.count_in(gate, slot);
         let gate = &mut self.gates[gate as usize];

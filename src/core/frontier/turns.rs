@@ -1,9 +1,9 @@
-//! Groups in the order in which they come next: smaller first, and by arrival among equals. What the order is, the
-//! urgency or a time, is up to the tree's owner. An intrusive treap (Seidel, Aragon 1996) over the slots of groups: the
-//! smallest is known, the largest is a few steps away, and an insertion or removal takes the logarithm of their number
-//! under the lock. A heap does not know the largest, and puts off work that a single claim would have to do for all.
+//! Sorts groups: the smaller `order` first, and by arrival among equals. The owner of a tree decides whether `order` is
+//! the urgency or a time. The tree is an intrusive treap (Seidel, Aragon 1996) over the slots of groups. The smallest
+//! group is known, the largest is a few steps away, and an insertion or removal takes logarithmic time under the lock.
+//! A heap does not know the largest, and it defers work that a single claim would then have to do for all.
 //!
-//! Links are slot numbers plus one; zero is none. The order is given by the places in the tree, so no time of arrival
+//! Links are slot numbers plus one; zero is no link. The place in the tree implies the arrival, so no time of arrival
 //! is kept.
 //!
 //! Invariant: `Group::order` does not change while the group is in a tree.
@@ -22,8 +22,8 @@ fn node(groups: &mut [Group], link: u32) -> &mut Group {
     &mut groups[link as usize - 1]
 }
 
-/// The weight of a node: of two, the heavier one is nearer to the root. It is as good as random, and never equal for
-/// two nodes (the finalizer of MurmurHash3, by Appleby).
+/// Returns the weight of a node. The heavier of two nodes is nearer to the root. Weights are pseudo-random and never
+/// equal for two nodes (the finalizer of MurmurHash3, by Appleby).
 fn weight(link: u32) -> u32 {
     let mut x = link;
     x = (x ^ (x >> 16)).wrapping_mul(0x85eb_ca6b);
@@ -50,7 +50,7 @@ impl Turns {
         Some(at)
     }
 
-    /// Puts `to` in the place that `from` has below its parent.
+    /// Replaces `from` by `to` below its parent.
     fn replace(&mut self, groups: &mut [Group], from: u32, to: u32) {
         let up = node(groups, from).up;
         if up == 0 {
@@ -65,7 +65,7 @@ impl Turns {
         }
     }
 
-    /// Adds a group behind those of the same order. It must be in no list.
+    /// Adds a group behind those with an equal `order`. The group must be in no list.
     pub(super) fn insert(&mut self, groups: &mut [Group], slot: u32) {
         let this = slot + 1;
         let order = node(groups, this).order;
@@ -88,7 +88,7 @@ impl Turns {
         if is_first {
             self.first = this;
         }
-        // The group rises to where its weight belongs.
+        // The group rises until its parent is heavier.
         while up != 0 && weight(up) < weight(this) {
             self.replace(groups, up, this);
             if node(groups, up).prev == this {
@@ -109,19 +109,20 @@ impl Turns {
         }
     }
 
-    /// Takes out a group that is in this tree.
+    /// Removes a group that is in this tree.
     pub(super) fn remove(&mut self, groups: &mut [Group], slot: u32) {
         let this = slot + 1;
         let (mut left, mut right, up) =
             (groups[slot as usize].prev, groups[slot as usize].next, groups[slot as usize].up);
         if self.first == this {
-            // It has no left child: the first on its right comes next, or else its parent.
+            // It has no left child: the next group is the first on its right, or else its parent.
             self.first = if right == 0 { up } else { right };
             while right != 0 && node(groups, self.first).prev != 0 {
                 self.first = node(groups, self.first).prev;
             }
         }
-        // Its two subtrees are merged from above and take its place. `this` marks the place of what is not merged yet.
+        // Its two subtrees are merged from above and take its place. `this` marks the place of the part that is not
+        // merged yet.
         while left != 0 && right != 0 {
             if weight(left) > weight(right) {
                 self.replace(groups, this, left);
@@ -141,7 +142,7 @@ impl Turns {
 
 #[cfg(test)]
 impl Turns {
-    /// Returns its slots in order, and checks links and weights.
+    /// Returns the slots of the tree in order, and checks links and weights.
     pub(super) fn slots(self, groups: &[Group]) -> Vec<u32> {
         let (mut found, mut open, mut at) = (Vec::new(), Vec::new(), self.root);
         while at != 0 || !open.is_empty() {

@@ -1,26 +1,26 @@
-//! Which session sleeps for which lane. Sessions are woken in the order in which they came.
+//! Knows which session sleeps for which lane. Sessions are woken in the order in which they came.
 //!
-//! A session waits for at most [`LANES`] lanes at once and stands in the list of each. A wake-up takes it out of all
-//! lists, so that one job wakes one session. Links are node numbers plus one; zero is none.
+//! A session waits for at most [`WAIT_LANES`] lanes and stands in the list of each. A wake-up removes it from all
+//! lists, so that one job wakes one session. Links are node numbers plus one; zero is no link.
 //!
 //! Invariant: if a session sleeps although there is a job in a lane that is not paused, another session was woken for
-//! this lane and has not stopped waiting, or is refilling it. So a session that stops waiting hands on its wake-up, and
-//! the end of a refill wakes the next. If there is no place in `running` for the job, `Head::is_short` says so; if
-//! there is one again, a session was woken for some lane and has not stopped waiting.
+//! this lane and has not stopped waiting, or is refilling it. So a session that stops waiting passes its wake-up on,
+//! and the end of a refill wakes the next session. If `running` has no place for the job, `is_short` is set in the
+//! head. Once there is a place again, a session was woken for some lane and has not stopped waiting.
 
 use super::memory::Frontier;
-use super::session::{LANES, Node, Session};
+use super::session::{Node, Session, WAIT_LANES};
 use crate::share;
 
 fn node(sessions: &mut [Session], link: u32) -> &mut Node {
     let n = link as usize - 1;
-    &mut sessions[n / LANES].nodes[n % LANES]
+    &mut sessions[n / WAIT_LANES].nodes[n % WAIT_LANES]
 }
 
 impl Frontier<'_> {
-    /// Puts a session at the end of a lane's list. It is the `nth` lane that the session waits for.
+    /// Adds a session to the end of a lane's list. The lane is the `nth` one that the session waits for.
     pub(super) fn enlist(&mut self, session: u32, nth: usize, lane: u32) {
-        let this = session * LANES as u32 + nth as u32 + 1;
+        let this = session * WAIT_LANES as u32 + nth as u32 + 1;
         let last = self.lanes[lane as usize].waiters_last;
         *node(self.sessions, this) = Node { lane_plus_one: lane + 1, prev: last, next: 0 };
         if last == 0 {
@@ -35,7 +35,7 @@ impl Frontier<'_> {
     }
 
     /// Completes the session's entry after it has looked at all its lanes. If `for_refill` is true, the end of a refill
-    /// wakes it even if that has found nothing.
+    /// wakes it even if the refill has found nothing.
     pub(super) fn sleep(&mut self, session: u32, for_refill: bool) {
         let entry = &mut self.sessions[session as usize];
         (entry.woken_for, entry.for_refill) = (0, u8::from(for_refill));
@@ -70,10 +70,10 @@ impl Frontier<'_> {
         session
     }
 
-    /// Wakes the first session that waits for this lane. The caller sets the latch of the session that is returned.
+    /// Wakes the first session that waits for this lane. The caller sets the latch of the returned session.
     pub(super) fn wake_first(&mut self, lane: u32) -> Option<u32> {
         let first = self.lanes[lane as usize].waiters_first;
-        (first != 0).then(|| self.wake((first - 1) / LANES as u32, lane))
+        (first != 0).then(|| self.wake((first - 1) / WAIT_LANES as u32, lane))
     }
 
     /// Wakes the first session that waits for this lane, if it may find a job that can start.
@@ -81,7 +81,7 @@ impl Frontier<'_> {
         if self.lanes[lane as usize].may_have_jobs() && self.may_wake(lane) { self.wake_first(lane) } else { None }
     }
 
-    /// Whether a session may wait for this lane: another one already does, or the instance's share has room for one
+    /// True if a session may wait for this lane: another session already does, or the instance's share has room for one
     /// more lane that cannot be evicted.
     pub(super) fn may_be_waited_for(&self, lane: u32) -> bool {
         let lane = &self.lanes[lane as usize];
@@ -89,8 +89,8 @@ impl Frontier<'_> {
         lane.waiters_first != 0 || share::room(share::ALPHA, free, share::held(self.lane_index, lane.instance)) > 0
     }
 
-    /// Called when a place in `running` is free. Wakes a session, of any instance, that sleeps for want of a place
-    /// although there is a job. As another session may take the place first, each woken session hands this on as well.
+    /// Wakes a session of any instance that sleeps although there is a job, because `running` had no place. Called when
+    /// a place is free. Another session may take the place first, so each woken session passes this wake-up on as well.
     pub(super) fn wake_for_place(&mut self) -> Option<u32> {
         if self.head.is_short == 0 {
             return None;
@@ -99,7 +99,7 @@ impl Frontier<'_> {
         for session in 0..self.sessions.len() {
             for nth in 0..usize::from(self.sessions[session].waiting) {
                 let node = self.sessions[session].nodes[nth];
-                // Each lane is looked at once: by the first session of its list.
+                // Only the first session of its list looks at a lane.
                 let lane = node.lane_plus_one.checked_sub(1).filter(|_| node.prev == 0);
                 if let Some(woken) = lane.and_then(|lane| self.wake_next(lane)) {
                     self.head.is_short = 1;
@@ -114,7 +114,7 @@ impl Frontier<'_> {
     pub(super) fn wake_refill_waiter(&mut self, lane: u32) -> Option<u32> {
         let mut at = self.lanes[lane as usize].waiters_first;
         while at != 0 {
-            let session = (at - 1) / LANES as u32;
+            let session = (at - 1) / WAIT_LANES as u32;
             if self.sessions[session as usize].for_refill != 0 {
                 return Some(self.wake(session, lane));
             }
@@ -123,18 +123,19 @@ impl Frontier<'_> {
         None
     }
 
-    /// Whether the session was woken since it began to wait.
+    /// True if the session was woken since it began to wait.
     pub fn is_woken(&self, session: u32) -> bool {
         self.sessions[session as usize].woken_for != 0
     }
 
-    /// Ends a session's wait. Called on every way out, with jobs or without. If the session was woken for a lane that
-    /// may still have jobs, wakes the next one that waits there and returns it, so that the caller sets its latch.
+    /// Ends a session's wait. Every exit calls it, with jobs or without. If the session was woken for a lane that may
+    /// still have jobs, wakes and returns the next session that waits there. The caller sets its latch.
     pub fn stop_waiting(&mut self, session: u32) -> Option<u32> {
         self.delist(session);
-        // The slot may be another lane's by now. Then no session waited, and a wake-up too many does no harm.
+        // The slot may belong to another lane now. Then no session waited for the first lane, and a superfluous wake-up
+        // does no harm.
         let lane = std::mem::take(&mut self.sessions[session as usize].woken_for).checked_sub(1)?;
-        // A job that a limited queue lets start may be in another of its lanes.
+        // A job of a limited queue that may start now may be in another of its lanes.
         let gate = self.lanes[lane as usize].gate.checked_sub(1);
         self.wake_next(lane).or_else(|| self.wake_at_gate(gate?)).or_else(|| self.wake_for_place())
     }

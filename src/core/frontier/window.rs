@@ -1,19 +1,20 @@
-//! How many jobs have started within a sliding period, for a rate limit.
+//! Counts how many jobs have started within a sliding period, for a rate limit.
 //!
-//! Starts close to each other are kept as one with the time of the last of them, so that memory is bounded. A start may
-//! then count for a 64th of the period too long; a limit of up to 33 is exact. A start counts from the taking of the
-//! job to one period after the commit or rollback of its claim, as the worker may have begun at any time in between.
+//! Starts close to each other are kept as one span with the time of the last of them, so that memory is bounded. A
+//! start may then count for a 64th of the period too long. A limit of up to 33 is exact. A start counts from the taking
+//! of the job until one period after the commit or rollback of its claim, because the worker may begin at any time in
+//! between.
 //!
 //! Invariant: never do more jobs than the limit start within any period.
 
-/// A span is at most this fraction of a period long.
+/// A span is at most a period divided by this long.
 pub(super) const PART: i64 = 64;
-/// How many starts are kept apart, however close they are.
+/// This many starts are kept apart, however close they are.
 pub(super) const APART: u32 = 33;
-/// Room for the starts that are kept apart, for one span in each part of a period, and for those at its edges.
+/// Enough for the starts that are kept apart, for one span in each part of a period, and for the spans at its edges.
 const SPANS: usize = 100;
 
-/// Starts that are kept as one. All zero is none.
+/// Starts that are kept as one. All zero is no start.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Span {
@@ -22,7 +23,7 @@ pub(super) struct Span {
     pub(super) count: u32,
 }
 
-/// The starts of a period. All zero is none.
+/// The starts of a period. All zero is no start.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
@@ -30,7 +31,7 @@ pub struct Window {
     head: u32,
     len: u32,
     sum: u32,
-    /// Attempts that are taken, and whose claim is neither committed nor rolled back.
+    /// Open starts: taken attempts whose claim is neither committed nor rolled back.
     pub open: u32,
 }
 
@@ -45,7 +46,7 @@ impl Window {
         &mut self.spans[(self.head + nth) as usize % SPANS]
     }
 
-    /// Forgets the starts that are a period old.
+    /// Forgets the starts that are at least a period old.
     pub fn expire(&mut self, period: i64, now: i64) {
         while self.len > 0 && self.at(0).last <= now.saturating_sub(period) {
             self.sum -= self.at(0).count;
@@ -84,7 +85,7 @@ impl Window {
         *self.at(len - 1) = Span { first: now, last: now, count };
     }
 
-    /// Returns when the oldest start ceases to count. If there are open ones only, that is not before a period is over.
+    /// Returns when the oldest start expires. If all starts are open, that is a period after `now` at the earliest.
     pub fn frees_at(&mut self, period: i64, now: i64) -> i64 {
         if self.len > 0 { self.at(0).last.saturating_add(period) } else { now.saturating_add(period) }
     }
@@ -98,8 +99,8 @@ mod tests {
     proptest! {
         #![proptest_config(crate::cases(256))]
 
-        /// Compares with a list of all starts: there are never more than the limit within any period, and at the time
-        /// that `frees_at` tells there is room, not much later than the limit allows.
+        /// Compares with a list of all starts. There are never more than the limit within any period. At the time that
+        /// `frees_at` returns there is room, not much later than the limit allows.
         #[test]
         fn no_period_has_more_than_the_limit(
             limit in prop_oneof![1u32..6, 60u32..70, 200u32..2000],

@@ -1,7 +1,7 @@
-//! What a queue did in each minute: counts, and how long jobs waited and ran.
+//! Sums up what happened in a queue in each minute: counts, and how long jobs waited and ran.
 //!
-//! Invariant: the rollups of the parts of a log, merged, are the rollup of the whole log. So each part can be summed up
-//! before it is removed, and a query adds the parts that are still there.
+//! Invariant: the merged rollups of the parts of a log equal the rollup of the whole log. So each part can be summed up
+//! before it is removed, and a query adds the remaining parts.
 
 mod times;
 
@@ -14,25 +14,26 @@ use crate::totals::{End, Totals};
 /// A minute in microseconds.
 pub const MINUTE: i64 = 60_000_000;
 
-/// What the logs say about an attempt. Points in time are microseconds since 2000-01-01, as in `timestamptz`.
+/// The life of an attempt according to the logs. Points in time are microseconds since 2000-01-01, as in `timestamptz`.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
-    /// The lane it waited in.
+    /// The lane in which it waited.
     pub lane: i32,
     /// Whether it is its job's first attempt.
     pub is_first_attempt: bool,
     /// When its job was enqueued.
     pub enqueued_at: i64,
-    /// Since when it could have been claimed. `None` if that is not known.
+    /// When it became ready to be claimed. `None`: not known.
     pub ready_at: Option<i64>,
-    /// When a worker claimed it. `None` if none has, or if the system has, to end it unrun.
+    /// When a worker claimed it. `None`: no worker has claimed it. The system's own claims, which end an attempt
+    /// without a run, do not count.
     pub claimed_at: Option<i64>,
-    /// When it ended.
+    /// When it ended. `None`: it has not.
     pub ended_at: Option<i64>,
     /// How it ended, by the log's letter: `c` completed, `a` advanced, `f` failed, `d` dead, `t` timed out. Others are
     /// not counted.
     pub outcome: Option<u8>,
-    /// Whether another attempt goes on with the job.
+    /// Whether the job goes on with another attempt.
     pub has_next: bool,
 }
 
@@ -43,7 +44,7 @@ pub struct Entry {
     pub totals: Totals,
     /// How long the attempts claimed in this minute had waited.
     pub wait: Times,
-    /// How long the attempts had run that ended in this minute, with any outcome that counts.
+    /// How long the attempts that ended in this minute had run, if their outcome counts.
     pub run: Times,
 }
 
@@ -95,7 +96,7 @@ impl Rollup {
         self.entries.iter().map(|(&(minute, lane), entry)| (minute, lane, entry))
     }
 
-    /// Whether nothing has happened.
+    /// True if nothing has happened.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -106,7 +107,7 @@ impl Rollup {
     }
 }
 
-/// The time between two points, not below zero, as a clock may have been set back.
+/// Returns the time between two points. It is never negative, even if the clock was set back.
 fn duration(from: i64, to: i64) -> u64 {
     u64::try_from(to.saturating_sub(from)).unwrap_or(0)
 }

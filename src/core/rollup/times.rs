@@ -1,34 +1,34 @@
 //! A histogram of durations that is small and can be merged without loss.
 //!
-//! Invariant: the same durations have the same bytes, in whatever order and parts they were added.
+//! Invariant: equal sets of durations have equal bytes, whatever the order and the parts in which they were added.
 
 use std::borrow::Cow;
 
 use histogram::{Config, Histogram, SparseHistogram};
 
-/// Each power of two is divided into 2^5 buckets, which are at most 1/32 of their values wide.
+/// Each power of two is divided into 2^5 buckets. A bucket is at most 1/32 of its values wide.
 const GROUPING_POWER: u8 = 5;
 /// Values from 0 to 2^64 - 1.
 const CONFIG: Config = match Config::new(GROUPING_POWER, 64) {
     Ok(config) => config,
     Err(_) => panic!("the powers are in range"),
 };
-/// The largest relative error of a quantile. The middle of its bucket is returned, half a width from either end.
+/// The largest relative error of a quantile: half the width of a bucket, because its middle is returned.
 pub const MAX_ERROR: f64 = 0.5 / (1_u64 << GROUPING_POWER) as f64;
 
-/// The first byte of the serialized form. It stands for the form and for `CONFIG`.
+/// The first byte of the serialized form. It identifies the format and `CONFIG`.
 const VERSION: u8 = 1;
-/// A form has fewer durations than this, so that merging cannot overflow.
+/// A serialized form has fewer durations than this, so that merging cannot overflow.
 const MANY: u64 = 1 << 48;
-/// How many durations are kept as they are, before they go into the buckets together.
+/// How many durations are collected before they go into the buckets together.
 const RECENT: usize = 256;
 
 /// Durations in microseconds: their number, their sum, and their quantiles within [`MAX_ERROR`].
 ///
-/// Serialized: the version, the sum, and the buckets' counts in ascending order; all numbers are of variable length, 7
-/// bits a byte, the lowest first. A number `2 * n` is a bucket with `n` durations, `2 * n + 1` stands for `n` empty
-/// buckets. No number is longer than it must be, and no gap is empty, last, or beside another: each histogram has one
-/// form.
+/// The serialized form has the version, the sum, and the buckets' counts in ascending order. All numbers are of
+/// variable length: 7 bits a byte, the lowest first. A number `2 * n` is a bucket with `n` durations, `2 * n + 1`
+/// stands for `n` empty buckets. No number is longer than necessary, and no gap is empty, last, or next to another gap.
+/// So each histogram has exactly one form.
 #[derive(Clone, Debug)]
 pub struct Times {
     buckets: SparseHistogram,
@@ -75,8 +75,8 @@ impl Times {
         u64::try_from(self.sum.checked_div(self.count().into())?).ok()
     }
 
-    /// Returns the duration that a share `q` (0 to 1) of all durations does not exceed, within [`MAX_ERROR`]. `None` if
-    /// there are none.
+    /// Returns the quantile `q` (0 to 1) within [`MAX_ERROR`]: a share `q` of all durations does not exceed it. `None`:
+    /// there are no durations.
     pub fn quantile(&self, q: f64) -> Option<u64> {
         let found = self.settled().quantile(q).ok()??;
         let (_, bucket) = found.entries().first_key_value()?;
@@ -112,7 +112,7 @@ impl Times {
         bytes
     }
 
-    /// Reads the serialized form. `None` if it is not a form of a version that is known here.
+    /// Reads the serialized form. `None`: the bytes are not a form of a known version.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (&VERSION, mut rest) = bytes.split_first()? else { return None };
         let sum = take(&mut rest)?;
@@ -135,7 +135,7 @@ impl Times {
             }
             after_gap = number & 1 == 1;
         }
-        // A sum that so many durations cannot have is refused, as it could overflow.
+        // A sum that is too large for the number of durations is refused, because it could overflow.
         if after_gap || sum > u128::from(total) << 64 {
             return None;
         }
@@ -144,7 +144,7 @@ impl Times {
     }
 }
 
-/// The sum of two histograms.
+/// Returns the sum of two histograms.
 fn sum(a: &SparseHistogram, b: &SparseHistogram) -> SparseHistogram {
     // It fails only for histograms of different configurations.
     a.wrapping_add(b).unwrap_or_else(|_| a.clone())
@@ -159,7 +159,7 @@ fn put(bytes: &mut Vec<u8>, mut number: u128) {
 }
 
 fn take(bytes: &mut &[u8]) -> Option<u128> {
-    /// More bytes than any number here needs: the largest sum is 2^112.
+    /// No number has more bytes than this: the largest sum is 2^112.
     const LONGEST: usize = 17;
     let length = bytes.iter().take(LONGEST).position(|byte| byte & 0x80 == 0)? + 1;
     let (digits, rest) = bytes.split_at(length);
@@ -182,7 +182,7 @@ mod tests {
         times
     }
 
-    /// Durations as queues have them: of any magnitude, and many of them equal.
+    /// Durations as in real queues: of any magnitude, and many of them equal.
     fn durations(count: usize) -> impl Strategy<Value = Vec<u64>> {
         let any_magnitude = (0..64_u32, any::<u64>()).prop_map(|(bits, us)| us >> bits);
         prop::collection::vec(prop_oneof![any_magnitude, 0..2_000_u64, Just(u64::MAX)], crate::length(count))
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_form_is_what_it_was() {
-        // Every version has written this to disk. Another form needs another version byte.
+        // Every version has written these bytes to disk. A new format needs a new version byte.
         let cases: [(&[u64], &[u8]); 5] = [
             (&[], &[1, 0]),
             (&[0], &[1, 0, 2]),
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_minute_is_small() {
-        // 1,000 runs from 10 to 50 milliseconds.
+        // 1,000 runs of 10 to 50 milliseconds.
         let minute: Vec<u64> = (0..1000).map(|n| 10_000 + n * 40).collect();
         let size = of(&minute).to_bytes().len();
         assert!(size < 100, "{size} bytes");

@@ -1,28 +1,28 @@
-//! Which of the slots that lie in the past are run, and which are skipped.
+//! Decides which past slots are run and which are skipped.
 //!
-//! A slot that is processed soon after its time is on time, and runs. The others were *missed*, because the server was
-//! down or its clock was set forward. The schedule's setting says what happens to them.
+//! A slot that is processed soon after its time is on time and runs. All other slots were *missed*, because the server
+//! was down or its clock was set forward. The schedule's setting says what happens to missed slots.
 //!
-//! Invariant: a slot that is handled is not run again, as the next call begins after `Due::last`.
+//! Invariant: a handled slot never runs again, because the next call begins after `Due::last`.
 
 use std::ops::RangeInclusive;
 
 use super::bounds::SECOND;
 use super::plan::Plan;
 
-/// How long a slot is on time, in microseconds.
+/// A slot is on time until this many microseconds after its time.
 const GRACE: i64 = 5 * SECOND;
-/// How many missed slots are run at most.
-pub const MOST: usize = 1000;
+/// The most missed slots that are run.
+pub const MAX_MISSED_SLOTS: usize = 1000;
 
 /// What happens to missed slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
-    /// No missed slot is run.
+    /// Missed slots are not run.
     Skip,
-    /// The last one is run for all of them, unless there is a slot that is on time.
+    /// The last missed slot is run for all of them, unless a slot is on time.
     Once,
-    /// All are run, the oldest first, but at most [`MOST`].
+    /// All missed slots are run, the oldest first, but at most [`MAX_MISSED_SLOTS`].
     All,
 }
 
@@ -38,19 +38,19 @@ impl Missed {
     }
 }
 
-/// What has to be done about the slots up to now.
+/// What to do about the slots up to now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
     /// The slots to run, in this order.
     pub run: Vec<i64>,
-    /// The last slot that is handled by this, run or not. `None` if there is none.
+    /// The last slot that is handled, run or skipped. `None`: there was no slot.
     pub last: Option<i64>,
-    /// The first and the last of the slots that are skipped because `all` would run too many.
+    /// The first and the last slot that are skipped because `all` would run too many.
     pub too_many: Option<RangeInclusive<i64>>,
 }
 
 impl Plan {
-    /// Returns what has to be done at `now` about the slots after `handled`.
+    /// Returns what to do at `now` about the slots after `handled`.
     pub fn due(&self, handled: i64, now: i64, missed: Missed) -> Due {
         let on_time_from = now.saturating_sub(GRACE);
         let late = self.between(handled, on_time_from - 1);
@@ -60,7 +60,7 @@ impl Plan {
             Missed::Skip => Vec::new(),
             Missed::Once if on_time.clone().next().is_some() => Vec::new(),
             Missed::Once => last_late.into_iter().collect(),
-            Missed::All => late.take(MOST).collect(),
+            Missed::All => late.take(MAX_MISSED_SLOTS).collect(),
         };
         let first_left = run.last().and_then(|&slot| self.next_after(slot));
         let too_many = first_left.zip(last_late).filter(|(first, last)| missed == Missed::All && first <= last);
@@ -75,7 +75,7 @@ mod tests {
     use super::super::{Period, Zone};
     use super::*;
 
-    /// A slot every ten seconds from 0 on.
+    /// A plan with a slot every ten seconds, beginning at 0.
     fn plan() -> Plan {
         let period = Period::new(0, 0, 10 * SECOND).expect("a period");
         Plan::every(period, 0, Zone::find("UTC").expect("a zone"))
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(seconds(&late(Missed::Skip).run), [0_i64; 0]);
         assert_eq!(seconds(&late(Missed::Once).run), [50]);
         assert_eq!(seconds(&late(Missed::All).run), [10, 20, 30, 40, 50]);
-        // At 61, the slot of 60 is on time.
+        // At 61 the slot of 60 is on time.
         let late = |missed| due(0, 61, missed);
         assert_eq!(seconds(&late(Missed::Skip).run), [60]);
         assert_eq!(seconds(&late(Missed::Once).run), [60]);
@@ -133,11 +133,11 @@ mod tests {
     #[test]
     fn all_are_not_more_than_a_thousand() {
         let due = due(0, 20_057, Missed::All);
-        assert_eq!(due.run.len(), MOST);
-        assert_eq!((due.run[0], due.run[MOST - 1]), (10 * SECOND, 10_000 * SECOND));
+        assert_eq!(due.run.len(), MAX_MISSED_SLOTS);
+        assert_eq!((due.run[0], due.run[MAX_MISSED_SLOTS - 1]), (10 * SECOND, 10_000 * SECOND));
         assert_eq!(due.too_many, Some(10_010 * SECOND..=20_050 * SECOND));
         assert_eq!(due.last, Some(20_050 * SECOND));
         let exact = plan().due(0, 10_006 * SECOND, Missed::All);
-        assert_eq!((exact.run.len(), exact.too_many), (MOST, None));
+        assert_eq!((exact.run.len(), exact.too_many), (MAX_MISSED_SLOTS, None));
     }
 }

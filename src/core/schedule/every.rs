@@ -1,6 +1,6 @@
 //! Slots at equal distances from an anchor.
 //!
-//! Invariant: the n-th slot is counted from the anchor, and never lies before the slot n - 1.
+//! Invariant: the n-th slot is counted from the anchor and never lies before slot n - 1.
 
 use jiff::civil::Date;
 
@@ -30,7 +30,7 @@ pub enum PeriodError {
 impl Period {
     /// # Errors
     ///
-    /// If any of the three is negative, even if others outweigh it, or if all together are less than 100 milliseconds.
+    /// One of the three is negative, even if the others outweigh it, or all together are less than 100 milliseconds.
     pub fn new(months: i32, days: i32, microseconds: i64) -> Result<Self, PeriodError> {
         if months < 0 || days < 0 || microseconds < 0 {
             return Err(PeriodError::Negative);
@@ -76,7 +76,7 @@ impl Every {
         self.slot(zone, self.slots_until(zone, instant.min(LATEST)) - 1)
     }
 
-    /// Returns how many slots lie at `instant` or before it. It is not before the anchor.
+    /// Returns how many slots lie at `instant` or before it. `instant` must not be before the anchor.
     fn slots_until(&self, zone: &Zone, instant: i64) -> i64 {
         let elapsed = i128::from(instant) - i128::from(self.anchor);
         if self.period.months == 0 && self.period.days == 0 {
@@ -86,7 +86,7 @@ impl Every {
         let slack = i128::from(2 * DAY * SECOND);
         let mut low = narrow((elapsed - slack).max(0) / self.period.length(31, 24));
         let mut high = narrow((elapsed + slack) / self.period.length(28, 24)) + 1;
-        // The slots below `low` count, those from `high` on do not. A slot never lies before an earlier one.
+        // Slots below `low` count, slot `high` and later ones do not. A slot never lies before an earlier one.
         while low < high {
             let n = low + (high - low) / 2;
             if self.slot(zone, n).is_some_and(|slot| slot <= instant) {
@@ -121,13 +121,13 @@ impl Every {
         let clock = local(date.to_datetime(anchor.time()))?.checked_add(days.checked_mul(DAY)?)?;
         let instant = zone.instant(clock);
         let is_shown = zone.local(instant) == clock;
-        // If the time lies in a gap, the slot is the gap's end, without the anchor's fraction of a second.
+        // If the clock skips the time, the slot is the end of the gap, without the anchor's fraction of a second.
         let fraction = if is_shown { self.anchor.rem_euclid(SECOND) } else { 0 };
         instant.checked_mul(SECOND)?.checked_add(fraction)
     }
 }
 
-/// Converts a number of slots. One that does not fit leads beyond the slots' range anyway.
+/// Converts a number of slots. A number that does not fit leads beyond the slots' range anyway.
 fn narrow(n: i128) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX - 1)
 }

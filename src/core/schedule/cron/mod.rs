@@ -1,6 +1,6 @@
-//! Cron expressions: which local times match, and which slots that gives in a zone.
+//! Finds the local times that match a cron expression, and its slots in a zone.
 //!
-//! Invariant: a slot follows from the expression and the zone alone, by the rules in the head of `schedule`.
+//! Invariant: a slot follows from the expression and the zone only, by the rules in the head of `schedule`.
 
 mod fields;
 mod parse;
@@ -15,7 +15,7 @@ use fields::{DaysOfMonth, DaysOfWeek};
 pub use fields::Cron;
 pub use parse::ParseError;
 
-/// A hundred years, in seconds: how far a slot is searched for. February 29th falls on each weekday within forty years.
+/// How far a slot is searched for: a hundred years, in seconds. February 29th falls on each weekday within forty years.
 const HORIZON: i64 = 36_525 * DAY;
 
 impl DaysOfMonth {
@@ -54,9 +54,9 @@ impl DaysOfWeek {
 }
 
 impl Cron {
-    /// Whether it never matches, as `0 0 30 2 *`.
+    /// True if the expression never matches, as `0 0 30 2 *`.
     fn is_never(&self) -> bool {
-        // Among 28 years is every kind of year: each first weekday, leap year or not.
+        // 28 years contain every kind of year: each first weekday, leap year or not.
         (2000..2028).all(|year| (1..=12).all(|month| self.days_of(year, month).is_none_or(|(_, days)| days == 0)))
     }
 
@@ -165,7 +165,7 @@ pub(super) fn next_after(cron: &Cron, zone: &Zone, instant: i64) -> Option<i64> 
     while from <= horizon {
         let stretch = zone.stretch(from);
         let offset = stretch.offset;
-        // What the clock showed just before the change with which the stretch begins.
+        // The time that the clock showed just before the change at the stretch's begin.
         let before = stretch.start + stretch.offset_before;
         if from == stretch.start && !cron.is_elapsed && cron.first_in(before, from + offset).is_some() {
             return Some(from);
@@ -205,24 +205,24 @@ fn has(set: u64, value: u32) -> bool {
     set >> value & 1 == 1
 }
 
-/// The smallest value in the set that is not below `value`, which may be 64.
+/// Returns the smallest value in the set that is not below `value`. `value` is at most 64.
 fn at_or_above(set: u64, value: u32) -> Option<u32> {
     let rest = set & u64::MAX.checked_shl(value)?;
     (rest != 0).then(|| rest.trailing_zeros())
 }
 
-/// The largest value in the set that is not above `value`, which is below 64.
+/// Returns the largest value in the set that is not above `value`. `value` is below 64.
 fn at_or_below(set: u64, value: u32) -> Option<u32> {
     let rest = set & u64::MAX >> (63 - value);
     (rest != 0).then(|| highest(rest))
 }
 
-/// The largest value in a set that is not empty.
+/// Returns the largest value in a set. The set must not be empty.
 fn highest(set: u64) -> u32 {
     63 - set.leading_zeros()
 }
 
-/// Hour, minute and second of a time of day; the hour may be 24.
+/// Returns hour, minute and second of a time of day. The hour may be 24.
 fn parts(time: i64) -> [u32; 3] {
     [time / 3600, time / 60 % 60, time % 60].map(|part| part as u32)
 }

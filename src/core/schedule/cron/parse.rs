@@ -1,4 +1,4 @@
-//! The text of a cron expression.
+//! Reads the text of a cron expression.
 //!
 //! ```text
 //! expression  [second] minute hour day-of-month month day-of-week, or @yearly and so on
@@ -8,25 +8,25 @@
 //! day of week also     ? (as *), dL, d#n
 //! ```
 //!
-//! Letters may be of either case. Invariant: any other text is refused, with the place of the fault, as a schedule that
-//! was misread would be noticed only when a job does not run.
+//! Letters may be of either case. Invariant: any other text is refused, with the place of the fault. A misread schedule
+//! would be noticed only when a job does not run.
 
 use std::fmt;
 use std::ops::Range;
 
 use super::fields::{Cron, DaysOfMonth, DaysOfWeek};
 
-/// The longest expression, in bytes; one that names each value of each field is shorter.
+/// The longest expression, in bytes. An expression that names each value of each field is shorter.
 const MAX_LENGTH: usize = 1000;
 
 /// What is wrong with a cron expression, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// The fault, in a few words, without a full stop.
+    /// The fault in a few words, without a full stop.
     pub message: String,
-    /// The bytes of the expression that are wrong; all of them if the whole is.
+    /// The wrong bytes of the expression. If the whole expression is wrong, all bytes.
     pub position: Range<usize>,
-    /// A hint how to correct it, a full sentence.
+    /// How to correct it, as a full sentence.
     pub hint: Option<String>,
 }
 
@@ -56,7 +56,7 @@ struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// Returns the rest from a byte on.
+    /// Returns the part that begins at this byte.
     fn from(self, start: usize) -> Self {
         Self { text: &self.text[start..], at: self.at + start }
     }
@@ -129,7 +129,7 @@ const DAY_OF_WEEK: Field = Field {
     range: "0 to 7 or SUN to SAT (Sunday is 0 and 7)",
 };
 
-/// The words that stand for an expression.
+/// The words that stand for an expression, and the expression.
 const WORDS: [(&str, &str); 7] = [
     ("@yearly", "0 0 1 1 *"),
     ("@annually", "0 0 1 1 *"),
@@ -143,12 +143,13 @@ const WORDS: [(&str, &str); 7] = [
 impl Cron {
     /// Reads an expression of five fields, of six with the seconds in front, or a word such as `@daily`.
     ///
-    /// If both the day of the month and the day of the week are restricted, it matches a day that fits either. A field
-    /// that begins with `*`, so `*/2` too, counts as unrestricted: then a day has to fit both, as in Vixie cron.
+    /// If both the day of the month and the day of the week are restricted, the expression matches a day that fits
+    /// either. If one of the two fields begins with `*` (also `*/2`), it counts as unrestricted, and a day must fit
+    /// both, as in Vixie cron.
     ///
     /// # Errors
     ///
-    /// If it is no such expression, or matches no day of any year, such as February 30th.
+    /// The text is no such expression, or it matches no day of any year, such as February 30th.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let whole = Piece { text, at: 0 };
         if text.len() > MAX_LENGTH {
@@ -318,7 +319,7 @@ impl Field {
         })
     }
 
-    /// Returns a single value. If the text is empty, the error points to `around`.
+    /// Returns a single value. If the text is empty, the error position is that of `around`.
     fn value(&self, value: Piece<'_>, around: Piece<'_>) -> Result<u32, ParseError> {
         let named = (self.min..).zip(self.names).find(|(_, name)| value.is(name));
         let found = named.map(|(value, _)| value).or_else(|| number(value));
@@ -329,13 +330,13 @@ impl Field {
     }
 }
 
-/// Returns the items of a field's list. An empty item is given as the whole field with its commas, which is no value
-/// either.
+/// Returns the items of a field's list. An empty item is returned as the whole field with its commas, which no value
+/// can be.
 fn items(field: Piece<'_>) -> impl Iterator<Item = Piece<'_>> {
     field.split_all(|c| c == ',').map(move |item| if item.text.is_empty() { field } else { item })
 }
 
-/// A number of decimal digits only.
+/// Reads a number of decimal digits only.
 fn number(piece: Piece<'_>) -> Option<u32> {
     let is_number = piece.text.bytes().all(|byte| byte.is_ascii_digit());
     piece.text.parse().ok().filter(|_| is_number)
