@@ -72,7 +72,7 @@ fn end_held(catalog: &Rc<Catalog>, lane: i32, held: Vec<&Attempt>) -> Result<i64
 pub fn cancel(catalog: &Rc<Catalog>, job_id: i64, reason: Option<&str>, force: bool) -> Result<&'static str> {
     let error = reason.map(text_datum);
     // `Stale` and `Lost` mean that the attempt changed between the look and the attempt to hold it; the next look sees
-    // that. 100 looks in vain are not met in practice: the limit keeps the loop finite.
+    // that. In practice no job takes 100 looks: the limit keeps the loop finite.
     for _ in 0..100 {
         let found = find::managed(catalog, job_id)?;
         if let Some(outcome) = &found.outcome() {
@@ -117,19 +117,24 @@ pub fn cancel(catalog: &Rc<Catalog>, job_id: i64, reason: Option<&str>, force: b
                 Err(Refusal::Busy(e) | Refusal::Unfit(e) | Refusal::Wrong(e)) => return Err(e),
             }
         }
-        let mut outcomes = Outcomes::new(catalog);
-        match hold::hold_for_end(&mut outcomes, id) {
-            Ok(held) => {
-                let next_id = rerun::follow(catalog, &held)?.map(|(id, _)| id);
-                outcomes.add(&held, New { error, next_id, ..New::of(id, Kind::Cancelled) });
-                outcomes.insert()?;
-                return Ok("cancelled");
-            }
+        match end_claimed(catalog, id, error) {
+            Ok(()) => return Ok("cancelled"),
             Err(Refusal::Lost(_)) => continue,
             Err(Refusal::Busy(e) | Refusal::Unfit(e) | Refusal::Wrong(e)) => return Err(e),
         }
     }
     Err(Error::new(error::IN_USE, format!("job {job_id} keeps changing")).hint("Try again."))
+}
+
+/// Ends a claimed attempt as cancelled, whatever its worker does. A run that was requested after it is made.
+///
+/// What cannot be done once the attempt is held is `Refusal::Wrong`: the transaction cannot go on.
+pub fn end_claimed(catalog: &Rc<Catalog>, id: i64, error: Option<Datum>) -> std::result::Result<(), Refusal> {
+    let mut outcomes = Outcomes::new(catalog);
+    let held = hold::hold_for_end(&mut outcomes, id)?;
+    let next = rerun::follow(catalog, &held).map_err(|refusal| Refusal::Wrong(refusal.into()))?;
+    outcomes.add(&held, New { error, next_id: next.map(|(id, _)| id), ..New::of(id, Kind::Cancelled) });
+    outcomes.insert().map_err(Refusal::Wrong)
 }
 
 /// If a job is a flow that waits for its members, has the background worker cancel these, and then the flow. False: it

@@ -17,9 +17,9 @@ use crate::duty::serve_cancels;
 use crate::error::{self, Result};
 use crate::job::find::{self, Found};
 use crate::job::held::Refusal;
-use crate::job::outcomes::{Outcomes, end_unrun};
+use crate::job::outcomes::end_unrun;
 use crate::job::take::{self, TakeWaiting};
-use crate::job::{after, cancel, fail, flow, hold, rerun};
+use crate::job::{after, cancel, fail, flow};
 use crate::log::attempt::Attempt;
 use crate::log::edge::{self, Edge, Edges, Ending};
 use crate::log::member::{self, Standing};
@@ -203,14 +203,8 @@ impl Batch<'_> {
                 Err(Refusal::Unfit(error) | Refusal::Wrong(error)) => Err(error),
             };
         }
-        let mut outcomes = Outcomes::new(self.catalog);
-        match hold::hold_for_end(&mut outcomes, attempt.id()) {
-            Ok(held) => {
-                let next_id = rerun::follow(self.catalog, &held)?.map(|(id, _)| id);
-                outcomes.add(&held, New { error, next_id, ..New::of(attempt.id(), Kind::Cancelled) });
-                outcomes.insert()?;
-                Ok(Some(true))
-            }
+        match cancel::end_claimed(self.catalog, attempt.id(), error) {
+            Ok(()) => Ok(Some(true)),
             Err(Refusal::Lost(_) | Refusal::Busy(_)) => {
                 self.again.push(flow);
                 Ok(Some(false))
