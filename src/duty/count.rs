@@ -21,7 +21,7 @@ use crate::shmem::{self, awake};
 use crate::transaction;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "count", is_due, next_at, run };
+pub const DUTY: Duty = Duty { name: "count", is_due: Some(is_due), next_at, run };
 
 /// However often the counters are invalidated, counting takes at most a tenth of the time: a pause lasts this many
 /// times as long as the recount before it.

@@ -32,7 +32,7 @@ use crate::pg::{session, time};
 use crate::{shmem, transaction};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "dispatch", is_due, next_at, run };
+pub const DUTY: Duty = Duty { name: "dispatch", is_due: Some(is_due), next_at, run };
 
 /// The first and the longest pause, in microseconds, after the server had no room for a process, or none could connect.
 const SHORTAGE: std::ops::RangeInclusive<i64> = 1_000_000..=60_000_000;

@@ -26,7 +26,7 @@ use crate::pg::{self, process, time};
 use crate::{shmem, transaction};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "expire", is_due, next_at, run };
+pub const DUTY: Duty = Duty { name: "expire", is_due: Some(is_due), next_at, run };
 
 /// Attempts per transaction.
 const BATCH: usize = 200;

@@ -19,7 +19,7 @@ use crate::pg::{lock, syscache, time, transaction};
 use crate::transaction::{Step, record, register};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "forget_history", is_due, next_at, run };
+pub const DUTY: Duty = Duty { name: "forget_history", is_due: Some(is_due), next_at, run };
 
 /// If a session reads a table that is to be dropped, the next look is after this many microseconds.
 const PAUSE: i64 = 60_000_000;

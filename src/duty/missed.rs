@@ -62,12 +62,6 @@ pub enum Done {
 }
 
 impl Kind {
-    /// Whether there is something to be done now.
-    pub fn is_due(&self, number: u32) -> bool {
-        let now = time::monotonic_us();
-        self.with(number, |requests| requests.look_at() <= now).unwrap_or(false)
-    }
-
     fn with<T>(&self, number: u32, f: impl FnOnce(&mut MissedRequests) -> T) -> Option<T> {
         shmem::with_instance(number, |_, instance| f((self.requests)(instance)))
     }

@@ -11,7 +11,8 @@ use pg_queue_core::awaited::Awaited;
 use pg_queue_core::frontier::Frontier;
 
 use crate::error::Error;
-use crate::shmem::{Instance, awake};
+use crate::pg::time;
+use crate::shmem::{self, Instance, awake};
 
 pub mod all;
 pub mod count;
@@ -48,8 +49,9 @@ const RESTORE: &str = "restore";
 pub struct Duty {
     /// Its name in `queue.maintain()` and in the log.
     pub name: &'static str,
-    /// Whether there is something to do. It looks at memory only and needs no transaction.
-    pub is_due: fn(instance: u32) -> bool,
+    /// Whether there is something to do, if that is not simply whether the time has come that `next_at` says. It looks
+    /// at memory only and needs no transaction.
+    pub is_due: Option<fn(instance: u32) -> bool>,
     /// When the worker has to wake for it by itself, on the monotonic clock. `i64::MAX`: sessions wake the worker for
     /// it, or it is done when the worker is awake anyway (`with_others`).
     pub next_at: fn(&Memory<'_, '_>) -> i64,
@@ -87,6 +89,16 @@ fn with_others(_: &Memory<'_, '_>) -> i64 {
 impl Duty {
     /// Whether there is something to do. While the tables are being restored, only the duty `restore` is ever due.
     pub fn is_due(&self, instance: u32) -> bool {
-        (self.is_due)(instance) && (self.name == RESTORE || awake::is_awake(instance))
+        let is_due = self.is_due.map_or_else(|| self.has_come(instance), |is_due| is_due(instance));
+        is_due && (self.name == RESTORE || awake::is_awake(instance))
+    }
+
+    /// Whether the time has come that `next_at` says.
+    fn has_come(&self, instance: u32) -> bool {
+        let (now, wall) = (time::monotonic_us(), time::now_us());
+        let at = shmem::with_instance_and_awaited(instance, |frontier, instance, awaited| {
+            (self.next_at)(&Memory { frontier, instance, awaited, now, wall })
+        });
+        at.is_some_and(|at| at <= now)
     }
 }

@@ -15,14 +15,10 @@ use crate::shmem;
 use crate::transaction::{self, Step};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "notify", is_due, next_at, run };
+pub const DUTY: Duty = Duty { name: "notify", is_due: None, next_at, run };
 
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
     if memory.instance.notify.iter().any(|&lane| lane != 0) { memory.now } else { i64::MAX }
-}
-
-fn is_due(number: u32) -> bool {
-    shmem::with_instance(number, |_, instance| instance.notify.iter().any(|&lane| lane != 0)).unwrap_or(false)
 }
 
 fn run(number: u32) -> i64 {

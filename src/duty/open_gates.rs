@@ -8,15 +8,10 @@ use crate::pg::time;
 use crate::shmem;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "open_gates", is_due, next_at, run };
+pub const DUTY: Duty = Duty { name: "open_gates", is_due: None, next_at, run };
 
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
     memory.frontier.next_opening().unwrap_or(i64::MAX)
-}
-
-fn is_due(_number: u32) -> bool {
-    let now = time::monotonic_us();
-    shmem::with(|shared| shared.frontier.next_opening()).is_some_and(|at| at <= now)
 }
 
 /// Opens the gates of all databases: the first worker to look does it for all workers.

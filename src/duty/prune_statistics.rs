@@ -20,7 +20,7 @@ use crate::pg::table::Relation;
 use crate::pg::{time, transaction};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "prune_statistics", is_due, next_at: with_others, run };
+pub const DUTY: Duty = Duty { name: "prune_statistics", is_due: Some(is_due), next_at: with_others, run };
 
 /// Microseconds between two looks.
 const PAUSE: i64 = 3_600_000_000;

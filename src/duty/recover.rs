@@ -7,17 +7,10 @@
 
 use crate::duty::{Duty, Memory};
 use crate::job::recover;
-use crate::pg::time;
-use crate::shmem;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "recover", is_due, next_at, run: recover::recover_all };
+pub const DUTY: Duty = Duty { name: "recover", is_due: None, next_at, run: recover::recover_all };
 
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
     if memory.instance.is_recovered() { i64::MAX } else { recover::next_try() }
-}
-
-fn is_due(number: u32) -> bool {
-    let is_recovered = shmem::with_instance(number, |_, instance| instance.is_recovered()).unwrap_or(true);
-    !is_recovered && time::monotonic_us() >= recover::next_try()
 }

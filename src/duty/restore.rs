@@ -8,8 +8,12 @@ use crate::duty::{Duty, RESTORE};
 use crate::restore;
 
 /// The duty.
-pub const DUTY: Duty =
-    Duty { name: RESTORE, is_due: restore::should_look, next_at: |memory| memory.instance.restore.look_at(), run };
+pub const DUTY: Duty = Duty {
+    name: RESTORE,
+    is_due: Some(restore::should_look),
+    next_at: |memory| memory.instance.restore.look_at(),
+    run,
+};
 
 fn run(number: u32) -> i64 {
     let Some(catalog) = catalog::of_duty(number) else { return 0 };

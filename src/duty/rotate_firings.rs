@@ -18,7 +18,7 @@ use crate::pg::{time, transaction};
 use crate::{guc, shmem};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "rotate_firings", is_due, next_at: with_others, run };
+pub const DUTY: Duty = Duty { name: "rotate_firings", is_due: Some(is_due), next_at: with_others, run };
 
 /// Rows inserted since the last look after which the next look is worth while.
 const ROWS: usize = 1000;

@@ -23,7 +23,7 @@ use crate::shmem::{self, instance};
 use crate::{guc, transaction};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "rotate_keys", is_due, next_at, run };
+pub const DUTY: Duty = Duty { name: "rotate_keys", is_due: Some(is_due), next_at, run };
 
 /// Microseconds between two looks, also while a session is in the way.
 const PAUSE: i64 = 10_000_000;

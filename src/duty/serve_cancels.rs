@@ -27,7 +27,7 @@ use crate::shmem;
 /// The duty.
 pub const DUTY: Duty = Duty {
     name: "serve_cancels",
-    is_due: |number| CANCELS.is_due(number),
+    is_due: None,
     next_at: |memory| memory.instance.cancels.look_at(),
     run: |number| CANCELS.run(number),
 };

@@ -25,7 +25,7 @@ use crate::pg::fault::fault;
 /// The duty.
 pub const DUTY: Duty = Duty {
     name: "serve_reruns",
-    is_due: |number| RERUNS.is_due(number),
+    is_due: None,
     next_at: |memory| memory.instance.reruns.look_at(),
     run: |number| RERUNS.run(number),
 };

@@ -25,16 +25,11 @@ use crate::shmem::{self, Instance};
 use crate::transaction::hooks;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "start_due", is_due, next_at, run };
+pub const DUTY: Duty = Duty { name: "start_due", is_due: None, next_at, run };
 
 /// A session that commits a job which is due earlier wakes the worker.
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
     memory.at_wall(memory.instance.next_due, memory.wall)
-}
-
-fn is_due(number: u32) -> bool {
-    let now = time::now_us();
-    shmem::with_instance(number, |_, instance| instance.next_due <= now).unwrap_or(false)
 }
 
 thread_local! {
@@ -96,7 +91,7 @@ impl Drop for Cursor {
 
 /// Runs the duty from within another one that takes long. It only reads the logs.
 pub fn catch_up(number: u32) {
-    if is_due(number) {
+    if DUTY.has_come(number) {
         run(number);
     }
 }

@@ -32,7 +32,7 @@ use crate::transaction::{self, Step};
 pub mod agenda;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "fire_schedules", is_due, next_at, run };
+pub const DUTY: Duty = Duty { name: "fire_schedules", is_due: None, next_at, run };
 
 /// Schedules per transaction, and so about as many jobs: the slots that one schedule has to catch up with are not
 /// divided.
@@ -42,11 +42,6 @@ const MAX_BYTES: usize = 16 << 20;
 
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
     memory.at_wall(memory.instance.schedules.next_slot, catalog::schedule::now_us())
-}
-
-fn is_due(number: u32) -> bool {
-    let now = catalog::schedule::now_us();
-    shmem::with_instance(number, |_, instance| instance.schedules.next_slot <= now).unwrap_or(false)
 }
 
 thread_local! {

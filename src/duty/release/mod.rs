@@ -40,7 +40,7 @@ mod members;
 mod work;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "release", is_due, next_at, run };
+pub const DUTY: Duty = Duty { name: "release", is_due: None, next_at, run };
 
 /// If an open transaction is in the way, the next look is after this many microseconds.
 const PAUSE: i64 = 100_000;
@@ -76,11 +76,6 @@ fn own_at(number: u32) -> i64 {
 /// they have handed them over.
 pub fn is_idle(number: u32) -> bool {
     shmem::with_awaited(number, |awaited, _| awaited.is_quiet() || awaited.is_idle()).unwrap_or(true)
-}
-
-fn is_due(number: u32) -> bool {
-    let look_at = shmem::with_awaited(number, |awaited, _| awaited.look_at()).unwrap_or(i64::MAX);
-    own_at(number).min(look_at) <= time::monotonic_us()
 }
 
 /// Hands over again what the transaction has served that is rolled back; and what is left, unless this is the worker,

@@ -33,7 +33,8 @@ pub mod move_living;
 pub mod states;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "storage", is_due, next_at: |memory| memory.instance.storage_at, run };
+pub const DUTY: Duty =
+    Duty { name: "storage", is_due: Some(is_due), next_at: |memory| memory.instance.storage_at, run };
 
 thread_local! {
     /// The settings at the last look of this process.
