@@ -180,13 +180,13 @@ fn fan_in(jobs: i64, is_flow: bool) -> Result<[f64; 2]> {
     Ok([rate, claimed[0] / 1e3])
 }
 
-/// Enqueues so many jobs after one, which is the only job in `first`.
+/// Enqueues jobs with one predecessor, which is the only job in `first`.
 fn enqueue_after_one(server: &Server, jobs: i64) -> Result<()> {
     let job = server.number("SELECT queue.enqueue('first')")?;
     enqueue(server, jobs, &format!(", after => '{{{job}}}'"))
 }
 
-/// Milliseconds that the end of a job takes that so many are after, and seconds until all of these are ready.
+/// Measures the end of a job with many successors: its milliseconds, and the seconds until all successors are ready.
 fn fan_out(jobs: i64) -> Result<[f64; 2]> {
     let (server, mut client) = with_queues("first, next")?;
     enqueue_after_one(&server, jobs)?;

@@ -66,7 +66,7 @@ pub struct Verbs {
     statements: HashMap<String, String>,
 }
 
-/// The statements of an SQL file, each of which stands below a line `-- name: NAME`.
+/// The statements of an SQL file. Each statement stands below a line `-- name: NAME`.
 pub fn blocks(file: &str) -> impl Iterator<Item = (&str, &str)> {
     let blocks = file.split("-- name: ").skip(1).filter_map(|block| block.split_once('\n'));
     blocks.map(|(name, sql)| (name.trim(), sql.trim()))

@@ -263,7 +263,7 @@ mod tests {
         all.each_match(&["b"; 32].join("."), |_| panic!("it has no a"));
     }
 
-    /// Twenty thousand patterns, of which three match the key: the search visits a few nodes.
+    /// Twenty thousand patterns. Three of them match the key: the search visits a few nodes.
     #[test]
     fn a_look_does_not_go_through_all_patterns() {
         let patterns: Vec<String> = (0..if cfg!(miri) { 50 } else { 20_000 })

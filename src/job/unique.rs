@@ -148,18 +148,17 @@ impl Plan<'_> {
             }
             self.answers.push(decide(&mut self.slots[number], at, unique)?);
         }
-        let of_slot = |slot: &Slot| {
-            if let Holder::New(at) = slot.holder { Some((at, slot.last_call, slot.version)) } else { None }
-        };
-        let contents: HashMap<usize, (Option<usize>, Option<i64>)> =
-            self.slots.iter().filter_map(of_slot).map(|(at, last_call, version)| (at, (last_call, version))).collect();
-        self.new = self
-            .places()
-            .map(|at| match contents.get(&at) {
-                Some((last_call, version)) => self.contents(*version, last_call.unwrap_or(at)),
-                None => self.jobs[at].clone(),
-            })
+        let slots: HashMap<usize, &Slot> = self
+            .slots
+            .iter()
+            .filter_map(|slot| if let Holder::New(at) = slot.holder { Some((at, slot)) } else { None })
             .collect();
+        let job = |at| match slots.get(&at) {
+            Some(slot) => self.contents(slot, slot.last_call.unwrap_or(at)),
+            None => self.jobs[at].clone(),
+        };
+        let new = self.places().map(job).collect();
+        self.new = new;
         Ok(())
     }
 
@@ -214,15 +213,15 @@ impl Plan<'_> {
     }
 
     /// Returns the contents of the call of this position, with the newest version that is known.
-    fn contents(&self, version: Option<i64>, at: usize) -> (Datum, Options) {
+    fn contents(&self, slot: &Slot, at: usize) -> (Datum, Options) {
         let (payload, options) = self.jobs[at].clone();
-        let unique = options.unique.map(|unique| Unique { version, ..unique });
+        let unique = options.unique.map(|unique| Unique { version: slot.version, ..unique });
         (payload, Options { unique, ..options })
     }
 
     /// Gives a live job the contents of a call: now, if it waits; after this run, if it runs. Returns the job's id.
     fn renew(&mut self, slot: &Slot, at: usize) -> Result<i64> {
-        let (payload, options) = self.contents(slot.version, at);
+        let (payload, options) = self.contents(slot, at);
         let rerun = Rerun {
             asked: rerun::fresh_number(self.catalog)?,
             payload: Some(payload),

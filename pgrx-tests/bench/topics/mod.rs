@@ -29,7 +29,7 @@ fn peers<'a>(bench: &'a mut Bench) -> Result<&'a [Peer]> {
     Ok(&bench.peers)
 }
 
-/// A document of so many bytes of text that pglz finds nothing in, as stored a little more.
+/// A document with this many bytes of text that pglz cannot compress. The stored document is a little larger.
 fn document(bytes: usize) -> String {
     let mut random = queue_tests::random::Random::new(17);
     let text: String = (0..bytes).map(|_| char::from(b'0' + random.below(75) as u8)).collect();
