@@ -65,10 +65,12 @@ impl Lane {
     }
 
     /// Moves P before everything, so that the whole index is read again. Attempts that the last refill has put into
-    /// `ready` are handed out nevertheless, if no session has had the time to take any of them.
+    /// `ready` are handed out nevertheless, if no session has had the time to take any of them. This does not hold for
+    /// entries behind an attempt that has left memory since.
     pub(super) fn invalidate(&mut self) {
         if self.is_fresh != 0 && self.len > 0 {
-            self.lenient = self.lenient.max(self.position);
+            let known_to = if self.refiller != 0 { self.position.min(self.spill) } else { self.position };
+            self.lenient = self.lenient.max(known_to);
         }
         self.is_fresh = 0;
         self.position = Rank::MIN;
