@@ -20,7 +20,7 @@ use crate::job::{living, notice};
 use crate::pg::function::{Call, VOID};
 use crate::pg::parameter::Parameter;
 use crate::pg::{relcache, session};
-use crate::transaction::{self, Step};
+use crate::transaction::{self, QueueStep, ScheduleStep};
 
 sql_function!(pg_queue_create, pg_finfo_pg_queue_create => create);
 sql_function!(pg_queue_alter, pg_finfo_pg_queue_alter => alter);
@@ -214,7 +214,7 @@ fn change(
             }
         }
         if changes(&queue_options::LIMITS) {
-            transaction::record(catalog.number, Step::LimitsAltered { lane: queue.lane });
+            transaction::record(catalog.number, QueueStep::LimitsAltered { lane: queue.lane });
         }
     }
     Ok(Some(VOID))
@@ -236,7 +236,7 @@ fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
     let now = queue::by_name(catalog, &queue.name)?;
     for stage in queue.stages.iter().filter(|stage| !now.has_lane(stage.lane)) {
         drops::mark(catalog, stage.lane)?;
-        transaction::record(catalog.number, Step::LaneClosed { lane: stage.lane });
+        transaction::record(catalog.number, QueueStep::StageRemoved { lane: stage.lane });
         if let Some(what) = living::any(catalog, &[stage.lane])? {
             return Err(Error::new(
                 error::WRONG_STATE,
@@ -248,7 +248,7 @@ fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
     }
     let new = now.lanes().iter().filter(|&&lane| !queue.has_lane(lane));
     for &lane in new {
-        transaction::record(catalog.number, Step::LaneChanged { lane, paused: queue.is_paused });
+        transaction::record(catalog.number, QueueStep::Changed { lane, paused: queue.is_paused });
     }
     former_stages::clear(catalog, queue)
 }
@@ -257,7 +257,7 @@ fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
 fn announce(catalog: &Catalog, queue: &Queue, paused: bool) {
     queue::changed(catalog);
     for &lane in queue.lanes() {
-        transaction::record(catalog.number, Step::LaneChanged { lane, paused });
+        transaction::record(catalog.number, QueueStep::Changed { lane, paused });
     }
 }
 
@@ -320,7 +320,7 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
             drops::mark(&catalog, lane)?;
         }
         // It is recorded at once: if there is no room for the next mark, the abort has to take this one away.
-        transaction::record(catalog.number, Step::LaneDropped { lane });
+        transaction::record(catalog.number, QueueStep::Dropped { lane });
     }
     if !force && let Some(what) = living::any(&catalog, queue.living_lanes())? {
         return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has live jobs"))
@@ -334,7 +334,7 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
                 .hint("Use queue.unschedule, or force => true to drop them with the queue."));
         }
         spi::run("DELETE FROM queue.schedule WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
-        transaction::record(catalog.number, Step::SchedulesChanged { lane: 0 });
+        transaction::record(catalog.number, ScheduleStep::Changed { lane: 0 });
     }
     topics::queue_dropped(queue.id)?;
     spi::run("DELETE FROM queue.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;

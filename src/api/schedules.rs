@@ -22,7 +22,7 @@ use crate::job::schedule::Goal;
 use crate::pg::function::{Call, VOID};
 use crate::pg::parameter::Parameter;
 use crate::pg::{self, jsonb, process, time};
-use crate::transaction::{self, Step};
+use crate::transaction::{self, ScheduleStep};
 
 sql_function!(pg_queue_schedule, pg_finfo_pg_queue_schedule => schedule);
 sql_function!(pg_queue_unschedule, pg_finfo_pg_queue_unschedule => unschedule);
@@ -194,7 +194,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
         }
         check_seen(&name)?;
     }
-    transaction::record(catalog.number, Step::SchedulesChanged { lane });
+    transaction::record(catalog.number, ScheduleStep::Changed { lane });
     let schedule = catalog::schedule::by_name(&catalog, &name)?;
     Ok(job::schedule::next_run_now(&catalog, &schedule)?.map(Datum::from))
 }
@@ -276,7 +276,7 @@ fn change(call: &Call, verb: &str, sql: &str, times: &[i64], is_done: fn(&Schedu
         }
         check_seen(&name)?;
     }
-    transaction::record(catalog.number, Step::SchedulesChanged { lane: 0 });
+    transaction::record(catalog.number, ScheduleStep::Changed { lane: 0 });
     Ok(Some(VOID))
 }
 

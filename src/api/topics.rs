@@ -24,7 +24,7 @@ use crate::pg::jsonpath::{Budget, Path};
 use crate::pg::parameter::Parameter;
 use crate::pg::{jsonb, jsonpath, role, time};
 use crate::shmem;
-use crate::transaction::{self, Step};
+use crate::transaction::{self, ScheduleStep, TopicStep};
 
 sql_function!(pg_queue_create_topic, pg_finfo_pg_queue_create_topic => create_topic);
 sql_function!(pg_queue_bind, pg_finfo_pg_queue_bind => bind);
@@ -82,9 +82,9 @@ pub fn drop_topic(catalog: &Catalog, topic: &Topic, force: bool) -> Result<Optio
             return refused("schedules", detail, "Use queue.unschedule, or force => true to drop them with the topic.");
         }
         spi::run("DELETE FROM queue.schedule WHERE queue_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
-        transaction::record(catalog.number, Step::SchedulesChanged { lane: 0 });
+        transaction::record(catalog.number, ScheduleStep::Changed { lane: 0 });
     }
-    transaction::record(catalog.number, Step::TopicDropped { topic: id });
+    transaction::record(catalog.number, TopicStep::Dropped { topic: id });
     permissions::dropped(catalog, id)?;
     queue::changed(catalog);
     Ok(Some(VOID))

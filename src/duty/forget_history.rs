@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::log::history::{self, Child};
 use crate::log::successor;
 use crate::pg::{lock, syscache, time, transaction};
-use crate::transaction::{Step, record, register};
+use crate::transaction::{FlowStep, record, register};
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "forget_history", is_due: Some(is_due), next_at, run };
@@ -66,7 +66,7 @@ fn run(number: u32) -> i64 {
     if is_free {
         // What was after a job that is gone cannot come any more.
         register();
-        record(number, Step::Settled { job_id: 0 });
+        record(number, FlowStep::JobEnded { job_id: 0 });
     }
     NEXT.set(if is_free { now } else { now.saturating_add(PAUSE) });
     i64::from(is_free)

@@ -2,9 +2,9 @@
 //! of commits since the last one. The worker sends it and not the producer's commit, because NOTIFY takes a lock that
 //! all commits with a NOTIFY share.
 //!
-//! Not here: which commits ask for it (`transaction::Step::Notify`).
+//! Not here: which commits ask for it (`QueueStep::NotifyDue`).
 //!
-//! Invariant: a rollback puts the request back (`Step::Notified`), so no NOTIFY is lost.
+//! Invariant: a rollback puts the request back (`QueueStep::Notified`), so no NOTIFY is lost.
 
 use std::ffi::CString;
 
@@ -12,7 +12,7 @@ use crate::catalog::{self, queue};
 use crate::duty::{Duty, Memory};
 use crate::pg::session;
 use crate::shmem;
-use crate::transaction::{self, Step};
+use crate::transaction::{self, QueueStep};
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "notify", is_due: None, next_at, run };
@@ -31,7 +31,7 @@ fn run(number: u32) -> i64 {
         shmem::with_instance(number, |_, instance| {
             instance.notify.iter_mut().filter(|l| **l == lane).for_each(|l| *l = 0);
         });
-        transaction::record(number, Step::Notified { lane });
+        transaction::record(number, QueueStep::Notified { lane });
         let Ok(Some(queue)) = queue::by_lane(&catalog, lane) else { continue };
         let Ok(name) = CString::new(queue.name.as_str()) else { continue };
         session::notify(c"pg_queue", &name);

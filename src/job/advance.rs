@@ -20,7 +20,7 @@ use crate::log::attempt;
 use crate::log::note;
 use crate::log::outcome::{Kind, New};
 use crate::log::reader::Reader;
-use crate::transaction::{self, Step};
+use crate::transaction::{self, QueueStep};
 
 /// Where a job goes on.
 pub struct To<'a> {
@@ -80,7 +80,7 @@ pub fn advance(
     attempt::insert(catalog, &target, &[next])?;
     outcomes.add(held, New { next_id: Some(next.id), ..New::of(held.id, Kind::Advanced) });
     if to.queue.notify {
-        transaction::record(catalog.number, Step::Notify { lane: to.lane });
+        transaction::record(catalog.number, QueueStep::NotifyDue { lane: to.lane });
     }
     Ok(Kind::Advanced)
 }

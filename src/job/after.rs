@@ -3,9 +3,9 @@
 //! Not here: what follows from the fates (`pg_queue_core::after`), and releasing and skipping (`duty::release`). The
 //! protocol is docs/internals/after.md.
 //!
-//! Invariant: whatever makes edges known to others hands their jobs over when it commits (`Step::Awaited`), unless they
-//! were announced, then found to live, and no end of them was told since. So the look that is done here decides only
-//! what cannot be taken back: that a job has ended.
+//! Invariant: whatever makes edges known to others hands their jobs over when it commits (`FlowStep::Awaited`), unless
+//! they were announced, then found to live, and no end of them was told since. So the look that is done here decides
+//! only what cannot be taken back: that a job has ended.
 
 use std::rc::Rc;
 
@@ -26,7 +26,7 @@ use crate::log::segment::Target;
 use crate::pg::datum;
 use crate::pg::fault::fault;
 use crate::shmem;
-use crate::transaction::{self, Step};
+use crate::transaction::{self, FlowStep, SegmentStep};
 
 /// A job that others may be after.
 pub struct Predecessor {
@@ -154,17 +154,17 @@ pub fn insert_edges(
     let segment = target.home.segment;
     edge::insert(catalog, segment, edges);
     let notes = edges.len() as i64;
-    transaction::record(catalog.number, Step::Counted { segment, attempts: notes, ended: notes });
+    transaction::record(catalog.number, SegmentStep::Counted { segment, attempts: notes, ended: notes });
     // Neighbours are mostly after the same job.
     let mut last = 0;
     for edge in edges {
         if edge.job_id != last && edge.job_id != edge::SEAL {
-            transaction::record(catalog.number, Step::Awaited { job_id: edge.job_id, mark });
+            transaction::record(catalog.number, FlowStep::Awaited { job_id: edge.job_id, mark });
             last = edge.job_id;
         }
         // Its time may have come before the commit.
         if edge.upon == Upon::Overdue {
-            transaction::record(catalog.number, Step::Awaited { job_id: job_of(edge.id), mark: None });
+            transaction::record(catalog.number, FlowStep::Awaited { job_id: job_of(edge.id), mark: None });
         }
     }
 }

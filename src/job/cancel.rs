@@ -19,7 +19,7 @@ use crate::log::edge::{self, Ending};
 use crate::log::outcome::{Kind, New};
 use crate::log::{claim, note, waiting};
 use crate::pg::datum::text_datum;
-use crate::transaction::{self, Step};
+use crate::transaction::{self, FlowStep, SegmentStep, Step};
 
 /// Asks the worker of a running attempt to stop. `body` is the body of the note about it. If a session that does not
 /// see the note ends the attempt meanwhile and the job goes on, the background worker cancels the job.
@@ -32,7 +32,7 @@ pub fn ask(catalog: &Catalog, attempt: &Attempt, body: Option<Datum>) -> std::re
 
 pub fn purge_lane(catalog: &Rc<Catalog>, lane: i32) -> Result<i64> {
     transaction::record(catalog.number, Step::Unseen { lane });
-    transaction::record(catalog.number, Step::Settled { job_id: 0 });
+    transaction::record(catalog.number, FlowStep::JobEnded { job_id: 0 });
     let mut purged: i64 = 0;
     waiting::for_each_waiting(catalog, lane, |attempts| {
         let mut held = Vec::with_capacity(attempts.len());
@@ -61,7 +61,7 @@ fn end_held(catalog: &Rc<Catalog>, lane: i32, held: Vec<&Attempt>) -> Result<i64
     held.iter().for_each(|attempt| outcomes.add_unrun(attempt.home, New::of(attempt.id(), Kind::Cancelled)));
     outcomes.insert()?;
     held.iter().for_each(|attempt| take::forget_taken(catalog, attempt.id()));
-    transaction::record(catalog.number, Step::Counted { segment, attempts: 0, ended });
+    transaction::record(catalog.number, SegmentStep::Counted { segment, attempts: 0, ended });
     transaction::record(catalog.number, Step::Purged { lane, count: ended });
     Ok(ended)
 }

@@ -23,7 +23,7 @@ use crate::log::reader::Reader;
 use crate::pg::transaction::in_subtransaction;
 use crate::pg::{datum, jsonb, time};
 use crate::shmem::troubles::Kind;
-use crate::transaction::{self, Step};
+use crate::transaction::{self, QueueStep};
 
 /// Headers of up to so many bytes, as they are stored, are not nested so deeply that merging them could fail.
 const SHALLOW: usize = 8_000;
@@ -104,7 +104,7 @@ fn write(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str, to: &T
         attempt::insert_admitted(catalog, &target, &[copy]);
     });
     if to.notify {
-        transaction::record(catalog.number, Step::Notify { lane: to.lane });
+        transaction::record(catalog.number, QueueStep::NotifyDue { lane: to.lane });
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::job::{after, dead_letter, flow};
 use crate::log::edge::{self, Edge, Edges};
 use crate::log::outcome::{Kind, New};
 use crate::pg::datum::text_datum;
-use crate::transaction::{self, Step};
+use crate::transaction::{self, FlowStep, Step};
 
 /// A held flow, with its edges.
 struct HeldFlow {
@@ -97,12 +97,12 @@ pub fn end(catalog: &Rc<Catalog>, job_id: i64, end: End<'_>) -> Result<()> {
         if let (End::Rejected(error), Some(queue)) = (end, queue::by_lane(catalog, attempt.lane())?) {
             dead_letter::copy(catalog, &queue, attempt, error);
             if attempt.flow().is_some() {
-                transaction::record(catalog.number, Step::Awaited { job_id, mark: None });
+                transaction::record(catalog.number, FlowStep::Awaited { job_id, mark: None });
             }
         }
         end_unrun(catalog, attempt, outcome)?;
         let end = totals::End { outcome: outcome.kind.char(), has_next: false };
-        transaction::record(catalog.number, Step::Told { lane: attempt.lane(), end });
+        transaction::record(catalog.number, Step::EndCounted { lane: attempt.lane(), end });
         return Ok(());
     }
     Err(find::in_use(job_id))

@@ -16,7 +16,7 @@ use crate::job::{after, flow, limits, unique};
 use crate::log::attempt::{self, New};
 use crate::log::edge::{self, Edge};
 use crate::log::segment::{self, Target};
-use crate::transaction::{self, Step};
+use crate::transaction::{self, QueueStep};
 
 /// Who adds jobs to a queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum,
 /// Tells the listeners of the queue's new jobs.
 pub fn announce(catalog: &Catalog, queue: &Queue) {
     if queue.notify {
-        transaction::record(catalog.number, Step::Notify { lane: queue.lane });
+        transaction::record(catalog.number, QueueStep::NotifyDue { lane: queue.lane });
     }
 }
 

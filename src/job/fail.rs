@@ -16,7 +16,7 @@ use crate::log::outcome::{Kind, New};
 use crate::log::reader::Reader;
 use crate::pg::datum::{Interval, text_datum};
 use crate::pg::time;
-use crate::transaction::{self, Step};
+use crate::transaction::{self, FlowStep};
 
 /// How an attempt ended badly.
 pub enum Failure<'a> {
@@ -74,7 +74,7 @@ pub fn end_badly(
         }
         // Its flow may end with it, or what waits for a death go on.
         if attempt.flow().is_some() {
-            transaction::record(catalog.number, Step::Awaited { job_id: attempt.job_id(), mark: None });
+            transaction::record(catalog.number, FlowStep::Awaited { job_id: attempt.job_id(), mark: None });
         }
         if let Some(queue) = &queue {
             dead_letter::copy(catalog, queue, &attempt, words);

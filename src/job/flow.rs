@@ -19,7 +19,7 @@ use crate::log::edge::{Edge, Edges};
 use crate::log::segment::Home;
 use crate::pg::scan::Probe;
 use crate::pg::{lock, role};
-use crate::transaction::{self, Step};
+use crate::transaction::{self, FlowStep};
 
 /// Whether an attempt's job has a flow of its own.
 pub fn is_flow(attempt: &Attempt) -> bool {
@@ -127,7 +127,7 @@ pub fn note_about(catalog: &Catalog, job: &Job, insert: impl Fn(Home) -> bool) -
     hold_open(catalog, job_id);
     match hold::note_held(catalog, job.attempt.id(), job.attempt.home, insert) {
         hold::Noted::Here(Probe::Absent) => {
-            transaction::record(catalog.number, Step::Awaited { job_id, mark: None });
+            transaction::record(catalog.number, FlowStep::Awaited { job_id, mark: None });
             Ok(())
         }
         hold::Noted::Here(_) | hold::Noted::Moving | hold::Noted::Gone => Err(find::in_use(job_id)),

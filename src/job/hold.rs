@@ -26,7 +26,7 @@ use crate::pg::fault::fault;
 use crate::pg::scan::Probe;
 use crate::pg::session;
 use crate::shmem;
-use crate::transaction::{self, Step, awaited_ends};
+use crate::transaction::{self, SegmentStep, Step, awaited_ends};
 
 /// Gets hold of a claimed attempt to end it in more than one row: its outcome's key was free a moment ago.
 /// On success a step is recorded, so that a rollback undoes the hold. While the attempt is held, no deadline fires.
@@ -113,7 +113,10 @@ fn hold_expired(catalog: &Catalog, id: i64, deadline: i64) -> std::result::Resul
         match answer {
             None => return Err(held::lost(id, "Its lease was extended.")),
             Some(End::Yours(entry)) => {
-                let step = transaction::record(catalog.number, Step::Ending { id, lane: entry.lane, end: None });
+                let step = transaction::record(
+                    catalog.number,
+                    Step::Ending { id, lane: entry.lane, is_known: true, end: None },
+                );
                 if is_awaited {
                     awaited_ends::add(catalog.number, id, entry.rank.job_id);
                 }
@@ -131,7 +134,7 @@ fn hold_expired(catalog: &Catalog, id: i64, deadline: i64) -> std::result::Resul
                     return Err(recover::gone(catalog, id, &rights));
                 };
                 let lane = entry.lane;
-                let step = transaction::record(catalog.number, Step::EndingUnknown { id, lane, end: None });
+                let step = transaction::record(catalog.number, Step::Ending { id, lane, is_known: false, end: None });
                 return Ok(Held { id, home, entry, step });
             }
             Some(End::Unknown) => {
@@ -188,7 +191,12 @@ pub fn hold_claimed_many(catalog: &Catalog, ids: &[i64], refused: &mut Vec<(i64,
                 }
             }
         });
-        let step = |(entry, ..): &(Running, Home, bool)| Step::Ending { id: entry.id, lane: entry.lane, end: None };
+        let step = |(entry, ..): &(Running, Home, bool)| Step::Ending {
+            id: entry.id,
+            lane: entry.lane,
+            is_known: true,
+            end: None,
+        };
         let mut place = transaction::record_all(catalog.number, yours.iter().flatten().map(step));
         for (&id, yours) in chunk.iter().zip(yours) {
             match yours {
@@ -336,7 +344,7 @@ pub fn write_note(
         if is_in {
             // It fills the segment as an attempt does that has ended: however many notes an attempt gets, the segment
             // is closed, and the move takes only those along that still count.
-            transaction::record(catalog.number, Step::Counted { segment: home.segment, attempts: 1, ended: 1 });
+            transaction::record(catalog.number, SegmentStep::Counted { segment: home.segment, attempts: 1, ended: 1 });
         }
         is_in
     };
@@ -405,7 +413,7 @@ pub fn note_held(catalog: &Catalog, id: i64, home: Home, insert: impl Fn(Home) -
     let counted = |home: Home| {
         let is_in = insert(home);
         if is_in {
-            transaction::record(catalog.number, Step::Counted { segment: home.segment, attempts: 1, ended: 1 });
+            transaction::record(catalog.number, SegmentStep::Counted { segment: home.segment, attempts: 1, ended: 1 });
         }
         is_in
     };

@@ -31,7 +31,7 @@ use crate::pg::{jsonb, process, role, time};
 use crate::shmem;
 use crate::shmem::topics::Published;
 use crate::shmem::troubles::Kind;
-use crate::transaction::{self, Step};
+use crate::transaction::{self, SegmentStep, TopicStep};
 
 /// What is published.
 pub struct Event {
@@ -269,7 +269,7 @@ impl<'a> Plan<'a> {
 
     /// Has the commit count what was made.
     fn finish(self, catalog: &Catalog) -> Vec<Outcome> {
-        transaction::record(catalog.number, Step::Published { topic: self.topic.id, counts: self.counts });
+        transaction::record(catalog.number, TopicStep::Published { topic: self.topic.id, counts: self.counts });
         let mut outcomes: Vec<Outcome> = (0..self.events).map(|_| Outcome { copies: Vec::new() }).collect();
         for Wanted { event, binding, job_id, .. } in self.wanted {
             outcomes[event].copies.push(Copy { binding, job_id });
@@ -380,7 +380,7 @@ fn insert(catalog: &Catalog, events: &[Event], wanted: &mut [Wanted<'_>], now: i
         attempt::insert_admitted(catalog, &target, &attempts);
         if shared > 0 {
             let segment = target.home.segment;
-            transaction::record(catalog.number, Step::Counted { segment, attempts: shared, ended: shared });
+            transaction::record(catalog.number, SegmentStep::Counted { segment, attempts: shared, ended: shared });
         }
         let mut last = None;
         for &n in &chosen {

@@ -74,7 +74,7 @@ pub fn take_waiting(catalog: &Catalog, attempt: &Attempt) -> Result<TakeWaiting>
     });
     match taken.unwrap_or(TakeOne::Full) {
         TakeOne::Taken => {
-            transaction::record(catalog.number, Step::Ended { id: ready.id, lane: attempt.lane() });
+            transaction::record(catalog.number, Step::EndedUnrun { id: ready.id, lane: attempt.lane() });
         }
         TakeOne::Full => return Err(held::running_full()),
         TakeOne::Busy => {

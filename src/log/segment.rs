@@ -21,7 +21,7 @@ use crate::pg::{lock, process, session, time};
 use crate::shmem::ledger::Ledger;
 use crate::shmem::segments::{Filling, OLD, State, Word};
 use crate::shmem::{self, Instance, words};
-use crate::transaction::{self, Step};
+use crate::transaction::{self, SegmentStep};
 
 /// Waits for a move, which takes milliseconds; the wait is bounded, as the mover may be stopped.
 pub struct BoundedWait(u32);
@@ -248,6 +248,6 @@ pub fn record(catalog: &Catalog, segment: u8, generation: i64, state: State, cop
     ];
     let pkey = Relation::write_index(catalog.segment_log_pkey);
     table.insert_row(row, &mut [Entry { index: &pkey, is_unique: false, key: &mut [entry.into()] }]);
-    let step = Step::Segment { segment, generation, state, copied_to: copied_to.unwrap_or(0) };
+    let step = SegmentStep::Changed { segment, generation, state, copied_to: copied_to.unwrap_or(0) };
     transaction::record(catalog.number, step);
 }

@@ -28,7 +28,7 @@ use crate::shmem::ledger::Ledger;
 use crate::shmem::restore::{self, RestoreState, State, Writer};
 use crate::shmem::{self, words};
 use crate::transaction::foreign::{HAS_WRITTEN, TOUCHED};
-use crate::transaction::{self, Step, hooks};
+use crate::transaction::{self, ExtensionStep, hooks};
 
 /// Whether the instance may be used. The first session that asks after a start, or after a promotion, reads what the
 /// segments are doing and what the last crash has left.
@@ -110,7 +110,7 @@ pub fn mark(table: pg_sys::Oid, counts: bool) -> Result<()> {
         return Ok(());
     }
     let writer = Writer::this_session(table);
-    transaction::record(catalog.number, Step::ForeignWrite { from });
+    transaction::record(catalog.number, ExtensionStep::ForeignWrite { from });
     let before = awake::change(catalog.number, |_, instance| {
         let restore = &mut instance.restore;
         let before = restore.state;
@@ -344,7 +344,7 @@ fn adopt(catalog: &Catalog, marks: u64) -> Result<()> {
     history::adopt_children(catalog)?;
     grants::derive(catalog)?;
     LEDGER.set(Some(Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now)));
-    transaction::record(catalog.number, Step::Adopted { marks });
+    transaction::record(catalog.number, ExtensionStep::Adopted { marks });
     let name = syscache::database_name(session::database());
     pgrx::log!("pg_queue of database \"{name}\" adopts what is in its tables");
     Ok(())

@@ -209,8 +209,8 @@ impl Instance {
         set_word(&mut self.open, u64::from(young) | (u64::from(old) << 8));
     }
 
-    /// Changes the state of a segment, as the transaction that has recorded the change was committed (`Step::Segment`).
-    /// `now` is a `timestamptz`. The caller holds the frontier's lock.
+    /// Changes the state of a segment, as the transaction that has recorded the change was committed
+    /// (`SegmentStep::Changed`). `now` is a `timestamptz`. The caller holds the frontier's lock.
     pub fn segment_changed(&mut self, segment: u8, generation: i64, state: segments::State, copied_to: i64, now: i64) {
         let n = segment as usize;
         let before = Word(self.words[n]).state();

@@ -8,8 +8,6 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::transaction::pending;
-
 /// If the transaction ends more attempts than this, their jobs are left to the worker.
 const MAX_ENDS: usize = 16;
 
@@ -36,17 +34,13 @@ pub fn add(instance: u32, id: i64, job_id: i64) {
     });
 }
 
-/// Takes the instance, and the jobs of the list that this transaction completes. `None`: there are none, or too many.
-pub fn take_completed() -> Option<(u32, Vec<i64>)> {
+/// Takes the instance and the list: attempts, each with its job. `None`: the list is empty, or was too long.
+pub fn take() -> Option<(u32, Vec<(i64, i64)>)> {
     if OF.get() == 0 {
         return None;
     }
     let ends = ENDS.take();
-    if ends.len() > MAX_ENDS {
-        return None;
-    }
-    let jobs: Vec<i64> = ends.iter().filter(|(id, _)| pending::completes(*id)).map(|(_, job_id)| *job_id).collect();
-    (!jobs.is_empty()).then(|| (OF.get(), jobs))
+    (!ends.is_empty() && ends.len() <= MAX_ENDS).then(|| (OF.get(), ends))
 }
 
 /// Notes which of the jobs are served.

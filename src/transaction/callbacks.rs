@@ -13,9 +13,10 @@ use crate::pg::fault::{fault, fault_quietly};
 use crate::pg::session;
 use crate::shmem::instance::set_word;
 use crate::shmem::{self, keys, latch, recount};
-use crate::transaction::pending::{self, Step, TO_TELL};
-use crate::transaction::settle::{self, Wake};
-use crate::transaction::{awaited_ends, foreign, hooks};
+use crate::transaction::steps::{ExtensionStep, Step};
+use crate::transaction::target::Wake;
+use crate::transaction::tell::{TO_TELL, tell};
+use crate::transaction::{awaited_ends, foreign, hooks, pending, settle};
 
 thread_local! {
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
@@ -66,7 +67,7 @@ pub fn register() {
 /// Frees the instance when this transaction commits, because its extension is being dropped.
 pub fn on_commit_drop_instance(number: u32) {
     register();
-    pending::record(number, Step::InstanceDropped);
+    pending::record(number, ExtensionStep::Dropped);
 }
 
 /// Wakes the sessions whose wake-up had to wait for the end of the commit.
@@ -98,7 +99,7 @@ unsafe extern "C-unwind" fn tell_all(is_commit: bool) {
     let mut later = TO_TELL.take();
     if is_commit {
         for &(number, step) in &later {
-            settle::tell(number, step);
+            tell(number, step);
         }
     }
     later.clear();

@@ -10,7 +10,7 @@ use pg_queue_core::id;
 use crate::pg::time;
 use crate::shmem::counting::State;
 use crate::shmem::{Instance, Shared};
-use crate::transaction::pending::Step;
+use crate::transaction::steps::{QueueStep, Step};
 
 /// The sum of what the steps of a commit count for, one lane at a time. It lives within one hold of the lock.
 pub struct CommitCounts {
@@ -45,13 +45,11 @@ impl CommitCounts {
                 (lane, Event::Enqueued { is_first: id::count(ready.id) == id::count(ready.rank.job_id) })
             }
             Step::Taken { lane, .. } => (lane, Event::Claimed),
-            Step::Ended { lane, .. } => (lane, Event::EndedUnrun(1)),
+            Step::EndedUnrun { lane, .. } => (lane, Event::EndedUnrun(1)),
             Step::Purged { lane, count } => (lane, Event::EndedUnrun(count)),
-            Step::Told { lane, end } => (lane, Event::Told(end)),
-            Step::Ending { lane, end: Some(end), .. } | Step::EndingUnknown { lane, end: Some(end), .. } => {
-                (lane, Event::Ended(end))
-            }
-            Step::LaneDropped { lane } => {
+            Step::EndCounted { lane, end } => (lane, Event::Told(end)),
+            Step::Ending { lane, end: Some(end), .. } => (lane, Event::Ended(end)),
+            Step::Queue(QueueStep::Dropped { lane }) => {
                 self.post(counters);
                 counters.forget(instances[slot].number, lane);
                 return;

@@ -15,10 +15,14 @@ pub mod foreign;
 pub mod hooks;
 pub mod pending;
 pub mod settle;
+pub mod steps;
+mod target;
+mod tell;
 
 pub use callbacks::{on_commit_drop_instance, register};
 pub use pending::{
-    Step, added, decide, drops, ending, foreign_writer, foreign_writes, has_altered_limits, has_any, has_dropped,
+    added, completes, decide, drops, ending, foreign_writer, foreign_writes, has_altered_limits, has_any, has_dropped,
     is_adopting, is_dropping, lanes_added, lease_of, record, record_all, reserve, rights_changed, set_lease, unrecord,
 };
 pub use settle::prepared_ended;
+pub use steps::{ExtensionStep, FlowStep, QueueStep, ScheduleStep, SegmentStep, Step, TopicStep};

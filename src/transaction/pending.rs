@@ -9,85 +9,13 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use pg_queue_core::frontier::{Ending, Place, Ready};
+use pg_queue_core::frontier::Ending;
 use pg_queue_core::totals::End;
 use pgrx::pg_sys;
 
 use crate::pg::{memory, transaction};
-use crate::shmem::segments::State;
-use crate::shmem::topics::Published;
-
-/// One step of the open transaction.
-#[derive(Clone, Copy, Debug)]
-pub enum Step {
-    /// An attempt was inserted. It may run from `run_at` on, in microseconds as `timestamptz` counts them; 0: at once.
-    /// If `has_moved`, the attempt was there before, in another segment, and is not counted as new.
-    Enqueued { lane: i32, ready: Ready, run_at: i64, has_moved: bool },
-    /// An attempt was taken for a worker, under a lease in microseconds. `bound`: the claim ends with the connection.
-    Taken { id: i64, lane: i32, lease: i64, bound: bool },
-    /// An attempt was taken by the system, to end it unrun.
-    Ended { id: i64, lane: i32 },
-    /// `count` waiting attempts were ended unrun, and the frontier has forgotten them already.
-    Purged { lane: i32, count: i64 },
-    /// An attempt that was ended unrun has completed or died, and counts as such.
-    Told { lane: i32, end: End },
-    /// An attempt could not be claimed because an open transaction seemed to have claimed it; that transaction may roll
-    /// back. This transaction's own claim row, inserted in vain, makes the attempt seem claimed to other sessions until
-    /// this transaction ends. So the attempt goes back to the frontier after a commit and after a rollback.
-    Missed { lane: i32, ready: Ready },
-    /// A running attempt is being ended. `end`: how, once that is decided (`decide`).
-    Ending { id: i64, lane: i32, end: Option<End> },
-    /// A running attempt that the frontier has no room for is being ended. `end`: as of `Ending`.
-    EndingUnknown { id: i64, lane: i32, end: Option<End> },
-    /// A longer lease than any before, in microseconds, was noted for a running attempt, and lasts until `deadline` at
-    /// least. `i64::MIN`: memory had the attempt, and knows the deadline.
-    Lengthened { id: i64, lease: i64, deadline: i64 },
-    /// The row of a claimed attempt was moved to another place.
-    Relocated { id: i64, place: Place },
-    /// Rows of a segment that no other step counts: attempts added, and attempts ended. A note counts as both.
-    Counted { segment: u8, attempts: i64, ended: i64 },
-    /// A segment's state changed.
-    Segment { segment: u8, generation: i64, state: State, copied_to: i64 },
-    /// A running attempt is to be cancelled.
-    CancelRequested { lane: i32, ready: Ready },
-    /// A job was enqueued that is after this one. `mark`: this one was announced then, and lived.
-    Awaited { job_id: i64, mark: Option<u64> },
-    /// A job was ended unrun that the frontier does not know. 0: many were, and it is not known which.
-    Settled { job_id: i64 },
-    /// Another run was asked for, to follow the run of an attempt that is taken.
-    RerunAsked { id: i64 },
-    /// Rows of this lane were claimed without telling the frontier of each: if that is undone, the frontier must read
-    /// the lane again.
-    Unseen { lane: i32 },
-    /// The lane's waiters must look again: its queue was resumed, altered or paused.
-    LaneChanged { lane: i32, paused: bool },
-    /// The limits of the queue with this lane were altered.
-    LimitsAltered { lane: i32 },
-    /// Schedules were made, changed or removed. `lane` is the one that such a schedule enqueues into, or 0.
-    SchedulesChanged { lane: i32 },
-    /// Slots of schedules were looked at, and those that were due were dealt with.
-    SlotsTaken,
-    /// A queue was dropped.
-    LaneDropped { lane: i32 },
-    /// A stage was removed from its queue. The rows of attempts that have ended there stay.
-    LaneClosed { lane: i32 },
-    /// The extension was dropped.
-    InstanceDropped,
-    /// The extension was created where it had been dropped.
-    InstanceMade,
-    /// A queue that asks for NOTIFY got jobs.
-    Notify { lane: i32 },
-    /// Events were published on a topic.
-    Published { topic: i32, counts: Published },
-    /// A topic was dropped.
-    TopicDropped { topic: i32 },
-    /// The NOTIFY was sent. If the transaction that sent it is rolled back, it is to be sent again.
-    Notified { lane: i32 },
-    /// The tables were written by SQL. `from` is where the tables touched by that begin in `foreign::TOUCHED`.
-    ForeignWrite { from: usize },
-    /// What is in the tables by now is adopted, unless there were more foreign writes than `marks`.
-    Adopted { marks: u64 },
-}
+use crate::transaction::steps::{ExtensionStep, QueueStep, ScheduleStep, Step};
+use crate::transaction::tell::TO_TELL;
 
 #[derive(Clone, Copy)]
 pub struct Pending {
@@ -98,9 +26,6 @@ pub struct Pending {
 
 thread_local! {
     static PENDING: RefCell<Vec<Pending>> = const { RefCell::new(Vec::new()) };
-    /// Steps that are told to other sessions only after these can know of the change: see
-    /// `callbacks::on_resource_release`.
-    pub static TO_TELL: RefCell<Vec<(u32, Step)>> = const { RefCell::new(Vec::new()) };
     /// The instance in which this session has made a claim bound to its connection; 0: none.
     static HAS_BOUND: Cell<u32> = const { Cell::new(0) };
     /// See `added`.
@@ -116,19 +41,15 @@ thread_local! {
 
 /// Records a step. The caller calls it before it changes the frontier. Returns the step's place in the list; later it
 /// may have come forward, since steps before it are removed.
-pub fn record(instance: u32, step: Step) -> usize {
+pub fn record(instance: u32, step: impl Into<Step>) -> usize {
+    let step = step.into();
     if let Step::Taken { bound: true, .. } = step {
         HAS_BOUND.set(instance);
     }
-    if let Step::LimitsAltered { .. } = step {
+    if let Step::Queue(QueueStep::LimitsAltered { .. }) = step {
         HAS_ALTERED.set(true);
     }
-    if let Step::LaneChanged { .. }
-    | Step::LaneDropped { .. }
-    | Step::LaneClosed { .. }
-    | Step::InstanceDropped
-    | Step::Adopted { .. } = step
-    {
+    if step.is_told_later() {
         // The room for it is made now: a commit allocates nothing.
         TO_TELL.with_borrow_mut(|later| {
             let steps = PENDING.with_borrow(Vec::len) + 1;
@@ -145,12 +66,12 @@ pub fn record(instance: u32, step: Step) -> usize {
 
 /// Records many steps. They must not be of the kinds for which `record` makes room to tell them later, nor
 /// `LimitsAltered`. Returns the place of the first one, as `record` does.
-pub fn record_all(instance: u32, steps: impl Iterator<Item = Step>) -> usize {
+pub fn record_all<S: Into<Step>>(instance: u32, steps: impl Iterator<Item = S>) -> usize {
     let subtransaction = transaction::subtransaction();
     PENDING.with_borrow_mut(|pending| {
         memory::grow(pending, steps.size_hint().0);
         let first = pending.len();
-        for step in steps {
+        for step in steps.map(Into::into) {
             if let Step::Taken { bound: true, .. } = step {
                 HAS_BOUND.set(instance);
             }
@@ -170,8 +91,8 @@ pub fn reserve(count: usize) {
 pub fn unrecord(id: i64) {
     PENDING.with_borrow_mut(|pending| {
         let found = pending.iter().rposition(|p| {
-            matches!(p.step, Step::Taken { id: i, .. } | Step::Ended { id: i, .. } | Step::Ending { id: i, .. }
-                             | Step::EndingUnknown { id: i, .. } if i == id)
+            matches!(p.step, Step::Taken { id: i, .. } | Step::EndedUnrun { id: i, .. } | Step::Ending { id: i, .. }
+                             if i == id)
         });
         if let Some(at) = found {
             pending.remove(at);
@@ -185,7 +106,7 @@ pub fn decide(place: usize, id: i64, end: End) {
     PENDING.with_borrow_mut(|pending| {
         let mut places = pending.iter_mut().take(place.saturating_add(1)).rev();
         let undecided = places.find_map(|p| match &mut p.step {
-            Step::Ending { id: i, end, .. } | Step::EndingUnknown { id: i, end, .. } if *i == id => Some(end),
+            Step::Ending { id: i, end, .. } if *i == id => Some(end),
             _ => None,
         });
         if let Some(undecided) = undecided {
@@ -198,9 +119,7 @@ pub fn decide(place: usize, id: i64, end: End) {
 pub fn completes(id: i64) -> bool {
     PENDING.with_borrow(|pending| {
         pending.iter().rev().any(|p| match p.step {
-            Step::Ending { id: i, end, .. } | Step::EndingUnknown { id: i, end, .. } => {
-                i == id && end == Some(End::COMPLETED)
-            }
+            Step::Ending { id: i, end, .. } => i == id && end == Some(End::COMPLETED),
             _ => false,
         })
     })
@@ -240,7 +159,7 @@ pub fn added(instance: u32, lanes: &[i32]) -> i64 {
         summed.added += new
             .map(|p| match p.step {
                 Step::Enqueued { lane, has_moved: false, .. } if lanes.contains(&lane) => 1,
-                Step::Ended { lane, .. } | Step::Taken { lane, .. } if lanes.contains(&lane) => -1,
+                Step::EndedUnrun { lane, .. } | Step::Taken { lane, .. } if lanes.contains(&lane) => -1,
                 Step::Purged { lane, count } if lanes.contains(&lane) => -count,
                 _ => 0,
             })
@@ -276,7 +195,7 @@ pub fn ending(instance: u32, lanes: &[i32]) -> Option<Rc<Ending>> {
                 memory::room_for(pending.len().saturating_mul(64));
             }
             for p in pending[known.steps..].iter().filter(|p| p.instance == instance) {
-                if let Step::Ending { id, lane, .. } = p.step
+                if let Step::Ending { id, lane, is_known: true, .. } = p.step
                     && lanes.contains(&lane)
                 {
                     known.ending.get_or_insert_default().add(id);
@@ -293,9 +212,10 @@ pub fn has_altered_limits(instance: u32, lane: i32) -> bool {
     // The answer is nearly always known without the list: every claim asks.
     HAS_ALTERED.get()
         && PENDING.with_borrow(|pending| {
-            pending
-                .iter()
-                .any(|p| p.instance == instance && matches!(p.step, Step::LimitsAltered { lane: l } if l == lane))
+            pending.iter().any(|p| {
+                p.instance == instance
+                    && matches!(p.step, Step::Queue(QueueStep::LimitsAltered { lane: l }) if l == lane)
+            })
         })
 }
 
@@ -311,25 +231,31 @@ pub fn lease_of(id: i64) -> Option<i64> {
 
 /// Whether this transaction drops the extension of this instance.
 pub fn is_dropping(number: u32) -> bool {
-    PENDING
-        .with_borrow(|pending| pending.iter().any(|p| p.instance == number && matches!(p.step, Step::InstanceDropped)))
+    PENDING.with_borrow(|pending| {
+        pending.iter().any(|p| p.instance == number && matches!(p.step, Step::Extension(ExtensionStep::Dropped)))
+    })
 }
 
 /// Whether this transaction drops the queue of this lane.
 pub fn drops(lane: i32) -> bool {
-    PENDING.with_borrow(|pending| pending.iter().any(|p| matches!(p.step, Step::LaneDropped { lane: l } if l == lane)))
+    PENDING.with_borrow(|pending| {
+        pending.iter().any(|p| matches!(p.step, Step::Queue(QueueStep::Dropped { lane: l }) if l == lane))
+    })
 }
 
 /// Whether this transaction drops the extension.
 pub fn has_dropped() -> bool {
-    PENDING.with_borrow(|pending| pending.iter().any(|p| matches!(p.step, Step::InstanceDropped)))
+    PENDING.with_borrow(|pending| pending.iter().any(|p| matches!(p.step, Step::Extension(ExtensionStep::Dropped))))
 }
 
 /// Calls `f` with the steps of foreign writes and adoptions of this transaction, the last one first.
-fn dormancy_steps<R>(instance: u32, f: impl FnOnce(&mut dyn Iterator<Item = Step>) -> R) -> R {
+fn dormancy_steps<R>(instance: u32, f: impl FnOnce(&mut dyn Iterator<Item = ExtensionStep>) -> R) -> R {
     PENDING.with_borrow(|pending| {
-        let own = pending.iter().rev().filter(|p| p.instance == instance).map(|p| p.step);
-        f(&mut own.filter(|step| matches!(step, Step::ForeignWrite { .. } | Step::Adopted { .. })))
+        let own = pending.iter().rev().filter(|p| p.instance == instance);
+        f(&mut own.filter_map(|p| match p.step {
+            Step::Extension(step @ (ExtensionStep::ForeignWrite { .. } | ExtensionStep::Adopted { .. })) => Some(step),
+            _ => None,
+        }))
     })
 }
 
@@ -337,19 +263,19 @@ fn dormancy_steps<R>(instance: u32, f: impl FnOnce(&mut dyn Iterator<Item = Step
 /// writes to the tables by SQL and has not adopted that since.
 pub fn foreign_writer(instance: u32) -> Option<usize> {
     dormancy_steps(instance, |steps| match steps.next() {
-        Some(Step::ForeignWrite { from }) => Some(from),
+        Some(ExtensionStep::ForeignWrite { from }) => Some(from),
         _ => None,
     })
 }
 
 /// Whether this transaction adopts what is in the tables.
 pub fn is_adopting(instance: u32) -> bool {
-    dormancy_steps(instance, |steps| matches!(steps.next(), Some(Step::Adopted { .. })))
+    dormancy_steps(instance, |steps| matches!(steps.next(), Some(ExtensionStep::Adopted { .. })))
 }
 
 /// Returns how often this transaction was marked as one that writes to the tables by SQL.
 pub fn foreign_writes(instance: u32) -> usize {
-    dormancy_steps(instance, |steps| steps.filter(|step| matches!(step, Step::ForeignWrite { .. })).count())
+    dormancy_steps(instance, |steps| steps.filter(|step| matches!(step, ExtensionStep::ForeignWrite { .. })).count())
 }
 
 /// Drops what was summed up of the steps, because they have changed.
@@ -398,7 +324,7 @@ pub fn lanes_added() -> Vec<i32> {
     PENDING.with_borrow(|pending| {
         let enqueued = pending.iter().filter_map(|p| match p.step {
             Step::Enqueued { lane, .. } => Some(lane),
-            Step::SchedulesChanged { lane } if lane != 0 => Some(lane),
+            Step::Schedule(ScheduleStep::Changed { lane }) if lane != 0 => Some(lane),
             _ => None,
         });
         let own = drops;
@@ -426,7 +352,10 @@ pub fn refuse_prepare() {
         pending.iter().all(|p| {
             matches!(
                 p.step,
-                Step::Enqueued { .. } | Step::Notify { .. } | Step::RerunAsked { .. } | Step::InstanceDropped
+                Step::Enqueued { .. }
+                    | Step::Queue(QueueStep::NotifyDue { .. })
+                    | Step::RerunAsked { .. }
+                    | Step::Extension(ExtensionStep::Dropped)
             )
         })
     });

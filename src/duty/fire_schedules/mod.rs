@@ -27,7 +27,7 @@ use crate::job::{self, find, limits};
 use crate::log::firing::{self, Firing, Kind, Owed};
 use crate::pg::{self, datum, session, time};
 use crate::shmem;
-use crate::transaction::{self, Step};
+use crate::transaction::{self, ScheduleStep};
 
 pub mod agenda;
 
@@ -56,7 +56,7 @@ fn run(number: u32) -> i64 {
     if pg::transaction::in_transaction_block() || !firing::try_lock(&catalog) {
         return 0;
     }
-    transaction::record(number, Step::SlotsTaken);
+    transaction::record(number, ScheduleStep::SlotsTaken);
     let pid = session::pid();
     let changes = shmem::with_instance(number, |_, instance| {
         let known = &mut instance.schedules;

@@ -30,7 +30,7 @@ use crate::pg::scan::{Key, Probe, Snapshot};
 use crate::pg::transaction::in_subtransaction;
 use crate::pg::{process, time};
 use crate::shmem;
-use crate::transaction::{self, Step};
+use crate::transaction::{self, FlowStep, QueueStep, SegmentStep, Step};
 
 /// Held attempts released or skipped in one transaction.
 const BATCH: usize = 1_000;
@@ -427,13 +427,13 @@ impl<'a> Batch<'a> {
             outcomes.push(outcome::New { error, ..outcome::New::of(act.attempt.id(), kind) });
             if matches!(kind, Kind::Completed | Kind::Dead) {
                 let end = totals::End { outcome: kind.char(), has_next: false };
-                transaction::record(self.catalog.number, Step::Told { lane: act.attempt.lane(), end });
+                transaction::record(self.catalog.number, Step::EndCounted { lane: act.attempt.lane(), end });
             }
             let job_id = act.attempt.job_id();
-            transaction::record(self.catalog.number, Step::Settled { job_id });
+            transaction::record(self.catalog.number, FlowStep::JobEnded { job_id });
             // The flow that it is a member of may end with it.
             if kind == Kind::Dead && act.attempt.flow().is_some() {
-                transaction::record(self.catalog.number, Step::Awaited { job_id, mark: None });
+                transaction::record(self.catalog.number, FlowStep::Awaited { job_id, mark: None });
             }
         }
         let writer = outcome::Writer::open_home(self.catalog, home);
@@ -450,12 +450,12 @@ impl<'a> Batch<'a> {
         let number = self.catalog.number;
         let mut lanes: HashMap<i32, i64> = HashMap::new();
         acts.iter().for_each(|act| *lanes.entry(act.attempt.lane()).or_default() += 1);
-        transaction::record(number, Step::Counted { segment, attempts: 0, ended: acts.len() as i64 });
+        transaction::record(number, SegmentStep::Counted { segment, attempts: 0, ended: acts.len() as i64 });
         transaction::record_all(number, lanes.into_iter().map(|(lane, count)| Step::Purged { lane, count }));
         let mut told = HashSet::new();
         for act in acts.iter().filter(|act| act.lane().is_some() && act.queue.notify) {
             if told.insert(act.queue.lane) {
-                transaction::record(number, Step::Notify { lane: act.queue.lane });
+                transaction::record(number, QueueStep::NotifyDue { lane: act.queue.lane });
             }
         }
     }

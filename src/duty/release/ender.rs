@@ -13,12 +13,17 @@ use crate::error::Result;
 use crate::pg::fault::fault;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::shmem::{self, awake};
-use crate::transaction::awaited_ends::{self, Served};
+use crate::transaction::awaited_ends::Served;
+use crate::transaction::{self, awaited_ends};
 
 /// Releases successors of the jobs that the open transaction completes. Called before each commit.
 pub fn before_commit() -> Result<()> {
-    if let Some((number, jobs)) = awaited_ends::take_completed() {
-        awaited_ends::set_served(release(number, &jobs)?);
+    if let Some((number, ends)) = awaited_ends::take() {
+        let completed = ends.iter().filter(|(id, _)| transaction::completes(*id));
+        let jobs: Vec<i64> = completed.map(|(_, job_id)| *job_id).collect();
+        if !jobs.is_empty() {
+            awaited_ends::set_served(release(number, &jobs)?);
+        }
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ use crate::log::{history, note};
 use crate::pg::datum::text_datum;
 use crate::pg::time;
 use crate::shmem;
-use crate::transaction::{self, Step};
+use crate::transaction::{self, FlowStep};
 
 /// Attempts of members looked at in one transaction.
 const LOOK: usize = 5_000;
@@ -170,7 +170,7 @@ impl Batch<'_> {
                 }
                 let nested = Ending { is_forced: ending.is_forced, dead: None, reason: Some(reason.to_owned()) };
                 self.note_ending(attempt, &nested);
-                transaction::record(self.catalog.number, Step::Awaited { job_id, mark: None });
+                transaction::record(self.catalog.number, FlowStep::Awaited { job_id, mark: None });
                 return Ok(Some(true));
             }
             match take::take_waiting(self.catalog, attempt) {

@@ -16,7 +16,7 @@ use crate::guc;
 use crate::log::{segment, successor};
 use crate::pg::{lock, transaction};
 use crate::shmem::segments::State;
-use crate::transaction::{Step, record};
+use crate::transaction::{FlowStep, record};
 
 /// Begins to empty a segment, empties one of its tables, or ends it. `now` is wall time in microseconds.
 pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) -> Result<StepResult> {
@@ -66,7 +66,7 @@ pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) ->
     } else {
         segment::record(catalog, segment, 0, State::Free, None);
         // Others may be after jobs that were not kept.
-        record(catalog.number, Step::Settled { job_id: 0 });
+        record(catalog.number, FlowStep::JobEnded { job_id: 0 });
         prune_log()?;
     }
     Ok(StepResult::Did(1))

@@ -30,7 +30,7 @@ use crate::pg::row::{Row, Tid};
 use crate::pg::scan::Snapshot;
 use crate::pg::{process, time};
 use crate::shmem::segments::State;
-use crate::transaction::{self, hooks};
+use crate::transaction::{self, SegmentStep, hooks};
 
 /// Attempts looked at in one transaction.
 const LOOK: usize = 5_000;
@@ -287,10 +287,10 @@ impl Batch<'_> {
 
         fault!("move.written");
         let (number, segment) = (self.catalog.number, self.segment);
-        transaction::record_all(number, places.iter().map(|&(id, place)| transaction::Step::Relocated { id, place }));
+        transaction::record_all(number, places.iter().map(|&(id, place)| SegmentStep::Relocated { id, place }));
         let quiet = places.len() as i64;
-        transaction::record(number, transaction::Step::Counted { segment: self.target, attempts: quiet, ended: 0 });
-        transaction::record(number, transaction::Step::Counted { segment, attempts: 0, ended: count as i64 + quiet });
+        transaction::record(number, SegmentStep::Counted { segment: self.target, attempts: quiet, ended: 0 });
+        transaction::record(number, SegmentStep::Counted { segment, attempts: 0, ended: count as i64 + quiet });
         Ok(left)
     }
 
