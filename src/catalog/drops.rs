@@ -14,7 +14,7 @@ use crate::catalog::{self, Catalog, queue};
 use crate::error::{self, Error, Result};
 use crate::pg::fault::fault;
 use crate::pg::session;
-use crate::shmem::{self, drops, instance, words};
+use crate::shmem::{self, drops, words};
 use crate::transaction::{self, hooks};
 
 thread_local! {
@@ -42,9 +42,7 @@ pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
     let mut drops = words::drops_word(catalog.slot, number);
     // Each mark changes the number of drops, so most looks need no lock.
     if drops != 0 && UNMARKED.get() != (number, drops, lane) {
-        let seen = shmem::with_instance(number, |_, instance| {
-            (instance.drops, instance.dropping.iter().any(|d| d.lane == lane))
-        });
+        let seen = shmem::with_instance(number, |_, instance| (instance.drops.begun.get(), instance.drops.has(lane)));
         let (now, is_marked) = seen.unwrap_or((0, true));
         if is_marked {
             return Err(in_use());
@@ -66,8 +64,7 @@ pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
 /// lane does not refuse this transaction: it ends the job with the queue.
 pub fn admits(catalog: &Catalog, lane: i32) -> bool {
     let is_marked = words::drops_word(catalog.slot, catalog.number) != 0
-        && shmem::with_instance(catalog.number, |_, instance| instance.dropping.iter().any(|d| d.lane == lane))
-            .unwrap_or(true);
+        && shmem::with_instance(catalog.number, |_, instance| instance.drops.has(lane)).unwrap_or(true);
     if !is_marked {
         hooks::at_end(forget);
         ADMITTED.with_borrow_mut(|lanes| {
@@ -96,7 +93,7 @@ fn check() -> Result<()> {
     fault!("drop.seen");
     let lanes = transaction::lanes_added();
     let Some((number, ..)) = WATCHED.take() else { return Ok(()) };
-    let Some(dropping) = shmem::with_instance(number, |_, instance| instance.dropping) else { return Ok(()) };
+    let Some(drops) = shmem::with_instance(number, |_, instance| instance.drops) else { return Ok(()) };
     session::accept_invalidations();
     let catalog = catalog::current()?;
     let mut checked = 0;
@@ -105,7 +102,7 @@ fn check() -> Result<()> {
             continue;
         }
         checked = lane;
-        if dropping.iter().any(|d| d.lane == lane && d.is_open()) {
+        if drops.marks.iter().any(|mark| mark.lane == lane && mark.is_open()) {
             return Err(in_use());
         }
         let Some(queue) = queue::by_lane(&catalog, lane)? else {
@@ -115,7 +112,7 @@ fn check() -> Result<()> {
             return Err(Error::new(error::UNDEFINED, "the stage was removed before its jobs were committed"));
         }
         // The lane was dropped a moment ago, and this session has not been told.
-        if dropping.iter().any(|d| d.lane == lane) {
+        if drops.has(lane) {
             return Err(in_use());
         }
     }
@@ -135,10 +132,9 @@ fn forget() {
 pub fn mark(catalog: &Catalog, lane: i32) -> Result<()> {
     let session = session::session();
     let marked = shmem::with_instance(catalog.number, |_, instance| {
-        let is_marked = drops::mark(&mut instance.dropping, instance.drops as usize, lane, session);
+        let is_marked = instance.drops.mark(lane, session);
         if is_marked {
-            let drops = instance.drops + 1;
-            instance::set_word(&mut instance.drops, drops);
+            instance.drops.begun.increment();
         }
         is_marked
     });

@@ -56,10 +56,10 @@ pub fn take(catalog: &Catalog, count: usize, mut each: impl FnMut(i64)) -> Resul
     let mut wanted = count as i64;
     while wanted > 0 {
         let range = shmem::with_instance(catalog.number, |_, instance| {
-            let n = wanted.min(instance.id_limit - instance.id_next);
-            let from = instance.id_next;
-            instance.id_next += n;
-            (from, n, instance.id_limit == 0)
+            let n = wanted.min(instance.ids.limit - instance.ids.next);
+            let from = instance.ids.next;
+            instance.ids.next += n;
+            (from, n, instance.ids.limit == 0)
         });
         let Some((from, n, first)) = range else {
             return Err(Error::new(error::UNDEFINED, "extension \"pg_queue\" was dropped"));
@@ -97,9 +97,9 @@ fn next_block(catalog: &Catalog) -> Result<()> {
     shmem::with_instance(catalog.number, |_, instance| {
         // If two sessions came here together, the later block wins and the other's is never used. A block far behind
         // means that the sequence was set back on purpose, for another node number.
-        if from >= instance.id_limit || from + FAR < instance.id_limit {
-            instance.id_next = from;
-            instance.id_limit = from + BLOCK;
+        if from >= instance.ids.limit || from + FAR < instance.ids.limit {
+            instance.ids.next = from;
+            instance.ids.limit = from + BLOCK;
         }
     });
     Ok(())

@@ -6,19 +6,20 @@
 //! Invariant: a database has one instance at most, except while a transaction that has dropped its extension makes it
 //! anew.
 
-use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Oid;
 
 use crate::error::{self, Error, Result};
 use crate::pg::{session, time};
-use crate::shmem::drops;
-use crate::shmem::instance::Schedules;
-use crate::shmem::segments::Filling;
+use crate::shmem::drops::Drops;
+use crate::shmem::instance::{Due, Ids, Missed, RightsChanges};
+use crate::shmem::key_halves::KeyHalves;
+use crate::shmem::schedules::Schedules;
+use crate::shmem::segments::Storage;
 use crate::shmem::topics::Topics;
 use crate::shmem::troubles::Troubles;
+use crate::shmem::worker::Worker;
 use crate::shmem::{self, Instance, Shared};
 use crate::{guc, transaction};
-use pg_queue_core::missed::MissedRequests;
 
 /// Finds or makes the instance's slot. Returns its number and its slot.
 ///
@@ -53,41 +54,21 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
             database,
             extension,
             deadlines: 0,
-            id_next: 0,
-            id_limit: 0,
+            ids: Ids::default(),
             // Every job that is due by now lies behind its lane's position, which is before everything.
-            due_to: now,
-            next_due: i64::MIN,
-            schedules: Schedules::NOTHING,
-            worker_latch: std::ptr::null_mut(),
-            worker_pid: 0,
-            wakes_at: i64::MAX,
-            worker_status: Default::default(),
-            recovered_at: 0,
-            restore: Default::default(),
-            changes: 0,
-            drops: 0,
-            rights_begun: 0,
-            rights_told: 0,
-            dropping: [Default::default(); drops::MARKS],
-            notify: [0; 32],
-            // Read from the log by the first session that uses the instance: see `restore::learn`.
-            words: [0; SEGMENTS],
-            open: 0,
-            segments: [Filling::default(); SEGMENTS],
-            last_entry: 0,
-            last_generation: 0,
-            far: 0,
-            storage_at: i64::MIN,
+            due: Due { to: now, next: i64::MIN },
             counting: Default::default(),
-            reruns: MissedRequests::NEW,
-            cancels: MissedRequests::NEW,
-            key_half: 0,
-            key_limit: 0,
-            key_turns: 0,
-            keys_copied_at: 0,
-            memory_is_turning: false,
-            parked_files: [[0; 2]; SEGMENTS],
+            restore: Default::default(),
+            schedules: Schedules::NOTHING,
+            worker: Worker::NONE,
+            recovered_at: 0,
+            changes: 0,
+            rights: RightsChanges::default(),
+            drops: Drops::new(),
+            notify: [0; 32],
+            storage: Storage::new(),
+            missed: Missed::NONE,
+            keys: KeyHalves::default(),
             topics: Topics::NOTHING,
             troubles: Troubles::NOTHING,
         };

@@ -56,8 +56,8 @@ pub fn worker() -> Result<Finding> {
     let (now, latest) = (time::monotonic_us(), time::now_us().saturating_sub(patience()));
     let seen = shmem::with_instance(catalog.number, |_, i| {
         // A worker that has just begun has not said when it wakes.
-        let is_due = i.wakes_at < now.saturating_sub(patience()) || i.restore.is_awake() && i.next_due < latest;
-        (i.worker_pid, i.worker_status, is_due)
+        let is_due = i.worker.wakes_at < now.saturating_sub(patience()) || i.restore.is_awake() && i.due.next < latest;
+        (i.worker.pid, i.worker.status, is_due)
     });
     let Some((pid, status, is_due)) = seen.filter(|(pid, ..)| *pid != 0) else {
         return Ok(match table::entry(session::database()) {

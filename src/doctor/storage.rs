@@ -15,7 +15,7 @@ use crate::guc;
 use crate::log::history;
 use crate::pg::table::Relation;
 use crate::pg::{lock, session, syscache, time, trigger};
-use crate::shmem::segments::{OLD, State, Word};
+use crate::shmem::segments::{OLD, State};
 use crate::shmem::{self, keys, usage};
 
 /// Checks that no kind of memory is nearly full. Nine tenths in use count as nearly full.
@@ -83,14 +83,14 @@ pub fn segments() -> Result<Finding> {
             "Switch it on again when the dump of the standby is over.",
         ));
     }
-    let seen = shmem::with_instance(catalog.number, |_, i| (i.words, i.segments, i.open as u8));
-    let Some((words, fillings, young)) = seen else { return Ok(Finding::well("There are none.")) };
+    let seen = shmem::with_instance(catalog.number, |_, i| i.storage);
+    let Some(storage) = seen else { return Ok(Finding::well("There are none.")) };
     let (now, patience) = (time::now_us(), patience());
-    let state = |n: u8| Word::of(words[n as usize]).state();
+    let state = |n: u8| storage.word(n).state();
     let delay = i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
     let mut troubles = Vec::new();
     for n in 0..SEGMENTS as u8 {
-        let since = now.saturating_sub(fillings[n as usize].since);
+        let since = now.saturating_sub(storage.fillings[n as usize].since);
         let stuck = |what: &str, wanted: &[Lock]| -> Result<String> {
             let blame = transactions::holders(wanted)?;
             let blame = if blame.is_empty() { "nothing is seen in its way".into() } else { blame.join("; ") };
@@ -110,7 +110,7 @@ pub fn segments() -> Result<Finding> {
         troubles.push(trouble);
     }
     // The open segment is closed as soon as another one is free.
-    let open = &fillings[young as usize];
+    let open = &storage.fillings[storage.young() as usize];
     let overdue = now.saturating_sub(open.opened_at) - i64::from(guc::SEGMENT_AGE.get()) * 1_000_000;
     if open.attempts > 0 && open.opened_at > 0 && overdue > patience {
         let closed: Vec<Lock> =

@@ -43,7 +43,7 @@ pub fn sleep_ms(number: u32) -> Option<i64> {
         let is_awake = instance.restore.is_awake();
         let duties = ALL.iter().filter(|duty| is_awake || duty.name == RESTORE);
         let at = duties.map(|duty| (duty.next_at)(&memory)).min().unwrap_or(i64::MAX);
-        instance.wakes_at = at;
+        instance.worker.wakes_at = at;
         at
     });
     at.filter(|at| *at < i64::MAX).map(|at| (at.saturating_sub(now).max(0) + 999) / 1_000)

@@ -72,7 +72,7 @@ thread_local! {
 
 /// Only the worker dispatches: a session that calls `queue.maintain()` cannot wait for what it has begun.
 fn is_worker(number: u32) -> Option<u64> {
-    shmem::with_instance(number, |_, instance| (instance.worker_pid == session::pid()).then_some(instance.changes))
+    shmem::with_instance(number, |_, instance| (instance.worker.pid == session::pid()).then_some(instance.changes))
         .flatten()
 }
 

@@ -19,7 +19,7 @@ use crate::pg::datum::{self, bytes_datum};
 use crate::pg::fault::fault;
 use crate::pg::table::Relation;
 use crate::pg::{self, lock, process, time};
-use crate::shmem::{self, instance};
+use crate::shmem;
 use crate::{guc, transaction};
 
 /// The duty.
@@ -50,7 +50,7 @@ thread_local! {
 
 /// The worker does not wake for it if no half is to be emptied.
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
-    if memory.instance.memory_is_turning { NEXT.get() } else { i64::MAX }
+    if memory.instance.keys.is_turning { NEXT.get() } else { i64::MAX }
 }
 
 fn is_due(_number: u32) -> bool {
@@ -85,7 +85,7 @@ fn step(catalog: &Catalog) -> Result<i64> {
     fault!("keys.looked");
     let closed = 1 - open;
     let is_empty = blocks(catalog, closed) == 0;
-    shmem::with_instance(catalog.number, |_, instance| instance.memory_is_turning = !is_empty);
+    shmem::with_instance(catalog.number, |_, instance| instance.keys.is_turning = !is_empty);
     if is_empty {
         return Ok(open_other(catalog, open));
     }
@@ -125,7 +125,7 @@ fn step(catalog: &Catalog) -> Result<i64> {
 /// it is not. Shared memory has both, as the next look may be another session's. `None`: the instance is gone.
 fn turn(catalog: &Catalog) -> Option<((u32, u64), i64)> {
     let number = catalog.number;
-    shmem::with_instance(number, |_, instance| ((number, instance.key_turns), instance.keys_copied_at))
+    shmem::with_instance(number, |_, instance| ((number, instance.keys.turns), instance.keys.copied_at))
 }
 
 /// Opens the other half, which is empty, if the open one has grown. Returns 1 if it did, else 0.
@@ -134,12 +134,12 @@ fn open_other(catalog: &Catalog, open: usize) -> i64 {
     const MIN_BLOCKS: u32 = 1024;
     let blocks = blocks(catalog, open);
     let is_turned = shmem::with_instance(catalog.number, |_, instance| {
-        // `key_limit` is twice the size that the last turn has left.
-        if blocks <= MIN_BLOCKS.max(instance.key_limit) {
+        // `max_blocks` is twice the size that the last turn has left.
+        if blocks <= MIN_BLOCKS.max(instance.keys.max_blocks) {
             return false;
         }
-        instance::set_word(&mut instance.key_half, 1 - open as u64);
-        instance.begin_key_turn();
+        instance.keys.open.set(1 - open as u64);
+        instance.keys.begin_turn();
         true
     });
     i64::from(is_turned.unwrap_or(false))
@@ -188,10 +188,10 @@ fn copy(catalog: &Catalog, turn: (u32, u64), from: usize, to: usize) -> Result<i
     } else if pass.is_clean {
         let limit = blocks(catalog, to).saturating_mul(2);
         shmem::with_instance(catalog.number, |_, instance| {
-            instance.key_limit = limit;
+            instance.keys.max_blocks = limit;
             // A foreign writer may have made this pass void.
-            if instance.key_turns == turn.1 {
-                instance.keys_copied_at = time::monotonic_us();
+            if instance.keys.turns == turn.1 {
+                instance.keys.copied_at = time::monotonic_us();
             }
         });
     }

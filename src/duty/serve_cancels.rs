@@ -28,12 +28,12 @@ use crate::shmem;
 pub const DUTY: Duty = Duty {
     name: "serve_cancels",
     is_due: None,
-    next_at: |memory| memory.instance.cancels.look_at(),
+    next_at: |memory| memory.instance.missed.cancels.look_at(),
     run: |number| CANCELS.run(number),
 };
 
 const CANCELS: Kind = Kind {
-    requests: |instance| &mut instance.cancels,
+    requests: |instance| &mut instance.missed.cancels,
     noted: note::with_cancel,
     may_be_owed: |catalog, about| owed(catalog, &mut Reader::new(catalog), about).is_some(),
     serve,

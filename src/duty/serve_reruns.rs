@@ -26,12 +26,16 @@ use crate::pg::fault::fault;
 pub const DUTY: Duty = Duty {
     name: "serve_reruns",
     is_due: None,
-    next_at: |memory| memory.instance.reruns.look_at(),
+    next_at: |memory| memory.instance.missed.reruns.look_at(),
     run: |number| RERUNS.run(number),
 };
 
-const RERUNS: Kind =
-    Kind { requests: |instance| &mut instance.reruns, noted: note::with_rerun, may_be_owed: rerun::may_be_owed, serve };
+const RERUNS: Kind = Kind {
+    requests: |instance| &mut instance.missed.reruns,
+    noted: note::with_rerun,
+    may_be_owed: rerun::may_be_owed,
+    serve,
+};
 
 fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
     let Some(about) = Reader::new(catalog).by_id(id) else { return Ok(Done::Nothing) };

@@ -29,7 +29,7 @@ pub const DUTY: Duty = Duty { name: "start_due", is_due: None, next_at, run };
 
 /// A session that commits a job which is due earlier wakes the worker.
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
-    memory.at_wall(memory.instance.next_due, memory.wall)
+    memory.at_wall(memory.instance.due.next, memory.wall)
 }
 
 thread_local! {
@@ -42,9 +42,9 @@ thread_local! {
 fn abandon(instances: &mut [Instance], _: &mut [Awaited]) -> Option<*mut Latch> {
     let (number, from) = MOVING.take()?;
     let slot = instances.iter_mut().find(|i| i.number == number)?;
-    slot.due_to = slot.due_to.min(from);
-    slot.next_due = i64::MIN;
-    Some(slot.worker_latch)
+    slot.due.to = slot.due.to.min(from);
+    slot.due.next = i64::MIN;
+    Some(slot.worker.latch)
 }
 
 struct Cursor {
@@ -59,12 +59,12 @@ impl Cursor {
     fn advance(instance: u32) -> Option<(Self, i64)> {
         let now = time::now_us();
         shmem::with_instance(instance, |_, slot| {
-            let from = slot.due_to;
-            slot.due_to = due::cursor(from, now);
-            slot.next_due = i64::MAX;
+            let from = slot.due.to;
+            slot.due.to = due::cursor(from, now);
+            slot.due.next = i64::MAX;
             hooks::at_exit(abandon);
             MOVING.set(Some((instance, from)));
-            (Self { instance, from, next: None }, slot.due_to)
+            (Self { instance, from, next: None }, slot.due.to)
         })
     }
 }
@@ -74,14 +74,14 @@ impl Drop for Cursor {
         MOVING.set(None);
         let worker = shmem::with_instance(self.instance, |_, slot| {
             match self.next {
-                Some(next) => slot.next_due = slot.next_due.min(next),
+                Some(next) => slot.due.next = slot.due.next.min(next),
                 None => {
-                    slot.due_to = slot.due_to.min(self.from);
-                    slot.next_due = i64::MIN;
+                    slot.due.to = slot.due.to.min(self.from);
+                    slot.due.next = i64::MIN;
                 }
             }
             // The worker may have gone to sleep while another session did this for it, and nothing seemed to be due.
-            (slot.next_due < i64::MAX && slot.worker_pid != session::pid()).then_some(slot.worker_latch)
+            (slot.due.next < i64::MAX && slot.worker.pid != session::pid()).then_some(slot.worker.latch)
         });
         if let Some(latch) = worker.flatten() {
             shmem::wake_latch(latch);

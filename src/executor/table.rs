@@ -442,7 +442,7 @@ thread_local! {
 
 /// Wakes the worker of an instance.
 fn tell(instance: u32) {
-    if let Some(latch) = shmem::with_instance(instance, |_, instance| instance.worker_latch) {
+    if let Some(latch) = shmem::with_instance(instance, |_, instance| instance.worker.latch) {
         shmem::wake_latch(latch);
     }
 }

@@ -122,7 +122,7 @@ pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
 fn announce(number: u32, jobs: &[i64]) -> Option<u64> {
     let (mark, worker) = shmem::with_awaited(number, |awaited, instance| {
         let (mark, is_ordered) = awaited.announce(jobs);
-        (mark, is_ordered.then_some(instance.worker_latch))
+        (mark, is_ordered.then_some(instance.worker.latch))
     })?;
     worker.into_iter().for_each(shmem::wake_latch);
     Some(mark)

@@ -244,14 +244,14 @@ impl<'a> ClaimBatch<'a> {
             loop {
                 let (lane, up_to) = lanes.next(frontier, number)?;
                 let answer = frontier.take_to(number, lane, session, pid, claimer, up_to, &mut out[all..]);
-                let due_to = instance.due_to;
+                let due_to = instance.due.to;
                 let took = |answer| Some(Taken { answer, lane, due_to });
                 let Take::Some { taken, refill } = answer else {
                     // Other sessions may have slept there since before it was closed: the worker opens it for them.
                     if claimer.is_some()
                         && let Some(at) = frontier.next_opening()
                     {
-                        worker = instance.wake_worker_by(at);
+                        worker = instance.worker.wake_by(at);
                     }
                     // What was taken comes first; the next hold of the lock sees the same.
                     return took(if all > 0 { Take::Some { taken: all, refill: false } } else { answer });

@@ -44,7 +44,7 @@ pub fn extend(
         let deadline = time::monotonic_us().saturating_add(lease);
         let mut worker = None;
         let extended = shmem::with_instance(catalog.number, |frontier, instance| {
-            worker = instance.wake_worker_by(deadline);
+            worker = instance.worker.wake_by(deadline);
             frontier.extend(&mut instance.deadlines, catalog.number, id, 0, deadline)
         });
         if let Some(latch) = worker {

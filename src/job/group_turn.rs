@@ -119,7 +119,7 @@ impl<'a> GroupTurn<'a> {
             };
             let taken = frontier.turn_end(number, lane, session, pid, self.claimer, self.turn, &served, out);
             // The group may be at its rate now.
-            worker = frontier.next_opening().and_then(|at| instance.wake_worker_by(at));
+            worker = frontier.next_opening().and_then(|at| instance.worker.wake_by(at));
             taken
         });
         if let Some(latch) = worker {

@@ -75,8 +75,8 @@ fn forget_strangers(catalog: &Catalog) {
             instance.miss_of_entry(frontier, entry.id);
             let freed = frontier.discard(&mut instance.deadlines, number, entry.id);
             let Some((lane, ready, run_at)) = waiting else { return [freed, None] };
-            if run_at.is_some_and(|at| at > instance.due_to) {
-                instance.next_due = i64::MIN;
+            if run_at.is_some_and(|at| at > instance.due.to) {
+                instance.due.next = i64::MIN;
                 return [freed, None];
             }
             [freed, frontier.push(number, lane, ready)]
@@ -204,7 +204,7 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
     fault!("recover.read");
     let mut worker = None;
     let fits = shmem::with_instance(catalog.number, |frontier, instance| {
-        worker = instance.wake_worker_by(deadline);
+        worker = instance.worker.wake_by(deadline);
         frontier.recover(&mut instance.deadlines, entry)
     });
     if let Some(latch) = worker {

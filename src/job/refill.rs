@@ -76,7 +76,7 @@ impl Drop for Flag<'_> {
 pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
     let session = session::session();
     let begun = shmem::with_instance(catalog.number, |frontier, instance| {
-        frontier.refill_begin(catalog.number, lane, session).map(|after| (after, instance.due_to))
+        frontier.refill_begin(catalog.number, lane, session).map(|after| (after, instance.due.to))
     });
     let Some(begun) = begun else {
         return Err(Error::new(error::UNDEFINED, "extension \"pg_queue\" was dropped"));

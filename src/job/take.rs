@@ -69,7 +69,7 @@ pub fn take_waiting(catalog: &Catalog, attempt: &Attempt) -> Result<TakeWaiting>
     transaction::reserve(1);
     let (session, pid) = (session::session(), session::pid());
     let taken = shmem::with_instance(catalog.number, |frontier, instance| {
-        let is_due = attempt.run_at().is_none_or(|at| at <= instance.due_to);
+        let is_due = attempt.run_at().is_none_or(|at| at <= instance.due.to);
         frontier.take_one(&mut instance.deadlines, catalog.number, attempt.lane(), session, pid, ready, is_due)
     });
     match taken.unwrap_or(TakeOne::Full) {
@@ -111,7 +111,7 @@ pub fn take_waiting(catalog: &Catalog, attempt: &Attempt) -> Result<TakeWaiting>
 fn keep_waiting(catalog: &Catalog, attempt: &Attempt) {
     shmem::with_instance(catalog.number, |frontier, instance| {
         // What is pushed while it is taken is held back until then.
-        if attempt.run_at().is_none_or(|at| at <= instance.due_to) {
+        if attempt.run_at().is_none_or(|at| at <= instance.due.to) {
             frontier.push_quietly(catalog.number, attempt.lane(), attempt.ready());
         }
     });

@@ -162,7 +162,7 @@ impl Waiter {
             let answer = if is_news { Wait::Look } else { frontier.wait(session::session(), number, lanes) };
             // The worker opens gates that a rate has closed.
             let at = frontier.next_opening().filter(|_| answer == Wait::Sleep);
-            worker = at.and_then(|at| instance.wake_worker_by(at));
+            worker = at.and_then(|at| instance.worker.wake_by(at));
             answer
         });
         if let Some(latch) = worker {

@@ -37,7 +37,9 @@ impl Files {
     /// read, and put there, again.
     pub fn are_current(&self, frontier: &mut Frontier<'_>, instance: &mut Instance) -> bool {
         let mut are_current = true;
-        for (known, &found) in instance.parked_files.iter_mut().zip(&self.0).filter(|(_, found)| **found != [0; 2]) {
+        for (known, &found) in
+            instance.storage.parked_files.iter_mut().zip(&self.0).filter(|(_, found)| **found != [0; 2])
+        {
             are_current &= *known == found || *known == [0; 2];
             *known = found;
         }

@@ -73,7 +73,7 @@ impl Home {
 
     /// As of the moment at which the frontier's lock is held.
     pub fn of(instance: &Instance, segment: u8) -> Self {
-        Self { segment, generation: Word(instance.words[segment as usize]).generation() }
+        Self { segment, generation: instance.storage.word(segment).generation() }
     }
 
     /// Of a row that was not found: valid never.
@@ -186,7 +186,7 @@ pub fn is_far(catalog: &Catalog, run_at: i64) -> bool {
     let far = if (now - at).abs() < FRESH {
         far
     } else {
-        let far = shmem::with_instance(catalog.number, |_, instance| instance.far).unwrap_or(i64::MAX);
+        let far = shmem::with_instance(catalog.number, |_, instance| instance.storage.far).unwrap_or(i64::MAX);
         KNOWN.set((now, far));
         far
     };
@@ -233,8 +233,8 @@ impl Ledger {
 /// Says in the log, and after the commit in memory, that a segment's state has changed.
 pub fn record(catalog: &Catalog, segment: u8, generation: i64, state: State, copied_to: Option<i64>) {
     let entry = shmem::with_instance(catalog.number, |_, instance| {
-        instance.last_entry += 1;
-        instance.last_entry
+        instance.storage.last_entry += 1;
+        instance.storage.last_entry
     });
     let Some(entry) = entry else { return };
     let table = Relation::write(catalog.segment_log);

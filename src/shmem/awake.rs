@@ -71,11 +71,11 @@ pub fn wake(number: u32, marks: u64) -> bool {
         }
         let was_awake = instance.restore.is_awake();
         instance.restore = RestoreState { state: State::Awake, marks, is_suspect: true, ..RestoreState::default() };
-        (instance.id_next, instance.id_limit) = (0, 0);
+        (instance.ids.next, instance.ids.limit) = (0, 0);
         // As at the start: every attempt that is due by now lies behind its lane's position.
-        (instance.due_to, instance.next_due) = (now, i64::MIN);
+        (instance.due.to, instance.due.next) = (now, i64::MIN);
         instance.recovered_at = 0;
-        instance.scan_missed();
+        instance.missed.scan();
         instance.schedules.invalidate();
         instance.invalidate_counters();
         // If the instance was awake, the ring of segments may have turned since the ledger was read.
@@ -83,7 +83,7 @@ pub fn wake(number: u32, marks: u64) -> bool {
             ledger.apply(instance);
         }
         // The restore may have brought lanes of dropped queues back into use.
-        instance.dropping.iter_mut().for_each(Dropping::forget_dropped);
+        instance.drops.marks.iter_mut().for_each(Dropping::forget_dropped);
         frontier.forget_ready(number);
         true
     });

@@ -1,14 +1,14 @@
 //! The state of the segments, as it was read from `queue.segment_log`, on its way into shared memory.
 //!
 //! Responsible for writing it into an instance. Not responsible for reading the log (`log::segment`), nor for later
-//! changes of a state (`Instance::segment_changed`).
+//! changes of a state (`Storage::changed`).
 //!
 //! Invariant: it is applied under the frontier's lock.
 
 use pg_queue_core::id::SEGMENTS;
 
 use crate::guc;
-use crate::shmem::instance::{self, Instance};
+use crate::shmem::instance::Instance;
 use crate::shmem::segments::{Filling, State, Word};
 
 /// The state of all segments, as the log of segments has it.
@@ -47,17 +47,17 @@ impl Ledger {
     /// Writes it into an instance. The caller holds the frontier's lock.
     pub fn apply(&self, instance: &mut Instance) {
         for (n, word) in self.words.iter().enumerate() {
-            instance::set_word(&mut instance.words[n], word.0);
+            instance.storage.words[n].set(word.0);
             if word.state() == State::Open {
-                instance.set_open_segment(n as u8);
+                instance.storage.set_open(n as u8);
             }
         }
-        instance.segments = self.fillings;
-        instance.last_entry = self.last_entry;
-        instance.last_generation = self.last_generation;
+        instance.storage.fillings = self.fillings;
+        instance.storage.last_entry = self.last_entry;
+        instance.storage.last_generation = self.last_generation;
         // Until the storage duty knows how fast segments fill, this is a few turns of a ring that turns by age: four
         // times pg_queue.segment_age, in microseconds.
-        instance.far = i64::from(guc::SEGMENT_AGE.get()) * 4_000_000;
-        instance.storage_at = i64::MIN;
+        instance.storage.far = i64::from(guc::SEGMENT_AGE.get()) * 4_000_000;
+        instance.storage.look_at = i64::MIN;
     }
 }

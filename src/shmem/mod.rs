@@ -1,7 +1,7 @@
 //! The data in shared memory, its locks and latches, and every change of it that needs nothing but memory.
 //!
 //! Responsible for layout, access and locking. Not responsible for how attempts are ordered and handed out
-//! (`pg_queue_core`), for what the end of a transaction changes (`transaction::settle`), nor for reading the logs
+//! (`pg_queue_core`), for what the end of a transaction changes (`transaction::steps`), nor for reading the logs
 //! (`log`).
 //!
 //! Invariant: all of it is a cache of the logs, of fixed size, whose zero bytes are a valid start, so that a crash
@@ -15,6 +15,7 @@ pub mod drops;
 pub mod executor;
 pub mod executors;
 pub mod instance;
+pub mod key_halves;
 pub mod keys;
 pub mod latch;
 pub mod launcher;
@@ -24,11 +25,14 @@ pub mod lock;
 pub mod prepared;
 pub mod recount;
 pub mod restore;
+pub mod schedules;
 pub mod segments;
+pub mod shared_word;
 pub mod topics;
 pub mod troubles;
 pub mod usage;
 pub mod words;
+pub mod worker;
 
 pub use instance::Instance;
 pub use latch::{wake, wake_latch, wake_watchers};

@@ -1,9 +1,15 @@
 //! The state of a segment, as a word that is read without a lock, and the other facts about how full it is.
 //!
-//! Responsible for their form in shared memory. Not responsible for changing a state (`log::segment`), for counting
-//! rows (`Instance::count_rows`), nor for moving and emptying (`duty::storage`).
+//! Responsible for their form in shared memory, and for the counts of rows. Not responsible for deciding on a state
+//! (`log::segment`), nor for moving and emptying (`duty::storage`).
 //!
 //! Invariant: a word has both generation and state, so that no reader gets those of two different moments.
+
+use pg_queue_core::id::SEGMENTS;
+
+use crate::guc;
+use crate::pg::time;
+use crate::shmem::shared_word::SharedWord;
 
 /// The number of the first half of old. The young segments have the numbers below it.
 pub const OLD: u8 = 8;
@@ -64,11 +70,6 @@ impl Word {
         Self(((generation as u64) << 8) | state as u64)
     }
 
-    /// Makes a word of the number that is kept in shared memory.
-    pub fn of(word: u64) -> Self {
-        Self(word)
-    }
-
     /// Returns the number of this filling of the segment, which is never used twice. 0 if the segment is free, or its
     /// attempts are gone.
     pub fn generation(self) -> i64 {
@@ -110,5 +111,124 @@ impl Filling {
     /// needed.
     pub fn is_nearly_done(&self) -> bool {
         self.living() * 20 <= self.attempts
+    }
+}
+
+/// The segments of an instance.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Storage {
+    /// Generation and state of each segment (`Word`). See `log::segment`.
+    pub words: [SharedWord; SEGMENTS],
+    /// The open young segment and, in the next byte, the open half of old.
+    pub open: SharedWord,
+    /// The other facts about each segment.
+    pub fillings: [Filling; SEGMENTS],
+    /// The number of the last row of queue.segment_log.
+    pub last_entry: i64,
+    /// The largest generation.
+    pub last_generation: i64,
+    /// The time in microseconds: an attempt that is due later than this from now goes to old immediately.
+    pub far: i64,
+    /// The monotonic time at which the storage duty must look again.
+    pub look_at: i64,
+    /// The file numbers of each segment's attempts and of its index of groups; 0 if not known. Only `log::parked`
+    /// changes them.
+    pub parked_files: [[u32; 2]; SEGMENTS],
+}
+
+impl Storage {
+    /// Nothing is known: the first session that uses the instance reads the log (`restore::learn`).
+    pub fn new() -> Self {
+        Self {
+            words: [SharedWord::default(); SEGMENTS],
+            open: SharedWord::default(),
+            fillings: [Filling::default(); SEGMENTS],
+            last_entry: 0,
+            last_generation: 0,
+            far: 0,
+            look_at: i64::MIN,
+            parked_files: [[0; 2]; SEGMENTS],
+        }
+    }
+
+    /// Returns generation and state of a segment.
+    pub fn word(&self, segment: u8) -> Word {
+        Word(self.words[segment as usize].get())
+    }
+
+    /// Returns the open young segment.
+    pub fn young(&self) -> u8 {
+        self.open.get() as u8
+    }
+
+    /// Returns the open half of old.
+    pub fn old(&self) -> u8 {
+        (self.open.get() >> 8) as u8
+    }
+
+    /// Asks the storage duty for a look at the segments, not later than this monotonic time. Returns whether that is
+    /// earlier than before. The caller holds the frontier's lock.
+    pub fn look_by(&mut self, at: i64) -> bool {
+        let is_earlier = at < self.look_at;
+        self.look_at = self.look_at.min(at);
+        is_earlier
+    }
+
+    /// Makes a segment the open one: of the young ones, or of the two halves of old. The caller holds the frontier's
+    /// lock.
+    pub fn set_open(&mut self, segment: u8) {
+        let (young, old) = (self.young(), self.old());
+        let (young, old) = if segment < OLD { (segment, old) } else { (young, segment) };
+        self.open.set(u64::from(young) | (u64::from(old) << 8));
+    }
+
+    /// Changes the state of a segment, as the transaction that has recorded the change was committed
+    /// (`SegmentStep::Changed`). `now` is a `timestamptz`. The caller holds the frontier's lock.
+    pub fn changed(&mut self, segment: u8, generation: i64, state: State, copied_to: i64, now: i64) {
+        let n = segment as usize;
+        let before = self.word(segment).state();
+        let filling = &mut self.fillings[n];
+        match state {
+            State::Open => *filling = Filling { opened_at: now, is_counted: true, ..Filling::default() },
+            State::Free => *filling = Filling { is_counted: true, ..Filling::default() },
+            _ => filling.copied_to = copied_to,
+        }
+        if before != state {
+            self.fillings[n].since = now;
+        }
+        self.words[n].set(Word::new(generation, state).0);
+        if state == State::Open {
+            self.set_open(segment);
+        }
+    }
+
+    /// Counts rows of a segment: `attempts` were added, and `ended` have ended or moved. Returns the monotonic time at
+    /// which the storage duty should look at the segment at the latest. `None` if it need not. The caller holds the
+    /// frontier's lock.
+    pub fn count_rows(&mut self, segment: u8, attempts: i64, ended: i64) -> Option<i64> {
+        let state = self.word(segment).state();
+        let filling = &mut self.fillings[segment as usize];
+        let before = *filling;
+        filling.attempts += attempts;
+        filling.ended += ended;
+        let crosses = |limit: i64, before: i64, now: i64| before < limit && now >= limit;
+        let rows = i64::from(guc::SEGMENT_ROWS.get());
+        let is_full =
+            crosses(rows, before.attempts, filling.attempts) || crosses(rows * 2, before.attempts, filling.attempts);
+        match state {
+            State::Open if is_full => Some(time::monotonic_us()),
+            State::Open if before.attempts == 0 && attempts > 0 => {
+                filling.opened_at = time::now_us();
+                Some(time::monotonic_us().saturating_add(i64::from(guc::SEGMENT_AGE.get()) * 1_000_000))
+            }
+            // The open half of old is looked at when a quarter of a segment's rows has ended in it, and when its first
+            // attempt has ended.
+            State::Open if segment >= OLD && (before.ended == 0 || crosses(rows / 4, before.ended, filling.ended)) => {
+                (ended > 0).then(time::monotonic_us)
+            }
+            State::Closed if !before.is_nearly_done() && filling.is_nearly_done() => Some(time::monotonic_us()),
+            _ => None,
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Words of an instance that sessions read without a lock: states of segments, open segments, halves, drops, whether it
 //! is awake.
 //!
-//! Responsible for reading them. Not responsible for writing: `instance::set_word` writes a word, and `awake` and
-//! `transaction::settle` write the mirror, all under the frontier's lock.
+//! Responsible for reading them. Not responsible for writing: `SharedWord::set` writes a word, and `awake` and
+//! `transaction::steps` write the mirror, all under the frontier's lock.
 //!
 //! Invariant: a word is read and written as an atomic.
 
@@ -10,16 +10,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::shmem::instance::Instance;
 use crate::shmem::layout::{BASE, LAYOUT};
+use crate::shmem::shared_word::SharedWord;
 
 /// Reads a word of an instance without the lock. Returns 0 if the slot belongs to another instance.
-fn read_word(slot: usize, number: u32, word: impl FnOnce(*mut Instance) -> *mut u64) -> u64 {
+fn read_word(slot: usize, number: u32, word: impl FnOnce(*mut Instance) -> *mut SharedWord) -> u64 {
     // SAFETY: the slot lies in the array, which is never freed; words are aligned, and while others may read them they
     // are accessed as atomics only. The number is read after the word: the words of a dropped instance mean nothing.
     unsafe {
         let Some(layout) = LAYOUT else { return 0 };
         assert!(slot < layout.instances.1, "slot out of range");
         let instance = BASE.add(layout.instances.0).cast::<Instance>().add(slot);
-        let value = AtomicU64::from_ptr(word(instance)).load(Ordering::SeqCst);
+        let value = AtomicU64::from_ptr(word(instance).cast()).load(Ordering::SeqCst);
         if (&raw const (*instance).number).read_volatile() == number { value } else { 0 }
     }
 }
@@ -27,40 +28,40 @@ fn read_word(slot: usize, number: u32, word: impl FnOnce(*mut Instance) -> *mut 
 /// Returns the word of a segment, read without the lock. 0 (`Free`) if the instance is gone.
 pub fn segment_word(slot: usize, number: u32, segment: usize) -> u64 {
     // SAFETY: an address within the instance.
-    read_word(slot, number, |instance| unsafe { &raw mut (*instance).words[segment] })
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).storage.words[segment] })
 }
 
-/// Returns which segments are open (`Instance::open`), read without the lock. 0 if the instance is gone.
+/// Returns which segments are open (`Storage::open`), read without the lock. 0 if the instance is gone.
 pub fn open_word(slot: usize, number: u32) -> u64 {
     // SAFETY: an address within the instance.
-    read_word(slot, number, |instance| unsafe { &raw mut (*instance).open })
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).storage.open })
 }
 
-/// Returns the number of the half of the keys' tables that is written to (`Instance::key_half`), read without the
+/// Returns the number of the half of the keys' tables that is written to (`KeyHalves::open`), read without the
 /// lock. 0 if the instance is gone.
 pub fn key_half(slot: usize, number: u32) -> u64 {
     // SAFETY: an address within the instance.
-    read_word(slot, number, |instance| unsafe { &raw mut (*instance).key_half })
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).keys.open })
 }
 
-/// Returns how many drops of queues have begun (`Instance::drops`), read without the lock. 0 if the instance is gone.
+/// Returns how many drops of queues have begun (`Drops::begun`), read without the lock. 0 if the instance is gone.
 pub fn drops_word(slot: usize, number: u32) -> u64 {
     // SAFETY: an address within the instance.
-    read_word(slot, number, |instance| unsafe { &raw mut (*instance).drops })
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).drops.begun })
 }
 
-/// Returns how many changes of rights have begun to commit (`Instance::rights_begun`), read without the lock. 0 if the
+/// Returns how many changes of rights have begun to commit (`RightsChanges::begun`), read without the lock. 0 if the
 /// instance is gone.
 pub fn rights_begun(slot: usize, number: u32) -> u64 {
     // SAFETY: an address within the instance.
-    read_word(slot, number, |instance| unsafe { &raw mut (*instance).rights_begun })
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).rights.begun })
 }
 
-/// Returns of how many of them all sessions were told (`Instance::rights_told`), read without the lock. 0 if the
+/// Returns of how many of them all sessions were told (`RightsChanges::told`), read without the lock. 0 if the
 /// instance is gone.
 pub fn rights_told(slot: usize, number: u32) -> u64 {
     // SAFETY: an address within the instance.
-    read_word(slot, number, |instance| unsafe { &raw mut (*instance).rights_told })
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).rights.told })
 }
 
 /// Returns the mirror of this slot: the number of the instance if that is awake, else 0. Callers need not hold the lock

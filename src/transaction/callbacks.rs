@@ -11,7 +11,6 @@ use pgrx::{pg_guard, pg_sys};
 
 use crate::pg::fault::{fault, fault_quietly};
 use crate::pg::session;
-use crate::shmem::instance::set_word;
 use crate::shmem::{self, keys, latch, recount};
 use crate::transaction::steps::{ExtensionStep, Step};
 use crate::transaction::target::Wake;
@@ -29,10 +28,7 @@ thread_local! {
 fn rights_begin() {
     if let Some(number) = pending::rights_instance() {
         CHANGING_RIGHTS.set(number);
-        shmem::with_instance(number, |_, instance| {
-            let begun = instance.rights_begun + 1;
-            set_word(&mut instance.rights_begun, begun);
-        });
+        shmem::with_instance(number, |_, instance| instance.rights.begun.increment());
     }
 }
 
@@ -40,10 +36,7 @@ fn rights_begin() {
 fn rights_told() {
     let number = CHANGING_RIGHTS.take();
     if number != 0 {
-        shmem::with_instance(number, |_, instance| {
-            let told = instance.rights_told + 1;
-            set_word(&mut instance.rights_told, told);
-        });
+        shmem::with_instance(number, |_, instance| instance.rights.told.increment());
     }
 }
 
@@ -230,7 +223,7 @@ unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
         if let Some(instance) = instances.iter_mut().find(|i| bound != 0 && i.number == bound)
             && frontier.session_ended(&mut instance.deadlines, bound, session) > 0
         {
-            wake.worker = Some(instance.worker_latch);
+            wake.worker = Some(instance.worker.latch);
         }
     });
     wake.go();

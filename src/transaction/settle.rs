@@ -36,9 +36,9 @@ pub fn prepared_ended() {
             frontier.invalidate(instance.number);
             instance.prepared_ended();
             // Requests to cancel are never prepared.
-            instance.reruns.scan();
-            instance.next_due = i64::MIN;
-            worker = instance.worker_latch;
+            instance.missed.reruns.scan();
+            instance.due.next = i64::MIN;
+            worker = instance.worker.latch;
             number = instance.number;
         }
     });
@@ -81,7 +81,7 @@ pub fn settle(pending: &[Pending], committed: bool) {
             if let Some(at) = shared.frontier.next_opening()
                 && let Some(p) = pending.last()
                 && let Some(instance) = shared.instances.iter_mut().find(|i| i.number == p.instance)
-                && let Some(latch) = instance.wake_worker_by(at)
+                && let Some(latch) = instance.worker.wake_by(at)
             {
                 wake.worker = Some(latch);
             }

@@ -87,20 +87,20 @@ impl<'a, 's> Target<'a, 's> {
 
     /// Wakes the instance's worker after the lock is released.
     pub fn wake_worker(&mut self) {
-        self.wake.worker = Some(self.instance.worker_latch);
+        self.wake.worker = Some(self.instance.worker.latch);
     }
 
     /// Wakes the worker at this monotonic time at the latest.
     pub fn wake_worker_by(&mut self, at: i64) {
-        if let Some(latch) = self.instance.wake_worker_by(at) {
+        if let Some(latch) = self.instance.worker.wake_by(at) {
             self.wake.worker = Some(latch);
         }
     }
 
     /// Counts rows of a segment, and asks the storage duty for a look if that makes a difference.
     pub fn count_rows(&mut self, segment: u8, attempts: i64, ended: i64) {
-        if let Some(at) = self.instance.count_rows(segment, attempts, ended)
-            && self.instance.look_at_storage_by(at)
+        if let Some(at) = self.instance.storage.count_rows(segment, attempts, ended)
+            && self.instance.storage.look_by(at)
         {
             self.wake_worker();
         }

@@ -37,7 +37,7 @@ pub(super) fn tell(number: u32, step: Step) {
     // From here on, no session goes to sleep with the old settings.
     let worker = shmem::with_instance(number, |_, instance| {
         instance.changes += 1;
-        instance.worker_latch
+        instance.worker.latch
     });
     let wake_worker = || worker.into_iter().for_each(shmem::wake_latch);
     match step {

@@ -19,7 +19,7 @@ use crate::catalog::{self, instance};
 use crate::duty::{Duty, all};
 use crate::pg::fault::fault;
 use crate::pg::{lock, process, session, syscache, time, transaction};
-use crate::shmem::instance::WorkerStatus;
+use crate::shmem::worker::WorkerStatus;
 use crate::worker::table::{self, Exit};
 use crate::{guc, shmem, worker};
 
@@ -122,10 +122,10 @@ fn attach() -> Option<u32> {
         INSTANCE.set(number);
         let (latch, now) = (process::my_latch(), time::monotonic_us());
         shmem::with_instance(number, |_, instance| {
-            instance.worker_latch = latch;
-            instance.worker_pid = session::pid();
+            instance.worker.latch = latch;
+            instance.worker.pid = session::pid();
             // The status of the worker before is not kept: that one may have been silent for long.
-            instance.worker_status = WorkerStatus { at: now, ..WorkerStatus::default() };
+            instance.worker.status = WorkerStatus { at: now, ..WorkerStatus::default() };
         });
     }
     number
@@ -134,9 +134,9 @@ fn attach() -> Option<u32> {
 /// Gives up the place of an instance's worker.
 fn detach() {
     shmem::with_instance(INSTANCE.replace(0), |_, instance| {
-        if instance.worker_pid == session::pid() {
-            instance.worker_latch = std::ptr::null_mut();
-            instance.worker_pid = 0;
+        if instance.worker.pid == session::pid() {
+            instance.worker.latch = std::ptr::null_mut();
+            instance.worker.pid = 0;
         }
     });
 }
@@ -206,7 +206,7 @@ impl Worker {
         let failing =
             (0..).zip(&self.duties).filter(|(_, health)| health.pause > 0).fold(0, |bits, (n, _)| bits | 1 << n);
         let status = WorkerStatus { at: time::monotonic_us(), is_off: !guc::WORKER.get(), failing };
-        shmem::with_instance(self.instance, |_, instance| instance.worker_status = status);
+        shmem::with_instance(self.instance, |_, instance| instance.worker.status = status);
     }
 
     /// Runs each duty that is due, one batch of each. Returns whether any of them did something.

@@ -152,7 +152,7 @@ fn unreachable(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
     for lane in queue::lanes(catalog) {
         // What is ready is read first: what becomes ready after it is found in the rounds that follow.
         let Some(position) = ready(catalog, lane, &mut ids) else { continue };
-        let due_to = shmem::with_instance(number, |_, instance| instance.due_to).unwrap_or(i64::MIN);
+        let due_to = shmem::with_instance(number, |_, instance| instance.due.to).unwrap_or(i64::MIN);
         if position == Rank::MIN {
             continue;
         }

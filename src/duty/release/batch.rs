@@ -98,7 +98,7 @@ pub struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     pub fn new(catalog: &'a Rc<Catalog>) -> Self {
-        let cursor = shmem::with_instance(catalog.number, |_, instance| instance.due_to).unwrap_or(i64::MIN);
+        let cursor = shmem::with_instance(catalog.number, |_, instance| instance.due.to).unwrap_or(i64::MIN);
         Self {
             catalog,
             is_enders: false,

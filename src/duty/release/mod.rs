@@ -85,7 +85,7 @@ fn undone() {
         // A look at a flow that was asked for in vain does no harm.
         let mut jobs = std::mem::take(&mut work.taken);
         shmem::with_awaited(OF.get(), |awaited, instance| {
-            if instance.worker_pid != session::pid() {
+            if instance.worker.pid != session::pid() {
                 jobs.extend(std::mem::take(&mut work.left).into_iter().map(|(job_id, _)| job_id));
                 jobs.extend(std::mem::take(&mut work.later).into_keys());
             }
@@ -119,7 +119,7 @@ fn abandon(instances: &mut [Instance], awaited: &mut [Awaited]) -> Option<*mut L
     if is_serving || has_flows {
         awaited.order();
     }
-    Some(instances[slot].worker_latch)
+    Some(instances[slot].worker.latch)
 }
 
 fn run(number: u32) -> i64 {
@@ -231,7 +231,7 @@ fn leave(catalog: &Catalog, again: Vec<i64>, failed: Vec<i64>) {
         again.iter().for_each(|job_id| awaited.put_off(*job_id, now.saturating_add(PAUSE)));
         failed.iter().for_each(|job_id| awaited.put_off(*job_id, now.saturating_add(PUT_OFF_FOR)));
         // Only the worker comes back for what is left.
-        if instance.worker_pid != session::pid() {
+        if instance.worker.pid != session::pid() {
             let left = WORK.with_borrow_mut(|work| std::mem::take(&mut work.left));
             let later = WORK.with_borrow_mut(|work| std::mem::take(&mut work.later));
             let jobs = left.into_iter().map(|(job_id, _)| job_id).chain(later.into_keys());

@@ -23,7 +23,7 @@ use crate::pg::fault::fault;
 use crate::pg::scan::Snapshot;
 use crate::pg::table::Relation;
 use crate::pg::{self, lock, session, time};
-use crate::shmem::segments::{Filling, OLD, State, Word};
+use crate::shmem::segments::{Filling, OLD, State};
 use crate::transaction::{self, hooks};
 use crate::{guc, shmem};
 
@@ -34,7 +34,7 @@ pub mod states;
 
 /// The duty.
 pub const DUTY: Duty =
-    Duty { name: "storage", is_due: Some(is_due), next_at: |memory| memory.instance.storage_at, run };
+    Duty { name: "storage", is_due: Some(is_due), next_at: |memory| memory.instance.storage.look_at, run };
 
 thread_local! {
     /// The settings at the last look of this process.
@@ -50,7 +50,7 @@ fn is_due(number: u32) -> bool {
         return true;
     }
     let now = time::monotonic_us();
-    shmem::with_instance(number, |_, instance| instance.storage_at <= now).unwrap_or(false)
+    shmem::with_instance(number, |_, instance| instance.storage.look_at <= now).unwrap_or(false)
 }
 
 /// Makes another process look. It is called if this process ends by an error that runs no destructors, maybe in the
@@ -58,8 +58,8 @@ fn is_due(number: u32) -> bool {
 fn abandon(instances: &mut [shmem::Instance], _: &mut [Awaited]) -> Option<*mut pg_sys::Latch> {
     let number = LOOKING.take();
     let instance = instances.iter_mut().find(|i| number != 0 && i.number == number)?;
-    instance.storage_at = i64::MIN;
-    Some(instance.worker_latch)
+    instance.storage.look_at = i64::MIN;
+    Some(instance.worker.latch)
 }
 
 fn run(number: u32) -> i64 {
@@ -98,7 +98,7 @@ impl Watch {
         SETTINGS.set((guc::SEGMENT_ROWS.get(), guc::SEGMENT_AGE.get(), guc::RECLAIM.get()));
         hooks::at_exit(abandon);
         LOOKING.set(number);
-        shmem::with_instance(number, |_, instance| instance.storage_at = i64::MAX);
+        shmem::with_instance(number, |_, instance| instance.storage.look_at = i64::MAX);
         Self(number)
     }
 
@@ -119,9 +119,9 @@ fn again(number: u32, pause: i64) {
     if pause < i64::MAX {
         let at = time::monotonic_us().saturating_add(pause);
         let worker = shmem::with_instance(number, |_, instance| {
-            instance.look_at_storage_by(at);
+            instance.storage.look_by(at);
             // The worker itself plans its sleep anew.
-            if instance.worker_pid == session::pid() { None } else { instance.wake_worker_by(at) }
+            if instance.worker.pid == session::pid() { None } else { instance.worker.wake_by(at) }
         });
         if let Some(latch) = worker.flatten() {
             shmem::wake_latch(latch);
@@ -132,10 +132,10 @@ fn again(number: u32, pause: i64) {
 /// Returns the states of the segments.
 fn look(catalog: &Catalog) -> Option<SegmentStates> {
     shmem::with_instance(catalog.number, |_, instance| SegmentStates {
-        words: std::array::from_fn(|n| Word::of(instance.words[n])),
-        fillings: instance.segments,
-        young: instance.open as u8,
-        old: (instance.open >> 8) as u8,
+        words: std::array::from_fn(|n| instance.storage.word(n as u8)),
+        fillings: instance.storage.fillings,
+        young: instance.storage.young(),
+        old: instance.storage.old(),
     })
 }
 
@@ -145,9 +145,10 @@ fn look(catalog: &Catalog) -> Option<SegmentStates> {
 /// from the sum; a transaction that commits in the middle of the count may be in it twice.
 fn count_one(catalog: &Catalog) -> bool {
     let unknown = shmem::with_instance(catalog.number, |_, instance| {
-        let is_inhabited = |n: usize| Word::of(instance.words[n]).state().is_inhabited();
-        let segment = (0..SEGMENTS).find(|&n| !instance.segments[n].is_counted && is_inhabited(n))?;
-        let filling = &mut instance.segments[segment];
+        let storage = &mut instance.storage;
+        let is_inhabited = |n: usize| storage.word(n as u8).state().is_inhabited();
+        let segment = (0..SEGMENTS).find(|&n| !storage.fillings[n].is_counted && is_inhabited(n))?;
+        let filling = &mut storage.fillings[segment];
         (filling.attempts, filling.ended) = (0, 0);
         Some(segment)
     });
@@ -173,7 +174,7 @@ fn count_one(catalog: &Catalog) -> bool {
     }
     fault!("segment.counted");
     shmem::with_instance(catalog.number, |_, instance| {
-        let filling = &mut instance.segments[segment];
+        let filling = &mut instance.storage.fillings[segment];
         filling.attempts += attempts + notes;
         filling.ended += ended + notes;
         filling.is_counted = true;
@@ -278,10 +279,11 @@ fn open_next(catalog: &Catalog, states: &SegmentStates, closing: u8, opening: u8
             // The duration of two turns of the ring at the present speed.
             let age_limit = i64::from(guc::SEGMENT_AGE.get()) * 1_000_000;
             let fill = now - states.filling(closing).opened_at;
-            instance.far = (fill * 2 * i64::from(OLD)).clamp(60_000_000, age_limit.max(60_000_000) * i64::from(OLD));
+            instance.storage.far =
+                (fill * 2 * i64::from(OLD)).clamp(60_000_000, age_limit.max(60_000_000) * i64::from(OLD));
         }
-        instance.last_generation += 1;
-        instance.last_generation
+        instance.storage.last_generation += 1;
+        instance.storage.last_generation
     });
     let Some(generation) = generation else { return };
     segment::record(catalog, closing, states.words[closing as usize].generation(), State::Closed, None);

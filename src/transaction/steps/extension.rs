@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 
 use crate::shmem::words;
 use crate::transaction::foreign::{HAS_WRITTEN, TOUCHED};
-use crate::transaction::steps::Step;
 use crate::transaction::target::Target;
 
 #[derive(Clone, Copy, Debug)]
@@ -22,12 +21,6 @@ pub enum ExtensionStep {
     ForeignWrite { from: usize },
     /// What is in the tables is adopted, unless there were more foreign writes than `marks`.
     Adopted { marks: u64 },
-}
-
-impl From<ExtensionStep> for Step {
-    fn from(step: ExtensionStep) -> Self {
-        Self::Extension(step)
-    }
 }
 
 impl ExtensionStep {
@@ -64,7 +57,7 @@ fn forget_instance(to: &mut Target<'_, '_>) {
 /// the part that was rolled back begins; `None`: it was committed. If it has written and no other such transaction is
 /// open, all sessions look again.
 fn foreign_writer_ended(to: &mut Target<'_, '_>, rolled_back_to: Option<usize>) {
-    to.instance.begin_key_turn();
+    to.instance.keys.begin_turn();
     // The worker sets its timer by it.
     to.wake_worker();
     if let Some(from) = rolled_back_to {
@@ -79,8 +72,8 @@ fn foreign_writer_ended(to: &mut Target<'_, '_>, rolled_back_to: Option<usize>) 
     to.frontier.invalidate(to.number);
     instance.invalidate_counters();
     instance.schedules.invalidate();
-    instance.reruns.scan();
-    instance.next_due = i64::MIN;
+    instance.missed.reruns.scan();
+    instance.due.next = i64::MIN;
     instance.changes += 1;
     while let Some(session) = to.frontier.wake_any_lane(to.number) {
         to.wake.session(Some(session));

@@ -5,7 +5,6 @@
 //!
 //! Invariant: a rollback undoes nothing. A job that is no longer awaited costs one look in vain at most.
 
-use crate::transaction::steps::Step;
 use crate::transaction::target::Target;
 
 #[derive(Clone, Copy, Debug)]
@@ -14,12 +13,6 @@ pub enum FlowStep {
     Awaited { job_id: i64, mark: Option<u64> },
     /// A job was ended unrun that the frontier does not know. 0: many jobs were, and it is not known which.
     JobEnded { job_id: i64 },
-}
-
-impl From<FlowStep> for Step {
-    fn from(step: FlowStep) -> Self {
-        Self::Flow(step)
-    }
 }
 
 impl FlowStep {

@@ -107,6 +107,22 @@ pub enum Step {
     Extension(ExtensionStep),
 }
 
+/// Lets `pending::record` take the step of a kind as it is.
+macro_rules! kinds {
+    ($($kind:ident($step:ident))*) => {$(
+        impl From<$step> for Step {
+            fn from(step: $step) -> Self {
+                Self::$kind(step)
+            }
+        }
+    )*};
+}
+
+kinds! {
+    Queue(QueueStep) Schedule(ScheduleStep) Flow(FlowStep)
+    Topic(TopicStep) Segment(SegmentStep) Extension(ExtensionStep)
+}
+
 impl Step {
     /// True if other sessions must not be told of the step before they can know of the change: see
     /// `callbacks::on_resource_release`.
@@ -224,9 +240,9 @@ impl Step {
 /// Hands a committed attempt to the frontier, or to the worker's clock if it is not due.
 fn enqueued(to: &mut Target<'_, '_>, lane: i32, ready: Ready, run_at: i64) {
     to.count_rows(ready.place.segment, 1, 0);
-    let due_to = to.instance.due_to;
-    let is_due = run_at == 0 || to.instance.is_passed(run_at);
-    if to.instance.due_to != due_to {
+    let due_to = to.instance.due.to;
+    let is_due = run_at == 0 || to.instance.due.is_passed(run_at);
+    if to.instance.due.to != due_to {
         // The clock was set back: the worker has to find out what falls due behind the cursor.
         to.wake_worker();
     }
@@ -241,8 +257,8 @@ fn enqueued(to: &mut Target<'_, '_>, lane: i32, ready: Ready, run_at: i64) {
         } else {
             to.frontier.push_quietly(to.number, lane, ready);
         }
-    } else if run_at < to.instance.next_due {
-        to.instance.next_due = run_at;
+    } else if run_at < to.instance.due.next {
+        to.instance.due.next = run_at;
         to.wake_worker();
     }
 }

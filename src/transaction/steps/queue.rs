@@ -5,7 +5,6 @@
 //!
 //! Invariant: a NOTIFY that a rolled-back transaction had sent is sent again.
 
-use crate::transaction::steps::Step;
 use crate::transaction::target::Target;
 
 #[derive(Clone, Copy, Debug)]
@@ -24,12 +23,6 @@ pub enum QueueStep {
     Notified { lane: i32 },
 }
 
-impl From<QueueStep> for Step {
-    fn from(step: QueueStep) -> Self {
-        Self::Queue(step)
-    }
-}
-
 impl QueueStep {
     pub(super) fn is_told_later(self) -> bool {
         matches!(self, Self::Changed { .. } | Self::Dropped { .. } | Self::StageRemoved { .. })
@@ -38,10 +31,10 @@ impl QueueStep {
     pub(super) fn commit(self, to: &mut Target<'_, '_>) {
         match self {
             Self::Changed { lane, paused } => {
-                to.instance.forget_drop_mark(lane);
+                to.instance.drops.forget(lane);
                 to.frontier.set_paused(to.number, lane, paused);
             }
-            Self::Dropped { lane } | Self::StageRemoved { lane } => to.instance.end_drop_mark(lane, true),
+            Self::Dropped { lane } | Self::StageRemoved { lane } => to.instance.drops.end(lane, true),
             Self::NotifyDue { lane } => ask_for_notify(to, lane),
             Self::LimitsAltered { .. } | Self::Notified { .. } => {}
         }
@@ -49,7 +42,7 @@ impl QueueStep {
 
     pub(super) fn roll_back(self, to: &mut Target<'_, '_>) {
         match self {
-            Self::Dropped { lane } | Self::StageRemoved { lane } => to.instance.end_drop_mark(lane, false),
+            Self::Dropped { lane } | Self::StageRemoved { lane } => to.instance.drops.end(lane, false),
             Self::Notified { lane } => ask_for_notify(to, lane),
             Self::Changed { .. } | Self::LimitsAltered { .. } | Self::NotifyDue { .. } => {}
         }

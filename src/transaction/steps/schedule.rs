@@ -4,7 +4,6 @@
 //!
 //! Invariant: after a change of schedules, and after a rolled-back firing, the worker looks for the next slot again.
 
-use crate::transaction::steps::Step;
 use crate::transaction::target::Target;
 
 #[derive(Clone, Copy, Debug)]
@@ -13,12 +12,6 @@ pub enum ScheduleStep {
     Changed { lane: i32 },
     /// Slots were looked at, and those that were due were dealt with.
     SlotsTaken,
-}
-
-impl From<ScheduleStep> for Step {
-    fn from(step: ScheduleStep) -> Self {
-        Self::Schedule(step)
-    }
 }
 
 impl ScheduleStep {

@@ -9,7 +9,6 @@ use pg_queue_core::frontier::Place;
 
 use crate::pg::time;
 use crate::shmem::segments::State;
-use crate::transaction::steps::Step;
 use crate::transaction::target::Target;
 
 #[derive(Clone, Copy, Debug)]
@@ -22,19 +21,13 @@ pub enum SegmentStep {
     Changed { segment: u8, generation: i64, state: State, copied_to: i64 },
 }
 
-impl From<SegmentStep> for Step {
-    fn from(step: SegmentStep) -> Self {
-        Self::Segment(step)
-    }
-}
-
 impl SegmentStep {
     pub(super) fn commit(self, to: &mut Target<'_, '_>) {
         match self {
             Self::Relocated { id, place } => to.frontier.relocate(to.number, id, place),
             Self::Counted { segment, attempts, ended } => to.count_rows(segment, attempts, ended),
             Self::Changed { segment, generation, state, copied_to } => {
-                to.instance.segment_changed(segment, generation, state, copied_to, time::now_us());
+                to.instance.storage.changed(segment, generation, state, copied_to, time::now_us());
                 // The step of the storage duty that changed the state was one of several: the worker does the next one.
                 to.wake_worker();
             }

@@ -5,7 +5,6 @@
 //! Invariant: a rollback undoes nothing, because memory changes at the commit only.
 
 use crate::shmem::topics::Published;
-use crate::transaction::steps::Step;
 use crate::transaction::target::Target;
 
 #[derive(Clone, Copy, Debug)]
@@ -14,12 +13,6 @@ pub enum TopicStep {
     Published { topic: i32, counts: Published },
     /// A topic was dropped.
     Dropped { topic: i32 },
-}
-
-impl From<TopicStep> for Step {
-    fn from(step: TopicStep) -> Self {
-        Self::Topic(step)
-    }
 }
 
 impl TopicStep {

@@ -1,0 +1,53 @@
+//! The background worker of an instance, as sessions know it.
+//!
+//! Responsible for its form in shared memory. Not responsible for what the worker does (`worker::database`).
+//!
+//! Invariant: the latch is null if there is no worker.
+
+use pgrx::pg_sys;
+
+/// The worker.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Worker {
+    /// The worker's latch; null if there is no worker.
+    pub latch: *mut pg_sys::Latch,
+    /// The worker's process id; 0 if there is no worker.
+    pub pid: i32,
+    /// The monotonic time at which the worker wakes by itself.
+    pub wakes_at: i64,
+    /// The status that the worker reports of itself.
+    pub status: WorkerStatus,
+}
+
+/// The status that a worker reports of itself, for the doctor. Only `worker::database` changes it.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct WorkerStatus {
+    /// The monotonic time at which the worker was last between two duties.
+    pub at: i64,
+    /// Whether the worker was told to do no duties (`pg_queue.worker`).
+    pub is_off: bool,
+    /// The duties that have failed and pause, as one bit each in the order of `duty::all::ALL`.
+    pub failing: u32,
+}
+
+impl Worker {
+    /// No worker.
+    pub const NONE: Self = Self {
+        latch: std::ptr::null_mut(),
+        pid: 0,
+        wakes_at: i64::MAX,
+        status: WorkerStatus { at: 0, is_off: false, failing: 0 },
+    };
+
+    /// Sets the latest monotonic time at which the worker wakes. Returns its latch if it would have slept longer. The
+    /// caller holds the frontier's lock.
+    pub fn wake_by(&mut self, at: i64) -> Option<*mut pg_sys::Latch> {
+        if at < self.wakes_at {
+            self.wakes_at = at;
+            return Some(self.latch);
+        }
+        None
+    }
+}
