@@ -7,7 +7,8 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help all build install deb try-deb test ci test-all test-cluster torture drill demo web bench bench-cluster \
-  bench-web instructions soak soak-sql check check-majors generate lint core-test miri pgspot server-test test-asserts \
+  bench-web instructions soak soak-sql check check-majors doc \
+  generate lint core-test miri pgspot server-test test-asserts \
   test-upgrade stage stage-release examples clients test-conformance drivers bench-clients \
   monitoring browser site prepare clean
 
@@ -117,6 +118,9 @@ lint: prepare
 	cargo fmt --all --check
 	cargo run -q -p xtask -- generate --check
 	cargo clippy $(EVERYTHING) --all-targets -- -D warnings
+
+doc: prepare ## writes the documentation of the code, private items too, below target/doc
+	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --document-private-items $(EVERYTHING)
 
 check-majors: ## compiles and lints for all majors or MAJORS='14 16', which need not be installed
 	pgrx-tests/check-majors $(TARGET)/majors $(MAJORS)

@@ -63,6 +63,32 @@ fn paths_that_are_mentioned_exist() {
     none(&wrong);
 }
 
+/// The table of features in ARCHITECTURE.md: each column names floors, each cell files there.
+#[test]
+fn files_of_features_exist() {
+    let page = read("ARCHITECTURE.md");
+    let text = section(&page, "Where a feature is").expect("the section");
+    let rows = text.lines().filter(|line| line.starts_with('|')).map(|line| line.split('|').collect::<Vec<_>>());
+    let spans = |cell: &str| code_spans(cell).into_iter().map(|(_, span)| span).collect::<Vec<_>>();
+    let (mut floors, mut wrong, mut files) = (Vec::new(), Vec::new(), 0);
+    for row in rows {
+        if floors.is_empty() {
+            floors = row.iter().map(|cell| spans(cell)).collect();
+            continue;
+        }
+        for (cell, floors) in row.iter().zip(&floors) {
+            for file in spans(cell).iter().filter(|_| !floors.is_empty()) {
+                files += 1;
+                if !floors.iter().any(|floor| root().join("src").join(floor).join(file).exists()) {
+                    wrong.push(format!("{}: there is no {file} in {floors:?}", row[1].trim()));
+                }
+            }
+        }
+    }
+    none(&wrong);
+    assert!(files > 50, "{files} files are named");
+}
+
 #[test]
 fn every_setting_function_and_view_is_documented() {
     let cluster = Cluster::new().start();

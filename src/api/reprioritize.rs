@@ -1,7 +1,7 @@
 //! `queue.reprioritize`, `reschedule`, and both for many: a waiting attempt is superseded by one with another priority
 //! or time. Its job_id, attempt number and everything else stay.
 //!
-//! Not here: superseding (`job::successor`), and `queue.retry`, which also gives a job another time (`api::retry`).
+//! Not here: superseding (`job::next_attempt`), and `queue.retry`, which also gives a job another time (`api::retry`).
 
 use std::rc::Rc;
 
@@ -10,8 +10,8 @@ use pgrx::pg_sys::Datum;
 use crate::api::{self, answers, sql_function};
 use crate::catalog::{self, Catalog};
 use crate::error::Result;
+use crate::job::next_attempt;
 use crate::job::options::run_time;
-use crate::job::successor;
 use crate::pg::function::{Call, VOID};
 use crate::pg::time;
 
@@ -40,7 +40,7 @@ fn reprioritize_many(call: &Call) -> Result<Option<Datum>> {
 }
 
 fn set_priority(catalog: &Rc<Catalog>, job_id: i64, priority: i32, now: i64) -> Result<()> {
-    successor::supersede(catalog, job_id, false, |next| {
+    next_attempt::supersede(catalog, job_id, false, |next| {
         next.priority = priority;
         next.run_at = next.run_at.filter(|&at| at > now);
     })
@@ -51,7 +51,7 @@ fn reschedule(call: &Call) -> Result<Option<Datum>> {
     api::writable("reschedule")?;
     let job_id = call.required("job_id", call.i64(0))?;
     let run_at = run_time(call.required("run_at", call.timestamp(1))?, time::now_us())?;
-    successor::supersede(&catalog::current()?, job_id, false, |next| next.run_at = run_at)?;
+    next_attempt::supersede(&catalog::current()?, job_id, false, |next| next.run_at = run_at)?;
     Ok(Some(VOID))
 }
 
@@ -60,6 +60,6 @@ fn reschedule_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("reschedule")?;
     let run_at = run_time(call.required("run_at", call.timestamp(1))?, time::now_us())?;
     answers::for_each_job(call, |catalog, job_id| {
-        successor::supersede(catalog, job_id, false, |next| next.run_at = run_at).map(|()| "rescheduled")
+        next_attempt::supersede(catalog, job_id, false, |next| next.run_at = run_at).map(|()| "rescheduled")
     })
 }

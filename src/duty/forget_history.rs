@@ -14,7 +14,7 @@ use crate::catalog::{self, Catalog, dump, spi};
 use crate::duty::{Duty, Memory, release};
 use crate::error::{Error, Result};
 use crate::log::history::{self, Child};
-use crate::log::successor;
+use crate::log::retried;
 use crate::pg::{lock, syscache, time, transaction};
 use crate::transaction::{FlowStep, record, register};
 
@@ -93,7 +93,7 @@ fn forget_one(catalog: &Catalog, over: &[&Child]) -> Result<Option<bool>> {
     };
     // Searched before the table is locked, since the search takes a while where much was retried.
     let retried: Vec<i64> =
-        successor::all(catalog).into_iter().filter(|&id| history::find_in(**child, id).is_some()).collect();
+        retried::all(catalog).into_iter().filter(|&id| history::find_in(**child, id).is_some()).collect();
     if !tables(child).all(lock) {
         return Ok(Some(false));
     }

@@ -4,7 +4,7 @@
 //! last error and progress are a stage's own. A job that is to be cancelled does not go on: it is cancelled. A job
 //! that got new contents while it ran does not go on either: it begins anew with them.
 //!
-//! Not here: how the next attempt is made of the last one (`job::successor`), and another run (`job::rerun`).
+//! Not here: how the next attempt is made of the last one (`job::next_attempt`), and another run (`job::rerun`).
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use crate::catalog::{Catalog, run_as};
 use crate::error::{self, Error, Result};
 use crate::job::held::{Held, Refusal};
 use crate::job::outcomes::Outcomes;
-use crate::job::{hold, rerun, successor};
+use crate::job::{hold, next_attempt, rerun};
 use crate::log::attempt;
 use crate::log::note;
 use crate::log::outcome::{Kind, New};
@@ -68,8 +68,8 @@ pub fn advance(
         return Ok(Kind::Cancelled);
     }
     let mut reader = Reader::new(catalog);
-    let attempt = successor::attempt_of(catalog, &mut reader, held)?;
-    let (target, next) = successor::successor(catalog, &attempt, to.run_at)?;
+    let attempt = next_attempt::row_of(catalog, &mut reader, held)?;
+    let (target, next) = next_attempt::make(catalog, &attempt, to.run_at)?;
     let mut next = attempt::New { lane: to.lane, attempt: 1, last_error: None, progress: None, ..next };
     next.steps = notes.steps(next.steps);
     if let Some(payload) = to.payload {

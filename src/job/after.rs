@@ -212,5 +212,5 @@ pub fn lane_of_release(queue: &Queue, edges: &[Edge]) -> i32 {
 
 /// Returns the attempt that goes on with a held job in its lane.
 pub fn released(attempt: &Attempt, id: i64, lane: i32, run_at: Option<i64>) -> New {
-    New { lane, run_at, ..attempt.successor(id) }
+    New { lane, run_at, ..attempt.next(id) }
 }

@@ -15,9 +15,9 @@ use crate::catalog::queue::{self, Queue};
 use crate::catalog::topic::{self, Topic};
 use crate::catalog::{Catalog, drops, ids};
 use crate::error::{self, Error, Result};
+use crate::job::next_attempt;
 use crate::job::options::Options;
 use crate::job::publish::{self, Event, Full};
-use crate::job::successor;
 use crate::log::attempt::{self, Attempt, New};
 use crate::log::reader::Reader;
 use crate::pg::transaction::in_subtransaction;
@@ -88,7 +88,7 @@ fn write(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str, to: &T
     if !drops::admits(catalog, to.entry()) {
         return Err(Error::new(error::IN_USE, format!("queue \"{}\" is being dropped", to.name)));
     }
-    let (target, id) = successor::fresh(catalog, None)?;
+    let (target, id) = next_attempt::fresh(catalog, None)?;
     Reader::new(catalog).payload(attempt, |payload| {
         // A command is data there: nobody wrote it for this queue.
         let copy = New {

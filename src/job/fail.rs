@@ -9,7 +9,7 @@ use crate::guc;
 use crate::job::held::{Held, Refusal};
 use crate::job::options::{LAST_TIME, in_future};
 use crate::job::outcomes::Outcomes;
-use crate::job::{dead_letter, rerun, successor};
+use crate::job::{dead_letter, next_attempt, rerun};
 use crate::log::attempt;
 use crate::log::note;
 use crate::log::outcome::{Kind, New};
@@ -45,7 +45,7 @@ pub fn end_badly(
     failure: &Failure<'_>,
 ) -> std::result::Result<(Kind, Option<i64>), Refusal> {
     let mut reader = Reader::new(catalog);
-    let attempt = successor::attempt_of(catalog, &mut reader, held)?;
+    let attempt = next_attempt::row_of(catalog, &mut reader, held)?;
     let queue = queue::by_lane(catalog, attempt.lane())?;
     let now = time::now_us();
     let (kind, error, retry_in, is_fatal) = match *failure {
@@ -94,7 +94,7 @@ pub fn end_badly(
                 (us > 0).then(|| now.saturating_add(us).min(LAST_TIME))
             }
         };
-        let (target, mut next) = successor::successor(catalog, &attempt, run_at)?;
+        let (target, mut next) = next_attempt::make(catalog, &attempt, run_at)?;
         next.attempt += 1;
         next.last_error = Some(error);
         notes.hand_on(&mut next);

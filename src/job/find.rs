@@ -11,7 +11,7 @@ use crate::error::{self, Error, Result};
 use crate::log::attempt::Attempt;
 use crate::log::outcome::{self, Kind, Outcome, has_moved_claim};
 use crate::log::reader::Reader;
-use crate::log::{claim, history, successor};
+use crate::log::{claim, history, retried};
 use crate::pg::process;
 use crate::pg::scan::Snapshot;
 use crate::pg::time;
@@ -134,8 +134,8 @@ fn look(catalog: &Catalog, job_id: i64, passes_open: bool) -> Result<Found> {
     /// How often to look again for the attempt that the job goes on as: it may have come a moment ago.
     const LOOKS: usize = 4;
     ids::job_id(job_id)?;
-    let successors = successor::Reader::open(catalog, Snapshot::Now);
-    let went_on = |id, outcome: &Outcome| outcome.next_id.is_some() || successors.has(id);
+    let retried = retried::Reader::open(catalog, Snapshot::Now);
+    let went_on = |id, outcome: &Outcome| outcome.next_id.is_some() || retried.has(id);
     let mut looks = 0;
     while looks < LOOKS {
         process::check_for_interrupts();

@@ -1,7 +1,7 @@
 //! The progress of a claimed attempt. It is a row, so that it survives a crash, and it counts when its transaction
 //! commits.
 //!
-//! Not here: how the next attempt gets it (`job::successor`).
+//! Not here: how the next attempt gets it (`job::next_attempt`).
 
 use pgrx::pg_sys::Datum;
 

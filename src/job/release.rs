@@ -6,7 +6,7 @@ use crate::catalog::Catalog;
 use crate::job::held::{Held, Refusal};
 use crate::job::options::in_future;
 use crate::job::outcomes::Outcomes;
-use crate::job::{rerun, successor};
+use crate::job::{next_attempt, rerun};
 use crate::log::attempt;
 use crate::log::note;
 use crate::log::outcome::{Kind, New};
@@ -23,7 +23,7 @@ pub fn give_back(
     delay: Interval,
 ) -> std::result::Result<Kind, Refusal> {
     let mut reader = Reader::new(catalog);
-    let attempt = successor::attempt_of(catalog, &mut reader, held)?;
+    let attempt = next_attempt::row_of(catalog, &mut reader, held)?;
     let notes = note::summary(catalog, held.home.segment, held.id);
     let is_cancelled = held.is_unwanted(&notes);
     if let Some((next_id, _)) = rerun::follow(catalog, held)? {
@@ -36,7 +36,7 @@ pub fn give_back(
         return Ok(Kind::Cancelled);
     }
     let run_at = in_future("delay", delay, time::now_us())?;
-    let (target, mut next) = successor::successor(catalog, &attempt, run_at)?;
+    let (target, mut next) = next_attempt::make(catalog, &attempt, run_at)?;
     notes.hand_on(&mut next);
     attempt::insert(catalog, &target, &[next])?;
     outcomes.add(held, New { next_id: Some(next.id), ..New::of(held.id, Kind::Released) });

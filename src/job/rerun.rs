@@ -18,7 +18,7 @@ use crate::catalog::{Catalog, ids, queue};
 use crate::error::Result;
 use crate::job::held::{Held, Refusal};
 use crate::job::hold::Noted;
-use crate::job::{find, hold, successor};
+use crate::job::{find, hold, next_attempt};
 use crate::log::attempt::{self, Attempt, New};
 use crate::log::note::{self, Rerun};
 use crate::log::reader::Reader;
@@ -45,7 +45,7 @@ pub fn fresh_number(catalog: &Catalog) -> Result<i64> {
 /// payload and all else that was requested, begins where jobs come in, and its attempts are counted from 1.
 pub fn renewed(catalog: &Catalog, attempt: New, rerun: &Rerun) -> Result<(Target, New)> {
     let run_at = rerun.run_at.filter(|&at| at > time::now_us());
-    let (target, id) = successor::fresh(catalog, run_at)?;
+    let (target, id) = next_attempt::fresh(catalog, run_at)?;
     let queue = queue::by_lane(catalog, attempt.lane)?;
     let next = New {
         id,
@@ -75,7 +75,7 @@ pub fn follow(catalog: &Rc<Catalog>, held: &Held) -> std::result::Result<Option<
         return Ok(None);
     }
     let Some(asked) = note::newest_rerun(catalog, held.home.segment, held.id) else { return Ok(None) };
-    let attempt = successor::attempt_of(catalog, &mut Reader::new(catalog), held)?;
+    let attempt = next_attempt::row_of(catalog, &mut Reader::new(catalog), held)?;
     let rerun = asked.rerun();
     if !is_newer(rerun.asked, attempt.asked()) {
         return Ok(None);

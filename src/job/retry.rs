@@ -3,7 +3,7 @@
 //! Not here: another run that is requested by `enqueue` (`job::rerun`), and the next attempt of a failed one
 //! (`job::fail`).
 //!
-//! Invariant: an ended attempt gets at most one successor; the key of the row in `queue.successor` decides.
+//! Invariant: an ended attempt gets at most one next attempt; the key of the row in `queue.successor` decides.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
 use crate::error::Result;
 use crate::job::find::{self, Found};
-use crate::job::successor::{self, supersede};
+use crate::job::next_attempt::{self, supersede};
 use crate::job::{after, flow, unique};
 use crate::log::attempt::{self, New};
 use crate::log::member::{self, Standing};
@@ -152,14 +152,14 @@ fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>, waits
 ///
 /// `waits`: if it was held to its end, it waits once more for what it was after.
 fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>, waits: bool) -> Result<()> {
-    let (target, id) = successor::fresh(catalog, run_at)?;
+    let (target, id) = next_attempt::fresh(catalog, run_at)?;
     // The job's stage may be gone, or the queue may have got stages after the job ended.
     let lane = match queue::by_lane(catalog, ended.lane)? {
         Some(queue) if queue.stage_of(ended.lane).is_none() || !queue.has_lane(ended.lane) => queue.entry(),
         _ => ended.lane,
     };
     let next = New { id, lane, attempt: 1, run_at, payload_of: None, last_error: None, ..*ended };
-    if !log::successor::insert(catalog, ended.id, id) {
+    if !log::retried::insert(catalog, ended.id, id) {
         return Err(find::in_use(ended.job_id));
     }
     let edges = if waits { after::edges_again(catalog, ended, id, lane)? } else { Vec::new() };

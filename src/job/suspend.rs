@@ -16,7 +16,7 @@ use crate::error::{self, Error, Result};
 use crate::job::held::{Held, Refusal};
 use crate::job::options::{After, OwnFlow};
 use crate::job::outcomes::Outcomes;
-use crate::job::{after, hold, rerun, successor};
+use crate::job::{after, hold, next_attempt, rerun};
 use crate::log::attempt::{self, New as Next};
 use crate::log::edge::Edge;
 use crate::log::note;
@@ -65,7 +65,7 @@ pub fn suspend(
 ) -> std::result::Result<Kind, Refusal> {
     let unfit = |error| hold::unfit(catalog, held, error);
     let mut reader = Reader::new(catalog);
-    let attempt = successor::attempt_of(catalog, &mut reader, held)?;
+    let attempt = next_attempt::row_of(catalog, &mut reader, held)?;
     let job_id = attempt.job_id();
     let (upon, after) = checked(job_id, wait.after, wait.upon.as_deref()).map_err(unfit)?;
     let is_own = after.jobs == [job_id];
@@ -85,7 +85,7 @@ pub fn suspend(
     let queue = queue::by_lane(catalog, attempt.lane())?;
     let lane = queue.and_then(|queue| queue.held);
     let lane = lane.ok_or_else(|| Error::new(error::UNDEFINED, "the queue was dropped, and its jobs with it"))?;
-    let (target, mut next) = successor::successor(catalog, &attempt, None)?;
+    let (target, mut next) = next_attempt::make(catalog, &attempt, None)?;
     notes.hand_on(&mut next);
     next.progress = wait.progress.or(next.progress);
     next = Next { after: (!is_own).then_some(after.named), upon: Some(upon.char()), ..next };

@@ -25,7 +25,7 @@ use crate::log::key::{self, Keys};
 use crate::log::note::Rerun;
 use crate::log::outcome::{self, Kind};
 use crate::log::unique::{Lookup, Newest, State};
-use crate::log::{claim, successor};
+use crate::log::{claim, retried};
 use crate::pg::scan::Probe;
 use crate::pg::{datum, process, transaction};
 
@@ -379,7 +379,7 @@ pub fn rerun_ended(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> R
         return Ok(false);
     }
     let (target, next) = rerun::renewed(catalog, attempt.copy(), rerun)?;
-    if !successor::insert(catalog, attempt.id(), next.id) {
+    if !retried::insert(catalog, attempt.id(), next.id) {
         return Err(find::in_use(attempt.job_id()));
     }
     rerun::settle(catalog, attempt);

@@ -411,7 +411,7 @@ impl Attempt {
     }
 
     /// Returns the next attempt of the same job, with all that is carried over; the caller changes the rest.
-    pub fn successor(&self, id: i64) -> New {
+    pub fn next(&self, id: i64) -> New {
         let payload_of = self.payload_of().or(self.has_large_payload().then(|| self.id()));
         New {
             id,

@@ -4,7 +4,7 @@
 
 use crate::catalog::Catalog;
 use crate::log::history::{self, Counting, Dead};
-use crate::log::successor;
+use crate::log::retried;
 use crate::pg::process;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
@@ -14,7 +14,7 @@ const SNAPSHOT: Snapshot = Snapshot::Statement;
 
 /// Calls `f` with each of them. Can raise a cancel.
 pub fn each(catalog: &Catalog, ledger: &Ledger, mut f: impl FnMut(Dead)) {
-    let successors = successor::Reader::open(catalog, SNAPSHOT);
+    let retried = retried::Reader::open(catalog, SNAPSHOT);
     for segment in ledger.read_here() {
         let oids = &catalog.segments[segment as usize];
         let outcomes = Relation::read(oids.outcome);
@@ -35,7 +35,7 @@ pub fn each(catalog: &Catalog, ledger: &Ledger, mut f: impl FnMut(Dead)) {
                 let (values, _) = scan.columns(2);
                 [values[0].value() as i64, values[1].value() as i64]
             };
-            if successors.has(id) {
+            if retried.has(id) {
                 continue;
             }
             let mut attempt = attempts.scan(&attempts_pkey, &[Key::eq_i64(1, id)], SNAPSHOT);
@@ -47,7 +47,7 @@ pub fn each(catalog: &Catalog, ledger: &Ledger, mut f: impl FnMut(Dead)) {
     }
     // What is still being copied was found in its segment.
     history::each_dead(catalog, SNAPSHOT, &Counting::of(ledger), |dead| {
-        if !successors.has(dead.id) {
+        if !retried.has(dead.id) {
             f(dead);
         }
     });

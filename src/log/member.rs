@@ -12,7 +12,7 @@ use crate::catalog::Catalog;
 use crate::catalog::tables::attempt as columns;
 use crate::log::outcome::{self, Kind, has_moved_claim};
 use crate::log::tables::{self, Tables};
-use crate::log::{claim, history, successor};
+use crate::log::{claim, history, retried};
 use crate::pg::process;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::snapshot::ActiveSnapshot;
@@ -50,19 +50,19 @@ pub struct Look {
     pub is_cut: bool,
 }
 
-fn of_outcome(outcome: &outcome::Outcome, has_successor: impl FnOnce() -> bool) -> Standing {
+fn of_outcome(outcome: &outcome::Outcome, was_retried: impl FnOnce() -> bool) -> Standing {
     let standing = match outcome.kind {
         _ if outcome.is_death() => Standing::Dead,
         Kind::Cancelled | Kind::Skipped if outcome.next_id.is_none() => Standing::Unrun,
         _ => Standing::Past,
     };
-    if standing == Standing::Past || has_successor() { Standing::Past } else { standing }
+    if standing == Standing::Past || was_retried() { Standing::Past } else { standing }
 }
 
 /// Everything that a look reads, by one snapshot.
 struct Members {
     segments: Vec<OfSegment>,
-    successors: successor::Reader,
+    retried: retried::Reader,
     ledger: Ledger,
     _snapshot: ActiveSnapshot,
 }
@@ -77,8 +77,8 @@ impl Members {
             let by_flow = Relation::read_index(catalog.segments[tables.home.segment as usize].attempt_flow);
             segments.push(OfSegment { tables, by_flow });
         }
-        let successors = successor::Reader::open(catalog, Snapshot::Statement);
-        Self { segments, successors, ledger, _snapshot: snapshot }
+        let retried = retried::Reader::open(catalog, Snapshot::Statement);
+        Self { segments, retried, ledger, _snapshot: snapshot }
     }
 
     /// A member in history that is dead, if one is.
@@ -94,7 +94,7 @@ impl Members {
 
     fn each_in_history(&self, catalog: &Catalog, flow: i64, mut each: impl FnMut(i64, Standing)) {
         history::each_of_flow(catalog, flow, &self.ledger, &mut |job_id, id, outcome| {
-            each(job_id, of_outcome(outcome, || self.successors.has(id)));
+            each(job_id, of_outcome(outcome, || self.retried.has(id)));
         });
     }
 }
@@ -107,9 +107,9 @@ struct OfSegment {
 
 impl OfSegment {
     /// What has become of an attempt.
-    fn standing(&self, id: i64, successors: &successor::Reader) -> Standing {
+    fn standing(&self, id: i64, retried: &retried::Reader) -> Standing {
         match self.tables.outcomes().find(id, Snapshot::Statement).as_ref().map(outcome::read) {
-            Some(outcome) => of_outcome(&outcome, || successors.has(id)),
+            Some(outcome) => of_outcome(&outcome, || retried.has(id)),
             None => {
                 let claim = self.tables.claims().find(id, Snapshot::Statement).as_ref().map(claim::read);
                 if has_moved_claim(claim.as_ref(), None) { Standing::Past } else { Standing::Living }
@@ -136,7 +136,7 @@ impl OfSegment {
     }
 
     /// The job of the newest attempt that lives, of the last few.
-    fn newest_living(&self, flow: i64, successors: &successor::Reader) -> Option<(i64, i64)> {
+    fn newest_living(&self, flow: i64, retried: &retried::Reader) -> Option<(i64, i64)> {
         /// Attempts to look at.
         const LAST: usize = 64;
         let mut scan = self.tables.attempt.scan(&self.by_flow, &[Key::eq_i64(1, flow)], Snapshot::Statement);
@@ -144,7 +144,7 @@ impl OfSegment {
             scan.previous()?;
             let (values, _) = scan.columns(columns::JOB_ID + 1);
             let id = values[columns::ID].value() as i64;
-            if self.standing(id, successors) == Standing::Living {
+            if self.standing(id, retried) == Standing::Living {
                 return Some((id, values[columns::JOB_ID].value() as i64));
             }
         }
@@ -171,7 +171,7 @@ pub fn look(catalog: &Catalog, flow: i64, above: i64, counts_dead: bool, most: u
                 return false;
             }
             looked += 1;
-            let standing = segment.standing(id, &members.successors);
+            let standing = segment.standing(id, &members.retried);
             if holds_up(standing) {
                 look.blockers.push(Blocker { job_id, standing });
                 look.passed = look.passed.min(id - 1);
@@ -192,7 +192,7 @@ pub fn look(catalog: &Catalog, flow: i64, above: i64, counts_dead: bool, most: u
 /// The job of a flow's newest living member, if it is among the last that came to a segment.
 pub fn newest_living(catalog: &Catalog, flow: i64) -> Option<i64> {
     let members = Members::open(catalog);
-    let of_segments = members.segments.iter().filter_map(|segment| segment.newest_living(flow, &members.successors));
+    let of_segments = members.segments.iter().filter_map(|segment| segment.newest_living(flow, &members.retried));
     of_segments.max().map(|(_, job_id)| job_id)
 }
 
@@ -202,7 +202,7 @@ pub fn dead(catalog: &Catalog, flow: i64) -> Option<i64> {
     for segment in &members.segments {
         let mut found = None;
         segment.each(flow, i64::MIN, |id, job_id| {
-            found = (segment.standing(id, &members.successors) == Standing::Dead).then_some(job_id);
+            found = (segment.standing(id, &members.retried) == Standing::Dead).then_some(job_id);
             found.is_none()
         });
         if found.is_some() {
@@ -219,7 +219,7 @@ pub fn living(catalog: &Catalog, flow: i64, above: i64, most: usize) -> Vec<i64>
     for segment in &members.segments {
         let before = jobs.len();
         segment.each(flow, above, |id, job_id| {
-            if segment.standing(id, &members.successors) == Standing::Living {
+            if segment.standing(id, &members.retried) == Standing::Living {
                 jobs.push(job_id);
             }
             jobs.len() - before < most
@@ -236,7 +236,7 @@ pub fn of_standing(catalog: &Catalog, flow: i64, wanted: &[Standing]) -> Vec<i64
     let mut jobs = Vec::new();
     for segment in &members.segments {
         segment.each(flow, i64::MIN, |id, job_id| {
-            if wanted.contains(&segment.standing(id, &members.successors)) {
+            if wanted.contains(&segment.standing(id, &members.retried)) {
                 jobs.push(job_id);
             }
             true

@@ -24,7 +24,7 @@ use crate::log::listing::{Found, Opened, Where};
 use crate::log::outcome::{self, Kind, has_moved_claim};
 use crate::log::reader::Reader;
 use crate::log::tables::{self, Tables};
-use crate::log::{claim, note, successor};
+use crate::log::{claim, note, retried};
 use crate::pg::datum::{self, text_datum};
 use crate::pg::function::Call;
 use crate::pg::process;
@@ -56,7 +56,7 @@ fn live(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;
     let ledger = ledger(&catalog);
-    let successors = successor::Reader::open(&catalog, SNAPSHOT);
+    let retried = retried::Reader::open(&catalog, SNAPSHOT);
     let rights = permission::rights(&catalog);
     let mut scratch = datum::Scratch::new();
     for tables in Tables::open_all(&catalog, ledger.read_here()) {
@@ -72,7 +72,7 @@ fn live(call: &Call) -> Result<Option<Datum>> {
             let life = Life { attempt: &trace.attempt, claim: trace.claim.row(), outcome: trace.outcome.row() };
             // The result set has a copy, so values fetched from toast tables are freed.
             scratch.lend(|| {
-                let row = life.row(&notes, &successors, payload_of);
+                let row = life.row(&notes, &retried, payload_of);
                 row.map_or(Ok(()), |row| rows.add_options(&row))
             })?;
         }
@@ -210,7 +210,7 @@ pub struct Page<'a> {
     opened: &'a Opened,
     rights: &'a Rights,
     reader: Reader<'a>,
-    successors: successor::Reader,
+    retried: retried::Reader,
     notes: BTreeMap<u8, note::Reader>,
 }
 
@@ -221,7 +221,7 @@ impl<'a> Page<'a> {
             opened,
             rights,
             reader: Reader::new(catalog),
-            successors: successor::Reader::open(catalog, SNAPSHOT),
+            retried: retried::Reader::open(catalog, SNAPSHOT),
             notes: BTreeMap::new(),
         }
     }
@@ -240,7 +240,7 @@ impl<'a> Page<'a> {
             Ok(())
         };
         let segment = match &found.place {
-            Where::History(past) => return tell(&past_row(&self.successors, past)),
+            Where::History(past) => return tell(&past_row(&self.retried, past)),
             Where::Segment(segment) => *segment,
         };
         let Some((attempt, claim, outcome)) = self.opened.attempt(segment, found.id) else { return Ok(()) };
@@ -248,7 +248,7 @@ impl<'a> Page<'a> {
         let notes = self.notes.entry(segment).or_insert_with(|| note::Reader::open(catalog, segment, SNAPSHOT));
         let life = Life { attempt: &attempt, claim: claim.as_ref(), outcome: outcome.as_ref() };
         self.reader.payload(&attempt, |payload| {
-            life.row(notes, &self.successors, payload.map(datum::fetched)).map_or(Ok(()), |row| tell(&row))
+            life.row(notes, &self.retried, payload.map(datum::fetched)).map_or(Ok(()), |row| tell(&row))
         })
     }
 }
@@ -306,7 +306,7 @@ fn each_life(
 ) -> Result<()> {
     let may_see = |lane: i32| rights.on_lane(lane, Privilege::Observe);
     let ledger = ledger(catalog);
-    let successors = successor::Reader::open(catalog, SNAPSHOT);
+    let retried = retried::Reader::open(catalog, SNAPSHOT);
     let mut reader = Reader::new(catalog);
     for segment in ledger.read_here() {
         let found = reader.of_job(segment, job_id, SNAPSHOT);
@@ -325,7 +325,7 @@ fn each_life(
             let outcome = side(oids.outcome, oids.outcome_pkey, attempt.id());
             let life = Life { attempt, claim: claim.as_ref(), outcome: outcome.as_ref() };
             let goes_on = reader.payload(attempt, |payload| {
-                life.row(&notes, &successors, payload.map(datum::fetched)).map_or(Ok(true), |row| f(&row))
+                life.row(&notes, &retried, payload.map(datum::fetched)).map_or(Ok(true), |row| f(&row))
             })?;
             if !goes_on {
                 return Ok(());
@@ -340,7 +340,7 @@ fn each_life(
         .collect();
     let counts = |generation| !copying.contains(&generation);
     history::each_of_job(catalog, job_id, SNAPSHOT, &counts, &mut |past| {
-        if may_see(past.lane()) { f(&past_row(&successors, past)) } else { Ok(true) }
+        if may_see(past.lane()) { f(&past_row(&retried, past)) } else { Ok(true) }
     })
 }
 
@@ -354,7 +354,7 @@ struct Life<'a> {
 impl Life<'_> {
     /// Returns the attempt in the columns of `queue_internal.life_of`. `None`: it has moved elsewhere, or the row only
     /// holds a payload.
-    fn row(&self, notes: &note::Reader, successors: &successor::Reader, payload: Option<Datum>) -> Option<LifeRow> {
+    fn row(&self, notes: &note::Reader, retried: &retried::Reader, payload: Option<Datum>) -> Option<LifeRow> {
         let attempt = self.attempt;
         if has_moved_claim(self.claim.map(claim::read).as_ref(), self.outcome.map(outcome::read).as_ref())
             || attempt.is_payload_only()
@@ -363,7 +363,7 @@ impl Life<'_> {
         }
         let notes = notes.summary(attempt.id());
         let is_newest = match self.outcome {
-            Some(row) => outcome::read(row).next_id.is_none() && !successors.has(attempt.id()),
+            Some(row) => outcome::read(row).next_id.is_none() && !retried.has(attempt.id()),
             None => true,
         };
         let of_claim = |column: usize| self.claim.and_then(|row| row.get(column));
@@ -405,7 +405,7 @@ impl Life<'_> {
 }
 
 /// Returns an attempt in history in the columns of `queue_internal.life_of`.
-fn past_row(successors: &successor::Reader, past: &Past) -> LifeRow {
+fn past_row(retried: &retried::Reader, past: &Past) -> LifeRow {
     let mut row = LifeRow::default();
     for (to, from) in [
         (life::ID, columns::history::ID),
@@ -443,7 +443,7 @@ fn past_row(successors: &successor::Reader, past: &Past) -> LifeRow {
     ] {
         row[to] = past.get(from).map(datum::fetched);
     }
-    let is_newest = past.outcome().next_id.is_none() && !successors.has(past.id());
+    let is_newest = past.outcome().next_id.is_none() && !retried.has(past.id());
     row[life::IS_NEWEST] = Some(is_newest.into());
     row
 }

@@ -1,7 +1,7 @@
 //! `queue.step`, `queue.step_done`, `queue.job_steps`: what a job has done already, over all its attempts. Each step is
 //! a row, so that it survives a crash, and counts when its transaction commits.
 //!
-//! Not here: how the next attempt gets the steps (`log::note`, `job::successor`).
+//! Not here: how the next attempt gets the steps (`log::note`, `job::next_attempt`).
 
 use pgrx::pg_sys::Datum;
 

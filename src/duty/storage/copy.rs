@@ -7,7 +7,7 @@
 //!
 //! Invariant: copied attempts count for readers only when all of the segment is copied; until then the segment's do. So
 //! the successor of an attempt, also of one that is not kept, stays on record at least until then: see
-//! `log::successor::forget`.
+//! `log::retried::forget`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -13,7 +13,7 @@ use crate::duty::release;
 use crate::duty::storage::states::{PAUSE, SegmentStates, StepResult};
 use crate::error::Result;
 use crate::guc;
-use crate::log::{segment, successor};
+use crate::log::{retried, segment};
 use crate::pg::{lock, transaction};
 use crate::shmem::segments::State;
 use crate::transaction::{FlowStep, record};
@@ -45,7 +45,7 @@ pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) ->
         return Ok(StepResult::Later(PAUSE));
     }
     if !has_begun {
-        successor::forget(catalog, segment)?;
+        retried::forget(catalog, segment)?;
         // It is on record before anything is emptied: if a crash leaves a table half emptied, the planner could not
         // even read its indexes, and the record tells every session which tables these are.
         let generation = states.words[segment as usize].generation();

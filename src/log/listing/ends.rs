@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::log::history::{self, Counting, column};
 use crate::log::listing::walk::{Found, Opened, PastTable, SNAPSHOT, State, Walk, Wanted, Where, pair};
 use crate::log::outcome::{self, Kind, Outcome};
-use crate::log::successor;
+use crate::log::retried;
 use crate::log::tables::Tables;
 use crate::pg::process;
 use crate::pg::row::Row;
@@ -92,7 +92,7 @@ impl Source<'_> {
 pub struct Ends<'a> {
     wanted: &'a Wanted<'a>,
     sources: Vec<Source<'a>>,
-    successors: successor::Reader,
+    retried: retried::Reader,
     counting: Counting,
     /// The end of the last row that was taken, in this walk or before.
     until: Option<i64>,
@@ -146,7 +146,7 @@ impl<'a> Ends<'a> {
         let mut walk = Self {
             wanted,
             sources,
-            successors: successor::Reader::open(wanted.catalog, SNAPSHOT),
+            retried: retried::Reader::open(wanted.catalog, SNAPSHOT),
             counting: Counting::of(&opened.ledger),
             until,
             gone: BTreeMap::new(),
@@ -166,7 +166,7 @@ impl<'a> Ends<'a> {
             State::Skipped => outcome.kind == Kind::Skipped,
             _ => outcome.is_death(),
         };
-        if !is_it || outcome.next_id.is_some() || self.successors.has(id) {
+        if !is_it || outcome.next_id.is_some() || self.retried.has(id) {
             return None;
         }
         match of {

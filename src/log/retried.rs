@@ -1,5 +1,9 @@
-//! Which ended attempts were given a successor by hand (`queue.retry`). A table of its own and not part of the
-//! segments: an ended attempt may be in history by then. Its key ensures that two callers make one.
+//! The ended attempts whose job was retried by hand (`queue.retry`), each with the next attempt (`queue.successor`).
+//!
+//! Responsible for the rows. Not responsible for the retry (`job::retry`).
+//!
+//! Invariant: the key ensures that two callers make one attempt. The table is not part of the segments, because an
+//! ended attempt may be in history.
 
 use crate::catalog::{Catalog, spi};
 use crate::error::Result;
@@ -11,7 +15,7 @@ use crate::pg::time;
 /// Columns: id, next_id, retried_at.
 const COLUMNS: usize = 3;
 
-/// Notes a successor. False: there is one already, or one is being made; nothing is inserted.
+/// Notes the next attempt. Returns false if there is one, or one is being made; nothing is inserted then.
 pub fn insert(catalog: &Catalog, id: i64, next_id: i64) -> bool {
     let table = Relation::write(catalog.successor);
     let pkey = Relation::write_index(catalog.successor_pkey);
@@ -19,7 +23,7 @@ pub fn insert(catalog: &Catalog, id: i64, next_id: i64) -> bool {
     table.insert_row(row, &mut [Entry { index: &pkey, is_unique: true, key: &mut [id.into()] }]).is_some()
 }
 
-/// The attempts that have one.
+/// Returns the attempts that were retried.
 pub fn all(catalog: &Catalog) -> Vec<i64> {
     let table = Relation::read(catalog.successor);
     let pkey = Relation::read_index(catalog.successor_pkey);
@@ -27,7 +31,7 @@ pub fn all(catalog: &Catalog) -> Vec<i64> {
     std::iter::from_fn(|| scan.next().map(|_| scan.columns(1).0[0].value() as i64)).collect()
 }
 
-/// Whether ended attempts have one; keeps the table open for many questions.
+/// Tells whether ended attempts were retried. Keeps the table open for many questions.
 pub struct Reader {
     table: Relation,
     pkey: Relation,
@@ -40,15 +44,14 @@ impl Reader {
         Self { table: Relation::read(catalog.successor), pkey: Relation::read_index(catalog.successor_pkey), snapshot }
     }
 
-    /// Whether this attempt has a successor.
+    /// Returns whether this attempt was retried.
     pub fn has(&self, id: i64) -> bool {
         self.table.blocks() > 0 && self.table.scan(&self.pkey, &[Key::eq_i64(1, id)], self.snapshot).next().is_some()
     }
 }
 
-/// Before a segment is emptied: deletes successors on record that are not needed any more, of attempts that were
-/// retried after they were copied, or passed over since nothing is kept of them. None is being made: that takes a lock
-/// on the outcomes.
+/// Deletes the rows of a segment's attempts that are in no history, before the segment is emptied.
+/// No row is being added, because that takes a lock on the outcomes.
 pub fn forget(catalog: &Catalog, segment: u8) -> Result<()> {
     if Relation::read(catalog.successor).blocks() == 0 || !segment::plannable(catalog).contains(&segment) {
         return Ok(());

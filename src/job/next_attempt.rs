@@ -1,4 +1,8 @@
 //! The attempt that goes on with a job: a retry, the next stage, another priority or time.
+//!
+//! Responsible for its row, and for replacing a waiting attempt. Not responsible for which verb asks for it.
+//!
+//! Invariant: a job has one living attempt, because the last one ends in the transaction that inserts the next one.
 
 use std::rc::Rc;
 
@@ -18,16 +22,18 @@ use crate::log::reader::Reader;
 use crate::log::segment::Target;
 use crate::pg::jsonb;
 
-/// Returns the attempt's row, for the attempt that goes on with the job. Lost: it went with its queue a moment ago.
-pub fn attempt_of(catalog: &Catalog, reader: &mut Reader<'_>, held: &Held) -> std::result::Result<Attempt, Refusal> {
+/// Returns the row of a held attempt, for the attempt that goes on with the job. Lost: the row went with its queue a
+/// moment ago.
+pub fn row_of(catalog: &Catalog, reader: &mut Reader<'_>, held: &Held) -> std::result::Result<Attempt, Refusal> {
     let ready = Ready { id: held.id, ..held.entry.ready() };
     reader.fetch(&ready).ok_or_else(|| hold::vanished(catalog, held.id))
 }
 
-/// A successor of `attempt` with a fresh id, to run at `run_at`, and the segment to insert it into.
-pub fn successor(catalog: &Catalog, attempt: &Attempt, run_at: Option<i64>) -> Result<(Target, attempt::New)> {
+/// Makes the next attempt after `attempt`, with a fresh id, to run at `run_at`. Returns it with the segment to insert
+/// it into.
+pub fn make(catalog: &Catalog, attempt: &Attempt, run_at: Option<i64>) -> Result<(Target, attempt::New)> {
     let (target, id) = fresh(catalog, run_at)?;
-    let mut next = attempt::New { run_at, ..attempt.successor(id) };
+    let mut next = attempt::New { run_at, ..attempt.next(id) };
     if attempt.shares_payload() {
         next.payload_of = None;
         next.payload = Reader::new(catalog).payload(attempt, |payload| payload.map(jsonb::copy));
@@ -35,7 +41,7 @@ pub fn successor(catalog: &Catalog, attempt: &Attempt, run_at: Option<i64>) -> R
     Ok((target, next))
 }
 
-/// A fresh id for an attempt that runs at `run_at`, and the segment to insert it into.
+/// Returns a fresh id for an attempt that runs at `run_at`, and the segment to insert it into.
 pub fn fresh(catalog: &Catalog, run_at: Option<i64>) -> Result<(Target, i64)> {
     let mut count = 0;
     ids::take(catalog, 1, |fresh| count = fresh)?;
@@ -71,7 +77,7 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: imp
         }
         let mut wanted = job.attempt.copy();
         change(&mut wanted);
-        let (target, next) = successor(catalog, &job.attempt, wanted.run_at)?;
+        let (target, next) = make(catalog, &job.attempt, wanted.run_at)?;
         let mut next = attempt::New { priority: wanted.priority, ..next };
         let mut edges = after::edges_of(catalog, &job.attempt)?;
         // Since it was taken no other transaction writes about it.
