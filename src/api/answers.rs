@@ -90,7 +90,7 @@ impl Answers {
 /// Errors: those of the verb that are about the call as a whole.
 pub fn for_each_job(call: &Call, verb: impl Fn(&Rc<Catalog>, i64) -> Result<&'static str>) -> Result<Option<Datum>> {
     /// Jobs in one subtransaction.
-    const CHUNK: usize = 100;
+    const JOBS_PER_SUBTRANSACTION: usize = 100;
     let answers = Answers::begin(call)?;
     let ids: Vec<i64> = call.required("job_ids", call.i64_array(0))?.into_iter().flatten().collect();
     let mut full: Option<Error> = None;
@@ -99,7 +99,7 @@ pub fn for_each_job(call: &Call, verb: impl Fn(&Rc<Catalog>, i64) -> Result<&'st
         verb(&catalog::current()?, job_id)
     };
     let mut scratch = Scratch::new();
-    for chunk in ids.chunks(CHUNK) {
+    for chunk in ids.chunks(JOBS_PER_SUBTRANSACTION) {
         let together = || chunk.iter().map(|&job_id| change(job_id)).collect::<Result<Vec<_>>>();
         let changed =
             if full.is_none() { scratch.lend(|| transaction::in_subtransaction(together).ok()) } else { None };

@@ -221,14 +221,14 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
 /// Returns the queue whose name is most like this one, of the first thousand that the current user may do something
 /// with. `None`: none is like it.
 fn nearest(catalog: &Catalog, name: &str) -> Option<String> {
-    const MOST: usize = 1_000;
+    const MAX_NAMES: usize = 1_000;
     let rights = rights::rights(catalog);
     let is_known = |id: i32| Privilege::ALL.into_iter().any(|(privilege, _)| rights.on_queue(id, privilege));
     let table = Relation::read(catalog.queue);
     let index = Relation::read_index(catalog.queue_name);
     let mut scan = table.scan(&index, &[], Snapshot::Now);
     let mut names = Vec::new();
-    while names.len() < MOST && scan.next().is_some() {
+    while names.len() < MAX_NAMES && scan.next().is_some() {
         let row = scan.row();
         names.extend(row.get(column::QUEUE_NAME).map(text).filter(|_| is_known(row.i32(column::QUEUE_ID))));
     }

@@ -117,7 +117,8 @@ pub fn held() -> Result<Finding> {
     }
     let latest = time::now_us().saturating_sub(patience());
     let holders = held_by_dead::find(&catalog)?;
-    let is_complete = holders.iter().flat_map(|holder| holder.held.values()).sum::<i64>() < held_by_dead::MOST as i64;
+    let is_complete =
+        holders.iter().flat_map(|holder| holder.held.values()).sum::<i64>() < held_by_dead::MAX_COUNTED as i64;
     let old: Vec<(i64, Dead)> = holders
         .iter()
         .filter(|holder| holder.dead.ended_at <= latest)

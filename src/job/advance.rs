@@ -1,10 +1,10 @@
-//! Advancing: the attempt is done, and its job goes on in another stage, in the same transaction.
+//! Advances a job: its attempt ends, and the job goes on in another stage, in the same transaction.
 //!
 //! The next attempt belongs to the same job and keeps its place in the order, but it is a first attempt: attempts, the
-//! last error and progress are a stage's own. A job that is to be cancelled does not go on: it is cancelled. A job
-//! that got new contents while it ran does not go on either: it begins anew with them.
+//! last error and progress are a stage's own. A job with a requested cancellation is cancelled instead. A job that got
+//! new contents while it ran begins anew with them instead.
 //!
-//! Not here: how the next attempt is made of the last one (`job::next_attempt`), and another run (`job::rerun`).
+//! Not responsible for making the next attempt of the last one (`next_attempt`), nor for another run (`rerun`).
 
 use std::rc::Rc;
 
@@ -26,13 +26,13 @@ use crate::transaction::{self, QueueStep};
 pub struct To<'a> {
     pub queue: &'a Queue,
     pub lane: i32,
-    /// `None`: at once.
+    /// `None`: immediately.
     pub run_at: Option<i64>,
-    /// Of which the current user is the writer. `None`: it keeps what it has, and its writer.
+    /// The current user is its writer. `None`: the job keeps its payload, and the writer.
     pub payload: Option<Datum>,
 }
 
-/// Returns the lane to go to: that of the named stage, or of the stage after the present one.
+/// Returns the lane of the named stage, or of the stage after the present one.
 ///
 /// Errors: 22023 if there is no such stage, 55000 if there is none after the present one.
 pub fn target(queue: &Queue, from: i32, stage: Option<&str>) -> Result<i32> {
@@ -49,7 +49,8 @@ pub fn target(queue: &Queue, from: i32, stage: Option<&str>) -> Result<i32> {
     })
 }
 
-/// Ends a held attempt as advanced, or as cancelled if that was asked for. Returns which; `outcomes` gets the outcome.
+/// Ends a held attempt as advanced, or as cancelled if a cancellation was requested. Returns which of both. Adds the
+/// outcome to `outcomes`.
 pub fn advance(
     catalog: &Rc<Catalog>,
     outcomes: &mut Outcomes,
@@ -74,7 +75,7 @@ pub fn advance(
     next.steps = notes.steps(next.steps);
     if let Some(payload) = to.payload {
         run_as::refuse_data(to.queue).map_err(|e| hold::unfit(catalog, held, e))?;
-        // Whatever the job was, what is given here is data.
+        // The job may have been a command. A payload given here is data.
         (next.payload, next.payload_of, next.run_as) = (Some(payload), None, None);
     }
     attempt::insert(catalog, &target, &[next])?;

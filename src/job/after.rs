@@ -1,11 +1,11 @@
-//! Jobs that are after others: what has become of those, and where a job goes that is enqueued after them.
+//! Jobs that wait for others: the fates of their predecessors, and the lane into which a successor is enqueued.
 //!
-//! Not here: what follows from the fates (`pg_queue_core::after`), and releasing and skipping (`duty::release`). The
-//! protocol is docs/internals/after.md.
+//! Not responsible for what follows from the fates (`pg_queue_core::after`), nor for releasing and skipping
+//! (`duty::release`). The protocol is docs/internals/after.md.
 //!
-//! Invariant: whatever makes edges known to others hands their jobs over when it commits (`FlowStep::Awaited`), unless
-//! they were announced, then found to live, and no end of them was told since. So the look that is done here decides
-//! only what cannot be taken back: that a job has ended.
+//! Invariant: a transaction that makes edges known to others hands over the predecessors when it commits
+//! (`FlowStep::Awaited`). It does not if they were announced, then found to live, and memory was told of no end of them
+//! since. So a look at a predecessor decides only what cannot be undone: that the job has ended.
 
 use std::rc::Rc;
 
@@ -28,17 +28,17 @@ use crate::pg::fault::fault;
 use crate::shmem;
 use crate::transaction::{self, FlowStep, SegmentStep};
 
-/// A job that others may be after.
+/// A job that may have successors.
 pub struct Predecessor {
-    /// What has become of it.
+    /// Whether it lives, or how it has ended.
     pub fate: Fate,
-    /// Its attempt, if it is itself held.
+    /// Its attempt, if the job itself is held.
     pub held: Option<Attempt>,
-    /// The flow that it is a member of.
+    /// The flow of which it is a member.
     pub flow: Option<i64>,
 }
 
-/// What has become of a job that others may be after, as committed transactions, and this one, have left it.
+/// Returns the fate of a job that may have successors, as committed transactions and this transaction have left it.
 pub fn fate(catalog: &Catalog, job_id: i64) -> Result<Predecessor> {
     let found = match find::find_settled(catalog, job_id) {
         Ok(found) => found,
@@ -58,7 +58,7 @@ pub fn fate(catalog: &Catalog, job_id: i64) -> Result<Predecessor> {
     })
 }
 
-/// Whether attempts of a lane are held.
+/// Returns whether attempts of a lane are held.
 pub fn is_held(catalog: &Catalog, lane: i32) -> Result<bool> {
     Ok(queue::by_lane(catalog, lane)?.is_some_and(|queue| queue.is_held(lane)))
 }
@@ -73,10 +73,10 @@ fn fate_of(catalog: &Catalog, found: &Found) -> Result<Fate> {
     })
 }
 
-/// Returns for which of these jobs a job still waits that is enqueued after them; `None`: for none.
+/// Returns the predecessors for which a job still waits. `None`: it waits for none.
 ///
-/// A job has ended for good as far as `upon` asks: what has become of it since does not count, so it may be gone before
-/// this transaction commits.
+/// A condition of `upon` that is met stays met, whatever happens to the predecessor later. So a predecessor may be gone
+/// before this transaction commits.
 ///
 /// Errors: P0002 when there is no such job, 42501 when the user may neither enqueue into its queue nor observe it.
 pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
@@ -117,8 +117,8 @@ pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
     Ok(waits.then(|| Rc::new(After { upon: after.upon, jobs: unmet, named: after.named, mark })))
 }
 
-/// Tells memory that an open transaction is about to look at these jobs, as a job is to be after them. Returns the mark
-/// from which on memory notes for its commit what becomes of them.
+/// Tells memory that an open transaction is about to look at these predecessors. Returns the mark since which memory
+/// notes their ends for the commit.
 fn announce(number: u32, jobs: &[i64]) -> Option<u64> {
     let (mark, worker) = shmem::with_awaited(number, |awaited, instance| {
         let (mark, is_ordered) = awaited.announce(jobs);
@@ -128,8 +128,7 @@ fn announce(number: u32, jobs: &[i64]) -> Option<u64> {
     Some(mark)
 }
 
-/// The lane of a job that waits for its first claim, as most do when others are enqueued after them; `None`: look at it
-/// more closely.
+/// Returns the lane of a job that waits for its first claim, as most predecessors do. `None`: a closer look is needed.
 fn waiting_lane(catalog: &Catalog, job_id: i64) -> Result<Option<i32>> {
     ids::job_id(job_id)?;
     let Some(attempt) = Reader::new(catalog).first(job_id) else { return Ok(None) };
@@ -138,9 +137,8 @@ fn waiting_lane(catalog: &Catalog, job_id: i64) -> Result<Option<i32>> {
     Ok(waits.then(|| attempt.lane()))
 }
 
-/// Inserts the edges of attempts that this transaction has just inserted into a segment, and has the commit hand over
-/// the jobs that they are after. `job_of` tells the job of an attempt. `mark`: all those jobs were announced then, and
-/// lived.
+/// Inserts the edges of attempts that this transaction has just inserted into a segment. The commit hands over the
+/// predecessors. `job_of` returns the job of an attempt. `mark`: all predecessors were announced then, and lived.
 pub fn insert_edges(
     catalog: &Catalog,
     target: &Target,
@@ -155,22 +153,22 @@ pub fn insert_edges(
     edge::insert(catalog, segment, edges);
     let notes = edges.len() as i64;
     transaction::record(catalog.number, SegmentStep::Counted { segment, attempts: notes, ended: notes });
-    // Neighbours are mostly after the same job.
+    // Neighbours mostly have the same predecessor.
     let mut last = 0;
     for edge in edges {
         if edge.job_id != last && edge.job_id != edge::SEAL {
             transaction::record(catalog.number, FlowStep::Awaited { job_id: edge.job_id, mark });
             last = edge.job_id;
         }
-        // Its time may have come before the commit.
+        // The job may be overdue before the commit.
         if edge.upon == Upon::Overdue {
             transaction::record(catalog.number, FlowStep::Awaited { job_id: job_of(edge.id), mark: None });
         }
     }
 }
 
-/// The edges for an attempt by which a job waits once more for what it was after, of its flow's members and other jobs.
-/// `lane`: where it goes then.
+/// Returns the edges for an attempt whose job waits once more, for members of its flow or for other predecessors.
+/// `lane`: where the released job goes.
 pub fn edges_again(catalog: &Catalog, ended: &New, id: i64, lane: i32) -> Result<Vec<Edge>> {
     let upon = ended.upon.map_or(Upon::Completed, Upon::of);
     let own = ended.own_flow.map(|stored| OwnFlow::of(stored, upon));
@@ -191,7 +189,8 @@ pub fn edges_again(catalog: &Catalog, ended: &New, id: i64, lane: i32) -> Result
         .collect())
 }
 
-/// The edges of a held attempt that this transaction has taken, for what takes its place; none if it is not held.
+/// Returns the edges of a held attempt that this transaction has taken, for the attempt that takes its place. There are
+/// none if it is not held.
 ///
 /// Errors: 55006 when an open transaction seals or cancels its flow, which would be left behind.
 pub fn edges_of(catalog: &Catalog, attempt: &Attempt) -> Result<Vec<Edge>> {
@@ -203,14 +202,14 @@ pub fn edges_of(catalog: &Catalog, attempt: &Attempt) -> Result<Vec<Edge>> {
     Ok(edges.of(attempt.id()))
 }
 
-/// The lane that a held attempt goes to when it is released: where its job was to begin, or where jobs come in if that
-/// stage is not there any more.
+/// Returns the lane into which a held attempt is released: where its job was to begin, or the queue's first stage if
+/// that stage was removed.
 pub fn lane_of_release(queue: &Queue, edges: &[Edge]) -> i32 {
     let wanted = edges.first().map(|edge| edge.lane);
     wanted.filter(|&lane| queue.has_lane(lane) && !queue.is_held(lane)).unwrap_or_else(|| queue.entry())
 }
 
-/// Returns the attempt that goes on with a held job in its lane.
+/// Returns the next attempt of a held job that is released into this lane.
 pub fn released(attempt: &Attempt, id: i64, lane: i32, run_at: Option<i64>) -> New {
     New { lane, run_at, ..attempt.next(id) }
 }

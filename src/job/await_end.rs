@@ -1,9 +1,9 @@
-//! Waiting for the end of a job: what a session sees of it, and how it sleeps and is woken.
+//! Waits for the end of a job: what a session sees of the job, and how it sleeps and is woken.
 //!
-//! The commit callback of what ends a job wakes the sessions that wait for it (`core::watchers`). The protocol is in
-//! docs/internals/after.md.
+//! The commit callback of the transaction that ends the job wakes the sessions that wait for it (`core::watchers`). The
+//! protocol is in docs/internals/after.md.
 //!
-//! Invariant: a session looks after it was noted in memory, so it sees the end or is woken by it.
+//! Invariant: a session is noted in memory before it looks, so it sees the end or is woken by it.
 
 use pgrx::pg_sys::Datum;
 
@@ -19,17 +19,17 @@ use crate::shmem;
 
 /// What a session sees of a job.
 pub struct Seen {
-    /// As `queue.jobs` names it.
+    /// The state, as `queue.jobs` names it.
     pub state: &'static str,
     pub has_ended: bool,
-    /// `None` also for a user that may not see it.
+    /// `None` also for a user who may not see it.
     pub result: Option<Datum>,
 }
 
-/// Looks at a job as it is now.
+/// Reads a job as it is now.
 ///
-/// Errors: 22023 when the id is no job's, P0002 when there is no such job, 42501 when the user may neither produce for
-/// its queue nor consume or observe it, 55000 when the queue was dropped.
+/// Errors: 22023 when the id is not the id of a job, P0002 when there is no such job, 42501 when the user may neither
+/// produce for its queue nor consume or observe it, 55000 when the queue was dropped.
 pub fn look(catalog: &Catalog, job_id: i64) -> Result<Seen> {
     // A result may lie in a toast table.
     let _snapshot = ActiveSnapshot::latest();
@@ -52,7 +52,7 @@ pub fn look(catalog: &Catalog, job_id: i64) -> Result<Seen> {
                     Some(_) => outcome::result(catalog, job.attempt.home.segment, job.attempt.id()),
                     None => Some(None),
                 };
-                // It went to history a moment ago.
+                // The job went to history a moment ago.
                 let Some(result) = result else { continue };
                 let (run_at, has_failed) = (job.attempt.run_at(), job.attempt.last_error().is_some());
                 (Doing { outcome: None, is_claimed: job.is_claimed, run_at, has_failed }, result)
@@ -71,13 +71,13 @@ pub fn look(catalog: &Catalog, job_id: i64) -> Result<Seen> {
     }
 }
 
-/// This session among those that wait for the end of a job, until the value is dropped.
+/// This session's place among the sessions that wait for the end of a job. It is given up when the value is dropped.
 pub struct Watcher {
     number: u32,
 }
 
 impl Watcher {
-    /// Begins to wait: whatever ends the job from now on wakes the session.
+    /// Notes the session in memory. A later end of the job wakes it.
     pub fn begin(number: u32, job_id: i64) -> Self {
         shmem::with(|shared| shared.watchers.watch(session::session(), number, job_id));
         let watcher = Self { number };
@@ -85,8 +85,8 @@ impl Watcher {
         watcher
     }
 
-    /// Sleeps until woken, or until the deadline on the monotonic clock; not at all if the extension was dropped, of
-    /// which this session may be told a moment later than memory.
+    /// Sleeps until the session is woken, or until the deadline on the monotonic clock. Does not sleep if the extension
+    /// was dropped: memory knows of that a moment before this session does.
     pub fn sleep(&mut self, deadline: i64) {
         let has_news = || {
             shmem::with(|shared| {

@@ -1,6 +1,6 @@
-//! Cancelling: a waiting job is ended unrun, a running one is asked to stop or ended by force.
+//! Cancels jobs: a waiting job is ended unrun, a running one is asked to stop or is ended by force.
 //!
-//! Not here: requests that come too late for the end of their attempt (`duty::serve_cancels`).
+//! Not responsible for requests that come too late for the end of their attempt (`duty::serve_cancels`).
 
 use std::rc::Rc;
 
@@ -21,8 +21,8 @@ use crate::log::{claim, note, waiting};
 use crate::pg::datum::text_datum;
 use crate::transaction::{self, FlowStep, SegmentStep, Step};
 
-/// Asks the worker of a running attempt to stop. `body` is the body of the note about it. If a session that does not
-/// see the note ends the attempt meanwhile and the job goes on, the background worker cancels the job.
+/// Asks the worker of a running attempt to stop. `body`: the body of the note about it. If a session that does not see
+/// the note ends the attempt and the job goes on, the background worker cancels the job.
 pub fn ask(catalog: &Catalog, attempt: &Attempt, body: Option<Datum>) -> std::result::Result<(), Refusal> {
     hold::write_note(catalog, attempt.id(), attempt.home, note::Kind::CancelRequested, None, body)?;
     let (lane, ready) = (attempt.lane(), attempt.ready());
@@ -38,7 +38,7 @@ pub fn purge_lane(catalog: &Rc<Catalog>, lane: i32) -> Result<i64> {
         let mut held = Vec::with_capacity(attempts.len());
         for attempt in attempts {
             let mut answer = take::take_waiting(catalog, attempt);
-            // Memory is full, also because of what is held here.
+            // Memory is full, and this transaction's steps are a part of that.
             if answer.as_ref().is_err_and(|e| e.code == error::LIMIT) && !held.is_empty() {
                 purged += end_held(catalog, lane, std::mem::take(&mut held))?;
                 answer = take::take_waiting(catalog, attempt);
@@ -53,7 +53,8 @@ pub fn purge_lane(catalog: &Rc<Catalog>, lane: i32) -> Result<i64> {
     Ok(purged)
 }
 
-/// Ends waiting attempts of one segment that this transaction has taken, and lets memory forget them. Returns how many.
+/// Ends waiting attempts of one segment that this transaction has taken, and makes memory forget them. Returns their
+/// number.
 fn end_held(catalog: &Rc<Catalog>, lane: i32, held: Vec<&Attempt>) -> Result<i64> {
     let Some(first) = held.first() else { return Ok(0) };
     let (segment, ended) = (first.home.segment, held.len() as i64);
@@ -66,13 +67,13 @@ fn end_held(catalog: &Rc<Catalog>, lane: i32, held: Vec<&Attempt>) -> Result<i64
     Ok(ended)
 }
 
-/// Cancels a job, or asks its worker to stop; says which.
+/// Cancels a job, or asks its worker to stop. Returns which of both.
 ///
 /// Errors: as `queue.cancel`.
 pub fn cancel(catalog: &Rc<Catalog>, job_id: i64, reason: Option<&str>, force: bool) -> Result<&'static str> {
     let error = reason.map(text_datum);
     // `Stale` and `Lost` mean that the attempt changed between the look and the attempt to hold it; the next look sees
-    // that. In practice no job takes 100 looks: the limit keeps the loop finite.
+    // that. In practice no job takes 100 looks. The limit keeps the loop finite.
     for _ in 0..100 {
         let found = find::managed(catalog, job_id)?;
         if let Some(outcome) = &found.outcome() {
@@ -97,8 +98,8 @@ pub fn cancel(catalog: &Rc<Catalog>, job_id: i64, reason: Option<&str>, force: b
                 }
                 TakeWaiting::InUse if force => return Err(find::in_use(job_id)),
                 TakeWaiting::Running => {}
-                // A worker is claiming it, and may be asked to stop. If the system is moving the job, the request
-                // would be left behind.
+                // A worker is claiming the job, and may be asked to stop. If the system is moving the job instead, the
+                // request would be left behind.
                 TakeWaiting::InUse => match claim::kind_even_open(catalog, job.attempt.home.segment, id) {
                     Some(claim::Kind::System) => return Err(find::in_use(job_id)),
                     Some(_) => {}
@@ -107,7 +108,7 @@ pub fn cancel(catalog: &Rc<Catalog>, job_id: i64, reason: Option<&str>, force: b
                 TakeWaiting::Stale => continue,
             }
         } else if !force {
-            // The call makes memory know the claim if that is from before the server's start. Its result is not used.
+            // The call reads a claim from before the server's start into memory. Its result is not used.
             let _ = hold::check_claimed(catalog, id, &Rights::everything());
         }
         if !force {
@@ -126,9 +127,9 @@ pub fn cancel(catalog: &Rc<Catalog>, job_id: i64, reason: Option<&str>, force: b
     Err(Error::new(error::IN_USE, format!("job {job_id} keeps changing")).hint("Try again."))
 }
 
-/// Ends a claimed attempt as cancelled, whatever its worker does. A run that was requested after it is made.
+/// Ends a claimed attempt as cancelled, whatever its worker does. Makes the next run if one was requested.
 ///
-/// What cannot be done once the attempt is held is `Refusal::Wrong`: the transaction cannot go on.
+/// A failure after the attempt is held is `Refusal::Wrong`: the transaction cannot go on.
 pub fn end_claimed(catalog: &Rc<Catalog>, id: i64, error: Option<Datum>) -> std::result::Result<(), Refusal> {
     let mut outcomes = Outcomes::new(catalog);
     let held = hold::hold_for_end(&mut outcomes, id)?;
@@ -137,8 +138,8 @@ pub fn end_claimed(catalog: &Rc<Catalog>, id: i64, error: Option<Datum>) -> std:
     outcomes.insert().map_err(Refusal::Wrong)
 }
 
-/// If a job is a flow that waits for its members, has the background worker cancel these, and then the flow. False: it
-/// is no such flow.
+/// Asks the background worker to cancel the members of a flow that waits for them, and then the flow. Returns false if
+/// the job is not such a flow.
 ///
 /// Errors: 55006 if the job is on the move for too long.
 fn end_members(catalog: &Catalog, job: &Job, reason: Option<&str>, is_forced: bool) -> Result<bool> {

@@ -1,6 +1,6 @@
-//! Claiming: takes attempts in the frontier, reads their rows, inserts their claims.
+//! Claims jobs: takes attempts in the frontier, reads their rows, inserts their claims.
 //!
-//! Invariant: the claim's key decides. What the frontier hands out and the key refuses is taken back.
+//! Invariant: the claim's key decides. An attempt that the frontier hands out and the key refuses is taken back.
 
 use std::rc::Rc;
 
@@ -28,16 +28,16 @@ use crate::shmem;
 use crate::transaction::{self, Step};
 
 /// Attempts taken in one hold of the lock.
-const CHUNK: usize = 64;
+const ATTEMPTS_PER_HOLD: usize = 64;
 
-/// What a worker asks for.
+/// What the worker asks for.
 pub struct ClaimRequest<'a> {
     pub max_jobs: usize,
     pub lease: Option<i64>,
     pub worker: Option<String>,
-    /// Whether the claims end with the connection.
+    /// True if the claims end with the connection.
     pub is_bound: bool,
-    /// Which attempts it takes: at the first other one it stops. `None`: all.
+    /// Which attempts the caller takes. The claim stops at the first other one. `None`: all.
     pub accepts: Option<&'a dyn Fn(&Attempt) -> bool>,
 }
 
@@ -47,33 +47,33 @@ impl ClaimRequest<'_> {
     }
 }
 
-/// An attempt that was claimed, as it is handed over.
+/// A claimed attempt, as it is handed to the caller.
 pub struct ClaimedAttempt<'a, 'b> {
     pub queue: &'a Queue,
-    /// Its name as a datum.
+    /// The queue's name as a datum.
     pub queue_name: Datum,
     pub reader: &'a mut Reader<'b>,
     pub attempt: &'a Attempt,
     pub expires_at: i64,
 }
 
-/// Where what was claimed goes.
+/// Receives claimed attempts.
 pub type Sink<'a> = &'a dyn Fn(ClaimedAttempt<'_, '_>) -> Result<()>;
 
 /// The result of a look for jobs.
 pub enum Claimed {
     /// This many were claimed.
     To(usize),
-    /// None: there are jobs, but no places for them.
+    /// No job was claimed: there are jobs, but no places for them.
     NoPlace,
-    /// None so far. The caller reads the settings anew before it goes on: two calls that know different limits of a
-    /// queue make its gate anew in turns, and each undoes what the other has found.
+    /// No job was claimed so far. The caller reads the settings anew before it goes on. Otherwise two calls that know
+    /// different limits of a queue make its gate anew in turns, and each undoes the other's work.
     Stale,
 }
 
-/// Whether it is time to give up, as another session may keep settings of its own for any time.
+/// Returns whether to give up, because another session may keep other settings for any time.
 pub fn is_in_vain(since: &mut Option<i64>) -> bool {
-    /// Microseconds; a refill that passes very many attempts is done with that much sooner.
+    /// Microseconds. A refill that passes very many attempts takes much less.
     const MAX_REFILL_US: i64 = 10_000_000;
     let now = time::monotonic_us();
     process::check_for_interrupts();
@@ -86,7 +86,7 @@ pub fn claim_first(known: &ClaimScope, request: &ClaimRequest<'_>, rows: Sink<'_
     for (queue, lanes) in known.each().filter(|(queue, _)| !queue.is_paused) {
         match claim_from(&known.catalog, queue, lanes, request, rows)? {
             Claimed::To(0) => {}
-            // Another queue may have some.
+            // Another queue may have jobs.
             Claimed::NoPlace => last = Claimed::NoPlace,
             came => return Ok(came),
         }
@@ -101,7 +101,7 @@ fn claim_from(
     request: &ClaimRequest<'_>,
     rows: Sink<'_>,
 ) -> Result<Claimed> {
-    /// After this many turns without a job the loop may give up.
+    /// The loop may give up after this many turns without a job.
     const TURNS: usize = 64;
     let check = LimitCheck::of(catalog, queue)?;
     let mut turns = 0;
@@ -114,8 +114,8 @@ fn claim_from(
             fault!("claim.in_vain");
             return Ok(Claimed::Stale);
         }
-        let mut chunk = [Ready::default(); CHUNK];
-        let want = (request.max_jobs - claimed).min(CHUNK);
+        let mut chunk = [Ready::default(); ATTEMPTS_PER_HOLD];
+        let want = (request.max_jobs - claimed).min(ATTEMPTS_PER_HOLD);
         let claimer = check.as_ref().map(LimitCheck::claimer);
         let Some(Taken { answer, lane, due_to }) = taking.take(claimer.as_ref(), &mut chunk[..want]) else { break };
         match answer {
@@ -129,7 +129,7 @@ fn claim_from(
             Take::Turn(turn) => {
                 let Some(claimer) = &claimer else { break };
                 let taken = GroupTurn::new(catalog, lane, claimer, turn, due_to).serve(&mut chunk[..want]);
-                taking.remember(&[lane; CHUNK], &chunk[..taken]);
+                taking.remember(&[lane; ATTEMPTS_PER_HOLD], &chunk[..taken]);
                 fault!("claim.served");
                 claimed += taking.claim(&chunk[..taken])?;
                 if taking.is_refused {
@@ -162,13 +162,13 @@ fn claim_from(
 /// The result of one hold of the lock.
 struct Taken {
     answer: Take,
-    /// Why nothing was taken; it counts if the answer is not `Some`.
+    /// Why nothing was taken. It counts if the answer is not `Some`.
     lane: i32,
-    /// Up to when jobs were due then.
+    /// The wall time up to which jobs were due then.
     due_to: i64,
 }
 
-/// The claims of one call from one queue: what it has open.
+/// The claims of one call from one queue, and what the call has open.
 struct ClaimBatch<'a> {
     catalog: &'a Rc<Catalog>,
     queue: &'a Queue,
@@ -177,15 +177,16 @@ struct ClaimBatch<'a> {
     to_refill: Vec<i32>,
     request: &'a ClaimRequest<'a>,
     rows: Sink<'a>,
-    /// Whether something came that the caller does not take.
+    /// True if an attempt came that the caller does not take.
     is_refused: bool,
     reader: Reader<'a>,
     writers: [Option<claim::Writer>; SEGMENTS],
     queue_name: Datum,
     default_lease: i64,
-    /// What is claimed and not yet handed over, with the end of its lease: the turns of groups come in another order.
+    /// Claimed attempts that are not yet handed over, each with the end of its lease. They are sorted first, because
+    /// turns of groups come in another order.
     claimed: Vec<(Attempt, i64)>,
-    /// How long the call waits for moves, all attempts together.
+    /// How long the call waits for moves, over all attempts.
     bounded_wait: BoundedWait,
 }
 
@@ -214,24 +215,24 @@ impl<'a> ClaimBatch<'a> {
         }
     }
 
-    /// Takes attempts in the frontier and records the steps that a rollback undoes. `None` if no lane has any.
+    /// Takes attempts in the frontier and records the steps that a rollback undoes. `None`: no lane has an attempt.
     fn take(&mut self, claimer: Option<&Claimer<'_>>, out: &mut [Ready]) -> Option<Taken> {
         transaction::reserve(out.len());
         let (session, pid, number) = (session::session(), session::pid(), self.catalog.number);
-        let mut of_lane = [0; CHUNK];
+        let mut of_lane = [0; ATTEMPTS_PER_HOLD];
         let mut low = [0; GATE_LANES];
         let mut lows = 0;
         let lanes = &mut self.lanes;
-        // A turn that was announced is served by itself.
+        // An announced turn is served alone.
         let is_one_by_one = self.queue.has_groups();
         let mut worker = None;
         let mut opened = [None; 8];
-        // Under the same lock: what a restore brings in is not handed out.
+        // This is asked under the same lock, so that no attempt that a restore brings in is handed out.
         let took = shmem::with_instance(number, |frontier, instance| {
             if !instance.restore.is_awake() {
                 return None;
             }
-            // What the worker does when it finds the time.
+            // The worker does this, too, when it finds the time.
             if let Some(claimer) = claimer {
                 for session in &mut opened {
                     *session = frontier.open_gates(claimer.now);
@@ -247,13 +248,14 @@ impl<'a> ClaimBatch<'a> {
                 let due_to = instance.due.to;
                 let took = |answer| Some(Taken { answer, lane, due_to });
                 let Take::Some { taken, refill } = answer else {
-                    // Other sessions may have slept there since before it was closed: the worker opens it for them.
+                    // Other sessions may have slept there since before the gate was closed. The worker opens it for
+                    // them.
                     if claimer.is_some()
                         && let Some(at) = frontier.next_opening()
                     {
                         worker = instance.worker.wake_by(at);
                     }
-                    // What was taken comes first; the next hold of the lock sees the same.
+                    // The taken attempts are claimed first. The next hold of the lock sees the same turn.
                     return took(if all > 0 { Take::Some { taken: all, refill: false } } else { answer });
                 };
                 of_lane[all..all + taken].fill(lane);
@@ -271,7 +273,7 @@ impl<'a> ClaimBatch<'a> {
             shmem::wake_latch(latch);
         }
         opened.into_iter().flatten().for_each(shmem::wake);
-        // The instance is gone: the refill says so.
+        // The instance is gone: the refill raises the error.
         let took = took.unwrap_or(Some(Taken { answer: Take::Refill, lane: self.queue.lane, due_to: 0 }))?;
         if let Take::Some { taken, .. } = took.answer {
             self.remember(&of_lane, &out[..taken]);
@@ -283,13 +285,13 @@ impl<'a> ClaimBatch<'a> {
     }
 
     /// Each attempt with its lane.
-    fn remember(&self, lanes: &[i32; CHUNK], taken: &[Ready]) {
+    fn remember(&self, lanes: &[i32; ATTEMPTS_PER_HOLD], taken: &[Ready]) {
         let (lease, bound) = (self.default_lease, self.request.is_bound);
         let step = |(&lane, ready): (&i32, &Ready)| Step::Taken { id: ready.id, lane, lease, bound };
         transaction::record_all(self.catalog.number, lanes.iter().zip(taken).map(step));
     }
 
-    /// Claims what was taken. Returns how many were really there.
+    /// Claims the taken attempts. Returns how many of them existed.
     fn claim(&mut self, taken: &[Ready]) -> Result<usize> {
         let mut found = Vec::with_capacity(taken.len());
         for ready in taken {
@@ -304,7 +306,8 @@ impl<'a> ClaimBatch<'a> {
             }
             let place = attempt.ready().place;
             if place != ready.place {
-                // The attempt has moved since the frontier was told; a session that ends it looks in its new place.
+                // The attempt has moved since the frontier was told. A session that ends the attempt looks in its new
+                // place.
                 shmem::with(|shared| shared.frontier.relocate(self.catalog.number, ready.id, place));
             }
             let lease = match (self.request.lease, attempt.lease()) {
@@ -333,7 +336,7 @@ impl<'a> ClaimBatch<'a> {
         Ok(count)
     }
 
-    /// Adds the rows of what is claimed, in the order in which it is to run.
+    /// Hands over the rows of the claimed attempts, in the order in which they are to run.
     fn hand_over(&mut self) -> Result<()> {
         let mut claimed = std::mem::take(&mut self.claimed);
         if self.queue.has_groups() {
@@ -342,7 +345,7 @@ impl<'a> ClaimBatch<'a> {
         claimed.iter().try_for_each(|(attempt, expires_at)| self.add_row(attempt, *expires_at))
     }
 
-    /// Inserts the claims, a segment's all at once. Returns those that were claimed before.
+    /// Inserts the claims, those of one segment together. Returns the attempts that were claimed before.
     fn insert(&mut self, found: &mut [(Attempt, i64)], now: i64) -> Vec<i64> {
         let request = self.request;
         let used = found.iter().fold(0u32, |used, (attempt, _)| used | 1 << attempt.home.segment);
@@ -363,8 +366,8 @@ impl<'a> ClaimBatch<'a> {
                 continue;
             }
             if self.writer(attempt.home.segment).probe(attempt.id()) != Probe::Committed {
-                // The transaction of the row that it met may roll back, and other sessions meet this session's row
-                // until this transaction ends.
+                // The transaction that has written the other row may roll back, and other sessions meet this session's
+                // row until this transaction ends.
                 let (lane, ready) = (attempt.lane(), attempt.ready());
                 transaction::record(self.catalog.number, Step::Missed { lane, ready });
             }
@@ -374,13 +377,13 @@ impl<'a> ClaimBatch<'a> {
         lost
     }
 
-    /// Needs no look at the generation: while the frontier lends the attempt to this session and the reader has its
+    /// The generation need not be checked. While the frontier lends the attempt to this session and the reader has its
     /// segment open, the segment is not truncated.
     fn writer(&mut self, segment: u8) -> &claim::Writer {
         self.writers[segment as usize].get_or_insert_with(|| claim::Writer::open(self.catalog, segment))
     }
 
-    /// Claims an attempt that has moved, where it is now. False: it has not moved, or is lost.
+    /// Claims an attempt that has moved, in its new place. Returns false if it has not moved, or is lost.
     fn follow(&mut self, attempt: &mut Attempt, lease: i64, now: i64) -> bool {
         let id = attempt.id();
         loop {
@@ -388,7 +391,7 @@ impl<'a> ClaimBatch<'a> {
                 Probe::Committed | Probe::InProgress => return false,
                 Probe::Moving if self.bounded_wait.wait() => continue,
                 Probe::Moving => return false,
-                // The transaction that was in the way has rolled back.
+                // The transaction that was in the way was rolled back.
                 Probe::Absent => {}
                 Probe::Moved => match self.reader.by_id(id) {
                     Some(now) => *attempt = now,

@@ -1,4 +1,4 @@
-//! Completing: one attempt or many, and the next run where one was asked for.
+//! Completes attempts, one or many, and makes the next run if one was requested.
 
 use std::rc::Rc;
 
@@ -12,9 +12,9 @@ use crate::job::outcomes::Outcomes;
 use crate::job::{hold, rerun};
 use crate::log::outcome::{Kind, New};
 
-/// Checks that a job has no further stages before it.
+/// Checks that no further stages lie before a job.
 ///
-/// Errors: 55000 when it has.
+/// Errors: 55000 when there are further stages.
 fn may_end(queue: &Queue, lane: i32) -> Result<()> {
     if !queue.goes_on_after(lane) {
         return Ok(());
@@ -24,8 +24,8 @@ fn may_end(queue: &Queue, lane: i32) -> Result<()> {
         .hint("Use queue.advance to go on; to end the job here, queue.cancel with force => true."))
 }
 
-/// Completes a held attempt whose outcome's key was free a moment ago. `outcomes` gets the outcome, unless another run
-/// was requested meanwhile: then that is made, too.
+/// Completes a held attempt whose outcome's key was free a moment ago. Adds the outcome to `outcomes`. If another run
+/// was requested meanwhile, inserts the outcome and makes that run instead.
 pub fn complete(
     catalog: &Rc<Catalog>,
     outcomes: &mut Outcomes,
@@ -51,7 +51,7 @@ pub fn complete_one(catalog: &Rc<Catalog>, id: i64, result: Option<Datum>) -> st
     end(outcomes, held, result)
 }
 
-/// Completes a held attempt, whose outcome's key may be taken, and inserts what `outcomes` has gathered.
+/// Completes a held attempt whose outcome's key may be taken, and inserts the gathered `outcomes`.
 pub fn end(mut outcomes: Outcomes, held: Held, result: Option<Datum>) -> std::result::Result<(), Refusal> {
     if held.entry.rerun != 0 {
         return complete_and_rerun(&Rc::clone(&outcomes.catalog), held, result);
@@ -60,7 +60,7 @@ pub fn end(mut outcomes: Outcomes, held: Held, result: Option<Datum>) -> std::re
     hold::end(&mut outcomes, held, outcome)
 }
 
-/// Completes an attempt, and makes the next run if one was requested.
+/// Completes an attempt. Makes the next run if one was requested.
 fn complete_and_rerun(catalog: &Rc<Catalog>, held: Held, result: Option<Datum>) -> std::result::Result<(), Refusal> {
     let mut outcomes = Outcomes::new(catalog);
     let held = hold::check_not_ended(&mut outcomes, held)?;
@@ -70,8 +70,8 @@ fn complete_and_rerun(catalog: &Rc<Catalog>, held: Held, result: Option<Datum>) 
     outcomes.insert().map_err(Refusal::Wrong)
 }
 
-/// Completes the attempts that are still the caller's. Returns their ids, in the order given; `refused` has the others,
-/// each with the reason.
+/// Completes the attempts that the caller still has. Returns their ids, in the given order. Adds the others to
+/// `refused`, each with the reason.
 pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>], refused: &mut Vec<(i64, Refusal)>) -> Result<Vec<i64>> {
     let mut given = Vec::with_capacity(ids.len());
     given.extend(ids.iter().flatten());

@@ -1,10 +1,10 @@
 //! Copies each job that dies into its queue's `dead_letter`, a queue or a topic, in the transaction in which it dies.
 //!
 //! The copy is a job of its own, with the payload, priority and group of the dead one. Its headers are those of the
-//! dead one and, under `dead_letter`, where it came from and what it died of.
+//! dead one. Under `dead_letter` they say where the dead job came from and why it died.
 //!
-//! Invariant: nothing here keeps a job from dying. A copy that cannot be written is left out, with a warning, and the
-//! doctor tells of it: the queue that it was for is another role's, and so may be what is bound to a topic.
+//! Invariant: nothing here keeps a job from dying. A copy that cannot be written is left out with a warning, and the
+//! doctor reports it, because the target queue and the bindings of a topic may belong to another role.
 
 use std::rc::Rc;
 
@@ -25,15 +25,15 @@ use crate::pg::{datum, jsonb, time};
 use crate::shmem::troubles::Kind;
 use crate::transaction::{self, QueueStep};
 
-/// Headers of up to so many bytes, as they are stored, are not nested so deeply that merging them could fail.
-const SHALLOW: usize = 8_000;
+/// Stored headers of at most this many bytes are not nested deeply enough for a merge to fail.
+const MAX_SHALLOW_BYTES: usize = 8_000;
 
 /// Copies a job that dies with its last attempt.
 pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) {
     let Some(name) = &from.dead_letter else { return };
     let written = target(catalog, name).and_then(|to| match &to {
-        // Nothing in this can raise what is of the job's making, so that many jobs may die in one transaction.
-        To::Queue(queue) if attempt.headers().is_none_or(|own| datum::stored_size(own) <= SHALLOW) => {
+        // Nothing in this can raise because of what the job contains, so many jobs may die in one transaction.
+        To::Queue(queue) if attempt.headers().is_none_or(|own| datum::stored_size(own) <= MAX_SHALLOW_BYTES) => {
             write(catalog, from, attempt, error, &To::Queue(Rc::clone(queue)))
         }
         to => in_subtransaction(|| write(catalog, from, attempt, error, to)),
@@ -49,9 +49,9 @@ pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) {
     }
 }
 
-/// Returns where the dead jobs of a queue go.
+/// Returns the target for the dead jobs of a queue.
 ///
-/// Errors: 42704 when that is gone.
+/// Errors: 42704 when the target does not exist.
 fn target(catalog: &Catalog, name: &str) -> Result<To> {
     match queue::by_name(catalog, name) {
         Ok(to) => Ok(To::Queue(to)),
@@ -66,7 +66,7 @@ fn target(catalog: &Catalog, name: &str) -> Result<To> {
 
 /// Writes the copy.
 ///
-/// Errors: 55006 when the queue is being dropped; whatever else is in the way.
+/// Errors: 55006 when the queue is being dropped, and any error of the write.
 fn write(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str, to: &To) -> Result<()> {
     let now = time::now_us();
     let death = jsonb::of(&serde_json::json!({ "dead_letter": {
@@ -90,7 +90,7 @@ fn write(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str, to: &T
     }
     let (target, id) = next_attempt::fresh(catalog, None)?;
     Reader::new(catalog).payload(attempt, |payload| {
-        // A command is data there: nobody wrote it for this queue.
+        // In the copy a command is data, because no role has written it for this queue.
         let copy = New {
             lane: to.entry(),
             priority: attempt.priority(),
@@ -109,13 +109,14 @@ fn write(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str, to: &T
     Ok(())
 }
 
-/// Where a dead job goes.
+/// The target for dead jobs.
 enum To {
     Queue(Rc<Queue>),
     Topic(Rc<Topic>),
 }
 
-/// Publishes a dead job on a topic, under the name of its queue as the key. Where nothing is bound, it only dies.
+/// Publishes a dead job on a topic, under the name of its queue as the key. If nothing is bound to the topic, no copy
+/// is made.
 fn publish(
     catalog: &Catalog,
     from: &Queue,

@@ -1,6 +1,6 @@
-//! Ends a flow that waits for its members by a call, or lets it take no more members.
+//! Ends a flow that waits for its members, or seals it, so that it takes no more members.
 //!
-//! Not here: how a flow ends because its members have (`duty::release`).
+//! Not responsible for the end of a flow whose members have ended (`duty::release`).
 //!
 //! Invariant: the key of the flow's claim decides between this and the release.
 
@@ -28,7 +28,7 @@ struct HeldFlow {
     seal: Option<Edge>,
 }
 
-/// Finds a flow that is held, if `check` finds that the user may end it, or seal it.
+/// Finds a held flow, if `check` finds that the user may end or seal it.
 ///
 /// Errors: 22023, P0002, those of `check`; 55000 if it is no flow, or does not wait for its members; 55006 if an open
 /// transaction is changing it.
@@ -52,7 +52,7 @@ fn held_flow(catalog: &Rc<Catalog>, job_id: i64, check: impl Fn(&Found) -> Resul
     Ok(HeldFlow { job, own, seal: edges.into_iter().find(|edge| edge.job_id == edge::SEAL) })
 }
 
-/// Seals an open flow with the commit: it gets no more members than those that hold it up.
+/// Seals an open flow with the commit: it gets no more members.
 ///
 /// Errors: 22023, P0002, 42501; 55000 if it is no flow, or does not wait for its members; 55006 if an open transaction
 /// is changing it.
@@ -65,9 +65,9 @@ pub fn seal(catalog: &Rc<Catalog>, job_id: i64) -> Result<()> {
 /// How a flow is ended by a call.
 #[derive(Clone, Copy)]
 pub enum End<'a> {
-    /// It has completed, with this result.
+    /// The flow has completed, with this result.
     Resolved(Option<Datum>),
-    /// It is dead, of this error.
+    /// The flow is dead, with this error.
     Rejected(&'a str),
 }
 

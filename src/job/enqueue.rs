@@ -1,4 +1,4 @@
-//! Enqueueing: attempts, their rows and what the commit will tell the frontier.
+//! Enqueues jobs: makes attempts, writes their rows, and records what the commit will tell the frontier.
 //!
 //! Invariant: a queue that is being dropped gets no job (`catalog::drops`).
 
@@ -21,23 +21,23 @@ use crate::transaction::{self, QueueStep};
 /// Who adds jobs to a queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// A producer, which a queue refuses that is full or being dropped.
+    /// A producer. A queue that is full or is being dropped refuses it.
     Producer,
-    /// A topic, for whose publisher the queue has no say: `max_waiting` was looked at, or does not count.
+    /// A topic. The queue does not refuse its publisher: `max_waiting` was checked before, or does not count.
     Topic,
-    /// A producer that adds members to a flow which it has made in this transaction, and so may.
+    /// A producer that adds members to a flow of this transaction. It may do so because it has made the flow.
     Flow,
 }
 
-/// The jobs of a call.
+/// The jobs that a call has made.
 pub struct Made {
     /// Their ids, in the order of the call.
     pub ids: Vec<i64>,
-    /// Whether any of them is new. The others were there, under their keys.
+    /// True if any job is new. The other jobs existed, under their keys.
     pub has_new: bool,
 }
 
-/// Enqueues jobs, with or without keys. Every job but an event's plain copies comes in here.
+/// Enqueues jobs, with or without keys. Every job except plain copies of events is enqueued here.
 ///
 /// Errors: 53400 when the queue has no room or too many keys are held, 55006 when the queue is being dropped, 23505 on
 /// 'error'; those of `flow::join` and `after::unmet`.
@@ -59,12 +59,12 @@ pub fn produce(catalog: &Rc<Catalog>, queue: &Queue, jobs: &[(Datum, Options)], 
     Ok(Made { has_new: !new.is_empty(), ids: plan.finish(new)? })
 }
 
-/// Returns when a job is due, if that is so much later that it goes to old; else `None`.
+/// Returns when a job is due, if that is late enough for a segment of old. Otherwise `None`.
 pub fn far(catalog: &Catalog, options: &Options) -> Option<i64> {
     options.run_at.filter(|&at| segment::is_far(catalog, at))
 }
 
-/// The first attempt of a job.
+/// Returns the first attempt of a job.
 pub fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, options: &Options, now: i64) -> New {
     let node = ids::node();
     New {
@@ -94,14 +94,14 @@ pub fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum,
     }
 }
 
-/// Tells the listeners of the queue's new jobs.
+/// Announces new jobs of the queue by NOTIFY, if the queue asks for that.
 pub fn announce(catalog: &Catalog, queue: &Queue) {
     if queue.notify {
         transaction::record(catalog.number, QueueStep::NotifyDue { lane: queue.lane });
     }
 }
 
-/// Inserts one job that waits for no other, without the lists of `insert`. Returns its id.
+/// Inserts one job without predecessors, without the lists of `insert`. Returns its id.
 fn insert_plain(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Options, now: i64) -> Result<i64> {
     if let Some(most) = queue.max_waiting {
         limits::has_room(catalog, queue, most, 1)?;
@@ -155,7 +155,7 @@ fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64,
         match by {
             By::Producer | By::Flow => attempt::insert(catalog, &target, &attempts)?,
             By::Topic => {
-                // That of held jobs may be another lane than the one that was asked about.
+                // The lane of held jobs may differ from the lane that was checked.
                 attempts.iter().for_each(|new| _ = drops::admits(catalog, new.lane));
                 attempt::insert_admitted(catalog, &target, &attempts);
             }
@@ -174,9 +174,9 @@ fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64,
 struct Held {
     /// The lane in which they are; 0: none is.
     lane: i32,
-    /// For each job the jobs and the flow that it waits for; empty: none waits.
+    /// The predecessors and the flow of each job. Empty: no job waits.
     waits: Vec<(Option<Rc<After>>, Option<OwnFlow>)>,
-    /// How many are held.
+    /// How many jobs are held.
     count: usize,
 }
 
@@ -187,7 +187,7 @@ impl Held {
         }
         let lane = queue.held.ok_or_else(|| Error::internal("a queue has no lane for held jobs"))?;
         let mut waits: Vec<(Option<Rc<After>>, Option<OwnFlow>)> = Vec::with_capacity(jobs.len());
-        // Jobs of one call are mostly after the same ones.
+        // Jobs of one call mostly have the same predecessors.
         let mut last: Option<&Rc<After>> = None;
         let mut unmet = None;
         for (_, options) in jobs {
@@ -202,8 +202,8 @@ impl Held {
         Ok(Self { lane, waits, count })
     }
 
-    /// The mark of the first announcement of jobs that others of the call are after, if all of these lived, and none of
-    /// the others is a flow.
+    /// Returns the mark of the first announcement of predecessors, if all predecessors lived and no job of the call is
+    /// a flow.
     fn mark(&self) -> Option<u64> {
         let mut first = u64::MAX;
         for (after, own) in &self.waits {
@@ -217,7 +217,7 @@ impl Held {
         Some(first)
     }
 
-    /// Puts the attempt of the job at a position into the lane of held ones, if it is held, and adds its edges.
+    /// Puts the attempt of the job at position `n` into the lane of held jobs, if the job is held, and adds its edges.
     fn hold(&self, n: usize, new: New, edges: &mut Vec<Edge>) -> New {
         let (after, own) = match self.waits.get(n) {
             None | Some((None, None)) => return new,

@@ -1,9 +1,9 @@
-//! Extends leases. It changes shared memory and writes nothing, unless the lease becomes longer than any before: then a
-//! note records it, so that a crash does not shorten it.
+//! Extends leases. It changes shared memory and writes nothing, unless the lease becomes longer than before. In that
+//! case a note records the lease, so that a crash does not shorten it.
 //!
-//! Not here: the end of a lease (`duty::expire`).
+//! Not responsible for the end of a lease (`duty::expire`).
 //!
-//! Invariant: it is not transactional: a rollback does not take the time back.
+//! Invariant: an extension is not transactional. A rollback does not shorten the lease.
 
 use pg_queue_core::frontier::State;
 
@@ -16,8 +16,8 @@ use crate::pg::time;
 use crate::shmem;
 use crate::transaction::{self, Step};
 
-/// Extends one lease. Returns when it ends now, in wall time, and whether the job is to be cancelled. `lease` is in
-/// microseconds; `None`: as long as before.
+/// Extends one lease. Returns the wall time at which the lease ends now, and whether a cancellation of the job was
+/// requested. `lease`: microseconds; `None`: as long as before.
 pub fn extend(
     catalog: &Catalog,
     id: i64,
@@ -35,7 +35,7 @@ pub fn extend(
         transaction::record(catalog.number, Step::Lengthened { id, lease, deadline: i64::MIN });
     }
     if transaction::lease_of(id).is_some() {
-        // This very transaction has claimed it: the lease starts with its commit.
+        // This transaction has claimed the attempt: the lease starts with the commit.
         transaction::set_lease(id, lease);
         return Ok((time::now_us().saturating_add(lease), entry.cancel != 0));
     }
@@ -53,7 +53,8 @@ pub fn extend(
         if let Some(entry) = extended.flatten() {
             return Ok((expires_at, entry.cancel != 0));
         }
-        // The attempt's end has begun since the look; or memory has no room for the attempt, and no deadline ends it.
+        // The end of the attempt has begun since the look. Or memory has no room for the attempt, and no deadline ends
+        // it.
         let is_known = entry.state != State::Free;
         entry = hold::check_claimed(catalog, id, rights)?.entry;
         if !is_known && entry.state == State::Free {

@@ -1,4 +1,4 @@
-//! Failing: the retry with its delay, or death with its dead letter.
+//! Ends failed attempts: the job is retried after a delay, or it dies and leaves a dead letter.
 
 use std::rc::Rc;
 
@@ -18,15 +18,15 @@ use crate::pg::datum::{Interval, text_datum};
 use crate::pg::time;
 use crate::transaction::{self, FlowStep};
 
-/// How an attempt ended badly.
+/// How an attempt failed.
 pub enum Failure<'a> {
     /// The worker reported the failure.
     Reported { error: &'a str, retry_in: Option<Interval>, is_fatal: bool },
-    /// The lease ended, or the connection did.
+    /// The lease has expired, or the connection has ended.
     TimedOut { error: &'a str },
 }
 
-/// Cuts an error text to the length allowed, between two characters.
+/// Cuts an error text to the permitted length, between two characters.
 pub fn cut(text: &str) -> &str {
     let most = usize::try_from(guc::MAX_ERROR_LENGTH.get()).unwrap_or(8192);
     if text.len() <= most {
@@ -36,8 +36,8 @@ pub fn cut(text: &str) -> &str {
     &text[..end]
 }
 
-/// Ends a held attempt badly. Returns how it has ended, and when the job runs again (`timestamptz`); `None`: it is dead
-/// or cancelled.
+/// Ends a held attempt as failed. Returns how it has ended, and when the job runs again (`timestamptz`). `None`: the
+/// job is dead or cancelled.
 pub fn end_badly(
     catalog: &Rc<Catalog>,
     outcomes: &mut Outcomes,
@@ -72,7 +72,7 @@ pub fn end_badly(
         if kind == Kind::Failed {
             outcome.kind = Kind::Dead;
         }
-        // Its flow may end with it, or what waits for a death go on.
+        // The job's flow may end with it, or successors that wait for a death may be released.
         if attempt.flow().is_some() {
             transaction::record(catalog.number, FlowStep::Awaited { job_id: attempt.job_id(), mark: None });
         }

@@ -1,4 +1,4 @@
-//! What a job is doing now: its newest attempt, and what the logs say of that.
+//! Finds a job: its newest attempt, and what the logs say of that attempt.
 
 use std::rc::Rc;
 
@@ -20,9 +20,9 @@ use crate::pg::time;
 pub struct Job {
     /// The attempt's row.
     pub attempt: Attempt,
-    /// How it ended, if it has.
+    /// How the attempt has ended. `None`: it has not.
     pub outcome: Option<Outcome>,
-    /// Whether a worker has claimed it.
+    /// True if a worker has claimed it.
     pub is_claimed: bool,
 }
 
@@ -30,12 +30,12 @@ pub struct Job {
 pub enum Found {
     /// In the logs.
     Here(Job),
-    /// In history: it has ended.
+    /// In history: the job has ended.
     Past(history::Past),
 }
 
 impl Found {
-    /// How the newest attempt ended, if it has.
+    /// Returns how the newest attempt has ended. `None`: it has not.
     pub fn outcome(&self) -> Option<Outcome> {
         match self {
             Self::Here(job) => job.outcome,
@@ -43,12 +43,12 @@ impl Found {
         }
     }
 
-    /// Whether it has a flow of its own.
+    /// Returns whether the job is a flow.
     pub fn is_flow(&self) -> bool {
         self.own_flow().is_some()
     }
 
-    /// Returns what makes it a flow, as it is stored (`job::options::OwnFlow`).
+    /// Returns the stored settings of the job's own flow (`job::options::OwnFlow`).
     pub fn own_flow(&self) -> Option<Datum> {
         match self {
             Self::Here(job) => job.attempt.own_flow(),
@@ -65,7 +65,7 @@ impl Found {
     }
 }
 
-/// What of an attempt says what it is doing.
+/// The facts of an attempt from which its state is derived.
 pub struct Doing {
     pub outcome: Option<Kind>,
     pub is_claimed: bool,
@@ -74,8 +74,8 @@ pub struct Doing {
 }
 
 impl Doing {
-    /// Returns the state of the attempt's job, as `queue.jobs` names it, if it has no newer attempt. `is_held`: jobs in
-    /// its lane wait for others. The views call this, too: no other place derives a job's state.
+    /// Returns the state of the attempt's job, as `queue.jobs` names it, if the job has no newer attempt. `is_held`:
+    /// jobs in its lane wait for others. The views call this function, too: no other place derives the state of a job.
     pub fn state_of_job(&self, is_held: bool) -> &'static str {
         match self.outcome {
             Some(Kind::Completed) => "completed",
@@ -90,7 +90,7 @@ impl Doing {
         }
     }
 
-    /// Returns the state of the attempt, as `queue.attempts` names it: how it has ended, else the state of the job.
+    /// Returns the state of the attempt, as `queue.attempts` names it: how it has ended, or else the state of the job.
     pub fn state_of_attempt(&self, is_held: bool) -> &'static str {
         self.outcome.map_or_else(|| self.state_of_job(is_held), Kind::name)
     }
@@ -98,7 +98,7 @@ impl Doing {
 
 /// Finds a job that the current user manages.
 ///
-/// Errors: as `find_any`; 42501 when the user may not.
+/// Errors: as `find_any`; 42501 when the user may not manage it.
 pub fn managed(catalog: &Rc<Catalog>, job_id: i64) -> Result<Found> {
     let found = find_any(catalog, job_id)?;
     permission::check_lane(catalog, found.lane(), Privilege::Manage)?;
@@ -123,7 +123,7 @@ pub fn find_any(catalog: &Catalog, job_id: i64) -> Result<Found> {
     look(catalog, job_id, false)
 }
 
-/// Finds a job as committed transactions, and this one, have left it.
+/// Finds a job as committed transactions and this transaction have left it.
 ///
 /// Errors: 22023 when the id is no job's, P0002 when there is no such job.
 pub fn find_settled(catalog: &Catalog, job_id: i64) -> Result<Found> {
@@ -131,13 +131,13 @@ pub fn find_settled(catalog: &Catalog, job_id: i64) -> Result<Found> {
 }
 
 fn look(catalog: &Catalog, job_id: i64, passes_open: bool) -> Result<Found> {
-    /// How often to look again for the attempt that the job goes on as: it may have come a moment ago.
-    const LOOKS: usize = 4;
+    /// How often to look for the next attempt, which may have come a moment ago.
+    const MAX_LOOKS: usize = 4;
     ids::job_id(job_id)?;
     let retried = retried::Reader::open(catalog, Snapshot::Now);
     let went_on = |id, outcome: &Outcome| outcome.next_id.is_some() || retried.has(id);
     let mut looks = 0;
-    while looks < LOOKS {
+    while looks < MAX_LOOKS {
         process::check_for_interrupts();
         let (newest, in_progress) = Reader::new(catalog).newest(job_id);
         if in_progress && !passes_open {
@@ -147,7 +147,7 @@ fn look(catalog: &Catalog, job_id: i64, passes_open: bool) -> Result<Found> {
         if let Some(attempt) = newest {
             let outcome = outcome::find(catalog, attempt.home.segment, attempt.id());
             let claim = claim::find(catalog, attempt.home.segment, attempt.id());
-            // It came between the looks; or it went through the whole of old meanwhile, before this look.
+            // The attempt came between the looks. Or it went through both halves of old before this look.
             if has_moved_claim(claim.as_ref(), outcome.as_ref()) || !attempt.home.is_valid(catalog) {
                 continue;
             }

@@ -1,10 +1,10 @@
-//! Flows: jobs that wait for their members. Which roles may add members, and until when.
+//! Flows are jobs that wait for their members. This file decides which roles may add members, and until when.
 //!
 //! A flow is a job with an edge to itself. It lies in its queue's held lane until its members have ended as its `upon`
-//! says; the duty `release` looks at them. Not here: what the rows say of members (`log::member`).
+//! says. The duty `release` checks them. Not responsible for what the rows say of members (`log::member`).
 //!
 //! Invariant: a transaction that adds a member holds the flow's token to its end. The duty takes the token for itself
-//! before it looks whether members hold the flow up: so a flow ends with all its members or not yet.
+//! before it checks whether members hold the flow up. So a flow never ends before a member that was being added.
 
 use pgrx::pg_sys;
 
@@ -21,7 +21,7 @@ use crate::pg::scan::Probe;
 use crate::pg::{lock, role};
 use crate::transaction::{self, FlowStep};
 
-/// Whether an attempt's job has a flow of its own.
+/// Returns whether an attempt's job is a flow.
 pub fn is_flow(attempt: &Attempt) -> bool {
     attempt.own_flow().is_some()
 }
@@ -30,21 +30,21 @@ fn token(flow: i64) -> u64 {
     flow.cast_unsigned() >> 4
 }
 
-/// Takes the token of a flow, so that nobody adds members until the transaction ends. False: a transaction that adds
-/// one is open.
+/// Takes the token of a flow for itself, so that no session adds members until this transaction ends. Returns false if
+/// an open transaction is adding a member.
 pub fn try_close(catalog: &Catalog, flow: i64) -> bool {
     lock::try_lock_numbered(catalog.successor, token(flow), pg_sys::ExclusiveLock)
 }
 
-/// Takes part in a flow, until the transaction ends: the duty does not end or release it meanwhile. It may wait for the
-/// duty's transaction.
+/// Shares the token of a flow until this transaction ends, so that the duty neither ends nor releases the flow. May
+/// wait for the duty's transaction.
 pub fn hold_open(catalog: &Catalog, flow: i64) {
     lock::lock_numbered(catalog.successor, token(flow), pg_sys::ShareLock);
 }
 
-/// Checks that the current user has a say in a flow: its members can hold it up, and can end it and each other. So it
-/// takes them from roles that may consume its queue, and from the role that made it, as long as that may produce there.
-/// To be a producer of its queue is not enough.
+/// Checks that the current user may add members to a flow. Members can hold the flow up, and can end it and each other.
+/// So the flow takes members from roles that may consume its queue, and from the role that has made it, as long as that
+/// role may produce there. A right to produce into its queue is not enough.
 ///
 /// Errors: 42501.
 pub fn check_say(catalog: &Catalog, flow: i64, found: &Found) -> Result<()> {
@@ -66,11 +66,11 @@ pub fn check_say(catalog: &Catalog, flow: i64, found: &Found) -> Result<()> {
         .hint(format!("A role that manages the queue can run {}.", permission::grant_of(&name, Privilege::Consume))))
 }
 
-/// Checks that a job takes members: a held flow, or a job that runs, which may wait for them later (`queue.suspend`).
-/// Until the transaction ends, it does not end because its members have.
+/// Checks that a job takes members: it is a held flow, or a running job, which may wait for members later
+/// (`queue.suspend`). Until this transaction ends, the end of its members does not end the job.
 ///
-/// Errors: 22023 no job's id, P0002 no such job, 42501 the user has no say in it, 55000 it has ended, is to be
-/// cancelled, or waits to be run.
+/// Errors: 22023 not the id of a job, P0002 no such job, 42501 the user may not add members, 55000 the job has ended,
+/// is to be cancelled, or waits for its run.
 pub fn join(catalog: &Catalog, flow: i64) -> Result<()> {
     ids::job_id(flow)?;
     hold_open(catalog, flow);
@@ -97,7 +97,7 @@ pub fn join(catalog: &Catalog, flow: i64) -> Result<()> {
     if job.is_claimed { Ok(()) } else { refused("It waits to be run: its members have ended, or it never had a flow.") }
 }
 
-/// Checks that a held attempt may be replaced by another one: of a flow that is to end, the note that says so would be
+/// Checks that a held attempt may be replaced by another one. If its flow is to end, the note that says so would be
 /// left behind.
 ///
 /// Errors: 55000 the flow is being cancelled.
@@ -113,14 +113,14 @@ pub fn check_goes_on(catalog: &Catalog, attempt: &Attempt) -> Result<()> {
     Ok(())
 }
 
-/// The edge of a flow to itself.
+/// Returns the edge of a flow to itself.
 pub fn own_edge(edges: &[Edge]) -> Option<Edge> {
     edges.iter().find(|edge| edge.is_own).copied()
 }
 
-/// Has `insert` write a note about a held flow, and the commit hand the flow over.
+/// Writes a note about a held flow by `insert`. The commit hands the flow over to the duty.
 ///
-/// Errors: 55006 if the flow keeps moving, or is not there any more.
+/// Errors: 55006 if the flow keeps moving, or is gone.
 pub fn note_about(catalog: &Catalog, job: &Job, insert: impl Fn(Home) -> bool) -> Result<()> {
     let job_id = job.attempt.job_id();
     // The duty does not see the note before the commit.

@@ -1,7 +1,7 @@
 //! Erases the contents of an ended job, wherever its rows lie.
 //!
-//! Invariant: it is the one place where log rows are changed, because a promise of privacy is worth more than a log
-//! that is only appended to. A payload that other jobs share stays for them.
+//! Invariant: this is the only place that changes rows of the logs, because a promise of privacy is worth more than a
+//! log that is only appended to. A payload that other jobs share stays for them.
 
 use std::rc::Rc;
 
@@ -27,8 +27,8 @@ pub fn forget(catalog: &Rc<Catalog>, job_id: i64) -> Result<()> {
             .hint("It would leave what has been written since the transaction began."));
     }
     check_ended(catalog, job_id)?;
-    // No row is copied to history while it is erased where it was: the storage duty skips its turn. This lock waits for
-    // other sessions that erase, so the next one is only about sessions that revive.
+    // No row is copied to history while this session erases it in a segment: the storage duty skips its turn. This lock
+    // waits for other sessions that erase, so the next lock waits only for sessions that revive jobs.
     lock::lock(catalog.segment_log, pg_sys::ShareUpdateExclusiveLock);
     lock_ended(catalog, job_id, pg_sys::ExclusiveLock)?;
     // The job may have been revived before this transaction got the locks.
@@ -56,7 +56,7 @@ pub fn forget(catalog: &Rc<Catalog>, job_id: i64) -> Result<()> {
     Ok(())
 }
 
-/// The rows with payloads that these attempts alone refer to: a payload that other jobs share stays for them.
+/// Returns the rows whose payloads only these attempts refer to. A payload that other jobs share stays for them.
 fn holders(catalog: &Catalog, attempts: &[i64]) -> Result<Vec<i64>> {
     let mut found = Vec::new();
     for segment in segment::plannable(catalog) {
@@ -73,7 +73,7 @@ fn holders(catalog: &Catalog, attempts: &[i64]) -> Result<Vec<i64>> {
 
 /// Checks that a job has ended for good.
 ///
-/// Errors: 55000 if it has not ended, 55006 if another run was requested that the background worker has yet to make.
+/// Errors: 55000 if it has not ended, 55006 if the background worker still has to make a requested run.
 fn check_ended(catalog: &Rc<Catalog>, job_id: i64) -> Result<()> {
     let found = find::managed(catalog, job_id)?;
     // A job that ran when its queue was dropped has no outcome, and none can be made.

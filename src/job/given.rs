@@ -3,7 +3,7 @@
 //! Responsible for the one table of them (name and type), for reading each by its name from either, and for checking
 //! all of them together. Not responsible for the range of a single one (`options`).
 //!
-//! Invariant: whatever way an option comes, the same is checked.
+//! Invariant: an option is checked in the same way, whether it is an argument or a field.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use crate::pg::datum::{Interval, text_datum};
 use crate::pg::function::Call;
 use crate::pg::jsonb::{self, Value};
 
-/// How much of a wrong value is shown.
+/// How much of a wrong value an error shows.
 const MAX_SHOWN_BYTES: usize = 100;
 
 /// A `timestamptz`, in microseconds.
@@ -56,7 +56,7 @@ fn wrong(value: &Value, name: &str, wanted: &str) -> Error {
 
 /// Reads a text in a field.
 ///
-/// Errors: 22023 when it is none.
+/// Errors: 22023 when it is not a text.
 pub fn text_of_field(value: &Value, name: &str) -> Result<String> {
     value.as_str().ok_or_else(|| wrong(value, name, "a string"))
 }
@@ -140,24 +140,24 @@ impl<'a> Kind<'a> for Ids {
     }
 }
 
-/// Makes of the table of options what reads them.
+/// Makes the struct and its readers of the table of options.
 macro_rules! options {
     ($($name:ident: $kind:ty,)*) => {
-        /// Where a verb has the options among its arguments.
+        /// The positions of the options among a verb's arguments.
         pub struct Positions {
             $($name: usize,)*
         }
 
         impl Positions {
-            /// By the names in the verb's declaration. It may lack some.
+            /// Returns the positions by the names in the verb's declaration, which may lack some options.
             pub const fn of(verb: &str) -> Self {
                 let list = declared::arguments_of(verb);
                 Self { $($name: declared::position(list, stringify!($name)),)* }
             }
         }
 
-        /// The options that a producer has given. `None`: by default.
-        #[derive(Default)]
+        /// The options that a producer has given. `None`: the default.
+        # [derive(Default)]
         pub struct Given<'a> {
             $(pub $name: Option<$kind>,)*
         }
@@ -173,7 +173,7 @@ macro_rules! options {
                 Ok(Self { $($name: Kind::of_argument(call, at.$name, stringify!($name))?,)* })
             }
 
-            /// Reads a field; null is as if it were left out. False: there is no option of that name.
+            /// Reads a field. A null counts as left out. Returns false if there is no option of that name.
             ///
             /// Errors: 22023 when it is of another type.
             pub fn set(&mut self, name: &str, value: &Value) -> Result<bool> {
@@ -208,10 +208,10 @@ options! {
 }
 
 impl Given<'_> {
-    /// Checks them, and brings them into form. `queue`: where the job goes; `None`: that is for others to say, and
-    /// there is no stage.
+    /// Checks the options and converts them. `queue`: the job's queue. `None`: the queue is not known here, and a stage
+    /// is refused.
     ///
-    /// Errors: 22023 and 22004 for what is out of range or makes no sense.
+    /// Errors: 22023 and 22004 for values out of range or in contradiction.
     pub fn check(self, queue: Option<&Queue>, now: i64) -> Result<Options> {
         let mut options = Options {
             priority: self.priority.unwrap_or(0),

@@ -1,11 +1,10 @@
-//! A turn of a group whose jobs run a few at a time: finds what it may start next, in the group's own index.
+//! A turn of a group with a limit: finds the jobs that may start next, in the index of groups.
 //!
-//! The protocol is the frontier's (`src/core/frontier/groups.rs`): the group is lent to this session; only then the
-//! session takes its snapshots and reads the logs; then it takes what it has found and sets the position, in one step.
-//! The guard gives the group back on every way out.
+//! The protocol is the frontier's (`src/core/frontier/groups.rs`). The frontier lends the group to this session. After
+//! that the session takes its snapshots and reads the logs. Then it takes the found attempts and sets the position, in
+//! one step. The guard gives the group back on every way out.
 //!
-//! In strict order a job that has failed comes before all others of its group. Until its time has come, none of them
-//! may start.
+//! In strict order a failed job comes before all others of its group. Until it is due, none of them may start.
 
 use pg_queue_core::frontier::{Claimer, Rank, Ready, Served, Turn};
 
@@ -26,12 +25,12 @@ pub struct GroupTurn<'a> {
     lane: i32,
     claimer: &'a Claimer<'a>,
     turn: Turn,
-    /// Up to when attempts were due when it was lent.
+    /// The wall time up to which attempts were due when the group was lent.
     due_to: i64,
     is_open: bool,
 }
 
-/// What a look into the logs has found.
+/// The attempts that were found in the logs.
 struct Found {
     ready: Vec<Ready>,
     read_to: Rank,
@@ -41,12 +40,12 @@ struct Found {
 }
 
 impl<'a> GroupTurn<'a> {
-    /// The turn that `take` has announced.
+    /// Returns the turn that `take` has announced.
     pub fn new(catalog: &'a Catalog, lane: i32, claimer: &'a Claimer<'a>, turn: Turn, due_to: i64) -> Self {
         Self { catalog, lane, claimer, turn, due_to, is_open: true }
     }
 
-    /// Takes what the group may start, as `take` does. Returns how many.
+    /// Takes the attempts that the group may start, as `take` does. Returns how many.
     pub fn serve(mut self, out: &mut [Ready]) -> usize {
         fault!("turn.begun");
         let found = self.look(out.len());
@@ -75,7 +74,7 @@ impl<'a> GroupTurn<'a> {
         Found { ready, read_to: waiting.read_to(), is_held: false, files }
     }
 
-    /// The job of the group that has failed and is to be tried again; `None`: there is none.
+    /// Returns the job of the group that has failed and must run again first. `None`: there is none.
     fn holder(&self, tables: &[Tables]) -> Option<Found> {
         let files = Files::default();
         let held = Found { ready: Vec::new(), read_to: self.turn.after, is_held: true, files };
@@ -84,21 +83,21 @@ impl<'a> GroupTurn<'a> {
             let index = Relation::read_index(self.catalog.segments[tables.home.segment as usize].attempt_holder);
             let mut scan = tables.attempt.scan(&index, &keys, Snapshot::Now);
             while scan.next().is_some() {
-                // This transaction has made it: no claim may have it yet.
+                // This transaction has made the attempt, so no claim has it.
                 if scan.is_own() {
                     return Some(held);
                 }
                 let attempt = Attempt::new(scan.row(), tables.home);
                 match tables.claim_of(attempt.id()) {
                     Some(true) => continue,
-                    // It is being cancelled or moved, perhaps.
+                    // The attempt may be about to be cancelled or moved.
                     Some(false) => return Some(held),
                     None => {}
                 }
                 if attempt.run_at().is_some_and(|at| at > self.due_to) {
                     return Some(held);
                 }
-                // The rest is where it was.
+                // The other attempts are where they were.
                 let ready = vec![attempt.ready()];
                 return Some(Found { ready, read_to: self.turn.after, is_held: false, files });
             }
@@ -118,7 +117,7 @@ impl<'a> GroupTurn<'a> {
                 Served { found: &[], read_to: self.turn.after, is_held: false }
             };
             let taken = frontier.turn_end(number, lane, session, pid, self.claimer, self.turn, &served, out);
-            // The group may be at its rate now.
+            // The group may have reached its rate.
             worker = frontier.next_opening().and_then(|at| instance.worker.wake_by(at));
             taken
         });

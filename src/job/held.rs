@@ -1,4 +1,4 @@
-//! An attempt that this transaction holds, and the reasons why one cannot be had.
+//! An attempt that this transaction holds, and the reasons for which an attempt cannot be held.
 
 use pg_queue_core::frontier::Running;
 use pg_queue_core::share;
@@ -21,7 +21,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Whether it is to be cancelled. Memory may not know yet what its notes say.
+    /// Returns whether a cancellation was requested. Memory may not know of a request that the notes have.
     pub fn is_unwanted(&self, notes: &note::Summary) -> bool {
         self.entry.cancel != 0 || notes.cancel().is_some()
     }
@@ -29,13 +29,14 @@ impl Held {
 
 /// Why an attempt cannot be ended.
 pub enum Refusal {
-    /// It is not the caller's any more.
+    /// The caller has lost the attempt.
     Lost(Error),
-    /// Another open transaction has it.
+    /// Another open transaction holds the attempt.
     Busy(Error),
-    /// It cannot end so, and its worker still has it: the stage has no next one, for instance. It is not held.
+    /// The attempt cannot end in this way, and its worker keeps it: for instance there is no next stage. The
+    /// transaction does not hold it.
     Unfit(Error),
-    /// The call is an error, also among many attempts: the id makes no sense, for instance.
+    /// The call is wrong, also if it is about many attempts: for instance the id is not the id of an attempt.
     Wrong(Error),
 }
 
@@ -61,7 +62,7 @@ pub fn lost(id: i64, detail: impl Into<String>) -> Refusal {
     )
 }
 
-/// The refusal for an attempt that this transaction has ended itself.
+/// Returns the refusal for an attempt that this transaction has ended itself.
 pub fn lost_here(id: i64) -> Refusal {
     Refusal::Lost(
         Error::new(error::LOST_LEASE, format!("lost lease on attempt {id}"))
@@ -82,7 +83,7 @@ pub fn busy(id: i64, entry: Option<Running>) -> Refusal {
     })
 }
 
-/// The refusal for an attempt whose claim is on record, by a transaction that is still ending.
+/// Returns the refusal for an attempt whose claim is on record, by a transaction that has not told memory yet.
 pub fn claiming(id: i64) -> Refusal {
     Refusal::Busy(
         Error::new(error::IN_USE, format!("attempt {id} is still being claimed"))
@@ -96,7 +97,7 @@ pub fn ended(id: i64, outcome: &outcome::Outcome) -> Refusal {
     lost(id, format!("This attempt was {} at {}.{next}", outcome.kind.words(), time::timestamp_text(outcome.ended_at)))
 }
 
-/// The error for a user that may not end an attempt of this lane.
+/// Returns the error for a user who may not end an attempt of this lane.
 pub fn denied(catalog: &Catalog, id: i64, lane: i32) -> Refusal {
     match queue::by_lane(catalog, lane) {
         Ok(None) => dropped(id),
@@ -112,7 +113,7 @@ pub fn removed(id: i64) -> Refusal {
     lost(id, "There is no such attempt: it was rolled back, or has ended and was removed.")
 }
 
-/// The error for a full `running`.
+/// Returns the error for a full `running`.
 pub fn running_full() -> Error {
     Error::new(error::LIMIT, "too many jobs are running at once")
         .detail(format!(

@@ -1,7 +1,7 @@
-//! Held jobs that wait for dead ones: they go on only if somebody retries those.
+//! Held jobs that wait for dead predecessors: they go on only if a user retries these.
 //!
-//! Not responsible for what a death makes of other jobs that are after it (`core::after`): only `upon => 'completed'`
-//! leaves them held for good.
+//! Not responsible for other successors of dead jobs (`core::after`): only `upon => 'completed'` leaves them held for
+//! good.
 
 use std::collections::BTreeMap;
 
@@ -19,27 +19,27 @@ use crate::pg::scan::{Key, Snapshot};
 use crate::shmem;
 use crate::shmem::ledger::Ledger;
 
-/// How many held jobs are counted: a look is to be over soon at any depth.
-pub const MOST: usize = 10_000;
+/// How many held jobs are counted at most, so that a look is short at any depth.
+pub const MAX_COUNTED: usize = 10_000;
 
-/// A dead job that holds others.
+/// A dead job that holds others up.
 pub struct Holder {
     pub dead: Dead,
-    /// How many it holds, by the lanes in which these are held.
+    /// How many jobs it holds up, by their lanes.
     pub held: BTreeMap<i32, i64>,
 }
 
-/// Returns the dead jobs that hold others, and stops when these hold [`MOST`]. A held job counts for each dead one that
-/// it waits for.
+/// Returns the dead jobs that hold others up. Stops at [`MAX_COUNTED`] held jobs. A held job counts once for each of
+/// its dead predecessors.
 pub fn find(catalog: &Catalog) -> Result<Vec<Holder>> {
-    /// Jobs asked for in one hold of the lock.
-    const CHUNK: usize = 1_024;
+    /// Dead jobs looked up in one hold of the lock.
+    const LOOKUPS_PER_HOLD: usize = 1_024;
     let mut found = Vec::new();
     if shmem::with_awaited(catalog.number, |awaited, _| awaited.is_quiet()) != Some(false) {
         return Ok(found);
     }
-    // Most dead jobs hold nothing: memory knows of which that is certain.
-    let (mut asked, mut may_hold) = (Vec::with_capacity(CHUNK), Vec::new());
+    // Most dead jobs have no successors, and memory knows many of these for certain.
+    let (mut asked, mut may_hold) = (Vec::with_capacity(LOOKUPS_PER_HOLD), Vec::new());
     let mut sift = |asked: &mut Vec<Dead>| {
         shmem::with_awaited(catalog.number, |awaited, _| asked.retain(|dead| awaited.may_await(dead.job_id)));
         may_hold.append(asked);
@@ -47,13 +47,13 @@ pub fn find(catalog: &Catalog) -> Result<Vec<Holder>> {
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
     dead::each(catalog, &ledger, |dead| {
         asked.push(dead);
-        if asked.len() == CHUNK {
+        if asked.len() == LOOKUPS_PER_HOLD {
             sift(&mut asked);
         }
     });
     sift(&mut asked);
     let segments: Vec<u8> = segment::inhabited(catalog).filter(|&n| Edges::open(catalog, n).is_some()).collect();
-    let mut left = MOST;
+    let mut left = MAX_COUNTED;
     for dead in may_hold {
         process::check_for_interrupts();
         let mut held = BTreeMap::new();
@@ -73,7 +73,7 @@ pub fn find(catalog: &Catalog) -> Result<Vec<Holder>> {
     Ok(found)
 }
 
-/// Counts the jobs in a segment that a dead one holds, `most` of them at most. Returns how many there are.
+/// Counts the jobs in a segment that a dead job holds up, at most `most`. Returns how many there are.
 fn count(catalog: &Catalog, segment: u8, job_id: i64, most: usize, held: &mut BTreeMap<i32, i64>) -> Result<usize> {
     let Some(edges) = Edges::open(catalog, segment) else { return Ok(0) };
     let mut ids = Vec::new();

@@ -1,11 +1,12 @@
-//! How a transaction gets hold of an attempt to end it: the fence.
+//! Lets a transaction hold an attempt in order to end it.
 //!
-//! `hold_for_end` (a claimed attempt, for complete, fail, …) asks the frontier first, the logs if memory does not know,
-//! and probes the outcome's key last. `take::take_waiting` (an unclaimed one, for cancel, reprioritize, …) takes it in
-//! the frontier as a claimer would.
+//! `hold_for_end` holds a claimed attempt, for complete, fail and others. It asks the frontier first, then the logs if
+//! memory does not know, and probes the outcome's key last. `take::take_waiting` takes an unclaimed attempt in the
+//! frontier as a claimer would, for cancel, reprioritize and others.
 //!
-//! Invariant: no call waits. What another open transaction holds is "in use" (55006). Only a session that meets an
-//! attempt while its segment is being reclaimed waits for the milliseconds of the move, and follows it.
+//! Invariant: no call waits. An attempt that another open transaction holds is "in use" (55006). Only a session that
+//! meets an attempt while its segment is being reclaimed waits for the milliseconds of the move, and follows the
+//! attempt.
 
 use std::rc::Rc;
 
@@ -28,20 +29,21 @@ use crate::pg::session;
 use crate::shmem;
 use crate::transaction::{self, SegmentStep, Step, awaited_ends};
 
-/// Gets hold of a claimed attempt to end it in more than one row: its outcome's key was free a moment ago.
-/// On success a step is recorded, so that a rollback undoes the hold. While the attempt is held, no deadline fires.
+/// Holds a claimed attempt, to end it in more than one row. The outcome's key was free a moment ago. On success a step
+/// is recorded, so that a rollback undoes the hold. While the attempt is held, no deadline fires.
 pub fn hold_for_end(outcomes: &mut Outcomes, id: i64) -> std::result::Result<Held, Refusal> {
     let held = hold_claimed(&outcomes.catalog, id)?;
     check_not_ended(outcomes, held)
 }
 
-/// Gets hold of an attempt that was seen with this deadline, which has passed. It is lost if it has a later one by now.
+/// Holds an attempt that was seen with this deadline, which has passed. The attempt is lost if it has a later deadline
+/// now.
 pub fn expired(outcomes: &mut Outcomes, id: i64, deadline: i64) -> std::result::Result<Held, Refusal> {
     let held = hold_expired(&outcomes.catalog, id, deadline)?;
     check_not_ended(outcomes, held)
 }
 
-/// Returns the held attempt if its outcome's key is free.
+/// Returns the held attempt, if its outcome's key is free.
 pub fn check_not_ended(outcomes: &mut Outcomes, mut held: Held) -> std::result::Result<Held, Refusal> {
     loop {
         if outcomes.probe(&held) == Probe::Absent {
@@ -52,9 +54,9 @@ pub fn check_not_ended(outcomes: &mut Outcomes, mut held: Held) -> std::result::
     }
 }
 
-/// The queue of a held attempt; opens the outcomes where it lies. A dropped queue's attempts live no more: their
-/// segment may have been emptied and filled again, while memory has their old places. A drop before the outcomes were
-/// opened is known here; after a later one the segment is not emptied before this transaction ends.
+/// Returns the queue of a held attempt, and opens the outcomes of its segment. Attempts of a dropped queue are lost:
+/// their segment may have been emptied and filled again, while memory has their old places. A drop before the outcomes
+/// were opened is known here. After a later drop the segment is not emptied before this transaction ends.
 pub fn queue_of(outcomes: &mut Outcomes, held: &Held) -> std::result::Result<Rc<Queue>, Refusal> {
     outcomes.writer(held.home);
     let catalog = Rc::clone(&outcomes.catalog);
@@ -72,15 +74,15 @@ pub fn queue_of(outcomes: &mut Outcomes, held: &Held) -> std::result::Result<Rc<
     }
 }
 
-/// Makes memory forget a held attempt that has no row any more.
+/// Makes memory forget a held attempt whose row is gone. Returns the refusal.
 pub fn vanished(catalog: &Catalog, id: i64) -> Refusal {
     transaction::unrecord(id);
     take::forget_entry(catalog, id);
     held::removed(id)
 }
 
-/// Gets hold of a claimed attempt, as `hold_for_end` does, but leaves it to the insert of the outcome to find that its
-/// key is taken. If it is, the caller calls `resolve_conflict`.
+/// Holds a claimed attempt as `hold_for_end` does, but without a probe of the outcome's key. If the insert of the
+/// outcome finds the key taken, the caller calls `resolve_conflict`.
 pub fn hold_claimed(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
     hold_expired(catalog, id, i64::MAX)
 }
@@ -96,7 +98,7 @@ fn hold_expired(catalog: &Catalog, id: i64, deadline: i64) -> std::result::Resul
                 || {
                     let root = &mut instance.deadlines;
                     let end = frontier.end_expired(root, catalog.number, id, session::session(), deadline);
-                    // Place and generation belong together as long as the lock is held.
+                    // Place and generation are read under one hold of the lock, so they belong together.
                     Ok(match end {
                         Some(End::Yours(entry)) => {
                             let home = Home::of(instance, entry.place.segment);
@@ -129,7 +131,7 @@ fn hold_expired(catalog: &Catalog, id: i64, deadline: i64) -> std::result::Resul
             }
             Some(End::Busy(entry)) => return Err(held::busy(id, Some(entry))),
             Some(End::Unknown) if asked_logs => {
-                // `running` is full: the outcome's key alone decides.
+                // `running` is full, so only the outcome's key decides.
                 let Some((entry, home)) = recover::locate(catalog, id) else {
                     return Err(recover::gone(catalog, id, &rights));
                 };
@@ -147,8 +149,8 @@ fn hold_expired(catalog: &Catalog, id: i64, deadline: i64) -> std::result::Resul
     }
 }
 
-/// Why an attempt cannot be ended that another session's transaction has taken: it is in use if that transaction is
-/// committed and about to tell memory so, and else no worker has claimed it.
+/// Returns why an attempt that another transaction has taken cannot be ended. It is in use if that transaction was
+/// committed and has not told memory yet. Otherwise no worker has claimed it.
 fn being_claimed(catalog: &Catalog, id: i64, entry: &Running) -> Refusal {
     if claim::find(catalog, entry.place.segment, id).is_some_and(|claim| claim.kind != claim::Kind::Moved) {
         return held::claiming(id);
@@ -156,7 +158,8 @@ fn being_claimed(catalog: &Catalog, id: i64, entry: &Running) -> Refusal {
     held::lost(id, "The attempt is being claimed by another transaction.")
 }
 
-/// The lane of an attempt that memory knows, if the user may not consume it. Under the frontier's lock.
+/// Returns the lane of an attempt that memory knows, if the user may not consume that lane. The caller holds the
+/// frontier's lock.
 fn foreign(frontier: &Frontier<'_>, number: u32, id: i64, rights: &Rights) -> Option<i32> {
     if rights.everywhere(Privilege::Consume) {
         return None;
@@ -164,22 +167,22 @@ fn foreign(frontier: &Frontier<'_>, number: u32, id: i64, rights: &Rights) -> Op
     frontier.entry(number, id).map(|entry| entry.lane).filter(|&lane| !rights.on_lane(lane, Privilege::Consume))
 }
 
-/// Gets hold of many claimed attempts as `hold_claimed` does, in as few holds of the lock as can be. Those that are
-/// lost or in use are left out, and `refused` has them with the reason.
+/// Holds many claimed attempts as `hold_claimed` does, in few holds of the lock. Attempts that are lost or in use are
+/// added to `refused` with the reason.
 ///
 /// Errors: 22023 when one is not the id of an attempt; then nothing is held. 42501 when one is of a queue that the user
-/// may not consume; the rollback then lets go of what is held.
+/// may not consume; the rollback then releases the held attempts.
 pub fn hold_claimed_many(catalog: &Catalog, ids: &[i64], refused: &mut Vec<(i64, Refusal)>) -> Result<Vec<Held>> {
     /// Attempts in one hold of the lock.
-    const CHUNK: usize = 64;
+    const ATTEMPTS_PER_HOLD: usize = 64;
     for &id in ids {
         ids::attempt_id(id)?;
     }
     let rights = permission::rights(catalog);
     let session = session::session();
     let mut held = Vec::with_capacity(ids.len());
-    for chunk in ids.chunks(CHUNK) {
-        let mut yours: [Option<(Running, Home, bool)>; CHUNK] = [None; CHUNK];
+    for chunk in ids.chunks(ATTEMPTS_PER_HOLD) {
+        let mut yours: [Option<(Running, Home, bool)>; ATTEMPTS_PER_HOLD] = [None; ATTEMPTS_PER_HOLD];
         transaction::reserve(chunk.len());
         shmem::with_instance_and_awaited(catalog.number, |frontier, instance, awaited| {
             for (&id, yours) in chunk.iter().zip(&mut yours) {
@@ -218,13 +221,13 @@ pub fn hold_claimed_many(catalog: &Catalog, ids: &[i64], refused: &mut Vec<(i64,
     Ok(held)
 }
 
-/// Lets go of a held attempt that has an outcome already, or is being given one. If it has moved instead, it stays
-/// held, where it is now, for another try.
+/// Releases a held attempt that has an outcome, or is being given one. If the attempt has moved instead, it stays held
+/// in its new place, for another try.
 pub fn resolve_conflict(outcomes: &mut Outcomes, held: Held) -> std::result::Result<Held, Refusal> {
     let catalog = Rc::clone(&outcomes.catalog);
     let id = held.id;
     match outcomes.probe(&held) {
-        // The transaction that was in the way has rolled back.
+        // The transaction that was in the way was rolled back.
         Probe::Absent => return Ok(held),
         Probe::Moved | Probe::Moving => return follow(&catalog, outcomes, held),
         Probe::InProgress => {
@@ -241,8 +244,8 @@ pub fn resolve_conflict(outcomes: &mut Outcomes, held: Held) -> std::result::Res
     })
 }
 
-/// Inserts the outcome of a held attempt, with those that `outcomes` has gathered. If its key turns out to be taken, it
-/// lets go of the attempt, or follows it, see [`resolve_conflict`].
+/// Inserts the outcome of a held attempt together with the gathered `outcomes`. If its key is taken, releases the
+/// attempt or follows it: see [`resolve_conflict`].
 pub fn end(outcomes: &mut Outcomes, mut held: Held, outcome: outcome::New) -> std::result::Result<(), Refusal> {
     loop {
         outcomes.add(&held, outcome);
@@ -253,7 +256,7 @@ pub fn end(outcomes: &mut Outcomes, mut held: Held, outcome: outcome::New) -> st
     }
 }
 
-/// Waits for the end of the move of a held attempt, and finds it where it is now.
+/// Waits for the end of the move of a held attempt, and finds its new place.
 fn follow(catalog: &Catalog, outcomes: &mut Outcomes, mut held: Held) -> std::result::Result<Held, Refusal> {
     if BoundedWait::default().settled(|| outcomes.probe(&held)) == Probe::Moving {
         release_hold(catalog, held.id);
@@ -269,13 +272,13 @@ fn follow(catalog: &Catalog, outcomes: &mut Outcomes, mut held: Held) -> std::re
     Ok(held)
 }
 
-/// Gives a held attempt back that cannot end so.
+/// Releases a held attempt that cannot end in this way. Returns the refusal.
 pub fn unfit(catalog: &Catalog, held: &Held, error: Error) -> Refusal {
     release_hold(catalog, held.id);
     Refusal::Unfit(error)
 }
 
-/// Gives a held attempt back with which nothing is to be done.
+/// Releases a held attempt with which nothing is to be done.
 pub fn release_hold(catalog: &Catalog, id: i64) {
     transaction::unrecord(id);
     shmem::with_instance(catalog.number, |frontier, instance| {
@@ -283,7 +286,7 @@ pub fn release_hold(catalog: &Catalog, id: i64) {
     });
 }
 
-/// Checks that a claimed attempt is the caller's, without ending it, for `extend` and `progress`.
+/// Checks that the caller has a claimed attempt, without ending it, for `extend` and `progress`.
 pub fn check_claimed(catalog: &Catalog, id: i64, rights: &Rights) -> std::result::Result<Held, Refusal> {
     let born = ids::attempt_id(id).map_err(Refusal::Wrong)?;
     let mut asked_logs = false;
@@ -298,7 +301,7 @@ pub fn check_claimed(catalog: &Catalog, id: i64, rights: &Rights) -> std::result
                 return Err(held::denied(catalog, id, entry.lane));
             }
             Some(entry) if entry.state == State::Running => {
-                // As in `queue_of`: the write about it checks its home once more.
+                // As in `queue_of`. The later write about the attempt checks its home once more.
                 session::accept_invalidations();
                 if queue::by_lane(catalog, entry.lane)?.is_none() {
                     return Err(held::dropped(id));
@@ -325,11 +328,11 @@ pub fn check_claimed(catalog: &Catalog, id: i64, rights: &Rights) -> std::result
     }
 }
 
-/// Writes a note about a claimed attempt, and follows it if it moves meanwhile. A request to cancel may be about an
-/// attempt that waited when it was found.
+/// Writes a note about a claimed attempt, and follows the attempt if it moves meanwhile. A request to cancel may be
+/// about an attempt that waited when it was found.
 ///
-/// Lost: the attempt is not there any more; or a request is about one that has ended, whose segment may be emptied
-/// before the request is served.
+/// Lost: the attempt is gone. Or a request is about an ended attempt, whose segment may be emptied before the request
+/// is served.
 pub fn write_note(
     catalog: &Catalog,
     id: i64,
@@ -342,8 +345,8 @@ pub fn write_note(
     let insert = |home: Home| {
         let is_in = note::insert(catalog, home, id, kind, lease, body);
         if is_in {
-            // It fills the segment as an attempt does that has ended: however many notes an attempt gets, the segment
-            // is closed, and the move takes only those along that still count.
+            // A note fills the segment as an ended attempt does. However many notes an attempt gets, the segment is
+            // closed, and the move takes along only the notes that still count.
             transaction::record(catalog.number, SegmentStep::Counted { segment: home.segment, attempts: 1, ended: 1 });
         }
         is_in
@@ -359,8 +362,8 @@ pub fn write_note(
     }
 }
 
-/// What became of an attempt that may have waited or run: it moves while it waits, too, with a mark among the claims.
-/// As to its end, the outcomes have the word.
+/// Returns whether an attempt has moved or ended that may have waited or run. A waiting attempt moves, too, with a mark
+/// among the claims. The outcomes decide on its end.
 pub fn probe_both(catalog: &Catalog, home: Home, id: i64) -> Probe {
     match claim::probe(catalog, home.segment, id) {
         seen @ (Probe::Moving | Probe::Moved) => seen,
@@ -368,21 +371,21 @@ pub fn probe_both(catalog: &Catalog, home: Home, id: i64) -> Probe {
     }
 }
 
-/// What was found of an attempt when there was a note about it.
+/// Where an attempt was when the note about it was written.
 pub enum Noted {
-    /// It is where the note is, in the home that was probed so.
+    /// It is where the note is. The probe of that home has returned this.
     Here(Probe),
-    /// It was on the move for too long.
+    /// It kept moving for too long.
     Moving,
-    /// It is not there any more.
+    /// It is gone.
     Gone,
 }
 
-/// Has `insert` write a note about an attempt, and `probe` look for the mark of a move, until the note is where the
-/// attempt is. `insert` returns false if a home is not what it was.
+/// Writes a note about an attempt by `insert`, and looks for the mark of a move by `probe`, until the note is where the
+/// attempt is. `insert` returns false if the segment was emptied since.
 ///
-/// The duty that moves an attempt looks for notes after it has left its mark, and this session looks for the mark after
-/// its note: one of the two sees the other.
+/// The duty that moves an attempt looks for notes after it has left its mark. This session looks for the mark after it
+/// has written its note. So one of the two sees the other.
 pub fn note_where_it_is(
     catalog: &Catalog,
     id: i64,
@@ -406,9 +409,9 @@ pub fn note_where_it_is(
     }
 }
 
-/// Has `insert` write a note about a held attempt, as `note_where_it_is` does, and counts it in its segment. Whatever
-/// takes the attempt's place claims it and then looks for notes: so one of the two sees the other, and the note counts
-/// if no claim is found after it.
+/// Writes a note about a held attempt by `insert`, as `note_where_it_is` does, and counts the note in its segment. A
+/// transaction that replaces the attempt claims it and then looks for notes. So one of the two sees the other, and the
+/// note counts if no claim is found after it.
 pub fn note_held(catalog: &Catalog, id: i64, home: Home, insert: impl Fn(Home) -> bool) -> Noted {
     let counted = |home: Home| {
         let is_in = insert(home);

@@ -222,7 +222,7 @@ impl After {
     pub fn of_jobs(mut jobs: Vec<i64>, upon: Upon) -> Result<Option<Rc<Self>>> {
         jobs.sort_unstable();
         jobs.dedup();
-        if jobs.len() > Self::MOST {
+        if jobs.len() > Self::MAX_PREDECESSORS {
             return Err(Self::too_many(jobs.len()));
         }
         let named = datum::bigint_array(&jobs);
@@ -237,13 +237,13 @@ impl After {
     }
 
     fn too_many(count: usize) -> Error {
-        Error::invalid(format!("after must name at most {} jobs", Self::MOST))
+        Error::invalid(format!("after must name at most {} jobs", Self::MAX_PREDECESSORS))
             .detail(format!("It names {count}."))
             .hint("Make them members of a flow, and be after that.")
     }
 
     /// The most jobs that one can be after.
-    const MOST: usize = 100;
+    const MAX_PREDECESSORS: usize = 100;
 
     /// From the arguments of a call; `None`: it names no job. `has_time`: the call says when the job is to run.
     ///
@@ -263,7 +263,7 @@ impl After {
             return Err(Error::invalid("upon => 'overdue' needs delay or run_at")
                 .hint("Say by when the jobs must have ended so that this one does not run."));
         }
-        if named.len() > Self::MOST {
+        if named.len() > Self::MAX_PREDECESSORS {
             return Err(Self::too_many(named.len()));
         }
         let mut jobs = Vec::with_capacity(named.len());

@@ -21,7 +21,7 @@ use crate::pg::{process, session, time};
 use crate::{shmem, transaction};
 
 /// If memory was full, the next try is this many microseconds later.
-const PAUSE: i64 = 5_000_000;
+const RETRY_PAUSE_US: i64 = 5_000_000;
 
 thread_local! {
     pub static NEXT_TRY: Cell<i64> = const { Cell::new(0) };
@@ -44,7 +44,7 @@ pub fn recover_all(number: u32) -> i64 {
     if all_fit {
         shmem::with_instance(number, |_, instance| instance.recovered_at = time::monotonic_us());
     } else {
-        NEXT_TRY.set(time::monotonic_us() + PAUSE);
+        NEXT_TRY.set(time::monotonic_us() + RETRY_PAUSE_US);
     }
     recovered
 }

@@ -15,7 +15,7 @@ use crate::pg::session;
 use crate::shmem;
 
 /// Candidates handed over in one hold of the lock.
-const CHUNK: usize = 128;
+const CANDIDATES_PER_HOLD: usize = 128;
 /// Rows looked at in one refill, so that a walk over finished or future jobs does not keep others waiting. Fewer where
 /// tests run, so that they meet the end of it.
 const MAX_EXAMINED: usize = if cfg!(debug_assertions) { 2_000 } else { 100_000 };
@@ -88,7 +88,7 @@ pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
     let order = Order::Lane(lane);
     let tables = waiting::open_tables(catalog);
     let mut waiting = Waiting::new(&tables, order, after, due_to);
-    let mut found = Vec::with_capacity(CHUNK);
+    let mut found = Vec::with_capacity(CANDIDATES_PER_HOLD);
     loop {
         let Some(next) = waiting.next() else {
             flag.push(&mut found, Rank::MAX);
@@ -99,7 +99,7 @@ pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
         // All attempts of a job rank alike: P has to get past them, else the next refill would begin with the same
         // ones.
         let is_over = waiting.examined >= MAX_EXAMINED && waiting.read_to() > after;
-        if found.len() == CHUNK || is_over {
+        if found.len() == CANDIDATES_PER_HOLD || is_over {
             let has_room = flag.push(&mut found, waiting.read_to());
             if is_over || !has_room {
                 break;
@@ -113,9 +113,9 @@ pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
 /// parked. Under the lane's flag, as a refill.
 pub fn index_ready(catalog: &Catalog, lane: i32) {
     /// Entries at a time: those further back may not have to wait when it is their turn.
-    const BATCH: usize = 32;
+    const ENTRIES_PER_TURN: usize = 32;
     let (number, session) = (catalog.number, session::session());
-    let mut found = [Ready::default(); BATCH];
+    let mut found = [Ready::default(); ENTRIES_PER_TURN];
     let count = shmem::with(|shared| shared.frontier.index_begin(number, lane, session, &mut found));
     let found = &found[..count];
     if found.is_empty() {

@@ -1,11 +1,11 @@
-//! The index of groups: of each segment, the parked attempts, by (lane, group, priority, job). It is that of
-//! `queue.parked_N`, a table that stays empty; its entries point into `queue.attempt_N`, and only this file reads or
-//! writes it. See docs/internals/limits.md. VACUUM does not know of it, so an entry may outlive its row and point to
-//! nothing, behind the end of the table, or to any other row: [`Parked`] compares what is there with the entry.
+//! The index of groups: the parked attempts of a segment, by (lane, group, priority, job). It is the index of
+//! `queue.parked_N`, a table that stays empty. Its entries point into `queue.attempt_N`, and only this file reads or
+//! writes it. See docs/internals/limits.md. VACUUM does not know of these entries, so an entry may outlive its row and
+//! point to nothing, behind the end of the table, or to any other row. A reader compares the row with the entry.
 //!
-//! Invariants: no entry is there twice, since the lane's flag lets one session in at a time, which looks first; a
-//! session that says that an entry is there has held a lock on the index since it knew. If the index is built anew,
-//! from a table without rows, or all attempts get other places (VACUUM FULL), it is another file:
+//! Invariants: no entry exists twice, because the lane's flag lets one session in at a time, which looks before it
+//! writes. A session that says that an entry exists has held a lock on the index since it knew. If the index is built
+//! anew from a table without rows, or if VACUUM FULL gives all attempts other places, it is another file:
 //! [`Files::are_current`].
 
 use pg_queue_core::frontier::{Frontier, Ready};

@@ -22,7 +22,7 @@ use crate::pg::table::Relation;
 use crate::shmem::segments::{OLD, State, Word};
 
 /// How often to look again for a row that has moved during the search.
-const LOOKS: usize = 4;
+const MAX_LOOKS: usize = 4;
 
 /// Reads attempts; keeps the tables it has opened until it is dropped.
 pub struct Reader<'a> {
@@ -171,7 +171,7 @@ impl<'a> Reader<'a> {
     /// The attempt with this id, wherever its row is: where it was born, else in one of the halves of old.
     pub fn by_id(&mut self, attempt: i64) -> Option<Attempt> {
         let id::Kind::Attempt(born) = id::kind(attempt) else { return None };
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_LOOKS {
             let (mut moved, words) = (false, self.old_words());
             for segment in [born, OLD, OLD + 1] {
                 if !self.is_of_interest(segment) {
@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
     /// one.
     pub fn newest(&mut self, job_id: i64) -> (Option<Attempt>, bool) {
         let mut last = (None, false);
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_LOOKS {
             let words = self.old_words();
             let (newest, in_progress, moved) = self.look_for_newest(job_id);
             let is_behind = moved > newest.as_ref().map_or(0, |found| id::count(found.id()));

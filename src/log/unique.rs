@@ -61,9 +61,9 @@ impl<'a> Lookup<'a> {
     /// transaction holds the key, none is being made.
     pub fn newest(&mut self, lanes: &[i32], key: Datum) -> Option<Newest> {
         /// How often to look again: the attempt may have moved, or gone on as another one, during the search.
-        const LOOKS: usize = 8;
+        const MAX_LOOKS: usize = 8;
         let old_words = |catalog| [OLD, OLD + 1].map(|segment| segment::word(catalog, segment));
-        for look in 1..=LOOKS {
+        for look in 1..=MAX_LOOKS {
             process::check_for_interrupts();
             let words = old_words(self.catalog);
             let found = self.newest_id(lanes, key).and_then(|id| self.reader.by_id(id));
@@ -80,7 +80,7 @@ impl<'a> Lookup<'a> {
             let is_here = !has_moved_claim(claim.as_ref(), outcome.as_ref()) && home.is_valid(self.catalog);
             let went_on = outcome.is_some_and(|outcome| outcome.next_id.is_some());
             // The attempt that it went on as may have ended and left the segments before it.
-            if is_here && (!went_on || look == LOOKS) {
+            if is_here && (!went_on || look == MAX_LOOKS) {
                 let state = match (claim, outcome) {
                     (_, Some(_)) => State::Ended,
                     (Some(_), None) => State::Running,

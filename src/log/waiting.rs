@@ -256,19 +256,19 @@ impl<'a> Waiting<'a> {
 }
 
 /// Rows handed to `for_each_waiting`'s caller at once.
-const BATCH: usize = 256;
+const ROWS_PER_BATCH: usize = 256;
 
 /// Calls `each` with all waiting attempts of a lane, due or not, a batch of one segment at a time.
 pub fn for_each_waiting(catalog: &Catalog, lane: i32, mut each: impl FnMut(&[Attempt]) -> Result<()>) -> Result<()> {
     for tables in open_tables(catalog) {
         let mut scan = tables.attempt.scan(tables.by_lane(), &[Key::eq_i32(1, lane)], Snapshot::Now);
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::with_capacity(ROWS_PER_BATCH);
         while scan.next().is_some() {
             let attempt = Attempt::new(scan.row(), tables.home);
             if !tables.is_claimed(attempt.id()) {
                 batch.push(attempt);
             }
-            if batch.len() == BATCH {
+            if batch.len() == ROWS_PER_BATCH {
                 each(&batch)?;
                 batch.clear();
                 process::check_for_interrupts();

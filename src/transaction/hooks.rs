@@ -18,20 +18,20 @@ use pg_queue_core::awaited::Awaited;
 use crate::shmem::Instance;
 
 /// How many functions a list has room for: more than are registered anywhere.
-const PLACES: usize = 4;
+const MAX_HOOKS: usize = 4;
 
-type List<F> = Cell<[Option<F>; PLACES]>;
+type List<F> = Cell<[Option<F>; MAX_HOOKS]>;
 
 /// A hook called at the process's exit, under the frontier's lock. It returns the latch of a worker that has to take
 /// over, or `None`.
 type AtExit = fn(&mut [Instance], &mut [Awaited]) -> Option<*mut pg_sys::Latch>;
 
 thread_local! {
-    static BEFORE_EACH_COMMIT: List<fn() -> Result<()>> = const { Cell::new([None; PLACES]) };
-    static BEFORE_COMMIT: List<fn() -> Result<()>> = const { Cell::new([None; PLACES]) };
-    static ON_ROLLBACK: List<fn()> = const { Cell::new([None; PLACES]) };
-    static AT_END: List<fn()> = const { Cell::new([None; PLACES]) };
-    static AT_EXIT: List<AtExit> = const { Cell::new([None; PLACES]) };
+    static BEFORE_EACH_COMMIT: List<fn() -> Result<()>> = const { Cell::new([None; MAX_HOOKS]) };
+    static BEFORE_COMMIT: List<fn() -> Result<()>> = const { Cell::new([None; MAX_HOOKS]) };
+    static ON_ROLLBACK: List<fn()> = const { Cell::new([None; MAX_HOOKS]) };
+    static AT_END: List<fn()> = const { Cell::new([None; MAX_HOOKS]) };
+    static AT_EXIT: List<AtExit> = const { Cell::new([None; MAX_HOOKS]) };
 }
 
 /// Adds a function to a list, unless it is there already.
@@ -94,8 +94,8 @@ pub(super) fn ended(committed: bool) {
         rolled_back();
     }
     AT_END.take().into_iter().flatten().for_each(|hook| hook());
-    BEFORE_COMMIT.set([None; PLACES]);
-    ON_ROLLBACK.set([None; PLACES]);
+    BEFORE_COMMIT.set([None; MAX_HOOKS]);
+    ON_ROLLBACK.set([None; MAX_HOOKS]);
 }
 
 /// Calls the hooks of the process's exit, under the frontier's lock. Returns the last latch that a hook wants set, if

@@ -4,7 +4,7 @@ use super::rank::Rank;
 use super::ready::Ready;
 use super::running::Running;
 
-/// The answer of [`Frontier::take`].
+/// The answer of [`super::Frontier::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
     /// Attempts were taken.
@@ -30,10 +30,10 @@ pub enum Take {
     Closed,
     /// There is no slot for the gate that counts a limited queue.
     NoGate,
-    /// It is a group's turn. The caller serves the group and calls [`Frontier::turn_end`], also after an error.
+    /// It is a group's turn. The caller serves the group and calls [`super::Frontier::turn_end`], also after an error.
     Turn(Turn),
     /// The next attempt must wait for its group and is not in the groups' index yet. The caller continues with
-    /// [`Frontier::index_begin`].
+    /// [`super::Frontier::index_begin`].
     Index,
 }
 

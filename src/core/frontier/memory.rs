@@ -73,13 +73,13 @@ pub struct Frontier<'a> {
     pub head: &'a mut Head,
     /// The slots of lanes.
     pub lanes: &'a mut [Lane],
-    /// The index of `lanes`, with as many buckets as [`index::buckets_for`] says.
+    /// The index of `lanes`, with as many buckets as [`super::index::buckets_for`] says.
     pub lane_index: &'a mut [Bucket],
     /// The `ready` of all lanes, an equal part for each.
     pub ready: &'a mut [Ready],
     /// An entry for each taken attempt.
     pub running: &'a mut [Running],
-    /// The index of `running`, with as many buckets as [`index::buckets_for`] says.
+    /// The index of `running`, with as many buckets as [`super::index::buckets_for`] says.
     pub running_index: &'a mut [Bucket],
     /// The sessions that may wait.
     pub sessions: &'a mut [Session],
@@ -87,11 +87,11 @@ pub struct Frontier<'a> {
     pub gates: &'a mut [Gate],
     /// The managed groups: they have running jobs, or were served recently, or wait for a turn.
     pub groups: &'a mut [Group],
-    /// The index of `groups`, with as many buckets as [`index::buckets_for`] says.
+    /// The index of `groups`, with as many buckets as [`super::index::buckets_for`] says.
     pub group_index: &'a mut [Bucket],
     /// The starts of groups that have a rate.
     pub rates: &'a mut [Rate],
-    /// The index of `rates`, with as many buckets as [`index::buckets_for`] says.
+    /// The index of `rates`, with as many buckets as [`super::index::buckets_for`] says.
     pub rate_index: &'a mut [Bucket],
     /// The pool of older starts.
     pub starts: &'a mut [Starts],
