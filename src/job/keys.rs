@@ -1,13 +1,13 @@
-//! A unique key has one producer at a time: a producer that enqueues under a key holds it until its transaction has
-//! ended, since only then others see what it has made. A producer that wants a held key waits for the holder's
-//! transaction, as with a unique index: it is seen in pg_locks, can be cancelled, and a deadlock is found. A
-//! savepoint's rollback lets go of what it had acquired. Nothing else waits here: workers that end jobs ask for no
-//! keys, and the background worker only tries.
+//! Gives each unique key to one producer at a time. A producer that enqueues under a key holds it until its transaction
+//! has ended, because other sessions see its job only then. A producer that wants a held key waits for the holder's
+//! transaction, as with a unique index: the wait is seen in pg_locks, can be cancelled, and a deadlock is found. The
+//! rollback of a savepoint releases the keys that were acquired since. Nobody else waits here: workers that end jobs
+//! ask for no keys, and the background worker only tries.
 //!
-//! Invariant: whatever a transaction holds is in `HELD` and goes when the transaction, or the part of it that acquired
-//! it, ends; in a callback, before Postgres wakes those that wait. What was prepared stays: a session that meets it
-//! finds out whether that transaction has ended. Those that were prepared before the server's start are found by their
-//! rows.
+//! Invariant: every key that a transaction holds is in `HELD`. It is released in a callback when the transaction ends,
+//! or the part of it that has acquired the key, before Postgres wakes the waiters. Keys of a prepared transaction stay:
+//! a session that meets one finds out whether that transaction has ended. Transactions that were prepared before the
+//! server's start are found by their rows.
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -20,15 +20,15 @@ use crate::pg::fault::fault;
 use crate::pg::{process, transaction};
 use crate::shmem::keys::{self, Stop};
 
-/// Returns the hash by which a key of a queue is known, the same in every process of the server.
+/// Returns the hash of a queue's key. It is the same in every process of the server.
 pub fn hash(queue_id: i32, key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(key);
     holders::key(queue_id.cast_unsigned(), hasher.finish())
 }
 
-/// Acquires keys, and waits for other holders. It does so in the order of the hashes, so that two sessions that want
-/// many cannot block each other.
+/// Acquires keys, and waits for other holders. The order is that of the hashes, so that two sessions that want many
+/// keys cannot block each other.
 ///
 /// Errors: 53400 when too many keys are held.
 pub fn acquire(catalog: &Catalog, hashes: &mut Vec<u64>) -> Result<()> {
@@ -65,14 +65,15 @@ pub fn acquire(catalog: &Catalog, hashes: &mut Vec<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a transaction may hold keys of which memory knows nothing: one that was prepared before the server's start.
+/// Returns whether a transaction may hold keys that memory does not know, because it was prepared before the server's
+/// start.
 ///
-/// Errors: those of a look at the prepared transactions.
+/// Errors: those of the query of prepared transactions.
 pub fn may_miss_holders() -> Result<bool> {
     if !transaction::has_prepared_transactions() || keys::with_holders(|holders| holders.head.is_complete) {
         return Ok(false);
     }
-    // Of any database. Some that memory knows may be among them; they cost another look.
+    // Transactions of all databases count, also those that memory knows. They cost another look.
     if spi::has_row("SELECT FROM pg_catalog.pg_prepared_xacts", &[])? {
         return Ok(true);
     }
@@ -80,7 +81,7 @@ pub fn may_miss_holders() -> Result<bool> {
     Ok(false)
 }
 
-/// Acquires a key if no other transaction has it.
+/// Acquires a key if no other transaction holds it. Returns whether it did.
 pub fn try_acquire(catalog: &Catalog, hash: u64) -> bool {
     loop {
         match keys::acquire_some(catalog.number, &[hash]).1 {

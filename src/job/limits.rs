@@ -1,5 +1,5 @@
-//! Prepares a claim from a limited queue: memory must know what runs, and what has started within the period of the
-//! rate. After a start of the server it learns both from the logs.
+//! Prepares a claim from a limited queue. Memory must know which jobs run, and which have started within the period of
+//! the rate. After a start of the server it learns both from the logs.
 //!
 //! Invariant: no claim from a limited queue is granted before both are known.
 
@@ -20,7 +20,7 @@ use crate::pg::time;
 use crate::shmem::segments::State;
 use crate::{guc, shmem, transaction};
 
-/// What a claim from a limited queue brings along.
+/// The facts that a claim from a limited queue needs.
 pub struct LimitCheck<'a> {
     queue: &'a Queue,
     limits: Limits,
@@ -28,10 +28,10 @@ pub struct LimitCheck<'a> {
 }
 
 impl<'a> LimitCheck<'a> {
-    /// `None`: the queue has no limits.
+    /// Returns the facts. `None`: the queue has no limits.
     ///
-    /// Errors: 53400 when memory has no room for all that runs, so that the number is not known; 55000 when this
-    /// transaction has altered the limits, since memory keeps one version of them.
+    /// Errors: 53400 when memory has no room for all running jobs, so that their number is not known; 55000 when this
+    /// transaction has altered the limits, because memory keeps one version of them.
     pub fn of(catalog: &Catalog, queue: &'a Queue) -> Result<Option<Self>> {
         if transaction::has_altered_limits(catalog.number, queue.lane) {
             return Err(Error::new(
@@ -48,12 +48,12 @@ impl<'a> LimitCheck<'a> {
         Ok(Some(check))
     }
 
-    /// Returns the claimer as of now.
+    /// Returns the claimer, with the present time.
     pub fn claimer(&self) -> Claimer<'_> {
         Claimer { ending: self.ending.as_deref(), ..without_claims(self.queue, self.limits) }
     }
 
-    /// Tells memory what has started within the period, if the period began before memory knew of claims.
+    /// Tells memory which jobs have started within the period, if the period began before memory knew of claims.
     fn seed(&self, catalog: &Catalog) -> Result<()> {
         if self.limits.rate == 0 && self.limits.group_rate == 0 {
             return Ok(());
@@ -74,7 +74,8 @@ impl<'a> LimitCheck<'a> {
             of_groups = starts_of_groups(catalog, self.queue.lanes(), self.limits.period)?;
         }
         fault!("limits.read");
-        // In this order: what passes between the two makes starts later than they were, never earlier.
+        // The wall clock is read first. The time between the two looks makes starts later than they were, never
+        // earlier.
         let (wall, now) = (time::now_us(), time::monotonic_us());
         let at = |then: i64| now.saturating_sub((wall - then).max(0));
         let count = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
@@ -107,23 +108,23 @@ fn recover_first(catalog: &Catalog) -> Result<()> {
     if is_recovered() { Ok(()) } else { Err(held::running_full()) }
 }
 
-/// Returns the times and numbers of claims by workers within the last `period` microseconds, in order: a time, then its
-/// number. Of reclaimed segments the minute is known.
+/// Returns the claims by workers within the last `period` microseconds, in order: a time, then the number of claims.
+/// For reclaimed segments only the minute is known.
 fn starts_of_queue(catalog: &Catalog, lanes: &[i32], period: i64) -> Result<Vec<i64>> {
     starts(catalog, lanes, period, "queue.rollup", "")
 }
 
-/// Returns the same of claims of jobs in groups: time, number, lane, hash of the group.
+/// As `starts_of_queue`, for jobs in groups: time, number, lane, hash of the group.
 fn starts_of_groups(catalog: &Catalog, lanes: &[i32], period: i64) -> Result<Vec<i64>> {
     starts(catalog, lanes, period, "queue.group_start", ", lane, group_hash")
 }
 
-/// `minutes` is the table of what was claimed in reclaimed segments, `by` the columns by which starts are told apart.
+/// `minutes`: the table of claims in reclaimed segments. `by`: the columns that distinguish starts.
 fn starts(catalog: &Catalog, lanes: &[i32], period: i64, minutes: &str, by: &str) -> Result<Vec<i64>> {
     let lanes = lanes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let has_group = if by.is_empty() { "" } else { "AND group_hash IS NOT NULL" };
-    // The other segments are in the table of minutes, and a crash may have left them half empty. A segment that goes
-    // there meanwhile counts twice at worst.
+    // The claims of the other segments are in the table of minutes, and a crash may have left these segments half
+    // empty. If a segment is copied there meanwhile, its claims count twice at worst.
     let is_read = |n: &u8| !matches!(segment::word(catalog, *n).state(), State::Free | State::Copied | State::Emptying);
     let logs: String = (0..SEGMENTS as u8)
         .filter(is_read)
@@ -139,7 +140,7 @@ fn starts(catalog: &Catalog, lanes: &[i32], period: i64, minutes: &str, by: &str
             )
         })
         .collect();
-    // A few parts of the period are enough: memory distinguishes no more.
+    // A few parts of the period are enough, because memory distinguishes no more.
     let sql = format!(
         "SELECT pg_catalog.unnest(ARRAY[at, n {by}]) FROM (
              SELECT pg_catalog.max(us) AS at, pg_catalog.sum(n)::pg_catalog.int8 AS n {by} FROM (
@@ -161,7 +162,7 @@ fn starts(catalog: &Catalog, lanes: &[i32], period: i64, minutes: &str, by: &str
 /// Checks that a queue may get `more` jobs. What other open transactions are adding does not count, so together they
 /// may exceed the limit.
 ///
-/// Errors: 53400 when it may not.
+/// Errors: 53400 when the queue is full.
 pub fn has_room(catalog: &Catalog, queue: &Queue, most: i64, more: usize) -> Result<()> {
     let number = catalog.number;
     let known = shmem::with_counters(number, |counters| {
@@ -172,9 +173,9 @@ pub fn has_room(catalog: &Catalog, queue: &Queue, most: i64, more: usize) -> Res
             .map(|counter| counter.counts.waiting)
             .sum::<i64>()
     });
-    // Not known after a start until the jobs are counted, nor if memory has no room for all lanes.
+    // The number is unknown after a start until the jobs are counted, and if memory has no room for all lanes.
     let waiting = known.unwrap_or_else(|| {
-        // What this transaction sees may be long ago, and what it has added is counted below.
+        // This transaction's snapshot may be old, and the jobs that it has added are counted below.
         let _others = ActiveSnapshot::of_others();
         let lane_counts = LaneCounts::take(catalog);
         queue.lanes().iter().filter_map(|lane| lane_counts.0.get(lane)).map(|found| found.counter.counts.waiting).sum()
@@ -189,14 +190,14 @@ pub fn has_room(catalog: &Catalog, queue: &Queue, most: i64, more: usize) -> Res
         .hint("Try again later, or raise the limit with queue.alter."))
 }
 
-/// The error for memory that has no room for another limited queue.
+/// Returns the error for memory that has no room for another limited queue.
 pub fn gates_full() -> Error {
     Error::new(crate::error::LIMIT, "too many limited queues are in use at once")
         .detail(format!("Shared memory has room for {} of them.", guc::MAX_LANES.get()))
         .hint("Raise pg_queue.max_lanes and restart the server.")
 }
 
-/// The error for memory that has no room for all groups that have started something of late.
+/// Returns the error for memory that has no room for all groups with recent starts.
 fn rated_groups_full(queue: &str) -> Error {
     Error::new(
         crate::error::LIMIT,

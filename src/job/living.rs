@@ -1,4 +1,4 @@
-//! Which jobs live in the lanes of a queue, for changes of the queue that such jobs forbid.
+//! Finds living jobs in the lanes of a queue, for changes of the queue that living jobs forbid.
 //!
 //! Invariant: a job that an open transaction is adding, claiming or ending counts as living.
 
@@ -8,7 +8,7 @@ use crate::log::attempt::Attempt;
 use crate::log::waiting::any_living;
 use crate::shmem;
 
-/// Returns a sentence about a job that lives in one of these lanes. `None`: none does.
+/// Returns a sentence about a living job in one of these lanes. `None`: there is none.
 pub fn any(catalog: &Catalog, lanes: &[i32]) -> Result<Option<String>> {
     first(catalog, lanes, &|_| true)
 }
@@ -27,7 +27,7 @@ fn first(catalog: &Catalog, lanes: &[i32], matters: &dyn Fn(&Attempt) -> bool) -
     Ok(None)
 }
 
-/// Returns a sentence that tells how many jobs live in a lane, if memory knows of any.
+/// Returns a sentence with the number of living jobs in a lane, if memory knows of any.
 pub fn count(catalog: &Catalog, lane: i32) -> Option<String> {
     let number = catalog.number;
     let counts = shmem::with_counters(number, |counters| counters.get(number, lane).map(|counter| counter.counts))??;

@@ -1,4 +1,4 @@
-//! Everything that can happen to a job, one file per change of state. Knows no SQL function.
+//! Every change of a job's state, one file for each. Knows no SQL function.
 //!
 //! Invariant: a step is recorded before the frontier is changed, and a row is inserted only by the session that holds
 //! its attempt.

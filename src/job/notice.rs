@@ -1,7 +1,7 @@
-//! What a call tells the user beside its answer: that something it was given has no effect. NOTICEs; those of calls
-//! that a worker makes all day come once in a session.
+//! NOTICEs by which a call says that one of its arguments has no effect. If workers make the call all day, the NOTICE
+//! comes once in a session.
 //!
-//! Not responsible for what is wrong, which is an error.
+//! Not responsible for wrong arguments, which are errors.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -12,7 +12,7 @@ use crate::guc;
 use crate::pg::transaction;
 
 thread_local! {
-    /// What this session was told.
+    /// The NOTICEs that this session has got.
     static TOLD: RefCell<HashSet<Told>> = RefCell::default();
 }
 
@@ -36,7 +36,7 @@ pub fn group_without_limits(queue: &Queue) {
     }
 }
 
-/// The call was to wait for a job, and returns without one before its time: a loop of such calls does not rest.
+/// The call should wait for a job, and returns early without one: a loop of such calls does not rest.
 pub fn cannot_sleep() {
     if is_first(Told::CannotSleep) {
         let why = if transaction::has_xid() { "has written" } else { "reads by one snapshot" };
@@ -50,7 +50,7 @@ pub fn cannot_sleep() {
     }
 }
 
-/// If a call asks for a longer sleep than the setting allows. `wait` is in microseconds.
+/// The call asks for a longer sleep than the setting permits. `wait`: microseconds.
 pub fn wait_is_cut(wait: i64) {
     let most = i64::from(guc::MAX_WAIT.get());
     if wait > most * 1_000 && is_first(Told::WaitIsCut) {
@@ -81,7 +81,7 @@ pub fn nothing_to_unbind(topic: &str, queue: &str, pattern: Option<&str>) {
         .notice();
 }
 
-/// A filter of jobs that begins with a field that no job has.
+/// A filter of jobs begins with a field that no job has.
 pub fn filter_finds_no_field(field: &str, fields: &[&str]) {
     Error::new(NOTICE, format!("filter asks for $.{field}, which no job has"))
         .detail(format!("A filter sees the fields {}.", fields.join(", ")))
@@ -89,7 +89,7 @@ pub fn filter_finds_no_field(field: &str, fields: &[&str]) {
         .notice();
 }
 
-/// A path into events that begins with a field that no event has.
+/// A path into events begins with a field that no event has.
 pub fn path_leads_nowhere(argument: &str, field: &str) {
     Error::new(NOTICE, format!("{argument} asks for $.{field}, which no event has"))
         .detail("An event has the fields topic, key, headers and payload.")

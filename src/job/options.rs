@@ -1,4 +1,4 @@
-//! The options of a job: priority, time, lease, group, key; checked and brought into form.
+//! The options of a job: priority, time, lease, group, key. Checks and converts them.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use crate::job::notice;
 use crate::pg::datum::{self, Interval, text_datum};
 use crate::pg::jsonb;
 
-/// The most bytes of a key or a task's name: unique keys must fit into an index, and all are shown to others.
+/// The most bytes of a key or of a task's name. Unique keys must fit into an index, and all are shown to other roles.
 const MAX_KEY_BYTES: usize = 1024;
 
 /// Checks the length of a key or a name. Returns it neither toasted nor compressed.
@@ -31,7 +31,7 @@ fn checked_key(argument: &str, key: Datum) -> Result<Datum> {
     Ok(key)
 }
 
-/// What a producer gives beside the payload.
+/// The options that a producer gives beside the payload.
 #[derive(Clone, Default)]
 pub struct Options {
     pub priority: i32,
@@ -41,37 +41,37 @@ pub struct Options {
     pub headers: Option<Datum>,
     pub unique: Option<Unique>,
     pub group_key: Option<Datum>,
-    /// The lane of a stage; `None`: where jobs come in.
+    /// The lane of a stage. `None`: the queue's first stage.
     pub lane: Option<i32>,
-    /// What it waits for; `None`: for no other job.
+    /// The job's predecessors. `None`: the job has none.
     pub after: Option<Rc<After>>,
-    /// The job whose flow it is a member of.
+    /// The flow of which the job is a member.
     pub flow: Option<i64>,
-    /// Its name there.
+    /// The job's name in that flow.
     pub task: Option<Datum>,
-    /// The role that wrote it as a command; `None`: it is data. Never the current user by itself, which may be a
-    /// background process's.
+    /// The role that has written the payload as a command. `None`: the payload is data. The current user alone never
+    /// decides, because it may be that of a background process.
     pub run_as: Option<RunAs>,
-    /// What makes it a flow of its own.
+    /// The settings of the job's own flow. `None`: the job is no flow.
     pub own_flow: Option<OwnFlow>,
-    /// For what a task waits that is after others of its flow.
+    /// The condition for a task with predecessors in its flow.
     pub upon_of_task: Upon,
 }
 
-/// What makes a job a flow, which waits for its members.
+/// The settings of a flow, which is a job that waits for its members.
 #[derive(Clone, Copy)]
 pub struct OwnFlow {
     pub upon: Upon,
-    /// Whether it waits for `queue.seal`.
+    /// True if the flow waits for `queue.seal`.
     pub is_open: bool,
-    /// Whether it goes to its queue then; else it ends by itself.
+    /// True if the flow goes to its queue after its members. Otherwise it ends by itself.
     pub runs: bool,
-    /// Whether the first death among its members ends it.
+    /// True if the first death among its members ends the flow.
     pub is_fail_fast: bool,
 }
 
 impl OwnFlow {
-    /// Returns it as it is stored, with the role that made the flow.
+    /// Returns the stored form, with the role that has made the flow.
     pub fn datum(&self, author: &Noted) -> Option<Datum> {
         let text = |is_so: bool| is_so.then_some("true");
         jsonb::of(&serde_json::json!({
@@ -83,13 +83,13 @@ impl OwnFlow {
         }))
     }
 
-    /// Returns the role that made a flow. `None`: the row names none.
+    /// Returns the role that has made a flow. `None`: the row names none.
     pub fn author(stored: Datum) -> Option<Noted> {
         let number = |name: &str| jsonb::text_field(stored, name)?.parse().ok();
         Some(Noted { name: jsonb::text_field(stored, "author")?, id: number("author_id")?, since: number("since")? })
     }
 
-    /// As it was stored.
+    /// Returns the settings of their stored form.
     pub fn of(stored: Datum, upon: Upon) -> Self {
         let has = |name: &str| jsonb::text_field(stored, name).is_some();
         Self { upon, is_open: false, runs: has("runs"), is_fail_fast: has("fail_fast") }
@@ -109,8 +109,8 @@ impl Options {
         Ok(())
     }
 
-    /// Sets the group's key to what an event has where a binding looks for it. Nothing that a binding says refuses an
-    /// event, so a key that is too long is cut.
+    /// Sets the group's key to the value that a binding has found in an event. A binding cannot refuse an event, so a
+    /// key that is too long is cut.
     pub fn set_group_of_event(&mut self, key: Option<&str>) {
         self.group_key = key.map(|key| text_datum(&key[..key.floor_char_boundary(MAX_KEY_BYTES)]));
     }
@@ -147,7 +147,7 @@ impl Options {
     }
 }
 
-/// Checks after how many attempts a job is dead.
+/// Checks the number of attempts after which a job is dead.
 ///
 /// Errors: 22023 unless it is between 1 and a million.
 pub fn check_max_attempts(n: i32) -> Result<()> {
@@ -171,7 +171,7 @@ pub fn lease_us(lease: Interval) -> Result<i64> {
     Err(Error::invalid("lease must be between 1 millisecond and 10 years").detail(format!("It is {}.", lease.text())))
 }
 
-/// The last `timestamptz` that Postgres takes.
+/// The last `timestamptz` that Postgres accepts.
 pub const LAST_TIME: i64 = 9_223_371_331_199_999_999;
 
 /// Returns the time at which a span that begins now ends; `None` if that is not in the future.
@@ -188,7 +188,7 @@ pub fn in_future(name: &str, delay: Interval, now: i64) -> Result<Option<i64>> {
     Ok((at > now).then_some(at))
 }
 
-/// As `in_future`, for a delay that another role has given: one that is out of range is brought into it.
+/// As `in_future`, for a delay that another role has given. A delay out of range is set to the nearest limit.
 pub fn in_some_future(delay: Interval, now: i64) -> Option<i64> {
     let at = delay.after_or(now, LAST_TIME).min(LAST_TIME);
     (at > now).then_some(at)
@@ -204,19 +204,19 @@ pub fn run_time(run_at: i64, now: i64) -> Result<Option<i64>> {
     Ok((run_at > now).then_some(run_at))
 }
 
-/// The jobs that a job is after.
+/// The predecessors of a job.
 pub struct After {
     pub upon: Upon,
-    /// Each once.
+    /// The predecessors, each once.
     pub jobs: Vec<i64>,
-    /// All that were named, as `bigint[]`.
+    /// All predecessors that were named, as `bigint[]`.
     pub named: Datum,
-    /// If all of `jobs` lived when they were looked at: the mark of their announcement before that.
+    /// The mark of the announcement of `jobs`, if all of them lived when they were looked at afterwards.
     pub mark: Option<u64>,
 }
 
 impl After {
-    /// These jobs, each once; `None`: there are none.
+    /// Returns these jobs as predecessors, each once. `None`: there are none.
     ///
     /// Errors: 22023 when there are too many.
     pub fn of_jobs(mut jobs: Vec<i64>, upon: Upon) -> Result<Option<Rc<Self>>> {
@@ -229,7 +229,7 @@ impl After {
         Ok((!jobs.is_empty()).then(|| Rc::new(Self { upon, jobs, named, mark: None })))
     }
 
-    /// The error for `upon` without `after`.
+    /// Returns the error for `upon` without `after`.
     pub fn missing() -> Error {
         Error::invalid("upon needs after")
             .detail("It says which end of other jobs this one waits for, and this one waits for none.")
@@ -242,13 +242,13 @@ impl After {
             .hint("Make them members of a flow, and be after that.")
     }
 
-    /// The most jobs that one can be after.
+    /// The most predecessors of a job.
     const MAX_PREDECESSORS: usize = 100;
 
-    /// From the arguments of a call; `None`: it names no job. `has_time`: the call says when the job is to run.
+    /// Reads the arguments of a call. `None`: the call names no job. `has_time`: the call says when the job is to run.
     ///
-    /// Errors: 22023 when there are too many, one is no job's id, there is no such `upon`, or it lacks a time or
-    /// `jobs`; 22004 when one is null.
+    /// Errors: 22023 when there are too many, one is not the id of a job, `upon` is unknown or lacks a time or `jobs`;
+    /// 22004 when one is null.
     pub fn new(jobs: Option<Vec<Option<i64>>>, upon: Option<&str>, has_time: bool) -> Result<Option<Rc<Self>>> {
         let upon = upon.unwrap_or(Upon::Completed.name());
         let Some(upon) = Upon::parse(upon) else {
@@ -281,19 +281,19 @@ impl After {
 /// What to do about a live job with the same key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnDuplicate {
-    /// Nothing.
+    /// Do nothing.
     #[default]
     Skip,
-    /// A waiting job gets new contents; a running one runs once more afterwards.
+    /// Give new contents to a waiting job. A running job runs once more afterwards.
     Renew,
-    /// Raise.
+    /// Raise an error.
     Error,
 }
 
 impl OnDuplicate {
-    /// By its name.
+    /// Returns the value of this name.
     ///
-    /// Errors: 22023 when there is no such.
+    /// Errors: 22023 when there is none.
     pub fn parse(name: &str) -> Result<Self> {
         match name {
             "skip" => Ok(Self::Skip),
@@ -305,18 +305,18 @@ impl OnDuplicate {
     }
 }
 
-/// What a producer gives for a job's key.
+/// The options about a job's key.
 #[derive(Clone, Copy)]
 pub struct Unique {
     pub key: Datum,
     pub on_duplicate: OnDuplicate,
     pub version: Option<i64>,
-    /// Until when the key is taken at least.
+    /// The earliest time at which the key is free again.
     pub taken_until: Option<i64>,
 }
 
 impl Unique {
-    /// From the arguments of a call; `None`: it has no key.
+    /// Reads the arguments of a call. `None`: the call has no key.
     ///
     /// Errors: 22023 when the key is too long, unique_for negative, or one of the others is given without a key.
     pub fn new(

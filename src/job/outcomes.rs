@@ -1,4 +1,4 @@
-//! The outcomes of a call, gathered and inserted together.
+//! Gathers the outcomes of a call, and inserts them together.
 //!
 //! Invariant: an outcome is written only for an attempt that this transaction holds.
 
@@ -19,7 +19,7 @@ use crate::pg::scan::Probe;
 use crate::shmem::segments;
 use crate::transaction;
 
-/// The outcomes of a call: the logs, opened as they are needed, and what is to be inserted together.
+/// The outcomes of a call: the logs that were opened so far, and the rows to insert.
 pub struct Outcomes {
     pub catalog: Rc<Catalog>,
     writers: [Option<(outcome::Writer, i64)>; id::SEGMENTS],
@@ -28,7 +28,7 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    /// Nothing to insert yet.
+    /// Returns a value without rows.
     pub fn new(catalog: &Rc<Catalog>) -> Self {
         Self {
             catalog: Rc::clone(catalog),
@@ -38,7 +38,7 @@ impl Outcomes {
         }
     }
 
-    /// Opens the outcomes of a home; `None` if its segment has another generation by now.
+    /// Opens the outcomes of a home. `None`: its segment has another generation now.
     pub fn writer(&mut self, home: Home) -> Option<&outcome::Writer> {
         let slot = &mut self.writers[home.segment as usize];
         if slot.is_none() {
@@ -47,25 +47,26 @@ impl Outcomes {
         slot.as_ref().filter(|(_, generation)| *generation == home.generation).map(|(writer, _)| writer)
     }
 
-    /// Probes what became of a held attempt. If its home has another generation by now, it has moved.
+    /// Returns whether a held attempt has an outcome. If its home has another generation now, the attempt has moved.
     pub fn probe(&mut self, held: &Held) -> Probe {
         self.writer(held.home).map_or(Probe::Moved, |writer| writer.probe(held.id))
     }
 
-    /// Adds the outcome of a held attempt, to be inserted. This decides how the attempt ends.
+    /// Adds the outcome of a held attempt. This decides how the attempt ends.
     pub fn add(&mut self, held: &Held, outcome: outcome::New) {
         let end = Ended { outcome: outcome.kind.char(), has_next: outcome.next_id.is_some() };
         transaction::decide(held.step, held.id, end);
         self.add_unrun(held.home, outcome);
     }
 
-    /// Adds the outcome of an attempt that this transaction has taken unrun, to be inserted.
+    /// Adds the outcome of an attempt that this transaction has taken unrun.
     pub fn add_unrun(&mut self, home: Home, outcome: outcome::New) {
         self.pending[home.segment as usize].push(outcome);
         self.generations[home.segment as usize] = home.generation;
     }
 
-    /// Inserts the outcomes, those of a segment together. Returns the ids of those whose key is taken; they get no row.
+    /// Inserts the outcomes, those of one segment together. Returns the ids of attempts whose outcome's key is taken.
+    /// They get no row.
     #[must_use]
     pub fn try_insert(&mut self) -> Vec<i64> {
         let mut lost = Vec::new();
@@ -92,9 +93,9 @@ impl Outcomes {
         lost
     }
 
-    /// Inserts the outcomes, after their keys were probed. Follows what has moved since.
+    /// Inserts the outcomes after their keys were probed. Follows attempts that have moved since.
     ///
-    /// Errors: 55006 when one was taken since.
+    /// Errors: 55006 when a key was taken since.
     pub fn insert(mut self) -> Result<()> {
         let all: Vec<outcome::New> = self.pending.iter().flatten().copied().collect();
         let mut bounded_wait = BoundedWait::default();

@@ -1,7 +1,7 @@
 //! The progress of a claimed attempt. It is a row, so that it survives a crash, and it counts when its transaction
 //! commits.
 //!
-//! Not here: how the next attempt gets it (`job::next_attempt`).
+//! Not responsible for handing it to the next attempt (`next_attempt`).
 
 use pgrx::pg_sys::Datum;
 
@@ -12,7 +12,7 @@ use crate::log::note;
 
 /// Records the progress of an attempt that the caller holds. `body`: jsonb.
 ///
-/// Errors: 22023 no attempt's id, 42501, QJ001 the attempt is lost, 55006 it is in use.
+/// Errors: 22023 not the id of an attempt, 42501, QJ001 the attempt is lost, 55006 it is in use.
 pub fn record(catalog: &Catalog, id: i64, body: Datum) -> std::result::Result<(), Refusal> {
     let held = hold::check_claimed(catalog, id, &permission::rights(catalog))?;
     hold::write_note(catalog, id, held.home, note::Kind::Progress, None, Some(body))

@@ -1,4 +1,4 @@
-//! The job of a schedule: its options, and where it goes, a queue or a topic.
+//! The job of a schedule: its options, and its target, which is a queue or a topic.
 
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ use crate::log::firing::{Firing, Log, Owed};
 use crate::pg::datum::{text, text_datum};
 use crate::pg::jsonb;
 
-/// The first slot that was not dealt with.
+/// Returns the first slot that no firing has handled.
 pub fn next_run(schedule: &Schedule, log: &Log) -> Result<Option<i64>> {
     if schedule.is_paused() {
         return Ok(None);
@@ -27,33 +27,35 @@ pub fn next_run(schedule: &Schedule, log: &Log) -> Result<Option<i64>> {
     Ok(schedule.plan()?.next_after(handled(schedule, log.last(schedule.id())).0))
 }
 
-/// Returns the first slot that was not dealt with, by the firings that can be seen now.
+/// Returns the first slot that no visible firing has handled.
 pub fn next_run_now(catalog: &Catalog, schedule: &Schedule) -> Result<Option<i64>> {
     next_run(schedule, &Log::read(catalog))
 }
 
-/// The slot up to which all were dealt with or are not this plan's, by the newest firing; and what is owed behind it.
+/// Returns the last slot that was handled, or that is not of this plan, by the newest firing. Returns also the slots
+/// that are owed behind it.
 pub fn handled(schedule: &Schedule, firing: Option<Firing>) -> (i64, Option<Owed>) {
     let slot = firing.map_or(i64::MIN, |firing| firing.slot).max(schedule.planned_from());
     let owed = firing.and_then(|firing| firing.owed);
-    // Nothing is owed of the time before a resumption, nor if what was missed is not to be made up for any more.
+    // Nothing is owed for the time before a resumption. Nothing is owed either if missed slots no longer have to be
+    // made up for.
     match owed.filter(|owed| schedule.missed() != Missed::All || slot >= owed.run_to) {
         Some(void) => (slot.max(void.skip_to), None),
         None => (slot, owed),
     }
 }
 
-/// Where the jobs of a schedule go.
+/// The target of a schedule's jobs.
 #[derive(Clone)]
 pub enum Goal {
-    /// Into this queue.
+    /// This queue.
     Queue(Rc<Queue>),
-    /// Into those that are bound to this topic.
+    /// The queues that are bound to this topic.
     Topic(Rc<Topic>),
 }
 
 impl Goal {
-    /// The queue or the topic of this number; `None`: there is none.
+    /// Returns the queue or the topic of this number. `None`: there is none.
     pub fn by_id(catalog: &Catalog, id: i32) -> Result<Option<Self>> {
         Ok(match queue::by_id(catalog, id)? {
             Some(queue) => Some(Self::Queue(queue)),
@@ -61,7 +63,7 @@ impl Goal {
         })
     }
 
-    /// The queue or the topic of this name.
+    /// Returns the queue or the topic of this name.
     ///
     /// Errors: 42704 when there is none.
     pub fn by_name(catalog: &Catalog, name: &str) -> Result<Self> {
@@ -71,7 +73,7 @@ impl Goal {
         }
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn id(&self) -> i32 {
         match self {
             Self::Queue(queue) => queue.id,
@@ -89,7 +91,8 @@ impl Goal {
         }
     }
 
-    /// Makes the jobs. Returns an id for each: of several copies that of the first one; 0: no queue got one.
+    /// Makes the jobs. Returns an id for each. If there are several copies, it is the id of the first. 0: no queue got
+    /// a copy.
     ///
     /// Errors: those of `enqueue::produce` and `publish::publish`.
     pub fn produce(&self, catalog: &Rc<Catalog>, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
@@ -109,7 +112,7 @@ impl Goal {
 
 /// Where the jobs of a schedule go.
 ///
-/// Errors: 42704 when that is gone.
+/// Errors: 42704 when the target is gone.
 pub fn goal(catalog: &Catalog, schedule: &Schedule) -> Result<Goal> {
     Goal::by_id(catalog, schedule.queue_id())?.ok_or_else(|| {
         let name = schedule.name();
@@ -119,7 +122,7 @@ pub fn goal(catalog: &Catalog, schedule: &Schedule) -> Result<Goal> {
 }
 
 impl Schedule {
-    /// The options of the job for a slot, or for none; good as long as this.
+    /// Returns the options of the job for a slot, or for a job without a slot. They are valid as long as this value.
     pub fn options(&self, catalog: &Catalog, slot: Option<i64>) -> Options {
         let mut own = serde_json::json!({ "schedule": self.name() });
         if let Some(slot) = slot {
@@ -132,7 +135,7 @@ impl Schedule {
             max_attempts: self.0.get(schedule::column::MAX_ATTEMPTS).map(|datum| datum.value() as i32),
             headers: Some(headers),
             group_key: self.0.get(schedule::column::GROUP_KEY).map(|key| text_datum(&text(key))),
-            // A job is newer than a restore, and its schedule may be older.
+            // A job is newer than the last restore, but its schedule may be older.
             run_as: RunAs::read(&self.0, schedule::column::RUN_AS, schedule::column::RUN_AS_ID)
                 .map(|role| role.renewed(catalog, self.0.i64(schedule::column::CREATED_AT))),
             ..Options::default()

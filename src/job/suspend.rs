@@ -1,8 +1,8 @@
-//! Suspending: the attempt ends, and the next one, which has the same number, is held until other jobs have ended.
+//! Suspends a job: its attempt ends, and the next one, which has the same number, is held until other jobs have ended.
 //!
-//! Not here: the release (`duty::release`), and what a job waits for (`job::after`).
+//! Not responsible for the release (`duty::release`), nor for predecessors (`after`).
 //!
-//! Invariant: whether the job may wait is found out before anything is written.
+//! Invariant: the call is refused before anything is written.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -25,17 +25,17 @@ use crate::log::reader::Reader;
 use crate::pg::datum::bigint_array;
 use crate::pg::time;
 
-/// For what a job waits.
+/// The jobs and the condition for which a job waits.
 pub struct Wait<'a> {
-    /// The jobs; `None`: the members of its own flow.
+    /// The jobs. `None`: the members of its own flow.
     pub after: Option<Vec<Option<i64>>>,
-    /// `None`: until they have ended.
+    /// The condition. `None`: they have ended.
     pub upon: Option<Cow<'a, str>>,
-    /// What the next attempt gets as its progress; `None`: what was reported last.
+    /// The progress that the next attempt gets. `None`: the progress that was reported last.
     pub progress: Option<Datum>,
 }
 
-/// Checks for what a job waits.
+/// Checks the jobs and the condition.
 ///
 /// Errors: 22023.
 fn checked(job_id: i64, after: Option<Vec<Option<i64>>>, upon: Option<&str>) -> Result<(Upon, Rc<After>)> {
@@ -56,7 +56,8 @@ fn checked(job_id: i64, after: Option<Vec<Option<i64>>>, upon: Option<&str>) -> 
     Ok((upon, after))
 }
 
-/// Ends a held attempt as suspended, or as cancelled if that was asked for. Returns which; `outcomes` gets the outcome.
+/// Ends a held attempt as suspended, or as cancelled if a cancellation was requested. Returns which of both. Adds the
+/// outcome to `outcomes`.
 pub fn suspend(
     catalog: &Rc<Catalog>,
     outcomes: &mut Outcomes,
@@ -69,7 +70,7 @@ pub fn suspend(
     let job_id = attempt.job_id();
     let (upon, after) = checked(job_id, wait.after, wait.upon.as_deref()).map_err(unfit)?;
     let is_own = after.jobs == [job_id];
-    // Whether the jobs are there, and may be waited for.
+    // This checks that the jobs exist and that the user may wait for them.
     let unmet = if is_own { Some(after.clone()) } else { after::unmet(catalog, &after).map_err(unfit)? };
     let notes = note::summary(catalog, held.home.segment, held.id);
     let is_cancelled = held.is_unwanted(&notes);

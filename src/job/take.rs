@@ -20,13 +20,13 @@ pub fn forget_entry(catalog: &Catalog, id: i64) {
     forget_unless(catalog, id, |_| false);
 }
 
-/// Drops the entry of an attempt that has ended, as the logs say. The entry that a session is ending it by goes with
-/// that session's callback: what is asked until then has to find it.
+/// Drops the entry of an attempt that has ended according to the logs. If another session is ending the attempt, its
+/// callback removes the entry: requests until then have to find it.
 pub fn forget_ended(catalog: &Catalog, id: i64) {
     forget_unless(catalog, id, |state| state == State::Ending);
 }
 
-/// Drops an entry, unless its state says that it is still wanted.
+/// Drops an entry unless its state says that it is needed.
 fn forget_unless(catalog: &Catalog, id: i64, is_wanted: impl FnOnce(State) -> bool) {
     let woken = shmem::with_instance(catalog.number, |frontier, instance| {
         if frontier.entry(catalog.number, id).is_some_and(|entry| is_wanted(entry.state)) {
@@ -51,13 +51,13 @@ fn wake(woken: Option<(Option<u32>, Option<*mut pgrx::pg_sys::Latch>)>) {
 
 /// The result of taking a waiting attempt.
 pub enum TakeWaiting {
-    /// This transaction has it, by a claim of the system; a step is recorded.
+    /// This transaction has the attempt, by a claim of the system. A step is recorded.
     Taken,
-    /// A worker has it.
+    /// A worker has the attempt.
     Running,
-    /// An open transaction is claiming or ending it.
+    /// An open transaction is claiming or ending the attempt.
     InUse,
-    /// It was claimed already, although memory did not know: look again.
+    /// The attempt was claimed, and memory did not know. The caller looks again.
     Stale,
 }
 
@@ -87,10 +87,10 @@ pub fn take_waiting(catalog: &Catalog, attempt: &Attempt) -> Result<TakeWaiting>
         }
     }
     fault!("waiting.taken");
-    // Its segment was emptied: it has moved before.
+    // If its segment was emptied, the attempt has moved.
     let mut seen = Probe::Moved;
     if let Some(writer) = claim::Writer::open_home(catalog, attempt.home) {
-        // Looking first spares a dead row.
+        // The look spares a dead row.
         seen = writer.probe(ready.id);
         if seen == Probe::Absent
             && writer.insert(&[(ready.id, 0)], time::now_us(), claim::Kind::System, None).is_empty()
@@ -106,19 +106,19 @@ pub fn take_waiting(catalog: &Catalog, attempt: &Attempt) -> Result<TakeWaiting>
     Ok(TakeWaiting::Stale)
 }
 
-/// Has an attempt that was taken, and that waits elsewhere, go back to `ready` when it is forgotten: the move may have
-/// told the frontier of it before it was taken.
+/// Lets a taken attempt that waits in another place go back to `ready` when its entry is forgotten. The move may have
+/// told the frontier of the attempt before it was taken.
 fn keep_waiting(catalog: &Catalog, attempt: &Attempt) {
     shmem::with_instance(catalog.number, |frontier, instance| {
-        // What is pushed while it is taken is held back until then.
+        // A push of a taken attempt is held back until its entry goes.
         if attempt.run_at().is_none_or(|at| at <= instance.due.to) {
             frontier.push_quietly(catalog.number, attempt.lane(), attempt.ready());
         }
     });
 }
 
-/// Gives an attempt back that this transaction has taken and not claimed: it has not started, also for the rate of its
-/// queue. If it is to be cancelled by now, the background worker takes it from here.
+/// Gives an attempt back that this transaction has taken and not claimed. It does not count as a start for the rate of
+/// its queue. If a cancellation was requested meanwhile, the background worker cancels it.
 pub fn give_back(catalog: &Catalog, attempt: &Attempt) {
     let id = attempt.id();
     transaction::unrecord(id);
@@ -127,7 +127,7 @@ pub fn give_back(catalog: &Catalog, attempt: &Attempt) {
         if frontier.entry(catalog.number, id).is_some_and(|entry| entry.cancel != 0) {
             return frontier.give_back(&mut instance.deadlines, catalog.number, id, now);
         }
-        // Pushed while it is taken, it is held back until the entry goes, which then counts as no start.
+        // A push of a taken attempt is held back until its entry goes. The entry then counts as no start.
         frontier.push_quietly(catalog.number, attempt.lane(), attempt.ready());
         frontier.discard_stale(&mut instance.deadlines, catalog.number, id)
     });

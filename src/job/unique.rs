@@ -1,9 +1,10 @@
-//! Jobs with a unique key: of each key one job lives at a time. Decides for each call of a producer that holds the keys
-//! what it does: a new job, the one that is there, a waiting one with new contents, or a note about a running one.
+//! Jobs with a unique key: at most one job of each key lives. Decides what each call of a producer does, while the
+//! producer holds the keys: it makes a new job, returns the existing one, gives new contents to a waiting one, or
+//! leaves a note about a running one.
 //!
-//! Invariant: a session decides only while it holds the key, by a look that began after it had acquired it, so that it
-//! has seen all that producers before it have made. Several calls for one key in one batch do what they would do one
-//! after the other.
+//! Invariant: a session decides only while it holds the key, by a look that began after it had acquired the key. So it
+//! has seen all jobs of the producers before it. Several calls for one key in one batch have the effect that they would
+//! have one after the other.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -29,19 +30,19 @@ use crate::log::{claim, retried};
 use crate::pg::scan::Probe;
 use crate::pg::{datum, process, transaction};
 
-/// What has a key.
+/// The holder of a key.
 enum Holder {
-    /// Nothing.
+    /// No job.
     Nobody,
     /// The job that the call of this position makes.
     New(usize),
-    /// A live job, or one that has ended and will run once more.
+    /// A living job, or an ended job that will run once more.
     Live(Box<Newest>),
-    /// A job that has ended; the key is taken for a while (unique_for).
+    /// An ended job. The key is taken for a while (unique_for).
     Ended(i64),
 }
 
-/// A key while its calls are gone through.
+/// A key, while its calls are decided.
 struct Slot {
     key: Datum,
     holder: Holder,
@@ -50,20 +51,20 @@ struct Slot {
     taken_until: Option<i64>,
     /// The last call that counts.
     last_call: Option<usize>,
-    /// Whether something is to be remembered beyond the job's end.
+    /// True if something must be remembered beyond the job's end.
     is_remembered: bool,
 }
 
-/// What a call does.
+/// The job that a call returns.
 #[derive(Clone, Copy)]
 enum Answer {
     /// The job that the call of this position makes.
     New(usize),
-    /// A job that was there.
+    /// An existing job.
     Job(i64),
 }
 
-/// What calls of a producer do, some of them with keys, which this session holds.
+/// The decisions on the calls of a producer. This session holds the keys of the calls that have keys.
 pub struct Plan<'a> {
     catalog: &'a Rc<Catalog>,
     queue: &'a Queue,
@@ -74,12 +75,12 @@ pub struct Plan<'a> {
     slots: Vec<Slot>,
     /// One for each call.
     answers: Vec<Answer>,
-    /// The jobs to be inserted: the new ones, and those without a key.
+    /// The jobs to insert: new jobs, and jobs without a key.
     pub new: Vec<(Datum, Options)>,
 }
 
-/// Returns the job that is there under the key of a single call, if the call does nothing about it. It does not hold
-/// the key.
+/// Returns the existing job under the key of a single call, if the call does nothing about it. It does not hold the
+/// key.
 ///
 /// Errors: 23505 on 'error'.
 pub fn is_there(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)]) -> Result<Option<i64>> {
@@ -93,7 +94,8 @@ pub fn is_there(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)]) -> 
     }
 }
 
-/// Finds out what calls do, and holds their keys until the transaction ends. Waits for open transactions that hold one.
+/// Decides what the calls do, and holds their keys until the transaction ends. Waits for open transactions that hold
+/// one.
 ///
 /// Errors: 23505 on 'error', 53400 when too many keys are held.
 pub fn plan<'a>(
@@ -119,7 +121,7 @@ pub fn plan<'a>(
     Ok(plan)
 }
 
-/// Returns the live job under a key, without holding the key: for a call that would do nothing about the job.
+/// Returns the living job under a key, without holding the key, for a call that would do nothing about the job.
 fn peek(catalog: &Catalog, queue: &Queue, unique: &Unique) -> Option<i64> {
     let newest = Lookup::new(catalog).newest(queue.living_lanes(), unique.key)?;
     newest.is_live().then(|| newest.attempt.job_id())
@@ -162,14 +164,14 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// The positions of the calls that make new jobs, in order.
+    /// Returns the positions of the calls that make new jobs, in order.
     fn places(&self) -> impl Iterator<Item = usize> {
         let is_new = |(at, answer): &(usize, &Answer)| matches!(answer, Answer::New(made_by) if made_by == at);
         self.answers.iter().enumerate().filter(is_new).map(|(at, _)| at)
     }
 
-    /// Does what is left when the new jobs were inserted: changes jobs that were there, and remembers keys. `new`: the
-    /// ids of the new jobs, in order. Returns an id for each call.
+    /// Changes existing jobs and remembers keys, after the new jobs were inserted. `new`: the ids of the new jobs, in
+    /// order. Returns an id for each call.
     ///
     /// Errors: 55006 when a job keeps changing.
     pub fn finish(mut self, new: Vec<i64>) -> Result<Vec<i64>> {
@@ -189,7 +191,7 @@ impl Plan<'_> {
         Ok(self.answers.iter().map(id_of).collect())
     }
 
-    /// What there is under a key.
+    /// Returns the holder of a key.
     fn look(&mut self, key: Datum) -> Slot {
         let known = self.keys.newest(self.queue.id, key).filter(|known| known.expires_at > self.now);
         let newest = self.lookup.newest(self.queue.living_lanes(), key);
@@ -212,14 +214,15 @@ impl Plan<'_> {
         Slot { key, holder, known, version, taken_until, last_call: None, is_remembered: false }
     }
 
-    /// Returns the contents of the call of this position, with the newest version that is known.
+    /// Returns the contents of the call of this position, with the newest known version.
     fn contents(&self, slot: &Slot, at: usize) -> (Datum, Options) {
         let (payload, options) = self.jobs[at].clone();
         let unique = options.unique.map(|unique| Unique { version: slot.version, ..unique });
         (payload, Options { unique, ..options })
     }
 
-    /// Gives a live job the contents of a call: now, if it waits; after this run, if it runs. Returns the job's id.
+    /// Gives a living job the contents of a call: immediately if it waits, after this run if it runs. Returns the job's
+    /// id.
     fn renew(&mut self, slot: &Slot, at: usize) -> Result<i64> {
         let (payload, options) = self.contents(slot, at);
         let rerun = Rerun {
@@ -250,11 +253,11 @@ impl Plan<'_> {
         Err(Error::new(error::IN_USE, "the job under this unique_key keeps changing").hint("Try again."))
     }
 
-    /// Records what must be known when the job has ended.
+    /// Records the facts that must be known after the job has ended.
     fn remember(&self, slots: &[Slot], ids: &[i64]) -> Result<()> {
-        /// How long a version is known at least, in microseconds.
+        /// The shortest time for which a version is known, in microseconds.
         const HOUR: i64 = 3_600_000_000;
-        /// The last moment that Postgres has a date for, but for the end of time.
+        /// The last moment before `infinity` for which Postgres has a date.
         const LAST: i64 = 9_223_371_331_199_999_999;
         let retention = if self.queue.retention < 0 { i64::MAX } else { self.queue.retention.max(HOUR) };
         let mut rows = Vec::new();
@@ -277,8 +280,8 @@ impl Plan<'_> {
     }
 }
 
-/// Takes over what another server remembers of a key, on top of what is known here: the larger values count. False if
-/// all of it was known.
+/// Merges the facts that another server remembers of a key with those known here. The larger values count. Returns
+/// false if all of them were known.
 ///
 /// Errors: 55006 when an open transaction holds the key.
 pub fn take_over(catalog: &Rc<Catalog>, queue: &Queue, key: Datum, from: Known) -> Result<bool> {
@@ -303,7 +306,7 @@ pub fn take_over(catalog: &Rc<Catalog>, queue: &Queue, key: Datum, from: Known) 
     Ok(true)
 }
 
-/// What a call does, after those before it.
+/// Decides what a call does, after the calls before it.
 fn decide(slot: &mut Slot, at: usize, unique: &Unique) -> Result<Answer> {
     let there = match &slot.holder {
         Holder::Nobody => None,
@@ -327,7 +330,7 @@ fn decide(slot: &mut Slot, at: usize, unique: &Unique) -> Result<Answer> {
             let job_id = if let Answer::Job(job_id) = answer { Some(job_id) } else { None };
             return Err(taken(unique, job_id));
         }
-        // Nothing of it is left to be renewed, and until the key is free nothing else may run.
+        // The job has ended, so it cannot be renewed, and no other job may run until the key is free.
         (Some(answer), OnDuplicate::Renew) if matches!(slot.holder, Holder::Ended(_)) => return Ok(answer),
         (Some(answer), OnDuplicate::Renew) => answer,
     };
@@ -338,7 +341,7 @@ fn decide(slot: &mut Slot, at: usize, unique: &Unique) -> Result<Answer> {
     Ok(answer)
 }
 
-/// Gives a waiting attempt other contents, or leaves a note about it. False: look again.
+/// Gives other contents to a waiting attempt, or leaves a note about it. Returns false if the caller must look again.
 fn renew_waiting(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<bool> {
     let is_in_use = match take::take_waiting(catalog, attempt)? {
         TakeWaiting::Taken => {
@@ -346,21 +349,21 @@ fn renew_waiting(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Res
             return Ok(true);
         }
         TakeWaiting::Running | TakeWaiting::InUse => true,
-        // A purge does not tell memory what it has.
+        // A purge does not tell memory which attempts it has taken.
         TakeWaiting::Stale => claim::probe(catalog, attempt.home.segment, attempt.id()) == Probe::InProgress,
     };
-    // A worker has it, or an open transaction that may let go of it; this session does not wait for that. The session
-    // that ends it, or else the background worker, sees the note.
+    // A worker has the attempt, or an open transaction that may release it. This session does not wait for that. The
+    // session that ends the attempt sees the note, or else the background worker does.
     if is_in_use { rerun::ask(catalog, attempt, rerun) } else { Ok(false) }
 }
 
-/// Supersedes an attempt that this transaction has taken unrun by one with other contents. A held one stays held.
+/// Replaces an attempt that this transaction has taken unrun by one with other contents. A held attempt stays held.
 ///
 /// Errors: 55000 when it is a flow that is being cancelled, 55006 when an open transaction cancels it.
 pub fn supersede(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<()> {
     let (target, mut next) = rerun::renewed(catalog, attempt.copy(), rerun)?;
     let edges = after::edges_of(catalog, attempt)?;
-    // Since it was taken no other transaction writes about it.
+    // The attempt is taken, so no other transaction writes about it.
     flow::check_goes_on(catalog, attempt)?;
     if !edges.is_empty() {
         next.lane = attempt.lane();
@@ -372,9 +375,9 @@ pub fn supersede(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Res
     Ok(())
 }
 
-/// Runs a job once more that has ended. False: look again.
+/// Makes another run of an ended job. Returns false if the caller must look again.
 pub fn rerun_ended(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<bool> {
-    // The segment is not emptied before the successor is on record for all to see.
+    // The segment is not emptied before all sessions can see the row of the next attempt.
     if outcome::Writer::open_home(catalog, attempt.home).is_none() {
         return Ok(false);
     }
@@ -387,9 +390,9 @@ pub fn rerun_ended(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> R
     Ok(true)
 }
 
-/// Checks before an ended job with a key is revived by hand that no other job has its key, and holds the key.
+/// Checks that no other job has the key of an ended job that is revived by hand, and holds the key.
 ///
-/// Errors: 23505 when another live job has it, 55006 when an open transaction holds it.
+/// Errors: 23505 when another living job has it, 55006 when an open transaction holds it.
 pub fn hold_key(catalog: &Catalog, queue: &Queue, ended: &New) -> Result<()> {
     let Some(key) = ended.unique_key else { return Ok(()) };
     let key = datum::plain(key);

@@ -1,4 +1,4 @@
-//! Waiting for a job: whether a session may sleep, and how it sleeps and is woken.
+//! Waits for a job: decides whether a session may sleep, and how it sleeps and is woken.
 
 use std::rc::Rc;
 
@@ -14,32 +14,33 @@ use crate::pg::{process, session, time, transaction};
 use crate::restore;
 use crate::{guc, shmem};
 
-/// Queues as this session knows them, and the number of changes as of which it does.
+/// The queues as this session knows them, and the number of changes that it knows.
 pub struct ClaimScope {
     /// The instance.
     pub catalog: Rc<Catalog>,
-    /// In the order of the names.
+    /// The queues, in the order of the names.
     pub queues: Vec<Rc<Queue>>,
-    /// The lane that is wanted of each; `None`: all lanes of all queues.
+    /// The wanted lane of each queue. `None`: all lanes of all queues.
     stages: Option<Vec<i32>>,
-    /// Whether the tables are being restored, so that there is nothing to find.
+    /// True if the tables are being restored, so that no job can be found.
     pub is_dormant: bool,
     changes: u64,
-    /// The changes of rights that this knows.
+    /// The number of changes of rights that this session knows.
     news: u64,
 }
 
 impl ClaimScope {
-    /// Looks the queues up. It accepts changes by other sessions first, as nothing else in the transaction may have
-    /// done so, and a pause counts at once. A claim that will not sleep does not ask for the number of changes.
+    /// Looks the queues up. It accepts invalidation messages first, because nothing else in the transaction may have
+    /// done so and a pause must count immediately. A claim that will not sleep does not ask for the number of changes.
     ///
     /// Errors: 42704 when there is no queue of one of the names, 42501 when the user may not consume one, 22023 when
-    /// one has no such stage, 53400 when they have too many to sleep for.
+    /// one has no such stage, 53400 when they have too many lanes to sleep for.
     pub fn now(names: &[impl AsRef<str>], stage: Option<&str>, may_sleep: bool) -> Result<Self> {
         let mut changes = 0;
         if may_sleep {
             let number = catalog::current()?.number;
-            // Changes are counted after they are announced, so this session accepts below all that is counted here.
+            // Changes are counted after they are announced, so the messages accepted below include all changes counted
+            // here.
             changes = shmem::with_instance(number, |_, instance| instance.changes).unwrap_or(0);
         }
         let news = permission::news(&*catalog::current()?);
@@ -57,9 +58,9 @@ impl ClaimScope {
         Ok(known)
     }
 
-    /// Asks again for the right to what was claimed: it may be of a transaction that has taken that right away.
+    /// Checks the right to the claimed jobs again, because they may be of a transaction that has revoked that right.
     ///
-    /// Errors: 42501, which gives back what was claimed.
+    /// Errors: 42501. The rollback gives the claimed jobs back.
     pub fn check_again(&self) -> Result<()> {
         if !permission::has_news(&self.catalog, self.news) {
             return Ok(());
@@ -69,7 +70,7 @@ impl ClaimScope {
         self.queues.iter().try_for_each(|queue| permission::check(&self.catalog, queue, Privilege::Consume))
     }
 
-    /// One queue, for the process that runs its jobs in the server. What the user may do is not asked.
+    /// Returns the scope of one queue, for the process that runs its jobs in the server. No right is checked.
     pub fn of_queue(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Self {
         let is_dormant = !restore::learn(catalog);
         Self {
@@ -82,7 +83,7 @@ impl ClaimScope {
         }
     }
 
-    /// Each queue with the lanes that are wanted of it.
+    /// Returns each queue with its wanted lanes.
     pub fn each(&self) -> impl Iterator<Item = (&Queue, &[i32])> {
         self.queues.iter().enumerate().map(|(n, queue)| {
             let lanes = self.stages.as_ref().map_or(queue.lanes(), |lanes| std::slice::from_ref(&lanes[n]));
@@ -116,37 +117,37 @@ fn has_no_executor(queue: &Queue) -> Result<()> {
         .hint("Use another queue for workers."))
 }
 
-/// How long a call may sleep, in microseconds: as asked, at most pg_queue.max_wait, and a little less than
-/// what statement_timeout leaves, so that it ends with an empty answer and not with an error.
+/// Returns how long a call may sleep, in microseconds: the requested time, at most pg_queue.max_wait, and a little less
+/// than statement_timeout leaves. So the call ends with an empty answer and not with an error.
 pub fn longest_wait(wait: i64) -> i64 {
     within_statement(wait.min(i64::from(guc::MAX_WAIT.get()) * 1_000))
 }
 
-/// How long a call may sleep that keeps nothing from others by it: as asked, and a little less than what
-/// statement_timeout leaves.
+/// Returns how long a call may sleep that holds nothing: the requested time, and a little less than statement_timeout
+/// leaves.
 pub fn within_statement(wait: i64) -> i64 {
     const MARGIN: i64 = 20_000;
     let left = time::statement_deadline_us().map_or(i64::MAX, |at| at - time::now_us() - MARGIN);
     wait.min(left).max(0)
 }
 
-/// Whether the call may sleep on: there is time left, and this transaction has not written and would see
-/// what it waits for.
+/// Returns whether the call may go on sleeping: time is left, this transaction has not written, and its snapshot would
+/// see the job.
 pub fn may_sleep(deadline: i64) -> bool {
     is_before(deadline) && !transaction::has_xid() && !transaction::uses_one_snapshot()
 }
 
-/// Whether there is time left until a deadline, on the monotonic clock.
+/// Returns whether a deadline on the monotonic clock lies in the future.
 pub fn is_before(deadline: i64) -> bool {
     time::monotonic_us() < deadline
 }
 
-/// This session in the lists of waiting sessions. On every way out, a wake-up that leaves jobs behind goes to the next
-/// session.
+/// This session's places in the lists of waiting sessions. On every way out, a wake-up that leaves jobs behind goes to
+/// the next session.
 pub struct Waiter(());
 
 impl Waiter {
-    /// Begins to wait; `None` when there is something to look at first.
+    /// Begins to wait. `None`: the caller must look for jobs first.
     ///
     /// Errors: 53400 when shared memory has no room for one of the lanes.
     pub fn begin(known: &ClaimScope) -> Result<Option<Self>> {
@@ -179,7 +180,7 @@ impl Waiter {
         }
     }
 
-    /// Sleeps until woken (true) or until the deadline, on the monotonic clock.
+    /// Sleeps until the session is woken or until the deadline on the monotonic clock. Returns true if it was woken.
     pub fn sleep(&mut self, deadline: i64) -> bool {
         loop {
             if shmem::with(|shared| shared.frontier.is_woken(session::session())) {
