@@ -79,7 +79,7 @@ class Running:
         self.worker = Worker(conninfo(call["connection"]), on_event=tell, **call["options"])
         for handler in call["handlers"]:
             self.worker.handler(handler["queue"], batch=handler.get("batch"))(self.handler(handler))
-        self.mode, self.has_ended = call["mode"], False
+        self.mode = call["mode"]
 
     def handler(self, handler):
         actions, is_batch = handler["do"], handler.get("batch") is not None
@@ -103,7 +103,6 @@ class Running:
                 self.worker.run()
         except Exception as raised:
             error = str(raised)
-        self.has_ended = True
         say(event="ended", worker=self.name, error=error)
 
 
@@ -307,9 +306,6 @@ def perform(call):
             in_main.put(running.run)
         else:
             threading.Thread(target=running.run, daemon=True).start()
-        # A worker can be stopped as soon as it runs.
-        while running.worker._engine is None and not running.has_ended:
-            time.sleep(0.002)
     elif name == "stop":
         workers[call["worker"]].worker.stop()
     elif name == "go":
@@ -338,8 +334,7 @@ def read():
 
 logging.getLogger("pg_queue").addHandler(Log())
 logging.getLogger("pg_queue").propagate = False
-# A coroutine that swallows its cancellation keeps the event loop from its end.
-say(event="hello", has=["surrogates", "unserialisable", "integers", *([] if IS_ASYNC else ["deaf"])])
+say(event="hello", has=["surrogates", "unserialisable", "integers", "deaf"])
 threading.Thread(target=read, daemon=True).start()
 # A worker that heeds signals needs the main thread; its process ends with it.
 work = in_main.get()

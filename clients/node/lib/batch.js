@@ -28,15 +28,19 @@ class Batch {
   // back, and the others are given back.
   async transaction (work) {
     this.check()
-    const result = await this.#pool.transaction(async (client) => {
-      const result = await work(client)
-      const sql = "SELECT FROM queue.complete_many($1::bigint[]) WHERE outcome = 'completed'"
-      const { rowCount } = await client.query(sql, [this.jobs.map((job) => job.id)])
-      if (rowCount < this.jobs.length) throw new Stopped('lost')
-      return result
-    })
-    for (const job of this.jobs) job.ended = true
-    return result
+    try {
+      return await this.#pool.transaction(async (client) => {
+        const result = await work(client)
+        const sql = "SELECT FROM queue.complete_many($1::bigint[]) WHERE outcome = 'completed'"
+        const { rowCount } = await client.query(sql, [this.jobs.map((job) => job.id)])
+        if (rowCount < this.jobs.length) throw new Stopped('lost')
+        for (const job of this.jobs) job.ended = true // before the commit, of which a heartbeat may hear first
+        return result
+      })
+    } catch (error) {
+      for (const job of this.jobs) job.ended = false
+      throw error
+    }
   }
 
   #heed () {

@@ -15,15 +15,13 @@ class Ending {
   constructor (job, kind, args = {}) {
     Object.assign(this, { job, kind, args, event: EVENTS[kind], error: args.error ?? null, milliseconds: 0 })
     this.json = stringify({ [kind]: { id: job.id, ...args } })
+    this.due = 0 // when the control sends it
     this.pauses = 0 // how often the worker has put it off
+    this.errors = 0 // how often the call that it was in has failed
   }
 
-  static failure (job, text, args = {}) {
-    return new Ending(job, 'fail', { error: text, ...args })
-  }
-
-  // Whether a claim can take it along: a completion without a result.
-  get isPlain () { return this.kind === 'complete' && (this.args.result ?? null) === null }
+  // Whether a claim can take it along: a completion without a result, which was not put off.
+  get isPlain () { return this.kind === 'complete' && (this.args.result ?? null) === null && !this.pauses }
 
   // Whether nothing else can be sent when the server refuses it: a failure that the queue retries as it likes.
   get isLastResort () { return this.kind === 'fail' && (this.args.retry_in ?? null) === null }

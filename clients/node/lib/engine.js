@@ -10,6 +10,7 @@
 // be the handler's own, which the server is still rolling back. A worker that does not hear from the server for as long
 // as the lease lasts has lost it.
 
+const { setTimeout: sleep } = require('node:timers/promises')
 const { Batch } = require('./batch')
 const { Gone, LOST, Link, Pool, SILENCE } = require('./connection')
 const { Ending } = require('./endings')
@@ -64,15 +65,18 @@ class Backoff {
     this.said = new Map()
   }
 
-  // Whether a failure is to be logged: it is another one than before, or goes on for a minute more.
-  isNews (text) {
+  // How long to wait until the next attempt. Logs a failure that is another one than before, or goes on for a minute
+  // more.
+  failed (log, what, error) {
+    const text = lineOf(error)
     const now = performance.now()
-    if (now - (this.said.get(text) ?? -REMINDER) < REMINDER) return false
-    this.said.set(text, now)
-    return true
+    if (now - (this.said.get(text) ?? -REMINDER) >= REMINDER) {
+      this.said.set(text, now)
+      if (error instanceof Gone) log.warn({}, `no connection for ${what}s, the worker tries again: ${text}`)
+      else log.error({}, `a ${what} has failed, the worker tries again: ${text}`)
+    }
+    return Math.min(100 * 2 ** Math.min(++this.failures, 10), 10000) * (0.5 + Math.random() / 2)
   }
-
-  next () { return Math.min(100 * 2 ** Math.min(++this.failures, 10), 10000) * (0.5 + Math.random() / 2) }
 }
 
 class Engine {
@@ -81,14 +85,10 @@ class Engine {
     this.calls = new Map([...worker.handlers.keys()].map((queue) => [queue, worker.bound(queue)]))
     this.held = new Map() // attempt's id -> { job, lease, beatAt, expiry }
     this.ready = [] // of those, what has not begun
-    this.running = 0
-    this.done = []
-    this.outbox = new Map() // what the control sends, or is sending, by the attempt's id
-    this.later = new Map() // put off, to be sent again by this timer; they take no slot
-    this.stops = 0
+    this.ended = new Map() // attempt's id -> what the server has not answered, but what a claim has with it
+    this.wakeAt = Infinity // when the control goes on by itself
     this.hasClaimed = false // the queues were there
     this.isClosing = false
-    this.claimerEnded = new Flag()
     this.stopping = new Flag()
     this.hurry = new Flag()
     this.changed = new Flag() // for the claimer: there is room, or the end
@@ -103,24 +103,22 @@ class Engine {
 
   // The second call ends the wait for the handlers.
   stop () {
-    this.stops++
+    if (this.stopping.isSet) this.hurry.set()
     this.stopping.set()
     this.changed.set()
-    if (this.stops > 1) this.hurry.set()
     for (const { job } of this.held.values()) job.stopping = true
   }
 
   async serve () {
-    const claimer = this.claimAll().finally(() => { this.claimerEnded.set(); this.stopping.set() })
+    const claimer = this.claimAll()
     const control = this.controlAll()
-    const failed = Promise.all([claimer, control]) // a fault of ours is thrown
-    failed.catch(() => this.stopping.set())
+    for (const part of [claimer, control]) part.catch(() => {}).finally(() => this.stopping.set())
     const { stallTimeout } = this.options
     const unwatch = stallTimeout == null ? () => {} : watch(stallTimeout, () => this.isStuck(stallTimeout))
     try {
       while (!this.stopping.isSet) await this.stopping.wait()
-      await this.shutDown(control)
-      await failed
+      await this.shutDown(claimer.catch(() => {}), control.catch(() => {}))
+      await Promise.all([claimer, control]) // a fault of ours is thrown
     } finally {
       unwatch()
     }
@@ -131,31 +129,28 @@ class Engine {
   async claimAll () {
     const backoff = new Backoff()
     while (!this.stopping.isSet) {
+      this.changed.clear()
       const room = this.room()
       if (room <= 0) {
-        this.changed.clear()
         await this.changed.wait()
         continue
       }
-      const completed = this.done.splice(0)
+      // What is due the control sends, or is sending.
+      const completed = [...this.ended.values()].filter((ending) => ending.isPlain && ending.due > Date.now())
+      for (const { job } of completed) this.ended.delete(job.id)
       // An end during the claim may make a job ready that the claim does not see.
-      const isIdle = !this.held.size && this.isTold()
-      this.changed.clear()
+      const isIdle = !this.held.size && !this.ended.size
       let rows
       try {
         rows = await this.claim(room, completed.map((ending) => ending.job.id))
       } catch (error) {
-        this.send(...completed) // one of them may be the cause, which the control finds out
+        for (const ending of completed) this.send(ending) // one of them may be the cause, which the control finds out
         if (error.code === '57014') continue
-        const text = lineOf(error)
         if (!this.hasClaimed && MISSING.includes(error.code)) {
-          throw new Error(`the worker cannot start: ${text}`, { cause: error })
+          throw new Error(`the worker cannot start: ${lineOf(error)}`, { cause: error })
         }
-        const isGone = error instanceof Gone
-        const [level, what] = isGone ? ['warn', 'no connection'] : ['error', 'a claim has failed']
-        if (backoff.isNews(text)) this.log[level]({}, `${what}, the worker tries again: ${text}`)
-        if (isGone) this.tell('disconnected', null, { error: error.message })
-        await this.stopping.wait(backoff.next())
+        if (error instanceof Gone) this.tell('disconnected', null, { error: error.message })
+        await this.stopping.wait(backoff.failed(this.log, 'claim', error))
         continue
       }
       backoff.reset()
@@ -184,12 +179,14 @@ class Engine {
   room () {
     const { concurrency, prefetch } = this.options
     const limit = concurrency + prefetch
-    const held = this.running + this.ready.length + this.outbox.size
-    return held < concurrency || held <= limit / 2 ? limit - held : 0
+    const taken = this.held.size + this.dueEnds().length
+    return taken < concurrency || taken <= limit / 2 ? limit - taken : 0
   }
 
-  // Whether the server knows of all that has ended.
-  isTold () { return !this.done.length && !this.outbox.size && !this.later.size }
+  // What the control sends, or is sending. Ends that wait for a claim or are put off take no slot.
+  dueEnds () { return [...this.ended.values()].filter(({ due }) => due <= Date.now()) }
+
+  running () { return this.held.size - this.ready.length }
 
   accept ({ lease, ...columns }) {
     const job = new Job(columns, this.pool)
@@ -207,10 +204,9 @@ class Engine {
   }
 
   start () {
-    while (this.ready.length && this.running < this.options.concurrency && !this.stopping.isSet) {
+    while (this.ready.length && this.running() < this.options.concurrency && !this.stopping.isSet) {
       const held = this.ready.shift()
       const group = [held, ...this.others(held)]
-      this.running += group.length
       for (const one of group) one.hasBegun = true // before the handler runs, which may stop the worker
       this.run(group)
     }
@@ -218,10 +214,10 @@ class Engine {
 
   // What the first one's handler runs together with it: ready jobs of the same queue, if it takes batches.
   others ({ job: { queue, unreadable } }) {
-    const most = unreadable ? 0 : Math.min(this.worker.batches.get(queue) ?? 1,
-        this.options.concurrency - this.running) - 1
-    const others = most > 0 ? this.ready.filter(({ job }) => job.queue === queue && !job.unreadable).slice(0, most) : []
-    if (others.length) this.ready = this.ready.filter((held) => !others.includes(held))
+    if (unreadable || !this.worker.batches.has(queue)) return []
+    const most = Math.min(this.worker.batches.get(queue) - 1, this.options.concurrency - this.running())
+    const others = this.ready.filter(({ job }) => job.queue === queue && !job.unreadable).slice(0, most)
+    this.ready = this.ready.filter((held) => !others.includes(held))
     return others
   }
 
@@ -234,13 +230,12 @@ class Engine {
     let endings
     try {
       const results = await this.call(jobs)
-      endings = jobs.map((job, n) => this.ended(job, results[n]))
+      endings = jobs.map((job, n) => this.ending(job, results[n]))
     } catch (error) {
       // If one of a batch is lost the server says so of each.
       const failure = jobs.length > 1 && error?.code === LOST ? new Snooze() : error
       endings = jobs.map((job) => this.threw(job, failure))
     }
-    this.running -= jobs.length
     group.forEach((held, n) => {
       endings[n].milliseconds = performance.now() - begun
       if (this.held.get(held.job.id) === held) this.end(held, endings[n])
@@ -261,22 +256,20 @@ class Engine {
     throw new TypeError(`a handler of ${jobs.length} jobs must return ${jobs.length} results or none`)
   }
 
-  ended (job, result) {
+  // How the attempt ends, by what its handler has returned.
+  ending (job, result) {
     try {
-      return result instanceof Error ? this.threw(job, result) : this.returned(job, result)
+      const { stage, payload, delay, after, upon, progress } = result ?? {}
+      if (result instanceof Error) return this.threw(job, result)
+      if (job.ended) return new Ending(job, 'none')
+      if (result instanceof Advance) return new Ending(job, 'advance', { stage, payload, delay: interval(delay) })
+      if (result instanceof Suspend) {
+        return new Ending(job, 'suspend', { after: after && Array.from(after, Number), upon, progress })
+      }
+      return new Ending(job, 'complete', { result })
     } catch (error) { // such as a result that is no JSON
       return this.threw(job, error)
     }
-  }
-
-  returned (job, result) {
-    if (job.ended) return new Ending(job, 'none')
-    const { stage, payload, delay, after, upon, progress } = result ?? {}
-    if (result instanceof Advance) return new Ending(job, 'advance', { stage, payload, delay: interval(delay) })
-    if (result instanceof Suspend) {
-      return new Ending(job, 'suspend', { after: after && Array.from(after, Number), upon, progress })
-    }
-    return new Ending(job, 'complete', { result })
   }
 
   // A job that is to be cancelled is cancelled by its release. Of a lost one there is nothing to tell.
@@ -293,8 +286,8 @@ class Engine {
     }
     const text = textOf(error)
     this.log.warn({ ...job.toJSON(), stack: error?.stack }, `a job has failed: ${text}`)
-    return Ending.failure(job, text, { retry_in: error instanceof RetryIn ? interval(error.delay) : null,
-        fatal: error instanceof Fatal })
+    const retryIn = error instanceof RetryIn ? interval(error.delay) : null
+    return new Ending(job, 'fail', { error: text, retry_in: retryIn, fatal: error instanceof Fatal })
   }
 
   end (held, ending) {
@@ -302,23 +295,21 @@ class Engine {
     this.held.delete(held.job.id)
     if (ending.kind === 'none') {
       this.settle(ending, held.job.stopReason === 'lost' ? 'lost' : ending.event)
-    } else if (ending.isPlain) {
-      if (!this.done.length) setTimeout(() => this.due.set(), GATHER)
-      this.done.push(ending)
     } else {
-      this.send(ending)
+      this.send(ending, ending.isPlain ? GATHER : 0)
     }
   }
 
   // Tells the handler to stop. A job that has not begun ends at once.
   stopJob (id, reason) {
     const held = this.held.get(id)
-    if (!held || held.job.stopReason === reason || held.job.stopReason === 'lost') return
-    if (reason === 'lost' && held.job.ended) { // by the handler, which goes on: there is no lease any more
+    if (!held) return
+    if (reason === 'lost') { // there is no lease any more
       clearTimeout(held.expiry)
-      held.isOver = true
-      return
+      held.beatAt = Infinity
+      if (held.job.ended) return // by the handler, which goes on
     }
+    if ([reason, 'lost'].includes(held.job.stopReason)) return
     this.log.warn(held.job.toJSON(), `a job is to stop: ${reason}`)
     held.stoppedAt ??= Date.now()
     held.job.stop(reason)
@@ -333,89 +324,70 @@ class Engine {
 
   async controlAll () {
     const backoff = new Backoff()
-    while (!this.isClosing || !this.isTold()) {
+    while (this.ended.size || !this.isClosing) {
       await this.untilDue()
       try {
-        await this.heartbeat()
         await this.flush()
+        await this.heartbeat()
         backoff.reset()
       } catch (error) {
-        if (!(error instanceof Gone)) throw error
-        if (this.isGivenUp) return
-        const text = lineOf(error)
-        if (backoff.isNews(text)) this.log.warn({}, `no connection for heartbeats, the worker tries again: ${text}`)
-        await new Promise((resolve) => setTimeout(resolve, backoff.next()))
+        if (!(error instanceof Gone || error.severity)) throw error // a fault of ours
+        if (this.control.isSevered) return
+        await sleep(backoff.failed(this.log, 'heartbeat', error))
       }
     }
   }
 
   async untilDue () {
-    if (this.outbox.size || (this.done.length && this.isClosing)) return
-    const beatAt = Math.min(...this.beating().map((held) => held.beatAt))
-    await this.due.wait(Math.max(beatAt - Date.now(), 0))
+    const beats = [...this.held.values()].map(({ beatAt }) => beatAt)
+    this.wakeAt = Math.min(...beats, ...[...this.ended.values()].map(({ due }) => due))
+    await this.due.wait(Math.max(this.wakeAt - Date.now(), 0))
     this.due.clear()
   }
 
-  beating () { return [...this.held.values()].filter(({ job, isOver }) => job.stopReason !== 'lost' && !isOver) }
-
   beat (lease) { return Math.min(lease / 3, this.options.heartbeat) }
 
+  // Starts the leases anew. A busy attempt does not expire: an open transaction is ending it, mostly the handler's own.
+  // The worker asks for it again soon.
   async heartbeat () {
     const begun = Date.now()
-    const asked = this.beating()
-    if (asked.every((held) => held.beatAt > begun)) return
-    let rows
-    try {
-      rows = await this.control.fetch(EXTEND, [asked.map(({ job }) => job.id)])
-    } catch (error) {
-      if (error instanceof Gone) throw error
-      this.log.error({}, `a heartbeat has failed: ${error.message}`)
-      for (const held of asked) held.beatAt = begun + Math.min(1000, this.beat(held.lease))
-      return
-    }
+    const asked = [...this.held.values()]
+    if (asked.every(({ beatAt }) => beatAt > begun)) return
+    const rows = await this.control.fetch(EXTEND, [asked.map(({ job }) => job.id)])
     for (const { id, outcome, is_cancelled: isCancelled } of rows) {
-      this.extended(id, begun, outcome)
+      const held = this.held.get(id)
+      if (!held) continue
+      const beat = this.beat(held.lease)
+      held.beatAt = begun + (outcome === 'busy' ? Math.min(1000, beat) : beat)
+      if (outcome !== 'lost') this.expireLater(held)
       if (isCancelled || outcome === 'lost') this.stopJob(id, isCancelled ? 'cancelled' : 'lost')
     }
   }
 
-  // Starts the lease anew. A busy attempt does not expire: an open transaction is ending it, mostly the handler's own.
-  // The worker asks for it again soon.
-  extended (id, begun, outcome) {
-    const held = this.held.get(id)
-    if (!held || outcome === 'lost') return
-    this.expireLater(held)
-    const beat = this.beat(held.lease)
-    held.beatAt = begun + (outcome === 'busy' ? Math.min(1000, beat) : beat)
+  send (ending, delay = 0) {
+    ending.due = Date.now() + delay
+    this.ended.set(ending.job.id, ending)
+    if (ending.due < this.wakeAt) this.due.set()
   }
 
-  send (...endings) {
-    for (const ending of endings) this.outbox.set(ending.job.id, ending)
-    this.due.set()
-  }
-
-  // Sends what has ended. After an error it sends each half, so that an end which is at fault keeps no other.
+  // Sends what has ended. After an error each is sent by itself: an end which is at fault keeps no other.
   async flush () {
-    for (const ending of this.done.splice(0)) this.outbox.set(ending.job.id, ending)
-    const batches = this.outbox.size ? [[...this.outbox.values()]] : []
-    while (batches.length) {
-      const batch = batches.pop()
+    const due = this.dueEnds()
+    const alone = due.filter(({ errors }) => errors).map((ending) => [ending])
+    for (const batch of [due.filter(({ errors }) => !errors), ...alone]) {
+      if (!batch.length) continue
       let rows
       try {
         rows = await this.control.fetch(END, [`[${batch.map(({ json }) => json).join(',')}]`])
       } catch (error) {
         if (error instanceof Gone) throw error
-        const half = batch.length >> 1
-        if (half) {
-          batches.push(batch.slice(half), batch.slice(0, half))
-          continue
-        }
-        const outcome = AT_FAULT.includes(error.code.slice(0, 2)) ? 'refused' : 'error'
-        rows = [{ id: batch[0].job.id, outcome, reason: lineOf(error) }]
+        const isAtFault = batch.length === 1 && AT_FAULT.includes(error.code.slice(0, 2))
+        const answer = { outcome: isAtFault ? 'refused' : 'error', reason: lineOf(error) }
+        rows = batch.map(({ job: { id } }) => ({ id, ...answer }))
       }
       for (const { id, ...answer } of rows) {
-        const ending = this.outbox.get(id)
-        this.outbox.delete(id)
+        const ending = this.ended.get(id)
+        this.ended.delete(id)
         this.answered(ending, answer)
       }
       this.changed.set()
@@ -424,15 +396,16 @@ class Engine {
 
   // Settles an end that the server has answered, or sends it again, or a failure in its place.
   answered (ending, { outcome, reason }) {
-    const { job, kind } = ending
-    if (outcome === 'refused' || (outcome === 'error' && !ending.pauses)) {
+    const { job, kind, milliseconds } = ending
+    if (outcome === 'error') ending.errors++
+    if (outcome === 'refused' || (outcome === 'error' && ending.errors === 2)) {
       this.log.error(job.toJSON(), `a job could not end by ${kind}: ${reason}`)
     }
     if (outcome === 'busy' || outcome === 'error') {
-      const again = () => { this.later.delete(ending); this.send(ending) }
-      this.later.set(ending, setTimeout(again, ending.pause()))
+      this.send(ending, ending.pause())
     } else if (outcome === 'refused' && !ending.isLastResort) {
-      this.send(Object.assign(Ending.failure(job, ending.error || reason), { milliseconds: ending.milliseconds }))
+      const failure = new Ending(job, 'fail', { error: ending.error || reason })
+      this.send(Object.assign(failure, { milliseconds }))
     } else {
       this.settle(ending, ['lost', 'refused'].includes(outcome) ? 'lost' : ending.event)
     }
@@ -460,23 +433,22 @@ class Engine {
   // Whether all slots are taken by handlers that should have ended so long ago.
   isStuck (limit) {
     const late = [...this.held.values()].filter(({ stoppedAt }) => stoppedAt && Date.now() - stoppedAt >= limit)
-    return this.running >= this.options.concurrency && late.length >= this.running
+    return this.running() >= this.options.concurrency && late.length >= this.running()
   }
 
   // The end.
 
-  async shutDown (control) {
+  async shutDown (claimer, control) {
     this.stopping.set()
     this.changed.set()
-    const end = Date.now() + FAREWELL
-    while (!this.claimerEnded.isSet) {
-      // Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
-      await this.claims.cancel()
-      await this.claimerEnded.wait(100)
-      if (Date.now() > end) this.claims.sever() // also the server does not answer
-    }
+    // Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
+    this.claims.cancel()
+    const cancelling = setInterval(() => this.claims.cancel(), 100)
+    const severing = setTimeout(() => this.claims.sever(), FAREWELL) // also the server does not answer
+    await claimer
+    clearInterval(cancelling)
+    clearTimeout(severing)
     for (const held of this.ready.splice(0)) this.end(held, this.stopped(held.job))
-    this.due.set()
     await this.waitForHandlers(this.options.shutdownTimeout, this.hurry)
     for (const id of [...this.held.keys()]) this.stopJob(id, 'shutdown')
     await this.waitForHandlers(GRACE)
@@ -486,14 +458,10 @@ class Engine {
     }
     this.isClosing = true
     this.due.set()
-    const farewell = setTimeout(() => {
-      this.isGivenUp = true
-      this.control.sever()
-    }, FAREWELL)
-    await control.catch(() => {})
+    const farewell = setTimeout(() => this.control.sever(), FAREWELL)
+    await control
     clearTimeout(farewell)
-    for (const timer of this.later.values()) clearTimeout(timer)
-    for (const ending of [...this.done, ...this.outbox.values(), ...this.later.keys()]) {
+    for (const ending of this.ended.values()) {
       this.log.error(ending.job.toJSON(), 'the server was not told of its end')
     }
     await Promise.all([this.pool.close(), this.claims.close(), this.control.close()])

@@ -273,7 +273,8 @@ export class Worker extends EventEmitter {
   run (): Promise<void>
   /** The same without a look at signals. */
   serve (): Promise<void>
-  /** Begins to shut down. A second call ends the wait for the handlers. */
+  /** Begins to shut down. A second call ends the wait for the handlers. A worker that does not run yet ends as soon as
+   * it does. */
   stop (): void
   /** Works off everything that is ready now, and returns what happened. */
   drain (): Promise<WorkerEvent[]>

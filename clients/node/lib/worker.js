@@ -16,6 +16,7 @@ const LOGGER = { debug () {}, info: log('info'), warn: log('warn'), error: log('
 
 class Worker extends EventEmitter {
   #engine = null
+  #isToldToStop = false // before it runs
   #middleware = []
 
   constructor (connection = {}, options = {}) {
@@ -75,7 +76,11 @@ class Worker extends EventEmitter {
   // Works until `stop`, without a look at signals.
   serve () { return this.#serve(false) }
 
-  stop () { this.#engine?.stop() }
+  // A worker that does not run yet ends as soon as it does.
+  stop () {
+    if (this.#engine) this.#engine.stop()
+    else this.#isToldToStop = true
+  }
 
   // Works off everything that is ready now, and returns what happened.
   async drain () {
@@ -88,6 +93,8 @@ class Worker extends EventEmitter {
     if (!this.handlers.size) throw new Error('a worker needs a handler')
     if (this.#engine) throw new Error('this worker runs already')
     this.#engine = new Engine(this, isDrain, watch)
+    if (this.#isToldToStop) this.#engine.stop()
+    this.#isToldToStop = false
     try {
       await this.#engine.serve()
     } finally {

@@ -119,3 +119,12 @@ test('what a handler asks may take as long as it takes', async (t) => {
   t.after(() => pool.close())
   assert.ok(await pool.use((client) => !client.connectionParameters.query_timeout))
 })
+
+test('a worker that is told to stop before it runs ends, once', async () => {
+  const idle = worker().handle('a', () => {})
+  idle.stop()
+  await idle.serve()
+  const job = await enqueue(db.client, 'a')
+  await idle.drain()
+  assert.equal(await db.one('SELECT state FROM queue.job($1)', [job]), 'completed')
+})

@@ -122,6 +122,15 @@ def test_within_an_event_loop(conn, conninfo):
     assert state(conn, job_id) == "completed"
 
 
+def test_a_worker_that_is_told_to_stop_before_it_runs(conn, conninfo):
+    worker, _ = idle_worker(conninfo)
+    worker.stop()
+    worker.run()
+    job_id = enqueue(conn, "a")
+    with running(worker):  # it was told once
+        wait_state(conn, job_id, "completed")
+
+
 def test_each_host_is_tried_by_itself(monkeypatch):
     def seen(conninfo):
         names = ("host", "hostaddr", "port", "target_session_attrs")

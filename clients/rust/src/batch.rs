@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 use crate::connection::{Pool, Pooled};
 use crate::job::{self, Job};
 use crate::outcome::{Done, Failure};
+use crate::shared::Committing;
 
 /// The jobs of a batch, oldest first.
 #[derive(Debug)]
@@ -70,8 +71,9 @@ impl BatchTransaction<'_> {
             }
             return Err(Failure::Lost);
         }
+        let committing = Committing::begin(self.batch.iter().map(|job| &*job.shared));
         self.client.batch_execute("COMMIT").await?;
-        self.batch.iter().for_each(Job::set_ended);
+        committing.confirmed();
         self.client.give_back();
         Ok(())
     }

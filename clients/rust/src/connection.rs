@@ -209,14 +209,6 @@ pub(crate) fn text(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// The same with the server's hint.
-pub(crate) fn text_and_hint(error: &tokio_postgres::Error) -> String {
-    match error.as_db_error().and_then(DbError::hint) {
-        Some(hint) => format!("{} Hint: {hint}", text(error)),
-        None => text(error),
-    }
-}
-
 pub(crate) fn code(error: &tokio_postgres::Error) -> &str {
     error.code().map_or("", |code| code.code())
 }
@@ -230,11 +222,27 @@ fn is_gone(client: &Client, error: &tokio_postgres::Error) -> bool {
 }
 
 /// Why a statement has no answer.
-pub(crate) enum Refusal {
-    /// The connection is no more, or leads to a server that takes no writes: connect anew, maybe to another host.
-    Gone(String),
-    /// The server has refused the statement.
-    Refused(tokio_postgres::Error),
+pub(crate) struct Refusal {
+    /// The SQLSTATE. Empty: the connection is no more, or leads to a server that takes no writes. Connect anew, maybe
+    /// to another host.
+    pub code: String,
+    /// What the server has said, with its hint, or the driver.
+    pub text: String,
+}
+
+impl Refusal {
+    fn gone(text: impl Into<String>) -> Self {
+        Self { code: String::new(), text: text.into() }
+    }
+
+    fn of(error: &tokio_postgres::Error) -> Self {
+        let hint = error.as_db_error().and_then(DbError::hint).map(|hint| format!(" Hint: {hint}"));
+        Self { code: code(error).to_owned(), text: text(error) + hint.as_deref().unwrap_or_default() }
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.code.is_empty()
+    }
 }
 
 /// One connection that is made when it is needed, and again when it was lost.
@@ -267,7 +275,7 @@ impl Link {
             biased;
             _ = severed.wait_for(|is_severed| *is_severed) => {
                 self.close();
-                Err(Refusal::Gone("the worker has ended".to_owned()))
+                Err(Refusal::gone("the worker has ended"))
             }
             result = self.answer(sql, parameters, on_connect) => result,
         }
@@ -288,7 +296,7 @@ impl Link {
         let connection = match known {
             Some(connection) => connection,
             None => {
-                let made = Arc::new((self.connector)(log::Level::Warn).await.map_err(Refusal::Gone)?);
+                let made = Arc::new((self.connector)(log::Level::Warn).await.map_err(Refusal::gone)?);
                 *self.current() = Some(made.clone());
                 on_connect();
                 made
@@ -296,14 +304,14 @@ impl Link {
         };
         match timeout(self.patience, connection.client.query_typed(sql, parameters)).await {
             Ok(Ok(rows)) => Ok(rows),
-            Ok(Err(error)) if !is_gone(&connection.client, &error) => Err(Refusal::Refused(error)),
+            Ok(Err(error)) if !is_gone(&connection.client, &error) => Err(Refusal::of(&error)),
             Ok(Err(error)) => {
                 self.close();
-                Err(Refusal::Gone(text(&error)))
+                Err(Refusal::gone(text(&error)))
             }
             Err(_) => {
                 self.close();
-                Err(Refusal::Gone("the server has not answered".to_owned()))
+                Err(Refusal::gone("the server has not answered"))
             }
         }
     }

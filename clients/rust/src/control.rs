@@ -9,14 +9,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_postgres::types::Type;
 
-use crate::connection::{Refusal, code, text};
+use crate::connection::Refusal;
 use crate::endings::Ending;
-use crate::engine::{Backoff, Ended, Engine};
+use crate::engine::{Backoff, Ended, Engine, FOREVER};
 use crate::event::EventKind;
 use crate::outcome::StopReason;
-
-/// How long a completion waits for a claim to take it along.
-const GATHER: Duration = Duration::from_millis(20);
 
 const EXTEND: &str = "SELECT id, outcome, is_cancelled FROM queue.extend_many($1)";
 
@@ -31,81 +28,57 @@ impl Engine {
         loop {
             {
                 let state = self.lock();
-                if state.is_closing && state.is_told() {
+                if state.is_closing && state.ended.is_empty() {
                     return Ok(());
                 }
             }
             self.until_due().await;
-            let result = match self.heartbeat().await {
-                Ok(()) => self.flush().await,
-                gone => gone,
+            let result = match self.flush().await {
+                Ok(()) => self.heartbeat().await,
+                refusal => refusal,
             };
             match result {
                 Ok(()) => backoff = Backoff::default(),
-                Err(error) => {
-                    if backoff.is_news(&error) {
-                        log::warn!(target: "pg_queue", "no connection for heartbeats, the worker tries again: {error}");
-                    }
-                    sleep(backoff.next()).await;
-                }
+                Err(refusal) => sleep(backoff.failed("heartbeat", &refusal)).await,
             }
         }
     }
 
     /// Waits until a heartbeat is due, or something is to be sent that no claim takes along.
     async fn until_due(&self) {
-        loop {
-            let until = {
-                let state = self.lock();
-                if !state.outbox.is_empty() || (state.is_closing && !state.done.is_empty()) {
-                    return;
-                }
-                let beat_at = state.beating().map(|held| held.beat_at).min();
-                let gathered = (!state.done.is_empty()).then(|| state.done_since + GATHER);
-                let again = state.later.iter().map(|(at, _)| *at).min();
-                [beat_at, gathered, again].into_iter().flatten().min()
-            };
-            match until {
-                Some(until) if until <= Instant::now() => return,
-                Some(until) => drop(timeout_at(until, self.due.notified()).await),
-                None => self.due.notified().await,
-            }
-            if self.lock().is_closing {
-                return;
-            }
-        }
+        let until = {
+            let state = self.lock();
+            let beats = state.held.values().map(|held| held.beat_at);
+            beats.chain(state.ended.values().map(|ending| ending.due)).min()
+        };
+        let _ = timeout_at(until.unwrap_or_else(|| Instant::now() + FOREVER), self.due.notified()).await;
     }
 
     pub fn beat(&self, lease: Duration) -> Duration {
         (lease / 3).min(self.settings.heartbeat)
     }
 
-    async fn heartbeat(&self) -> Result<(), String> {
+    /// Starts the leases anew. A busy attempt does not expire: an open transaction is ending it, mostly the handler's
+    /// own. The worker asks for it again soon.
+    async fn heartbeat(&self) -> Result<(), Refusal> {
         let begun = Instant::now();
         let asked: Vec<i64> = {
             let state = self.lock();
-            if state.beating().all(|held| held.beat_at > begun) {
+            if state.held.values().all(|held| held.beat_at > begun) {
                 return Ok(());
             }
-            state.beating().map(|held| held.shared.facts.id).collect()
+            state.held.keys().copied().collect()
         };
-        let rows = match self.control.fetch(EXTEND, &[(&asked, Type::INT8_ARRAY)], &|| {}).await {
-            Ok(rows) => rows,
-            Err(Refusal::Gone(error)) => return Err(error),
-            Err(Refusal::Refused(error)) => {
-                log::error!(target: "pg_queue", "a heartbeat has failed: {}", text(&error));
-                let mut state = self.lock();
-                for id in asked {
-                    if let Some(held) = state.held.get_mut(&id) {
-                        held.beat_at = begun + self.beat(held.lease).min(Duration::from_secs(1));
-                    }
-                }
-                return Ok(());
+        for row in self.control.fetch(EXTEND, &[(&asked, Type::INT8_ARRAY)], &|| {}).await? {
+            let (id, outcome): (i64, &str) = (row.get(0), row.get(1));
+            let is_cancelled = row.get::<_, Option<bool>>(2) == Some(true);
+            if let Some(held) = self.lock().held.get_mut(&id)
+                && outcome != "lost"
+            {
+                let beat = self.beat(held.lease);
+                held.beat_at = begun + if outcome == "busy" { beat.min(Duration::from_secs(1)) } else { beat };
+                held.expires_at = begun + held.lease;
             }
-        };
-        for row in &rows {
-            let (id, outcome, is_cancelled) = (row.get(0), row.get(1), row.get::<_, Option<bool>>(2) == Some(true));
-            self.extended(id, begun, outcome);
             if is_cancelled || outcome == "lost" {
                 self.stop_job(id, if is_cancelled { StopReason::Cancelled } else { StopReason::Lost });
             }
@@ -113,49 +86,29 @@ impl Engine {
         Ok(())
     }
 
-    /// Starts the lease anew. A busy attempt does not expire: an open transaction is ending it, mostly the handler's
-    /// own. The worker asks for it again soon.
-    fn extended(&self, id: i64, begun: Instant, outcome: &str) {
-        if let Some(held) = self.lock().held.get_mut(&id)
-            && outcome != "lost"
-        {
-            held.expires_at = begun + held.lease;
-            let beat = self.beat(held.lease);
-            held.beat_at = begun + if outcome == "busy" { beat.min(Duration::from_secs(1)) } else { beat };
-        }
-    }
-
-    pub fn send(&self, endings: impl IntoIterator<Item = Ending>) {
-        self.lock().outbox.extend(endings.into_iter().map(|ending| (ending.id(), ending)));
+    pub fn send(&self, ending: Ending, delay: Duration) {
+        self.lock().send(ending, delay);
         self.due.notify_one();
     }
 
-    /// Sends what has ended. After an error it sends each half, so that an end which is at fault keeps no other.
-    async fn flush(&self) -> Result<(), String> {
-        let mut batches = {
-            let mut guard = self.lock();
-            let state = &mut *guard;
-            let now = Instant::now();
-            let due = state.later.extract_if(.., |(at, _)| *at <= now).map(|(_, ending)| ending);
-            state.outbox.extend(state.done.drain(..).chain(due).map(|ending| (ending.id(), ending)));
-            vec![state.outbox.keys().copied().collect::<Vec<i64>>()]
+    /// Sends what has ended. After an error each is sent by itself: an end which is at fault keeps no other.
+    async fn flush(&self) -> Result<(), Refusal> {
+        let batches: Vec<Vec<(i64, String)>> = {
+            let state = self.lock();
+            let (fresh, again): (Vec<&Ending>, Vec<&Ending>) = state.due_ends().partition(|ending| ending.errors == 0);
+            let batches = std::iter::once(fresh).chain(again.into_iter().map(|ending| vec![ending]));
+            batches.map(|batch| batch.iter().map(|ending| (ending.id(), ending.json())).collect()).collect()
         };
-        while let Some(batch) = batches.pop().filter(|batch| !batch.is_empty()) {
-            let ends = {
-                let state = self.lock();
-                let ends: Vec<String> = batch.iter().map(|id| state.outbox[id].json()).collect();
-                format!("[{}]", ends.join(","))
-            };
+        for batch in batches.into_iter().filter(|batch| !batch.is_empty()) {
+            let (ids, ends): (Vec<i64>, Vec<String>) = batch.into_iter().unzip();
+            let ends = format!("[{}]", ends.join(","));
             match self.control.fetch(END, &[(&ends, Type::TEXT)], &|| {}).await {
                 Ok(rows) => rows.iter().for_each(|row| self.take_answer(row.get(0), row.get(1), row.get(2))),
-                Err(Refusal::Gone(error)) => return Err(error),
-                Err(Refusal::Refused(_)) if batch.len() > 1 => {
-                    let (first, second) = batch.split_at(batch.len() / 2);
-                    batches.extend([second.to_vec(), first.to_vec()]);
-                }
-                Err(Refusal::Refused(error)) => {
-                    let is_at_fault = AT_FAULT.iter().any(|class| code(&error).starts_with(class));
-                    self.take_answer(batch[0], if is_at_fault { "refused" } else { "error" }, Some(&text(&error)));
+                Err(refusal) if refusal.is_gone() => return Err(refusal),
+                Err(Refusal { code, text }) => {
+                    let is_at_fault = ids.len() == 1 && AT_FAULT.iter().any(|class| code.starts_with(class));
+                    let outcome = if is_at_fault { "refused" } else { "error" };
+                    ids.iter().for_each(|&id| self.take_answer(id, outcome, Some(&text)));
                 }
             }
             self.changed.notify_one();
@@ -164,7 +117,7 @@ impl Engine {
     }
 
     fn take_answer(&self, id: i64, outcome: &str, reason: Option<&str>) {
-        let ending = self.lock().outbox.remove(&id);
+        let ending = self.lock().ended.remove(&id);
         if let Some(ending) = ending {
             self.answered(ending, outcome, reason.unwrap_or_default());
         }
@@ -173,20 +126,20 @@ impl Engine {
     /// Settles an end that the server has answered, or sends it again, or a failure in its place.
     pub fn answered(&self, mut ending: Ending, outcome: &str, reason: &str) {
         let facts = &ending.shared.facts;
-        if outcome == "refused" || (outcome == "error" && ending.pauses == 0) {
+        ending.errors += u32::from(outcome == "error");
+        if outcome == "refused" || (outcome == "error" && ending.errors == 2) {
             log::error!(target: "pg_queue", "{facts} could not end by {}: {reason}", ending.kind);
         }
         match outcome {
             "busy" | "error" => {
-                let at = Instant::now() + ending.pause();
-                self.lock().later.push((at, ending));
-                self.due.notify_one();
+                let pause = ending.pause();
+                self.send(ending, pause);
             }
             "refused" if !ending.is_last_resort() => {
                 let error = ending.error().filter(|error| !error.is_empty()).unwrap_or(reason);
                 let mut failure = Ending::failure(&ending.shared, error, None, false);
                 failure.time = ending.time;
-                self.send([failure]);
+                self.send(failure, Duration::ZERO);
             }
             "lost" | "refused" => self.settle(&ending, EventKind::Lost),
             _ => self.settle(&ending, ending.event()),

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio_postgres::types::Type;
+use tokio::time::Instant;
 
 use crate::event::EventKind;
 use crate::outcome::{Advance, Done, Failure, StopReason, Suspend};
 use crate::shared::Shared;
-use crate::sql::{Parameters, interval};
+use crate::sql::interval;
 
 /// The pause before a busy attempt's end is sent again. It doubles each time, up to about a second.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
@@ -23,15 +23,20 @@ pub(crate) struct Ending {
     /// Its arguments, with the attempt's id.
     arguments: Value,
     pub time: Duration,
+    /// When the control sends it.
+    pub due: Instant,
     /// How often the worker has put it off.
     pub pauses: u32,
+    /// How often the call that it was in has failed.
+    pub errors: u32,
 }
 
 impl Ending {
     pub fn new<const N: usize>(shared: &Arc<Shared>, kind: &'static str, arguments: [(&str, Value); N]) -> Self {
         let id = ("id", shared.facts.id.into());
         let arguments = [id].into_iter().chain(arguments).collect();
-        Self { shared: shared.clone(), kind, arguments, time: Duration::ZERO, pauses: 0 }
+        let due = Instant::now();
+        Self { shared: shared.clone(), kind, arguments, time: Duration::ZERO, due, pauses: 0, errors: 0 }
     }
 
     pub fn failure(shared: &Arc<Shared>, error: &str, delay: Option<Duration>, is_fatal: bool) -> Self {
@@ -95,9 +100,9 @@ impl Ending {
         }
     }
 
-    /// Whether a claim can take it along: a completion without a result.
+    /// Whether a claim can take it along: a completion without a result, which was not put off.
     pub fn is_plain(&self) -> bool {
-        self.kind == "complete" && self.arguments["result"].is_null()
+        self.kind == "complete" && self.arguments["result"].is_null() && self.pauses == 0
     }
 
     /// Whether nothing else can be sent when the server refuses it: a failure that the queue retries as it likes.
@@ -110,22 +115,4 @@ impl Ending {
         self.pauses += 1;
         RETRY_PAUSE * (1 << (self.pauses - 1).min(7))
     }
-}
-
-pub(crate) fn advancement(id: i64, advance: &Advance) -> (&'static str, Parameters) {
-    let parameters = Parameters::default()
-        .with(id, Type::INT8)
-        .with(advance.stage.clone(), Type::TEXT)
-        .with(advance.payload.clone(), Type::JSONB)
-        .with(interval(advance.delay), Type::TEXT);
-    ("SELECT queue.advance($1, $2, $3, $4::interval)", parameters)
-}
-
-pub(crate) fn suspension(id: i64, suspend: &Suspend) -> (&'static str, Parameters) {
-    let parameters = Parameters::default()
-        .with(id, Type::INT8)
-        .with((!suspend.after.is_empty()).then(|| suspend.after.clone()), Type::INT8_ARRAY)
-        .with(suspend.upon.map_or("ended", |upon| upon.name()), Type::TEXT)
-        .with(suspend.progress.clone(), Type::JSONB);
-    ("SELECT queue.suspend($1, $2, $3, $4)", parameters)
 }

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,22 +18,25 @@ use futures_util::FutureExt as _;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinHandle};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::batch::{Batch, BatchPool, Each};
-use crate::connection::{Link, Pool, Refusal, SILENCE, code, text_and_hint};
+use crate::connection::{Link, Pool, Refusal, SILENCE};
 use crate::endings::Ending;
 use crate::event::{Event, EventKind};
 use crate::job::{COLUMNS, Job};
 use crate::outcome::{Done, Failure, StopReason};
 use crate::settings::{Call, Settings, WorkerError};
-use crate::shared::Shared;
+use crate::shared::{Facts, Shared};
 use crate::sql::{Parameters, interval};
 use crate::state::{Held, State};
 use crate::tracing;
-use crate::watchdog::{Watchdog, Watched};
+use crate::watchdog::Watchdog;
+
+/// How long a completion waits for a claim to take it along.
+const GATHER: Duration = Duration::from_millis(20);
 
 /// How long handlers have to heed `check` when the worker's time is over.
 const GRACE: Duration = Duration::from_secs(1);
@@ -42,7 +45,7 @@ const GRACE: Duration = Duration::from_secs(1);
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Longer than any worker runs.
-const FOREVER: Duration = Duration::from_secs(1_000_000_000);
+pub(crate) const FOREVER: Duration = Duration::from_secs(1_000_000_000);
 
 /// How often a failure is logged that goes on.
 const REMINDER: Duration = Duration::from_secs(60);
@@ -58,17 +61,18 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Whether a failure is to be logged: it is another one than before, or goes on for a minute more.
-    pub fn is_news(&mut self, text: &str) -> bool {
+    /// Returns how long to wait until the next attempt. Logs a failure that is another one than before, or goes on for
+    /// a minute more.
+    pub fn failed(&mut self, what: &str, Refusal { code, text }: &Refusal) -> Duration {
         let now = Instant::now();
-        if self.said.get(text).is_some_and(|at| now - *at < REMINDER) {
-            return false;
+        if self.said.get(text).is_none_or(|at| now - *at >= REMINDER) {
+            self.said.insert(text.clone(), now);
+            if code.is_empty() {
+                log::warn!(target: "pg_queue", "no connection for {what}s, the worker tries again: {text}");
+            } else {
+                log::error!(target: "pg_queue", "a {what} has failed, the worker tries again: {text}");
+            }
         }
-        self.said.insert(text.to_owned(), now);
-        true
-    }
-
-    pub fn next(&mut self) -> Duration {
         self.failures += 1;
         let most = Duration::from_millis(100 << self.failures.min(10)).min(Duration::from_secs(10));
         // Half of it is chance: workers that lose a server together do not come back together.
@@ -92,9 +96,6 @@ pub(crate) struct Engine {
     claims: Link,
     pub control: Link,
     pool: Arc<Pool>,
-    /// When the loop was last seen alive, in milliseconds since `begun`, for the watchdog.
-    pub pulse: AtomicU64,
-    pub begun: Instant,
 }
 
 /// How the claimer and the control end. An error: the worker could not start.
@@ -123,8 +124,6 @@ impl Engine {
             claims: Link::new(connector.clone(), settings.wait + SILENCE),
             control: Link::new(connector.clone(), SILENCE),
             pool: Arc::new(Pool::new(connector)),
-            pulse: AtomicU64::new(0),
-            begun: Instant::now(),
             settings,
         })
     }
@@ -149,7 +148,9 @@ impl Engine {
     ///
     /// Errors: a queue does not exist when the worker starts.
     pub async fn serve(self: Arc<Self>) -> Result<Vec<Event>, WorkerError> {
-        let _watchdog = self.settings.stall_timeout.map(|limit| Watchdog::start(&self, limit));
+        let watched = self.clone();
+        let is_stuck = move |limit| watched.is_stuck(limit);
+        let _watchdog = self.settings.stall_timeout.map(|limit| Watchdog::start(limit, is_stuck));
         let both = vec![tokio::spawn(self.clone().claim_all()), tokio::spawn(self.clone().control_all())];
         let mut tasks = Tasks(both, self.clone());
         let (mut stopped_at, claimer) = (None, &mut tasks.0[0]);
@@ -177,40 +178,35 @@ impl Engine {
     async fn claim_all(self: Arc<Self>) -> Ended {
         let (mut backoff, mut has_claimed) = (Backoff::default(), false);
         while !self.is_stopping() {
-            let (room, completed, is_idle) = {
-                let mut state = self.lock();
-                let room = state.room(self.settings.concurrency, self.settings.prefetch);
-                let completed = if room > 0 { std::mem::take(&mut state.done) } else { Vec::new() };
-                // An end during the claim may make a job ready that the claim does not see.
-                (room, completed, state.is_idle())
-            };
+            let room = self.lock().room(self.settings.concurrency, self.settings.prefetch);
             if room == 0 {
                 self.changed.notified().await;
                 continue;
             }
+            let (completed, is_idle) = {
+                let (mut state, now) = (self.lock(), Instant::now());
+                // What is due the control sends, or is sending.
+                let plain = state.ended.extract_if(.., |_, ending| ending.is_plain() && ending.due > now);
+                let completed: Vec<Ending> = plain.map(|(_, ending)| ending).collect();
+                // An end during the claim may make a job ready that the claim does not see.
+                (completed, state.is_idle())
+            };
             let rows = match self.claim(room, &completed, has_claimed).await {
                 Ok(rows) => rows,
                 Err(refusal) => {
-                    self.send(completed); // One of them may be the cause, which the control finds out.
-                    let (text, code, level, what) = match &refusal {
-                        Refusal::Gone(error) => (error.clone(), "", log::Level::Warn, "no connection"),
-                        Refusal::Refused(error) => {
-                            (text_and_hint(error), code(error), log::Level::Error, "a claim has failed")
-                        }
-                    };
+                    // One of them may be the cause, which the control finds out.
+                    completed.into_iter().for_each(|ending| self.send(ending, Duration::ZERO));
+                    let Refusal { code, text } = &refusal;
                     if code == "57014" {
                         continue;
                     }
-                    if !has_claimed && MISSING.contains(&code) {
+                    if !has_claimed && MISSING.contains(&code.as_str()) {
                         return Err(WorkerError(format!("the worker cannot start: {text}").into()));
                     }
-                    if backoff.is_news(&text) {
-                        log::log!(target: "pg_queue", level, "{what}, the worker tries again: {text}");
+                    if refusal.is_gone() {
+                        self.tell(EventKind::Disconnected, None, Duration::ZERO, Some(text.clone()));
                     }
-                    if code.is_empty() {
-                        self.tell(EventKind::Disconnected, None, Duration::ZERO, Some(text));
-                    }
-                    let _ = timeout(backoff.next(), self.told_to_stop(1)).await;
+                    let _ = timeout(backoff.failed("claim", &refusal), self.told_to_stop(1)).await;
                     continue;
                 }
             };
@@ -261,9 +257,6 @@ impl Engine {
     }
 
     fn accept(self: &Arc<Self>, rows: &[Row]) {
-        if rows.is_empty() {
-            return;
-        }
         let now = Instant::now();
         let mut state = self.lock();
         for row in rows {
@@ -274,7 +267,6 @@ impl Engine {
                 lease,
                 beat_at: now + self.beat(lease),
                 expires_at: now + lease,
-                is_over: false,
                 task: None,
                 stopped_at: None,
             };
@@ -287,28 +279,22 @@ impl Engine {
     }
 
     fn start(self: &Arc<Self>) {
+        self.expire();
         let mut state = self.lock();
-        while state.running < self.settings.concurrency && !self.is_stopping() {
+        while state.running() < self.settings.concurrency && !self.is_stopping() {
             let Some(job) = state.ready.pop_front() else { break };
-            if state.held.get(&job.id).is_some_and(|held| held.expires_at <= Instant::now()) {
-                drop(state);
-                self.stop_job(job.id, StopReason::Lost);
-                state = self.lock();
-                continue;
-            }
             let call = self.calls[&*job.queue].clone();
             let mut jobs = vec![job];
             if let Call::Batch { size, .. } = call
                 && jobs[0].unreadable.is_none()
             {
-                let most = size.min(self.settings.concurrency - state.running);
+                let most = size.min(self.settings.concurrency + 1 - state.running());
                 let (ready, queue) = (std::mem::take(&mut state.ready), jobs[0].queue.clone());
                 for job in ready {
                     let is_ours = job.queue == queue && job.unreadable.is_none() && jobs.len() < most;
                     if is_ours { jobs.push(job) } else { state.ready.push_back(job) }
                 }
             }
-            state.running += jobs.len();
             let shared: Vec<Arc<Shared>> = jobs.iter().map(|job| job.shared.clone()).collect();
             let task = tokio::spawn(self.clone().run(call, jobs, shared.clone()));
             for one in shared {
@@ -362,13 +348,9 @@ impl Engine {
             let lost = answers.iter_mut().filter(|answer| **answer == Err(Failure::Lost));
             lost.for_each(|answer| *answer = Err(Failure::Snooze(Duration::ZERO)));
         }
-        self.lock().running -= shared.len();
         for (one, answer) in shared.iter().zip(answers) {
-            if let Err(failure @ (Failure::Retry { .. } | Failure::Fatal(_))) = &answer {
-                let (Failure::Retry { error, .. } | Failure::Fatal(error)) = failure else { continue };
-                let facts = &one.facts;
-                log::warn!(target: "pg_queue", queue = &*facts.queue, job_id = facts.job_id, attempt_id = facts.id;
-                    "{facts} has failed: {error}");
+            if let Err(Failure::Retry { error, .. } | Failure::Fatal(error)) = &answer {
+                warn(&one.facts, format_args!("has failed: {error}"));
             }
             let mut ending = Ending::of(one, answer);
             ending.time = time;
@@ -385,17 +367,19 @@ impl Engine {
             while stop.borrow_and_update().is_none() {
                 let expires_at = self.lock().held.get(&one.facts.id).map(|held| held.expires_at);
                 let Some(expires_at) = expires_at else { break };
-                tokio::select! {
-                    _ = stop.changed() => {}
-                    () = sleep_until(expires_at) => {
-                        let expires_at = self.lock().held.get(&one.facts.id).map(|held| held.expires_at);
-                        if expires_at.is_some_and(|at| at <= Instant::now()) {
-                            self.stop_job(one.facts.id, StopReason::Lost);
-                        }
-                    }
+                if timeout_at(expires_at, stop.changed()).await.is_err() {
+                    self.expire();
                 }
             }
         }
+    }
+
+    /// Stops what is held and was not extended in time: it is lost.
+    fn expire(&self) {
+        let now = Instant::now();
+        let expired = |held: &&Held| held.expires_at <= now;
+        let expired: Vec<i64> = self.lock().held.values().filter(expired).map(|held| held.shared.facts.id).collect();
+        expired.into_iter().for_each(|id| self.stop_job(id, StopReason::Lost));
     }
 
     fn end(&self, ending: Ending) {
@@ -409,34 +393,32 @@ impl Engine {
             let is_lost =
                 ending.shared.reason() == Some(StopReason::Lost) && !ending.shared.ended.load(Ordering::Acquire);
             self.settle(&ending, if is_lost { EventKind::Lost } else { ending.event() });
-        } else if ending.is_plain() {
-            if state.done.is_empty() {
-                state.done_since = Instant::now();
-            }
-            state.done.push(ending);
         } else {
-            state.outbox.insert(ending.id(), ending);
+            let delay = if ending.is_plain() { GATHER } else { Duration::ZERO };
+            state.send(ending, delay);
+            drop(state);
+            self.due.notify_one();
         }
-        self.due.notify_one();
     }
 
     /// Tells the handler to stop. One that has not begun ends at once.
     pub fn stop_job(&self, id: i64, reason: StopReason) {
         let mut state = self.lock();
         let Some(held) = state.held.get_mut(&id) else { return };
-        if reason == StopReason::Lost && held.shared.ended.load(Ordering::Acquire) {
-            held.is_over = true;
+        if reason == StopReason::Lost {
+            // There is no lease any more.
             held.expires_at = Instant::now() + FOREVER;
-            return;
+            held.beat_at = held.expires_at;
+            if held.shared.ended.load(Ordering::Acquire) {
+                return; // by the handler, which goes on
+            }
         }
         if !held.shared.stop(reason) {
             return;
         }
         held.stopped_at.get_or_insert_with(Instant::now);
         let (shared, has_begun) = (held.shared.clone(), held.task.is_some());
-        let facts = &shared.facts;
-        log::warn!(target: "pg_queue", queue = &*facts.queue, job_id = facts.job_id, attempt_id = facts.id;
-            "{facts} is to stop: {reason}");
+        warn(&shared.facts, format_args!("is to stop: {reason}"));
         if !has_begun {
             state.ready.retain(|job| job.id != id);
             drop(state);
@@ -450,9 +432,7 @@ impl Engine {
     /// The server has answered: this attempt has ended, or was lost before.
     pub fn settle(&self, ending: &Ending, kind: EventKind) {
         if kind == EventKind::Lost {
-            let facts = &ending.shared.facts;
-            log::warn!(target: "pg_queue", queue = &*facts.queue, job_id = facts.job_id, attempt_id = facts.id;
-                "{facts}: lost lease");
+            warn(&ending.shared.facts, format_args!("has lost its lease"));
         }
         self.tell(kind, Some(&ending.shared), ending.time, ending.error().map(str::to_owned));
     }
@@ -478,6 +458,14 @@ impl Engine {
         }
     }
 
+    /// Whether all slots are taken by handlers that should have ended so long ago.
+    fn is_stuck(&self, limit: Duration) -> bool {
+        let state = self.lock();
+        let is_late = |held: &&Held| held.stopped_at.is_some_and(|at| at.elapsed() >= limit);
+        let running = state.running();
+        running >= self.settings.concurrency && state.held.values().filter(is_late).count() >= running
+    }
+
     // The end.
 
     async fn shut_down(&self, control: &mut JoinHandle<Ended>) {
@@ -490,20 +478,16 @@ impl Engine {
         // Those that do not await.
         let deaf: Vec<Arc<Shared>> = self.lock().held.values().map(|held| held.shared.clone()).collect();
         for shared in deaf {
-            log::warn!(target: "pg_queue", "{} still runs; it is given back", shared.facts);
+            warn(&shared.facts, format_args!("still runs; it is given back"));
             self.end(Ending::stopped(&shared));
         }
         self.lock().is_closing = true;
         self.due.notify_one();
-        match timeout(FAREWELL, &mut *control).await {
-            Ok(result) => drop(raise(result)),
-            Err(_) => {
-                let state = self.lock();
-                let later = state.later.iter().map(|(_, ending)| ending);
-                for ending in state.done.iter().chain(state.outbox.values()).chain(later) {
-                    log::error!(target: "pg_queue", "{}: the server was not told of its end", ending.shared.facts);
-                }
-            }
+        if let Ok(result) = timeout(FAREWELL, &mut *control).await {
+            drop(raise(result));
+        }
+        for ending in self.lock().ended.values() {
+            log::error!(target: "pg_queue", "{}: the server was not told of its end", ending.shared.facts);
         }
         self.pool.close();
         self.claims.close();
@@ -523,25 +507,15 @@ impl Engine {
     }
 }
 
-impl Watched for Engine {
-    fn begun(&self) -> Instant {
-        self.begun
-    }
-
-    fn pulse(&self) -> &AtomicU64 {
-        &self.pulse
-    }
-
-    fn is_stuck(&self, limit: Duration) -> bool {
-        let state = self.lock();
-        let is_old = |held: &&Held| held.stopped_at.is_some_and(|at| at.elapsed() >= limit);
-        state.running >= self.settings.concurrency && state.held.values().filter(is_old).count() >= state.running
-    }
-}
-
 /// A fault of ours is raised where the worker was called.
 fn raise(result: Result<Ended, JoinError>) -> Ended {
     result.unwrap_or_else(|error| error.try_into_panic().map_or(Ok(()), |panic| std::panic::resume_unwind(panic)))
+}
+
+/// Logs what has become of a job, with what names it as fields.
+fn warn(facts: &Facts, what: std::fmt::Arguments<'_>) {
+    log::warn!(target: "pg_queue", queue = &*facts.queue, job_id = facts.job_id, attempt_id = facts.id;
+        "{facts} {what}");
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {

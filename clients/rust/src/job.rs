@@ -17,10 +17,9 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row};
 
 use crate::connection::{Pool, Pooled};
-use crate::endings;
 use crate::outcome::{Advance, Failure, StopReason, Stopped, Suspend};
-use crate::shared::{Facts, Shared};
-use crate::sql::{Json, Parameters};
+use crate::shared::{Committing, Facts, Shared};
+use crate::sql::{Json, Parameters, interval};
 
 /// Of `queue.claimed_job`, in the order in which [`Job::new`] reads them.
 pub(crate) const COLUMNS: &str = "id, job_id, queue_name, stage, payload, headers, attempt, max_attempts, priority, \
@@ -248,15 +247,24 @@ impl JobTransaction<'_> {
 
     /// Takes the job on to another stage and commits.
     pub async fn advance(self, advance: Advance) -> Result<(), Error> {
-        let (sql, parameters) = endings::advancement(self.job.id, &advance);
-        self.end(sql, parameters).await
+        let parameters = Parameters::default()
+            .with(self.job.id, Type::INT8)
+            .with(advance.stage, Type::TEXT)
+            .with(advance.payload, Type::JSONB)
+            .with(interval(advance.delay), Type::TEXT);
+        self.end("SELECT queue.advance($1, $2, $3, $4::interval)", parameters).await
     }
 
     /// Lets the job wait for others and commits: those that were enqueued in this transaction with `flow` its job's id,
     /// say.
     pub async fn suspend(self, suspend: Suspend) -> Result<(), Error> {
-        let (sql, parameters) = endings::suspension(self.job.id, &suspend);
-        self.end(sql, parameters).await
+        let after = (!suspend.after.is_empty()).then_some(suspend.after);
+        let parameters = Parameters::default()
+            .with(self.job.id, Type::INT8)
+            .with(after, Type::INT8_ARRAY)
+            .with(suspend.upon.map_or("ended", |upon| upon.name()), Type::TEXT)
+            .with(suspend.progress, Type::JSONB);
+        self.end("SELECT queue.suspend($1, $2, $3, $4)", parameters).await
     }
 
     /// Commits, and the job goes on.
@@ -268,8 +276,9 @@ impl JobTransaction<'_> {
 
     async fn end(self, sql: &str, parameters: Parameters) -> Result<(), Error> {
         self.client.execute_typed(sql, &parameters.list()).await?;
+        let committing = Committing::begin(std::iter::once(&*self.job.shared));
         self.client.batch_execute("COMMIT").await?;
-        self.job.set_ended();
+        committing.confirmed();
         self.client.give_back();
         Ok(())
     }

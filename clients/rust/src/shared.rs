@@ -1,7 +1,7 @@
 //! What the worker and a handler know in common of a job.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
@@ -22,6 +22,28 @@ pub(crate) struct Shared {
     pub stop: watch::Sender<Option<StopReason>>,
     /// Whether the handler has ended the attempt itself.
     pub ended: AtomicBool,
+}
+
+/// Notes that handlers end their attempts, from before the commit on: a heartbeat may hear of that before the handler
+/// does, and must not stop it. Takes the note back when it is dropped, unless the commit was confirmed.
+pub(crate) struct Committing<'a>(pub Vec<&'a Shared>);
+
+impl<'a> Committing<'a> {
+    pub fn begin(attempts: impl Iterator<Item = &'a Shared>) -> Self {
+        let attempts: Vec<&Shared> = attempts.collect();
+        attempts.iter().for_each(|one| one.ended.store(true, Ordering::Release));
+        Self(attempts)
+    }
+
+    pub fn confirmed(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|one| one.ended.store(false, Ordering::Release));
+    }
 }
 
 impl Shared {

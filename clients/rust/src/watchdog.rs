@@ -12,16 +12,6 @@ use tokio::time::{Instant, sleep};
 /// What the process ends with: `EX_SOFTWARE`.
 const STATUS: i32 = 70;
 
-/// What is watched.
-pub(crate) trait Watched: Send + Sync + 'static {
-    /// When it began.
-    fn begun(&self) -> Instant;
-    /// When its runtime last ran, in milliseconds since it began.
-    fn pulse(&self) -> &AtomicU64;
-    /// Whether all handlers go on for longer than this after they were told to stop.
-    fn is_stuck(&self, limit: Duration) -> bool;
-}
-
 /// Watches until it is dropped.
 pub(crate) struct Watchdog {
     is_over: Arc<AtomicBool>,
@@ -30,24 +20,27 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    pub fn start<W: Watched>(watched: &Arc<W>, limit: Duration) -> Self {
-        let (beating, watched) = (watched.clone(), watched.clone());
-        let now = |watched: &W| Instant::now().duration_since(watched.begun()).as_millis() as u64;
+    /// Watches the runtime, and whether `is_stuck` returns true: all handlers go on for this long after they were told
+    /// to stop.
+    pub fn start(limit: Duration, is_stuck: impl Fn(Duration) -> bool + Send + 'static) -> Self {
+        let begun = Instant::now();
+        let now = move || begun.elapsed().as_millis() as u64;
+        let last = Arc::new(AtomicU64::new(0)); // when the runtime last ran, in milliseconds
+        let beating = last.clone();
         let pulse = tokio::spawn(async move {
             loop {
-                beating.pulse().store(now(&beating), Ordering::Relaxed);
+                beating.store(now(), Ordering::Relaxed);
                 sleep(limit / 8).await;
             }
         });
-        watched.pulse().store(now(&watched), Ordering::Relaxed);
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
         let thread = std::thread::spawn(move || {
             while !over.load(Ordering::Acquire) {
-                let silent = now(&watched).saturating_sub(watched.pulse().load(Ordering::Relaxed));
+                let silent = now().saturating_sub(last.load(Ordering::Relaxed));
                 let reason = if u128::from(silent) > limit.as_millis() {
                     "its runtime is blocked"
-                } else if watched.is_stuck(limit) {
+                } else if is_stuck(limit) {
                     "all its handlers go on after they were told to stop"
                 } else {
                     std::thread::park_timeout(limit / 8);

@@ -3,14 +3,20 @@
 
 mod support;
 
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pg_queue_client::{Batch, Done, Failure, Job, Options, RetryIn, Step, Worker, enqueue, enqueue_many};
+use pg_queue_client::{Batch, Done, EventKind, Failure, Job, Options, RetryIn, Step, Worker, enqueue, enqueue_many};
 use serde_json::{Value, json};
 use support::{Database, running, until};
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 
 #[tokio::test]
 async fn a_panic_fails_the_attempt() {
@@ -94,6 +100,65 @@ async fn a_lost_answer_of_a_batch() {
         let found: String = db.one("SELECT state || attempt FROM queue.job($1)", &[&id]).await;
         assert_eq!(found, "completed1");
     }
+}
+
+/// A folder with a socket that leads to the server of this configuration, and is late with the answer to each COMMIT.
+fn socket_with_late_commits(config: &Config) -> PathBuf {
+    let Some(Host::Unix(server)) = config.get_hosts().first() else { panic!("{config:?}") };
+    let (server, folder) = (server.join(".s.PGSQL.5432"), server.join("late"));
+    std::fs::create_dir_all(&folder).unwrap();
+    let listener = UnixListener::bind(folder.join(".s.PGSQL.5432")).unwrap();
+    let forward = |mut from: UnixStream, mut to: UnixStream, late: &[u8]| {
+        let mut buffer = [0; 8192];
+        while let Ok(length @ 1..) = from.read(&mut buffer) {
+            if buffer[..length].windows(late.len()).any(|part| part == late) {
+                std::thread::sleep(Duration::from_millis(1500));
+            }
+            if to.write_all(&buffer[..length]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    };
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = UnixStream::connect(&server).unwrap();
+            let (to_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || forward(client, to_server, b"no such request"));
+            std::thread::spawn(move || forward(server, to_client, b"COMMIT\0"));
+        }
+    });
+    folder
+}
+
+/// A heartbeat is told that the attempt has ended while the answer to the COMMIT is still on its way.
+#[tokio::test]
+async fn a_heartbeat_leaves_alone_a_handler_that_commits() {
+    let db = Database::new().await;
+    let config: Config = db.config().parse().unwrap();
+    let folder = socket_with_late_commits(&config);
+    let config = format!("host={} user=postgres dbname={}", folder.display(), db.name);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = told.clone();
+    let worker = Worker::new(&config)
+        .unwrap()
+        .heartbeat(Duration::from_millis(100))
+        .on_event(move |event| tell.lock().unwrap().push(event.kind))
+        .handler("a", |job: Job| async move { Ok(job.transaction().await?.complete("done").await?) })
+        .batch_handler("b", 2, |batch: Batch| async move { batch.transaction().await?.complete().await });
+    let ids = [
+        enqueue(&db.client, "a", (), Options::new()).await.unwrap(),
+        enqueue(&db.client, "b", (), Options::new().lease(Duration::from_secs(30))).await.unwrap(),
+    ];
+    running(worker, async {
+        for id in ids {
+            db.wait_state(id, "completed").await;
+        }
+        until("both are told", async || (told.lock().unwrap().len() >= 5).then_some(())).await;
+    })
+    .await;
+    use EventKind::{Completed, Connected, Started};
+    assert_eq!(*told.lock().unwrap(), [Connected, Started, Started, Completed, Completed]);
 }
 
 #[tokio::test]

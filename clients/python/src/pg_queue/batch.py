@@ -44,9 +44,9 @@ class BaseBatch(Sequence[J], Generic[J]):
         if len(completed) < len(self._jobs):
             raise Stopped("lost")
 
-    def _end(self) -> None:
+    def _set_ended(self, is_ended: bool) -> None:
         for job in self._jobs:
-            job.ended = True
+            job.ended = is_ended
 
 
 class Batch(BaseBatch[Job]):
@@ -60,10 +60,14 @@ class Batch(BaseBatch[Job]):
         """
         self.check()
         with self[0]._connection() as conn:
-            with conn.transaction():
-                yield conn
-                self._check_all(conn.execute(*self._statement()).fetchall())
-            self._end()
+            try:
+                with conn.transaction():
+                    yield conn
+                    self._check_all(conn.execute(*self._statement()).fetchall())
+                    self._set_ended(True)  # before the commit, of which a heartbeat may hear first
+            except BaseException:
+                self._set_ended(False)  # it was rolled back
+                raise
 
 
 class AsyncBatch(BaseBatch[AsyncJob]):
@@ -77,7 +81,11 @@ class AsyncBatch(BaseBatch[AsyncJob]):
         """
         self.check()
         async with self[0]._connection() as conn:
-            async with conn.transaction():
-                yield conn
-                self._check_all(await (await conn.execute(*self._statement())).fetchall())
-            self._end()
+            try:
+                async with conn.transaction():
+                    yield conn
+                    self._check_all(await (await conn.execute(*self._statement())).fetchall())
+                    self._set_ended(True)  # before the commit, of which a heartbeat may hear first
+            except BaseException:
+                self._set_ended(False)  # it was rolled back
+                raise

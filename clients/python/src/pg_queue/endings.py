@@ -40,17 +40,17 @@ class Ending:
         self.event = _EVENTS[kind]
         self.error: Optional[str] = arguments.get("error")
         self.seconds = 0.0
+        self.due = 0.0
+        """When the control sends it, by the loop's clock."""
         self.pauses = 0
         """How often the worker has put it off."""
-
-    @classmethod
-    def failure(cls, job: BaseJob, text: str, **arguments: Any) -> Ending:
-        return cls(job, "fail", error=text, **arguments)
+        self.errors = 0
+        """How often the call that it was in has failed."""
 
     @property
     def is_plain(self) -> bool:
-        """True if a claim can take it along: a completion without a result."""
-        return self.kind == "complete" and self.arguments["result"] is None
+        """True if a claim can take it along: a completion without a result, which was not put off."""
+        return self.kind == "complete" and self.arguments["result"] is None and not self.pauses
 
     @property
     def is_last_resort(self) -> bool:

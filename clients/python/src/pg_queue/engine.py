@@ -16,8 +16,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Set, Tuple, cast
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tuple, cast
 
 import psycopg
 from psycopg import AsyncConnection
@@ -76,11 +78,8 @@ class Engine:
         self._is_async = {queue: inspect.iscoroutinefunction(h) for queue, h in worker.handlers.items()}
         self._held: Dict[int, Held] = {}
         self._ready: Deque[Held] = deque()
-        self._running = 0
-        self._done: List[Ending] = []
-        self._outbox: Dict[int, Ending] = {}  # what the control sends, or is sending
-        self._later: Set[Ending] = set()  # put off, to be sent again; they take no slot
-        self._stops = 0
+        self._ended: Dict[int, Ending] = {}  # what the server has not answered, but what a claim has with it
+        self._wake_at = math.inf
         self._has_claimed = False  # the queues were there
         self._is_closing = False
         self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
@@ -89,46 +88,38 @@ class Engine:
         self._threads = Threads()
         self._hosts = hosts(worker.conninfo)
         self._pool = Pool(lambda: connect(self._hosts))
-        self._async_pool = AsyncPool(self._connect)
+        self._async_pool = AsyncPool(lambda: connect_async(self._hosts))
         self._claims = Link(self._connect_claims, worker.wait + SILENCE)
-        self._control = Link(self._connect)
+        self._control = Link(lambda: connect_async(self._hosts))
 
     def stop(self) -> None:
         """From any thread. The second call ends the wait for the handlers."""
         self._loop.call_soon_threadsafe(self._stop)
 
     def _stop(self) -> None:
-        self._stops += 1
+        if self._stopping.is_set():
+            self._hurry.set()
         self._stopping.set()
         self._changed.set()
-        if self._stops > 1:
-            self._hurry.set()
         for held in self._held.values():
             held.job.stopping = True
 
     async def serve(self) -> None:
         claimer = self._loop.create_task(self._claim_all())
         control = self._loop.create_task(self._control_all())
-        stopped = self._loop.create_task(self._stopping.wait())
+        for task in (claimer, control):
+            task.add_done_callback(lambda _: self._stopping.set())
         limit = self._worker.stall_timeout
-        watchdog = None if limit is None else Watchdog(self, limit)
-        try:
-            await asyncio.wait({claimer, control, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
+        with nullcontext() if limit is None else Watchdog(self, limit):
             try:
-                await asyncio.shield(self._loop.create_task(self._shut_down(claimer, control)))
+                await self._stopping.wait()
             finally:
-                stopped.cancel()
-                if watchdog is not None:
-                    watchdog.close()
+                await asyncio.shield(self._loop.create_task(self._shut_down(claimer, control)))
 
     # Connections. No prepared statements: a pooler in transaction mode has another connection for each transaction.
 
-    async def _connect(self) -> AsyncConnection[Any]:
-        return await connect_async(self._hosts)
-
     async def _connect_claims(self) -> AsyncConnection[Any]:
-        conn = await self._connect()
+        conn = await connect_async(self._hosts)
         conn.add_notice_handler(lambda notice: logger.warning("%s", notice.message_primary))
         keep(conn)
         self._tell(Event("connected"))
@@ -139,31 +130,29 @@ class Engine:
     async def _claim_all(self) -> None:
         backoff = Backoff()
         while not self._stopping.is_set():
+            self._changed.clear()
             room = self._room()
             if room <= 0:
-                self._changed.clear()
                 await self._changed.wait()
                 continue
-            completed, self._done = self._done, []
+            # What is due the control sends, or is sending.
+            completed = [one for one in self._ended.values() if one.is_plain and one.due > self._loop.time()]
+            for ending in completed:
+                del self._ended[ending.id]
             # An end during the claim may make a job ready that the claim does not see.
-            is_idle = not self._held and self._is_told()
-            self._changed.clear()
+            is_idle = not self._held and not self._ended
             try:
                 rows = await self._claim(room, [ending.id for ending in completed])
             except (Gone, psycopg.Error) as error:
-                self._send(*completed)  # one of them may be the cause, which the control finds out
+                for ending in completed:  # one of them may be the cause, which the control finds out
+                    self._send(ending)
                 if isinstance(error, psycopg.errors.QueryCanceled):
                     continue
                 if not self._has_claimed and isinstance(error, psycopg.Error) and error.sqlstate in _MISSING:
                     raise RuntimeError(f"the worker cannot start: {_line(error)}") from error
-                is_gone = isinstance(error, Gone)
-                if backoff.is_news(_line(error)):
-                    what = "no connection" if is_gone else "a claim has failed"
-                    logger.log(logging.WARNING if is_gone else logging.ERROR, "%s, the worker tries again: %s", what,
-                        _line(error))
-                if is_gone:
+                if isinstance(error, Gone):
                     self._tell(Event("disconnected", error=str(error)))
-                await _wait(self._stopping, backoff.next())
+                await _wait(self._stopping, backoff.failed("claim", error))
                 continue
             backoff.reset()
             self._has_claimed = True
@@ -191,23 +180,23 @@ class Engine:
     def _room(self) -> int:
         """How many jobs to claim now. One that claims ahead waits until it is worth the round trip."""
         limit = self._worker.concurrency + self._worker.prefetch
-        held = self._running + len(self._ready) + len(self._outbox)
-        return limit - held if held < self._worker.concurrency or held <= limit // 2 else 0
+        taken = len(self._held) + len(self._due_ends())
+        return limit - taken if taken < self._worker.concurrency or taken <= limit // 2 else 0
 
-    def _is_told(self) -> bool:
-        """Whether the server knows of all that has ended."""
-        return not (self._done or self._outbox or self._later)
+    def _due_ends(self) -> List[Ending]:
+        """What the control sends, or is sending. Ends that wait for a claim or are put off take no slot."""
+        now = self._loop.time()
+        return [ending for ending in self._ended.values() if ending.due <= now]
+
+    def _running(self) -> int:
+        return len(self._held) - len(self._ready)
 
     def _accept(self, row: Tuple[Any, ...]) -> None:
         unreadable = next((value.error for value in row if isinstance(value, Unreadable)), None)
         columns: List[Any] = [None if isinstance(value, Unreadable) else value for value in row[:-1]]
         lease = max(row[-1], 0.001)
-        queue: str = row[2]
-        job: BaseJob
-        if self._is_async[queue]:
-            job = AsyncJob(*columns, pool=self._async_pool, on_stop=lambda: self._cancel(job.id))
-        else:
-            job = Job(*columns, pool=self._pool)
+        is_async = self._is_async[row[2]]
+        job = AsyncJob(*columns, pool=self._async_pool) if is_async else Job(*columns, pool=self._pool)
         job.unreadable = unreadable
         job.stopping = self._stopping.is_set()
         now = self._loop.time()
@@ -217,27 +206,22 @@ class Engine:
         self._due.set()  # the control takes the new lease into account
 
     def _start(self) -> None:
-        while self._ready and self._running < self._worker.concurrency and not self._stopping.is_set():
+        while self._ready and self._running() < self._worker.concurrency and not self._stopping.is_set():
             held = self._ready.popleft()
-            if held.job.stop_reason is not None:  # it was cancelled or lost before it began
-                self._end(held, self._stopped(held.job))
-                continue
             group = [held, *self._others(held)]
-            self._running += len(group)
             task = self._loop.create_task(self._run(group))
             for held in group:
                 held.task, held.group = task, group
 
     def _others(self, first: Held) -> List[Held]:
         """What the first one's handler runs together with it: ready jobs of the same queue, if it takes batches."""
-        size = self._worker.batches.get(first.job.queue, 1)
-        most = min(size, self._worker.concurrency - self._running) - 1
-        others: List[Held] = []
-        if most > 0 and first.job.unreadable is None:
-            for held in list(self._ready):
-                if held.job.queue == first.job.queue and held.job.unreadable is None and len(others) < most:
-                    self._ready.remove(held)
-                    others.append(held)
+        queue = first.job.queue
+        if queue not in self._worker.batches or first.job.unreadable is not None:
+            return []
+        most = min(self._worker.batches[queue] - 1, self._worker.concurrency - self._running())
+        others = [held for held in self._ready if held.job.queue == queue and held.job.unreadable is None][:most]
+        for held in others:
+            self._ready.remove(held)
         return others
 
     # A handler.
@@ -248,16 +232,14 @@ class Engine:
             self._tell(Event("started", job.queue, job.job_id, job.id, job.attempt))
         try:
             results = await self._call(jobs)
-            endings = [self._ended(job, result) for job, result in zip(jobs, results)]
         except BaseException as error:  # also SystemExit, which is not to end the event loop
             if isinstance(error, KeyboardInterrupt):
                 self._stop()
             if len(jobs) > 1 and isinstance(error, psycopg.Error) and error.sqlstate == LOST:
                 error = Snooze()  # one is lost, which the server says of each
-            endings = [self._ended(job, error) for job in jobs]
-        finally:
-            self._running -= len(jobs)
-        for held, ending in zip(group, endings):
+            results = [error] * len(jobs)
+        for held, result in zip(group, results):
+            ending = self._ending(held.job, result)
             ending.seconds = self._loop.time() - begun
             if held.job.id in self._held:
                 self._end(held, ending)
@@ -284,22 +266,21 @@ class Engine:
             raise ValueError(f"a handler of {len(jobs)} jobs must return {len(jobs)} results or None")
         return list(result)
 
-    def _ended(self, job: BaseJob, result: Any) -> Ending:
+    def _ending(self, job: BaseJob, result: Any) -> Ending:
+        """How the attempt ends, by what its handler has returned or raised."""
         try:
-            return self._raised(job, result) if isinstance(result, BaseException) else self._returned(job, result)
+            if isinstance(result, BaseException):
+                return self._raised(job, result)
+            if job.ended:
+                return Ending(job, "none")
+            if isinstance(result, Advance):
+                return Ending(job, "advance", stage=result.stage, payload=result.payload, delay=span(result.delay))
+            if isinstance(result, Suspend):
+                after = None if result.after is None else list(map(int, result.after))
+                return Ending(job, "suspend", after=after, upon=result.upon, progress=result.progress)
+            return Ending(job, "complete", result=result)
         except Exception as error:  # such as a result that is no JSON
             return self._raised(job, error)
-
-    @staticmethod
-    def _returned(job: BaseJob, result: Any) -> Ending:
-        if job.ended:
-            return Ending(job, "none")
-        if isinstance(result, Advance):
-            return Ending(job, "advance", stage=result.stage, payload=result.payload, delay=span(result.delay))
-        if isinstance(result, Suspend):
-            after = None if result.after is None else list(map(int, result.after))
-            return Ending(job, "suspend", after=after, upon=result.upon, progress=result.progress)
-        return Ending(job, "complete", result=result)
 
     @staticmethod
     def _stopped(job: BaseJob) -> Ending:
@@ -318,140 +299,118 @@ class Engine:
         text = _text(error) if is_expected else f"{type(error).__name__}: {_text(error)}"
         logger.warning("%r has failed: %s", job, text, exc_info=None if is_expected else error, extra=_extra(job))
         retry_in = span(error.delay) if isinstance(error, RetryIn) else None
-        return Ending.failure(job, text, retry_in=retry_in, fatal=isinstance(error, Fatal))
+        return Ending(job, "fail", error=text, retry_in=retry_in, fatal=isinstance(error, Fatal))
 
     def _end(self, held: Held, ending: Ending) -> None:
         held.expiry.cancel()
         del self._held[held.job.id]
         if ending.kind == "none":
             self._settle(ending, "lost" if held.job.stop_reason == "lost" else None)
-        elif ending.is_plain:
-            if not self._done:
-                self._loop.call_later(GATHER, self._due.set)
-            self._done.append(ending)
         else:
-            self._send(ending)
+            self._send(ending, GATHER if ending.is_plain else 0)
 
     def _stop_job(self, attempt_id: int, reason: Any) -> None:
         """Tells the handler to stop. One that has not begun ends at once."""
         held = self._held.get(attempt_id)
-        if held is None or held.job.stop_reason in (reason, "lost"):
+        if held is None:
             return
-        if reason == "lost" and held.job.ended:
+        is_ended = reason == "lost" and held.job.ended  # by the handler, which goes on
+        if reason == "lost":  # there is no lease any more
             held.expiry.cancel()
-            held.is_over = True
+            held.beat_at = math.inf
+        if held.job.stop_reason in (reason, "lost") or is_ended:
             return
         logger.warning("%r is to stop: %s", held.job, reason, extra=_extra(held.job))
+        is_first = held.stopped_at is None
         held.stopped_at = held.stopped_at or self._loop.time()
         held.job.stop(reason)
-        if held.task is None and held in self._ready:
+        if held.task is None:
             self._ready.remove(held)
             self._end(held, self._stopped(held.job))
             self._changed.set()
-
-    def _cancel(self, attempt_id: int) -> None:
-        held = self._held.get(attempt_id)
-        if held is not None and held.task is not None and all(one.job.stop_reason for one in held.group):
+        elif is_first and self._is_async[held.job.queue] and all(one.job.stop_reason for one in held.group):
             held.task.cancel()
 
     def is_stuck(self, limit: float) -> bool:
         """Whether all slots are taken by handlers that should have ended so long ago. From any thread."""
         now = self._loop.time()
         late = [held for held in list(self._held.values()) if held.stopped_at and now - held.stopped_at >= limit]
-        return len(late) >= self._running >= self._worker.concurrency
+        return len(late) >= self._running() >= self._worker.concurrency
 
     # The control.
 
     async def _control_all(self) -> None:
         backoff = Backoff()
-        while not (self._is_closing and self._is_told()):
+        while self._ended or not self._is_closing:
             await self._until_due()
             try:
-                await self._heartbeat()
                 await self._flush()
+                await self._heartbeat()
                 backoff.reset()
-            except Gone as error:
-                if backoff.is_news(_line(error)):
-                    logger.warning("no connection for heartbeats, the worker tries again: %s", _line(error))
-                await asyncio.sleep(backoff.next())
+            except (Gone, psycopg.Error) as error:
+                await asyncio.sleep(backoff.failed("heartbeat", error))
 
     async def _until_due(self) -> None:
-        if self._outbox or self._done and self._is_closing:
-            return
-        beat_at = min((held.beat_at for held in self._beating()), default=None)
-        await _wait(self._due, None if beat_at is None else max(beat_at - self._loop.time(), 0))
+        times = [held.beat_at for held in self._held.values()]
+        times += [ending.due for ending in self._ended.values()]
+        self._wake_at = min(times, default=math.inf)
+        await _wait(self._due, max(self._wake_at - self._loop.time(), 0))
         self._due.clear()
-
-    def _beating(self) -> List[Held]:
-        return [held for held in self._held.values() if held.job.stop_reason != "lost" and not held.is_over]
 
     def _beat(self, lease: float) -> float:
         return min(lease / 3, self._worker.heartbeat)
 
     async def _heartbeat(self) -> None:
-        begun, held_now = self._loop.time(), self._beating()
+        """Starts the leases anew. A busy attempt does not expire: an open transaction is ending it, mostly the
+        handler's own. The worker asks for it again soon.
+        """
+        begun, held_now = self._loop.time(), list(self._held.values())
         if all(held.beat_at > begun for held in held_now):
             return
-        try:
-            rows = await self._control.fetch(EXTEND, [[held.job.id for held in held_now]])
-        except psycopg.Error as error:
-            logger.error("a heartbeat has failed: %s", error)
-            for held in held_now:
-                held.beat_at = max(held.beat_at, begun + min(1.0, self._beat(held.lease)))
-            return
-        for attempt_id, outcome, is_cancelled in rows:
-            self._extended(attempt_id, begun, outcome)
+        for attempt_id, outcome, is_cancelled in await self._control.fetch(EXTEND, [[one.job.id for one in held_now]]):
+            held = self._held.get(attempt_id)
+            if held is None:
+                continue
+            beat = self._beat(held.lease)
+            held.beat_at = begun + (min(1.0, beat) if outcome == "busy" else beat)
+            if outcome != "lost":
+                held.expiry.cancel()
+                held.expiry = self._loop.call_at(begun + held.lease, self._stop_job, attempt_id, "lost")
             if is_cancelled or outcome == "lost":
                 self._stop_job(attempt_id, "cancelled" if is_cancelled else "lost")
 
-    def _extended(self, attempt_id: int, begun: float, outcome: str) -> None:
-        """Starts the lease anew. A busy attempt does not expire: an open transaction is ending it, mostly the handler's
-        own. The worker asks for it again soon.
-        """
-        held = self._held.get(attempt_id)
-        if held is not None and outcome != "lost":
-            held.expiry.cancel()
-            held.expiry = self._loop.call_at(begun + held.lease, self._stop_job, attempt_id, "lost")
-            beat = self._beat(held.lease)
-            held.beat_at = begun + (min(1.0, beat) if outcome == "busy" else beat)
-
-    def _send(self, *endings: Ending) -> None:
-        self._outbox.update((ending.id, ending) for ending in endings)
-        self._due.set()
-
-    def _send_again(self, ending: Ending) -> None:
-        self._later.remove(ending)
-        self._send(ending)
+    def _send(self, ending: Ending, delay: float = 0.0) -> None:
+        ending.due = self._loop.time() + delay
+        self._ended[ending.id] = ending
+        if ending.due < self._wake_at:
+            self._due.set()
 
     async def _flush(self) -> None:
-        """Sends what has ended. After an error it sends each half, so that an end which is at fault keeps no other."""
-        self._outbox.update((ending.id, ending) for ending in self._done)
-        self._done.clear()
-        batches = [list(self._outbox.values())]
-        while any(batches):
-            batch = batches.pop()
+        """Sends what has ended. After an error each is sent by itself: an end which is at fault keeps no other."""
+        due = self._due_ends()
+        alone = [[ending] for ending in due if ending.errors]
+        for batch in [[ending for ending in due if not ending.errors], *alone]:
+            if not batch:
+                continue
             try:
                 rows = await self._control.fetch(END, [f"[{','.join(ending.json for ending in batch)}]"])
             except psycopg.Error as error:
-                half = len(batch) // 2
-                if half:
-                    batches += [batch[half:], batch[:half]]
-                    continue
-                is_at_fault = (error.sqlstate or "")[:2] in _AT_FAULT
-                rows = [(batch[0].id, "refused" if is_at_fault else "error", _line(error))]
+                is_at_fault = len(batch) == 1 and (error.sqlstate or "")[:2] in _AT_FAULT
+                outcome = "refused" if is_at_fault else "error"
+                rows = [(ending.id, outcome, _line(error)) for ending in batch]
             for attempt_id, outcome, reason in rows:
-                self._answered(self._outbox.pop(attempt_id), outcome, reason)
+                self._answered(self._ended.pop(attempt_id), outcome, reason)
             self._changed.set()
 
     def _answered(self, ending: Ending, outcome: str, reason: str) -> None:
         """Settles an end that the server has answered, or sends it again, or a failure in its place."""
-        if outcome == "refused" or (outcome == "error" and not ending.pauses):
+        ending.errors += outcome == "error"
+        if outcome == "refused" or (outcome == "error" and ending.errors == 2):
             logger.error("%r could not end by %r: %s", ending.job, ending.kind, reason, extra=_extra(ending.job))
         if outcome in ("busy", "error"):
-            self._later.add(ending)
-            self._loop.call_later(ending.pause(), self._send_again, ending)
+            self._send(ending, ending.pause())
         elif outcome == "refused" and not ending.is_last_resort:
-            failure = Ending.failure(ending.job, ending.error or reason)
+            failure = Ending(ending.job, "fail", error=ending.error or reason)
             failure.seconds = ending.seconds
             self._send(failure)
         else:
@@ -482,31 +441,29 @@ class Engine:
     async def _shut_down(self, claimer: asyncio.Task[None], control: asyncio.Task[None]) -> None:
         self._stopping.set()
         self._changed.set()
-        end = self._loop.time() + FAREWELL
+        self._loop.call_later(FAREWELL, self._claims.sever)  # if the server does not answer
         while not claimer.done():
             # Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
             await self._claims.cancel()
             await asyncio.wait({claimer}, timeout=0.2)
-            if self._loop.time() > end:  # also the server does not answer
-                self._claims.sever()
         while self._ready:
             held = self._ready.popleft()
             self._end(held, self._stopped(held.job))
-        self._due.set()
         await self._wait_for_handlers(self._worker.shutdown_timeout, self._hurry)
         for attempt_id in list(self._held):
             self._stop_job(attempt_id, "shutdown")
         await self._wait_for_handlers(GRACE)
-        for held in list(self._held.values()):  # threads that did not stop
+        for held in list(self._held.values()):  # those that did not stop
             logger.warning("%r still runs; it is given back", held.job, extra=_extra(held.job))
             self._end(held, self._stopped(held.job))
+            if held.task is not None and self._is_async[held.job.queue]:
+                # Its cancellation was swallowed: `asyncio.run` would wait for it.
+                asyncio.tasks._unregister_task(held.task)
         self._is_closing = True
         self._due.set()
-        await asyncio.wait({control}, timeout=FAREWELL)
-        if not control.done():
-            self._control.sever()
-            await asyncio.wait({control}, timeout=GRACE)
-        for ending in [*self._done, *self._outbox.values(), *self._later]:
+        self._loop.call_later(FAREWELL, self._control.sever)
+        await asyncio.wait({control}, timeout=FAREWELL + GRACE)
+        for ending in self._ended.values():
             logger.error("%r: the server was not told of its end", ending.job, extra=_extra(ending.job))
         control.cancel()
         self._threads.close()
@@ -525,9 +482,9 @@ class Engine:
             await asyncio.wait(tasks, timeout=min(0.1, seconds), return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _wait(event: asyncio.Event, seconds: Optional[float]) -> None:
+async def _wait(event: asyncio.Event, seconds: float) -> None:
     try:
-        await asyncio.wait_for(event.wait(), seconds)
+        await asyncio.wait_for(event.wait(), None if seconds == math.inf else seconds)
     except asyncio.TimeoutError:
         pass
 

@@ -23,7 +23,5 @@ class Held:
     task: Optional[asyncio.Task[None]] = None
     group: List[Held] = field(default_factory=list, repr=False)
     """Those that its handler runs at once, itself among them."""
-    is_over: bool = False
-    """The handler has ended the attempt and goes on: there is no lease any more."""
     stopped_at: Optional[float] = None
     """Since when the handler should have ended."""

@@ -213,20 +213,15 @@ class Job(BaseJob):
 class AsyncJob(BaseJob):
     """The job of a handler that is an `async def`. When it is to stop, its task is cancelled."""
 
-    def __init__(
-        self, *columns: Any, pool: Optional[AsyncPool] = None, on_stop: Callable[[], None] = lambda: None, **named: Any
-    ) -> None:
+    def __init__(self, *columns: Any, pool: Optional[AsyncPool] = None, **named: Any) -> None:
         super().__init__(*columns, **named)
         self.cancelled = asyncio.Event()
         """Set when the handler is to stop; `stop_reason` says why."""
         self._pool = pool
-        self._on_stop = on_stop
 
     def stop(self, reason: StopReason) -> None:
         super().stop(reason)
-        if not self.cancelled.is_set():
-            self.cancelled.set()
-            self._on_stop()
+        self.cancelled.set()
 
     @asynccontextmanager
     async def transaction(self, result: Any = None) -> AsyncIterator[AsyncConnection[Any]]:

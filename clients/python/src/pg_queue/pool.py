@@ -7,6 +7,7 @@ server waits longer than its `patience`: also a server that has fallen silent wi
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import select
@@ -21,6 +22,8 @@ import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
+
+logger = logging.getLogger("pg_queue.worker")
 
 _DEFAULTS = {
     # A host that has fallen silent is noticed within half a minute.
@@ -67,21 +70,23 @@ class Backoff:
         self.failures = 0
         self._said: Dict[str, float] = {}
 
-    def next(self) -> float:
+    def failed(self, what: str, error: Exception) -> float:
+        """Returns the seconds until the next attempt. Logs a failure that is another one than before, or goes on for a
+        minute more.
+        """
+        text, now = " ".join(str(error).split()), time.monotonic()
+        if now - self._said.get(text, -REMINDER) >= REMINDER:
+            self._said[text] = now
+            if isinstance(error, Gone):
+                logger.warning("no connection for %ss, the worker tries again: %s", what, text)
+            else:
+                logger.error("a %s has failed, the worker tries again: %s", what, text)
         self.failures += 1
         return min(0.1 * 2.0 ** min(self.failures, 10), 10.0) * random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
         self.failures = 0
         self._said.clear()
-
-    def is_news(self, text: str) -> bool:
-        """Whether this failure is to be logged: it is another one than before, or goes on for a minute more."""
-        now = time.monotonic()
-        if now - self._said.get(text, -REMINDER) < REMINDER:
-            return False
-        self._said[text] = now
-        return True
 
 
 def hosts(conninfo: str) -> List[str]:

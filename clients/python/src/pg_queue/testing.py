@@ -10,7 +10,6 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ContextManager
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -21,7 +21,7 @@ STATUS = 70
 """What the process ends with: EX_SOFTWARE."""
 
 
-class Watchdog:
+class Watchdog(ContextManager[None]):
     def __init__(self, engine: Engine, limit: float) -> None:
         self._engine = engine
         self._loop = asyncio.get_running_loop()
@@ -31,7 +31,9 @@ class Watchdog:
         self._beat()
         threading.Thread(target=self._watch, name="pg_queue-watchdog", daemon=True).start()
 
-    def close(self) -> None:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
 
     def _beat(self) -> None:

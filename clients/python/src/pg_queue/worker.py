@@ -71,6 +71,8 @@ class Worker:
         self.batches: Dict[str, int] = {}
         self._middleware: List[Callable[..., Any]] = []
         self._engine: Optional[Engine] = None
+        self._is_told_to_stop = False  # before it runs
+        self._starting = threading.Lock()
 
     def handler(self, *queues: str, batch: Optional[int] = None) -> Callable[[H], H]:
         """A decorator: the function runs the jobs of these queues.
@@ -129,9 +131,14 @@ class Worker:
         await self._serve()
 
     def stop(self) -> None:
-        """Begins to shut down, from any thread. A second call ends the wait for the handlers."""
-        if self._engine is not None:
-            self._engine.stop()
+        """Begins to shut down, from any thread. A second call ends the wait for the handlers. A worker that does not
+        run yet ends as soon as it does.
+        """
+        with self._starting:
+            if self._engine is None:
+                self._is_told_to_stop = True
+            else:
+                self._engine.stop()
 
     def drain(self) -> List[Event]:
         """Works off everything that is ready now, and returns what happened: for tests, and for jobs by cron."""
@@ -155,9 +162,13 @@ class Worker:
     async def _serve(self, drain: bool = False, watch: Optional[Callable[[Event], None]] = None) -> None:
         if not self.handlers:
             raise ValueError("a worker needs a handler")
-        if self._engine is not None:
-            raise RuntimeError("this worker runs already")
-        self._engine = Engine(self, drain, watch)
+        with self._starting:
+            if self._engine is not None:
+                raise RuntimeError("this worker runs already")
+            self._engine = Engine(self, drain, watch)
+            if self._is_told_to_stop:
+                self._engine.stop()
+            self._is_told_to_stop = False
         try:
             await self._engine.serve()
         finally:
