@@ -1,7 +1,7 @@
-//! What a check of the doctor is, what it finds, and what the checks share.
+//! Defines a check of the doctor and its finding, and what the checks share.
 //!
-//! Responsible for running one check so that its error becomes its finding. Not responsible for the order of the checks
-//! (`doctor`), nor for the rows that users see (`view::doctor`).
+//! Responsible for running one check, and for turning its error into a finding. Not responsible for the order of the
+//! checks (`doctor`), nor for the rows that users see (`view::doctor`).
 
 use crate::error::{Error, Result};
 use crate::guc;
@@ -12,12 +12,12 @@ use crate::shmem::layout;
 pub struct Check {
     /// Its name in `queue.doctor()` and in the label `check` of the metrics.
     pub name: &'static str,
-    /// The function that looks. An error that it returns is a finding, too.
+    /// The function that runs the check. An error that it returns becomes a finding, too.
     pub look: fn() -> Result<Finding>,
 }
 
 impl Check {
-    /// Looks, and keeps no lock. An error becomes a finding that is not ok. Raises nothing but a cancel.
+    /// Runs the check and keeps no lock. An error becomes a finding that is not ok. Raises nothing but a cancel.
     pub fn look(&self) -> Finding {
         transaction::look(self.look).unwrap_or_else(|error| {
             let Error { message, detail, hint, .. } = error;
@@ -27,7 +27,7 @@ impl Check {
     }
 }
 
-/// What a check has found.
+/// The result of a check.
 pub struct Finding {
     pub is_ok: bool,
     /// What the check has seen, in sentences.
@@ -45,15 +45,16 @@ impl Finding {
         Self { is_ok: false, detail: detail.into(), hint: Some(hint.into()) }
     }
 
-    /// Returns a finding of these troubles, a sentence each, of which it shows the first five; `well` if there is none.
+    /// Returns a finding with these troubles, one sentence each. It shows the first five. Without troubles the finding
+    /// is `well`.
     pub fn of(troubles: &[String], well: &str, hint: &str) -> Self {
-        const SHOWN: usize = 5;
+        const MAX_SHOWN: usize = 5;
         if troubles.is_empty() {
             return Self::well(well);
         }
-        let mut detail = troubles[..troubles.len().min(SHOWN)].join(" ");
-        if troubles.len() > SHOWN {
-            detail += &format!(" And {} more.", troubles.len() - SHOWN);
+        let mut detail = troubles[..troubles.len().min(MAX_SHOWN)].join(" ");
+        if troubles.len() > MAX_SHOWN {
+            detail += &format!(" And {} more.", troubles.len() - MAX_SHOWN);
         }
         Self::ill(detail, hint)
     }
@@ -61,25 +62,25 @@ impl Finding {
 
 /// Checks that the library was preloaded.
 ///
-/// Errors: 55000 when there is no shared memory to look at.
+/// Errors: 55000 if there is no shared memory.
 pub fn assert_loaded() -> Result<()> {
     if layout::is_there() { Ok(()) } else { Err(Error::not_loaded()) }
 }
 
-/// Returns the catalog of the instance to look at.
+/// Returns the catalog of the database's instance.
 ///
-/// Errors: as `catalog::current`; 55000 when there is no shared memory.
+/// Errors: as `catalog::current`; 55000 if there is no shared memory.
 pub fn catalog() -> Result<std::rc::Rc<crate::catalog::Catalog>> {
     assert_loaded()?;
     crate::catalog::current()
 }
 
-/// Returns after how many microseconds something has stood still for too long (`pg_queue.patience`).
+/// Returns `pg_queue.patience` in microseconds. Anything stuck for longer is reported.
 pub fn patience() -> i64 {
     i64::from(guc::PATIENCE.get()) * 1_000_000
 }
 
-/// Returns a length of time in words, with two units at most. `us` is in microseconds.
+/// Returns a duration in words, with two units at most. `us` is in microseconds.
 pub fn time(us: i64) -> String {
     let seconds = us / 1_000_000;
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);

@@ -1,15 +1,15 @@
-//! The check of a server that is one of many (`pg_queue_cluster`): its number is its own, and no other server is marked
-//! down.
+//! The check of a server that belongs to a cluster (`pg_queue_cluster`): its number is its own, and no other server is
+//! marked down.
 //!
-//! Responsible for what this server's own copy of the map says. Not responsible for whether the others answer, nor for
-//! copies that differ: `queue_cluster.check()` asks them, and a check of the doctor waits for nobody.
+//! Responsible for what this server's own copy of the map says. Not responsible for whether the other servers answer,
+//! nor for copies that differ: `queue_cluster.check()` asks the servers, and a check of the doctor never waits.
 
 use crate::catalog::spi;
 use crate::doctor::check::{Finding, assert_loaded};
 use crate::error::Result;
 use crate::guc;
 
-/// The rows of `queue_cluster.server` that tell about this server; none: another one's number.
+/// The rows of `queue_cluster.server` with this server's number. No row: no server of the cluster has this number.
 const OWN: &str = "SELECT format('%s %s', s.identity = queue_cluster.identity(), s.name) FROM queue_cluster.server AS s
     WHERE s.node_id = current_setting('pg_queue.node_id')::integer AND s.state <> 'removed'";
 
@@ -27,23 +27,23 @@ pub fn cluster() -> Result<Finding> {
     }
     let number = guc::NODE_ID.get();
     let again =
-        "If it is that server, restored from a dump, call queue_cluster.add_server for it again, on another one.";
+        "If this is that server, restored from a dump, call queue_cluster.add_server for it again, on another server.";
     let Some(own) = spi::texts(OWN, &[])?.pop() else {
         return Ok(Finding::ill(
             format!(
                 "pg_queue.node_id is {number}, the number of no server of the cluster: keys are enqueued elsewhere, \
-                    and ids lead nowhere."
+                    and no server finds its jobs by their ids."
             ),
-            "Set pg_queue.node_id back, or call queue_cluster.add_server for this server.",
+            "Restore the former pg_queue.node_id, or call queue_cluster.add_server for this server.",
         ));
     };
     if let Some(("f", name)) = own.split_once(' ') {
         return Ok(Finding::ill(
             format!(
-                "pg_queue.node_id is {number}, that of server \"{name}\", and this is another server: \
-                    two give the same ids."
+                "pg_queue.node_id is {number}, the number of server \"{name}\", but this is another server: \
+                    two servers give the same ids."
             ),
-            format!("Set pg_queue.node_id back. {again}"),
+            format!("Restore the former pg_queue.node_id. {again}"),
         ));
     }
     let down = spi::texts(

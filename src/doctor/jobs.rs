@@ -1,7 +1,7 @@
-//! Checks of the jobs themselves: what is overdue, what is not taken, what has died.
+//! Checks of the jobs themselves: expired leases, jobs without a worker, dead jobs.
 //!
-//! Not responsible for what is in the way of segments (`storage`), for schedules (`schedules`), nor for whether the
-//! worker runs (`server`).
+//! Not responsible for what blocks segments (`storage`), for schedules (`schedules`), nor for whether the worker runs
+//! (`server`).
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,13 @@ use crate::pg::{session, time};
 use crate::shmem;
 use crate::shmem::ledger::Ledger;
 
-/// How many dead jobs of a queue are reported.
-const MANY_DEAD: i64 = 1_000;
+/// A queue with this many dead jobs is reported.
+const MIN_REPORTED_DEAD: i64 = 1_000;
 
-/// Checks that jobs whose lease has ended are handed on.
+/// Checks that jobs whose lease has expired are released.
 pub fn leases() -> Result<Finding> {
     let catalog = catalog()?;
-    let well = "No lease has ended without its job being handed on.";
+    let well = "No lease has expired without its job being released.";
     let latest = time::monotonic_us().saturating_sub(patience());
     let earliest = shmem::with_instance(catalog.number, |frontier, i| frontier.next_deadline(i.deadlines)).flatten();
     if earliest.is_none_or(|at| at > latest) {
@@ -33,7 +33,7 @@ pub fn leases() -> Result<Finding> {
     }
     let (mut count, mut oldest) = (0, i64::MAX);
     for entry in shmem::each_running(catalog.number) {
-        // Of connections that have ended it is not known since when they have: their deadline is `MIN`.
+        // A deadline of `MIN` means that the connection has ended. It is not known when it ended.
         if entry.state == State::Running && entry.deadline <= latest && entry.deadline > i64::MIN {
             count += 1;
             oldest = oldest.min(entry.deadline);
@@ -44,8 +44,8 @@ pub fn leases() -> Result<Finding> {
     }
     let since = time(time::monotonic_us().saturating_sub(oldest));
     Ok(Finding::ill(
-        format!("{count} leases have ended, the first of them {since} ago, and their jobs were not handed on."),
-        "The worker does that: look at its check.",
+        format!("{count} leases have expired, the first of them {since} ago, and their jobs were not released."),
+        "The worker releases them: look at the check worker.",
     ))
 }
 
@@ -68,7 +68,7 @@ pub fn unclaimed() -> Result<Finding> {
         let Some(queue) = queue::by_lane(&catalog, lane)?.filter(|queue| !queue.is_held(lane)) else { continue };
         let period = queue.limits.filter(|limits| limits.rate > 0).map_or(0, |limits| limits.period);
         let limit = patience().saturating_add(period);
-        // Jobs may be old and stand in a line that moves. It is not known which worker has claimed before the server's
+        // Jobs may be old and wait in a queue that makes progress. Memory does not know of claims before the server's
         // start.
         let stands = found.counter.claimed_at < now.saturating_sub(limit) && up > limit;
         if queue.is_paused || age <= limit || !stands {
@@ -79,12 +79,12 @@ pub fn unclaimed() -> Result<Finding> {
     }
     Ok(Finding::of(
         &troubles,
-        "Every queue that has had ready jobs for long is being worked on, or paused.",
+        "Every queue with old ready jobs is paused or being worked on.",
         "Start a worker for it.",
     ))
 }
 
-/// Returns how a lane is called in a finding.
+/// Returns the name of a lane for a finding.
 fn place(queue: &queue::Queue, lane: i32) -> String {
     match queue.stage_of(lane) {
         Some(stage) => format!("Queue \"{}\", stage \"{stage}\",", queue.name),
@@ -92,24 +92,24 @@ fn place(queue: &queue::Queue, lane: i32) -> String {
     }
 }
 
-/// Checks that no queue has piled up dead jobs.
+/// Checks that no queue has accumulated dead jobs.
 pub fn dead() -> Result<Finding> {
     let catalog = catalog()?;
     let mut troubles = Vec::new();
     for (name, count) in dead_jobs(&catalog)? {
-        if count >= MANY_DEAD {
+        if count >= MIN_REPORTED_DEAD {
             troubles.push(format!("Queue \"{name}\" has {count} dead jobs."));
         }
     }
     Ok(Finding::of(
         &troubles,
-        &format!("No queue has {MANY_DEAD} dead jobs."),
-        "queue.errors says what they died of; queue.retry_many() runs them again, dead_retention says how long they \
+        &format!("No queue has {MIN_REPORTED_DEAD} dead jobs."),
+        "queue.errors shows their errors. queue.retry_many() runs them again. dead_retention says how long they \
             are kept.",
     ))
 }
 
-/// Checks that no jobs wait for one that is dead.
+/// Checks that no job waits for one that is dead.
 pub fn held() -> Result<Finding> {
     let catalog = catalog()?;
     if session::in_recovery() {
@@ -125,7 +125,7 @@ pub fn held() -> Result<Finding> {
         .map(|holder| (holder.held.values().sum(), holder.dead))
         .collect();
     let Some(&(most, first)) = old.iter().max_by_key(|(held, dead)| (*held, -dead.job_id)) else {
-        return Ok(Finding::well("No jobs wait for one that has been dead for long."));
+        return Ok(Finding::well("No job waits for one that has been dead for long."));
     };
     let all: i64 = old.iter().map(|(held, _)| held).sum();
     let least = if is_complete { "" } else { "At least " };
@@ -133,17 +133,17 @@ pub fn held() -> Result<Finding> {
     let since = time(time::now_us().saturating_sub(first.ended_at));
     Ok(Finding::ill(
         format!(
-            "{least}{all} held jobs wait for {} dead ones, the most of them, {most}, for job {} of queue \"{name}\", \
+            "{least}{all} held jobs wait for {} dead ones. Most of them, {most}, wait for job {} of queue \"{name}\", \
                 dead for {since}.",
             old.len(),
             first.job_id
         ),
-        "queue.retry() runs a dead job again, queue.retry_many() many, and what they hold goes on when they complete. \
-         queue.cancel() gives up a held job.",
+        "queue.retry() runs a dead job again, queue.retry_many() runs many. When they complete, the held jobs start. \
+         queue.cancel() cancels a held job.",
     ))
 }
 
-/// Returns how many dead jobs each queue has that has any.
+/// Returns the number of dead jobs of each queue that has any.
 fn dead_jobs(catalog: &Catalog) -> Result<BTreeMap<String, i64>> {
     let mut lane_counts = LaneCounts::default();
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);

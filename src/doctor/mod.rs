@@ -1,11 +1,10 @@
-//! Looks whether all is well: the checks of `queue.doctor()`, one function each. What they say to users, and from when
-//! on, is in `docs/doctor.md`.
+//! The checks of `queue.doctor()`, one function each. `docs/doctor.md` says what each reports, and when.
 //!
-//! Responsible for which checks there are, and for their order. Not responsible for showing them as rows and metrics:
-//! see `view::doctor`. Nor for `queue.check()`, which reads everything: see `audit`.
+//! Responsible for the list of checks and its order. Not responsible for showing the findings as rows and metrics
+//! (`view::doctor`), nor for `queue.check()`, which reads everything (`audit`).
 //!
-//! Invariant: a check only looks. It waits for no lock, and is over in milliseconds at any depth. If it fails, that is
-//! its finding, and the other checks go on.
+//! Invariant: a check only reads. It waits for no lock, and takes milliseconds however many jobs there are. If a check
+//! fails, its error is its finding, and the other checks still run.
 
 use crate::doctor::check::Check;
 
@@ -19,7 +18,7 @@ pub mod storage;
 pub mod topics;
 pub mod transactions;
 
-/// All checks, in the order in which they are of use: a fault that stops everything comes first.
+/// All checks. A fault that stops everything comes first.
 pub const ALL: &[Check] = &[
     Check { name: "library", look: server::library },
     Check { name: "launcher", look: server::launcher },

@@ -1,6 +1,6 @@
-//! Checks of schedules: what is late, what dies each time, and whether PostgreSQL's clocks show the same as theirs.
+//! Checks of schedules: late slots, schedules whose jobs die, and clocks that differ from PostgreSQL's.
 //!
-//! Not responsible for whether the worker runs, which fires them (`server`).
+//! Not responsible for whether the worker, which fires schedules, runs (`server`).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,12 +18,12 @@ use crate::pg::scan::Snapshot;
 use crate::pg::zone::Zone as ServerZone;
 use crate::shmem::ledger::Ledger;
 
-/// So many jobs of a schedule that died one after the other are reported.
+/// A schedule is reported if its last jobs have died, this many one after the other.
 const DEAD_IN_A_ROW: usize = 3;
-/// How far ahead the time zones are compared, in microseconds.
-const YEAR: i64 = 366 * 86_400_000_000;
+/// The time zones are compared this far ahead, in microseconds.
+const COMPARED_US: i64 = 366 * 86_400_000_000;
 
-/// Checks that slots of schedules are fired when their time has come, and that their jobs do not all die.
+/// Checks that the slots of schedules are fired in time, and that their jobs do not all die.
 pub fn schedules() -> Result<Finding> {
     let catalog = catalog()?;
     let now = schedule::now_us();
@@ -38,7 +38,7 @@ pub fn schedules() -> Result<Finding> {
                 Ok(_) => {}
                 Err(error) => troubles.push(format!("\"{}\" cannot be planned: {}.", schedule.name(), error.message)),
             }
-            // The newest job may not have ended.
+            // The newest job may still be waiting or running.
             let jobs = log.last_jobs(schedule.id(), DEAD_IN_A_ROW + 1);
             if jobs.len() >= DEAD_IN_A_ROW && !schedule.is_paused() {
                 last_jobs.push((schedule, jobs));
@@ -49,8 +49,8 @@ pub fn schedules() -> Result<Finding> {
     Ok(Finding::of(
         &troubles,
         "No schedule is late, and none has only jobs that die.",
-        "The worker fires them: look at its check. The server's log says why a slot could not be fired. \
-         queue.errors says what jobs have died of.",
+        "The worker fires them: look at the check worker. The server's log says why a slot could not be fired. \
+         queue.errors shows the errors of dead jobs.",
     ))
 }
 
@@ -86,11 +86,10 @@ fn dying(catalog: &Catalog, last_jobs: &[(Schedule, Vec<i64>)]) -> Result<Vec<St
     Ok(troubles)
 }
 
-/// Checks that the clocks of the schedules' time zones, which are the library's, show within the next year what
-/// PostgreSQL's show.
+/// Checks that the library's data for the schedules' time zones agree with PostgreSQL's for the next year.
 pub fn time_zones() -> Result<Finding> {
     let catalog = catalog()?;
-    // Each zone with the first of its schedules.
+    // Each zone with the name of its first schedule.
     let mut zones: BTreeMap<String, String> = BTreeMap::new();
     schedule::each(&catalog, |schedule| {
         zones.entry(schedule.timing().timezone).or_insert_with(|| schedule.name());
@@ -104,9 +103,9 @@ pub fn time_zones() -> Result<Finding> {
             troubles.push(format!("{of} is unknown to PostgreSQL."));
             continue;
         };
-        if let Some((at, ours, theirs)) = first_difference(&ours, &theirs, now, now.saturating_add(YEAR)) {
+        if let Some((at, ours, theirs)) = first_difference(&ours, &theirs, now, now.saturating_add(COMPARED_US)) {
             let (ours, theirs) = (offset(ours), offset(theirs));
-            troubles.push(format!("{of} is at {ours} from {} on, by PostgreSQL's data at {theirs}.", rfc3339(at)));
+            troubles.push(format!("{of} is at {ours} at {}, but by PostgreSQL's data at {theirs}.", rfc3339(at)));
         }
     }
     let version = Zone::data_version().unwrap_or("unknown");
@@ -123,10 +122,10 @@ pub fn time_zones() -> Result<Finding> {
     ))
 }
 
-/// Returns when two clocks begin to differ, and the offsets that they have then, in seconds. Times are in microseconds
-/// as `timestamptz` counts them. `None`: not before `end`.
+/// Returns when two clocks first differ, and both offsets at that time, in seconds. Times are in microseconds, as
+/// `timestamptz` counts them. `None`: they agree until `end`.
 fn first_difference(ours: &Zone, theirs: &ServerZone, from: i64, end: i64) -> Option<(i64, i64, i64)> {
-    /// No zone changes its offset as often in a year.
+    /// No zone changes its offset this often in a year.
     const MAX_CHANGES: usize = 1_000;
     let mut at = from;
     for _ in 0..MAX_CHANGES {

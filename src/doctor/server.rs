@@ -1,6 +1,6 @@
 //! Checks of the processes and of what the server gives them: library, launcher, worker, slots, compiled plans, roles.
 //!
-//! Not responsible for locks and transactions that hold the worker up: see `transactions`.
+//! Not responsible for locks and transactions that delay the worker: see `transactions`.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::shmem::databases::DatabaseState;
 use crate::worker::table;
 use crate::{guc, shmem};
 
-/// Checks that the library was preloaded, and that the extension's SQL is of its version.
+/// Checks that the library was preloaded, and that the extension's SQL has the same version.
 pub fn library() -> Result<Finding> {
     assert_loaded()?;
     let loaded = guc::VERSION.to_string_lossy();
@@ -31,7 +31,7 @@ pub fn library() -> Result<Finding> {
     })
 }
 
-/// Checks that the launcher is there.
+/// Checks that the launcher runs.
 pub fn launcher() -> Result<Finding> {
     assert_loaded()?;
     if session::in_recovery() {
@@ -40,13 +40,13 @@ pub fn launcher() -> Result<Finding> {
     Ok(match table::launcher() {
         0 => Finding::ill(
             "No launcher runs: databases without a worker get none.",
-            "The server starts it again after a second; if that does not last, its log says why.",
+            "The server starts it again after a second. If it keeps ending, the server's log says why.",
         ),
         pid => Finding::well(format!("It is process {pid}.")),
     })
 }
 
-/// Checks that this database's worker is there and does its duties, and that none of them fails.
+/// Checks that this database's worker runs and does its duties, and that no duty fails.
 pub fn worker() -> Result<Finding> {
     const LOG: &str = "The server's log says why.";
     let catalog = catalog()?;
@@ -55,7 +55,7 @@ pub fn worker() -> Result<Finding> {
     }
     let (now, latest) = (time::monotonic_us(), time::now_us().saturating_sub(patience()));
     let seen = shmem::with_instance(catalog.number, |_, i| {
-        // A worker that has just begun has not said when it wakes.
+        // A worker that has just started has not yet said when it wakes.
         let is_due = i.worker.wakes_at < now.saturating_sub(patience()) || i.restore.is_awake() && i.due.next < latest;
         (i.worker.pid, i.worker.status, is_due)
     });
@@ -66,7 +66,7 @@ pub fn worker() -> Result<Finding> {
                 "Raise max_worker_processes and restart the server.",
             ),
             Some(entry) if entry.deaths > 0 => {
-                Finding::ill(format!("It has died {} times in a row and is started again.", entry.deaths), LOG)
+                Finding::ill(format!("It has died {} times in a row. It is being restarted.", entry.deaths), LOG)
             }
             Some(entry) if entry.state == DatabaseState::Blocked => Finding::ill(
                 "A transaction that needs the database without connections keeps the worker from running.",
@@ -84,7 +84,8 @@ pub fn worker() -> Result<Finding> {
     };
     if status.is_off {
         return Ok(Finding::ill(
-            "It does nothing, as pg_queue.worker is off: no lease ends, no delayed job starts, nothing is reclaimed.",
+            "It does nothing because pg_queue.worker is off: no lease expires, no delayed job starts, \
+             nothing is reclaimed.",
             "Switch it on with ALTER DATABASE … RESET pg_queue.worker, or call queue.maintain() often.",
         ));
     }
@@ -92,7 +93,8 @@ pub fn worker() -> Result<Finding> {
     if is_due && silent > patience() {
         return Ok(Finding::ill(
             format!("Process {pid} has something to do and was silent for {}.", time(silent)),
-            "pg_stat_activity and pg_blocking_pids() say what it does; pg_terminate_backend() lets another one begin.",
+            "pg_stat_activity and pg_blocking_pids() show what it does. pg_terminate_backend() ends it, \
+             and another one starts.",
         ));
     }
     let failing = all::ALL.iter().enumerate().filter(|(n, _)| status.failing & 1 << n != 0);
@@ -100,7 +102,7 @@ pub fn worker() -> Result<Finding> {
     Ok(Finding::of(&failing, &format!("It is process {pid}."), LOG))
 }
 
-/// Checks that the server has slots for all workers.
+/// Checks that the server has a slot for each worker.
 pub fn worker_slots() -> Result<Finding> {
     assert_loaded()?;
     let short =
@@ -112,7 +114,7 @@ pub fn worker_slots() -> Result<Finding> {
     ))
 }
 
-/// Checks that jobs that run in the server find processes.
+/// Checks that the server can start processes for jobs that run in it.
 pub fn executors() -> Result<Finding> {
     let catalog = catalog()?;
     let mut queues: Vec<String> = Vec::new();
@@ -124,7 +126,7 @@ pub fn executors() -> Result<Finding> {
     let Some(name) = queues.first() else { return Ok(Finding::well("No queue has an executor.")) };
     if guc::MAX_EXECUTORS.get() == 0 {
         return Ok(Finding::ill(
-            format!("The jobs of queue \"{name}\" are to run in the server, which may start no process for them."),
+            format!("The jobs of queue \"{name}\" are to run in the server, but pg_queue.max_executors is 0."),
             "Raise pg_queue.max_executors and restart the server.",
         ));
     }
@@ -145,7 +147,7 @@ pub fn executors() -> Result<Finding> {
     })
 }
 
-/// Checks that a look at the jobs does not wait for its plan to be compiled.
+/// Checks that JIT does not compile the plan of `queue.jobs` at each query.
 pub fn jit() -> Result<Finding> {
     if !spi::holds_for_user("has_table_privilege('queue.jobs', 'SELECT')")? {
         return Ok(Finding::well("The current user cannot read queue.jobs."));
@@ -155,7 +157,7 @@ pub fn jit() -> Result<Finding> {
     Ok(if is_compiled {
         Finding::ill(
             format!(
-                "The plan of queue.jobs has a cost of {cost:.0} and is compiled at each look, \
+                "The plan of queue.jobs has a cost of {cost:.0} and is compiled at each query, \
                     which takes longer than it saves."
             ),
             "Set jit = off for the roles that read it: ALTER ROLE … SET jit = off.",
@@ -165,8 +167,8 @@ pub fn jit() -> Result<Finding> {
     })
 }
 
-/// Checks that each role exists that something was granted to, and that no role was granted anything on tables or
-/// sequences: who may read a table sees the payloads of all queues.
+/// Checks that each role with grants exists, and that no role was granted anything on tables or sequences: a role that
+/// may read a table sees the payloads of all queues.
 pub fn roles() -> Result<Finding> {
     let catalog = catalog()?;
     let mut troubles = BTreeSet::new();
@@ -188,10 +190,10 @@ pub fn roles() -> Result<Finding> {
     )?);
     Ok(Finding::of(
         &Vec::from_iter(troubles),
-        "Every role that something was granted to exists, and none has a table.",
-        "Create the role and grant again, or take back what it had: queue.revoke. What was granted on tables shows \
+        "Every role with grants exists, and no role was granted a table.",
+        "Create the role and grant again, or call queue.revoke. A grant on tables shows \
             the payloads of all \
-         queues: REVOKE ALL ON ALL TABLES IN SCHEMA queue FROM it, and the same of SEQUENCES; \
-         queue.grant lets it at the views.",
+         queues: REVOKE ALL ON ALL TABLES IN SCHEMA queue FROM it, and the same for SEQUENCES; \
+         queue.grant gives access to the views.",
     ))
 }

@@ -1,7 +1,7 @@
 //! Checks of what fills up or must not be altered: shared memory, segments, tables and their triggers, and the settings
 //! of vacuum.
 //!
-//! Not responsible for transactions that keep vacuum from its work: see `transactions`.
+//! Not responsible for transactions that keep vacuum from removing rows: see `transactions`.
 
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::{self, Oid};
@@ -18,7 +18,7 @@ use crate::pg::{lock, session, syscache, time, trigger};
 use crate::shmem::segments::{OLD, State};
 use crate::shmem::{self, keys, usage};
 
-/// Checks that no kind of memory is nearly full. Nine tenths in use count as nearly full.
+/// Checks that no kind of memory is nearly full, that is, in use to nine tenths.
 pub fn memory() -> Result<Finding> {
     assert_loaded()?;
     let mut troubles: Vec<String> = usage::in_use()
@@ -26,7 +26,7 @@ pub fn memory() -> Result<Finding> {
         .filter(|kind| kind.used * 10 >= kind.size * 9)
         .map(|kind| {
             let most = kind.most.filter(|&(_, held)| held > 0).map_or_else(String::new, |(database, held)| {
-                format!(" Database \"{}\" has {held} of them, the most.", syscache::database_name(database))
+                format!(" Database \"{}\" uses the most of them: {held}.", syscache::database_name(database))
             });
             format!("{} of {} ({}) are in use.{most}", kind.used, kind.size, kind.setting)
         })
@@ -42,10 +42,10 @@ pub fn memory() -> Result<Finding> {
     ))
 }
 
-/// Returns a sentence for each queue of this database that has nearly used up its share of the memory that all
-/// databases have together.
+/// Returns a sentence for each queue of this database that has nearly used up its share of memory. All databases share
+/// that memory.
 fn shares() -> Result<Vec<String>> {
-    // On a standby, and in a database without the extension, there is nothing to share.
+    // A standby, and a database without the extension, have no shares.
     let Ok(catalog) = catalog() else { return Ok(Vec::new()) };
     let is_short = |(held, room): (u32, u32)| held > 0 && held >= room.saturating_mul(9);
     let mut found = Vec::new();
@@ -54,7 +54,7 @@ fn shares() -> Result<Vec<String>> {
             (shared.frontier.held(catalog.number, lane).0, shared.frontier.places(catalog.number, lane))
         });
         let Some(queue) = queue::by_lane(&catalog, lane)? else { continue };
-        // A queue with stages holds the keys for all of them.
+        // A queue with stages holds its keys for all stages together.
         let keys = if lane == queue.lane {
             keys::with_holders(|holders| holders.share(catalog.number, queue.id.cast_unsigned()))
         } else {
@@ -93,7 +93,7 @@ pub fn segments() -> Result<Finding> {
         let since = now.saturating_sub(storage.fillings[n as usize].since);
         let stuck = |what: &str, wanted: &[Lock]| -> Result<String> {
             let blame = transactions::holders(wanted)?;
-            let blame = if blame.is_empty() { "nothing is seen in its way".into() } else { blame.join("; ") };
+            let blame = if blame.is_empty() { "nothing visible blocks it".into() } else { blame.join("; ") };
             Ok(format!("Segment {n} has been {what} for {}: {blame}.", time(since)))
         };
         let trouble = match state(n) {
@@ -109,7 +109,7 @@ pub fn segments() -> Result<Finding> {
         };
         troubles.push(trouble);
     }
-    // The open segment is closed as soon as another one is free.
+    // The open segment is closed when another segment is free.
     let open = &storage.fillings[storage.young() as usize];
     let overdue = now.saturating_sub(open.opened_at) - i64::from(guc::SEGMENT_AGE.get()) * 1_000_000;
     if open.attempts > 0 && open.opened_at > 0 && overdue > patience {
@@ -123,11 +123,11 @@ pub fn segments() -> Result<Finding> {
     Ok(Finding::of(
         &troubles,
         &format!("{free} of {OLD} young segments are free; none has waited for long."),
-        "End what is in the way. Until then the logs grow, and jobs are claimed as ever.",
+        "End what blocks it. Until then the logs grow; jobs are still claimed.",
     ))
 }
 
-/// Checks what `queue.check()` can tell without reading all rows.
+/// Checks what `queue.check()` can find without reading all rows.
 pub fn consistency() -> Result<Finding> {
     let catalog = catalog()?;
     if session::in_recovery() {
@@ -135,12 +135,13 @@ pub fn consistency() -> Result<Finding> {
     }
     Ok(Finding::of(
         &audit::cheap(&catalog)?,
-        "Nothing is seen at a glance; queue.check() reads all rows.",
+        "A quick look finds no fault. queue.check() reads all rows.",
         "Run SELECT * FROM queue.check(); it says what is wrong, and what can be mended.",
     ))
 }
 
-/// Checks that nothing is on the tables that would have to see each row.
+/// Checks that the tables have no triggers, rules or foreign keys that are not of pg_queue. A trigger would have to see
+/// each row.
 pub fn triggers() -> Result<Finding> {
     Ok(Finding::of(
         &triggers::found(true)?,
@@ -149,7 +150,7 @@ pub fn triggers() -> Result<Finding> {
     ))
 }
 
-/// Checks that autovacuum leaves alone the tables that are emptied as a whole, and serves the rest.
+/// Checks that autovacuum is off for the tables that are emptied as a whole, and on for the others.
 pub fn autovacuum() -> Result<Finding> {
     let troubles = spi::texts(
         "SELECT 'Autovacuum is switched off on this server.'
@@ -167,19 +168,19 @@ pub fn autovacuum() -> Result<Finding> {
     )?;
     Ok(Finding::of(
         &troubles,
-        "It is off for the young segments, and on for the rest, as it should be.",
-        "Put it back with ALTER TABLE … SET or RESET (autovacuum_enabled), or switch the server's on.",
+        "It is off for the young segments and on for the other tables, as it should be.",
+        "Restore it with ALTER TABLE … SET or RESET (autovacuum_enabled), or switch autovacuum on in the server.",
     ))
 }
 
-/// Checks that the tables have the columns that pg_queue has given them.
+/// Checks that the tables have the columns that pg_queue gave them.
 pub fn tables() -> Result<Finding> {
     let mut troubles = Vec::new();
     let mut hint = None;
     let catalog = catalog()?;
     let children = history::children(&catalog).into_iter().map(|child| (child.table, tables::history::SHAPE));
     let all = catalog::shapes(&catalog).into_iter().map(|(table, known)| (Oid::from(table), known)).chain(children);
-    // The check does not wait for a table that is being altered at this moment.
+    // The check does not wait for a table that is being altered now.
     for (table, known) in all.filter(|(table, _)| lock::try_lock(*table, pg_sys::AccessShareLock)) {
         if let Some(fault) = Relation::look(table).fault(known) {
             let detail = fault.detail.unwrap_or_default();
@@ -187,7 +188,7 @@ pub fn tables() -> Result<Finding> {
             hint = fault.hint;
         }
     }
-    Ok(Finding::of(&troubles, "All have the columns that they should have.", &hint.unwrap_or_default()))
+    Ok(Finding::of(&troubles, "All tables have the columns that they should have.", &hint.unwrap_or_default()))
 }
 
 /// Checks that no table comes near the wraparound of transaction ids.

@@ -1,5 +1,5 @@
-//! The checks of topics: events that nobody gets, subscribers that are paused and forgotten; and of copies, of events
-//! and of dead jobs, that were left out.
+//! The checks of topics: events that no queue gets, paused subscribers, and copies of events or dead jobs that were
+//! left out.
 //!
 //! Not responsible for queues that have no worker, bound or not (`jobs::unclaimed`).
 
@@ -13,7 +13,7 @@ use crate::pg::{session, time};
 use crate::shmem;
 use crate::shmem::troubles::Kind;
 
-/// Checks that somebody gets what is published, and that no bound queue piles up copies because it is paused.
+/// Checks that a queue gets each published event, and that no paused queue accumulates copies.
 pub fn topics() -> Result<Finding> {
     let catalog = catalog()?;
     if session::in_recovery() {
@@ -22,7 +22,7 @@ pub fn topics() -> Result<Finding> {
     let topics = topic::all()?;
     let counts = shmem::with_instance(catalog.number, |_, instance| instance.topics);
     let now = time::now_us();
-    // What was lost long ago is nobody's trouble any more.
+    // Events that were lost long ago are not reported any more.
     let lost = |id: i32| {
         let found = counts.iter().flat_map(|counts| counts.all()).find(|(topic, _)| *topic == id)?.1;
         Some(found).filter(|sum| sum.unrouted_at > now.saturating_sub(patience().saturating_mul(12)))
@@ -33,7 +33,7 @@ pub fn topics() -> Result<Finding> {
         bound.extend(topic.queues.iter().map(|&queue| (queue, topic.name.as_str())));
         if let Some(sum) = lost(topic.id).filter(|_| topic.queues.is_empty()) {
             troubles.push(format!(
-                "No queue is bound to topic \"{}\", and nobody got {} events, the last of them {} ago.",
+                "No queue is bound to topic \"{}\", and no queue got {} events, the last of them {} ago.",
                 topic.name,
                 sum.unrouted,
                 time(now.saturating_sub(sum.unrouted_at))
@@ -52,7 +52,7 @@ pub fn topics() -> Result<Finding> {
         };
         if let Some(topic) = bound.get(&queue.id) {
             troubles.push(format!(
-                "Queue \"{}\" is paused, has had a ready job for {}, and still gets what is published on topic \
+                "Queue \"{}\" is paused, has had a ready job for {}, and still gets the events of topic \
                     \"{topic}\".",
                 queue.name,
                 time(age)
@@ -61,14 +61,14 @@ pub fn topics() -> Result<Finding> {
     }
     Ok(Finding::of(
         &troubles,
-        "No topic without bindings was published on of late, and no bound queue has been paused for long.",
-        "Bind a queue by queue.bind, or drop the topic; queue.resume goes on with a queue, \
-            queue.unbind ends what it gets.",
+        "No event was recently published on a topic without bindings, and no bound queue has been paused for long.",
+        "Bind a queue with queue.bind, or drop the topic. queue.resume resumes a queue; \
+            queue.unbind ends its subscription.",
     ))
 }
 
-/// Checks that no copy of an event or of a dead job was left out of late, and that no filter takes too long. It names
-/// the queue, the topic, the binding and the role that made it.
+/// Checks that no copy of an event or of a dead job was recently left out, and that no filter took too long. It names
+/// the queue, the topic, the binding and the role that created the binding.
 pub fn copies() -> Result<Finding> {
     let catalog = catalog()?;
     let troubles = shmem::with_instance(catalog.number, |_, instance| instance.troubles);
@@ -89,8 +89,8 @@ pub fn copies() -> Result<Finding> {
             Kind::Copy | Kind::Key => {
                 let topic = topic::by_id(trouble.other)?.map(|topic| topic.name.clone()).unwrap_or_default();
                 let why = match trouble.kind {
-                    Kind::Key => "as an open transaction held their unique key in it",
-                    _ => "as an open transaction was dropping it",
+                    Kind::Key => "because an open transaction held their unique key in it",
+                    _ => "because an open transaction was dropping it",
                 };
                 format!("Queue \"{name}\" got no copy of {count} events of topic \"{topic}\", {why}.")
             }
@@ -102,8 +102,8 @@ pub fn copies() -> Result<Finding> {
     }
     Ok(Finding::of(
         &told,
-        "No copy of an event or of a dead job was left out of late.",
-        "The server log says why. Mend the filter and bind once more, or use queue.unbind; \
+        "No copy of an event or of a dead job was recently left out.",
+        "The server log says why. Fix the filter and bind again, or call queue.unbind; \
             end the transaction that drops the queue; set another dead_letter.",
     ))
 }

@@ -1,7 +1,7 @@
-//! Checks of what transactions keep open: restores, prepared transactions, snapshots. Also finds which process holds a
-//! lock.
+//! Checks of transactions that stay open: restores, prepared transactions, snapshots. Also finds the processes that
+//! hold a lock.
 //!
-//! Not responsible for whether a lock stands in the way of a segment: see `storage`.
+//! Not responsible for deciding which locks block a segment: see `storage`.
 
 use pgrx::{IntoDatum, pg_sys};
 
@@ -15,12 +15,12 @@ use crate::pg::table::Relation;
 use crate::restore;
 use crate::{guc, shmem};
 
-/// Locks that may stand in the way of other sessions.
+/// Locks that may block other sessions.
 pub struct Lock {
     tables: Vec<i64>,
     /// The modes, as pg_locks has them; empty: any mode.
     modes: &'static [&'static str],
-    /// The processes whose locks count; `None`: all, and prepared transactions.
+    /// The processes whose locks count. `None`: all processes, and prepared transactions.
     pids: Option<Vec<i64>>,
 }
 
@@ -33,7 +33,7 @@ impl Lock {
         Self { tables: tables.into_iter().map(|oid| i64::from(u32::from(oid))).collect(), modes, pids: None }
     }
 
-    /// Returns locks of any mode on these tables, their indexes, or the tables of their long values.
+    /// Returns the locks of any mode on these tables, their indexes and their TOAST tables.
     pub fn any(tables: Vec<pg_sys::Oid>) -> Self {
         Self::new(tables, &[])
     }
@@ -48,13 +48,13 @@ impl Lock {
         Self::new([table], AGAINST_WRITERS)
     }
 
-    /// Returns the locks of dumps, which are on pg_extension.
+    /// Returns the locks of dumps, which lock pg_extension.
     pub fn of_dumps(catalog: &Catalog) -> Result<Self> {
         Ok(Self { pids: Some(dump::sessions(catalog)?), ..Self::new([pg_sys::ExtensionRelationId], &[]) })
     }
 }
 
-/// Returns the holders of such locks: processes with what can be seen of them, and prepared transactions.
+/// Returns the holders of such locks: prepared transactions, and processes with their visible activity.
 pub fn holders(locks: &[Lock]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for lock in locks {
@@ -85,7 +85,7 @@ pub fn holders(locks: &[Lock]) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Checks that the tables are not being written by SQL.
+/// Checks that SQL is not writing the tables.
 pub fn restore() -> Result<Finding> {
     let catalog = catalog()?;
     if session::in_recovery() {
@@ -113,11 +113,11 @@ pub fn restore() -> Result<Finding> {
         format!(
             "The queues are dormant: their tables were written by SQL{by}; {open} such transactions are open.{last}"
         ),
-        "It ends by itself a while after the restore; SELECT queue.adopt() ends it now.",
+        "They wake up by themselves a while after the restore. SELECT queue.adopt() wakes them now.",
     ))
 }
 
-/// Checks that no prepared transaction keeps jobs, or changes of jobs, to itself for long.
+/// Checks that no prepared transaction holds jobs for long, so that they can be neither run nor cancelled.
 pub fn prepared() -> Result<Finding> {
     let troubles = spi::texts(
         "SELECT format('The prepared transaction %L of %s holds jobs since %s.', p.gid, p.owner,
@@ -138,10 +138,10 @@ pub fn prepared() -> Result<Finding> {
     ))
 }
 
-/// How many times `pg_queue.patience` a transaction may be open, and how many transactions a standby may be behind,
-/// before the dead rows that they keep are reported.
-const OPEN: i64 = 12;
-const BEHIND: i64 = 1_000_000;
+/// `xmin_horizon` reports a transaction that is open for this many times `pg_queue.patience`, and a standby that is
+/// this many transactions behind: they keep dead rows.
+const MAX_OPEN_PATIENCES: i64 = 12;
+const MAX_XIDS_BEHIND: i64 = 1_000_000;
 
 /// Checks that nothing keeps vacuum from removing dead rows.
 pub fn xmin_horizon() -> Result<Finding> {
@@ -168,7 +168,7 @@ pub fn xmin_horizon() -> Result<Finding> {
          application_name,
                        age(backend_xmin))
          FROM pg_stat_replication WHERE age(backend_xmin) > $2",
-        &[((patience() * OPEN) as f64 / 1e6).into(), BEHIND.into()],
+        &[((patience() * MAX_OPEN_PATIENCES) as f64 / 1e6).into(), MAX_XIDS_BEHIND.into()],
     )?;
     let sees_all = spi::holds_for_user("pg_has_role('pg_read_all_stats', 'USAGE')")?;
     let blind = "Transactions of other users are not seen; this needs pg_read_all_stats.";
@@ -181,6 +181,6 @@ pub fn xmin_horizon() -> Result<Finding> {
     Ok(Finding::of(
         &troubles,
         "",
-        "End it. The queues are not affected, since they have no dead rows; the other tables of the database grow.",
+        "End it. The queues are not affected because they have no dead rows. The other tables of the database grow.",
     ))
 }

@@ -253,15 +253,22 @@ fn memory_that_is_nearly_full() {
     client.run("SELECT FROM queue.claim('q', 8)");
     until_well(&mut client, "memory");
     let ninth = client.claim("q");
-    let hint =
-        until_ill(&mut client, "memory", &["9 of 10 (pg_queue.max_running)", "\"app\" has 9", "\"q\" has 9 running"]);
+    let hint = until_ill(
+        &mut client,
+        "memory",
+        &["9 of 10 (pg_queue.max_running)", "\"app\" uses the most of them: 9", "\"q\" has 9 running"],
+    );
     assert!(hint.contains("restart"), "{hint}");
     client.run(&format!("SELECT queue.complete({ninth})"));
     until_well(&mut client, "memory");
 
     let mut other = cluster.connect_to("app");
     other.run("BEGIN; SELECT queue.enqueue('q', unique_key => n::text) FROM generate_series(1, 9) AS n");
-    until_ill(&mut client, "memory", &["9 of 10 (pg_queue.max_keys)", "\"app\" has 9", "\"q\" has 9 unique keys"]);
+    until_ill(
+        &mut client,
+        "memory",
+        &["9 of 10 (pg_queue.max_keys)", "\"app\" uses the most of them: 9", "\"q\" has 9 unique keys"],
+    );
     other.run("ROLLBACK");
     until_well(&mut client, "memory");
 
@@ -363,7 +370,7 @@ fn leases_and_schedules_that_nobody_minds() {
     client.run("SELECT queue.enqueue('q')");
     client.run("SELECT FROM queue.claim('q', lease => '1 ms')");
     client.run("SELECT queue.schedule('nightly', 'q', every => '500 ms')");
-    until_ill(&mut client, "leases", &["1 leases have ended"]);
+    until_ill(&mut client, "leases", &["1 leases have expired"]);
     until_ill(&mut client, "schedules", &["\"nightly\" is late"]);
     client.run("SELECT FROM queue.maintain()");
     assert!(finding(&mut client, "leases").is_ok && finding(&mut client, "schedules").is_ok);

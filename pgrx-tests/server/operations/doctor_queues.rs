@@ -153,8 +153,10 @@ fn jobs_that_wait_for_dead_ones() {
     client.run(&format!("SELECT queue.enqueue('other', after => '{{{}, {}}}')", jobs[0], jobs[2]));
     until_well(&mut client, "held");
     client.run("SELECT queue.fail(id, 'no') FROM queue.claim('q', 2); SELECT queue.complete(id) FROM queue.claim('q')");
-    let words =
-        format!("7 held jobs wait for 2 dead ones, the most of them, 4, for job {} of queue \"q\", dead for ", jobs[1]);
+    let words = format!(
+        "7 held jobs wait for 2 dead ones. Most of them, 4, wait for job {} of queue \"q\", dead for ",
+        jobs[1]
+    );
     let hint = until_ill(&mut client, "held", &[&words]);
     assert!(hint.contains("queue.retry()"), "{hint}");
     let metric = "SELECT string_agg(labels ->> 'queue' || value, ' ' ORDER BY labels) FROM queue.metrics()
@@ -182,7 +184,7 @@ fn topics_that_nobody_gets_anything_of() {
     let hint = until_ill(
         &mut client,
         "topics",
-        &["No queue is bound to topic \"alone\", and nobody got 2 events, the last of them "],
+        &["No queue is bound to topic \"alone\", and no queue got 2 events, the last of them "],
     );
     assert!(hint.contains("queue.bind"), "{hint}");
     client.run("SELECT queue.bind('alone', 'q')");
@@ -190,11 +192,11 @@ fn topics_that_nobody_gets_anything_of() {
     // A subscriber that is paused and forgotten; another queue may be paused for as long as it likes.
     client.run("SELECT queue.pause('q'), queue.pause('other'), queue.enqueue('other')");
     client.run("SELECT FROM queue.publish('bound', key => 'a')");
-    let words = ["Queue \"q\" is paused, has had a ready job for", "still gets what is published on topic \"bound\""];
+    let words = ["Queue \"q\" is paused, has had a ready job for", "still gets the events of topic \"bound\""];
     until_ill(&mut client, "topics", &words);
     assert!(!finding(&mut client, "topics").detail.contains("other"));
     client.run("SELECT queue.unbind('bound', 'q'), queue.unbind('alone', 'q'), queue.drop('alone')");
-    let hint = until_ill(&mut client, "topics", &["No queue is bound to topic \"bound\", and nobody got 1 events"]);
+    let hint = until_ill(&mut client, "topics", &["No queue is bound to topic \"bound\", and no queue got 1 events"]);
     assert!(hint.contains("or drop the topic"), "{hint}");
     // It is over when nothing has been published for a while.
     until_well(&mut client, "topics");

@@ -1,9 +1,9 @@
-//! What `queue.check()` finds in shared memory, against the tables: what runs, what waits, what is counted.
+//! Compares shared memory with the tables for `queue.check()`: running attempts, waiting attempts and counters.
 //!
-//! Responsible for the looks. Not responsible for mending (`audit`): to have memory read anew mends all of this.
+//! Responsible for the comparisons. Not responsible for mending (`audit`): a reload of memory mends all these faults.
 //!
-//! Invariant: memory is told of a commit a moment after the tables show it. So a difference counts only if it is still
-//! there after seconds of looking again.
+//! Invariant: memory learns of a commit a moment after the tables show it. So a difference counts only if it persists
+//! for seconds.
 
 use pg_queue_core::counter::Counts;
 use pg_queue_core::frontier::{Rank, Running, State};
@@ -21,17 +21,17 @@ use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::{process, session, time, transaction};
 use crate::shmem;
 
-/// For how long, in microseconds, and how often at least a difference is looked at again.
-const PERSISTS: i64 = 3_000_000;
-const LOOKS: usize = 10;
-/// So many suspects of a lane are looked at again at most.
-const MOST: i64 = 1_000;
+/// A difference must persist for this long, in microseconds, and be seen again at least this often.
+const MIN_PERSISTENCE_US: i64 = 3_000_000;
+const MIN_LOOKS: usize = 10;
+/// At most this many suspects of a lane are looked at again.
+const MAX_SUSPECTS: i64 = 1_000;
 
-/// Keeps what is wrong for so long.
+/// Keeps the suspects that stay wrong for `MIN_PERSISTENCE_US` and for `MIN_LOOKS` looks.
 fn persisting<T>(mut suspects: Vec<T>, mut is_wrong: impl FnMut(&T) -> bool) -> Vec<T> {
-    let until = time::monotonic_us().saturating_add(PERSISTS);
+    let until = time::monotonic_us().saturating_add(MIN_PERSISTENCE_US);
     let mut looks = 0;
-    while !suspects.is_empty() && (looks < LOOKS || time::monotonic_us() < until) {
+    while !suspects.is_empty() && (looks < MIN_LOOKS || time::monotonic_us() < until) {
         process::sleep(100);
         session::accept_invalidations();
         suspects.retain(&mut is_wrong);
@@ -40,7 +40,7 @@ fn persisting<T>(mut suspects: Vec<T>, mut is_wrong: impl FnMut(&T) -> bool) -> 
     suspects
 }
 
-/// Looks at all. Memory has nothing to look at on a standby.
+/// Compares memory with the tables. On a standby memory has nothing to compare.
 pub fn look(catalog: &Catalog) -> Result<Vec<Fault>> {
     let mut found = Vec::new();
     unknown_claims(catalog, &mut found)?;
@@ -51,7 +51,7 @@ pub fn look(catalog: &Catalog) -> Result<Vec<Fault>> {
     Ok(found)
 }
 
-/// The lane's queue, if it is there.
+/// Returns the name of the lane's queue. `None`: the queue does not exist.
 fn queue_name(catalog: &Catalog, lane: i32) -> Option<String> {
     queue::by_lane(catalog, lane).ok().flatten().map(|queue| queue.name.clone())
 }
@@ -60,18 +60,19 @@ fn entry(catalog: &Catalog, attempt: i64) -> Option<Running> {
     shmem::with(|shared| shared.frontier.entry(catalog.number, attempt))
 }
 
-/// What the tables say of an attempt: its lane, what has claimed it, and whether it has ended. `None`: it is not there.
-fn stands(catalog: &Catalog, attempt: i64) -> Option<(i32, Option<Kind>, bool)> {
+/// Returns what the tables say of an attempt: its lane, the kind of its claim, and whether it has ended. `None`: no
+/// table has it.
+fn in_tables(catalog: &Catalog, attempt: i64) -> Option<(i32, Option<Kind>, bool)> {
     let found = Reader::new(catalog).by_id(attempt)?;
     let segment = found.home.segment;
     let kind = claim::find(catalog, segment, attempt).map(|claim| claim.kind);
     let has_ended = outcome::find(catalog, segment, attempt).is_some();
-    // It may have moved between the looks; the next round sees it.
+    // The attempt may have moved between the reads. The next round sees it.
     found.home.is_valid(catalog).then(|| (found.lane(), kind, has_ended))
 }
 
-/// Whether an open transaction claims an attempt. Memory has forgotten it where that purges its queue, until it is
-/// rolled back.
+/// True if an open transaction claims the attempt. If that transaction also purges the queue, memory has already
+/// dropped the attempt, and knows it again after a rollback.
 fn is_being_claimed(catalog: &Catalog, attempt: i64) -> bool {
     let found = Reader::new(catalog).by_id(attempt);
     found.is_some_and(|found| claim::kind_even_open(catalog, found.home.segment, attempt).is_some())
@@ -83,7 +84,7 @@ fn union(catalog: &Catalog, sql: &str) -> String {
     none.chain(all).collect::<Vec<_>>().join(" UNION ALL ")
 }
 
-/// Running attempts that memory does not know: their leases never end, and no limit counts them.
+/// Finds running attempts that memory does not know. Their leases never end, and no limit counts them.
 fn unknown_claims(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
     let is_recovered = || shmem::with_instance(catalog.number, |_, i| i.is_recovered()).unwrap_or(false);
     if !is_recovered() {
@@ -101,7 +102,7 @@ fn unknown_claims(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
     })?;
     let suspects = running.into_iter().flatten().filter(|&id| entry(catalog, id).is_none()).collect();
     let is_wrong = |id: &i64| {
-        let Some((lane, Some(Kind::Worker | Kind::Bound), false)) = stands(catalog, *id) else { return false };
+        let Some((lane, Some(Kind::Worker | Kind::Bound), false)) = in_tables(catalog, *id) else { return false };
         entry(catalog, *id).is_none() && queue_name(catalog, lane).is_some() && is_recovered()
     };
     for id in persisting(suspects, is_wrong) {
@@ -110,17 +111,17 @@ fn unknown_claims(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
             queue: attempt.as_ref().and_then(|a| queue_name(catalog, a.lane())),
             job_id: attempt.as_ref().map(|a| a.job_id()),
             attempt_id: Some(id),
-            ..Fault::new("unknown_claim", "The attempt runs, but memory does not know: its lease does not end.")
+            ..Fault::new("unknown_claim", "The attempt runs, but memory does not know it: its lease does not end.")
         });
     }
     Ok(())
 }
 
-/// Entries of running attempts that do not run: they fill limits.
+/// Finds entries of running attempts that do not run. They use up limits.
 fn strangers(catalog: &Catalog, found: &mut Vec<Fault>) {
     let counts = |entry: &Running| entry.state == State::Running && entry.claimed != 0;
     let is_wrong = |known: &Running| {
-        let has_no_claim = match stands(catalog, known.id) {
+        let has_no_claim = match in_tables(catalog, known.id) {
             None => true,
             Some((lane, kind, has_ended)) => has_ended || kind.is_none() || queue_name(catalog, lane).is_none(),
         };
@@ -137,21 +138,22 @@ fn strangers(catalog: &Catalog, found: &mut Vec<Fault>) {
     }
 }
 
-/// An attempt that waits.
+/// A waiting attempt.
 struct Waiting {
     id: i64,
     lane: i32,
     rank: Rank,
 }
 
-/// Waiting attempts that no claim will ever find: they rank before the position of their lane and are not ready. Those
-/// of groups may be where memory need not know them, and are not looked at; nor those that were due a moment ago.
+/// Finds waiting attempts that no claim will ever find: they rank before the position of their lane and are not ready.
+/// Attempts of groups are skipped, because memory need not know them. Attempts that became due a moment ago are
+/// skipped, too.
 fn unreachable(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
     let number = catalog.number;
     let mut ids = Vec::with_capacity(usize::try_from(crate::guc::MAX_READY.get()).unwrap_or(0));
     for lane in queue::lanes(catalog) {
-        // What is ready is read first: what becomes ready after it is found in the rounds that follow.
-        let Some(position) = ready(catalog, lane, &mut ids) else { continue };
+        // The ready attempts are read first. If an attempt becomes ready later, the following rounds see it.
+        let Some(position) = copy_ready(catalog, lane, &mut ids) else { continue };
         let due_to = shmem::with_instance(number, |_, instance| instance.due.to).unwrap_or(i64::MIN);
         if position == Rank::MIN {
             continue;
@@ -171,7 +173,7 @@ fn unreachable(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
             let due = crate::pg::parameter::Parameter::raw(Some(due_to.into()), pgrx::pg_sys::TIMESTAMPTZOID);
             let (priority, job_id) = (position.priority, position.job_id);
             let parameters = [lane.into(), priority.into(), job_id.into(), due, ids.clone().into()];
-            spi::read_rows(&format!("{sql} LIMIT {MOST}"), &parameters, |row| {
+            spi::read_rows(&format!("{sql} LIMIT {MAX_SUSPECTS}"), &parameters, |row| {
                 Ok(Waiting {
                     id: row.get(1)?.unwrap_or(0),
                     lane,
@@ -192,7 +194,7 @@ fn unreachable(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
         };
         let is_wrong = |waiting: &Waiting| {
             is_hidden(waiting)
-                && stands(catalog, waiting.id) == Some((lane, None, false))
+                && in_tables(catalog, waiting.id) == Some((lane, None, false))
                 && !is_being_claimed(catalog, waiting.id)
         };
         for waiting in persisting(waiting.into_iter().filter(is_hidden).collect(), is_wrong) {
@@ -200,15 +202,16 @@ fn unreachable(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
                 queue: queue_name(catalog, waiting.lane),
                 job_id: Some(waiting.rank.job_id),
                 attempt_id: Some(waiting.id),
-                ..Fault::new("unreachable", "The attempt waits, but memory has passed it over: no claim finds it.")
+                ..Fault::new("unreachable", "The attempt waits, but memory has skipped it: no claim finds it.")
             });
         }
     }
     Ok(())
 }
 
-/// The attempts of a lane that memory has ready, in `ids`, and how far its index has been read.
-fn ready(catalog: &Catalog, lane: i32, ids: &mut Vec<i64>) -> Option<Rank> {
+/// Fills `ids` with the ready attempts of a lane. Returns how far the lane's index has been read. `None`: memory does
+/// not know the lane.
+fn copy_ready(catalog: &Catalog, lane: i32, ids: &mut Vec<i64>) -> Option<Rank> {
     ids.clear();
     shmem::with(|shared| {
         let room = ids.capacity();
@@ -220,7 +223,7 @@ fn ready(catalog: &Catalog, lane: i32, ids: &mut Vec<i64>) -> Option<Rank> {
     })
 }
 
-/// What is counted as it happens against a recount, by one snapshot.
+/// Compares the counters with a recount, by one snapshot.
 fn counters(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
     const ROUNDS: usize = 5;
     let Some(mut wrong) = differences(catalog)? else { return Ok(()) };
@@ -230,7 +233,7 @@ fn counters(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
         }
         process::sleep(500);
         let Some(again) = differences(catalog)? else { return Ok(()) };
-        // That of a commit whose callback is about to run is another one each time.
+        // A commit whose callback is about to run causes another difference each time.
         wrong.retain(|one| again.contains(one));
     }
     for (lane, differences) in wrong {
@@ -251,7 +254,7 @@ fn counters(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
 
 type Differences = Vec<(&'static str, i64)>;
 
-/// By how much memory counts more than there is, of each lane. `None`: memory does not know the counts.
+/// Returns by how much memory counts too many, for each lane. `None`: memory does not know the counts.
 fn differences(catalog: &Catalog) -> Result<Option<Vec<(i32, Differences)>>> {
     transaction::look(|| {
         rows::lock_segments(catalog);
@@ -296,7 +299,7 @@ fn compare(known: &Counts, counted: &Counts) -> Differences {
         .collect()
 }
 
-/// What memory says of each segment against the log of segments.
+/// Compares the state of each segment in memory with the log of segments.
 fn states(catalog: &Catalog, found: &mut Vec<Fault>) {
     let is_wrong = |n: &u8| rows::logged(catalog, *n) != segment::word(catalog, *n);
     let all = (0..id::SEGMENTS as u8).filter(is_wrong).collect();

@@ -1,12 +1,12 @@
-//! `queue.check()`: everything against everything. What is wrong is looked for twice and then reported; what can be
-//! mended safely is mended on request.
+//! `queue.check()`: compares all tables and shared memory with each other. A fault is reported if a second look still
+//! sees it. Faults that can be mended safely are mended on request.
 //!
 //! Responsible for the order of the looks, and for mending. Not responsible for the looks themselves (`rows`,
 //! `memory`), for the checks of the doctor, which cost milliseconds (`doctor`), nor for showing the faults
 //! (`api::check`).
 //!
-//! Invariant: a look locks no session out and keeps no lock. Mending never removes a row by which a job lives; where it
-//! is not certain what is right, it does nothing.
+//! Invariant: a comparison locks no session out and keeps no lock. Mending never removes a row by which a job lives.
+//! Where the right state is not certain, it does nothing.
 
 pub use fault::Fault;
 
@@ -22,16 +22,16 @@ mod fault;
 mod memory;
 mod rows;
 
-/// Returns what is wrong. In a transaction that has written, what it has written counts, and shared memory is not
-/// looked at, which knows nothing of it yet.
+/// Returns the faults. If the transaction has written, its own rows count, and shared memory is skipped: memory does
+/// not know these rows yet.
 pub fn look(catalog: &Catalog) -> Result<Vec<Fault>> {
-    const PAUSE: i64 = 200;
+    const SECOND_LOOK_AFTER_MS: i64 = 200;
     let mut found = rows::look(catalog)?;
     if !session::in_recovery() {
         found.extend(sequences(catalog)?);
     }
     if !found.is_empty() {
-        process::sleep(PAUSE);
+        process::sleep(SECOND_LOOK_AFTER_MS);
         let again = rows::look(catalog)?;
         let sequences = if session::in_recovery() { Vec::new() } else { sequences(catalog)? };
         found.retain(|fault| again.contains(fault) || sequences.contains(fault));
@@ -42,28 +42,28 @@ pub fn look(catalog: &Catalog) -> Result<Vec<Fault>> {
     Ok(found)
 }
 
-/// Sequences that would hand out what is in use.
+/// Finds sequences that would return numbers that are in use.
 fn sequences(catalog: &Catalog) -> Result<Vec<Fault>> {
     let behind = transaction::look(|| restore::behind(catalog))?;
     Ok(behind.iter().map(|problem| Fault::new("sequence", problem)).collect())
 }
 
-/// Mends what can be mended, with the commit. Returns for each fault whether it is.
+/// Mends the faults that can be mended. The commit makes it effective. Returns for each fault whether it is mended.
 ///
-/// Errors: as `log::restore::end_now`.
+/// Errors: as `restore::end_now`.
 pub fn mend(catalog: &Catalog, faults: &[Fault]) -> Result<Vec<bool>> {
     let mut mended = Vec::with_capacity(faults.len());
     for fault in faults {
         mended.push(fault.remedy().is_some() && mend_row(catalog, fault)?);
     }
-    // Memory may have known of the rows, or not.
+    // Memory may or may not have known the mended rows.
     if mended.contains(&true) {
         restore::end_now(catalog)?;
     }
     Ok(mended)
 }
 
-/// Mends a row. True also where the adoption does it.
+/// Mends the row of a fault. Also returns true for faults that need no row changed: `restore::end_now` mends them.
 fn mend_row(catalog: &Catalog, fault: &Fault) -> Result<bool> {
     let (Some(id), segment) = (fault.attempt_id, fault.segment) else { return Ok(true) };
     if fault.name == "orphan_successor" {
@@ -71,7 +71,7 @@ fn mend_row(catalog: &Catalog, fault: &Fault) -> Result<bool> {
         return Ok(spi::run(sql, &[id.into()])? > 0);
     }
     let Some(n) = segment else { return Ok(true) };
-    // None of its tables is emptied from here on.
+    // The lock keeps the segment's tables from being emptied.
     lock::lock(catalog.segments[n as usize].attempt, pgrx::pg_sys::RowExclusiveLock);
     if !rows::may_write(catalog, n) {
         return Ok(false);
@@ -91,7 +91,7 @@ fn mend_row(catalog: &Catalog, fault: &Fault) -> Result<bool> {
     }
 }
 
-/// Leaves an attempt that waits in several segments in one of them: in old, where moved attempts go.
+/// Marks an attempt that waits in several segments as moved in all but one. It stays in old, where moved attempts go.
 fn mark_one(catalog: &Catalog, id: i64) -> Result<bool> {
     let mut places = Vec::new();
     for n in (0..pg_queue_core::id::SEGMENTS as u8).filter(|&n| rows::may_write(catalog, n)) {
@@ -102,7 +102,7 @@ fn mark_one(catalog: &Catalog, id: i64) -> Result<bool> {
             _ => {}
         }
     }
-    // Exactly one stays.
+    // Exactly one row stays.
     let Some((_, others)) = places.split_last().filter(|(last, others)| rows::is_old(**last) && !others.is_empty())
     else {
         return Ok(false);
@@ -117,8 +117,8 @@ fn mark_one(catalog: &Catalog, id: i64) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns what can be told without reading all rows, in sentences: of sequences and of the counts in memory. For the
-/// doctor.
+/// Returns faults that can be found without reading all rows, in sentences: of the sequences and of the counts in
+/// memory. For the doctor.
 pub fn cheap(catalog: &Catalog) -> Result<Vec<String>> {
     let mut troubles = restore::behind(catalog)?;
     let mut negative = Vec::with_capacity(crate::shmem::counters());
@@ -128,7 +128,7 @@ pub fn cheap(catalog: &Catalog) -> Result<Vec<String>> {
     });
     for lane in negative {
         if let Some(queue) = queue::by_lane(catalog, lane)? {
-            troubles.push(format!("Queue \"{}\" counts fewer than no jobs.", queue.name));
+            troubles.push(format!("Queue \"{}\" has a negative count of jobs in memory.", queue.name));
         }
     }
     Ok(troubles)

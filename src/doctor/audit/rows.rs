@@ -1,11 +1,12 @@
-//! What `queue.check()` finds in the tables: the rows of the logs, of history and of the settings against each other.
+//! Compares the rows of the logs, of history and of the settings with each other, for `queue.check()`.
 //!
-//! Responsible for the one statement that reads them all, and for its snapshot. Not responsible for looking twice, nor
-//! for mending (`audit`), nor for shared memory (`memory`).
+//! Responsible for the one statement that reads all these tables, and for its snapshot. Not responsible for the second
+//! look, nor for mending (`audit`), nor for shared memory (`memory`).
 //!
-//! Invariant: all tables are locked against their emptying before the snapshot is taken, and released after. So a move,
-//! a copy and an end under way are seen as a whole or not at all. A segment that is being emptied is not read, and what
-//! has been emptied since a row was written may have held the row that the first one leads to: then nothing is said.
+//! Invariant: before the snapshot is taken, all tables are locked so that none can be emptied. The locks are released
+//! after the statement. So the statement sees each move, copy and end as a whole or not at all. A segment that is being
+//! emptied is not read. If a segment was emptied after a row was written, the row that it refers to may have gone with
+//! that segment. Then no fault is reported.
 
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys;
@@ -20,7 +21,7 @@ use crate::pg::{lock, transaction};
 use crate::shmem::ledger::Ledger;
 use crate::shmem::segments::{OLD, State, Word};
 
-/// Reads all, and keeps no lock. Under the doctor's search_path.
+/// Reads all tables and returns the faults. Keeps no lock. Expects the doctor's search_path.
 pub fn look(catalog: &Catalog) -> Result<Vec<Fault>> {
     transaction::look(|| {
         lock_segments(catalog);
@@ -52,12 +53,12 @@ pub fn lock_segments(catalog: &Catalog) {
 /// A segment whose tables a statement may name.
 struct Segment {
     n: u8,
-    /// Whether its attempts count there.
+    /// True if its attempts count in this segment.
     is_read: bool,
     is_free: bool,
 }
 
-/// Returns one query for each segment, of this form, in which N stands for the segment's number.
+/// Returns one query for each segment that `filter` accepts. N in `sql` stands for the segment's number.
 fn each(segments: &[Segment], sql: &str, filter: impl Fn(&Segment) -> bool) -> String {
     let of = |segment: &Segment| {
         sql.replace("_N", &format!("_{}", segment.n))
@@ -67,13 +68,13 @@ fn each(segments: &[Segment], sql: &str, filter: impl Fn(&Segment) -> bool) -> S
     segments.iter().filter(|segment| filter(segment)).map(of).collect::<Vec<_>>().join("\nUNION ALL\n")
 }
 
-/// The attempts with their claims and outcomes.
+/// Attempts with their claims and outcomes.
 const LIFE: &str = "SELECT $N AS segment, $READ AS is_read, a.id, a.job_id, a.lane, a.payload_of, a.unique_key,
            c.kind, c.claimed_at, o.outcome, o.ended_at, o.next_id
     FROM queue.attempt_N AS a LEFT JOIN queue.claim_N AS c ON c.id = a.id LEFT JOIN queue.outcome_N AS o
     ON o.id = a.id";
 
-/// Rows without their attempt.
+/// Rows whose attempt does not exist.
 const ORPHANS: &str = "SELECT 'orphan_claim', NULL::text, NULL::bigint, c.id, $N,
            format('Segment %s has a claim of kind %s of an attempt that is not there.', $N, c.kind)
     FROM queue.claim_N AS c WHERE NOT EXISTS (SELECT FROM queue.attempt_N AS a WHERE a.id = c.id)
@@ -86,20 +87,20 @@ const ORPHANS: &str = "SELECT 'orphan_claim', NULL::text, NULL::bigint, c.id, $N
            format('Segment %s has a note of kind %s about an attempt that is not there.', $N, n.kind)
     FROM queue.note_N AS n WHERE NOT EXISTS (SELECT FROM queue.attempt_N AS a WHERE a.id = n.id)";
 
-/// Held attempts that nothing releases.
+/// Held attempts that no predecessor can release.
 const HELD: &str = "SELECT 'no_edge', q.queue_name, a.job_id, a.id, $N,
-           'The attempt is held, but after no job: nothing releases it.'
+           'The attempt is held, but has no predecessor: nothing releases it.'
     FROM queue.attempt_N AS a
     JOIN queue.lane AS n ON n.lane = a.lane AND n.is_held JOIN queue.queue AS q ON q.queue_id = n.queue_id
     WHERE $READ AND NOT EXISTS (SELECT FROM queue.claim_N AS c WHERE c.id = a.id)
       AND NOT EXISTS (SELECT FROM queue.note_N AS e WHERE e.id = a.id AND e.kind = 'a')";
 
-/// Rows where there should be none.
+/// Rows of segments that should be empty.
 const LEFTOVERS: &str = "SELECT 'leftover', NULL, NULL::bigint, NULL::bigint, $N,
            format('Segment %s is free, but has %s attempts.', $N, count(*))
     FROM queue.attempt_N HAVING count(*) > 0";
 
-/// What each of the others is. `life` has the attempts, `living` those that wait or run, `ended` the last attempts of
+/// All other faults. `life` has the attempts, `living` the attempts that wait or run, `ended` the last attempts of
 /// ended jobs, in the segments and in history.
 const OTHERS: &str = "
     SELECT 'no_claim', l.queue_name, l.job_id, l.id, l.segment, 'The attempt has an outcome but no claim.'
@@ -124,7 +125,7 @@ const OTHERS: &str = "
     FROM living AS l GROUP BY l.job_id HAVING count(DISTINCT l.id) > 1
     UNION ALL
     SELECT 'ended_twice', min(n.queue_name), n.job_id, max(n.id), NULL,
-           CASE WHEN bool_or(n.is_living) THEN 'The job has ended, and lives.'
+           CASE WHEN bool_or(n.is_living) THEN 'The job has ended, but still waits or runs.'
            ELSE 'The job has ended more than once.' END
     FROM (SELECT queue_name, job_id, id, true AS is_living FROM living
           UNION ALL SELECT queue_name, job_id, id, false FROM ended) AS n
@@ -217,9 +218,9 @@ const OTHERS: &str = "
     t.tgrelid::regclass)
     FROM pg_trigger AS t WHERE t.tgfoid = of_triggers AND t.tgenabled <> 'A'";
 
-/// The whole statement: name, queue, job, attempt, segment and the problem in a sentence.
+/// Returns the whole statement. Its columns: name, queue, job, attempt, segment, and the problem in a sentence.
 fn statement(segments: &[Segment]) -> String {
-    // Also where no segment has rows.
+    // The statement must be valid even if no segment has rows.
     let life = format!(
         "SELECT NULL::integer AS segment, false AS is_read, NULL::bigint AS id, NULL::bigint AS job_id,
             NULL::integer AS lane,
@@ -236,7 +237,7 @@ fn statement(segments: &[Segment]) -> String {
     let others = OTHERS.replace("slack", "interval '10 minutes'").replace("of_triggers", triggers::foreign_write());
     format!(
         "WITH life AS MATERIALIZED ({life}),
-         -- The attempts of queues that there are. Of others rows may be left, which nothing looks for.
+         -- The attempts of existing queues. Rows of dropped queues may remain; nothing reads them.
          known AS (
              SELECT l.*, q.queue_id, q.queue_name FROM life AS l
              JOIN queue.lane AS n ON n.lane = l.lane JOIN queue.queue AS q ON q.queue_id = n.queue_id),
@@ -251,11 +252,11 @@ fn statement(segments: &[Segment]) -> String {
              SELECT q.queue_name, h.job_id, h.id FROM queue.history AS h
              JOIN queue.lane AS n ON n.lane = h.lane JOIN queue.queue AS q ON q.queue_id = n.queue_id
              WHERE h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = h.id)
-               -- What is still being copied counts in its segment.
+               -- Rows that are still being copied count in their segment.
                AND h.generation <> ALL (ARRAY(
                    SELECT d.generation FROM queue.segment_log AS d WHERE d.state = 'd' AND NOT EXISTS (
                        SELECT FROM queue.segment_log AS c WHERE c.generation = d.generation AND c.state = 'h')))),
-         -- When each segment was emptied last, and when its filling began.
+         -- When each segment was last emptied, and when it was last opened.
          emptied AS (
              SELECT g.segment, max(g.entry) AS entry, max(g.at) AS at,
                     (array_agg(g.state ORDER BY g.entry DESC))[1] = 'e' AS is_emptying
@@ -270,17 +271,17 @@ fn union(queries: String) -> String {
     if queries.is_empty() { queries } else { format!("\nUNION ALL\n{queries}") }
 }
 
-/// Whether rows of this segment may be written by SQL.
+/// True if SQL may write rows of this segment.
 pub fn may_write(catalog: &Catalog, n: u8) -> bool {
     usize::from(n) < SEGMENTS && segment::plannable(catalog).contains(&n)
 }
 
-/// Whether a segment is one of the halves of old.
+/// True if a segment is one of the halves of old.
 pub fn is_old(n: u8) -> bool {
     n >= OLD
 }
 
-/// What the log of segments says of a segment.
+/// Returns the state of a segment by the log of segments.
 pub fn logged(catalog: &Catalog, n: u8) -> Word {
     Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now).word(n)
 }
