@@ -8,7 +8,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::executors;
 use crate::error::{Error, Result};
-use crate::executor::job::MOST_ROWS;
+use crate::executor::job::MAX_RESULT_ROWS;
 use crate::pg::{jsonb, portal};
 
 /// A command.
@@ -74,8 +74,8 @@ impl Command {
         if let Some(settings) = self.settings {
             executors::check_settings(settings)?;
         }
-        if !u64::try_from(self.result_rows).is_ok_and(|rows| rows <= MOST_ROWS) {
-            return Err(Error::invalid(format!("result_rows must be between 0 and {MOST_ROWS}"))
+        if !u64::try_from(self.result_rows).is_ok_and(|rows| rows <= MAX_RESULT_ROWS) {
+            return Err(Error::invalid(format!("result_rows must be between 0 and {MAX_RESULT_ROWS}"))
                 .detail(format!("It is {}.", self.result_rows)));
         }
         let mut payload = serde_json::json!({ "command": self.text });

@@ -1,10 +1,10 @@
-//! Commits of a command whose job is not its own any more: they are refused.
+//! Refuses commits of a command that no longer has its job.
 //!
 //! Responsible for the check before each commit of this process. Not responsible for ending the job in the last
-//! transaction (`job::complete`), nor for what becomes of the error (`job`).
+//! transaction (`job::complete`), nor for what follows from the error (`job`).
 //!
-//! Invariant: a transaction of a command commits only if the process has the attempt at that moment, be it that this
-//! same transaction ends it.
+//! Invariant: a transaction of a command commits only if the process still has the attempt, or if this transaction ends
+//! the attempt.
 
 use std::ffi::c_void;
 
@@ -17,9 +17,9 @@ use crate::executor::table::INSTANCE;
 use crate::pg::session;
 use crate::shmem;
 
-/// Has each commit of this process checked. Called once.
+/// Registers the check before each commit of this process. Called once.
 pub fn watch() {
-    // SAFETY: a callback of this library, which is never unloaded.
+    // SAFETY: the callback is of this library, which is never unloaded.
     unsafe { pg_sys::RegisterXactCallback(Some(before_commit), std::ptr::null_mut()) };
 }
 
@@ -36,7 +36,7 @@ unsafe extern "C-unwind" fn before_commit(event: pg_sys::XactEvent::Type, _arg: 
     }
 }
 
-/// Whether this process has the attempt, or this transaction ends it.
+/// True if this process has the attempt, or this transaction ends it.
 fn is_ours(id: i64) -> bool {
     let own = session::session();
     shmem::with(|shared| shared.frontier.entry(INSTANCE.get(), id)).is_some_and(|entry| match entry.state {

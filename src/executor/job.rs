@@ -1,10 +1,10 @@
-//! One job: it is claimed, its command run, its outcome written in the command's last transaction.
+//! Runs one job: claims it, runs its command, and writes its outcome in the command's last transaction.
 //!
-//! Responsible for what becomes of a job whose command succeeds, fails, is cancelled, or has no time left. Not
-//! responsible for running statements (`pg::portal`), nor for what an outcome is (`job` of the floor below).
+//! Responsible for the outcome of a job whose command succeeds, fails, is cancelled, or has no time left. Not
+//! responsible for running statements (`pg::portal`), nor for writing outcomes (`crate::job`).
 //!
-//! Invariant: what a command does in its last transaction counts if and only if its outcome does. An attempt that is
-//! not this process's any more is left alone, and that transaction with it.
+//! Invariant: the changes of a command's last transaction count if and only if its outcome does. If the process no
+//! longer has the attempt, it writes no outcome, and that transaction rolls back.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -40,18 +40,18 @@ use crate::shmem;
 
 /// The name under which executors claim.
 const WORKER: &str = "executor";
-/// A lease that ends within so many microseconds has ended.
-const ALMOST: i64 = 5_000;
-/// The most rows that a result can have.
-pub const MOST_ROWS: u64 = 10_000;
+/// A lease that ends within this many microseconds counts as expired.
+const ALMOST_EXPIRED_US: i64 = 5_000;
+/// A result can have at most this many rows.
+pub const MAX_RESULT_ROWS: u64 = 10_000;
 
 /// The answer to [`run_next`].
 pub enum Ran {
-    /// There was nothing to run.
+    /// No job was found.
     Nothing,
-    /// A job was run, whatever became of it.
+    /// A job was run, with any outcome.
     Job,
-    /// The session is not what it was: the process has to end.
+    /// The session could not be cleaned, or the process was told to end: it has to leave.
     Broken,
 }
 
@@ -73,11 +73,11 @@ pub struct Current {
 
 thread_local! {
     static CURRENT: Cell<Option<Current>> = const { Cell::new(None) };
-    /// The queue that the session calls itself after.
+    /// The queue after which the session is named.
     static NAMED: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Returns the attempt that this process runs at this moment. `None`: it runs none.
+/// Returns the attempt that this process is running. `None`: it runs none.
 pub fn current() -> Option<Current> {
     CURRENT.get()
 }
@@ -101,9 +101,9 @@ pub fn run_next(slot: usize, place: Place, lane: i32) -> Ran {
     table::runs(slot, job.id, job.job_id);
     CURRENT.set(Some(Current { id: job.id }));
     client::take_notices();
-    let ran = match attempt(|| pg_transaction::try_in_transaction(|| wanted(&job))) {
+    let ran = match attempt(|| pg_transaction::try_in_transaction(|| read_wanted(&job))) {
         Ok(wanted) => attempt(|| run(&job, &wanted)).map_err(|error| (error, false)),
-        // What the payload says does not change with another attempt.
+        // The payload stays the same, so another attempt would fail in the same way.
         Err(error) => {
             let is_fatal = error.code == error::INVALID;
             Err((error, is_fatal))
@@ -111,7 +111,7 @@ pub fn run_next(slot: usize, place: Place, lane: i32) -> Ran {
     };
     if let Err((error, is_fatal)) = ran {
         fault!("executor.failed");
-        settle(slot, &job, &error, is_fatal);
+        write_failure(slot, &job, &error, is_fatal);
     }
     CURRENT.set(None);
     portal::cancel_no_more();
@@ -127,20 +127,20 @@ pub fn run_next(slot: usize, place: Place, lane: i32) -> Ran {
     }
 }
 
-/// Whether a claim has to be durable before the command runs. A claim that a crash of the server has undone does not
-/// count, so a command that crashes the server itself would run without end. Shortly after a crash its claim is
-/// durable.
+/// True if a claim has to be durable before the command runs. A crash of the server undoes a claim that is not durable,
+/// and the attempt is not counted. So a command that crashes the server would run again and again. Therefore claims are
+/// durable for a while after a crash.
 fn must_be_durable() -> bool {
-    /// Microseconds from the time when all claims of before the crash were known.
-    const AFTER_CRASH: i64 = 600_000_000;
+    /// In microseconds, after all claims from before the crash were known.
+    const DURABLE_AFTER_CRASH_US: i64 = 600_000_000;
     shmem::is_after_crash() && {
         let known_at = shmem::with_instance(table::INSTANCE.get(), |_, instance| instance.recovered_at).unwrap_or(0);
-        known_at == 0 || time::monotonic_us().saturating_sub(known_at) < AFTER_CRASH
+        known_at == 0 || time::monotonic_us().saturating_sub(known_at) < DURABLE_AFTER_CRASH_US
     }
 }
 
-/// Claims in a transaction of its own, which need not be durable: a claim that is lost is a job that waits, and the
-/// outcome's commit makes the claim durable with itself.
+/// Claims in a transaction of its own, which need not be durable. If the claim is lost, the job waits again. The commit
+/// of the outcome makes the claim durable, too.
 fn claim_next(place: Place, lane: i32) -> Result<Option<Job>> {
     pg_transaction::try_in_transaction(|| {
         session::accept_invalidations();
@@ -151,7 +151,7 @@ fn claim_next(place: Place, lane: i32) -> Result<Option<Job>> {
             Some(Executor::Call { role, .. }) if role.role(&catalog) == Some(place.role) => &|_| true,
             _ => return Ok(None),
         };
-        // It may have lost that right since the process was started.
+        // The role may have lost that right since the process was started.
         if queue.is_paused || run_as::may_run(place.role).is_err() {
             return Ok(None);
         }
@@ -179,11 +179,11 @@ fn claim_next(place: Place, lane: i32) -> Result<Option<Job>> {
     })
 }
 
-/// Claims the next attempt of a queue, if `is_it` says so of it. In a queue with groups an attempt that is given back
-/// goes behind those of the other groups, so that this one may have to be looked for: it goes round once.
+/// Claims the next attempt of a queue if `is_it` accepts it. If the queue has groups, an attempt that is refused goes
+/// behind the attempts of the other groups. Then this function tries the following attempts until it meets one twice.
 fn claim_one(scope: &ClaimScope, queue: &Queue, is_it: &dyn Fn(&Attempt) -> bool, sink: claim::Sink<'_>) -> Result<()> {
-    /// Attempts of others that are met before it gives up; the worker looks again then.
-    const MOST: usize = 1_000;
+    /// After this many refused attempts it gives up. The worker sees to the queue again then.
+    const MAX_REFUSED: usize = 1_000;
     let refused = Cell::new(0);
     let accepts: &dyn Fn(&Attempt) -> bool = &|attempt| {
         let is_it = is_it(attempt);
@@ -202,32 +202,32 @@ fn claim_one(scope: &ClaimScope, queue: &Queue, is_it: &dyn Fn(&Attempt) -> bool
         refused.set(0);
         claim::claim_first(scope, &request, sink)?;
         let id = refused.get();
-        if id == 0 || !queue.has_groups() || met.len() == MOST || !met.insert(id) {
+        if id == 0 || !queue.has_groups() || met.len() == MAX_REFUSED || !met.insert(id) {
             return Ok(());
         }
     }
 }
 
-/// The role that wrote an attempt's payload.
+/// Returns the role that wrote an attempt's payload.
 pub fn writer(attempt: &Attempt) -> Option<run_as::Noted> {
     attempt.run_as().map(|role| role.noted(attempt.enqueued_at()))
 }
 
-/// What a job wants to be run.
+/// The statement of a job and how it is run.
 struct Wanted {
     text: CString,
     /// The function or procedure that it calls.
     routine: Option<Routine>,
     arguments: Vec<Argument>,
     is_autocommit: bool,
-    most_rows: usize,
+    max_rows: usize,
     settings: Vec<(CString, CString)>,
 }
 
-/// Reads what a job wants.
+/// Reads the statement from the job's payload, or builds the call of the queue's procedure.
 ///
-/// Errors: 22023 where its payload makes no sense; those of `settings::of_job` and of `Procedure::find`.
-fn wanted(job: &Job) -> Result<Wanted> {
+/// Errors: 22023 for a payload that is no command; those of `settings::of_job` and of `Procedure::find`.
+fn read_wanted(job: &Job) -> Result<Wanted> {
     let catalog = catalog::current()?;
     if let Some(Executor::Call { procedure, .. }) = &job.queue.executor {
         let found = procedure.find(&catalog)?;
@@ -237,11 +237,11 @@ fn wanted(job: &Job) -> Result<Wanted> {
             routine: Some(found),
             arguments: vec![Argument { json: job.payload.clone(), text: Some(job.payload.clone()) }],
             is_autocommit: false,
-            most_rows: 0,
+            max_rows: 0,
             settings: settings::of_job(&catalog, &job.queue, None)?,
         });
     }
-    // Nothing here is read as a Rust number, which would lose digits.
+    // No value is read as a Rust number, because that would lose digits.
     let payload = jsonb::of_text(&job.payload).unwrap_or_else(jsonb::empty_object);
     let field = |name: &str| jsonb::field(payload, name).filter(|value| !value.is_null());
     let command = field("command").and_then(|command| command.as_str());
@@ -264,7 +264,7 @@ fn wanted(job: &Job) -> Result<Wanted> {
         routine: None,
         arguments,
         is_autocommit: field("autocommit").and_then(|is_so| is_so.as_bool()).unwrap_or(false),
-        most_rows: u64::try_from(rows).unwrap_or(0).min(MOST_ROWS) as usize,
+        max_rows: u64::try_from(rows).unwrap_or(0).min(MAX_RESULT_ROWS) as usize,
         settings: settings::of_job(&catalog, &job.queue, field("settings").map(|given| given.datum()))?,
     })
 }
@@ -273,9 +273,9 @@ fn c_string(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::invalid("the command holds a zero character"))
 }
 
-/// Runs a job's command, and completes the job in its last transaction.
+/// Runs a job's command, and completes the job in the command's last transaction.
 fn run(job: &Job, wanted: &Wanted) -> Result<()> {
-    // A request that came before the process could be told.
+    // A cancel request may have come before the process could be signalled.
     if is_cancelled(job.id) {
         return Err(Error::new(error::CANCELLED, "the job was cancelled"));
     }
@@ -285,14 +285,14 @@ fn run(job: &Job, wanted: &Wanted) -> Result<()> {
         });
     }
     portal::cancel_after(job.deadline.saturating_sub(time::monotonic_us()));
-    name(&job.queue.name);
+    set_session_name(&job.queue.name);
     process::report_activity(Some(&wanted.text));
     let command = Command {
         text: &wanted.text,
         routine: wanted.routine.as_ref(),
         arguments: &wanted.arguments,
         is_autocommit: wanted.is_autocommit,
-        most_rows: wanted.most_rows,
+        max_rows: wanted.max_rows,
     };
     portal::run(&command, |answer| {
         fault!("executor.done");
@@ -300,8 +300,8 @@ fn run(job: &Job, wanted: &Wanted) -> Result<()> {
     })
 }
 
-/// Calls the session after its queue.
-fn name(queue: &str) {
+/// Names the session after its queue.
+fn set_session_name(queue: &str) {
     if NAMED.with_borrow(|named| named != queue) {
         process::set_application_name(&format!("pg_queue {queue}"));
         NAMED.set(queue.to_owned());
@@ -313,12 +313,12 @@ fn is_cancelled(id: i64) -> bool {
     entry.is_some_and(|entry| entry.cancel != 0)
 }
 
-/// Completes the job in the open transaction, or sends it on to the queue's next stage.
+/// Completes the job in the open transaction, or advances it to the queue's next stage.
 ///
-/// Errors: QJ001 when the attempt is not this process's any more.
+/// Errors: QJ001 if the process no longer has the attempt.
 fn complete(job: &Job, answer: &Answer) -> Result<()> {
     let catalog = catalog::current()?;
-    // The command has ended its own job.
+    // The command may have ended its own job.
     let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, job.id));
     if entry.is_some_and(|entry| entry.state == State::Ending && entry.owner == session::session()) {
         return Ok(());
@@ -328,7 +328,7 @@ fn complete(job: &Job, answer: &Answer) -> Result<()> {
     let held = hold::hold_claimed(&catalog, job.id)?;
     let mut outcomes = Outcomes::new(&catalog);
     let queue = hold::queue_of(&mut outcomes, &held)?;
-    // A command that has not sent it elsewhere sends it on.
+    // If the command has not moved the job itself, the job advances to the next stage.
     if let Some(lane) = queue.after(held.entry.lane).filter(|_| queue.goes_on_after(held.entry.lane)) {
         let held = hold::check_not_ended(&mut outcomes, held)?;
         let to = advance::To { queue: &queue, lane, run_at: None, payload: None };
@@ -338,7 +338,7 @@ fn complete(job: &Job, answer: &Answer) -> Result<()> {
     Ok(complete::end(outcomes, held, result)?)
 }
 
-/// What a command has answered, as JSON.
+/// Returns the answer of a command as JSON.
 fn result_of(answer: &Answer) -> String {
     if let Some(value) = &answer.value
         && answer.kept.is_empty()
@@ -350,7 +350,7 @@ fn result_of(answer: &Answer) -> String {
     format!("{{\"rows\": {}, \"tag\": {tag}{data}}}", answer.rows)
 }
 
-/// Keeps what the server has said to the command, as the job's progress.
+/// Stores the server's notices to the command as the job's progress.
 fn note_notices(catalog: &Rc<Catalog>, job: &Job) -> Result<()> {
     let notices = client::take_notices();
     if notices.is_empty() {
@@ -364,10 +364,10 @@ fn note_notices(catalog: &Rc<Catalog>, job: &Job) -> Result<()> {
     Ok(hold::write_note(catalog, job.id, held.home, note::Kind::Progress, None, body)?)
 }
 
-/// Writes what became of a job whose command has failed, in transactions of their own until one commits.
-fn settle(slot: usize, job: &Job, error: &Error, is_fatal: bool) {
-    const TRIES: usize = 3;
-    for _ in 0..TRIES {
+/// Writes the outcome of a job whose command has failed. Each try is a transaction of its own.
+fn write_failure(slot: usize, job: &Job, error: &Error, is_fatal: bool) {
+    const MAX_TRIES: usize = 3;
+    for _ in 0..MAX_TRIES {
         if !was_terminated() {
             process::forget_cancel();
         }
@@ -385,8 +385,8 @@ fn settle(slot: usize, job: &Job, error: &Error, is_fatal: bool) {
     }
 }
 
-/// Whether the process has to go through no fault of its job's: the server stops, or the database goes.
-fn is_to_go(slot: usize) -> bool {
+/// True if the process must leave for a reason other than its job: the server stops, or the database is dropped.
+fn must_leave(slot: usize) -> bool {
     matches!(table::order(slot), Order::Leave) || process::is_server_stopping()
 }
 
@@ -394,21 +394,22 @@ fn end(slot: usize, job: &Job, error: &Error, is_fatal: bool) -> Result<()> {
     let catalog = catalog::current()?;
     let Some(entry) = shmem::with(|shared| shared.frontier.entry(catalog.number, job.id)) else { return Ok(()) };
     let is_stopped = error.code == error::CANCELLED;
-    if !was_terminated() && is_stopped && entry.cancel == 0 && job.deadline <= time::monotonic_us() + ALMOST {
-        // The worker ends it as timed out.
+    if !was_terminated() && is_stopped && entry.cancel == 0 && job.deadline <= time::monotonic_us() + ALMOST_EXPIRED_US
+    {
+        // The worker ends the attempt as timed out.
         return Ok(());
     }
     note_notices(&catalog, job)?;
     let mut outcomes = Outcomes::new(&catalog);
     let held = hold::hold_for_end(&mut outcomes, job.id)?;
     let was_terminated = was_terminated() && is_stopped;
-    if was_terminated && is_to_go(slot) {
+    if was_terminated && must_leave(slot) {
         release::give_back(&catalog, &mut outcomes, &held, Interval::ZERO)?;
         return outcomes.insert();
     }
     let notes = note::summary(&catalog, held.home.segment, job.id);
     let reason = notes.cancel().map(|cancel| cancel.reason().unwrap_or_else(|| "cancelled".to_owned()));
-    // A command can have its own process ended, again and again: that counts.
+    // A command can end its own process, again and again. So this counts as a failure.
     let ended = "57P01: the process was told to end";
     let text = reason.unwrap_or_else(|| if was_terminated { ended.to_owned() } else { text_of(error) });
     let is_conflict = matches!(error.code, "40001" | "40P01");
@@ -418,7 +419,7 @@ fn end(slot: usize, job: &Job, error: &Error, is_fatal: bool) -> Result<()> {
     outcomes.insert()
 }
 
-/// An error as the job keeps it: SQLSTATE and message first, so that equal errors are counted together.
+/// Returns an error as the job stores it. SQLSTATE and message come first, so that equal errors are counted together.
 fn text_of(error: &Error) -> String {
     let mut text = format!("{}: {}", error.code, error.message);
     if let Some(detail) = &error.detail {
@@ -430,9 +431,9 @@ fn text_of(error: &Error) -> String {
     text
 }
 
-/// Makes the session what it was before the job.
+/// Restores the session to its state before the job.
 fn clean() -> Result<()> {
-    let command = Command { text: c"DISCARD ALL", routine: None, arguments: &[], is_autocommit: false, most_rows: 0 };
+    let command = Command { text: c"DISCARD ALL", routine: None, arguments: &[], is_autocommit: false, max_rows: 0 };
     process::forget_cancel();
     portal::run_unlogged(&command)?;
     client::take_notices();
@@ -440,8 +441,8 @@ fn clean() -> Result<()> {
     Ok(())
 }
 
-/// Ends the next attempt of a queue's lanes as dead, if `is_hopeless` says so of it, with an error. For the worker.
-/// Returns how many it has ended.
+/// Ends the next attempt of a queue's lanes as dead, with an error, if `is_hopeless` accepts it. For the worker.
+/// Returns how many attempts it has ended.
 pub fn bury(
     catalog: &Rc<Catalog>,
     queue: &Rc<Queue>,
@@ -455,8 +456,8 @@ pub fn bury(
     Ok(1)
 }
 
-/// Puts the next attempt of a queue's lanes off by so many microseconds, if `is_it` says so of it, without counting it:
-/// those behind it go on. For the worker. Returns how many it has put off.
+/// Delays the next attempt of a queue's lanes by `microseconds` if `is_it` accepts it, without counting a failure. The
+/// attempts behind it can run then. For the worker. Returns how many attempts it has delayed.
 pub fn put_off(
     catalog: &Rc<Catalog>,
     queue: &Rc<Queue>,
@@ -470,7 +471,7 @@ pub fn put_off(
     Ok(1)
 }
 
-/// Takes the next attempt of a queue's lanes, to end it, if `is_it` says so of it.
+/// Takes the next attempt of a queue's lanes, to end it, if `is_it` accepts it.
 fn take_next(
     catalog: &Rc<Catalog>,
     queue: &Rc<Queue>,
@@ -488,8 +489,8 @@ fn take_next(
     Ok(Some((outcomes, held)))
 }
 
-/// Returns the role of the attempt that a lane's queue would hand out next, by taking and giving it back: for what
-/// memory does not tell without. `None`: there is none.
+/// Returns the role of the attempt that the queue would hand out next. It takes the attempt and gives it back, for
+/// queues where memory does not know the role. `None`: no attempt is ready.
 pub fn probe(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Option<run_as::Noted>>> {
     let scope = ClaimScope::of_queue(catalog, queue);
     let met = RefCell::new(None);

@@ -1,5 +1,5 @@
-//! The processes that run jobs which are SQL. Each is connected as one role to one database and runs the jobs of that
-//! role, one after the other, for as long as there are some.
+//! The processes that run jobs which are SQL. Each process is connected as one role to one database. It runs the jobs
+//! of that role, one after the other, while there are some.
 //!
 //! | file | what is there |
 //! |---|---|
@@ -10,10 +10,10 @@
 //! | `commits` | which commits of a command are refused |
 //! | `settings` | the settings of the session in which it runs |
 //!
-//! Not here: when a process is needed (`duty::dispatch`), and running statements (`pg::portal`).
+//! Not responsible for when a process is needed (`duty::dispatch`), nor for running statements (`pg::portal`).
 //!
-//! Invariant: nothing of a job is left in the session when the next one begins. What cannot be cleaned ends the
-//! process.
+//! Invariant: no job leaves anything in the session for the next one. If the session cannot be cleaned, the process
+//! ends.
 
 pub mod commits;
 pub mod job;

@@ -1,10 +1,10 @@
-//! The process: its start, its loop and its end.
+//! The process that runs jobs: its start, its loop and its end.
 //!
-//! Not responsible for when one is needed (`duty::dispatch`), for the slots (`table`), for signals and errors
+//! Not responsible for when a process is needed (`duty::dispatch`), for the slots (`table`), for signals and errors
 //! (`signals`), nor for a single job (`job`).
 //!
-//! Invariant: nothing of a job is left in the session when the next one begins. What cannot be cleaned ends the
-//! process.
+//! Invariant: no job leaves anything in the session for the next one. If the session cannot be cleaned, the process
+//! ends.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -21,15 +21,14 @@ use crate::pg::fault::fault;
 use crate::pg::{background, client, portal, process, raw, role, session, syscache, time};
 use crate::{pg, transaction};
 
-/// How long, in microseconds, a process waits for its next job.
-const IDLE_FOR: i64 = 10_000_000;
-/// How many jobs it runs at most, for how long, in microseconds, and how much memory it may have gained by then, in
-/// bytes.
-const MOST_JOBS: u32 = 1_000;
-const LONGEST_LIFE: i64 = 3_600_000_000;
-const MOST_MEMORY: usize = 64 << 20;
+/// A process waits this long for its next job, in microseconds.
+const MAX_IDLE_US: i64 = 10_000_000;
+/// A process leaves after this many jobs, after this many microseconds, or if its memory has grown by this many bytes.
+const MAX_JOBS: u32 = 1_000;
+const MAX_LIFE_US: i64 = 3_600_000_000;
+const MAX_GROWTH_BYTES: usize = 64 << 20;
 
-/// Asks the postmaster for a process in a slot. False: the server has no free slot of its own.
+/// Asks the postmaster for a process in a slot. False: the server has no free background worker slot.
 pub fn start(slot: usize, start: u32) -> bool {
     let name = format!("pg_queue executor {slot}");
     let mut worker = background::describe(&name, c"pg_queue executor", c"pg_queue_executor_main");
@@ -40,7 +39,7 @@ pub fn start(slot: usize, start: u32) -> bool {
 }
 
 thread_local! {
-    /// The slot of this process, and which start of it this is.
+    /// The slot of this process, and the number of its start.
     static SLOT: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
 }
 
@@ -59,7 +58,7 @@ pub extern "C-unwind" fn pg_queue_executor_main(arg: Datum) {
     process::handle_signal(libc::SIGTERM, on_terminate);
     process::handle_signal(libc::SIGINT, on_cancel);
     process::handle_signal(libc::SIGHUP, raw::SignalHandlerForConfigReload);
-    // Before it connects: the exit then runs when the process is no longer counted among the connections.
+    // This comes before the connection. So the exit callback runs when the process no longer counts as a connection.
     process::at_exit(on_exit);
     let Some(place) = table::came(slot, start, process::my_latch()) else { return };
     table::INSTANCE.set(place.instance);
@@ -91,12 +90,12 @@ struct Executor {
     place: Place,
     jobs: u32,
     born_at: i64,
-    /// Bytes that it had at its start.
+    /// Bytes of memory at the start.
     memory: usize,
 }
 
 impl Executor {
-    /// Works until the process is not wanted any more.
+    /// Runs jobs until the process is told to leave, or is idle for too long.
     fn run(&mut self) {
         let mut idle_since = time::monotonic_us();
         loop {
@@ -117,7 +116,7 @@ impl Executor {
                     idle_since = time::monotonic_us();
                 }
                 Order::Wait => {
-                    let left = idle_since + IDLE_FOR - time::monotonic_us();
+                    let left = idle_since + MAX_IDLE_US - time::monotonic_us();
                     if left <= 0 {
                         return;
                     }
@@ -146,13 +145,13 @@ impl Executor {
     }
 
     fn is_old(&self) -> bool {
-        self.jobs >= MOST_JOBS
-            || time::monotonic_us() - self.born_at > LONGEST_LIFE
-            || self.jobs.is_multiple_of(64) && portal::allocated() > self.memory + MOST_MEMORY
+        self.jobs >= MAX_JOBS
+            || time::monotonic_us() - self.born_at > MAX_LIFE_US
+            || self.jobs.is_multiple_of(64) && portal::allocated() > self.memory + MAX_GROWTH_BYTES
     }
 }
 
-/// Takes new settings and whatever else the server asks of the process, between two transactions.
+/// Between two transactions, takes new settings and handles the server's other requests to the process.
 fn attend_to_server() {
     if !was_terminated() {
         process::forget_cancel();

@@ -1,11 +1,11 @@
 //! The settings of the session in which a job runs: those of its queue, then those of the job.
 //!
 //! Responsible for which of a queue's settings count. Not responsible for setting them (`executor::job`), nor for
-//! whether they are settings at all (`api::executors`).
+//! checking that such settings exist (`api::executors`).
 //!
-//! Invariant: what a command means is its author's say. A queue's settings that could change that, as `search_path`
-//! does, count only if the role that has set them may SET ROLE to the author, and so might have written the command
-//! itself.
+//! Invariant: only the author of a command decides what it means. Some settings of a queue, such as `search_path`,
+//! could change that. They count only if the role that set them may SET ROLE to the author, and so could have written
+//! the command itself.
 
 use std::ffi::CString;
 
@@ -16,7 +16,7 @@ use crate::catalog::queue::{Queue, Settings};
 use crate::error::{self, Error, Result};
 use crate::pg::{jsonb, role};
 
-/// Settings that say how a command is run, and never what it means: how much memory, how long, by which plan.
+/// Settings that change how a command runs, but never what it means: memory, time, plans.
 const HARMLESS: [&str; 50] = [
     "application_name",
     "backend_flush_after",
@@ -70,11 +70,11 @@ const HARMLESS: [&str; 50] = [
     "work_mem",
 ];
 
-/// Returns the settings of a job of a queue, `own` those of the job, an object; in the order in which they are set.
-/// Must run as the role that runs the job.
+/// Returns the settings for a job, in the order in which they are set. `own`: the job's settings, an object. Must run
+/// as the role that runs the job.
 ///
-/// Errors: 42501 for a setting of the queue that the role that has set it may not decide about, 22023 for one with a
-/// zero character.
+/// Errors: 42501 for a setting of the queue that its role may not decide about; 22023 for a setting with a zero
+/// character.
 pub fn of_job(catalog: &Catalog, queue: &Queue, own: Option<Datum>) -> Result<Vec<(CString, CString)>> {
     let mut all = Vec::new();
     if let Some(settings) = &queue.settings {

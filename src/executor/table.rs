@@ -1,11 +1,11 @@
-//! Which executor does what: each change of a slot in shared memory is one function here.
+//! The slots of the executors. Each change of a slot in shared memory is one function here.
 //!
 //! Responsible for the slots' states. Not responsible for the memory and its lock (`shmem::executors`), for deciding
 //! which queue needs a process (`duty::dispatch`), nor for what a process does with a job (`job`).
 //!
-//! Invariant: a process with a slot's `pid` exists as long as the slot says so: it takes the slot itself and gives it
-//! up as its last act, both under the lock. So a process that holds the lock may send that process a signal and hits no
-//! stranger. Latches come back from under the lock and are set after it.
+//! Invariant: while a slot has a `pid`, that process exists. It takes the slot itself and gives it up as its last act,
+//! both under the lock. So a process that holds the lock can signal that process and hits no other. Functions return
+//! latches from under the lock, and set them after it.
 
 use pgrx::pg_sys::{self, Oid};
 
@@ -14,18 +14,18 @@ use crate::shmem;
 use crate::shmem::executors::{self, Executor, Head, Latch, Refused, Starving, State};
 use crate::shmem::launcher;
 
-/// A process that does not appear within this time, in microseconds, does not come.
-const APPEARS_WITHIN: i64 = 10_000_000;
-/// How long, in microseconds, a queue that found no slot is preferred.
-const PREFERRED_FOR: i64 = 1_000_000;
-/// How long, in microseconds, it counts that the server had no slot for another process.
-const ROOM_FOR: i64 = 60_000_000;
-/// The server has freed the slot of a process within this time, in microseconds, after its last act.
-const REAPED_WITHIN: i64 = 1_000_000;
-/// A statement that does not end within this time after it was cancelled, in microseconds, has its process ended.
-const ANSWERS_WITHIN: i64 = 5_000_000;
+/// A process that does not appear within this time, in microseconds, counts as failed.
+const MAX_START_US: i64 = 10_000_000;
+/// A queue that found no slot is preferred for this long, in microseconds.
+const PREFERENCE_US: i64 = 1_000_000;
+/// After a start for which the server had no slot, the number of processes is limited for this long, in microseconds.
+const LIMITED_US: i64 = 60_000_000;
+/// The server frees the slot of a process within this time after the process's last act, in microseconds.
+const MAX_REAP_US: i64 = 1_000_000;
+/// If a statement does not end within this time after it was cancelled, its process is ended. In microseconds.
+const MAX_CANCEL_US: i64 = 5_000_000;
 
-/// Whom a process is for.
+/// The database and role for which a process runs jobs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub database: Oid,
@@ -41,32 +41,32 @@ impl Place {
 
 /// The answer to a request for a process.
 pub enum Asked {
-    /// An idle one was told of the lane.
+    /// An idle process was told of the lane.
     Told,
-    /// The slot is taken for a new one: the caller starts it.
+    /// The slot was taken for a new process. The caller starts it.
     Start { slot: usize, start: u32 },
-    /// One that is idle makes room.
+    /// An idle process for another place leaves to make room.
     Later,
-    /// All are busy.
+    /// All processes are busy.
     Full,
 }
 
-/// How many processes the server can have at most: `max_worker_processes` without the launchers, of the extension and
-/// of logical replication, and the workers that there are. Takes the launcher's lock.
+/// Returns how many executors the server can have: `max_worker_processes` without the workers and without two
+/// launchers, the extension's and logical replication's. Takes the launcher's lock.
 fn server_room() -> usize {
     let workers = launcher::with_launcher(|launcher| launcher.databases.iter().filter(|d| d.pid != 0).count());
     process::max_background().saturating_sub(2 + workers)
 }
 
-/// Whether a role may have this many processes if this many places are left then. One place is left to a role that has
-/// no process, two where there are four or more, and one for each seven that the role has. So no role keeps all others
-/// from theirs for as long as its jobs run.
+/// True if a role may have `own` processes when `left` places remain. One place remains for roles without a process;
+/// two remain if there are four or more places. In addition one place remains for each seven that the role has. So no
+/// role can keep all others waiting while its jobs run.
 fn is_within_share(own: usize, left: usize, places: usize) -> bool {
     left >= if places < 4 { 1 } else { 2 } && own <= 7 * left
 }
 
-/// Finds a process for a lane: an idle one, or a slot for a new one. `may_try`: also if the server had no slot not long
-/// ago. Takes the launcher's lock, then the executors' lock.
+/// Finds a process for a lane: an idle one, or a slot for a new one. `may_try`: true if a start may be tried although
+/// the server recently had no slot. Takes the launcher's lock, then the executors' lock.
 pub fn ask(place: Place, lane: i32, may_try: bool) -> Asked {
     let now = time::monotonic_us();
     let server_room = server_room();
@@ -117,7 +117,7 @@ pub fn ask(place: Place, lane: i32, may_try: bool) -> Asked {
             };
             return (Asked::Start { slot, start }, Latch::default());
         }
-        // A queue that has a process of its own waits for that.
+        // A queue that has its own process waits for that process.
         if slots.iter().any(|slot| place.has(slot) && slot.lane == lane) {
             return (Asked::Full, Latch::default());
         }
@@ -134,9 +134,9 @@ pub fn ask(place: Place, lane: i32, may_try: bool) -> Asked {
     asked
 }
 
-/// Whether a slot can be taken: it is free, or that of a database whose worker never asked what became of it.
+/// True if a slot can be taken: it is free, or its database's worker never collected the failure.
 fn is_free(slot: &Executor, now: i64) -> bool {
-    let is_forgotten = now - slot.since > 2 * APPEARS_WITHIN;
+    let is_forgotten = now - slot.since > 2 * MAX_START_US;
     match slot.state {
         State::Free => true,
         State::Failed => is_forgotten,
@@ -145,17 +145,17 @@ fn is_free(slot: &Executor, now: i64) -> bool {
     }
 }
 
-/// Whether a queue has jobs and no process, as was seen not long ago.
+/// True if a queue was recently seen that has jobs but no process.
 fn is_starving(head: &Head, now: i64) -> bool {
-    head.starving.database != Oid::INVALID && now - head.starving.at < PREFERRED_FOR
+    head.starving.database != Oid::INVALID && now - head.starving.at < PREFERENCE_US
 }
 
-/// How many processes there can be, as far as failed starts have shown.
+/// Returns how many processes there can be, by recent failed starts.
 fn room(head: &Head, now: i64) -> usize {
-    if head.room_at != 0 && now - head.room_at < ROOM_FOR { head.room as usize } else { usize::MAX }
+    if head.room_at != 0 && now - head.room_at < LIMITED_US { head.room as usize } else { usize::MAX }
 }
 
-/// Takes back a start for which the server had no room.
+/// Undoes a start for which the server had no slot.
 pub fn not_started(slot: usize) {
     let now = time::monotonic_us();
     executors::with(|head, slots| {
@@ -164,14 +164,15 @@ pub fn not_started(slot: usize) {
         if head.short_since == 0 {
             head.short_since = now;
         }
-        if now - head.left_at > REAPED_WITHIN {
+        if now - head.left_at > MAX_REAP_US {
             head.room = slots.iter().filter(|slot| !is_free(slot, now)).count() as u32;
             head.room_at = now;
         }
     });
 }
 
-/// Whether a process was told of one of these lanes and has not answered. It will tell the worker when it has.
+/// True if a process was told of one of these lanes and has not answered. The process will wake the worker when it
+/// answers.
 pub fn is_in_flight(instance: u32, lanes: &[i32]) -> bool {
     executors::with(|_, slots| {
         let mut is_one = false;
@@ -185,7 +186,7 @@ pub fn is_in_flight(instance: u32, lanes: &[i32]) -> bool {
     })
 }
 
-/// Whether something has happened that the worker has not seen, or a process is missing that should have appeared.
+/// True if a slot has changed and the worker has not seen it, or a process did not appear in time.
 pub fn has_news(instance: u32) -> bool {
     let now = time::monotonic_us();
     executors::with(|_, slots| {
@@ -193,13 +194,13 @@ pub fn has_news(instance: u32) -> bool {
     })
 }
 
-/// Whether a process that was asked for has not appeared in time.
+/// True if a process that was started has not appeared in time.
 fn is_missing(slot: &Executor, now: i64) -> bool {
-    slot.state == State::Starting && slot.pid == 0 && now - slot.since >= APPEARS_WITHIN
+    slot.state == State::Starting && slot.pid == 0 && now - slot.since >= MAX_START_US
 }
 
-/// Takes the news. Returns the roles as which no process could connect; their slots are free again, as are those of
-/// processes that never appeared.
+/// Takes the news and frees the slots of processes that failed or never appeared. Returns the roles as which no process
+/// could connect.
 pub fn take_news(instance: u32) -> Vec<Oid> {
     let now = time::monotonic_us();
     let mut failed = Vec::with_capacity(8);
@@ -223,17 +224,17 @@ pub fn take_news(instance: u32) -> Vec<Oid> {
     failed
 }
 
-/// Whether one of the attempts that run is to be stopped, by `is_unwanted`, and its process was not told so; or was
-/// told and does not answer.
+/// True if an attempt must be stopped by `is_unwanted` and its process was not signalled yet. Also true if a signalled
+/// process has not answered in time.
 pub fn has_unwanted(instance: u32, is_unwanted: impl Fn(i64) -> bool) -> bool {
     let now = time::monotonic_us();
     running(instance).into_iter().any(|(attempt, is_signalled, signalled_at)| match is_signalled {
-        true => now - signalled_at > ANSWERS_WITHIN,
+        true => now - signalled_at > MAX_CANCEL_US,
         false => is_unwanted(attempt),
     })
 }
 
-/// What runs: the attempt, whether its process was signalled, and when.
+/// Returns the running attempts: the attempt, whether its process was signalled, and when.
 fn running(instance: u32) -> Vec<(i64, bool, i64)> {
     let mut found = Vec::with_capacity(executors::with(|_, slots| slots.len()));
     executors::with(|_, slots| {
@@ -243,7 +244,8 @@ fn running(instance: u32) -> Vec<(i64, bool, i64)> {
     found
 }
 
-/// Cancels the statements of the attempts that are to be stopped, and ends the processes that did not answer.
+/// Cancels the statements of unwanted attempts, and ends the processes that did not answer. Returns how many it has
+/// signalled.
 pub fn stop(instance: u32, is_unwanted: impl Fn(i64) -> bool) -> i64 {
     let mut stopped = 0;
     for (attempt, is_signalled, _) in running(instance) {
@@ -260,7 +262,7 @@ pub fn stop(instance: u32, is_unwanted: impl Fn(i64) -> bool) -> i64 {
                 (slot.is_signalled, slot.signalled_at) = (true, now);
                 process::signal(slot.pid, libc::SIGINT);
                 stopped += 1;
-            } else if now - slot.signalled_at > ANSWERS_WITHIN {
+            } else if now - slot.signalled_at > MAX_CANCEL_US {
                 slot.signalled_at = now;
                 process::terminate(slot.pid);
                 stopped += 1;
@@ -270,27 +272,27 @@ pub fn stop(instance: u32, is_unwanted: impl Fn(i64) -> bool) -> i64 {
     stopped
 }
 
-/// The monotonic time at which the worker has to look at what it waits for.
+/// Returns the monotonic time at which the worker must check its processes again.
 pub fn next_at(instance: u32) -> i64 {
     executors::with(|_, slots| {
         let mine = slots.iter().filter(|slot| slot.instance == instance);
         let at = |slot: &Executor| match slot.state {
-            State::Starting if slot.pid == 0 => slot.since + APPEARS_WITHIN,
-            State::Running if slot.is_signalled => slot.signalled_at + ANSWERS_WITHIN,
+            State::Starting if slot.pid == 0 => slot.since + MAX_START_US,
+            State::Running if slot.is_signalled => slot.signalled_at + MAX_CANCEL_US,
             _ => i64::MAX,
         };
         mine.map(at).min().unwrap_or(i64::MAX)
     })
 }
 
-/// Has all processes of a database leave: those that run a job too, if `at_once`.
-pub fn retire(database: Oid, at_once: bool) {
+/// Tells all processes of a database to leave. `also_running`: processes that run a job are terminated, too.
+pub fn retire(database: Oid, also_running: bool) {
     let mut latches = Vec::with_capacity(executors::with(|_, slots| slots.len()));
     executors::with(|_, slots| {
         for slot in slots.iter_mut().filter(|slot| slot.database == database && slot.state != State::Free) {
             slot.must_leave = true;
             latches.push(slot.latch);
-            if at_once && slot.pid != 0 {
+            if also_running && slot.pid != 0 {
                 process::terminate(slot.pid);
             }
         }
@@ -298,7 +300,7 @@ pub fn retire(database: Oid, at_once: bool) {
     latches.into_iter().for_each(|latch| shmem::wake_latch(latch.0));
 }
 
-/// Whether a database has a process, or has asked for one.
+/// True if a database has a process, or one is being started for it.
 pub fn has_any(database: Oid) -> bool {
     executors::with(|_, slots| {
         slots.iter().any(|s| s.database == database && (s.pid != 0 || s.state == State::Starting))
@@ -307,7 +309,7 @@ pub fn has_any(database: Oid) -> bool {
 
 // ----- the process
 
-/// What a process is to do.
+/// What a process must do next.
 pub enum Order {
     Leave,
     /// Look for a job in this lane's queue.
@@ -315,7 +317,7 @@ pub enum Order {
     Wait,
 }
 
-/// Takes the slot; the first act of the process. `None`: it is not wanted there any more.
+/// Takes the slot. This is the first act of the process. `None`: the process is not wanted any more.
 pub fn came(slot: usize, start: u32, latch: *mut pg_sys::Latch) -> Option<Place> {
     executors::with(|_, slots| {
         let slot = slots.get_mut(slot).filter(|s| s.start == start && s.state == State::Starting && s.pid == 0)?;
@@ -326,7 +328,7 @@ pub fn came(slot: usize, start: u32, latch: *mut pg_sys::Latch) -> Option<Place>
     })
 }
 
-/// Changes the slot of this process. Returns whether the worker is to be told.
+/// Changes the slot of this process. Returns true if the worker must be woken.
 fn change(slot: usize, f: impl FnOnce(&mut Executor)) -> bool {
     let now = time::monotonic_us();
     executors::with(|_, slots| {
@@ -336,13 +338,13 @@ fn change(slot: usize, f: impl FnOnce(&mut Executor)) -> bool {
         if slot.state != before {
             slot.since = now;
         }
-        // One that it was told of has answered.
+        // The process has answered what it was told.
         slot.has_news |= std::mem::take(&mut slot.is_awaited) && slot.state != State::Looking;
         slot.has_news
     })
 }
 
-/// Notes that the process is connected: it looks for what it was started for.
+/// Notes that the process is connected and looks for its first job.
 pub fn connected(slot: usize) {
     let now = time::monotonic_us();
     executors::with(|head, slots| {
@@ -366,13 +368,13 @@ pub fn order(slot: usize) -> Order {
     })
 }
 
-/// Whether the process may go on with its queue by itself: no other queue or database waits for it.
+/// True if the process may continue with its queue: no other queue or database waits for a process.
 pub fn may_go_on(slot: usize) -> bool {
     let now = time::monotonic_us();
     executors::with(|head, slots| !slots[slot].must_leave && !is_starving(head, now))
 }
 
-/// Notes that it runs an attempt.
+/// Notes that the process runs an attempt.
 pub fn runs(slot: usize, attempt: i64, job_id: i64) {
     let now = time::monotonic_us();
     let has_news = change(slot, |slot| {
@@ -385,11 +387,11 @@ pub fn runs(slot: usize, attempt: i64, job_id: i64) {
             head.dispatch_us += now - told_at;
         }
     });
-    tell_if(has_news);
+    wake_worker_if(has_news);
 }
 
-/// Notes that the attempt has ended, and that it looks for the next: others may be told of the same queue. Returns
-/// whether it was signalled meanwhile: the signal was sent before this returns.
+/// Notes that the attempt has ended. Returns true if the process was signalled meanwhile. The signal was sent before
+/// this function returns.
 pub fn ran(slot: usize) -> bool {
     executors::with(|_, slots| {
         let slot = &mut slots[slot];
@@ -398,17 +400,17 @@ pub fn ran(slot: usize) -> bool {
     })
 }
 
-/// Notes that it has found nothing to do.
+/// Notes that the process has found no job.
 pub fn idle(slot: usize) {
     change(slot, |slot| {
         slot.state = State::Idle;
         slot.has_news = true;
         slot.told_at = 0;
     });
-    tell_if(true);
+    wake_worker_if(true);
 }
 
-/// Gives up the slot; the last act of the process.
+/// Gives up the slot. This is the last act of the process.
 pub fn left(slot: usize, start: u32) {
     let now = time::monotonic_us();
     let instance = executors::with(|head, slots| {
@@ -418,30 +420,30 @@ pub fn left(slot: usize, start: u32) {
         let Executor { database, role, .. } = *slot;
         *slot = Executor { state, database, instance, role, has_news: true, since: now, ..Default::default() };
         head.left_at = now;
-        // A slot of another database's worker that waits for one.
+        // A queue of another database waits for this slot, so it is freed completely.
         if state == State::Free && head.starving.database != Oid::INVALID && head.starving.database != database {
             *slot = Executor::default();
         }
         Some(instance)
     });
     if let Some(instance) = instance {
-        tell(instance);
+        wake_worker(instance);
     }
 }
 
-fn tell_if(has_news: bool) {
+fn wake_worker_if(has_news: bool) {
     if has_news {
-        tell(INSTANCE.get());
+        wake_worker(INSTANCE.get());
     }
 }
 
 thread_local! {
-    /// The instance that this process works for.
+    /// The instance for which this process works.
     pub static INSTANCE: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
 /// Wakes the worker of an instance.
-fn tell(instance: u32) {
+fn wake_worker(instance: u32) {
     if let Some(latch) = shmem::with_instance(instance, |_, instance| instance.worker.latch) {
         shmem::wake_latch(latch);
     }
@@ -449,7 +451,7 @@ fn tell(instance: u32) {
 
 // ----- anyone
 
-/// A copy of the slots that are in use in this database.
+/// Returns a copy of the slots that are in use in this database.
 pub fn all(instance: u32) -> Vec<Executor> {
     let mut found = Vec::with_capacity(executors::with(|_, slots| slots.len()));
     executors::with(|_, slots| {
@@ -458,13 +460,14 @@ pub fn all(instance: u32) -> Vec<Executor> {
     found
 }
 
-/// What became of starts and orders since the start of the server, over all databases.
+/// Results of starts and orders since the start of the server, over all databases.
 pub struct Counts {
     pub starts: u32,
     pub failures: u32,
     pub dispatches: i64,
     pub dispatch_us: i64,
-    /// For how long, in microseconds, no start has succeeded. `None`: the last one has, or is not known yet.
+    /// For how long no start has succeeded, in microseconds. `None`: the last start succeeded, or its result is
+    /// unknown.
     pub short_for: Option<i64>,
 }
 
@@ -476,7 +479,7 @@ pub fn counts() -> Counts {
     })
 }
 
-/// The role as which no process can connect to a database, and for how long, in microseconds, that is so.
+/// Returns the role as which no process can connect to a database, and for how long, in microseconds.
 pub fn refused(database: Oid) -> Option<(Oid, i64)> {
     let now = time::monotonic_us();
     executors::with(|head, _| {

@@ -1,10 +1,10 @@
-//! Commands as a client would send them: parsed, planned and run through portals, statement by statement, so that a
-//! single one runs at the top level, and CALL and VACUUM may commit.
+//! Runs commands as a client would send them: parses, plans and runs them through portals, statement by statement. So a
+//! single statement runs at the top level, and CALL and VACUUM may commit.
 //!
-//! Responsible for what a server process does with a simple query (`exec_simple_query`). Not responsible for whose
-//! command it is, nor for what becomes of its result (`executor`).
+//! Responsible for what a server process does with a simple query (`exec_simple_query`). Not responsible for the owner
+//! of the command, nor for its result (`executor`).
 //!
-//! Invariant: the transaction of the last statement is open when its end is told, and is committed afterwards. After an
+//! Invariant: the transaction of the last statement is open when `end` is called, and is committed afterwards. After an
 //! error the caller calls `transaction::abort_after_error`, then `clear`.
 
 use std::cell::Cell;
@@ -24,39 +24,39 @@ use crate::pg::{call, datum, jsonb, memory, raw};
 /// A command and how to run it.
 pub struct Command<'a> {
     pub text: &'a CStr,
-    /// The function or procedure that the command calls with its argument, whatever its text would lead to.
+    /// The function or procedure that the command calls with its argument, regardless of what its text would resolve
+    /// to.
     pub routine: Option<&'a Routine>,
-    /// The values of its parameters, each as text with whether it is a string in JSON; `None` is NULL. An empty list:
-    /// it has none.
+    /// The values of its parameters, as JSON and as text. Empty: the command has no parameters.
     pub arguments: &'a [Argument],
-    /// Whether each of several statements is a transaction of its own.
+    /// True if each of several statements is a separate transaction.
     pub is_autocommit: bool,
-    /// How many rows of the last statement are kept.
-    pub most_rows: usize,
+    /// At most this many rows of the last statement are kept.
+    pub max_rows: usize,
 }
 
 /// The value of a parameter.
 pub struct Argument {
     /// The value as JSON.
     pub json: String,
-    /// The value as text; `None`: it is null.
+    /// The value as text. `None`: it is null.
     pub text: Option<String>,
 }
 
-/// What the last statement has answered.
+/// The answer of the last statement.
 #[derive(Default)]
 pub struct Answer {
-    /// As psql shows it, such as `UPDATE 7`. Empty: there was no statement.
+    /// The tag as psql shows it, such as `UPDATE 7`. Empty: there was no statement.
     pub tag: String,
-    /// How many rows it has returned, or changed.
+    /// The number of rows that it returned or changed.
     pub rows: u64,
     /// The rows that were kept, as JSON.
     pub kept: Vec<String>,
-    /// The value of the only row, if that is of one column of type json or jsonb.
+    /// The value of the only row, if it has one column of type json or jsonb.
     pub value: Option<String>,
 }
 
-/// Gathers the rows of a statement. `base` is first, as Postgres knows it.
+/// Collects the rows of a statement. `base` must be first, as Postgres knows it.
 #[repr(C)]
 struct Receiver {
     base: pg_sys::DestReceiver,
@@ -66,7 +66,7 @@ struct Receiver {
     rows: u64,
     kept: Vec<String>,
     value: Option<String>,
-    /// The type of the only column, if that is json or jsonb.
+    /// The type of the only column, if it is json or jsonb.
     json: Option<Oid>,
 }
 
@@ -85,8 +85,7 @@ impl Receiver {
 
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn start_up(this: *mut pg_sys::DestReceiver, _operation: c_int, desc: pg_sys::TupleDesc) {
-    // SAFETY: `this` is the receiver that was passed to PortalRun; an attribute of the descriptor is read by its
-    // accessor.
+    // SAFETY: `this` is the receiver that was passed to PortalRun. An accessor reads an attribute of the descriptor.
     unsafe {
         let this = &mut *this.cast::<Receiver>();
         let kind = (!desc.is_null() && (*desc).natts == 1).then(|| pg_sys::SPI_gettypeid(desc, 1));
@@ -96,7 +95,7 @@ unsafe extern "C-unwind" fn start_up(this: *mut pg_sys::DestReceiver, _operation
 
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn receive(slot: *mut pg_sys::TupleTableSlot, this: *mut pg_sys::DestReceiver) -> bool {
-    // SAFETY: as above; the slot holds a row of that descriptor.
+    // SAFETY: as above. The slot holds a row of that descriptor.
     unsafe {
         let this = &mut *this.cast::<Receiver>();
         this.rows += 1;
@@ -117,7 +116,7 @@ unsafe extern "C-unwind" fn receive(slot: *mut pg_sys::TupleTableSlot, this: *mu
             let row = pg_sys::ExecFetchSlotHeapTupleDatum(slot);
             let function = Oid::from(pg_sys::F_ROW_TO_JSON_RECORD);
             let row = datum::text(pg_sys::OidFunctionCall1Coll(function, pg_sys::InvalidOid, row));
-            // All of them become one JSON.
+            // All rows together become one JSON value.
             this.bytes += row.len();
             memory::room_for_text(this.bytes);
             this.kept.push(row);
@@ -129,22 +128,22 @@ unsafe extern "C-unwind" fn receive(slot: *mut pg_sys::TupleTableSlot, this: *mu
 unsafe extern "C-unwind" fn shut_down(_this: *mut pg_sys::DestReceiver) {}
 
 thread_local! {
-    /// Where in the command the last message said that it belongs, in characters; 0: it did not say.
+    /// The position in the command that the last message named, in characters. 0: it named none.
     static POSITION: Cell<c_int> = const { Cell::new(0) };
-    /// Which statement of the command runs, of how many.
+    /// The number of the running statement, and the number of statements in the command.
     static STATEMENT: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// Is called by Postgres for each message, the error that ends a command last.
+/// Called by Postgres for each message. The error that ends a command comes last.
 unsafe extern "C-unwind" fn note_position(_arg: *mut c_void) {
-    // SAFETY: a message is being made.
+    // SAFETY: Postgres is making a message.
     POSITION.set(unsafe { raw::geterrposition() });
 }
 
-/// Has positions noted, until the stack of callbacks is set back.
+/// Notes the positions of messages, until the stack of callbacks is restored.
 ///
 /// # Safety
-/// The caller sets the stack back, or the process does nothing else.
+/// The caller restores the stack, or the process does nothing else.
 unsafe fn note_positions() {
     // SAFETY: the callback is never freed.
     unsafe {
@@ -157,7 +156,7 @@ unsafe fn note_positions() {
     }
 }
 
-/// Adds to an error that a command has met where that was.
+/// Adds to the error of a command the place where it happened.
 pub fn located(mut error: Error) -> Error {
     let mut add = |more: String| match &mut error.detail {
         Some(detail) => detail.push_str(&format!("\n{more}")),
@@ -171,12 +170,12 @@ pub fn located(mut error: Error) -> Error {
     error
 }
 
-/// Parses a command and returns how many statements it has. The transaction must not go on after an error.
+/// Parses a command and returns the number of its statements. After an error the transaction must not continue.
 ///
-/// Errors: 42601, with the position, and what else the parser raises.
+/// Errors: 42601, with the position, and the other errors of the parser.
 pub fn parse(text: &CStr) -> Result<usize> {
-    // SAFETY: a C string; the list is made in the current memory context. The callback is the last one and is freed
-    // when no other stands on it.
+    // SAFETY: a C string. The list is allocated in the current memory context. The callback is the last one on the
+    // stack, and is freed when it was removed from there.
     unsafe {
         let before = pg_sys::error_context_stack;
         note_positions();
@@ -193,9 +192,9 @@ pub fn parse(text: &CStr) -> Result<usize> {
     }
 }
 
-/// Makes the memory in which commands are parsed, once, and has it noted where in them errors are.
+/// Allocates the memory in which commands are parsed, and starts noting the positions of errors. Called once.
 pub fn prepare() {
-    // SAFETY: a plain global of this backend, which has none yet; the context lives as long as the process.
+    // SAFETY: a plain global of this backend, not set yet. The context lives as long as the process.
     unsafe {
         if pg_sys::MessageContext.is_null() {
             pg_sys::MessageContext = pg_sys::AllocSetContextCreateExtended(
@@ -211,7 +210,7 @@ pub fn prepare() {
     }
 }
 
-/// Clears what an error has left of cursors and compiled code, after the abort.
+/// Clears cursors and compiled code that an error has left, after the abort.
 pub fn clear_after_error() {
     // SAFETY: as a session's main loop does at this point.
     unsafe {
@@ -220,9 +219,9 @@ pub fn clear_after_error() {
     }
 }
 
-/// Frees what the last command has left in memory. Between two transactions.
+/// Frees the memory of the last command. Called between two transactions.
 pub fn clear() {
-    // SAFETY: what lies there belongs to the last command.
+    // SAFETY: the memory there belongs to the last command.
     unsafe {
         pg_sys::debug_query_string = ptr::null();
         pg_sys::MemoryContextReset(pg_sys::MessageContext);
@@ -230,37 +229,38 @@ pub fn clear() {
     }
 }
 
-/// Bytes that this process has allocated in its contexts.
+/// Returns how many bytes this process has allocated in its contexts.
 pub fn allocated() -> usize {
     // SAFETY: adds up sizes.
     unsafe { pg_sys::MemoryContextMemAllocated(pg_sys::TopMemoryContext, true) }
 }
 
-/// What may not be part of a command that runs without a client. `None`: it may.
+/// Returns why a statement cannot run without a client. `None`: it can.
 unsafe fn refusal(statement: *mut pg_sys::RawStmt) -> Option<Error> {
-    // SAFETY: a node of the parser, of the type that it says.
+    // SAFETY: a node of the parser has the type that its tag says.
     unsafe {
         let node = (*statement).stmt;
         match (*node).type_ {
             pg_sys::NodeTag::T_TransactionStmt => {
                 Some(Error::new(error::WRONG_COMMAND, "a job's command cannot begin or end transactions").hint(
-                    "One statement, or several, are a transaction; with autocommit each is; a procedure may COMMIT.",
+                    "All statements of a command are one transaction. With autocommit each statement is one. \
+                     A procedure may COMMIT.",
                 ))
             }
             pg_sys::NodeTag::T_CopyStmt if (*node.cast::<pg_sys::CopyStmt>()).filename.is_null() => Some(
                 Error::new(error::NOT_SUPPORTED, "a job's command cannot COPY from or to a client")
-                    .hint("There is none; name a file or a program, or use INSERT."),
+                    .hint("It runs without a client. Name a file or a program, or use INSERT."),
             ),
             _ => None,
         }
     }
 }
 
-/// Runs a command. `end` is called with the answer of the last statement, in that statement's transaction and with a
-/// snapshot. The log has the statements and the error, as the settings want it.
+/// Runs a command. Calls `end` with the answer of the last statement, in that statement's transaction and with a
+/// snapshot. The statements and the error are logged as the settings say.
 ///
-/// Errors: 2D000 and 0A000 for what needs a client, 22023 for arguments with several statements; those of the command.
-/// The caller aborts the transaction then.
+/// Errors: 2D000 and 0A000 for statements that need a client, 22023 for arguments with several statements, and those of
+/// the command. Then the caller must abort the transaction.
 pub fn run(command: &Command<'_>, end: impl FnOnce(&Answer) -> Result<()>) -> Result<()> {
     let run = || run_statements(command, true, end);
     let result =
@@ -271,7 +271,7 @@ pub fn run(command: &Command<'_>, end: impl FnOnce(&Answer) -> Result<()>) -> Re
     result
 }
 
-/// As `run`, for a command that is not a user's: the log does not have it.
+/// As `run`, for a command that is not a user's. It is not logged.
 pub fn run_unlogged(command: &Command<'_>) -> Result<()> {
     run_statements(command, false, |_| Ok(()))
 }
@@ -285,7 +285,7 @@ fn run_statements(command: &Command<'_>, is_logged: bool, end: impl FnOnce(&Answ
         }
     };
     // SAFETY: as exec_simple_query: between two transactions, and in the memory that `clear` frees. Lists are of nodes
-    // of the parser and the planner. The portal is dropped, or by the abort.
+    // of the parser and the planner. The portal is dropped here or by the abort.
     unsafe {
         pg_sys::debug_query_string = command.text.as_ptr();
         POSITION.set(0);
@@ -304,7 +304,7 @@ fn run_statements(command: &Command<'_>, is_logged: bool, end: impl FnOnce(&Answ
         }
         let is_block = statements.len() > 1 && !command.is_autocommit;
         let is_series = is_logged && statements.len() > 1 && command.is_autocommit;
-        // With arguments it is written when these are known.
+        // A statement with arguments is logged when the arguments are known.
         let none = ptr::null_mut();
         let mut log = (is_logged && !is_series && command.arguments.is_empty())
             .then(|| Statement::begin(command.text, &statements, none));
@@ -320,7 +320,7 @@ fn run_statements(command: &Command<'_>, is_logged: bool, end: impl FnOnce(&Answ
             if is_block {
                 pg_sys::BeginImplicitTransactionBlock();
             }
-            let most = if is_last { command.most_rows } else { 0 };
+            let most = if is_last { command.max_rows } else { 0 };
             STATEMENT.set((n + 1, statements.len()));
             if let Some(text) = texts.get(n) {
                 log = Some(Statement::begin(text, &[statement], none));
@@ -355,11 +355,11 @@ fn run_statements(command: &Command<'_>, is_logged: bool, end: impl FnOnce(&Answ
 /// Returns the text of each statement.
 ///
 /// # Safety
-/// The statements are what the parser has made of the text.
+/// The parser has made the statements from the text.
 unsafe fn texts(text: &CStr, statements: &[*mut pg_sys::RawStmt]) -> Vec<CString> {
     let bytes = text.to_bytes();
     let of = |&statement: &*mut pg_sys::RawStmt| {
-        // SAFETY: the caller's promise; a length of 0 means up to the end.
+        // SAFETY: the caller's promise. A length of 0 means up to the end.
         let (from, length) = unsafe { ((*statement).stmt_location.max(0), (*statement).stmt_len) };
         let rest = bytes.get(from as usize..).unwrap_or_default();
         let length = if length > 0 { (length as usize).min(rest.len()) } else { rest.len() };
@@ -420,7 +420,7 @@ unsafe fn run_one<'a>(
     }
 }
 
-/// Analyzes a statement. With arguments their types are what the statement wants them to be.
+/// Analyzes a statement. The statement decides the types of arguments.
 unsafe fn analyze(
     command: &Command<'_>,
     statement: *mut pg_sys::RawStmt,
@@ -431,7 +431,7 @@ unsafe fn analyze(
         let payload = jsonb::of_text(&argument.json).ok_or_else(|| Error::internal("a payload is no JSON"))?;
         return Ok(call::statement(routine, &command.text.to_string_lossy(), payload));
     }
-    // SAFETY: as in `run`; the analysis fills an array of types that it makes.
+    // SAFETY: as in `run`. The analysis allocates and fills an array of types.
     unsafe {
         if command.arguments.is_empty() {
             #[cfg(feature = "pg14")]
@@ -470,7 +470,7 @@ unsafe fn analyze(
     }
 }
 
-/// Reads an argument as a value of a type. Raises what the type's input function raises.
+/// Reads an argument as a value of a type. Raises the errors of the type's input function.
 fn input(argument: &Argument, kind: Oid) -> Result<Option<Datum>> {
     let is_json = [pg_sys::JSONOID, pg_sys::JSONBOID].contains(&kind);
     let text = if is_json { Some(&argument.json) } else { argument.text.as_ref() };
@@ -484,12 +484,12 @@ fn input(argument: &Argument, kind: Oid) -> Result<Option<Datum>> {
     }
 }
 
-/// Has the statements of this process cancelled when the time, in microseconds, is over, or the one that
-/// `statement_timeout` leaves each. Replaces what was asked for before.
+/// Cancels the statements of this process after this time, in microseconds, or after `statement_timeout` if that is
+/// shorter. Replaces an earlier call.
 pub fn cancel_after(microseconds: i64) {
     /// STATEMENT_TIMEOUT in timeout.h, the same in 14 to 18.
     const STATEMENT_TIMEOUT: c_int = 3;
-    // SAFETY: a timeout that every process with a database has registered.
+    // SAFETY: every process with a database has registered this timeout.
     unsafe {
         let own = i64::from(pg_sys::StatementTimeout);
         let wanted = (microseconds / 1_000 + 1).clamp(1, i64::from(c_int::MAX));
@@ -498,7 +498,7 @@ pub fn cancel_after(microseconds: i64) {
     }
 }
 
-/// Forgets what `cancel_after` has asked for.
+/// Undoes `cancel_after`.
 pub fn cancel_no_more() {
     const STATEMENT_TIMEOUT: c_int = 3;
     // SAFETY: as above.
