@@ -1,11 +1,11 @@
-//! The worker of one database: does the duties when they are due and sleeps in between.
+//! The worker of one database: runs the duties when they are due, and sleeps in between.
 //!
 //! Responsible for the process's loop, for duties that fail, and for its place in the table. Not responsible for what a
-//! duty does or when it is due (`duty`), nor for being started (`launcher`). It knows nothing of any duty but its name.
+//! duty does or when it is due (`duty`), nor for its own start (`launcher`). It knows nothing of a duty but its name.
 //!
-//! Invariant: it decides nothing by memory of its own: if it is killed at any point, the next worker goes on from the
-//! logs and from shared memory. Between resetting its latch and sleeping it looks at everything for which a latch may
-//! be set, so that no wake-up is lost; and it sleeps in no transaction.
+//! Invariant: the worker decides nothing by memory of its own. If it is killed at any point, the next worker continues
+//! from the logs and from shared memory. Between resetting its latch and sleeping it checks everything for which a
+//! latch may be set, so that no wake-up is lost. It never sleeps in a transaction.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -23,18 +23,18 @@ use crate::shmem::worker::WorkerStatus;
 use crate::worker::table::{self, Exit};
 use crate::{guc, shmem, worker};
 
-/// The first and the longest pause, in microseconds, of a duty that fails.
-const PAUSE: std::ops::RangeInclusive<i64> = 1_000_000..=60_000_000;
-/// The longest sleep, in milliseconds, while something is due that cannot be done: sessions find `wakes_at` in the past
-/// and do not wake the worker, which has to wake by itself.
-const MAX_MIN_SLEEP: i64 = 200;
+/// The first and the longest pause of a duty that fails, in microseconds.
+const RETRY_PAUSE_US: std::ops::RangeInclusive<i64> = 1_000_000..=60_000_000;
+/// The longest sleep, in milliseconds, while something is due that cannot be done. Then sessions find `wakes_at` in the
+/// past and do not wake the worker, so it must wake by itself.
+const MAX_MIN_SLEEP_MS: i64 = 200;
 
 thread_local! {
-    /// What `on_exit` tells the table.
+    /// The reason of the exit, which `on_exit` reports to the table.
     static EXIT: Cell<Exit> = const { Cell::new(Exit::Failed) };
     static DATABASE: Cell<Oid> = const { Cell::new(Oid::INVALID) };
     static STARTED_AT: Cell<i64> = const { Cell::new(0) };
-    /// The instance that this worker serves; 0: none yet.
+    /// The instance that this worker serves. 0: none yet.
     static INSTANCE: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -46,8 +46,8 @@ pub extern "C-unwind" fn pg_queue_worker_main(arg: Datum) {
     DATABASE.set(database);
     STARTED_AT.set(time::monotonic_us());
     worker::receive_signals();
-    // It is registered before the worker connects: the exit then runs when the worker is no longer counted among the
-    // connections.
+    // The callback is registered before the worker connects. So it runs when the worker no longer counts as a
+    // connection.
     process::at_exit(on_exit);
     if !table::came(database, process::my_latch()) {
         return;
@@ -55,10 +55,11 @@ pub extern "C-unwind" fn pg_queue_worker_main(arg: Datum) {
     process::unblock_signals();
     process::connect(Some(database));
     let name = transaction::in_transaction(|| syscache::database_name(database));
-    settle(&name);
+    set_session_options(&name);
     let exit = match attach() {
         Some(number) => {
-            // The line follows the entry in the table, so that a reader of the log finds the worker in its place.
+            // The entry in the table comes before the log line, so that a reader of the log finds the worker in its
+            // place.
             table::found(database);
             pgrx::log!("pg_queue worker of database \"{name}\" has started");
             let exit = Worker::new(database, number).run();
@@ -72,7 +73,7 @@ pub extern "C-unwind" fn pg_queue_worker_main(arg: Datum) {
 }
 
 impl Exit {
-    /// Returns how the log line of the end goes on.
+    /// Returns the reason as the log line of the exit ends with it.
     fn reason(self) -> &'static str {
         match self {
             Exit::NoExtension => ": the extension was dropped",
@@ -85,15 +86,15 @@ impl Exit {
 unsafe extern "C-unwind" fn on_exit(_code: c_int, _arg: Datum) {
     detach();
     let exit = match EXIT.get() {
-        // In the middle of a duty, Postgres ends the process by an error.
+        // If SIGTERM comes in the middle of a duty, Postgres ends the process by an error.
         Exit::Failed if worker::was_terminated() => Exit::Asked,
         exit => exit,
     };
     table::left(DATABASE.get(), exit, time::monotonic_us() - STARTED_AT.get());
 }
 
-/// Sets what a duty must not depend on, whatever was set for the database.
-fn settle(database: &str) {
+/// Sets the options on which duties depend, regardless of the database's settings.
+fn set_session_options(database: &str) {
     process::set_application_name(&worker::worker_name(database));
     session::set_option(c"search_path", c"pg_catalog, pg_temp");
     session::set_option(c"default_transaction_isolation", c"read committed");
@@ -101,7 +102,7 @@ fn settle(database: &str) {
     session::set_option(c"default_transaction_deferrable", c"off");
     session::set_option(c"role", c"none");
     session::set_option(c"temp_file_limit", c"-1");
-    // A duty that waits holds up all the others: it fails instead, and is tried again.
+    // A duty that waits would delay all others. So it fails instead, and is retried.
     session::set_option(c"lock_timeout", c"2s");
     session::set_option(c"statement_timeout", c"0");
     session::set_option(c"idle_in_transaction_session_timeout", c"0");
@@ -109,8 +110,8 @@ fn settle(database: &str) {
     session::set_option(c"transaction_timeout", c"0");
 }
 
-/// Finds the extension and becomes the worker of its instance. Returns its number; `None`: there is no extension (any
-/// more). An error ends the process.
+/// Finds the extension and becomes the worker of its instance. Returns the instance's number. `None`: the extension is
+/// not there, or not any more. An error ends the process.
 fn attach() -> Option<u32> {
     let number = transaction::in_transaction(catalog::attach);
     let before = INSTANCE.get();
@@ -124,14 +125,14 @@ fn attach() -> Option<u32> {
         shmem::with_instance(number, |_, instance| {
             instance.worker.latch = latch;
             instance.worker.pid = session::pid();
-            // The status of the worker before is not kept: that one may have been silent for long.
+            // The status of the previous worker is discarded, because that worker may have been silent for long.
             instance.worker.status = WorkerStatus { at: now, ..WorkerStatus::default() };
         });
     }
     number
 }
 
-/// Gives up the place of an instance's worker.
+/// Gives up the place of the instance's worker.
 fn detach() {
     shmem::with_instance(INSTANCE.replace(0), |_, instance| {
         if instance.worker.pid == session::pid() {
@@ -141,19 +142,19 @@ fn detach() {
     });
 }
 
-/// Locks the extension against DROP EXTENSION until the transaction ends. If DROP EXTENSION has come before, returns
-/// false: it would wait for the locks that the duty takes one by one, and the duty for those that it holds.
+/// Locks the extension against DROP EXTENSION until the transaction ends. Returns false if DROP EXTENSION came first:
+/// the two would deadlock, because the duty takes its locks one by one.
 fn may_work(instance: u32) -> bool {
     let extension = shmem::with_instance(instance, |_, instance| instance.extension);
     extension.is_some_and(lock::try_lock_extension)
 }
 
-/// How one duty fares.
+/// The state of one duty.
 struct Health {
     duty: &'static Duty,
-    /// The duty is not tried before this monotonic time, in microseconds.
+    /// The duty is not retried before this monotonic time, in microseconds.
     retry_at: i64,
-    /// The pause that led to `retry_at`, in microseconds; 0: the last run succeeded.
+    /// The pause that led to `retry_at`, in microseconds. 0: the last run succeeded.
     pause: i64,
 }
 
@@ -161,7 +162,7 @@ struct Worker {
     database: Oid,
     instance: u32,
     duties: Vec<Health>,
-    /// How long, in milliseconds, to sleep at least. It grows while nothing that is due can be done.
+    /// The shortest sleep, in milliseconds. It grows while nothing that is due can be done.
     min_sleep: i64,
 }
 
@@ -171,7 +172,7 @@ impl Worker {
         Self { database, instance, duties: all::ALL.iter().map(health).collect(), min_sleep: 0 }
     }
 
-    /// Works until the worker is not wanted any more.
+    /// Works until the worker is told to leave.
     fn run(&mut self) -> Exit {
         loop {
             process::reset_latch();
@@ -189,7 +190,7 @@ impl Worker {
                     None => return Exit::NoExtension,
                 }
             }
-            self.tell();
+            self.publish_status();
             if !guc::WORKER.get() {
                 self.sleep(None);
             } else if self.round() {
@@ -201,15 +202,15 @@ impl Worker {
         }
     }
 
-    /// Publishes for the doctor how the duties fare.
-    fn tell(&self) {
+    /// Publishes the state of the duties for the doctor.
+    fn publish_status(&self) {
         let failing =
             (0..).zip(&self.duties).filter(|(_, health)| health.pause > 0).fold(0, |bits, (n, _)| bits | 1 << n);
         let status = WorkerStatus { at: time::monotonic_us(), is_off: !guc::WORKER.get(), failing };
         shmem::with_instance(self.instance, |_, instance| instance.worker.status = status);
     }
 
-    /// Runs each duty that is due, one batch of each. Returns whether any of them did something.
+    /// Runs one batch of each duty that is due. Returns true if any duty did something.
     fn round(&mut self) -> bool {
         let mut did_something = false;
         for n in 0..self.duties.len() {
@@ -219,11 +220,11 @@ impl Worker {
             if !self.duties[n].is_due(self.instance) {
                 continue;
             }
-            self.tell();
+            self.publish_status();
             let health = &mut self.duties[n];
             match health.run(self.instance) {
                 Ok(did) => did_something |= did,
-                // A failure that comes of the extension's going away is not reported.
+                // A failure because the extension is being dropped is not reported.
                 Err(_) if table::has_orders(self.database) => break,
                 Err(failure) => health.pause(failure),
             }
@@ -231,20 +232,20 @@ impl Worker {
         did_something
     }
 
-    /// Returns how long to sleep, in milliseconds; `None`: until woken.
+    /// Returns how long to sleep, in milliseconds. `None`: until woken.
     fn sleep_ms(&mut self) -> Option<i64> {
         let sleep = all::sleep_ms(self.instance);
         if sleep.is_none_or(|sleep| sleep > 0) {
             self.min_sleep = 0;
             return self.paused_ms().into_iter().chain(sleep).min();
         }
-        // Something is due and was not done: it failed and pauses, or it has to wait for something. As nothing wakes
-        // the worker for what is due later than that, the worker has to look by itself.
-        self.min_sleep = (self.min_sleep * 2).clamp(1, MAX_MIN_SLEEP);
+        // Something is due and was not done: its duty failed and pauses, or it has to wait. Nothing wakes the worker
+        // for anything that is due later, so the worker must look by itself.
+        self.min_sleep = (self.min_sleep * 2).clamp(1, MAX_MIN_SLEEP_MS);
         Some(self.min_sleep)
     }
 
-    /// Returns for how long, in milliseconds, the duties that have failed still pause; the shortest of them.
+    /// Returns the shortest remaining pause of the duties that have failed, in milliseconds.
     fn paused_ms(&self) -> Option<i64> {
         let now = time::monotonic_us();
         let until = self.duties.iter().filter(|health| health.pause > 0).map(|health| health.retry_at);
@@ -263,7 +264,7 @@ impl Health {
         (self.pause == 0 || self.retry_at <= time::monotonic_us()) && self.duty.is_due(instance)
     }
 
-    /// Does one batch in a transaction of its own. Returns whether it did something.
+    /// Runs one batch in a transaction of its own. Returns true if the batch did something.
     fn run(&mut self, instance: u32) -> Result<bool, Failure> {
         process::report_activity_text(self.duty.name);
         let did = attempt(|| transaction::in_transaction(|| if may_work(instance) { self.step(instance) } else { 0 }))?;
@@ -271,7 +272,7 @@ impl Health {
         Ok(did > 0)
     }
 
-    /// Does one batch in the open transaction. Returns how much it did.
+    /// Runs one batch in the open transaction. Returns how much the batch did.
     fn step(&self, instance: u32) -> i64 {
         fault!(&format!("duty.{}.before", self.duty.name));
         let did = (self.duty.run)(instance);
@@ -279,15 +280,15 @@ impl Health {
         did
     }
 
-    /// Logs why a batch failed, and keeps the duty from running again for a while.
+    /// Logs why a batch failed, and starts the duty's pause.
     fn pause(&mut self, failure: Failure) {
-        self.pause = (self.pause * 2).clamp(*PAUSE.start(), *PAUSE.end());
+        self.pause = (self.pause * 2).clamp(*RETRY_PAUSE_US.start(), *RETRY_PAUSE_US.end());
         self.retry_at = time::monotonic_us() + self.pause;
         failure.log(self.duty.name, self.pause);
     }
 }
 
-/// What is known of an error.
+/// The parts of an error.
 struct Failure {
     code: PgSqlErrorCode,
     message: String,
@@ -302,9 +303,9 @@ impl Failure {
             ErrorReport::new(self.code, format!("pg_queue duty \"{duty}\" failed: {}", self.message), "pg_queue")
                 .set_detail(match self.detail {
                     Some(detail) => {
-                        format!("{detail}\nThe duty is tried again in {seconds} s; the other duties go on.")
+                        format!("{detail}\nThe duty is retried in {seconds} s. The other duties continue.")
                     }
-                    None => format!("The duty is tried again in {seconds} s; the other duties go on."),
+                    None => format!("The duty is retried in {seconds} s. The other duties continue."),
                 });
         if let Some(hint) = self.hint {
             report = report.set_hint(hint);
@@ -313,7 +314,7 @@ impl Failure {
     }
 }
 
-/// Runs `f` and catches any error and any panic; the transaction that it left open is aborted then.
+/// Runs `f` and catches any error and any panic. If there is one, aborts the open transaction.
 fn attempt<R>(f: impl FnOnce() -> R) -> Result<R, Failure> {
     let result = PgTryBuilder::new(AssertUnwindSafe(|| Ok(f())))
         .catch_others(|caught| {

@@ -1,15 +1,15 @@
-//! Hooks into Postgres's own commands: those that need a database without connections must not meet the worker there,
-//! and some others change what the extension could not know of otherwise.
+//! Hooks into Postgres's own commands. Some commands need a database without connections and must not meet the worker
+//! there. Other commands change what the extension could not learn otherwise.
 //!
-//! What a command entails is noted after it, and done when its transaction ends (`worker::pending`). Not responsible
-//! for that, nor for states of databases (`worker::table`).
+//! Responsible for recognising these commands. The effects of a command are noted after it and come when its
+//! transaction ends: see `worker::pending`. Not responsible for states of databases (`worker::table`).
 //!
-//! Invariant: nothing comes of a command that fails. Only what has to be done before a command is done before it, and
-//! only if Postgres will allow the command to this user.
+//! Invariant: a command that fails has no effect. Only what must come before a command is done before it, and only if
+//! Postgres will allow the command to this user.
 //!
-//! Invariant: a command is forwarded from a frame that holds nothing to be dropped and through no guard. So an error of
-//! the command passes as it is, with an SQLSTATE that pgrx does not know, its context and its position, at no cost; and
-//! so do all other commands.
+//! Invariant: a command is forwarded through no guard, from a frame that holds nothing to be dropped. So an error of
+//! the command keeps its context, its position and its SQLSTATE, even if pgrx does not know that. Forwarding costs
+//! nothing.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -26,14 +26,14 @@ use crate::shmem::prepared;
 use crate::transaction;
 use crate::worker::{pending, table};
 
-/// How long, in microseconds, a command waits for the worker to leave. Postgres waits some seconds more, and then
+/// How long a command waits for the worker to leave, in microseconds. After that Postgres waits some seconds more, and
 /// refuses the command with the reason.
 const LEAVE_WITHIN_US: i64 = 2_000_000;
 
 static mut PREVIOUS_UTILITY: pg_sys::ProcessUtility_hook_type = None;
 static mut PREVIOUS_ACCESS: pg_sys::object_access_hook_type = None;
 
-/// Installs the hooks; called once, while preloading.
+/// Installs the hooks. Called once, while preloading.
 pub fn install() {
     // SAFETY: the postmaster, single-threaded, while it loads libraries: hooks are chained as Postgres documents.
     unsafe {
@@ -44,7 +44,7 @@ pub fn install() {
     }
 }
 
-/// Every command but SELECT, INSERT, UPDATE, DELETE and MERGE passes here.
+/// Handles every command but SELECT, INSERT, UPDATE, DELETE and MERGE.
 #[allow(clippy::too_many_arguments, reason = "the signature is Postgres's")]
 unsafe extern "C-unwind" fn on_utility(
     planned: *mut pg_sys::PlannedStmt,
@@ -56,10 +56,10 @@ unsafe extern "C-unwind" fn on_utility(
     receiver: *mut pg_sys::DestReceiver,
     completion: *mut pg_sys::QueryCompletion,
 ) {
-    // SAFETY: Postgres hands over a planned utility statement; each node begins with its tag, which says its type.
-    // `before` and `after` raise errors as C code does, by the guards around them; here is nothing to drop. The
-    // previous hook, or else Postgres's own function, gets exactly the arguments of this one. The statement lives
-    // longer than the command.
+    // SAFETY: Postgres passes a planned utility statement; each node begins with its tag, which says its type. `before`
+    // and `after` raise errors as C code does, by the guards around them. This frame has nothing to drop. The previous
+    // hook, or else Postgres's own function, gets exactly the arguments of this one. The statement lives longer than
+    // the command.
     unsafe {
         let statement = (*planned).utilityStmt;
         let concerns_us = concerns_us(statement);
@@ -75,7 +75,7 @@ unsafe extern "C-unwind" fn on_utility(
     }
 }
 
-/// Returns whether `before` or `after` has anything to do. It is quick, because it is called for every command.
+/// Returns true if `before` or `after` must do something. It is quick, because it is called for every command.
 ///
 /// # Safety
 /// `statement` is a node.
@@ -110,10 +110,10 @@ unsafe fn concerns_us(statement: *mut pg_sys::Node) -> bool {
     }
 }
 
-/// Returns whether an ALTER TABLE switches triggers on or off, as pg_restore --disable-triggers does.
+/// Returns true if an ALTER TABLE switches triggers on or off, as pg_restore --disable-triggers does.
 ///
 /// # Safety
-/// The statement is one of the parser.
+/// The statement comes from the parser.
 unsafe fn switches_triggers(statement: pg_sys::AlterTableStmt) -> bool {
     use pg_sys::AlterTableType::{AT_DisableTrigUser, AT_EnableTrig};
     // SAFETY: the caller's promise.
@@ -125,10 +125,10 @@ unsafe fn switches_triggers(statement: pg_sys::AlterTableStmt) -> bool {
     }
 }
 
-/// Prepares for a command. Returns the number by which `shmem::prepared` knows the transaction that the command ends,
-/// or 0.
+/// Prepares for a command. Returns the number of the prepared transaction that the command ends, as `shmem::prepared`
+/// knows it, or 0.
 ///
-/// Errors: a cancel while it waits for a worker; 0A000 for a command that the extension cannot bear; those of catalog
+/// Errors: a cancel while it waits for a worker; 0A000 for a command that the extension cannot allow; those of catalog
 /// look-ups. All are raised.
 ///
 /// # Safety
@@ -196,7 +196,7 @@ unsafe extern "C-unwind" fn before(statement: *mut pg_sys::Node, is_top_level: b
     0
 }
 
-/// Notes what a command that has succeeded entails. `prepared`: what `before` has returned.
+/// Notes the effects of a command that has succeeded. `prepared`: what `before` returned.
 ///
 /// # Safety
 /// As for `before`.
@@ -218,7 +218,7 @@ unsafe extern "C-unwind" fn after(statement: *mut pg_sys::Node, prepared: u64) {
             NodeTag::T_GrantRoleStmt | NodeTag::T_AlterRoleStmt | NodeTag::T_DropRoleStmt | NodeTag::T_RenameStmt => {
                 transaction::rights_changed();
             }
-            // ALTER DATABASE may allow connections or forbid them, or make a template or an ordinary database.
+            // ALTER DATABASE may allow or forbid connections, or make the database a template or an ordinary one.
             NodeTag::T_CreatedbStmt | NodeTag::T_DropdbStmt | NodeTag::T_AlterDatabaseStmt => pending::list(),
             NodeTag::T_AlterDatabaseSetStmt => {
                 let set = statement.cast::<pg_sys::AlterDatabaseSetStmt>();
@@ -231,17 +231,17 @@ unsafe extern "C-unwind" fn after(statement: *mut pg_sys::Node, prepared: u64) {
     }
 }
 
-/// Returns the name that a PREPARE TRANSACTION, COMMIT PREPARED or ROLLBACK PREPARED gives. `None`: there can be no
-/// such transaction.
+/// Returns the name in a PREPARE TRANSACTION, COMMIT PREPARED or ROLLBACK PREPARED. `None`: no such transaction can
+/// exist.
 ///
 /// # Safety
-/// The statement is one of the parser.
+/// The statement comes from the parser.
 unsafe fn gid(statement: pg_sys::TransactionStmt) -> Option<prepared::Gid> {
     // SAFETY: the caller's promise.
     unsafe { (!statement.gid.is_null()).then(|| CStr::from_ptr(statement.gid)) }.and_then(prepared::gid)
 }
 
-/// Refuses to take its name from a schema of the extension: no session would find anything any more.
+/// Refuses to rename a schema of the extension: no session would find its objects any more.
 ///
 /// Errors: 0A000, raised.
 ///
@@ -253,19 +253,19 @@ unsafe fn check_schema_name(name: *const c_char) {
     let is_ours = name == b"queue" || name == b"queue_internal";
     if is_ours && syscache::our_extension().is_some() {
         Error::new(error::NOT_SUPPORTED, format!("schema \"{}\" cannot be renamed", String::from_utf8_lossy(name)))
-            .detail("The functions and the background processes of extension pg_queue find everything by that name.")
-            .hint("For other names make functions in a schema of your own that call those of schema queue.")
+            .detail("The functions and the background processes of extension pg_queue find their objects by that name.")
+            .hint("For other names create functions in your own schema that call those of schema queue.")
             .report();
     }
 }
 
-/// Returns whether a command that refuses to run in a transaction block will run here.
+/// Returns true if a command that refuses to run in a transaction block will run here.
 fn can_start(is_top_level: bool) -> bool {
     // SAFETY: reads this session's transaction state.
     !unsafe { pg_sys::IsInTransactionBlock(is_top_level) }
 }
 
-/// Which databases a command takes from their workers.
+/// The databases whose worker a command sends out.
 #[derive(PartialEq, Eq)]
 enum Whose {
     /// Any database that the user owns.
@@ -274,9 +274,9 @@ enum Whose {
     AnotherOfMine,
 }
 
-/// Sends the worker out of the database until this transaction ends, and waits until it has left, at most for
-/// [`LEAVE_WITHIN_US`]. Does nothing if the command itself would do nothing: no user shall stop a worker by a command
-/// that fails for want of a privilege.
+/// Sends the worker out of the database until this transaction ends. Waits until the worker has left, at most
+/// [`LEAVE_WITHIN_US`]. Does nothing if the command would fail for want of a privilege: no user may stop a worker by
+/// such a command.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -299,26 +299,26 @@ unsafe fn vacate(name: *const c_char, whose: Whose) {
     });
 }
 
-/// Returns the text of an option of CREATE DATABASE; `None`: it is not there, or has no plain text.
+/// Returns the text of an option of CREATE DATABASE. `None`: the option is missing, or has no plain text.
 ///
 /// # Safety
-/// The statement is one of the parser.
+/// The statement comes from the parser.
 unsafe fn option(statement: pg_sys::CreatedbStmt, name: &CStr) -> Option<*const c_char> {
-    // SAFETY: the caller's promise; defGetString turns any value into a text, or says that there is none.
+    // SAFETY: the caller's promise; defGetString turns any value into a text, or raises an error.
     unsafe {
         let option = datum::list(statement.options).map(|cell| cell.cast::<pg_sys::DefElem>()).find(|option| {
             let option: *mut pg_sys::DefElem = *option;
             CStr::from_ptr((*option).defname) == name
         })?;
-        // DEFAULT comes without a value, and means the same as leaving the option out.
+        // DEFAULT has no value, and means the same as an omitted option.
         (!(*option).arg.is_null()).then(|| pg_sys::defGetString(option).cast_const())
     }
 }
 
-/// Returns whether the option is in the list.
+/// Returns true if the list has the option.
 ///
 /// # Safety
-/// A list of DefElem.
+/// The list is one of DefElem.
 unsafe fn has_option(options: *mut pg_sys::List, name: &CStr) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
@@ -329,7 +329,7 @@ unsafe fn has_option(options: *mut pg_sys::List, name: &CStr) -> bool {
     }
 }
 
-/// Every object that is created, altered or dropped passes here.
+/// Handles every object that is created, altered or dropped.
 unsafe extern "C-unwind" fn on_access(
     access: pg_sys::ObjectAccessType::Type,
     class: Oid,
@@ -352,14 +352,14 @@ unsafe extern "C-unwind" fn on_access(
     }
 }
 
-/// Refuses a trigger that was made, by whatever means, where there cannot be any; those of foreign keys and of keys
-/// that are checked later, too.
+/// Refuses a new trigger on a table that cannot have any, however the trigger is created. Also refuses the triggers of
+/// foreign keys and of deferrable keys.
 ///
 /// Errors: 0A000, raised.
 #[pg_guard]
 extern "C-unwind" fn on_new_trigger(trigger: Oid) {
     if let Some((table, function)) = syscache::new_trigger(trigger)
-        // Ours comes with the tables of history that are restored.
+        // Our own trigger is created when tables of history are restored.
         && !syscache::is_our_function(function)
         && let Err(error) = triggers::refuse_at(table)
     {
@@ -367,7 +367,7 @@ extern "C-unwind" fn on_new_trigger(trigger: Oid) {
     }
 }
 
-/// Notes that an extension is being dropped, if it is this one; its row is still there.
+/// Notes that an extension is being dropped, if it is this one. Its row still exists at this moment.
 #[pg_guard]
 extern "C-unwind" fn on_extension_drop(extension: Oid) {
     if syscache::is_our_extension(extension) {

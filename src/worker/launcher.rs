@@ -1,12 +1,12 @@
-//! The launcher: a process without a database that keeps one worker in each database that has the extension. It knows
-//! which databases there are; only a worker can see whether the extension is in one, so the launcher sends one to look.
+//! The launcher: a process without a database that keeps one worker in each database that has the extension. It can
+//! list the databases. Only a worker can see whether a database has the extension, so the launcher sends one to look.
 //!
 //! It sleeps until it is woken: by the postmaster when a worker has started or ended, by a worker that has found the
-//! extension or leaves, by a session whose transaction changed the list of databases or created an extension. It has a
-//! time-out only while it wants to start something and may not yet.
+//! extension or leaves, or by a session whose transaction changed the list of databases or created an extension. It has
+//! a time-out only while it must wait before a start.
 //!
 //! Invariant: at most one process per database was asked for and has not ended. An error ends the launcher, and the
-//! postmaster starts it anew: all that must outlive it is in `worker::table`.
+//! postmaster restarts it. So all that must outlive it is in `worker::table`.
 
 use std::ffi::c_int;
 
@@ -19,8 +19,8 @@ use crate::pg::{process, syscache, time, transaction};
 use crate::worker::table::{self, Next};
 use crate::{shmem, worker};
 
-/// The first and the longest pause, in microseconds, after the server had no slot for a worker.
-const SHORTAGE: std::ops::RangeInclusive<i64> = 1_000_000..=60_000_000;
+/// The first and the longest pause after the server had no slot for a worker, in microseconds.
+const SHORTAGE_PAUSE_US: std::ops::RangeInclusive<i64> = 1_000_000..=60_000_000;
 
 /// A database that wants a worker.
 struct Listed {
@@ -37,10 +37,10 @@ struct Asked {
 #[derive(Default)]
 struct Launcher {
     asked: Vec<Asked>,
-    /// Set while the server has no slot for a worker: the monotonic time at which to try again, and the pause before
-    /// that, in microseconds.
+    /// Set while the server has no slot for a worker: the monotonic time of the next try, and the pause before it. Both
+    /// in microseconds.
     shortage: Option<(i64, i64)>,
-    /// Whether the log says already that there are more databases than the table has room for.
+    /// True if the log already says that the table has no room for all databases.
     told_of_room: bool,
 }
 
@@ -58,7 +58,7 @@ pub extern "C-unwind" fn pg_queue_launcher_main(_arg: Datum) {
     loop {
         process::reset_latch();
         if worker::was_terminated() {
-            // With exit code 0, the postmaster would not start it again.
+            // After exit code 0 the postmaster would not restart it.
             process::exit(1);
         }
         worker::attend_to_server();
@@ -73,11 +73,11 @@ unsafe extern "C-unwind" fn on_exit(_code: c_int, _arg: Datum) {
 }
 
 impl Launcher {
-    /// Brings the table up to date and starts what is to be started. Returns the monotonic time, in microseconds, at
-    /// which to come back if nothing happens before.
+    /// Brings the table up to date and starts the workers that are missing. Returns the monotonic time, in
+    /// microseconds, of the next round if nothing wakes the launcher earlier.
     fn round(&mut self) -> Option<i64> {
-        // The instances are read before the databases: an instance of a database that is not in the list then belongs
-        // to one that is gone, and not to one that was made meanwhile.
+        // The instances are read before the databases. So if the list lacks an instance's database, that database was
+        // dropped; it cannot be one that was created meanwhile.
         let instances = instances();
         self.forget_ended();
         let (listed, existing) = databases();
@@ -112,31 +112,31 @@ impl Launcher {
         }
     }
 
-    /// Forgets the workers that were asked for and have ended. One that is still there keeps the next one of its
-    /// database from being asked for: it holds a slot that the next one may need.
+    /// Forgets workers that have ended. While the last worker of a database has not ended, no other is asked for: the
+    /// old one holds a slot that the new one may need.
     fn forget_ended(&mut self) {
         let before = self.asked.len();
         self.asked.retain(|asked| {
             let has_ended = process::has_ended(asked.handle);
             if has_ended {
                 table::ended(asked.database);
-                // SAFETY: it came from Postgres to this process alone, and goes out of the list here.
+                // SAFETY: Postgres allocated it for this process alone, and it is removed from the list here.
                 unsafe { process::free(asked.handle) };
             }
             !has_ended
         });
         if self.asked.len() < before {
-            // The slot of the one that has ended may be the missing one.
+            // The slot of the ended worker may be the missing one.
             if let Some((at, _)) = &mut self.shortage {
                 *at = 0;
             }
         }
     }
 
-    /// Logs that the server had no slot, the first time only. Returns the monotonic time at which to try again.
+    /// Logs that the server had no slot, but only the first time. Returns the monotonic time of the next try.
     fn no_slot(&mut self, database: &str) -> i64 {
         let pause = match self.shortage {
-            Some((_, pause)) => (pause * 2).min(*SHORTAGE.end()),
+            Some((_, pause)) => (pause * 2).min(*SHORTAGE_PAUSE_US.end()),
             None => {
                 ErrorReport::new(
                     PgSqlErrorCode::ERRCODE_INSUFFICIENT_RESOURCES,
@@ -144,9 +144,9 @@ impl Launcher {
                     "pg_queue",
                 )
                 .set_detail("The server has no free slot for a background worker.")
-                .set_hint("Raise max_worker_processes and restart the server; until then the launcher keeps trying.")
+                .set_hint("Raise max_worker_processes and restart the server. Until then the launcher keeps trying.")
                 .report(PgLogLevel::WARNING);
-                *SHORTAGE.start()
+                *SHORTAGE_PAUSE_US.start()
             }
         };
         let at = time::monotonic_us() + pause;
@@ -154,7 +154,7 @@ impl Launcher {
         at
     }
 
-    /// Logs once that some databases are left out.
+    /// Logs once that some databases have no worker.
     fn tell_of_room(&mut self, has_room: bool) {
         if !has_room && !self.told_of_room {
             ErrorReport::new(
@@ -183,7 +183,7 @@ fn databases() -> (Vec<Listed>, Vec<Oid>) {
     transaction::in_transaction(|| {
         syscache::each_database(|row| {
             existing.push(row.oid);
-            // Nothing may run in a template, and no session can connect to the others that are left out.
+            // Nothing may run in a template, and no session can connect to the other databases that are left out.
             let is_wanted =
                 !row.datistemplate && row.datallowconn && row.datconnlimit != pg_sys::DATCONNLIMIT_INVALID_DB;
             if is_wanted {

@@ -1,12 +1,12 @@
-//! Adds advice to the errors of Postgres that newcomers meet: a call of schema `queue` that does not fit, a value of
-//! another type, a view or column that there is not, a role without the privilege, a database without the extension.
+//! Adds advice to errors of Postgres that newcomers meet: a call of schema `queue` that does not fit, a value of
+//! another type, an unknown view or column, a role without the privilege, a database without the extension.
 //!
-//! Responsible for the hook. Not responsible for what a call may have meant (`core::advice`), nor for which privilege
-//! gives access to what (`catalog::grants`). Postgres calls the hook for each message that goes to the log, before that
-//! goes to the client. So there is no hint where errors are not logged (`log_min_messages`).
+//! Responsible for the hook. Not responsible for guessing what a call meant (`core::advice`), nor for which privilege
+//! gives access to what (`catalog::grants`). Postgres calls the hook for each message that it logs, before it sends the
+//! message to the client. So errors that are not logged (`log_min_messages`) get no hint.
 //!
-//! Invariant: only these errors are changed, and nothing of them but the hint. Nothing here reads a catalog: the error
-//! may come from anywhere.
+//! Invariant: only these errors are changed, and only their hint. Nothing here reads a catalog, because the error may
+//! come from anywhere.
 
 use std::ffi::{CStr, CString, c_char};
 use std::sync::LazyLock;
@@ -25,7 +25,7 @@ static mut PREVIOUS: pg_sys::emit_log_hook_type = None;
 static FUNCTIONS: LazyLock<Vec<Function<'static>>> = LazyLock::new(|| calls::functions(SCRIPT));
 static VIEWS: LazyLock<Vec<&'static str>> = LazyLock::new(|| calls::views(SCRIPT));
 
-/// Installs the hook; called once, while preloading.
+/// Installs the hook. Called once, while preloading.
 pub fn install() {
     // SAFETY: the postmaster, single-threaded, while it loads libraries: hooks are chained as Postgres documents.
     unsafe {
@@ -36,8 +36,8 @@ pub fn install() {
 
 #[pg_guard]
 unsafe extern "C-unwind" fn on_message(message: *mut pg_sys::ErrorData) {
-    // SAFETY: Postgres hands over a message whose texts are C strings or null. It is the session's own, so it may be
-    // changed; the hint lies in the memory of the other texts.
+    // SAFETY: Postgres passes a message whose texts are C strings or null. The message belongs to the session, so it
+    // may be changed. The hint is allocated in the memory of the other texts.
     unsafe {
         if let Some(hint) = hint(&*message).and_then(|hint| CString::new(hint).ok()) {
             (*message).hint = pg_sys::MemoryContextStrdup((*message).assoc_context, hint.as_ptr());
@@ -55,7 +55,7 @@ unsafe fn text<'a>(text: *const c_char) -> &'a str {
     if text.is_null() { "" } else { unsafe { CStr::from_ptr(text) }.to_str().unwrap_or_default() }
 }
 
-/// The hint for a message. `None`: it stays as it is.
+/// Returns the hint for a message. `None`: the message stays as it is.
 ///
 /// # Safety
 /// Its texts are C strings or null.
@@ -63,7 +63,7 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
     if message.elevel != pgrx::PgLogLevel::ERROR as i32 {
         return None;
     }
-    // SAFETY: the caller's promise. The first is what the message is made from, whatever language it is in.
+    // SAFETY: the caller's promise. `message_id` is the text before translation, in any language.
     let (template, said) = unsafe { (text(message.message_id), text(message.message)) };
     let statement = || unsafe { Statement::of(message) };
     match template {
@@ -106,7 +106,7 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
             Some("The settings are listed by SELECT name FROM pg_settings WHERE name LIKE 'pg\\_queue.%'.".to_owned())
         }
         "invalid value for parameter \"%s\": \"%s\"" if said.contains("pg_queue.") && message.hint.is_null() => {
-            Some("What a setting may be is in pg_settings: vartype, unit, min_val, max_val and enumvals.".to_owned())
+            Some("The allowed values are in pg_settings: vartype, unit, min_val, max_val and enumvals.".to_owned())
         }
         "extension \"%s\" has no update path from version \"%s\" to version \"%s\"" if said.contains("\"pg_queue") => {
             Some(
@@ -144,7 +144,7 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
                 true => (calls::word_before(statement.text.get(..statement.at?)?)?, rest),
                 false => rest.split_once(|c: char| !c.is_ascii_alphanumeric() && c != '_')?,
             };
-            // The argument of that name need not be the only thing wrong, but it is what the parser met first.
+            // That argument may not be the only fault, but it is the one that the parser met first.
             rest.trim_start().trim_start_matches('=').starts_with('>').then_some(())?;
             advice::on_word(&statement.place()?, word, &FUNCTIONS)
         }
@@ -166,7 +166,7 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
                 true => rest.split('"').nth(1)?,
                 false => words(rest).next()?,
             };
-            // Postgres reads a name without quotes in lower case.
+            // Postgres folds a name without quotes to lower case.
             let lower = name.to_lowercase();
             let name = if is_quoted { name } else { lower.as_str() };
             let in_call = statement.place().and_then(|place| advice::on_name(&place, name, rest, &FUNCTIONS));
@@ -176,7 +176,7 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
         "column \"%s\" of relation \"%s\" does not exist" => {
             let (name, _) = calls::first_call(statement()?.text, &FUNCTIONS)?;
             words(said).any(|word| word == name).then(|| {
-                "The tables and views of pg_queue are not written to: use functions of schema queue, \
+                "Do not write to the tables and views of pg_queue: use functions of schema queue, \
                     such as queue.create, queue.alter and \
                  queue.enqueue."
                     .to_owned()
@@ -223,10 +223,10 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
                 call.and_then(|(name, queue)| grants::advice(name, queue.as_deref(), client::login().as_deref()));
             known.or_else(|| {
                 Some(
-                    "Nothing of the queues was granted to this role. A role that manages a queue can run \
+                    "This role has no privileges on queues. A role that manages a queue can run \
                         SELECT queue.grant('QUEUE', \
                      'ROLE', 'produce'), or 'consume', 'observe', 'manage'; \
-                     '*' instead of the queue stands for all. No other GRANT is \
+                     '*' instead of the queue means all queues. No other GRANT is \
                      needed."
                         .to_owned(),
                 )
@@ -246,24 +246,24 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
     }
 }
 
-/// What is said where schema `queue` is missing.
+/// The hint if schema `queue` is missing.
 const NOT_HERE: &str =
     "This database has no queues: run CREATE EXTENSION pg_queue in it, or connect to the database that has them.";
 
-/// The statement that an error comes from, and where in it.
+/// The statement that caused an error, and the place in it.
 struct Statement<'a> {
     text: &'a str,
-    /// The byte that the error points at. `None`: it points at none.
+    /// The byte that the error points at. `None`: it points at no byte.
     at: Option<usize>,
-    /// The parameter whose value is wrong, by its number. `None`: the error comes from none.
+    /// The number of the parameter whose value is wrong. `None`: the error is not about a parameter.
     parameter: Option<usize>,
 }
 
 impl<'a> Statement<'a> {
-    /// Returns the one that a function runs, if the error comes from there, or else the client's.
+    /// Returns the statement that a function runs, if the error comes from there, or else the client's statement.
     ///
     /// # Safety
-    /// The texts of the message are C strings or null, and so is that of the session's statement.
+    /// The texts of the message and the session's statement are C strings or null.
     unsafe fn of(message: &'a pg_sys::ErrorData) -> Option<Self> {
         let is_internal = !message.internalquery.is_null();
         // SAFETY: the caller's promise.
@@ -289,7 +289,7 @@ impl<'a> Statement<'a> {
         }
     }
 
-    /// The text from the place on.
+    /// Returns the text that begins at the place.
     fn rest(&self) -> Option<&'a str> {
         self.text.get(self.at?..)
     }
@@ -302,20 +302,20 @@ unsafe fn text_of_context(message: &pg_sys::ErrorData) -> &str {
     unsafe { text(message.context) }
 }
 
-/// The number of the parameter that a context is about, `unnamed portal parameter $2 = '…'`. The value may hold
-/// anything, but follows.
+/// Returns the number of the parameter that a context names, as in `unnamed portal parameter $2 = '…'`. The value comes
+/// after the number and may hold anything.
 fn parameter_in(context: &str) -> Option<usize> {
     let line = context.lines().find(|line| line.contains(" $"))?;
     let digits = &line[line.find(" $")? + 2..];
     digits[..digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())].parse().ok()
 }
 
-/// The names in a message, with their schemas; some languages put them into quotes.
+/// Returns the names in a message, with their schemas. Some languages put names into quotes.
 fn words(said: &str) -> impl Iterator<Item = &str> {
     said.split(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.')).filter(|word| !word.is_empty())
 }
 
-/// The call in a message: `queue.enqueue(unknown, delay => integer)`.
+/// Returns the call in a message, as in `queue.enqueue(unknown, delay => integer)`.
 fn call_in(said: &str) -> Option<&str> {
     let open = said.find('(')?;
     let begin =
@@ -323,7 +323,7 @@ fn call_in(said: &str) -> Option<&str> {
     said[begin..].rfind(')').map(|end| &said[begin..=begin + end])
 }
 
-/// Whether this database has the extension. The error comes from Postgres, so this session holds no lock of ours.
+/// True if this database has the extension. The error comes from Postgres, so this session holds no lock of ours.
 fn is_here() -> bool {
     let database = session::database();
     shmem::with(|shared| shared.instances.iter().any(|instance| instance.number != 0 && instance.database == database))

@@ -1,11 +1,11 @@
-//! What this session owes the workers when its transaction ends.
+//! What this session must tell the workers when its transaction ends.
 //!
-//! Responsible for noting it and doing it in time. Not responsible for jobs: what a transaction does to the frontier is
-//! in `transaction`.
+//! Responsible for noting it, and for doing it when the transaction ends. Not responsible for jobs: `transaction` has
+//! what a transaction does to the frontier.
 //!
-//! Invariant: a note is of the subtransaction in which it was made, and is gone if that is rolled back. Everything is
-//! done by the callbacks of the transaction's end. So a block is lifted whether the command committed, failed, or its
-//! session was terminated, and nothing looks for an extension or a database before its row can be seen.
+//! Invariant: a note belongs to the subtransaction in which it was made, and a rollback of that discards it. The
+//! callbacks of the transaction's end act on all notes. So a block is lifted whether the command committed, failed, or
+//! its session was terminated. No worker looks for an extension or a database before its row is visible.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
@@ -21,7 +21,7 @@ use crate::shmem::prepared::Gid;
 use crate::transaction;
 use crate::worker::table;
 
-/// What is owed.
+/// Something to do at the end of the transaction.
 #[derive(Clone, Copy)]
 enum Note {
     /// At commit: the extension was created or dropped here.
@@ -30,19 +30,19 @@ enum Note {
     List,
     /// At commit: the settings of this database have changed.
     Renewed(Oid),
-    /// In any case: this database is blocked by this transaction.
+    /// At any end: this transaction has blocked the database.
     Blocked(Oid),
 }
 
 thread_local! {
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
-    /// Those of inner subtransactions come last.
+    /// Notes of inner subtransactions come last.
     static NOTES: RefCell<Vec<(SubTransactionId, Note)>> = const { RefCell::new(Vec::new()) };
-    /// The name under which this transaction is to be prepared.
+    /// The name under which this transaction is being prepared.
     static PREPARING: Cell<Option<Gid>> = const { Cell::new(None) };
-    /// Whether the transaction that is being prepared did anything of the extension's.
+    /// True if the transaction that is being prepared has used the extension.
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
-    /// Whether this transaction's command has ended a prepared one that may have done something of the extension's.
+    /// True if this transaction's command has ended a prepared transaction that may have used the extension.
     static HAS_ENDED_PREPARED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -57,45 +57,45 @@ fn register() {
     }
 }
 
-/// Notes something for the end of this transaction. Errors: none but those of memory.
+/// Notes something for the end of this transaction. Errors: only those of memory.
 fn note(note: Note) {
     register();
     NOTES.with_borrow_mut(|notes| notes.push((pg_transaction::subtransaction(), note)));
 }
 
-/// Has the worker, or else the launcher, look at commit whether the extension is in this database.
+/// Makes the worker, or else the launcher, look at commit whether this database has the extension.
 pub fn look() {
     note(Note::Look);
 }
 
-/// Has the launcher list the databases at commit.
+/// Makes the launcher list the databases at commit.
 pub fn list() {
     note(Note::List);
 }
 
-/// Has the database's worker start anew at commit.
+/// Makes the database's worker restart at commit.
 pub fn renew(database: Oid) {
     note(Note::Renewed(database));
 }
 
-/// Notes under which name this transaction is to be prepared.
+/// Notes the name under which this transaction is being prepared.
 pub fn prepares(gid: Gid) {
     register();
     PREPARING.set(Some(gid));
 }
 
-/// Has prepared transactions looked after at the end of this transaction, whose command has ended one of them.
+/// Notes that this transaction's command has ended a prepared transaction. The end of this transaction acts on that.
 pub fn prepared_ended() {
     register();
     HAS_ENDED_PREPARED.set(true);
 }
 
-/// Keeps workers out of the database until this transaction ends, or the subtransaction is rolled back, and tells the
-/// one that is there to end. Takes the table's lock.
+/// Keeps workers out of the database until this transaction ends or the subtransaction is rolled back. Tells the
+/// current worker to end. Takes the table's lock.
 pub fn block(database: Oid) {
     register();
     NOTES.with_borrow_mut(|notes| {
-        // The room for the note is made first, so that nothing can fail between the block and its note.
+        // The memory for the note is reserved first, so that nothing can fail between the block and its note.
         notes.reserve(1);
         if table::block(database) {
             notes.push((pg_transaction::subtransaction(), Note::Blocked(database)));
@@ -103,7 +103,7 @@ pub fn block(database: Oid) {
     });
 }
 
-/// Does what was noted. PREPARE counts as the end, too: the session that ends the prepared transaction looks then.
+/// Acts on the notes. PREPARE counts as the end, too: the session that later ends the prepared transaction looks then.
 #[pg_guard]
 unsafe extern "C-unwind" fn at_end(event: pg_sys::XactEvent::Type, _arg: *mut c_void) {
     use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PRE_PREPARE, XACT_EVENT_PREPARE};
@@ -149,7 +149,7 @@ unsafe extern "C-unwind" fn at_end(event: pg_sys::XactEvent::Type, _arg: *mut c_
     }
 }
 
-/// Forgets what was noted in a subtransaction that is rolled back.
+/// Discards the notes of a subtransaction that is rolled back, or gives the notes of a committed one to its parent.
 #[pg_guard]
 unsafe extern "C-unwind" fn at_subtransaction_end(
     event: pg_sys::SubXactEvent::Type,

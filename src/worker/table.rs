@@ -1,11 +1,10 @@
-//! The launcher's table of databases: every change of a `DatabaseState` is one function here; `README.md` beside this
-//! file has a drawing of them. Not responsible for the memory and its lock: see `shmem::databases` and
+//! The launcher's table of databases. Every change of a `DatabaseState` is one function here; `README.md` beside this
+//! file has a drawing of the states. Not responsible for the memory and its lock: see `shmem::databases` and
 //! `shmem::launcher`.
 //!
-//! Invariant: a process with a database's `pid` exists as long as the entry says so, because it takes the entry itself
-//! and gives it back as its last act, both under the lock. So a process that holds the lock may send that process a
-//! signal and hits no stranger. No function waits or fails under the lock: a latch to set comes back from it, and is
-//! set after the lock was released.
+//! Invariant: while an entry has a `pid`, that process exists. It takes the entry itself and gives it back as its last
+//! act, both under the lock. So a process that holds the lock can signal that process and hits no other. No function
+//! waits or fails under the lock. Functions return latches from under the lock, and set them after it.
 
 use pgrx::pg_sys::{self, Oid};
 
@@ -15,15 +14,15 @@ use crate::shmem::databases::{Database, DatabaseState};
 use crate::shmem::launcher::{self, Launcher};
 use crate::shmem::{self, latch};
 
-/// How many databases are looked into at once: each takes a worker slot of the server, if only for the time it takes to
-/// see that there is no extension.
+/// At most this many databases are looked into together. Each look takes a worker slot of the server, even if the
+/// database has no extension.
 const MAX_LOOKING: usize = 4;
-/// A start that takes longer, in microseconds, no longer holds up the starts of other workers.
-const SLOW_START: i64 = 10_000_000;
-/// A worker that has lived this long, in microseconds, has not died young.
-const YOUTH: i64 = 60_000_000;
-/// The longest pause, in microseconds, before a worker that keeps dying is started again.
-const LONGEST_PAUSE: i64 = 60_000_000;
+/// A start that takes longer than this, in microseconds, no longer delays the starts of other workers.
+const SLOW_START_US: i64 = 10_000_000;
+/// A worker that has lived this long, in microseconds, does not count as having died young.
+const MIN_LIFE_US: i64 = 60_000_000;
+/// The longest pause before a worker that keeps dying is restarted, in microseconds.
+const MAX_RETRY_PAUSE_US: i64 = 60_000_000;
 
 /// Why a worker leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,7 +35,7 @@ pub enum Exit {
     Failed,
 }
 
-/// What a worker is to do next.
+/// What a worker must do next.
 #[derive(Clone, Copy, Default)]
 pub struct Orders {
     /// It must look again whether the extension is there.
@@ -47,9 +46,9 @@ pub struct Orders {
 
 /// What the launcher can do about the databases that lack a worker.
 pub enum Next {
-    /// Start a worker in this database; the entry says so already.
+    /// Start a worker in this database. The entry already says so.
     Start(Oid),
-    /// Nothing before this monotonic time, in microseconds; `None`: nothing before it is woken.
+    /// Nothing before this monotonic time, in microseconds. `None`: nothing until it is woken.
     Wait(Option<i64>),
 }
 
@@ -57,7 +56,7 @@ fn find(databases: &mut [Database], oid: Oid) -> Option<&mut Database> {
     databases.iter_mut().find(|d| d.oid == oid && oid != Oid::INVALID)
 }
 
-/// Returns the database's entry, made if there is none; `None`: the table is full.
+/// Returns the database's entry, and creates it if it is missing. `None`: the table is full.
 fn enter(databases: &mut [Database], oid: Oid) -> Option<&mut Database> {
     let at =
         databases.iter().position(|d| d.oid == oid).or_else(|| databases.iter().position(|d| d.oid == Oid::INVALID))?;
@@ -81,12 +80,12 @@ fn enter(databases: &mut [Database], oid: Oid) -> Option<&mut Database> {
 }
 
 impl Database {
-    /// Returns whether a worker was asked for and has not come.
+    /// Returns true if a worker was asked for and has not come.
     fn is_awaited(&self) -> bool {
         self.state == DatabaseState::Starting && self.pid == 0
     }
 
-    /// Returns whether a worker that is there may stay.
+    /// Returns true if the current worker may stay.
     fn wants_worker(&self) -> bool {
         matches!(self.state, DatabaseState::Starting | DatabaseState::Running) && !self.must_leave
     }
@@ -96,22 +95,22 @@ impl Database {
         self.since = time::monotonic_us();
     }
 
-    /// Makes the entry free for a new worker, as if nothing had ever gone wrong.
+    /// Frees the entry for a new worker and forgets past deaths.
     fn forgive(&mut self) {
         self.set(DatabaseState::Idle);
         self.deaths = 0;
         self.retry_at = 0;
     }
 
-    /// Makes the entry free for a new worker: at once after the first death, after a growing pause after more. `lived`:
-    /// for how many microseconds the worker lived.
+    /// Frees the entry for a new worker: immediately after the first death, after a growing pause after further ones.
+    /// `lived`: how long the worker lived, in microseconds.
     fn died(&mut self, lived: i64) {
         let now = time::monotonic_us();
         self.set(DatabaseState::Idle);
-        self.deaths = if lived > YOUTH { 1 } else { self.deaths.saturating_add(1) };
+        self.deaths = if lived > MIN_LIFE_US { 1 } else { self.deaths.saturating_add(1) };
         let pause = match self.deaths {
             0 | 1 => 0,
-            more => (1_000_000 << (more - 2).min(6)).min(LONGEST_PAUSE),
+            more => (1_000_000 << (more - 2).min(6)).min(MAX_RETRY_PAUSE_US),
         };
         self.retry_at = now + pause;
     }
@@ -119,8 +118,8 @@ impl Database {
 
 // ----- the launcher
 
-/// Takes the launcher's place. A worker that an earlier launcher had asked for counts as not asked for: if that worker
-/// comes after all, it or the new one finds the place taken and leaves.
+/// Takes the launcher's place. Workers that an earlier launcher asked for are asked for again. If both workers come,
+/// the second one finds the place taken and leaves.
 pub fn launcher_came(latch: *mut pg_sys::Latch) {
     launcher::with_launcher(|launcher| {
         *launcher.latch = latch;
@@ -143,8 +142,8 @@ pub fn launcher_left() {
     });
 }
 
-/// Makes the table list exactly the databases that want a worker. Others keep their entry until their worker has left
-/// and no command blocks them. Returns whether there was room for all.
+/// Makes the table list exactly the databases that want a worker. Other databases keep their entry until their worker
+/// has left and no command blocks them. Returns true if there was room for all.
 pub fn list(wanted: &[Oid]) -> bool {
     let mut leaving = Vec::with_capacity(8);
     let has_room = launcher::with_launcher(|launcher| {
@@ -163,14 +162,14 @@ pub fn list(wanted: &[Oid]) -> bool {
     has_room
 }
 
-/// Takes the next database that lacks a worker and marks it as being started. The databases in `except` are left alone.
+/// Takes the next database that lacks a worker and marks it as being started. Skips the databases in `except`.
 pub fn choose(except: &[Oid]) -> Next {
     launcher::with_launcher(|launcher| {
         let now = time::monotonic_us();
         let mut slow_at = None;
         let mut looking = 0;
         for database in launcher.databases.iter() {
-            let slow = database.since + SLOW_START;
+            let slow = database.since + SLOW_START_US;
             if database.oid != Oid::INVALID && database.state == DatabaseState::Starting && slow > now {
                 looking += 1;
                 slow_at = earlier(slow_at, slow);
@@ -185,7 +184,7 @@ pub fn choose(except: &[Oid]) -> Next {
             if database.retry_at > now {
                 retry_at = earlier(retry_at, database.retry_at);
             } else if looking >= MAX_LOOKING {
-                // The workers that look wake the launcher when they have seen.
+                // The workers that are looking wake the launcher when they are done.
                 return Next::Wait(slow_at);
             } else {
                 database.set(DatabaseState::Starting);
@@ -201,7 +200,7 @@ fn earlier(one: Option<i64>, other: i64) -> Option<i64> {
     Some(one.map_or(other, |one| one.min(other)))
 }
 
-/// Takes back the start that `choose` wanted, because the server had no slot for the worker.
+/// Undoes the start that `choose` returned, because the server had no slot for the worker.
 pub fn not_asked(oid: Oid) {
     launcher::with_launcher(|launcher| {
         if let Some(database) = find(launcher.databases, oid)
@@ -213,7 +212,7 @@ pub fn not_asked(oid: Oid) {
     });
 }
 
-/// Notes that the process that was asked for has ended. If it never took its place, it died.
+/// Notes that a process has ended. If it never took its place, it died.
 pub fn ended(oid: Oid) {
     launcher::with_launcher(|launcher| {
         if let Some(database) = find(launcher.databases, oid)
@@ -226,8 +225,8 @@ pub fn ended(oid: Oid) {
 
 // ----- the worker
 
-/// Takes the place of the database's worker; the first act of the worker's process. Returns false if it is not wanted
-/// there, or if another one was faster.
+/// Takes the place of the database's worker. This is the first act of the worker's process. Returns false if no worker
+/// is wanted there, or another one came first.
 pub fn came(oid: Oid, latch: *mut pg_sys::Latch) -> bool {
     launcher::with_launcher(|launcher| {
         find(launcher.databases, oid).is_some_and(|database| {
@@ -253,11 +252,11 @@ pub fn found(oid: Oid) {
         }
         *launcher.latch
     });
-    // Other databases may be waiting for their turn to be looked into.
+    // Other databases may wait for their turn to be looked into.
     shmem::wake_latch(launcher);
 }
 
-/// Returns what the worker is to do next, and takes the order to look.
+/// Returns what the worker must do next, and takes the order to look.
 pub fn orders(oid: Oid) -> Orders {
     launcher::with_launcher(|launcher| match mine(launcher, oid) {
         Some(database) => Orders { look: std::mem::take(&mut database.must_look), leave: !database.wants_worker() },
@@ -265,14 +264,14 @@ pub fn orders(oid: Oid) -> Orders {
     })
 }
 
-/// Returns whether `orders` would say anything, and leaves the orders as they are.
+/// Returns true if `orders` would return any order. Leaves the orders as they are.
 pub fn has_orders(oid: Oid) -> bool {
     launcher::with_launcher(|launcher| {
         mine(launcher, oid).is_none_or(|database| database.must_look || !database.wants_worker())
     })
 }
 
-/// Gives up the worker's place; the last act of its process. `lived`: for how many microseconds it lived.
+/// Gives up the worker's place. This is the last act of its process. `lived`: how long it lived, in microseconds.
 pub fn left(oid: Oid, exit: Exit, lived: i64) {
     let launcher = launcher::with_launcher(|launcher| {
         let database = mine(launcher, oid)?;
@@ -280,7 +279,7 @@ pub fn left(oid: Oid, exit: Exit, lived: i64) {
         database.latch = std::ptr::null_mut();
         match exit {
             _ if database.state == DatabaseState::Blocked => {}
-            // The worker was told to look again at the very moment at which it saw nothing: another one looks.
+            // The worker found no extension, but was told to look again meanwhile. So another one looks.
             Exit::NoExtension if !database.must_look => database.set(DatabaseState::NoExtension),
             Exit::NoExtension | Exit::Asked => database.forgive(),
             Exit::Failed => database.died(lived),
@@ -300,12 +299,12 @@ fn mine<'a>(launcher: &'a mut Launcher<'_>, oid: Oid) -> Option<&'a mut Database
 
 // ----- any session
 
-/// Returns the launcher's process id; 0: there is none.
+/// Returns the launcher's process id. 0: no launcher runs.
 pub fn launcher() -> i32 {
     launcher::with_launcher(|launcher| *launcher.pid)
 }
 
-/// Returns a copy of a database's entry; `None`: it has none.
+/// Returns a copy of a database's entry. `None`: it has none.
 pub fn entry(oid: Oid) -> Option<Database> {
     launcher::with_launcher(|launcher| find(launcher.databases, oid).copied())
 }
@@ -318,7 +317,7 @@ pub fn short() -> Vec<Oid> {
     })
 }
 
-/// Has a worker look, because the extension may have come to this database, or gone from it.
+/// Makes a worker look, because the extension may have been created in this database or dropped from it.
 pub fn look(oid: Oid) {
     let (worker, launcher) = launcher::with_launcher(|launcher| {
         let mut latch = std::ptr::null_mut();
@@ -338,7 +337,7 @@ pub fn look(oid: Oid) {
     shmem::wake_latch(launcher);
 }
 
-/// Has the worker start anew, because something that it reads at its start has changed.
+/// Makes the worker restart, because something that it reads at its start has changed.
 pub fn renew(oid: Oid) {
     fault_quietly!("worker.renewed");
     let worker = launcher::with_launcher(|launcher| {
@@ -372,12 +371,12 @@ pub fn block(oid: Oid) -> bool {
     })
 }
 
-/// Returns whether the database's worker is still there.
+/// Returns true if the database still has a worker.
 pub fn has_worker(oid: Oid) -> bool {
     launcher::with_launcher(|launcher| find(launcher.databases, oid).is_some_and(|database| database.pid != 0))
 }
 
-/// Ends what `block` began. The launcher starts a worker again if the database is still there.
+/// Ends what `block` began. The launcher starts a worker again if the database still exists.
 pub fn unblock(oid: Oid) {
     let launcher = launcher::with_launcher(|launcher| {
         if let Some(database) = find(launcher.databases, oid) {
