@@ -177,9 +177,9 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
 fn path(call: &Call, n: usize, name: &str) -> Result<Option<String>> {
     let Some(path) = call.datum(n) else { return Ok(None) };
     // A path is at most some times as long as its text.
-    let text = if datum::is_small(path, 8 * jsonpath::LONGEST) { jsonpath::text(path) } else { String::new() };
-    if text.is_empty() || text.len() > jsonpath::LONGEST {
-        return Err(Error::invalid(format!("{name} must have at most {} bytes", jsonpath::LONGEST))
+    let text = if datum::is_small(path, 8 * jsonpath::MAX_PATH_BYTES) { jsonpath::text(path) } else { String::new() };
+    if text.is_empty() || text.len() > jsonpath::MAX_PATH_BYTES {
+        return Err(Error::invalid(format!("{name} must have at most {} bytes", jsonpath::MAX_PATH_BYTES))
             .hint("Send events of several kinds under several keys, and bind by a pattern."));
     }
     if Path::parse(&text, &mut Budget::of(topic::FILTER_BUDGET)).is_broken() {

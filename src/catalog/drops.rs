@@ -145,7 +145,7 @@ pub fn mark(catalog: &Catalog, lane: i32) -> Result<()> {
         .detail(format!(
             "Open transactions of one database can drop {} queues and stages at once, and one of them half of what \
                 the others leave.",
-            drops::MARKS
+            drops::MAX_MARKS
         ))
         .hint("Drop them in smaller transactions."))
 }

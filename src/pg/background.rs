@@ -1,8 +1,8 @@
-//! Background processes of this library: how one is described to the postmaster and asked for.
+//! Describes background processes of this library to the postmaster, and asks for them.
 //!
 //! Responsible for the description. Not responsible for what a process does (`worker`, `executor`).
 //!
-//! Invariant: the postmaster never starts one again by itself, unless its owner says so.
+//! Invariant: the postmaster never restarts a process by itself, unless the process's owner sets that.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -10,8 +10,8 @@ use pgrx::pg_sys::{self, Datum};
 
 use crate::pg::session;
 
-/// Describes a process of this library that starts when the server takes writes, and that the postmaster does not start
-/// again.
+/// Describes a process of this library. It starts when the server accepts writes, and the postmaster does not restart
+/// it.
 pub fn describe(name: &str, kind: &CStr, function: &CStr) -> pg_sys::BackgroundWorker {
     let mut worker = pg_sys::BackgroundWorker {
         bgw_flags: (pg_sys::BGWORKER_SHMEM_ACCESS | pg_sys::BGWORKER_BACKEND_DATABASE_CONNECTION) as c_int,
@@ -26,7 +26,7 @@ pub fn describe(name: &str, kind: &CStr, function: &CStr) -> pg_sys::BackgroundW
     worker
 }
 
-/// Copies a text to a C array, cut where the array ends.
+/// Copies a text to a C array. A longer text is cut.
 fn copy(text: &[u8], array: &mut [c_char]) {
     array.fill(0);
     let last = array.len().saturating_sub(1);
@@ -35,8 +35,8 @@ fn copy(text: &[u8], array: &mut [c_char]) {
     }
 }
 
-/// Asks the postmaster for a process, and does not wait for it. Returns a handle, owned by the caller's memory context,
-/// by which its fate can be asked for; `None`: the server has no free slot.
+/// Asks the postmaster for a process, and does not wait for it. Returns a handle that tells whether the process has
+/// ended; the caller's memory context owns it. `None`: the server has no free slot.
 pub fn start(mut worker: pg_sys::BackgroundWorker, argument: Datum) -> Option<*mut pg_sys::BackgroundWorkerHandle> {
     worker.bgw_main_arg = argument;
     worker.bgw_notify_pid = session::pid();

@@ -1,9 +1,10 @@
-//! A bound on the processor time of what another role wrote, such as a filter: when the time is over, the computation
-//! is cancelled as a statement is.
+//! Limits the processor time of what another role wrote, such as a filter. After that time the computation is cancelled
+//! as a statement is.
 //!
 //! Responsible for the timer. Not responsible for what is computed (`jsonpath`), nor for what follows (`job::publish`).
 //!
-//! Invariant: when the call is over, so is the timer, and no cancel of it is left for the statement around it.
+//! Invariant: when the call returns, its timer has stopped, and no cancel of the timer remains for the statement around
+//! it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{cell::Cell, ffi::c_int};
@@ -12,18 +13,18 @@ use pgrx::pg_sys;
 
 use crate::pg::{process, raw, time};
 
-/// From USER_TIMEOUT of timeout.h on, in 14 to 18; Postgres chooses a free one behind it.
+/// USER_TIMEOUT of timeout.h in 14 to 18. Postgres chooses a free timer with this number or a larger one.
 const USER_TIMEOUT: c_int = 13;
 
 thread_local! {
-    /// The timer of this process, once it has one.
+    /// The timer of this process. `None`: not registered yet.
     static TIMER: Cell<Option<c_int>> = const { Cell::new(None) };
 }
 
-/// Whether the timer has rung.
+/// True if the timer has fired.
 static HAS_RUNG: AtomicBool = AtomicBool::new(false);
 
-/// Is called by Postgres, in a signal handler, when the time is over.
+/// Called by Postgres in a signal handler when the timer fires.
 unsafe extern "C-unwind" fn ring() {
     HAS_RUNG.store(true, Ordering::Relaxed);
     // SAFETY: flags of this process, as the handler of SIGINT sets them.
@@ -37,26 +38,26 @@ fn timer() -> c_int {
     if let Some(timer) = TIMER.get() {
         return timer;
     }
-    // SAFETY: once in a process, in which timers were set up at its start; the handler is never unloaded.
+    // SAFETY: called once in a process, which set up timers at its start. The handler is never unloaded.
     let timer = unsafe { raw::RegisterTimeout(USER_TIMEOUT, ring) };
     TIMER.set(Some(timer));
     timer
 }
 
-/// Whether a cancel that was caught is that of the timer.
+/// True if the timer has fired: a cancel that was caught is the timer's.
 pub fn has_rung() -> bool {
     HAS_RUNG.load(Ordering::Relaxed)
 }
 
-/// The time was over.
+/// The processor time was used up.
 pub struct Over;
 
-/// Runs `f`, for so many microseconds of processor time at most. When it is cancelled and `has_rung`, `f` returns
-/// `None` and raises nothing; it may be called several times.
+/// Runs `f` for at most `budget` microseconds of processor time. If `f` is cancelled and `has_rung`, it must return
+/// `None` and raise nothing. `f` may be called several times.
 pub fn within<R>(budget: i64, mut f: impl FnMut() -> Option<R>) -> Result<Option<R>, Over> {
     let timer = timer();
     let began = time::processor_us();
-    // On a busy machine the time by the clock may be over long before that of the processor.
+    // On a busy machine much more time may pass by the clock than by the processor.
     let mut wait = budget;
     loop {
         HAS_RUNG.store(false, Ordering::Relaxed);

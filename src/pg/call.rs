@@ -1,10 +1,10 @@
-//! A call of one function or procedure, made for its oid and not for its name: no overload, no schema and no
-//! search_path has a say in which one it is.
+//! Builds a call of one function or procedure by its oid instead of its name. So overloads, schemas and search_path do
+//! not affect which routine is called.
 //!
 //! Responsible for the statement's tree. Not responsible for which routine is meant (`routine`), nor for running it
 //! (`portal`).
 //!
-//! Invariant: the tree is what the analysis of `CALL name($1)` or `SELECT name($1)` would make, with `$1` a jsonb.
+//! Invariant: the tree is the one that analysis of `CALL name($1)` or `SELECT name($1)` would build, with `$1` a jsonb.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -13,7 +13,7 @@ use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
 
 use crate::pg::routine::Routine;
 
-/// A new node of a type of the parser.
+/// Returns a new node of a type of the parser.
 ///
 /// # Safety
 /// `T` is the type that `tag` says.
@@ -26,11 +26,11 @@ unsafe fn node<T>(tag: NodeTag) -> *mut T {
     }
 }
 
-/// Returns the analyzed call of a routine, and the value of its parameter, in the current memory context. `text`: what
-/// it is called in statistics.
+/// Returns the analyzed call of a routine, and the value of its parameter, in the current memory context. `text`: the
+/// call's text in statistics.
 pub fn statement(routine: &Routine, text: &str, argument: Datum) -> (*mut pg_sys::List, pg_sys::ParamListInfo) {
-    // SAFETY: nodes of the types that their tags say, as the analysis makes them; catalog look-ups of a routine that is
-    // there, or errors.
+    // SAFETY: the nodes have the types that their tags say, as the analysis makes them. The catalog look-ups find an
+    // existing routine, or raise errors.
     unsafe {
         let parameter = node::<pg_sys::Param>(NodeTag::T_Param);
         (*parameter).paramkind = pg_sys::ParamKind::PARAM_EXTERN;
@@ -51,7 +51,7 @@ pub fn statement(routine: &Routine, text: &str, argument: Datum) -> (*mut pg_sys
         (*call).funcretset = pg_sys::get_func_retset(routine.oid);
         let query = node::<pg_sys::Query>(NodeTag::T_Query);
         (*query).canSetTag = true;
-        // Statistics tell statements apart by it; 0 would be none.
+        // Statistics distinguish statements by this id. 0 would mean no id.
         (*query).queryId = (super::session::hash(text) | 1) as _;
         if routine.is_procedure {
             let statement = node::<pg_sys::CallStmt>(NodeTag::T_CallStmt);
@@ -77,9 +77,9 @@ pub fn statement(routine: &Routine, text: &str, argument: Datum) -> (*mut pg_sys
     }
 }
 
-/// What a CALL returns: the parameter if it is INOUT, and NULL for each OUT.
+/// Returns the results of a CALL: the parameter if it is INOUT, and NULL for each OUT.
 unsafe fn results(procedure: Oid, parameter: *mut pg_sys::Param) -> *mut pg_sys::List {
-    // SAFETY: a row of the cache is released before the return; the arrays have as many elements as it says.
+    // SAFETY: the cache's row is released before the return. The arrays have as many elements as it says.
     unsafe {
         let mut all = ptr::null_mut();
         let row = pg_sys::SearchSysCache1(pg_sys::SysCacheIdentifier::PROCOID as c_int, procedure.into());

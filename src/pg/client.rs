@@ -1,11 +1,11 @@
-//! What a background process would say to a client, had it one: notices and warnings are kept, the newest of them; all
-//! else is dropped. Nothing is buffered, so nothing waits however much is said.
+//! The stand-in for the client of a background process. It keeps the newest notices and warnings and drops everything
+//! else. It buffers nothing, so no output ever makes the process wait.
 //!
-//! Functions of Postgres and of its modules look at the connection of a session (`MyProcPort`), and some do so without
-//! asking whether there is one. So the process has one that is encrypted by nothing and comes from nowhere:
-//! `ssl_is_used()` is false, `inet_client_addr()` is NULL.
+//! Functions of Postgres and of its modules read the connection of a session (`MyProcPort`), and some do so without
+//! checking that it exists. So the process gets a connection without encryption and without an address: `ssl_is_used()`
+//! is false, `inet_client_addr()` is NULL.
 //!
-//! Responsible for the place of the client. Not responsible for what becomes of the notices (`executor`).
+//! Responsible for the client's place. Not responsible for what becomes of the notices (`executor`).
 //!
 //! Invariant: nothing here raises: Postgres calls it in the middle of reporting an error.
 
@@ -15,10 +15,10 @@ use std::ffi::{CStr, CString, c_char, c_int};
 
 use pgrx::pg_sys;
 
-/// How many notices are kept.
-const MOST: usize = 20;
-/// Bytes of each that are kept.
-const LONGEST: usize = 1000;
+/// At most this many notices are kept.
+const MAX_NOTICES: usize = 20;
+/// Each notice is cut to this many characters.
+const MAX_NOTICE_CHARS: usize = 1000;
 
 /// PQcommMethods of libpq.h, the same in 14 to 18.
 #[repr(C)]
@@ -36,7 +36,7 @@ unsafe extern "C" {
     static mut FrontendProtocol: u32;
 }
 
-/// Version 3.0 of the protocol, in which messages are to be written.
+/// Version 3.0 of the protocol, in which messages are written.
 const PROTOCOL: u32 = 3 << 16;
 
 static METHODS: Methods = Methods {
@@ -57,7 +57,7 @@ unsafe extern "C-unwind" fn no() -> bool {
 }
 unsafe extern "C-unwind" fn put(kind: c_char, text: *const c_char, length: usize) -> c_int {
     if kind as u8 == b'N' && !text.is_null() {
-        // SAFETY: Postgres passes a message of so many bytes.
+        // SAFETY: Postgres passes a message of `length` bytes.
         keep(unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) });
     }
     0
@@ -71,7 +71,7 @@ thread_local! {
     static NOTICES: RefCell<VecDeque<String>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Keeps a notice: fields of a letter and a text that ends in a zero byte each.
+/// Keeps a notice. The message is a list of fields: a letter and a text each, with a zero byte at the end.
 fn keep(message: &[u8]) {
     let field = |wanted: u8| {
         let mut fields = message.split(|&byte| byte == 0);
@@ -79,10 +79,10 @@ fn keep(message: &[u8]) {
         Some(String::from_utf8_lossy(&found[1..]).into_owned())
     };
     let (Some(severity), Some(text)) = (field(b'S'), field(b'M')) else { return };
-    let text: String = format!("{severity}: {text}").chars().take(LONGEST).collect();
+    let text: String = format!("{severity}: {text}").chars().take(MAX_NOTICE_CHARS).collect();
     let _ = NOTICES.try_with(|notices| {
         if let Ok(mut notices) = notices.try_borrow_mut() {
-            if notices.len() == MOST {
+            if notices.len() == MAX_NOTICES {
                 notices.pop_front();
             }
             notices.push_back(text);
@@ -97,8 +97,8 @@ struct Address {
     length: libc::socklen_t,
 }
 
-/// The begin of Port of libpq-be.h. All that is behind it is NULL or false where there is no client: there is no TLS,
-/// no GSSAPI and no line of pg_hba.conf.
+/// The beginning of Port of libpq-be.h. The remaining fields are NULL or false without a client: no TLS, no GSSAPI and
+/// no line of pg_hba.conf.
 #[repr(C)]
 struct Port {
     socket: c_int,
@@ -119,25 +119,25 @@ struct Port {
     user_name: *const c_char,
 }
 
-/// Bytes that are more than a Port takes in any major.
+/// More bytes than a Port has in any major.
 const PORT_BYTES: usize = 4096;
 
-/// Whether this process has no client of its own.
+/// True if this process has no client of its own.
 pub fn is_stand_in() -> bool {
-    // SAFETY: a plain global of this backend; only the addresses are compared.
+    // SAFETY: a plain global of this backend. Only addresses are compared.
     unsafe { std::ptr::eq(PqCommMethods, &raw const METHODS) }
 }
 
-/// Takes the place of this process's client, for the rest of its life. The names are those that the log shows.
+/// Takes the place of this process's client, for the rest of its life. The log shows these names.
 pub fn stand_in(database: &str, user: &str) {
     let copy = |name: &str| {
         let name = CString::new(name).unwrap_or_default();
         // SAFETY: copies a C string into memory that lives as long as the process.
         unsafe { pg_sys::MemoryContextStrdup(pg_sys::TopMemoryContext, name.as_ptr()) }
     };
-    // SAFETY: plain globals of this backend, which has no client. The methods live as long as the library, the port as
-    // long as the process; it is larger than what Postgres reads of it. An address of a local socket has no number, and
-    // nothing is asked of the system for it.
+    // SAFETY: these are plain globals of this backend, which has no client. The methods live as long as the library,
+    // the port as long as the process. The port is larger than what Postgres reads of it. The address of a local socket
+    // has no number, so the system is not asked for one.
     unsafe {
         let port = pg_sys::MemoryContextAllocZero(pg_sys::TopMemoryContext, PORT_BYTES).cast::<Port>();
         (*port).socket = -1;
@@ -155,8 +155,8 @@ pub fn stand_in(database: &str, user: &str) {
     }
 }
 
-/// Returns the name of the role that has logged in, if the session runs as that now. `None` too: the process has no
-/// client.
+/// Returns the name of the role that has logged in, if the session runs as that role now. `None`: it runs as another
+/// role, or the process has no client.
 pub fn login() -> Option<String> {
     // SAFETY: plain globals of this backend; the name is a C string that lives as long as the connection.
     unsafe {

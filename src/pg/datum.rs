@@ -1,9 +1,10 @@
-//! Values as Postgres passes them, copied out of its memory or read in place: texts, bytes, arrays, intervals, lists.
+//! Values as Postgres passes them, copied or read in place: texts, bytes, arrays, intervals, lists.
 //!
 //! Responsible for single values. Not responsible for rows (`row`), jsonb (`jsonb`), nor the arguments of a call
 //! (`function`).
 //!
-//! Invariant: a `String` or `Vec` that is returned is a copy; only `bytes_of` lends Postgres's memory.
+//! Invariant: a returned `String` or `Vec` is a copy. Only `bytes_of` and `fetched` or `plain` datums borrow Postgres's
+//! memory.
 
 use std::ffi::{CStr, c_char};
 
@@ -12,23 +13,23 @@ use pgrx::pg_sys::{self, Datum};
 
 use crate::pg::memory;
 
-/// An interval in the three parts in which Postgres stores it.
+/// An interval in the three parts that Postgres stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
     /// Months and years.
     pub months: i32,
     /// Days and weeks.
     pub days: i32,
-    /// The rest, in microseconds.
+    /// The remaining time, in microseconds.
     pub time: i64,
 }
 
 impl Interval {
-    /// No time at all.
+    /// An interval of length zero.
     pub const ZERO: Self = Self { months: 0, days: 0, time: 0 };
 
-    /// Returns the length in microseconds. A day counts as 24 hours, a month as 30 days. An overflow gives the largest
-    /// or smallest number.
+    /// Returns the length in microseconds. A day counts as 24 hours, a month as 30 days. On overflow returns the
+    /// largest or smallest number.
     pub fn us(self) -> i64 {
         const DAY: i64 = 86_400_000_000;
         (i64::from(self.months).saturating_mul(30).saturating_add(i64::from(self.days)))
@@ -55,9 +56,9 @@ impl Interval {
         }
     }
 
-    /// Returns the interval as the session's setting `intervalstyle` has it.
+    /// Returns the interval in the format of the session's setting `intervalstyle`.
     pub fn text(self) -> String {
-        // SAFETY: a plain function of one value, which returns a C string of its own.
+        // SAFETY: a plain function of one value. It returns a new C string.
         unsafe {
             let text = pgrx::direct_function_call_as_datum(pg_sys::interval_out, &[Some(self.datum())]);
             text.map_or_else(String::new, |text| CStr::from_ptr(text.cast_mut_ptr()).to_string_lossy().into_owned())
@@ -77,9 +78,9 @@ impl Interval {
         .map_or(from, |d| d.value() as i64)
     }
 
-    /// As `after`; `otherwise` on overflow.
+    /// As `after`, but returns `otherwise` on overflow.
     pub fn after_or(self, from: i64, otherwise: i64) -> i64 {
-        // The function touches nothing but memory, so nothing is left to be cleaned up.
+        // The function allocates memory and changes nothing else, so nothing needs cleaning up.
         PgTryBuilder::new(|| self.after(from)).catch_others(|_| otherwise).execute()
     }
 }
@@ -88,7 +89,7 @@ impl Interval {
 pub fn bigint_array(elements: &[i64]) -> Datum {
     let mut elements: Vec<Datum> = elements.iter().map(|&element| element.into()).collect();
     let count = i32::try_from(elements.len()).unwrap_or(i32::MAX);
-    // SAFETY: so many values of eight bytes, passed by value.
+    // SAFETY: `count` values of eight bytes, passed by value.
     unsafe {
         pg_sys::construct_array(elements.as_mut_ptr(), count, pg_sys::INT8OID, 8, true, pg_sys::TYPALIGN_DOUBLE as _)
             .into()
@@ -104,7 +105,7 @@ pub fn i64_array(datum: Datum) -> Vec<i64> {
 pub fn text_array_datum(elements: &[&str]) -> Datum {
     let mut elements: Vec<Datum> = elements.iter().map(|element| text_datum(element)).collect();
     let count = i32::try_from(elements.len()).unwrap_or(i32::MAX);
-    // SAFETY: so many texts.
+    // SAFETY: `count` texts.
     unsafe {
         pg_sys::construct_array(elements.as_mut_ptr(), count, pg_sys::TEXTOID, -1, false, pg_sys::TYPALIGN_INT as _)
             .into()
@@ -113,7 +114,7 @@ pub fn text_array_datum(elements: &[&str]) -> Datum {
 
 /// Returns the elements of an array of a fixed-length or variable-length type. A NULL element is `None`.
 pub fn array(datum: Datum, element: pg_sys::Oid, length: i16, by_value: bool, align: u8) -> Vec<Option<Datum>> {
-    // SAFETY: a datum of an array of `element`; deconstruct_array fills the three outputs with memory of the current
+    // SAFETY: a datum of an array of `element`. deconstruct_array fills the three outputs with memory of the current
     // context.
     unsafe {
         let array = pg_sys::pg_detoast_datum(datum.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
@@ -139,7 +140,7 @@ pub fn text_array(datum: Datum) -> Vec<Option<String>> {
     elements.into_iter().map(|e| e.map(text)).collect()
 }
 
-/// Whether a value of a variable-length type is neither toasted nor compressed.
+/// True if a value of a variable-length type is neither toasted nor compressed.
 ///
 /// # Safety
 /// `stored` is a value of a variable-length type.
@@ -150,7 +151,7 @@ pub unsafe fn is_plain(stored: *const pg_sys::varlena) -> bool {
 
 /// Returns the text of a datum of type text. Bytes that are not UTF-8 are replaced.
 pub fn text(datum: Datum) -> String {
-    // SAFETY: a datum of type text; a toasted or compressed value is unpacked into the current context, and the text is
+    // SAFETY: a datum of type text. A toasted or compressed value is unpacked into the current context, and the text is
     // copied from there.
     unsafe {
         let stored = datum.cast_mut_ptr::<pg_sys::varlena>();
@@ -167,7 +168,7 @@ pub fn text(datum: Datum) -> String {
 
 /// Returns a copy of the bytes of a datum of type bytea.
 pub fn bytes(datum: Datum) -> Vec<u8> {
-    // SAFETY: a datum of type bytea, which is detoasted if need be, and copied.
+    // SAFETY: a datum of type bytea, which is detoasted if necessary, and copied.
     unsafe {
         let bytes = pgrx::varlena_to_byte_slice(pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr()));
         memory::room_for_text(bytes.len());
@@ -187,22 +188,22 @@ pub fn text_datum(text: &str) -> Datum {
     unsafe { Datum::from(pg_sys::cstring_to_text_with_len(text.as_ptr().cast(), text.len() as i32)) }
 }
 
-/// Whether a datum of a variable-length type is neither toasted nor compressed, and has at most so many bytes. Reads
-/// its header alone.
+/// True if a datum of a variable-length type is neither toasted nor compressed and has at most `bytes` bytes. Reads
+/// only its header.
 pub fn is_small(datum: Datum, bytes: usize) -> bool {
     let stored = datum.cast_mut_ptr::<pg_sys::varlena>();
-    // SAFETY: a datum of a variable-length type; of a plain one the header says how long it is.
+    // SAFETY: a datum of a variable-length type; the header of a plain one gives its length.
     unsafe { is_plain(stored) && pgrx::varlena::varsize_any(stored) <= bytes }
 }
 
-/// Returns how many bytes a datum of a variable-length type takes as it is stored, compressed or toasted as it may be.
+/// Returns how many bytes a datum of a variable-length type takes as stored, which may be compressed or toasted.
 pub fn stored_size(datum: Datum) -> usize {
     // SAFETY: a datum of a variable-length type; only its header is read.
     unsafe { pgrx::pg_sys::toast_datum_size(datum) }
 }
 
-/// Returns a datum of a variable-length type with no part in a toast table, which may be truncated while the datum is
-/// in use. If it takes a copy, that lies in the current memory context.
+/// Returns a datum of a variable-length type with no part in a toast table, because that table may be truncated while
+/// the datum is in use. A copy lies in the current memory context.
 pub fn fetched(datum: pg_sys::Datum) -> pg_sys::Datum {
     let pointer: *mut pg_sys::varlena = datum.cast_mut_ptr();
     // SAFETY: a datum of a variable-length type; its header tells where it is.
@@ -211,32 +212,31 @@ pub fn fetched(datum: pg_sys::Datum) -> pg_sys::Datum {
     }
 }
 
-/// Returns a datum of a variable-length type, whole and not compressed. If it takes a copy, that lies in the current
-/// memory context.
+/// Returns a datum of a variable-length type, whole and not compressed. A copy lies in the current memory context.
 pub fn plain(datum: pg_sys::Datum) -> pg_sys::Datum {
     // SAFETY: a datum of a variable-length type.
     unsafe { pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr()).into() }
 }
 
-/// Returns the bytes of a datum that `plain` has returned. They are valid as long as the datum.
+/// Returns the bytes of a datum that `plain` returned. They are valid as long as the datum.
 pub fn bytes_of(datum: &pg_sys::Datum) -> &[u8] {
     // SAFETY: a datum of a variable-length type that is neither toasted nor compressed, by the caller's promise.
     unsafe { pgrx::varlena_to_byte_slice(datum.cast_mut_ptr()) }
 }
 
-/// A memory context for values that are needed for a moment only, many times over.
+/// A memory context for short-lived values, used many times over.
 pub struct Scratch(pgrx::PgMemoryContexts);
 
 impl Scratch {
-    /// Makes an empty one.
+    /// Makes an empty context.
     pub fn new() -> Self {
         Self(pgrx::PgMemoryContexts::new("pg_queue scratch"))
     }
 
-    /// Runs `f` with this as the current memory context, and then frees everything that was allocated in it. The result
-    /// of `f` must not point into it.
+    /// Runs `f` with this as the current memory context, and then frees everything allocated in it. The result of `f`
+    /// must not point into it.
     pub fn lend<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        // SAFETY: the context of before is set again; nothing points into this one any more, by the caller's promise.
+        // SAFETY: the previous context is restored. Nothing points into this one any more, by the caller's promise.
         unsafe {
             let result = self.0.switch_to(|_| f());
             self.0.reset();

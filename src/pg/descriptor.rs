@@ -1,11 +1,11 @@
-//! Descriptors by which rows are written without the NULLs at their end: as rows were written before a column was
-//! added, they have fewer columns than their table, and those that they lack read as NULL. So a column that few rows
-//! use costs the others nothing, neither when they are formed nor when they are read.
+//! Descriptors for writing rows without the NULLs at their end. Such a row has fewer columns than its table, like a row
+//! written before a column was added. The missing columns read as NULL. So a column that few rows use costs other rows
+//! nothing, neither when they are formed nor when they are read.
 //!
 //! Responsible for the descriptors. Not responsible for forming rows (`table`).
 //!
-//! Invariant: a descriptor has the first columns of its table as they are now, and no more. None is made of a table
-//! with a column that rows without it have a value of.
+//! Invariant: a descriptor has the first columns of its table as they are now, and no others. No descriptor is made if
+//! the table has a column whose missing value is not NULL.
 
 use std::cell::Cell;
 use std::ptr;
@@ -14,17 +14,17 @@ use pgrx::pg_sys;
 
 use crate::pg::relcache;
 
-/// What is kept for a table.
+/// The cached descriptor of a table.
 #[derive(Clone, Copy)]
 struct Kept {
     table: u32,
-    /// The number of messages about tables when it was made: see `relcache::messages`.
+    /// The number of messages about tables when the descriptor was made: see `relcache::messages`.
     messages: u64,
-    /// With as many columns as the table's rows have needed since.
+    /// The descriptor, with as many columns as the table's rows have needed since.
     desc: pg_sys::TupleDesc,
 }
 
-/// How many tables are kept: more than the extension has in a database. The place is given by the last bits of the oid.
+/// How many tables can be cached, more than the extension has in a database. The last bits of the oid choose the slot.
 const PLACES: usize = 64;
 
 thread_local! {
@@ -35,25 +35,25 @@ thread_local! {
 /// Returns how many columns a tuple has.
 ///
 /// # Safety
-/// A tuple of the heap.
+/// `tuple` is a tuple of the heap.
 pub unsafe fn width_of(tuple: pg_sys::HeapTuple) -> usize {
     // SAFETY: the caller's promise: it has a header.
     usize::from(unsafe { (*(*tuple).t_data).t_infomask2 } & pg_sys::HEAP_NATTS_MASK as u16)
 }
 
-/// Returns how many columns a row has without the NULLs at its end.
+/// Returns the number of a row's columns without the NULLs at its end.
 pub fn width(nulls: &[bool]) -> usize {
     nulls.iter().rposition(|is_null| !is_null).map_or(0, |last| last + 1)
 }
 
-/// Returns a descriptor of the first columns of a table: of at least as many as asked for, or of all that it has. It is
-/// good until messages about tables are next read.
+/// Returns a descriptor of the first columns of a table: at least `columns`, or all. It is valid until messages about
+/// tables are next read.
 ///
 /// # Safety
-/// An open table.
+/// `rel` is an open table.
 pub unsafe fn of_first(rel: pg_sys::Relation, columns: usize) -> pg_sys::TupleDesc {
-    // SAFETY: the caller's promise: an open relation has a descriptor; what is kept is of this file's own making, and
-    // lives until it is freed here.
+    // SAFETY: the caller's promise: an open relation has a descriptor. This file made the cached descriptor, which
+    // lives until this file frees it.
     unsafe {
         let (table, whole) = ((*rel).rd_id.to_u32(), (*rel).rd_att);
         let constraints = (*whole).constr;

@@ -1,24 +1,24 @@
-//! Named points at which a test holds, fails or kills the process that reaches them.
+//! Named points at which a test can pause, fail or kill the process that reaches them.
 //!
-//! Responsible for the macros `fault!`, `fault_quietly!` and `row_fault!`, and for what a point does. Not responsible
-//! for where the points stand: each stands in the file whose window it opens.
+//! Responsible for the macros `fault!`, `fault_quietly!` and `row_fault!`, and for the actions. Not responsible for
+//! where the points are: each is in the file whose window it opens.
 //!
-//! Invariant: without the feature `faults`, which only test builds have, a point is nothing at all. With it, a point
+//! Invariant: without the feature `faults`, which only test builds have, a point compiles to nothing. With it, a point
 //! that no test has armed changes nothing.
 //!
-//! A test arms a point by a file in `pg_queue_faults`, a folder in the data directory: `POINT@PID` for one process,
-//! `POINT` for the first one that comes. The file says what happens. The process takes the file away by renaming it to
-//! `POINT.PID`, so that a point strikes once.
+//! A test arms a point with a file in `pg_queue_faults`, a folder in the data directory: `POINT@PID` for one process,
+//! `POINT` for the first process that reaches it. The file contains the action. The process renames the file to
+//! `POINT.PID`, so that a point acts once.
 //!
 //! | action | what happens |
 //! |---|---|
-//! | `wait` | the process stands still until the renamed file is removed |
-//! | `error` | it raises an error; in places that must not raise, nothing happens |
+//! | `wait` | the process pauses until the renamed file is removed |
+//! | `error` | it raises an error; where it must not raise, nothing happens |
 //! | `terminate` | it is told to end, as by `pg_terminate_backend` |
 //! | `crash` | it is killed with SIGKILL, and the server restarts |
-//! | `stop` | the server shuts down at once, as by `pg_ctl stop -m immediate` |
+//! | `stop` | the server shuts down immediately, as by `pg_ctl stop -m immediate` |
 
-/// Marks a point where an error may be raised, and where no lock of the extension's own is held.
+/// Marks a point where an error may be raised and the process holds no lock of the extension.
 macro_rules! fault {
     ($point:expr) => {
         #[cfg(feature = "faults")]
@@ -56,12 +56,12 @@ mod armed {
 
     use crate::pg::process;
 
-    /// Where the files lie, from the data directory, which is every server process's working directory.
+    /// The folder of the files, relative to the data directory, which is the working directory of every server process.
     const FOLDER: &str = "pg_queue_faults";
 
-    /// Does what a test has armed this point for, if it did. May raise, if `may_raise`.
+    /// Performs the action for which a test has armed this point, if any. Raises only if `may_raise`.
     pub fn reach(point: &str, may_raise: bool) {
-        // What nearly every point finds, many times for each job.
+        // Nearly every call ends here, many times for each job.
         if !Path::new(FOLDER).exists() {
             return;
         }
@@ -94,14 +94,14 @@ mod armed {
         }
     }
 
-    /// Raises an error that no message of the extension looks like.
+    /// Raises an error that differs from every message of the extension.
     fn raise(point: &str) -> ! {
         let text = format!("fault point \"{point}\" was reached");
         ErrorReport::new(PgSqlErrorCode::ERRCODE_SYSTEM_ERROR, text, "fault").report(PgLogLevel::ERROR);
         unreachable!("an error was reported")
     }
 
-    /// The name of a point about the rows of an open relation.
+    /// Returns the name of a point for the rows of an open relation.
     pub fn about_rows(relation: pg_sys::Relation, moment: &str) -> String {
         // SAFETY: the relation is open; its name is a C string.
         let name = unsafe { CStr::from_ptr((*(*relation).rd_rel).relname.data.as_ptr()) };
@@ -110,8 +110,8 @@ mod armed {
         format!("row.{}.{moment}", kind.trim_end_matches('_'))
     }
 
-    /// Stands still as long as the file is there, without taking interrupts, as a debugger would hold the process. The
-    /// death of the postmaster ends it.
+    /// Pauses while the file exists, without taking interrupts, as a debugger would hold the process. The death of the
+    /// postmaster ends the pause.
     fn hold(file: &Path) {
         let parent = std::os::unix::process::parent_id();
         while file.exists() && std::os::unix::process::parent_id() == parent {

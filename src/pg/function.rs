@@ -1,9 +1,9 @@
-//! How SQL calls Rust: arguments by position, sets of rows, and the raising of the extension's own errors outside every
-//! Rust frame.
+//! How SQL calls Rust: arguments by position, sets of rows, and raising the extension's own errors outside every Rust
+//! frame.
 //!
 //! Responsible for one call of one function. A SQL function `queue.x` is `AS 'MODULE_PATHNAME', 'pg_queue_x'`. Not
 //! responsible for its declaration (`sql/schema`), for its C symbol (the macro in `api`), nor for the checks that come
-//! before a verb (`api`). No function is STRICT: each one says itself what NULL means.
+//! before a verb (`api`). No function is STRICT: each one handles NULL itself.
 //!
 //! Invariant: an error is raised only when no Rust value is left to drop.
 
@@ -16,7 +16,7 @@ use crate::error::{self, Error, Result};
 use crate::pg::datum::{self, Interval};
 use crate::pg::{jsonb, memory, raw};
 
-/// The value that a function returning void returns: a datum, so that the result is not NULL.
+/// The result of a function that returns void: a datum, so that the result is not NULL.
 pub const VOID: Datum = Datum::null();
 
 /// An error whose texts lie in Postgres's memory. So it has nothing to drop when it is raised.
@@ -47,8 +47,8 @@ impl Raised {
 /// The body of a SQL function.
 pub type Body = fn(&Call) -> Result<Option<Datum>>;
 
-/// Runs the body of a SQL function, and raises the error that it returns. Works also if the library was not preloaded
-/// and there is no shared memory; `api::run` refuses that and then calls this.
+/// Runs the body of a SQL function, and raises the error that it returns. Also works if the library was not preloaded
+/// and shared memory does not exist. `api::run` refuses that case and then calls this.
 ///
 /// # Safety
 /// Postgres has called a function with this `fcinfo`. `body` has nothing to drop.
@@ -64,10 +64,10 @@ pub unsafe fn run_unloaded(
     })
 }
 
-/// Runs a part of a SQL function under the guard, and raises the error that it returns when no Rust frame is left.
+/// Runs a part of a SQL function under the guard. Raises the error that it returns, when no Rust frame is left.
 ///
 /// # Safety
-/// As `run_unloaded`; nor has what the part returns anything to drop.
+/// As `run_unloaded`. The result of the part has nothing to drop, either.
 pub unsafe fn guarded<R: Copy>(fcinfo: pg_sys::FunctionCallInfo, part: impl Fn(&Call) -> Result<R> + Copy) -> R {
     // SAFETY: the guard turns panics and caught errors into Postgres errors; the closure's captures are
     // plain pointers.
@@ -86,8 +86,7 @@ pub unsafe fn guarded<R: Copy>(fcinfo: pg_sys::FunctionCallInfo, part: impl Fn(&
     }
 }
 
-/// One call of a SQL function. Its arguments are read by position, from 0. `None`: the argument is NULL or was not
-/// given.
+/// One call of a SQL function. Arguments are read by position, from 0. `None`: the argument is NULL or was not given.
 pub struct Call(pg_sys::FunctionCallInfo);
 
 impl Call {
@@ -103,7 +102,7 @@ impl Call {
         }
     }
 
-    /// Whether an argument was given and is not NULL.
+    /// True if an argument was given and is not NULL.
     pub fn has(&self, n: usize) -> bool {
         self.datum(n).is_some()
     }
@@ -128,7 +127,7 @@ impl Call {
         self.datum(n).map(|d| f64::from_bits(d.value() as u64))
     }
 
-    /// Returns a `timestamptz`, in microseconds as Postgres counts them (from 2000-01-01).
+    /// Returns a `timestamptz`, in microseconds since 2000-01-01, as Postgres counts.
     pub fn timestamp(&self, n: usize) -> Option<i64> {
         self.i64(n)
     }
@@ -138,15 +137,15 @@ impl Call {
         self.datum(n).map(Interval::read)
     }
 
-    /// A `text`.
+    /// Returns a `text`.
     pub fn text(&self, n: usize) -> Option<String> {
         self.str(n).map(Cow::into_owned)
     }
 
-    /// Returns a `text`. It is not copied unless it is compressed, toasted or not UTF-8.
+    /// Returns a `text`. Copies it only if it is compressed, toasted or not UTF-8.
     pub fn str(&self, n: usize) -> Option<Cow<'_, str>> {
         let stored = self.datum(n)?.cast_mut_ptr::<pg_sys::varlena>();
-        // SAFETY: an argument of type text, which stays where it is as long as the call.
+        // SAFETY: an argument of type text, which stays in its place during the call.
         unsafe {
             if datum::is_plain(stored) {
                 let bytes = pgrx::varlena_to_byte_slice(stored);
@@ -169,14 +168,14 @@ impl Call {
         self.datum(n).map(datum::text_array)
     }
 
-    /// Returns a `jsonb[]`, with its elements as they are stored. A NULL element is `None`.
+    /// Returns a `jsonb[]`, with its elements as stored. A NULL element is `None`.
     pub fn jsonb_array(&self, n: usize) -> Option<Vec<Option<Datum>>> {
         Some(datum::array(self.datum(n)?, pg_sys::JSONBOID, -1, false, b'i'))
     }
 
-    /// Returns a `jsonb` that is going to be stored.
+    /// Returns a `jsonb` that will be stored.
     ///
-    /// Errors: 22023 when it is nested too deeply.
+    /// Errors: 22023 if it is nested too deeply.
     pub fn json(&self, n: usize, name: &str) -> Result<Option<Datum>> {
         let Some(value) = self.datum(n) else { return Ok(None) };
         jsonb::check_depth(value, name)?;
@@ -194,7 +193,7 @@ impl Call {
         value.ok_or_else(|| Error::null(name))
     }
 
-    /// Whether this is a CALL inside a transaction block or a function, where a procedure cannot give up its snapshot.
+    /// True if this is a CALL inside a transaction block or a function, where a procedure cannot release its snapshot.
     /// Also true for a plain function.
     pub fn is_atomic(&self) -> bool {
         // SAFETY: for a procedure the context, if it is there, is a CallContext node.
@@ -206,7 +205,7 @@ impl Call {
         }
     }
 
-    /// Returns the table of a trigger's call, and whether that table is being truncated. `None` if this is not the call
+    /// Returns the table of a trigger's call, and whether that table is being truncated. `None`: this is not the call
     /// of a trigger.
     pub fn trigger(&self) -> Option<(pg_sys::Oid, bool)> {
         // SAFETY: the context, if it is there, is a node; that of a trigger has the open table.
@@ -237,7 +236,7 @@ impl Call {
         }
     }
 
-    /// Begins to return a set. Error: 0A000 if the caller accepts no set.
+    /// Begins to return a set. Errors: 0A000 if the caller accepts no set.
     pub fn rows(&self) -> Result<Rows> {
         // SAFETY: the same as InitMaterializedSRF of 15, for 14 as well: the tuplestore lives in the query's memory, as
         // the expected descriptor does.
@@ -259,7 +258,7 @@ impl Call {
             pg_sys::MemoryContextSwitchTo(old);
             (*info).returnMode = pg_sys::SetFunctionReturnMode::SFRM_Materialize;
             (*info).setResult = store;
-            // The set has no descriptor of its own: the rows are of the expected one, so there is nothing to compare.
+            // The rows have the expected descriptor, so the set needs no descriptor of its own.
             let desc = (*info).expectedDesc;
             Ok(Rows { store, desc, columns: (*desc).natts as usize })
         }
@@ -274,23 +273,23 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Whether the set is declared with this number of columns.
+    /// True if the set is declared with this number of columns.
     pub fn has_columns(&self, count: usize) -> bool {
         self.columns == count
     }
 
-    /// Adds a row with a value for each declared column. If their number is another one, returns an internal error.
+    /// Adds a row with a value for each declared column. If the numbers differ, returns an internal error.
     pub fn add(&self, values: &mut [Datum], nulls: &mut [bool]) -> Result<()> {
         if values.len() != self.columns || nulls.len() != self.columns {
             return Err(Error::internal(format!("a row of {} columns for a set of {}", values.len(), self.columns)));
         }
-        // SAFETY: as many values as the descriptor has attributes; the store copies them.
+        // SAFETY: the values are as many as the descriptor's attributes. The store copies them.
         unsafe { pg_sys::tuplestore_putvalues(self.store, self.desc, values.as_mut_ptr(), nulls.as_mut_ptr()) };
         Ok(())
     }
 
-    /// Adds a row, as `add` does. `None` is NULL. The function may lack the last columns, if it is of an earlier
-    /// version of the extension's SQL.
+    /// Adds a row, as `add` does. `None` is NULL. If the function is of an earlier version of the extension's SQL, it
+    /// may lack the last columns.
     pub fn add_options<const COLUMNS: usize>(&self, row: &[Option<Datum>; COLUMNS]) -> Result<()> {
         let mut values = row.map(|value| value.unwrap_or(Datum::from(0)));
         let mut nulls = row.map(|value| value.is_none());
@@ -300,13 +299,13 @@ impl Rows {
 }
 
 impl Error {
-    /// Writes the error to the log as a warning, and in a session also to the client. Zero bytes are left out. Can
-    /// raise a cancel.
+    /// Writes the error to the log as a warning, and in a session also sends it to the client. Zero bytes are removed.
+    /// Can raise a cancel.
     pub fn warn(self) {
         self.tell(pgrx::PgLogLevel::WARNING);
     }
 
-    /// Sends it as a NOTICE to the client. Can raise a cancel.
+    /// Sends the error to the client as a NOTICE. Can raise a cancel.
     pub fn notice(self) {
         self.tell(pgrx::PgLogLevel::NOTICE);
     }
@@ -333,7 +332,7 @@ pub unsafe fn raise(code: [u8; 5], message: *const i8, detail: *const i8, hint: 
 fn tell(level: pgrx::PgLogLevel, code: [u8; 5], message: &CStr, detail: Option<&CStr>, hint: Option<&CStr>) {
     let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
     let (detail, hint) = (pointer(detail), pointer(hint));
-    // SAFETY: C strings that outlive the call; an error becomes an unwinding at the guard.
+    // SAFETY: the C strings outlive the call. An error becomes an unwinding at the guard.
     unsafe {
         pg_sys::ffi::pg_guard_ffi_boundary(|| {
             report(level, code, message.as_ptr(), detail, hint);
@@ -347,7 +346,7 @@ fn tell(level: pgrx::PgLogLevel, code: [u8; 5], message: &CStr, detail: Option<&
 /// As `raise`.
 unsafe fn report(level: pgrx::PgLogLevel, code: [u8; 5], message: *const i8, detail: *const i8, hint: *const i8) {
     let packed = code.iter().rev().fold(0, |all, c| (all << 6) | ((c_int::from(*c) - 0x30) & 0x3f));
-    // SAFETY: the order of calls that ereport() expands to; formats are constant, arguments are C strings.
+    // SAFETY: the calls are those of ereport(). Formats are constant, arguments are C strings.
     unsafe {
         // errstart returns false if neither the client nor the log wants the message.
         if !raw::errstart(level as c_int, std::ptr::null()) {

@@ -1,9 +1,9 @@
-//! Reads the jsonb that describes jobs, without printing or parsing it: payloads pass through untouched.
+//! Reads the jsonb that describes jobs without printing or parsing it. Payloads pass through unchanged.
 //!
-//! Responsible for single values and fields, and for the texts of intervals and times in them. Not responsible for what
-//! a field means, nor for which fields are allowed (`api::enqueue`).
+//! Responsible for single values and fields, and for the texts of intervals and times in them. Not responsible for the
+//! meaning of a field, nor for which fields are allowed (`api::enqueue`).
 //!
-//! Invariant: an error of an input function becomes `None`, and leaves nothing behind but memory.
+//! Invariant: an error of an input function becomes `None`, and leaves only allocated memory behind.
 
 use std::ffi::{CString, c_char, c_int};
 
@@ -21,7 +21,7 @@ mod raw {
     /// Postgres's iterator, which is opaque here.
     pub enum JsonbIterator {}
 
-    // These are of jsonb.h; the bindings leave them out.
+    // These functions are of jsonb.h. The bindings lack them.
     unsafe extern "C-unwind" {
         pub fn JsonbIteratorInit(container: *mut JsonbContainer) -> *mut JsonbIterator;
         pub fn JsonbIteratorNext(it: *mut *mut JsonbIterator, value: *mut JsonbValue, skip_nested: bool) -> c_int;
@@ -29,7 +29,7 @@ mod raw {
     }
 }
 
-/// A value inside a jsonb. It is valid as long as the detoasted jsonb, that is, for the call of the SQL function.
+/// A value inside a jsonb. It is valid as long as the detoasted jsonb, that is, during the call of the SQL function.
 #[derive(Clone, Copy)]
 pub struct Value(JsonbValue);
 
@@ -43,8 +43,8 @@ fn walk(container: *mut JsonbContainer) -> Vec<(c_int, JsonbValue)> {
     let count = unsafe { (*container).header } & pg_sys::JB_CMASK;
     memory::room_for_elements(2 * count as usize, 0);
     let mut found = Vec::new();
-    // SAFETY: the container lies in a detoasted jsonb; with skip_nested the iterator stays on the top
-    // level and frees itself at the end. An error inside becomes an unwinding at the guard.
+    // SAFETY: the container lies in a detoasted jsonb. With skip_nested the iterator stays on the top level, and frees
+    // itself at the end. An error inside becomes an unwinding at the guard.
     unsafe {
         pg_sys::ffi::pg_guard_ffi_boundary(|| {
             let mut it = raw::JsonbIteratorInit(container);
@@ -53,7 +53,7 @@ fn walk(container: *mut JsonbContainer) -> Vec<(c_int, JsonbValue)> {
                 match raw::JsonbIteratorNext(&raw mut it, &raw mut value, true) {
                     DONE => break,
                     token @ (KEY | VALUE | ELEM) => found.push((token, value)),
-                    // These are the brackets of the top level itself; a nested array or object comes as one value.
+                    // The other tokens are the brackets of the top level. A nested array or object comes as one value.
                     _ => {}
                 }
             }
@@ -62,34 +62,34 @@ fn walk(container: *mut JsonbContainer) -> Vec<(c_int, JsonbValue)> {
     found
 }
 
-/// How deep arrays and objects may be nested in what users store: far from where reading it again, with more around it
-/// or by a path, exhausts the stack.
-pub const MOST_DEPTH: usize = 1_000;
+/// Arrays and objects that users store may be nested this deep. Reading a deeper value again, inside another value or
+/// by a path, could exhaust the stack.
+pub const MAX_DEPTH: usize = 1_000;
 
 /// Checks how deep a jsonb is nested.
 ///
-/// Errors: 22023 when it is deeper than `MOST_DEPTH`.
+/// Errors: 22023 if it is deeper than `MAX_DEPTH`.
 pub fn check_depth(jsonb: Datum, name: &str) -> Result<()> {
-    /// Each level takes eight bytes: the header of a container and that of its one element.
-    const LEVEL: usize = 8;
-    if datum::is_small(jsonb, MOST_DEPTH * LEVEL) || is_shallow(root(jsonb)) {
+    /// Each level takes eight bytes: the header of a container and the header of its one element.
+    const LEVEL_BYTES: usize = 8;
+    if datum::is_small(jsonb, MAX_DEPTH * LEVEL_BYTES) || is_shallow(root(jsonb)) {
         return Ok(());
     }
-    Err(Error::invalid(format!("{name} is nested deeper than {MOST_DEPTH} levels"))
-        .hint("Store what is deeper as a string, or in a table of your own."))
+    Err(Error::invalid(format!("{name} is nested deeper than {MAX_DEPTH} levels"))
+        .hint("Store deeper values as a string, or in a table of your own."))
 }
 
-/// Whether a container is nested at most `MOST_DEPTH` deep.
+/// True if a container is nested at most `MAX_DEPTH` deep.
 fn is_shallow(container: *mut JsonbContainer) -> bool {
     use pg_sys::JsonbIteratorToken as Token;
     let (mut depth, mut deepest) = (0, 0);
-    // SAFETY: the container lies in a detoasted jsonb; the iterator, which does not recurse, frees itself at the end.
-    // One that is left before lies in the call's memory. An error inside becomes an unwinding at the guard.
+    // SAFETY: the container lies in a detoasted jsonb. The iterator does not recurse, and frees itself at the end. If
+    // the loop ends earlier, the iterator lies in the call's memory. An error inside becomes an unwinding at the guard.
     unsafe {
         pg_sys::ffi::pg_guard_ffi_boundary(|| {
             let mut it = raw::JsonbIteratorInit(container);
             let mut value = JsonbValue { type_: 0, val: std::mem::zeroed() };
-            while deepest <= MOST_DEPTH {
+            while deepest <= MAX_DEPTH {
                 match raw::JsonbIteratorNext(&raw mut it, &raw mut value, false) as u32 {
                     Token::WJB_DONE => break,
                     Token::WJB_BEGIN_ARRAY | Token::WJB_BEGIN_OBJECT => depth += 1,
@@ -100,7 +100,7 @@ fn is_shallow(container: *mut JsonbContainer) -> bool {
             }
         });
     }
-    deepest <= MOST_DEPTH
+    deepest <= MAX_DEPTH
 }
 
 /// Returns the elements of a jsonb that is an array. `None` if it is no array.
@@ -114,7 +114,7 @@ pub fn elements(jsonb: Datum) -> Option<Vec<Value>> {
     Some(walk(root).into_iter().map(|(_, value)| Value(value)).collect())
 }
 
-/// Returns name and value of each field of a jsonb that is an object; none if it is no object.
+/// Returns the name and value of each field of a jsonb that is an object. Empty: it is no object.
 pub fn fields(jsonb: Datum) -> Vec<(String, Value)> {
     if !is_object(jsonb) {
         return Vec::new();
@@ -123,12 +123,12 @@ pub fn fields(jsonb: Datum) -> Vec<(String, Value)> {
     parts.chunks_exact(2).filter_map(|pair| Some((string(&pair[0])?, Value(pair[1])))).collect()
 }
 
-/// Returns an object with one field, in the current memory context. NULL becomes null. `None` if Postgres refuses the
-/// name, as one with a zero character.
+/// Returns an object with one field, in the current memory context. NULL becomes null. `None`: Postgres refuses the
+/// name, for instance one with a zero character.
 pub fn object_of(name: &str, value: Option<Datum>) -> Option<Datum> {
     let object = of(&serde_json::json!({ name: null }))?;
     let Some(value) = value else { return Some(object) };
-    // SAFETY: a function of jsonb, text[], jsonb and boolean that touches nothing but memory.
+    // SAFETY: a function of jsonb, text[], jsonb and boolean that changes nothing but memory.
     unsafe {
         let path = super::datum::text_array_datum(&[name]);
         direct_function_call_as_datum(pg_sys::jsonb_set, &[Some(object), Some(path), Some(value), Some(true.into())])
@@ -155,7 +155,7 @@ pub fn field(jsonb: Datum, name: &str) -> Option<Value> {
     found.map(|pair| Value(pair[1].1))
 }
 
-/// Returns what a jsonb that is neither an object nor an array is. `None`: it is one of these.
+/// Returns the value of a jsonb that is a scalar. `None`: it is an object or an array.
 pub fn scalar(jsonb: Datum) -> Option<Value> {
     let root = root(jsonb);
     // SAFETY: a detoasted jsonb has a root container.
@@ -172,7 +172,7 @@ fn root(jsonb: Datum) -> *mut JsonbContainer {
 }
 
 impl Value {
-    /// Returns name and value of each field of an object. `None` if this is no object.
+    /// Returns the name and value of each field of an object. `None`: this is no object.
     pub fn fields(&self) -> Option<Vec<(String, Value)>> {
         if self.0.type_ != jbvType::jbvBinary {
             return None;
@@ -188,12 +188,12 @@ impl Value {
         Some(pairs.collect())
     }
 
-    /// Whether this is JSON null.
+    /// True if this is JSON null.
     pub fn is_null(&self) -> bool {
         self.0.type_ == jbvType::jbvNull
     }
 
-    /// Returns a boolean. `None` if this is none.
+    /// Returns a boolean. `None`: this is no boolean.
     pub fn as_bool(&self) -> Option<bool> {
         if self.0.type_ != jbvType::jbvBool {
             return None;
@@ -202,23 +202,23 @@ impl Value {
         Some(unsafe { self.0.val.boolean })
     }
 
-    /// Whether this is an array or an object.
+    /// True if this is an array or an object.
     pub fn is_container(&self) -> bool {
         self.0.type_ == jbvType::jbvBinary
     }
 
-    /// Returns the text of a string. `None` if this is no string.
+    /// Returns the text of a string. `None`: this is no string.
     pub fn as_str(&self) -> Option<String> {
         string(&self.0)
     }
 
-    /// Returns so many bytes of a string, or all if it has fewer. A character that this cuts through becomes U+FFFD.
-    /// `None` if this is no string.
+    /// Returns the first `bytes` bytes of a string, or all if it is shorter. A character that is cut becomes U+FFFD.
+    /// `None`: this is no string.
     pub fn begin(&self, bytes: usize) -> Option<String> {
         begin(&self.0, bytes)
     }
 
-    /// Returns a number as an `integer`. `None` if this is no number, has a fraction or is out of range.
+    /// Returns a number as an `integer`. `None`: this is no number, has a fraction or is out of range.
     pub fn as_i32(&self) -> Option<i32> {
         self.number()?.parse().ok()
     }
@@ -243,7 +243,7 @@ impl Value {
         Some(unsafe { crate::pg::datum::c_text(text.cast_mut_ptr()) })
     }
 
-    /// Returns the value in a few words: a scalar as in JSON, without what exceeds `bytes` of a string.
+    /// Returns the value in a few words: a scalar as in JSON, with strings cut to `bytes`.
     pub fn brief(&self, bytes: usize) -> String {
         let text = self.begin(bytes).map(|text| {
             let more = if self.as_str().is_some_and(|all| all.len() > text.len()) { "…" } else { "" };
@@ -255,10 +255,10 @@ impl Value {
         scalar.unwrap_or_else(|| if self.is_null() { "null" } else { other() }.to_owned())
     }
 
-    /// Returns the value as a jsonb of its own, in the current memory context.
+    /// Returns the value as a separate jsonb, in the current memory context.
     pub fn datum(&self) -> Datum {
         let mut value = self.0;
-        // SAFETY: serializes into the current memory context; errors unwind at the guard.
+        // SAFETY: serializes into the current memory context. Errors unwind at the guard.
         unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| Datum::from(raw::JsonbValueToJsonb(&raw mut value))) }
     }
 }
@@ -280,21 +280,21 @@ fn begin(value: &JsonbValue, most: usize) -> Option<String> {
     Some(String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// Runs an input or output function that touches nothing but memory. `None` if it raises an error. Since no
-/// subtransaction cleans up after the error, this is sound for such functions only.
+/// Runs an input or output function that changes nothing but memory. `None`: it raised an error. No subtransaction
+/// cleans up after the error, so this is sound only for such functions.
 fn pure(f: impl FnOnce() -> Option<Datum> + std::panic::UnwindSafe) -> Option<Datum> {
     PgTryBuilder::new(f).catch_others(|_| None).execute()
 }
 
-/// Runs `f`, which makes values in memory and touches nothing else. `None` if it raises an error, as for a value that
-/// is too large.
+/// Runs `f`, which makes values in memory and changes nothing else. `None`: it raised an error, for instance because a
+/// value is too large.
 pub fn if_possible(f: impl FnOnce() -> Option<Datum>) -> Option<Datum> {
     pure(std::panic::AssertUnwindSafe(f))
 }
 
 type Input = unsafe fn(pg_sys::FunctionCallInfo) -> Datum;
 
-/// Runs an input function of three arguments on a text. `None` if it refuses the text.
+/// Runs an input function of three arguments on a text. `None`: the function refuses the text.
 fn input(function: Input, text: &str) -> Option<Datum> {
     let text = CString::new(text).ok()?;
     let argument = Datum::from(text.as_ptr() as *mut c_char);
@@ -305,13 +305,13 @@ fn input(function: Input, text: &str) -> Option<Datum> {
     }))
 }
 
-/// Reads an interval in the syntax of type `interval`. `None` if the text is none.
+/// Reads an interval in the syntax of type `interval`. `None`: the text is no interval.
 pub fn interval(text: &str) -> Option<Interval> {
     input(pg_sys::interval_in, text).map(Interval::read)
 }
 
-/// Reads a time in the syntax of type `timestamptz`, and returns it in microseconds as Postgres counts them. `None` if
-/// the text is none.
+/// Reads a time in the syntax of type `timestamptz`. Returns it in microseconds, as Postgres counts. `None`: the text
+/// is no time.
 pub fn timestamp(text: &str) -> Option<i64> {
     input(pg_sys::timestamptz_in, text).map(|d| d.value() as i64)
 }
@@ -321,13 +321,13 @@ pub fn empty_object() -> Datum {
     of_text("{}").unwrap_or(Datum::from(0))
 }
 
-/// Returns a value as a jsonb, in the current memory context. `None` if Postgres refuses it, as a string with a zero
-/// character.
+/// Returns a value as a jsonb, in the current memory context. `None`: Postgres refuses it, for instance a string with a
+/// zero character.
 pub fn of(value: &serde_json::Value) -> Option<Datum> {
     of_text(&value.to_string())
 }
 
-/// Reads a jsonb from its text, into the current memory context. `None` if the text is no JSON.
+/// Reads a jsonb from its text, into the current memory context. `None`: the text is no JSON.
 pub fn of_text(text: &str) -> Option<Datum> {
     let text = CString::new(text).ok()?;
     let argument = Datum::from(text.as_ptr() as *mut c_char);
@@ -346,15 +346,15 @@ pub fn text(jsonb: Datum) -> String {
     }
 }
 
-/// Whether a jsonb is an object.
+/// True if a jsonb is an object.
 pub fn is_object(jsonb: Datum) -> bool {
     // SAFETY: a detoasted jsonb has a root container.
     unsafe { (*root(jsonb)).header & pg_sys::JB_FOBJECT != 0 }
 }
 
-/// Returns an object with the fields of two objects. If both have a field, it takes that of the second.
+/// Returns an object with the fields of two objects. If both have a field, the value of the second counts.
 pub fn merged(first: Datum, second: Datum) -> Datum {
-    // SAFETY: a function of two jsonb that touches nothing but memory.
+    // SAFETY: a function of two jsonb that changes nothing but memory.
     unsafe { direct_function_call_as_datum(pg_sys::jsonb_concat, &[Some(first), Some(second)]) }.unwrap_or(second)
 }
 

@@ -1,10 +1,10 @@
-//! Paths and predicates in the SQL/JSON path language, compiled once and asked many times.
+//! Paths and predicates in the SQL/JSON path language, compiled once and evaluated many times.
 //!
-//! Responsible for keeping a path beyond the call in which it was read, and for what it says of a value. Not
-//! responsible for what is asked (`job::publish`).
+//! Responsible for keeping a compiled path after the call that read it, and for evaluating it. Not responsible for the
+//! documents (`job::publish`).
 //!
-//! Invariant: whatever a path does with a value, the caller goes on: an error counts as no answer, and a path that may
-//! be costly has a budget. Only a cancel, or the end of the session, is raised.
+//! Invariant: the caller can continue whatever a path does with a value. An error counts as no answer, and a path that
+//! may be costly has a budget. Only a cancel, or the end of the session, is raised.
 
 use std::ffi::{CString, c_char};
 use std::panic::AssertUnwindSafe;
@@ -15,17 +15,17 @@ use pgrx::{PgSqlErrorCode, PgTryBuilder, direct_function_call_as_datum};
 
 use crate::pg::{budget, datum, jsonb, time};
 
-/// A compiled path, in memory of its own.
+/// A compiled path, in its own memory.
 pub struct Path {
     words: Box<[u64]>,
-    /// Whether its cost may grow faster than the value that it is asked of.
+    /// True if its cost may grow faster than the value on which it is evaluated.
     is_costly: bool,
 }
 
-/// How much processor time, in microseconds, costly paths may take together.
+/// The processor time, in microseconds, that costly paths may use together.
 pub struct Budget {
     left: i64,
-    /// Whether a path has taken more than was left.
+    /// True if a path has used more than was left.
     pub is_overdrawn: bool,
 }
 
@@ -34,13 +34,13 @@ impl Budget {
         Self { left: microseconds, is_overdrawn: false }
     }
 
-    /// Lets no costly path run.
+    /// Returns a budget with which no costly path runs.
     pub fn none() -> Self {
         Self { left: 0, is_overdrawn: false }
     }
 
-    /// Runs a function that may be cancelled, and takes from the budget what that has cost. `None`: no answer, or too
-    /// late.
+    /// Runs a function that may be cancelled, and subtracts its processor time from the budget. `None`: no answer, or
+    /// too late.
     fn spend(&mut self, f: impl FnMut() -> Option<Datum>) -> Option<Datum> {
         if self.left <= 0 {
             return None;
@@ -53,15 +53,15 @@ impl Budget {
     }
 }
 
-/// The longest path that is stored, in bytes of its text.
-pub const LONGEST: usize = 2_000;
-/// The longest one that is read: one that was stored before may have grown in its text.
-const MOST_READ: usize = 64_000;
-/// How much of a value, in bytes, `first_text` returns.
-const MOST_VALUE: usize = 4_000;
+/// A stored path may be this long, in bytes of its text.
+pub const MAX_PATH_BYTES: usize = 2_000;
+/// A path that is read may be this long. The text of a stored path may have grown.
+const MAX_READ_BYTES: usize = 64_000;
+/// `first_text` returns at most this many bytes of a value.
+const MAX_VALUE_BYTES: usize = 4_000;
 
-/// Whether a path may take longer than a look at some members of a value. It does not if it only compares members with
-/// literals: each comparison has one path, without subscripts, wildcards, filters, methods and arithmetic.
+/// True if a path may take longer than reading some members of a value. It does not if it only compares members with
+/// literals. Then each comparison has one path, without subscripts, wildcards, filters, methods and arithmetic.
 fn is_costly(text: &str) -> bool {
     let (mut bare, mut in_string, mut chars) = (String::with_capacity(text.len()), false, text.chars());
     while let Some(c) = chars.next() {
@@ -81,17 +81,17 @@ fn is_costly(text: &str) -> bool {
 }
 
 impl Path {
-    /// Reads a path from its text. One that cannot be read, or not within the budget, has no answer to anything: a
-    /// regular expression is compiled when it is read.
+    /// Reads a path from its text. A path that cannot be read, or not within the budget, has no answer to anything.
+    /// Reading compiles regular expressions, so it may be costly.
     pub fn parse(text: &str, budget: &mut Budget) -> Self {
         let broken = Self { words: Box::default(), is_costly: true };
         let Ok(stored) = CString::new(text) else { return broken };
         let read = || quietly(pg_sys::jsonpath_in, &[Some(Datum::from(stored.as_ptr() as *mut c_char))]);
-        let path = if text.len() > MOST_READ { None } else { budget.spend(read) };
+        let path = if text.len() > MAX_READ_BYTES { None } else { budget.spend(read) };
         path.map_or(broken, |path| Self { words: words_of(path), is_costly: is_costly(text) })
     }
 
-    /// Whether it could not be read.
+    /// True if the path could not be read.
     pub fn is_broken(&self) -> bool {
         self.words.is_empty()
     }
@@ -100,28 +100,28 @@ impl Path {
         Datum::from(self.words.as_ptr())
     }
 
-    /// Whether it takes from a budget.
+    /// True if the path uses a budget.
     pub fn is_costly(&self) -> bool {
         self.is_costly
     }
 
-    /// What a predicate says of a value. `None`: neither true nor false, or the budget is overdrawn.
+    /// Evaluates a predicate on a value. `None`: neither true nor false, or the budget is overdrawn.
     pub fn is_true(&self, of: Datum, budget: &mut Budget) -> Option<bool> {
         self.ask(pg_sys::jsonb_path_match, of, budget).map(|answer| answer.value() & 1 != 0)
     }
 
-    /// The first value that a path leads to, as text: a string without its quotes, of which `MOST_VALUE` bytes count.
-    /// `None`: it leads to none, to null, or to a large array or object.
+    /// Returns the first value to which a path leads, as text: a string without quotes, cut to `MAX_VALUE_BYTES`.
+    /// `None`: it leads to nothing, to null, or to a large array or object.
     pub fn first_text(&self, of: Datum, budget: &mut Budget) -> Option<String> {
         let found = self.ask(pg_sys::jsonb_path_query_first, of, budget)?;
         match jsonb::scalar(found) {
             Some(value) if value.is_null() => None,
-            Some(value) => Some(value.begin(MOST_VALUE).unwrap_or_else(|| jsonb::text(found))),
-            None => datum::is_small(found, MOST_VALUE).then(|| jsonb::text(found)),
+            Some(value) => Some(value.begin(MAX_VALUE_BYTES).unwrap_or_else(|| jsonb::text(found))),
+            None => datum::is_small(found, MAX_VALUE_BYTES).then(|| jsonb::text(found)),
         }
     }
 
-    /// Asks one of Postgres's functions of value, path, variables and silence.
+    /// Calls a function of Postgres that takes value, path, variables and silence.
     fn ask(&self, function: Function, of: Datum, budget: &mut Budget) -> Option<Datum> {
         if self.is_broken() {
             budget.is_overdrawn = true;
@@ -133,14 +133,14 @@ impl Path {
     }
 }
 
-/// A function of Postgres's.
+/// A function of Postgres.
 type Function = unsafe fn(pg_sys::FunctionCallInfo) -> Datum;
 
-/// Calls a function that touches nothing but memory, so that nothing is left to be cleaned up after an error. An error
-/// is no answer.
+/// Calls a function that changes nothing but memory, so that nothing needs cleaning up after an error. An error counts
+/// as no answer.
 fn quietly(function: Function, arguments: &[Option<Datum>]) -> Option<Datum> {
     PgTryBuilder::new(AssertUnwindSafe(|| {
-        // SAFETY: a function of these arguments, which outlive the call.
+        // SAFETY: the function takes these arguments, which outlive the call.
         unsafe { direct_function_call_as_datum(function, arguments) }
     }))
     .catch_others(|error| {
@@ -155,16 +155,15 @@ fn quietly(function: Function, arguments: &[Option<Datum>]) -> Option<Datum> {
     .execute()
 }
 
-/// Whether a jsonpath finds something in a document: for a condition, whether it is true; for any other path, whether
-/// it has an item, which is not false. Errors in the document, as a missing field, are no match.
+/// True if a jsonpath matches a document. A condition matches if it is true. Any other path matches if it finds an item
+/// that is not false or null. Errors in the document, such as a missing field, are no match.
 pub fn matches(document: Datum, path: Datum) -> bool {
     let arguments = [Some(document), Some(path), Some(jsonb::empty_object()), Some(true.into())];
     let first = quietly(pg_sys::jsonb_path_query_first, &arguments);
     first.is_some_and(|first| !matches!(jsonb::text(first).as_str(), "false" | "null"))
 }
 
-/// Returns the fields that a path looks for at its root, from the text of a datum: of `$."payload"."to"` it is
-/// `payload`.
+/// Returns the fields that a path reads at its root, from the path's text: for `$."payload"."to"` it is `payload`.
 pub fn roots(text: &str) -> Vec<String> {
     let mut roots = Vec::new();
     let mut rest = text;
@@ -190,12 +189,12 @@ pub fn roots(text: &str) -> Vec<String> {
     roots
 }
 
-/// Keeps a datum of type jsonpath.
+/// Copies a datum of type jsonpath.
 fn words_of(path: Datum) -> Box<[u64]> {
     let path = datum::owned(path);
     let pointer: *const pg_sys::varlena = path.cast_mut_ptr();
-    // SAFETY: `owned` returns a plain datum with a header of four bytes, which counts itself. It is copied to memory of
-    // the alignment that the type wants.
+    // SAFETY: `owned` returns a plain datum with a header of four bytes, which counts itself. It is copied to memory
+    // with the alignment of the type.
     unsafe {
         let size = pgrx::varlena::varsize(pointer);
         let mut words = vec![0_u64; size.div_ceil(8)].into_boxed_slice();
@@ -204,7 +203,7 @@ fn words_of(path: Datum) -> Box<[u64]> {
     }
 }
 
-/// The text of a datum of type jsonpath.
+/// Returns the text of a datum of type jsonpath.
 pub fn text(path: Datum) -> String {
     // SAFETY: the output function of the type, which returns a C string.
     unsafe {

@@ -1,10 +1,10 @@
-//! Locks on tables and other objects, tried or waited for, and the two calls that go with them: emptying tables in
+//! Locks on tables and other objects, tried or waited for. Also the two calls that go with them: emptying tables in
 //! place, and reading in bulk.
 //!
 //! Responsible for Postgres's heavyweight locks. Not responsible for the locks of shared memory (`shmem::lock`), nor
 //! for waiting for another transaction (`transaction::wait_for_transaction`).
 //!
-//! Invariant: if not all locks of `try_lock_whole` can be had, it gives back those it has taken.
+//! Invariant: if `try_lock_whole` cannot take all locks, it releases the locks it has taken.
 
 use pgrx::pg_sys;
 
@@ -35,7 +35,7 @@ pub fn lock(table: pg_sys::Oid, mode: u32) {
 }
 
 /// Takes one of many tokens of a table until the transaction ends. Waits for it. Can raise: cancel, lock_timeout,
-/// deadlock. A token is no lock on the table: a session that uses the table notices nothing.
+/// deadlock. A token is no lock on the table, so sessions that use the table are not affected.
 pub fn lock_token(table: pg_sys::Oid, token: u32) {
     // SAFETY: in a transaction. No catalog has the oid of a table of the extension, so nothing else uses this lock.
     unsafe { pg_sys::LockDatabaseObject(table, token.into(), 0, pg_sys::ExclusiveLock as pg_sys::LOCKMODE) };
@@ -47,25 +47,25 @@ pub fn try_lock_extension(extension: pg_sys::Oid) -> bool {
     try_lock_object(pg_sys::ExtensionRelationId, extension, 0, pg_sys::AccessShareLock)
 }
 
-/// Takes a table's own token until the transaction ends. Does not wait. Returns false if another transaction has it. A
-/// session that uses the table notices nothing.
+/// Takes a table's own token until the transaction ends. Does not wait. Returns false if another transaction has it.
+/// Sessions that use the table are not affected.
 pub fn try_lock_token(table: pg_sys::Oid) -> bool {
     try_lock_part(table, 0, pg_sys::ExclusiveLock)
 }
 
-/// Takes one of a table's tokens in a mode, as `try_lock_token` does.
+/// Takes one of a table's tokens in a mode. Otherwise as `try_lock_token`.
 pub fn try_lock_part(table: pg_sys::Oid, part: u16, mode: u32) -> bool {
     // Postgres locks a table as a relation, and never as an object of pg_class.
     try_lock_object(pg_sys::RelationRelationId, table, part, mode)
 }
 
-/// Takes one of 2^48 tokens of a table in a mode until the transaction ends, and waits for it. Can raise: cancel,
-/// lock_timeout, deadlock. A session that uses the table notices nothing.
+/// Takes one of 2^48 tokens of a table in a mode until the transaction ends. Waits for it. Can raise: cancel,
+/// lock_timeout, deadlock. Sessions that use the table are not affected.
 pub fn lock_numbered(table: pg_sys::Oid, number: u64, mode: u32) {
     lock_object(table, (number as u32).into(), (number >> 32) as u16, mode, true);
 }
 
-/// Takes it, without waiting. Returns false if another transaction's lock conflicts.
+/// As `lock_numbered`, but does not wait. Returns false if another transaction's lock conflicts.
 pub fn try_lock_numbered(table: pg_sys::Oid, number: u64, mode: u32) -> bool {
     lock_object(table, (number as u32).into(), (number >> 32) as u16, mode, false)
 }
@@ -95,8 +95,8 @@ pub fn try_lock(table: pg_sys::Oid, mode: u32) -> bool {
     unsafe { pg_sys::ConditionalLockRelationOid(table, mode as pg_sys::LOCKMODE) }
 }
 
-/// Takes locks on tables with their indexes and toast tables: all of them or none. Does not wait. Returns whether it
-/// has them. They last until the transaction ends.
+/// Locks tables with their indexes and toast tables until the transaction ends: all of them or none. Does not wait.
+/// Returns true if it has all locks.
 pub fn try_lock_whole(tables: &[pg_sys::Oid], mode: u32) -> bool {
     fn lock_one(table: pg_sys::Oid, mode: u32, locked: &mut Vec<pg_sys::Oid>) -> bool {
         let mut try_one = |oid| {
@@ -130,14 +130,13 @@ pub fn try_lock_whole(tables: &[pg_sys::Oid], mode: u32) -> bool {
     is_whole
 }
 
-/// Empties a table with its indexes and its toast table, at once and for good, also if the transaction is rolled back.
-/// Nothing in the catalogs changes, so that a turn of the ring of segments leaves no dead row there either. The caller
+/// Empties a table with its indexes and its toast table, immediately and for good, even if the transaction is rolled
+/// back. Nothing in the catalogs changes, so that a turn of the ring of segments leaves no dead row there. The caller
 /// holds AccessExclusiveLock on the table, its indexes and its toast table. TRUNCATE does the same to a table that its
-/// own transaction has made.
+/// own transaction created.
 pub fn truncate(table: pg_sys::Oid) {
     fault!("truncate.before");
-    // SAFETY: the relation is locked exclusively by this transaction, its indexes and its toast table are
-    // locked by the function.
+    // SAFETY: this transaction has locked the relation exclusively. The function locks its indexes and its toast table.
     unsafe {
         let rel = pg_sys::table_open(table, pg_sys::NoLock as pg_sys::LOCKMODE);
         pg_sys::heap_truncate_one_rel(rel);
@@ -146,7 +145,7 @@ pub fn truncate(table: pg_sys::Oid) {
     fault!("truncate.after");
 }
 
-/// Returns a strategy for reading a whole table without driving the pages of other tables out of the cache. It lies in
+/// Returns a strategy for reading a whole table without evicting the pages of other tables from the cache. It lies in
 /// the current memory context.
 pub fn bulk_reading() -> pg_sys::BufferAccessStrategy {
     // SAFETY: allocates.

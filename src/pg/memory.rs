@@ -1,17 +1,18 @@
-//! Memory of Rust, where there is no more of it: an error 53200 as Postgres's own allocations raise it, and never the
-//! end of the process, which would end all sessions of the server.
+//! Handles the lack of memory in Rust: an error 53200, as Postgres's own allocations raise it. The process must not
+//! end, because that would end all sessions of the server.
 //!
-//! Rust ends the process when an allocation fails, and nothing that is stable can change that: an allocator must not
-//! unwind. So whatever a user decides the size of is asked for first ([`room_for`], [`grow`]), and all else is small
-//! and is served from a reserve, once. The next call of a verb makes the reserve again or is refused.
+//! Rust ends the process when an allocation fails, and no stable feature changes that: an allocator must not unwind. So
+//! if a user decides the size of an allocation, the memory is asked for first ([`room_for`], [`grow`]). All other
+//! allocations are small, and a reserve serves them once. The next call of a verb allocates the reserve again or is
+//! refused.
 //!
-//! An allocation of Postgres that fails raises. pgrx catches that and copies the message, for which there must be
-//! memory too: an error within an error, five deep, ends the server. So the reserve is also freed while Postgres makes
-//! such a message ([`give_reserve_on_error`]). docs/decisions/out-of-memory.md has the alternatives.
+//! An allocation of Postgres that fails raises an error. pgrx catches it and copies the message, which needs memory
+//! too. An error within an error, five deep, ends the server. So the reserve is also freed while Postgres makes such a
+//! message ([`give_reserve_on_error`]). docs/decisions/out-of-memory.md has the alternatives.
 //!
 //! Not responsible for Postgres's contexts, whose allocations raise by themselves.
 //!
-//! Invariant: nothing here raises while it allocates.
+//! Invariant: nothing here raises an error while it allocates.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_void};
@@ -23,27 +24,27 @@ use pgrx::{PgSqlErrorCode, pg_sys};
 use crate::error::{self, Error};
 use crate::pg::raw;
 
-/// Bytes that are kept for small allocations.
-const RESERVE: usize = 8 << 20;
-/// Bytes below which nothing is asked: the reserve has room for several times as many.
-const SMALL: usize = 1 << 20;
-/// Bytes that an element of an array takes at most while it becomes a job, an outcome or the like, beside its own.
-const PER_ELEMENT: usize = 1_000;
-/// How many copies of a text are made at most, in the error that quotes it.
-const COPIES: usize = 4;
+/// Bytes reserved for small allocations.
+const RESERVE_BYTES: usize = 8 << 20;
+/// Smaller requests, in bytes, are not checked: the reserve has room for several of them.
+const SMALL_BYTES: usize = 1 << 20;
+/// While an element of an array becomes a job, an outcome or the like, it takes at most this many bytes beside its own.
+const BYTES_PER_ELEMENT: usize = 1_000;
+/// An error that quotes a text makes at most this many copies of it.
+const MAX_COPIES: usize = 4;
 
 struct Reserved;
 
 #[global_allocator]
 static ALLOCATOR: Reserved = Reserved;
 
-/// The reserve; null: there is none.
+/// The reserve. Null: it was freed, or never allocated.
 static RESERVED: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
-/// Whether the reserve was given away.
+/// True if the reserve was freed.
 static IS_SHORT: AtomicBool = AtomicBool::new(false);
 
 /// The layout of the reserve.
-const LAYOUT: Layout = match Layout::from_size_align(RESERVE, 16) {
+const LAYOUT: Layout = match Layout::from_size_align(RESERVE_BYTES, 16) {
     Ok(layout) => layout,
     Err(_) => unreachable!(),
 };
@@ -55,12 +56,12 @@ fn give_reserve() -> bool {
         return false;
     }
     IS_SHORT.store(true, Ordering::Relaxed);
-    // SAFETY: allocated by `keep_reserve` with this layout; the swap has made it this call's alone.
+    // SAFETY: `keep_reserve` allocated it with this layout. After the swap only this call has the pointer.
     unsafe { System.dealloc(reserve, LAYOUT) };
     true
 }
 
-/// Makes the reserve if there is none. False: there is no memory for it.
+/// Allocates the reserve if there is none. False: not enough memory.
 pub fn keep_reserve() -> bool {
     if !RESERVED.load(Ordering::Relaxed).is_null() {
         return true;
@@ -75,7 +76,7 @@ pub fn keep_reserve() -> bool {
     true
 }
 
-// SAFETY: the system's allocator, asked a second time after some memory was freed.
+// SAFETY: this is the system's allocator, tried a second time after some memory was freed.
 unsafe impl GlobalAlloc for Reserved {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
@@ -99,17 +100,17 @@ unsafe impl GlobalAlloc for Reserved {
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: the caller's promise.
         let found = unsafe { System.realloc(at, layout, size) };
-        // SAFETY: as above; what failed has left the block as it was.
+        // SAFETY: as above. A failed call leaves the block unchanged.
         if found.is_null() && give_reserve() { unsafe { System.realloc(at, layout, size) } } else { found }
     }
 }
 
-/// Makes the reserve again if it was given away. Called at the begin of each verb.
+/// Allocates the reserve again if it was freed. Called at the beginning of each verb.
 ///
-/// Errors: 53200, raised, if there is no memory for it.
+/// Errors: 53200, raised, if there is not enough memory.
 pub fn check() {
     if IS_SHORT.load(Ordering::Relaxed) && !keep_reserve() {
-        out_of_memory(RESERVE);
+        out_of_memory(RESERVE_BYTES);
     }
 }
 
@@ -121,8 +122,8 @@ pub fn give_reserve_on_error<R>(f: impl FnOnce() -> R) -> R {
         callback: Some(on_error),
         arg: ptr::null_mut(),
     };
-    // SAFETY: the callback lives until the stack is set back. If `f` raises, Postgres, or pgrx, sets it back before
-    // this frame is gone.
+    // SAFETY: the callback lives until the stack is restored. If `f` raises, Postgres or pgrx restores the stack before
+    // this frame ends.
     unsafe {
         pg_sys::error_context_stack = &raw mut callback;
         let result = f();
@@ -131,23 +132,23 @@ pub fn give_reserve_on_error<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Is called by Postgres for each message that is made.
+/// Called by Postgres for each message that it makes.
 unsafe extern "C-unwind" fn on_error(_arg: *mut c_void) {
-    // SAFETY: a message is being made.
+    // SAFETY: Postgres is making a message.
     if unsafe { raw::geterrcode() } == PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY as c_int {
         give_reserve();
     }
 }
 
-/// Asks whether so many bytes can be had, together with what is in use.
+/// Checks that this many bytes can be allocated in addition to those in use.
 ///
 /// Errors: 53200, raised, if not.
 pub fn room_for(bytes: usize) {
-    if bytes < SMALL {
+    if bytes < SMALL_BYTES {
         return;
     }
     let Ok(layout) = Layout::from_size_align(bytes, 16) else { out_of_memory(bytes) };
-    // SAFETY: the layout has a size; the block is freed as it was had. The call cannot be left out by the compiler: it
+    // SAFETY: the layout has a size, and the block is freed with it. The compiler cannot leave the call out, because it
     // is the C library's.
     unsafe {
         let probe = System.alloc(layout);
@@ -158,19 +159,19 @@ pub fn room_for(bytes: usize) {
     }
 }
 
-/// As `room_for`, for what is made of an array of so many elements and bytes.
+/// As `room_for`, for processing an array of this many elements and bytes.
 pub fn room_for_elements(count: usize, bytes: usize) {
-    room_for(count.saturating_mul(PER_ELEMENT).saturating_add(bytes.saturating_mul(COPIES)));
+    room_for(count.saturating_mul(BYTES_PER_ELEMENT).saturating_add(bytes.saturating_mul(MAX_COPIES)));
 }
 
-/// As `room_for`, for what is made of a text of so many bytes.
+/// As `room_for`, for processing a text of this many bytes.
 pub fn room_for_text(bytes: usize) {
-    room_for(bytes.saturating_mul(COPIES));
+    room_for(bytes.saturating_mul(MAX_COPIES));
 }
 
-/// Makes room in a list for more elements.
+/// Reserves room in a list for `more` elements.
 ///
-/// Errors: 53200, raised, if there is no memory for it.
+/// Errors: 53200, raised, if there is not enough memory.
 pub fn grow<T>(list: &mut Vec<T>, more: usize) {
     if list.capacity() - list.len() < more && list.try_reserve(more).is_err() && list.try_reserve_exact(more).is_err() {
         out_of_memory(more.saturating_mul(size_of::<T>()));

@@ -1,4 +1,4 @@
-//! Calls of Postgres and of the system as safe functions: the fence. Nothing in here knows what a queue is.
+//! The fence: calls of Postgres and of the system as safe functions. Nothing in here knows what a queue is.
 //!
 //! Responsible for every `unsafe` call that is neither a change of shared memory (`shmem`) nor a callback
 //! (`transaction::callbacks`, `worker`, the macro in `api`). Not responsible for what the tables mean (`log`).

@@ -1,9 +1,9 @@
-//! Opens tables and indexes, with their locks.
+//! Opens tables and indexes, and locks them.
 //!
-//! Responsible for which lock, until when, and for the table's columns being those of its shape. Not responsible for
-//! what is done with them (`table`, `scan`).
+//! Responsible for the lock, for its duration, and for checking that a table's columns have its shape. Not responsible
+//! for what is done with the relations (`table`, `scan`).
 //!
-//! Invariant: an index is opened after its table, by which a dead one is known (`relcache::settle`).
+//! Invariant: an index is opened after its table, because only then a dead index is known (`relcache::settle`).
 
 use pgrx::pg_sys;
 
@@ -13,8 +13,8 @@ use crate::pg::table::Relation;
 use crate::pg::{relcache, syscache, unguarded};
 
 impl Relation {
-    /// Opens a table to write, with RowExclusiveLock until the end of the transaction. Waits for the lock. Raises if
-    /// there is no such table, and 55000 if its columns are not those that the extension has made.
+    /// Opens a table to write, with RowExclusiveLock until the end of the transaction. Waits for the lock. Raises an
+    /// error if the table does not exist, and 55000 if its columns are not those that the extension created.
     pub fn write(oid: pg_sys::Oid) -> Self {
         // SAFETY: the call raises if there is no such table.
         Self::written(unsafe { pg_sys::table_open(oid, pg_sys::RowExclusiveLock as i32) }, false)
@@ -24,12 +24,12 @@ impl Relation {
     pub fn write_both(table: pg_sys::Oid, index: pg_sys::Oid) -> (Self, Self) {
         let lock = pg_sys::RowExclusiveLock as i32;
         let now = relcache::index_now(index);
-        // SAFETY: the calls raise if one is not there. Within the guard there is nothing to drop; if the index is
-        // missing, the transaction's end closes the table.
+        // SAFETY: the calls raise if a relation does not exist. The guard's closure holds nothing to drop. If the index
+        // is missing, the transaction's end closes the table.
         let (table, opened) = unsafe {
             pg_sys::ffi::pg_guard_ffi_boundary(|| {
                 let table = unguarded::table_open(table, lock);
-                // With the lock came the news, if there are any.
+                // Taking the lock has read pending invalidation messages.
                 (table, relcache::is_settled().then(|| unguarded::index_open(now, lock)))
             })
         };
@@ -50,7 +50,7 @@ impl Relation {
         opened.map(|rel| Self::written(rel, true))
     }
 
-    /// Takes an open relation over, whose lock stays until the end of the transaction. Checks a table's columns.
+    /// Takes over an open relation whose lock stays until the end of the transaction. Checks a table's columns.
     fn written(rel: pg_sys::Relation, is_index: bool) -> Self {
         let opened = Self { rel, is_index, release: pg_sys::NoLock as i32 };
         if !is_index {
@@ -60,13 +60,14 @@ impl Relation {
         opened
     }
 
-    /// Raises 55000 if the columns of this table are not those of its shape, which are `other` outside the catalog.
+    /// Raises 55000 if the columns of this table differ from its shape. `other`: the shape of a table outside the
+    /// catalog.
     fn check(&self, other: Option<Shape>) {
         // SAFETY: an open relation.
         unsafe { shape::check(self.rel, other) };
     }
 
-    /// Returns what is wrong with the columns of this table. `None` if nothing is. Raises nothing.
+    /// Returns the fault in the columns of this table. `None`: no fault. Raises nothing.
     pub fn fault(&self, known: Shape) -> Option<Error> {
         // SAFETY: an open relation.
         unsafe { shape::fault(self.rel, known) }
@@ -79,7 +80,7 @@ impl Relation {
         opened
     }
 
-    /// Opens a table to read, as `read` does, without a check of its columns.
+    /// Opens a table to read, as `read` does, but does not check its columns.
     pub fn look(oid: pg_sys::Oid) -> Self {
         // SAFETY: as above.
         let rel = unsafe { pg_sys::table_open(oid, pg_sys::AccessShareLock as i32) };
@@ -88,7 +89,7 @@ impl Relation {
         opened
     }
 
-    /// Opens a table of this shape to read, as `read` does. `None` if there is no such table.
+    /// Opens a table of this shape to read, as `read` does. `None`: the table does not exist.
     pub fn try_read(oid: pg_sys::Oid, known: Shape) -> Option<Self> {
         // SAFETY: the call returns null if there is no such table.
         let rel = unsafe { pg_sys::try_relation_open(oid, pg_sys::AccessShareLock as i32) };
@@ -98,26 +99,26 @@ impl Relation {
         Some(opened)
     }
 
-    /// Opens a table of this shape, which is not of the catalog, to write, as `write` does.
+    /// Opens a table of this shape, which the catalog does not know, to write, as `write` does.
     pub fn write_shaped(oid: pg_sys::Oid, known: Shape) -> Self {
         let opened = Self::write(oid);
         opened.check(Some(known));
         opened
     }
 
-    /// Raises 55000 if this index has another number of columns than `count`.
+    /// Raises 55000 if this index does not have `count` columns.
     pub fn check_columns(&self, count: usize) {
         if self.columns() != count {
             // SAFETY: an open relation has a name.
             let name = syscache::name(unsafe { &(*(*self.rel).rd_rel).relname });
-            Error::new(error::WRONG_STATE, format!("index \"queue.{name}\" is not as pg_queue has made it"))
+            Error::new(error::WRONG_STATE, format!("index \"queue.{name}\" is not as pg_queue created it"))
                 .detail("It has other columns.")
-                .hint("Drop it, and create it as it is in a new database with pg_queue.")
+                .hint("Drop it, and create it as in a new database with pg_queue.")
                 .report();
         }
     }
 
-    /// Opens an index to write into, as `write` does a table. The table is open.
+    /// Opens an index to write into, as `write` does a table. The table must be open.
     pub fn write_index(oid: pg_sys::Oid) -> Self {
         // SAFETY: as above, for an index.
         Self::written(unsafe { pg_sys::index_open(relcache::index_now(oid), pg_sys::RowExclusiveLock as i32) }, true)
@@ -128,22 +129,22 @@ impl Relation {
         Self { release: pg_sys::RowExclusiveLock as i32, ..*std::mem::ManuallyDrop::new(Self::write_index(oid)) }
     }
 
-    /// Returns the number of the file that the relation lies in. It is another one after the relation was built anew.
+    /// Returns the number of the relation's file. It changes when the relation is rebuilt.
     pub fn file(&self) -> u32 {
         // SAFETY: an open relation.
         unsafe { unguarded::file_of(self.rel) }.to_u32()
     }
 
-    /// Opens an index to read, with AccessShareLock until the value is dropped. The table is open. Raises if there is
-    /// no such index.
+    /// Opens an index to read, with AccessShareLock until the value is dropped. The table must be open. Raises an error
+    /// if the index does not exist.
     pub fn read_index(oid: pg_sys::Oid) -> Self {
         // SAFETY: as above.
         let rel = unsafe { pg_sys::index_open(relcache::index_now(oid), pg_sys::AccessShareLock as i32) };
         Self { rel, is_index: true, release: pg_sys::AccessShareLock as i32 }
     }
 
-    /// Opens indexes of one table to read, as `read_index` does, in the order of their oids: REINDEX and VACUUM FULL
-    /// lock them in that order, so neither waits for a reader that waits for it.
+    /// Opens indexes of one table to read, as `read_index` does, in the order of their oids. REINDEX and VACUUM FULL
+    /// lock them in that order, so they cannot deadlock with a reader.
     pub fn read_indexes<const N: usize>(oids: [pg_sys::Oid; N]) -> [Self; N] {
         let mut order: [usize; N] = std::array::from_fn(|n| n);
         order.sort_unstable_by_key(|&n| relcache::index_now(oids[n]).to_u32());
@@ -154,7 +155,7 @@ impl Relation {
         opened.map(|index| index.unwrap_or_else(|| unreachable!("each was opened above")))
     }
 
-    /// Closes a table that was opened to write and was not written to, and releases its lock.
+    /// Closes a table that was opened to write but not written to, and releases its lock.
     pub fn unlock(mut self) {
         self.release = pg_sys::RowExclusiveLock as i32;
     }

@@ -1,8 +1,8 @@
-//! Values bound to a statement: each with its type, so that no text is parsed.
+//! Values bound to a statement, each with its type, so that no text is parsed.
 //!
 //! Responsible for turning Rust values into parameters. Not responsible for running statements (`catalog::spi`).
 //!
-//! Invariant: a datum is of the type that stands beside it.
+//! Invariant: a datum has the type that is stored with it.
 
 use pgrx::datum::DatumWithOid;
 use pgrx::{IntoDatum, pg_sys};
@@ -12,7 +12,7 @@ use pgrx::{IntoDatum, pg_sys};
 pub struct Parameter(Option<pg_sys::Datum>, pg_sys::Oid);
 
 impl Parameter {
-    /// Makes a parameter of a datum of a given type. `None` is NULL.
+    /// Makes a parameter of a datum of a type. `None` is NULL.
     pub fn raw(datum: Option<pg_sys::Datum>, oid: pg_sys::Oid) -> Self {
         Self(datum, oid)
     }
@@ -29,11 +29,11 @@ macro_rules! parameter {
 }
 parameter!(i64, i32, f64, bool, String, Option<i64>, Option<i32>, Option<String>, Vec<i64>, Vec<String>);
 
-/// Returns the parameters in the form in which pgrx's SPI takes them.
+/// Returns the parameters as pgrx's SPI takes them.
 pub fn arguments(parameters: &[Parameter]) -> Vec<DatumWithOid<'static>> {
     parameters
         .iter()
-        // SAFETY: the datum is of the type that stands beside it.
+        // SAFETY: the datum has the type that is stored with it.
         .map(|p| unsafe {
             match p.0 {
                 Some(datum) => DatumWithOid::new(datum, p.1),

@@ -1,10 +1,11 @@
-//! SQL functions that are answered by another one: with the same arguments, for the same caller, into the same result.
+//! SQL functions that pass their call on to another function, with the same arguments, for the same caller, into the
+//! same result.
 //!
-//! Responsible for looking the other one up, for the privilege to execute it, and for the call. Not responsible for
-//! which one it is (`api::cluster`).
+//! Responsible for looking the other function up, for the privilege to execute it, and for the call. Not responsible
+//! for choosing it (`api::cluster`).
 //!
-//! Invariant: the other function is called as if the caller's query had called it: it gets the arguments as they lie,
-//! and raises its errors past this one, which holds nothing that must be dropped.
+//! Invariant: the other function is called as if the caller's query had called it. It gets the same arguments, and
+//! raises its errors past this one, which holds nothing that must be dropped.
 
 use std::ffi::CString;
 
@@ -17,7 +18,7 @@ use crate::pg::{role, syscache};
 /// The schema of the extension's own functions.
 const SCHEMA: &std::ffi::CStr = c"queue";
 
-/// Whom a call is passed on to.
+/// The function to which a call is passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
     /// The function of the same name in schema `queue`.
@@ -30,22 +31,22 @@ pub enum To {
 #[derive(Clone, Copy)]
 pub struct Way {
     pub to: To,
-    /// How many of the last arguments the function at home does not have.
+    /// The function at home lacks this many of the last arguments.
     pub left_out: usize,
-    /// The `interval` in this place is passed on as nothing: 0.
+    /// The `interval` at this position is passed on as 0.
     pub zeroed: Option<usize>,
-    /// Whether `To::Away` is asked too, if the set is empty that the one at home has returned.
+    /// True if `To::Away` is called, too, when the function at home returns an empty set.
     pub is_first: bool,
 }
 
 impl Way {
-    /// With all arguments to one of both.
+    /// Returns the way that passes all arguments to one function.
     pub const fn plain(to: To) -> Self {
         Self { to, left_out: 0, zeroed: None, is_first: false }
     }
 }
 
-/// What is kept of a call for the other calls by the same query: both functions, when they have been looked up.
+/// What the calls of one query keep: both functions, once they were looked up.
 struct Kept {
     home: pg_sys::FmgrInfo,
     away: pg_sys::FmgrInfo,
@@ -53,12 +54,12 @@ struct Kept {
 
 static NOTHING: pg_sys::Interval = pg_sys::Interval { time: 0, day: 0, month: 0 };
 
-/// Answers a call by the function that `choose` names.
+/// Passes a call on to the function that `choose` names.
 ///
 /// # Safety
-/// Only from the C symbol of a SQL function: `fcinfo` is valid and the caller's frame has no drops.
+/// Called only from the C symbol of a SQL function: `fcinfo` is valid, and the caller's frame has no drops.
 pub unsafe fn run(fcinfo: pg_sys::FunctionCallInfo, choose: fn(&Call) -> Result<Way>) -> Datum {
-    // SAFETY: the caller's promise. What is called raises past this frame and the caller's, which hold nothing.
+    // SAFETY: the caller's promise. The called function raises past this frame and the caller's, which hold nothing.
     unsafe {
         let (way, function) = guarded(fcinfo, |call| {
             let way = choose(call)?;
@@ -76,10 +77,10 @@ pub unsafe fn run(fcinfo: pg_sys::FunctionCallInfo, choose: fn(&Call) -> Result<
 /// Calls a function in place of the one that was called.
 ///
 /// # Safety
-/// As `run`; the function takes the arguments that the way leaves.
+/// As `run`. The function takes the arguments that the way leaves.
 unsafe fn call(fcinfo: pg_sys::FunctionCallInfo, function: *mut pg_sys::FmgrInfo, way: &Way) -> Datum {
-    // SAFETY: a call info with room for the arguments, in memory that outlives the call; the function was looked up by
-    // the types of these arguments, and gets the place for its result that the caller has prepared.
+    // SAFETY: the call info has room for the arguments, in memory that outlives the call. The function was looked up by
+    // the types of these arguments, and gets the place for its result that the caller prepared.
     unsafe {
         let given = (*fcinfo).nargs as usize - way.left_out;
         let size = size_of::<pg_sys::FunctionCallInfoBaseData>() + given * size_of::<pg_sys::NullableDatum>();
@@ -100,12 +101,12 @@ unsafe fn call(fcinfo: pg_sys::FunctionCallInfo, function: *mut pg_sys::FmgrInfo
     }
 }
 
-/// Whether the set that was returned is empty. If it is, it is given up, so that another one can be returned.
+/// True if the returned set is empty. Then it is freed, so that another one can be returned.
 ///
 /// # Safety
-/// As `run`; a function that returns a set has been called.
+/// As `run`. A function that returns a set was called.
 unsafe fn is_empty(fcinfo: pg_sys::FunctionCallInfo) -> bool {
-    // SAFETY: such a function was given a ReturnSetInfo, and has put its set there, or nothing.
+    // SAFETY: such a function got a ReturnSetInfo, and has put its set or nothing there.
     unsafe {
         let info = (*fcinfo).resultinfo.cast::<pg_sys::ReturnSetInfo>();
         if (*info).setResult.is_null() {
@@ -120,12 +121,12 @@ unsafe fn is_empty(fcinfo: pg_sys::FunctionCallInfo) -> bool {
     }
 }
 
-/// Returns a function by which the call is answered. It is looked up once for each query that calls.
+/// Returns the function to which the call is passed on. It is looked up once for each calling query.
 ///
-/// Errors: 42883 there is none; 42501 the user may not execute it.
+/// Errors: 42883 if the function does not exist; 42501 if the user may not execute it.
 fn look_up(fcinfo: pg_sys::FunctionCallInfo, to: To, left_out: usize) -> Result<*mut pg_sys::FmgrInfo> {
-    // SAFETY: the call info is valid, as `run` was promised; what is kept lives as long as the caller's own function
-    // info, and is used by these functions alone.
+    // SAFETY: the call info is valid, as `run` was promised. The kept functions live as long as the caller's own
+    // function info. Only these functions use them.
     unsafe {
         let own = (*fcinfo).flinfo;
         if (*own).fn_extra.is_null() {
@@ -136,7 +137,7 @@ fn look_up(fcinfo: pg_sys::FunctionCallInfo, to: To, left_out: usize) -> Result<
             To::Home => &raw mut kept.home,
             To::Away => &raw mut kept.away,
         };
-        // fmgr_info_cxt gives it its oid only when it has succeeded.
+        // fmgr_info_cxt sets the oid only if it succeeds.
         if (*function).fn_oid == pg_sys::Oid::INVALID {
             let oid = find((*own).fn_oid, to, left_out)?;
             pg_sys::fmgr_info_cxt(oid, function, (*own).fn_mcxt);
@@ -145,7 +146,7 @@ fn look_up(fcinfo: pg_sys::FunctionCallInfo, to: To, left_out: usize) -> Result<
     }
 }
 
-/// Finds the function by the name and the arguments of the one that was called.
+/// Finds the other function by the name and the arguments of the called one.
 fn find(called: pg_sys::Oid, to: To, left_out: usize) -> Result<pg_sys::Oid> {
     use pg_sys::SysCacheIdentifier::{PROCNAMEARGSNSP, PROCOID};
     let row = |row: &pg_sys::FormData_pg_proc| {
@@ -167,7 +168,7 @@ fn find(called: pg_sys::Oid, to: To, left_out: usize) -> Result<pg_sys::Oid> {
     };
     if oid == pg_sys::Oid::INVALID {
         return Err(Error::new(error::NO_FUNCTION, format!("there is no function \"{name}\" with these arguments"))
-            .detail("pg_queue and pg_queue_cluster are of versions that do not fit.")
+            .detail("The versions of pg_queue and pg_queue_cluster do not fit.")
             .hint("ALTER EXTENSION pg_queue UPDATE; ALTER EXTENSION pg_queue_cluster UPDATE."));
     }
     if !role::may_execute(oid) {

@@ -1,7 +1,7 @@
-//! This process and others: sleeping, latches, signals, starting and ending, and what pg_stat_activity shows of them.
+//! This process and others: sleeping, latches, signals, starting and ending, and their state in pg_stat_activity.
 //!
-//! Responsible for calls that concern a process as a whole. Not responsible for the latches that lie in the extension's
-//! shared memory (`shmem::latch`), for locks (`lock`, `shmem::lock`), nor for settings (`session`).
+//! Responsible for calls that concern a process as a whole. Not responsible for the latches in the extension's shared
+//! memory (`shmem::latch`), for locks (`lock`, `shmem::lock`), nor for settings (`session`).
 //!
 //! Invariant: a sleep ends when the postmaster dies.
 
@@ -11,15 +11,15 @@ use pgrx::pg_sys;
 
 use crate::pg::{client, raw, session, time};
 
-/// Switches backtraces off in this library, regardless of the environment, and leaves the environment as it is. An
-/// error of Postgres that passes through Rust would otherwise carry a backtrace, with paths of the build, in the DETAIL
-/// that clients get.
+/// Switches backtraces off in this library, regardless of the environment, and leaves the environment unchanged.
+/// Otherwise an error of Postgres that passes through Rust would carry a backtrace, with paths of the build, in the
+/// DETAIL that clients get.
 pub fn switch_backtraces_off() {
     const SWITCH: &str = "RUST_LIB_BACKTRACE";
     let before = std::env::var_os(SWITCH);
     // SAFETY: the process is the postmaster or a session, and this is its only thread.
     unsafe { std::env::set_var(SWITCH, "0") };
-    // The first capture reads the environment; all later ones keep its answer.
+    // The first capture reads the environment. All later captures keep its answer.
     drop(std::backtrace::Backtrace::capture());
     // SAFETY: as above.
     unsafe {
@@ -49,7 +49,7 @@ pub fn check_for_interrupts() {
     pgrx::check_for_interrupts!();
 }
 
-/// Sleeps until this session's latch is set or the time, in milliseconds, is over, and resets the latch. Cancel and
+/// Sleeps until this session's latch is set or the time, in milliseconds, is over. Then resets the latch. Cancel and
 /// termination end the sleep by an error. The postmaster's death ends the process.
 pub fn sleep(milliseconds: i64) {
     let events = (pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH) as c_int;
@@ -61,12 +61,12 @@ pub fn sleep(milliseconds: i64) {
     check_for_interrupts();
 }
 
-/// Whether the client has closed its connection, as far as the operating system knows. Data that it sent before is left
-/// unread. False in a process without a client. Postgres itself asks this only if `client_connection_check_interval` is
-/// set.
+/// True if the client has closed its connection, as far as the operating system knows. Data that it sent before remains
+/// unread. False in a process without a client. Postgres checks this itself only if `client_connection_check_interval`
+/// is set.
 pub fn is_client_gone() -> bool {
-    // SAFETY: plain globals; there is a port if the process has a client. The call polls and waits for nothing; an
-    // error becomes an unwinding at the guard.
+    // SAFETY: plain globals. A process with a client has a port. The call polls without waiting. An error becomes an
+    // unwinding at the guard.
     unsafe {
         !client::is_stand_in()
             && !pg_sys::MyProcPort.is_null()
@@ -81,7 +81,7 @@ pub type Handler = unsafe extern "C-unwind" fn(c_int);
 
 /// Installs a signal handler.
 pub fn handle_signal(signal: c_int, handler: Handler) {
-    // SAFETY: the handler is one of Postgres's or of this library's, and only sets flags and latches.
+    // SAFETY: the handler belongs to Postgres or to this library, and only sets flags and latches.
     #[cfg(not(feature = "pg18"))]
     unsafe {
         pg_sys::pqsignal(signal, Some(handler))
@@ -93,9 +93,9 @@ pub fn handle_signal(signal: c_int, handler: Handler) {
     };
 }
 
-/// Whether the server is being stopped: its postmaster says so in its file before it tells any process.
+/// True if the server is being stopped. Its postmaster writes this to its file before it tells any process.
 pub fn is_server_stopping() -> bool {
-    /// The line of the status in postmaster.pid, counted from 0; the same in 14 to 18.
+    /// The line of the status in postmaster.pid, counted from 0. It is the same in 14 to 18.
     const STATUS: usize = 7;
     // The data directory is every server process's working directory.
     std::fs::read_to_string("postmaster.pid")
@@ -108,18 +108,18 @@ pub fn unblock_signals() {
     unsafe { pg_sys::BackgroundWorkerUnblockSignals() };
 }
 
-/// Registers `f` to run when this process exits in any way but a crash. It runs after the process's transaction was
-/// aborted. If the process connects after this call, `f` also runs after the process was taken from the list of
+/// Registers `f` to run when this process exits in any way but a crash. It runs after the abort of the process's
+/// transaction. If the process connects after this call, `f` also runs after the process was removed from the list of
 /// connections.
 pub fn at_exit(f: unsafe extern "C-unwind" fn(c_int, pg_sys::Datum)) {
     // SAFETY: a function of this library, which is never unloaded.
     unsafe { pg_sys::on_shmem_exit(Some(f), pg_sys::Datum::from(0)) };
 }
 
-/// Connects a background process to a database as the cluster's owner; `None`: to the shared catalogs alone. If it
-/// cannot, it ends the process.
+/// Connects a background process to a database as the cluster's owner. `None`: only to the shared catalogs. If it
+/// cannot connect, the process ends.
 pub fn connect(database: Option<pg_sys::Oid>) {
-    // SAFETY: called once per process, from its main function, after signals were let in.
+    // SAFETY: called once per process, from its main function, after signals were unblocked.
     unsafe {
         match database {
             Some(oid) => pg_sys::BackgroundWorkerInitializeConnectionByOid(oid, pg_sys::Oid::INVALID, 0),
@@ -128,22 +128,22 @@ pub fn connect(database: Option<pg_sys::Oid>) {
     }
 }
 
-/// Connects a background process to a database as a role, which is its session's user from then on. If it cannot, it
-/// ends the process.
+/// Connects a background process to a database as a role, which becomes its session's user. If it cannot connect, the
+/// process ends.
 pub fn connect_as(database: pg_sys::Oid, role: pg_sys::Oid) {
-    /// BGWORKER_BYPASS_ROLELOGINCHECK: a role without LOGIN will do.
+    /// BGWORKER_BYPASS_ROLELOGINCHECK: the role needs no LOGIN.
     #[cfg(any(feature = "pg17", feature = "pg18"))]
     const FLAGS: u32 = 2;
     #[cfg(not(any(feature = "pg17", feature = "pg18")))]
     const FLAGS: u32 = 0;
-    // SAFETY: called once per process, from its main function, after signals were let in.
+    // SAFETY: called once per process, from its main function, after signals were unblocked.
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, role, FLAGS) };
 }
 
 /// Ends this process with an exit code.
 #[allow(unreachable_code, reason = "the bindings of 14 to 17 know that it does not return")]
 pub fn exit(code: c_int) -> ! {
-    // SAFETY: ends the process in order; nothing here runs any more.
+    // SAFETY: ends the process in order. Nothing here runs afterwards.
     unsafe { pg_sys::proc_exit(code) };
     unreachable!("proc_exit does not return")
 }
@@ -154,7 +154,7 @@ pub fn my_latch() -> *mut pg_sys::Latch {
     unsafe { pg_sys::MyLatch }
 }
 
-/// Resets this process's latch: from now on a wake-up is kept for `wait_latch`.
+/// Resets this process's latch. A later wake-up is kept for `wait_latch`.
 pub fn reset_latch() {
     // SAFETY: MyLatch is this backend's own latch, always valid while it runs.
     unsafe { pg_sys::ResetLatch(pg_sys::MyLatch) };
@@ -165,28 +165,28 @@ pub fn reset_latch() {
 pub fn wait_latch(milliseconds: Option<i64>) {
     let timeout = if milliseconds.is_some() { pg_sys::WL_TIMEOUT } else { 0 };
     let events = (pg_sys::WL_LATCH_SET | timeout | pg_sys::WL_EXIT_ON_PM_DEATH) as c_int;
-    // A sleep lasts one day at most, which fits the type that Postgres takes; to wake once a day for nothing costs
+    // A sleep lasts one day at most, which fits the type that Postgres takes. Waking once a day without need costs
     // nothing.
     let milliseconds = milliseconds.unwrap_or(0).clamp(0, 86_400_000);
     // SAFETY: MyLatch is this backend's own latch, always valid while it runs.
     unsafe { pg_sys::WaitLatch(pg_sys::MyLatch, events, milliseconds, pg_sys::PG_WAIT_EXTENSION) };
 }
 
-/// Forgets a cancel request that this process has not yet acted on.
+/// Discards a cancel request that this process has not yet acted on.
 pub fn forget_cancel() {
     // SAFETY: a flag that a signal handler of this process sets.
     unsafe { pg_sys::QueryCancelPending = 0 };
 }
 
-/// Forgets a termination request that this process has not yet acted on, as the process ends by itself.
+/// Discards a termination request that this process has not yet acted on, because the process ends by itself.
 pub fn forget_termination() {
     // SAFETY: a flag that a signal handler of this process sets.
     unsafe { pg_sys::ProcDiePending = 0 };
 }
 
-/// Reads the catalog changes that other sessions wait for this process to read, as an idle session does.
+/// Reads the catalog changes that this process must read so that other sessions can continue, as an idle session does.
 pub fn catch_up() {
-    // SAFETY: does nothing unless asked to; between two transactions.
+    // SAFETY: does nothing unless requested. Called between two transactions.
     unsafe { pg_sys::ProcessCatchupInterrupt() };
 }
 
@@ -205,7 +205,7 @@ pub fn report_activity(what: Option<&CStr>) {
     unsafe { pg_sys::pgstat_report_activity(state, text) };
 }
 
-/// Reports a Rust text, as `report_activity` does. A text with a zero byte counts as none.
+/// Reports a Rust text, as `report_activity` does. A text with a zero byte counts as `None`.
 pub fn report_activity_text(what: &str) {
     report_activity(std::ffi::CString::new(what).ok().as_deref());
 }
@@ -218,8 +218,8 @@ pub fn flush_statistics() {
 
 /// Runs `f`, in which Postgres allocates memory that lasts as long as this process.
 pub fn in_lasting_memory<R>(f: impl FnOnce() -> R) -> R {
-    // SAFETY: TopMemoryContext is never deleted; the context of before is set again. After an error the code that
-    // catches it sets its own.
+    // SAFETY: TopMemoryContext is never deleted. The previous context is restored. After an error the code that catches
+    // it sets its own.
     unsafe {
         let before = pg_sys::CurrentMemoryContext;
         pg_sys::CurrentMemoryContext = pg_sys::TopMemoryContext;
@@ -229,11 +229,11 @@ pub fn in_lasting_memory<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Whether a background process for which this one has asked has ended. If the server could not start it, it has ended
-/// as well.
+/// True if a background process that this process asked for has ended. A process that the server could not start has
+/// ended, too.
 pub fn has_ended(handle: *mut pg_sys::BackgroundWorkerHandle) -> bool {
     let mut pid = 0;
-    // SAFETY: a handle that Postgres gave and that is not freed yet.
+    // SAFETY: Postgres returned this handle, and it is not freed yet.
     let status = unsafe { pg_sys::GetBackgroundWorkerPid(handle, &raw mut pid) };
     status == pg_sys::BgwHandleStatus::BGWH_STOPPED
 }
@@ -249,13 +249,13 @@ pub unsafe fn free<T>(pointer: *mut T) {
 
 /// Asks a process of this server to end (SIGTERM). Does not wait.
 pub fn terminate(pid: i32) {
-    // SAFETY: a plain system call; callers know that the process id belongs to a process of this server.
+    // SAFETY: a plain system call. Callers know that the process id belongs to a process of this server.
     unsafe { libc::kill(pid, libc::SIGTERM) };
 }
 
 /// Sends a signal to a process of this server. Does not wait.
 pub fn signal(pid: i32, signal: c_int) {
-    // SAFETY: a plain system call; callers know that the process id belongs to a process of this server.
+    // SAFETY: a plain system call. Callers know that the process id belongs to a process of this server.
     unsafe { libc::kill(pid, signal) };
 }
 
@@ -269,8 +269,8 @@ pub fn broadcast(variable: *mut pg_sys::ConditionVariable) {
 /// Cancel and termination end the sleep by an error.
 pub fn wait_on(variable: *mut pg_sys::ConditionVariable, microseconds: i64, is_done: impl Fn() -> bool) {
     let until = time::monotonic_us() + microseconds;
-    // SAFETY: a condition variable in shared memory, initialized at start; after an error the abort of
-    // the transaction takes this session off it.
+    // SAFETY: a condition variable in shared memory, initialized at start. After an error the abort of the transaction
+    // removes this session from it.
     unsafe {
         pg_sys::ConditionVariablePrepareToSleep(variable);
         while !is_done() {
@@ -286,6 +286,6 @@ pub fn wait_on(variable: *mut pg_sys::ConditionVariable, microseconds: i64, is_d
 
 /// Returns how many background processes the server can have, `max_worker_processes`.
 pub fn max_background() -> usize {
-    // SAFETY: a setting that is fixed at the start.
+    // SAFETY: the setting is fixed at the start.
     usize::try_from(unsafe { pg_sys::max_worker_processes }).unwrap_or(0)
 }

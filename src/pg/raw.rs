@@ -1,7 +1,7 @@
-//! Declarations of Postgres functions that the bindings lack, or offer only behind a guard that costs more than the
+//! Declares functions of Postgres that the bindings lack, or offer only behind a guard that costs more than the
 //! function.
 //!
-//! Responsible for the declarations alone. Not responsible for safety, which each caller in `pg` explains, nor for the
+//! Responsible for the declarations only. Not responsible for safety, which each caller in `pg` explains, nor for the
 //! functions that are called for every row (`unguarded`).
 //!
 //! Invariant: each signature is that of PostgreSQL 14 to 18.
@@ -43,8 +43,8 @@ unsafe extern "C" {
     pub static autovacuum_max_workers: c_int;
 }
 
-// The bindings have these, but behind a guard, which costs more than a function that raises nothing, or as a Rust
-// function, which cannot be a signal handler.
+// The bindings have these functions behind a guard, which costs more than a function that raises nothing. Or they have
+// them as a Rust function, which cannot be a signal handler.
 unsafe extern "C-unwind" {
     pub fn GetCurrentTimestamp() -> pg_sys::TimestampTz;
     pub fn GetCurrentTransactionStopTimestamp() -> pg_sys::TimestampTz;

@@ -13,15 +13,15 @@ use pgrx::{pg_guard, pg_sys};
 use crate::error::{Error, Result};
 use crate::pg::{datum, raw, syscache};
 
-/// Returns the name of the role that began the session, or to which SET SESSION AUTHORIZATION has set it. Empty if the
-/// role is gone. Must run in a transaction.
+/// Returns the name of the role that began the session, or that SET SESSION AUTHORIZATION has set. Empty: the role was
+/// dropped. Must run in a transaction.
 pub fn session_role() -> String {
     // SAFETY: reads this backend's state.
     role_name(unsafe { pg_sys::GetSessionUserId() }).unwrap_or_default()
 }
 
-/// Whether the current user owns the database, by membership or as superuser. False if there is no such database. Must
-/// run in a transaction.
+/// True if the current user owns the database, by membership or as superuser. False if the database does not exist.
+/// Must run in a transaction.
 pub fn owns_database(database: pg_sys::Oid) -> bool {
     let cache = pg_sys::SysCacheIdentifier::DATABASEOID;
     syscache::by_oid(cache, database, |row: &pg_sys::FormData_pg_database| row.datdba)
@@ -29,7 +29,7 @@ pub fn owns_database(database: pg_sys::Oid) -> bool {
         .is_some_and(|owner| unsafe { pg_sys::has_privs_of_role(pg_sys::GetUserId(), owner) })
 }
 
-/// Whether the current user may create databases, also as superuser. Must run in a transaction.
+/// True if the current user may create databases, also as superuser. Must run in a transaction.
 pub fn can_create_databases() -> bool {
     // SAFETY: looks at roles.
     let (user, is_superuser) = unsafe { (pg_sys::GetUserId(), pg_sys::superuser()) };
@@ -37,34 +37,34 @@ pub fn can_create_databases() -> bool {
     is_superuser || syscache::by_oid(cache, user, |row: &pg_sys::FormData_pg_authid| row.rolcreatedb).unwrap_or(false)
 }
 
-/// Whether the current user owns the table, by membership or as superuser. False if there is no such table. Must run in
-/// a transaction.
+/// True if the current user owns the table, by membership or as superuser. False if the table does not exist. Must run
+/// in a transaction.
 pub fn owns_table(table: pg_sys::Oid) -> bool {
     owns(table, user())
 }
 
-/// Whether a role owns the table, by membership or as superuser. False if there is no such table. Must run in a
+/// True if a role owns the table, by membership or as superuser. False if the table does not exist. Must run in a
 /// transaction.
 pub fn owns(table: pg_sys::Oid, role: pg_sys::Oid) -> bool {
     // SAFETY: looks at roles.
     syscache::owner(table).is_some_and(|owner| unsafe { pg_sys::has_privs_of_role(role, owner) })
 }
 
-/// Returns the user whose rights count at this moment.
+/// Returns the user whose rights count now.
 pub fn user() -> pg_sys::Oid {
     // SAFETY: reads this backend's state.
     unsafe { raw::GetUserId() }
 }
 
-/// Returns the role of this name. `None` if there is none. Must run in a transaction.
+/// Returns the role of this name. `None`: it does not exist. Must run in a transaction.
 pub fn role(name: &str) -> Option<pg_sys::Oid> {
     let name = std::ffi::CString::new(name).ok()?;
-    // SAFETY: a look-up in the catalog; invalid when there is none.
+    // SAFETY: a look-up in the catalog, which returns an invalid oid for an unknown name.
     let oid = unsafe { pg_sys::get_role_oid(name.as_ptr(), true) };
     (oid != pg_sys::Oid::INVALID).then_some(oid)
 }
 
-/// Returns the name of a role. `None` if it is gone. Must run in a transaction.
+/// Returns the name of a role. `None`: it was dropped. Must run in a transaction.
 pub fn role_name(role: pg_sys::Oid) -> Option<String> {
     // SAFETY: a look-up in the catalog; null when there is none.
     unsafe {
@@ -73,20 +73,20 @@ pub fn role_name(role: pg_sys::Oid) -> Option<String> {
     }
 }
 
-/// Whether a user has the rights of the role of this name. False if there is no such role. Must run in a transaction.
+/// True if a user has the rights of the role of this name. False if the role does not exist. Must run in a transaction.
 pub fn has_rights_of(user: pg_sys::Oid, name: &str) -> bool {
     // SAFETY: looks at roles.
     role(name).is_some_and(|role| unsafe { pg_sys::has_privs_of_role(user, role) })
 }
 
-/// Whether the current user has the rights of a role, by membership or as superuser. Must run in a transaction.
+/// True if the current user has the rights of a role, by membership or as superuser. Must run in a transaction.
 pub fn user_has_rights_of(role: pg_sys::Oid) -> bool {
     // SAFETY: looks at roles.
     unsafe { pg_sys::has_privs_of_role(user(), role) }
 }
 
-/// Returns the name of the role that a statement names. `None` if there is no such role, or if the current user has not
-/// its rights. Must run in a transaction.
+/// Returns the name of the role that a statement names. `None`: the role does not exist, or the current user does not
+/// have its rights. Must run in a transaction.
 ///
 /// # Safety
 /// `role` is a node of the parser.
@@ -98,20 +98,20 @@ pub unsafe fn own_role(role: *const pg_sys::RoleSpec) -> Option<String> {
     }
 }
 
-/// Whether a role is a superuser. Must run in a transaction.
+/// True if a role is a superuser. Must run in a transaction.
 pub fn is_superuser(role: pg_sys::Oid) -> bool {
     // SAFETY: looks at roles.
     unsafe { pg_sys::superuser_arg(role) }
 }
 
-/// Whether a background process can connect as a role. From 17 on it can as any.
+/// True if a background process can connect as a role. In 17 and later every role is allowed.
 pub fn can_start_sessions(role: pg_sys::Oid) -> bool {
     let cache = pg_sys::SysCacheIdentifier::AUTHOID;
     cfg!(any(feature = "pg17", feature = "pg18"))
         || syscache::by_oid(cache, role, |row: &pg_sys::FormData_pg_authid| row.rolcanlogin).unwrap_or(false)
 }
 
-/// Whether a role may connect to this database. Must run in a transaction.
+/// True if a role may connect to this database. Must run in a transaction.
 pub fn can_connect(role: pg_sys::Oid) -> bool {
     // SAFETY: reads the catalogs; the database is this session's.
     unsafe {
@@ -124,7 +124,7 @@ pub fn can_connect(role: pg_sys::Oid) -> bool {
     }
 }
 
-/// Whether the current user may execute a function. Must run in a transaction.
+/// True if the current user may execute a function. Must run in a transaction.
 pub fn may_execute(function: pg_sys::Oid) -> bool {
     // SAFETY: reads the catalogs.
     unsafe {
@@ -136,12 +136,12 @@ pub fn may_execute(function: pg_sys::Oid) -> bool {
     }
 }
 
-/// Whether the current user may SET ROLE to a role. Must run in a transaction.
+/// True if the current user may SET ROLE to a role. Must run in a transaction.
 pub fn may_become(role: pg_sys::Oid) -> bool {
     can_become(user(), role)
 }
 
-/// Whether a role may SET ROLE to another one, or is it. Must run in a transaction.
+/// True if a role may SET ROLE to another one, or is it. Must run in a transaction.
 pub fn can_become(from: pg_sys::Oid, to: pg_sys::Oid) -> bool {
     // SAFETY: looks at roles.
     #[cfg(any(feature = "pg14", feature = "pg15"))]
@@ -157,7 +157,7 @@ thread_local! {
     static ON_CHANGE: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// Is called by Postgres when roles or their memberships change.
+/// Called by Postgres when roles or their memberships change.
 #[pg_guard]
 unsafe extern "C-unwind" fn on_roles(_arg: pg_sys::Datum, _cache: c_int, _hash: u32) {
     if let Some(f) = ON_CHANGE.get() {
@@ -165,8 +165,8 @@ unsafe extern "C-unwind" fn on_roles(_arg: pg_sys::Datum, _cache: c_int, _hash: 
     }
 }
 
-/// Registers `f` to be called whenever this process is told that roles or their memberships change. `f` must not fail.
-/// Call this once per process.
+/// Registers `f` to be called whenever this process gets a message that roles or their memberships have changed. `f`
+/// must not fail. Call this once per process.
 pub fn on_role_changes(f: fn()) {
     ON_CHANGE.set(Some(f));
     use pg_sys::SysCacheIdentifier::{AUTHMEMROLEMEM, AUTHOID};
@@ -176,13 +176,12 @@ pub fn on_role_changes(f: fn()) {
     }
 }
 
-/// The rights of another user, borrowed for a while, as VACUUM and CREATE INDEX borrow those of a table's owner. Code
-/// that this user has planted (triggers, functions of indexes) gains nothing from the role that runs it. It cannot
-/// leave anything behind that is run later with the session's own rights, such as a deferred trigger. Neither side
-/// changes the other's settings.
+/// The borrowed rights of another user, as VACUUM and CREATE INDEX borrow those of a table's owner. Code of that user
+/// (triggers, functions of indexes) gains nothing from the role that runs it. It cannot leave anything behind that
+/// later runs with the session's own rights, such as a deferred trigger. Neither side changes the other's settings.
 ///
-/// The loan ends by `give_back`, or with the transaction or subtransaction that an error ends. The value has nothing to
-/// drop, so it may exist within a guard.
+/// The loan ends with `give_back`, or with the transaction or subtransaction that an error ends. The value has nothing
+/// to drop, so it may exist within a guard.
 pub struct Borrowed {
     user: pg_sys::Oid,
     context: c_int,
@@ -190,20 +189,20 @@ pub struct Borrowed {
 }
 
 impl Borrowed {
-    /// Makes this user's rights count from now on.
+    /// Makes this user's rights count.
     ///
     /// # Safety
-    /// The call stands under a guard and in a transaction. The role exists.
+    /// The call is made under a guard and in a transaction. The role exists.
     pub unsafe fn from(owner: pg_sys::Oid) -> Self {
         let mut before = Self { user: pg_sys::Oid::INVALID, context: 0, settings: 0 };
-        // SAFETY: both are valid for writing; the setting is one of Postgres's, with a value that it takes.
+        // SAFETY: both are valid for writing. The setting is Postgres's, and takes this value.
         unsafe {
             raw::GetUserIdAndSecContext(&raw mut before.user, &raw mut before.context);
             let restricted = pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION;
             raw::SetUserIdAndSecContext(owner, before.context | restricted as c_int);
             before.settings = raw::NewGUCNestLevel();
-            // The search_path of the worker is left alone: it is the administrator's choice, for the event triggers
-            // that see tables come and go.
+            // The search_path of the worker stays unchanged. It is the administrator's choice, for event triggers that
+            // see tables created and dropped.
             if !is_our_process() {
                 raw::set_config_option(
                     c"search_path".as_ptr(),
@@ -220,12 +219,12 @@ impl Borrowed {
         before
     }
 
-    /// Restores the user, the security context and the settings of before.
+    /// Restores the previous user, security context and settings.
     ///
     /// # Safety
     /// As for `from`, and in the same subtransaction.
     pub unsafe fn give_back(self) {
-        // SAFETY: these are the values that `from` has found.
+        // SAFETY: these are the values that `from` found.
         unsafe {
             raw::AtEOXact_GUC(false, self.settings);
             raw::SetUserIdAndSecContext(self.user, self.context);
@@ -233,7 +232,7 @@ impl Borrowed {
     }
 }
 
-/// Whether this is a worker of the extension, and not a process that runs commands of users.
+/// True if this is a worker of the extension, and not a process that runs commands of users.
 fn is_our_process() -> bool {
     let is_worker = |entry: &pg_sys::BackgroundWorker| {
         // SAFETY: the names end in a zero byte.
@@ -244,21 +243,21 @@ fn is_our_process() -> bool {
     unsafe { pg_sys::MyBgworkerEntry.as_ref() }.is_some_and(is_worker)
 }
 
-/// Runs `f` with the rights of a table's owner, also in a superuser's session: what the owner has put around the
-/// tables, such as triggers, runs with the owner's rights. If the table is gone, or the user is its owner, `f` runs as
-/// it is.
+/// Runs `f` with the rights of a table's owner, also in a superuser's session. So what the owner has added to the
+/// tables, such as triggers, runs with the owner's rights. If the table was dropped, or the user is its owner, `f` runs
+/// with the current rights.
 pub fn as_owner<R>(table: pg_sys::Oid, f: impl FnOnce() -> R) -> R {
     let Some(owner) = syscache::owner(table).filter(|&owner| owner != user()) else { return f() };
-    // SAFETY: in a transaction; the role exists, for it owns something. Nothing is there to be dropped in the guards.
+    // SAFETY: in a transaction. The role exists, because it owns something. The guards hold nothing to drop.
     let borrowed = unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| Borrowed::from(owner)) };
     let result = f();
-    // SAFETY: as above; `f` has ended everything that it has begun.
+    // SAFETY: as above. `f` has ended everything that it began.
     unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| borrowed.give_back()) };
     result
 }
 
-/// Runs a GRANT or REVOKE. If `is_part_of_extension`, the privileges count as those that the extension brings along,
-/// and pg_dump leaves them out. No event trigger sees the statement. Can raise.
+/// Runs a GRANT or REVOKE. If `is_part_of_extension`, the privileges count as part of the extension, and pg_dump leaves
+/// them out. No event trigger sees the statement. Can raise.
 pub fn grant(statement: &str, is_part_of_extension: bool) -> Result<()> {
     struct Before(bool, pg_sys::Oid);
     impl Drop for Before {
@@ -269,9 +268,8 @@ pub fn grant(statement: &str, is_part_of_extension: bool) -> Result<()> {
     }
     let statement =
         std::ffi::CString::new(statement).map_err(|_| Error::internal("the name of a role holds a zero byte"))?;
-    // SAFETY: the parser makes a list of statements, which has one of the type that was written. The globals tell a
-    // script of the extension from a user's statement, and keep these values for this one call only. In a transaction
-    // that may write.
+    // SAFETY: the parser returns a list with one statement, of the type that was written. The globals say whether a
+    // script of the extension runs. They keep these values only during this call. In a transaction that may write.
     unsafe {
         let parsed = pg_sys::raw_parser(statement.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
         let parsed = datum::list(parsed).next().map(|cell| (*cell.cast::<pg_sys::RawStmt>()).stmt);

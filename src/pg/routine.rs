@@ -1,9 +1,9 @@
-//! Functions and procedures of one jsonb, by their names and by their oids.
+//! Looks up functions and procedures of one jsonb by name and by oid.
 //!
-//! Responsible for looking them up. Not responsible for running them (`portal`), nor for whether one that was noted is
-//! still meant (`catalog::procedure`).
+//! Responsible for the look-ups. Not responsible for running them (`portal`), nor for whether a stored routine is still
+//! the intended one (`catalog::procedure`).
 //!
-//! Invariant: a name that was found is stored with its schema, so that no search_path leads it elsewhere later.
+//! Invariant: a name that was found is stored with its schema, so that no search_path can change its meaning later.
 
 use std::ffi::CString;
 
@@ -16,16 +16,16 @@ pub struct Routine {
     pub oid: pg_sys::Oid,
     /// Its name with its schema, as in SQL.
     pub name: String,
-    /// Whether it is called by CALL.
+    /// True if it is called with CALL.
     pub is_procedure: bool,
     pub owner: pg_sys::Oid,
 }
 
 /// Returns the function or procedure of this name that takes one jsonb. The name is as in SQL. `None`: there is none,
-/// or this is no name. Must run in a transaction.
+/// or the text is no name. Must run in a transaction.
 pub fn find(name: &str) -> Option<Routine> {
     let name = CString::new(name).ok()?;
-    // What is no name raises 42602; parsing it leaves nothing behind but memory.
+    // A text that is no name raises 42602. Parsing it leaves only allocated memory behind.
     let names = PgTryBuilder::new(|| {
         // SAFETY: a C string; the list is made in the current memory context.
         #[cfg(any(feature = "pg14", feature = "pg15"))]
@@ -37,7 +37,7 @@ pub fn find(name: &str) -> Option<Routine> {
     })
     .catch_others(|_| None)
     .execute()?;
-    // SAFETY: a list of names; each candidate has as many types as arguments, of which one is asked for.
+    // SAFETY: a list of names. Each candidate has one argument, as asked for, and so one type.
     let oid = unsafe {
         let mut candidate = pg_sys::FuncnameGetCandidates(names, 1, std::ptr::null_mut(), false, false, false, true);
         while !candidate.is_null() && *(*candidate).args.as_ptr() != pg_sys::JSONBOID {
@@ -48,8 +48,8 @@ pub fn find(name: &str) -> Option<Routine> {
     by_oid(oid)
 }
 
-/// Returns a function or procedure of one jsonb by its oid. `None`: there is none, or it is neither, as an aggregate.
-/// Must run in a transaction.
+/// Returns a function or procedure of one jsonb by its oid. `None`: there is none, or it is another kind of routine,
+/// such as an aggregate. Must run in a transaction.
 pub fn by_oid(oid: pg_sys::Oid) -> Option<Routine> {
     let cache = pg_sys::SysCacheIdentifier::PROCOID;
     let read = |row: &pg_sys::FormData_pg_proc| {

@@ -1,9 +1,9 @@
-//! Rows: where one lies, the values of its columns, and rows that are about to be inserted.
+//! Rows: their place, the values of their columns, and rows that will be inserted.
 //!
 //! Responsible for values in memory. Not responsible for finding rows (`scan`) or for writing them (`table`), nor for
 //! what a column means (`log`).
 //!
-//! Invariant: a `Row` owns its tuple, and its values that are not passed by value point into that.
+//! Invariant: a `Row` owns its tuple. Its values that are not passed by value point into the tuple.
 
 use std::cell::RefCell;
 use std::ptr;
@@ -13,17 +13,17 @@ use pgrx::pg_sys::{self, Datum};
 
 use crate::pg::{descriptor, unguarded};
 
-/// The most columns that a table of the extension may have: those of queue.history, and some that were added by mistake
-/// and dropped again.
+/// A table of the extension may have at most this many columns: those of queue.history, and some that were added by
+/// mistake and dropped.
 pub const COLUMNS: usize = 40;
 
-/// Where a row lies in its table.
+/// The place of a row in its table.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct Tid(pub pg_sys::ItemPointerData);
 
 impl Tid {
-    /// Returns the places as Postgres has them.
+    /// Returns the places in Postgres's type.
     pub fn raw(tids: &[Self]) -> &[pg_sys::ItemPointerData] {
         // SAFETY: a transparent wrapper.
         unsafe { std::slice::from_raw_parts(tids.as_ptr().cast(), tids.len()) }
@@ -34,17 +34,17 @@ impl Tid {
         (u32::from(self.0.ip_blkid.bi_hi) << 16) | u32::from(self.0.ip_blkid.bi_lo)
     }
 
-    /// Returns block and number in the block, which say which of two rows of a table comes first.
+    /// Returns the block and the number in the block. Their order is the order of rows in a table.
     pub fn parts(self) -> (u32, u16) {
         (self.block(), self.0.ip_posid)
     }
 
-    /// Returns the place as the frontier keeps it, in this segment.
+    /// Returns the place as the frontier stores it, in this segment.
     pub fn place(self, segment: u8) -> Place {
         Place { block: self.block(), offset: self.0.ip_posid, segment, is_indexed: false }
     }
 
-    /// Makes the place of a row from that in the frontier.
+    /// Returns the place of a row from the frontier's form.
     pub fn of(place: Place) -> Self {
         Self(pg_sys::ItemPointerData {
             ip_blkid: pg_sys::BlockIdData { bi_hi: (place.block >> 16) as u16, bi_lo: (place.block & 0xffff) as u16 },
@@ -67,7 +67,7 @@ pub struct NewRows {
 }
 
 impl NewRows {
-    /// Makes room for `rows` rows of `columns` columns.
+    /// Reserves room for `rows` rows of `columns` columns.
     pub fn new(columns: usize, rows: usize) -> Self {
         Self { values: Vec::with_capacity(columns * rows), nulls: Vec::with_capacity(columns * rows), columns }
     }
@@ -84,7 +84,7 @@ impl NewRows {
         self.values.len() / self.columns
     }
 
-    /// Returns how many columns the widest row has without the NULLs at its end.
+    /// Returns the number of columns of the widest row, without the NULLs at its end.
     pub fn width(&self) -> usize {
         self.nulls.chunks(self.columns).map(descriptor::width).max().unwrap_or(0)
     }
@@ -98,19 +98,19 @@ pub struct Row {
 }
 
 impl Row {
-    /// Makes a row without a tuple, whose columns are NULL.
+    /// Returns a row without a tuple. All columns are NULL.
     pub fn empty() -> Self {
         Self { tuple: ptr::null_mut(), values: [Datum::from(0); COLUMNS], nulls: [true; COLUMNS] }
     }
 
-    /// Reads the columns of a tuple, and takes it over.
+    /// Reads the columns of a tuple, and takes the tuple over.
     ///
     /// # Safety
     /// `tuple` is a tuple of this open table in Postgres's memory, and the row becomes its owner.
     pub unsafe fn new(tuple: pg_sys::HeapTuple, rel: pg_sys::Relation) -> Self {
         let mut row = Self::empty();
         row.tuple = tuple;
-        // SAFETY: the arrays have COLUMNS places, and the tuple has no more columns, as is checked first.
+        // SAFETY: the arrays have COLUMNS places, and the check before makes sure that the tuple has no more columns.
         unsafe {
             let desc = descriptor::of_first(rel, descriptor::width_of(tuple));
             assert!((*desc).natts as usize <= COLUMNS, "a table has more columns than COLUMNS");
@@ -119,13 +119,13 @@ impl Row {
         row
     }
 
-    /// Returns where the row lies.
+    /// Returns the place of the row.
     pub fn tid(&self) -> Tid {
         // SAFETY: heap_copytuple has copied the place.
         Tid(unsafe { (*self.tuple).t_self })
     }
 
-    /// Whether this session's open transaction inserted the row.
+    /// True if this session's open transaction inserted the row.
     pub fn is_own(&self) -> bool {
         // SAFETY: a tuple of the heap, with its header.
         crate::pg::transaction::has_xid() && unsafe { is_own(self.tuple) }
@@ -152,7 +152,7 @@ impl Row {
     }
 }
 
-/// Whether this session's open transaction inserted a tuple.
+/// True if this session's open transaction inserted a tuple.
 ///
 /// # Safety
 /// `tuple` is a tuple of the heap, with its header.
@@ -170,9 +170,9 @@ impl Drop for Row {
     }
 }
 
-/// Calls `f` with `count` slots that carry tuples to `heap_multi_insert`. The slots are kept for the session. They are
-/// marked as holding a tuple of their own, so that the heap takes the tuple as it is. They are overwritten before each
-/// use, so a pointer that an error leaves in them does no harm.
+/// Calls `f` with `count` slots that carry tuples to `heap_multi_insert`. The session keeps the slots. They are marked
+/// as owning their tuple, so that the heap takes the tuple as it is. They are overwritten before each use, so a pointer
+/// that an error leaves in them does no harm.
 pub(super) fn envelopes(count: usize, f: impl FnOnce(*mut *mut pg_sys::HeapTupleTableSlot)) {
     thread_local! {
         static SLOTS: RefCell<Vec<*mut pg_sys::HeapTupleTableSlot>> = const { RefCell::new(Vec::new()) };

@@ -3,7 +3,7 @@
 //! Responsible for finding rows. Not responsible for rows at a known place (`table::Relation::fetch`), for writing
 //! (`table`), nor for what a column means (`log`).
 //!
-//! Invariant: a scan is ended on every way out, by its value or by the transaction's abort; ending it cannot raise.
+//! Invariant: a scan is ended on every way out, by its value or by the transaction's abort. Ending it cannot raise.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -20,18 +20,17 @@ impl Relation {
         Scan::begin(self, index, keys, snapshot)
     }
 
-    /// Begins to read the table from its end, as the calling statement sees it. Rows that were inserted last come
-    /// first, roughly, since sessions fill pages of their own.
+    /// Begins to read the table from its end, as the calling statement sees it. Roughly, the newest rows come first.
+    /// The order is not exact, because each session fills its own pages.
     pub fn backwards(&self) -> Backwards<'_> {
         self.backwards_from(None)
     }
 
-    /// The same, from the end of a block on. A block behind the end of the table counts as the last one.
+    /// As `backwards`, but begins at the end of a block. A block behind the end of the table counts as the last one.
     pub fn backwards_from(&self, block: Option<u32>) -> Backwards<'_> {
         let blocks = self.blocks();
-        // SAFETY: the snapshot is active, and stays so while the statement runs. The flags leave out synchronized
-        // scans, which would begin anywhere in the table. The limits are set before the scan begins, to blocks that
-        // are there.
+        // SAFETY: the snapshot is active, and stays so while the statement runs. The flags exclude synchronized scans,
+        // which would begin anywhere in the table. The limits are set before the scan begins, to existing blocks.
         let scan = unsafe {
             let flags = pg_sys::ScanOptions::SO_TYPE_SEQSCAN | pg_sys::ScanOptions::SO_ALLOW_PAGEMODE;
             let snapshot = pg_sys::GetActiveSnapshot();
@@ -45,7 +44,7 @@ impl Relation {
     }
 
     /// Looks a key up, also among rows that open transactions have inserted. Does not wait. `id` is the first column of
-    /// `index`. `moved` is a `"char"` column, counted from 0, and its value in a row which says that the attempt has
+    /// `index`. `moved`: a `"char"` column, counted from 0, and its value in a row that says that the attempt has
     /// moved.
     pub fn probe(&self, index: &Relation, id: i64, moved: (usize, u8)) -> Probe {
         let mut scan = self.scan(index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
@@ -67,26 +66,26 @@ impl Relation {
 /// The state in which `probe` found a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Probe {
-    /// There is no row.
+    /// No row has the key.
     Absent,
-    /// There is a committed row, or one of this transaction.
+    /// A committed row has the key, or a row of this transaction.
     Committed,
-    /// There is a row of another open transaction.
+    /// A row of another open transaction has the key.
     InProgress,
-    /// There is a committed row which says that the attempt has moved.
+    /// A committed row says that the attempt has moved.
     Moved,
-    /// There is such a row of another open transaction. A transaction that moves an attempt ends within milliseconds.
+    /// A row of another open transaction says that the attempt has moved. Such a transaction ends within milliseconds.
     Moving,
 }
 
 /// Which rows a scan sees.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Snapshot {
-    /// Rows that are committed at the moment of looking, and those of this transaction.
+    /// Rows that are committed at the moment of reading, and rows of this transaction.
     Now,
     /// Also rows that open transactions have inserted.
     Dirty,
-    /// Rows that the active snapshot sees, which is that of the calling statement or an `ActiveSnapshot`.
+    /// Rows that the active snapshot sees: the calling statement's, or an `ActiveSnapshot`.
     Statement,
 }
 
@@ -166,7 +165,7 @@ unsafe fn begin_scan(
 ) -> pg_sys::IndexScanDesc {
     let mut raw: [pg_sys::ScanKeyData; 4] = std::array::from_fn(|_| pg_sys::ScanKeyData::default());
     let count = keys.len() as i32;
-    // SAFETY: the caller's promise; both relations are open, and index_rescan copies the keys.
+    // SAFETY: the caller's promise. Both relations are open, and index_rescan copies the keys.
     unsafe {
         for (raw, key) in raw.iter_mut().zip(keys) {
             pg_sys::ScanKeyEntryInitialize(
@@ -190,30 +189,29 @@ unsafe fn begin_scan(
     }
 }
 
-/// A scan of an index's entries alone: their columns and the places to which they point, without a look at the table.
-/// It is for an index that VACUUM does not know, whose entries may by now point to other rows, or behind the end of the
-/// table. It never tells the index that an entry is dead: that is only safe if VACUUM waits for the sessions that read
-/// the index.
+/// A scan of an index's entries only: their columns and the places to which they point. It does not read the table. It
+/// is for an index that VACUUM does not know. Its entries may now point to other rows, or behind the end of the table.
+/// The scan never marks an entry as dead: that is safe only if VACUUM waits for the sessions that read the index.
 pub struct Entries<'a> {
     scan: pg_sys::IndexScanDesc,
     index: &'a Relation,
 }
 
 impl<'a> Entries<'a> {
-    /// Begins a scan in the order of the index, at its first entry that fits `keys`. All columns of the index are of
-    /// types that are passed by value.
+    /// Begins a scan in the order of the index, at its first entry that fits `keys`. The types of all columns must be
+    /// passed by value.
     pub fn begin(table: &'a Relation, index: &'a Relation, keys: &[Key]) -> Self {
         // SAFETY: a static snapshot.
         Self { scan: unsafe { begin_scan(table, index, &raw mut pg_sys::SnapshotSelfData, keys, true) }, index }
     }
 
-    /// Returns the next entry: the place to which it points, and its columns. `None` at the end. If the index has
-    /// another number of columns than `COLUMNS`, it raises 55000.
+    /// Returns the next entry: the place to which it points, and its columns. `None`: the end. Raises 55000 if the
+    /// index does not have `COLUMNS` columns.
     pub fn next<const COLUMNS: usize>(&mut self) -> Option<(Tid, [Datum; COLUMNS])> {
         self.index.check_columns(COLUMNS);
         let mut values = [Datum::from(0); COLUMNS];
         let mut nulls = [false; COLUMNS];
-        // SAFETY: the scan is valid until dropped; it was begun with tuples, and the arrays have a place for each
+        // SAFETY: the scan is valid until dropped. It was begun with tuples, and the arrays have a place for each
         // column.
         unsafe {
             let tid = pg_sys::index_getnext_tid(self.scan, pg_sys::ScanDirection::ForwardScanDirection);
@@ -233,8 +231,8 @@ impl Drop for Entries<'_> {
     }
 }
 
-/// Ends an index scan. After an error the transaction's abort ends it: a state that the error has left half done, such
-/// as a page that is no longer pinned, would raise again here.
+/// Ends an index scan. After an error the transaction's abort ends it instead. The error may have left a state half
+/// done, such as a page that is no longer pinned, and ending the scan here would raise again.
 fn end_scan(scan: pg_sys::IndexScanDesc) {
     if !std::thread::panicking() {
         // SAFETY: begun, and not ended yet.
@@ -254,7 +252,7 @@ pub struct Scan<'a> {
 impl<'a> Scan<'a> {
     fn begin(table: &'a Relation, index: &'a Relation, keys: &[Key], kind: Snapshot) -> Self {
         let mut snapshot = Box::new(MaybeUninit::zeroed());
-        // SAFETY: a zeroed SnapshotData with its type set is what InitDirtySnapshot makes; the slot fits the table.
+        // SAFETY: InitDirtySnapshot makes a zeroed SnapshotData with its type set, too. The slot fits the table.
         unsafe {
             let chosen = match kind {
                 Snapshot::Now => &raw mut pg_sys::SnapshotSelfData,
@@ -271,7 +269,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Moves to the next row, and returns its place. `None` at the end.
+    /// Moves to the next row, and returns its place. `None`: the end.
     pub fn next(&mut self) -> Option<Tid> {
         // SAFETY: scan and slot are valid until dropped.
         unsafe {
@@ -280,8 +278,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Moves to the previous row, and returns its place; the first call moves to the last row. `None` before the first
-    /// one.
+    /// Moves to the previous row, and returns its place. The first call moves to the last row. `None`: no earlier row.
     pub fn previous(&mut self) -> Option<Tid> {
         // SAFETY: as above.
         unsafe {
@@ -292,7 +289,7 @@ impl<'a> Scan<'a> {
 
     /// Returns a copy of the row that `next` found.
     pub fn row(&self) -> Row {
-        // SAFETY: the slot holds a row; the copy belongs to the returned value.
+        // SAFETY: the slot holds a row. The copy belongs to the returned value.
         unsafe {
             let mut should_free = false;
             let tuple = pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &raw mut should_free);
@@ -303,9 +300,9 @@ impl<'a> Scan<'a> {
     }
 
     /// Returns the first `count` columns of the row that `next` found, and for each whether it is NULL. Nothing is
-    /// copied: they are valid until the next call of `next`.
+    /// copied: the slices are valid until the next call of `next`.
     pub fn columns(&mut self, count: usize) -> (&[Datum], &[bool]) {
-        // SAFETY: the slot holds a row of at least that many columns.
+        // SAFETY: the slot holds a row of at least `count` columns.
         unsafe {
             if usize::try_from((*self.slot).tts_nvalid).unwrap_or(0) < count {
                 pg_sys::slot_getsomeattrs_int(self.slot, count as i32);
@@ -317,7 +314,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Whether this session's open transaction inserted the row that `next` found.
+    /// True if this session's open transaction inserted the row that `next` found.
     pub fn is_own(&self) -> bool {
         if !crate::pg::transaction::has_xid() {
             return false;
@@ -329,12 +326,12 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Whether another open transaction inserted the row that `next` found. The scan's snapshot must be dirty.
+    /// True if another open transaction inserted the row that `next` found. The scan's snapshot must be dirty.
     pub fn is_in_progress(&self) -> bool {
         self.inserter().is_some()
     }
 
-    /// Returns the id of the other open transaction that inserted the row which `next` found. `None` if the row is
+    /// Returns the id of the other open transaction that inserted the row that `next` found. `None`: the row is
     /// committed or of this transaction. The scan's snapshot must be dirty.
     pub fn inserter(&self) -> Option<u32> {
         // SAFETY: HeapTupleSatisfiesDirty sets xmin to the inserter in progress, or to invalid.
@@ -363,8 +360,8 @@ impl Iterator for Backwards<'_> {
     type Item = Row;
 
     fn next(&mut self) -> Option<Row> {
-        // SAFETY: the scan is open; the tuple lies on a page that stays pinned until the next call, and the copy
-        // belongs to the returned value.
+        // SAFETY: the scan is open. The tuple lies on a page that stays pinned until the next call. The copy belongs to
+        // the returned value.
         unsafe {
             let tuple = pg_sys::heap_getnext(self.scan, pg_sys::ScanDirection::BackwardScanDirection);
             (!tuple.is_null()).then(|| Row::new(pg_sys::heap_copytuple(tuple), self.table.rel))

@@ -13,11 +13,11 @@ use crate::pg::{datum, raw, syscache};
 
 /// Returns Postgres's hash of a text. It is the same on all servers of one byte order. Raises nothing.
 pub fn hash(text: &str) -> i64 {
-    // SAFETY: reads that many bytes, and raises nothing.
+    // SAFETY: reads `text.len()` bytes, and raises nothing.
     unsafe { raw::hash_bytes_extended(text.as_ptr(), text.len() as i32, 0) as i64 }
 }
 
-/// Returns this session's number, from 0, which is below `shmem::layout::max_sessions`.
+/// Returns this session's number. It counts from 0 and is below `shmem::layout::max_sessions`.
 pub fn session() -> u32 {
     // SAFETY: a plain global of this backend, set before any code of the extension can run in it.
     #[cfg(any(feature = "pg14", feature = "pg15", feature = "pg16"))]
@@ -40,31 +40,31 @@ pub fn database() -> pg_sys::Oid {
     unsafe { pg_sys::MyDatabaseId }
 }
 
-/// Whether the server is in recovery, also as a standby.
+/// True if the server is in recovery, which includes standbys.
 pub fn in_recovery() -> bool {
     // SAFETY: reads shared memory.
     unsafe { raw::RecoveryInProgress() }
 }
 
-/// Whether the server runs for pg_upgrade alone.
+/// True if the server runs only for pg_upgrade.
 pub fn is_binary_upgrade() -> bool {
     // SAFETY: a plain global that the postmaster sets before anything else runs.
     unsafe { pg_sys::IsBinaryUpgrade }
 }
 
-/// Whether the script of an extension is running.
+/// True if the script of an extension is running.
 pub fn is_in_extension_script() -> bool {
     // SAFETY: a plain global of this backend.
     unsafe { pg_sys::creating_extension }
 }
 
-/// Whether the script of this extension is running. Must run in a transaction.
+/// True if the script of this extension is running. Must run in a transaction.
 pub fn is_in_our_script() -> bool {
     // SAFETY: a plain global of this backend, which is set while the script of an extension runs.
     is_in_extension_script() && syscache::is_our_extension(unsafe { pg_sys::CurrentExtensionObject })
 }
 
-/// Returns the session's `application_name`. Empty if there is none.
+/// Returns the session's `application_name`. Empty: it is not set.
 pub fn application_name() -> String {
     // SAFETY: a setting's value, a C string once the server runs.
     unsafe {
@@ -79,13 +79,13 @@ pub fn system_identifier() -> i64 {
     unsafe { pg_sys::GetSystemIdentifier() }.cast_signed()
 }
 
-/// Whether the transaction is read only.
+/// True if the transaction is read only.
 pub fn is_read_only() -> bool {
     // SAFETY: a plain global of this backend.
     unsafe { pg_sys::XactReadOnly }
 }
 
-/// Returns the name of this database's encoding. `None` if it is UTF8.
+/// Returns the name of this database's encoding. `None`: it is UTF8.
 pub fn other_encoding() -> Option<String> {
     // SAFETY: plain look-ups; the name is a static C string.
     unsafe {
@@ -95,7 +95,7 @@ pub fn other_encoding() -> Option<String> {
     }
 }
 
-/// Reads the messages of other sessions about changed definitions.
+/// Reads other sessions' messages about changed definitions.
 pub fn accept_invalidations() {
     // SAFETY: allowed at any time in a transaction.
     unsafe { pg_sys::AcceptInvalidationMessages() };
@@ -107,9 +107,9 @@ pub fn notify(channel: &CStr, payload: &CStr) {
     unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| raw::Async_Notify(channel.as_ptr(), payload.as_ptr())) };
 }
 
-/// Reads the settings files again if SIGHUP came. Must be called between two transactions.
+/// Reads the settings files again if SIGHUP has arrived. Must be called between two transactions.
 pub fn reload_settings() {
-    // SAFETY: a flag that a signal handler of this process sets; between two transactions.
+    // SAFETY: a flag that a signal handler of this process sets. Called between two transactions.
     unsafe {
         if pg_sys::ConfigReloadPending != 0 {
             pg_sys::ConfigReloadPending = 0;
@@ -118,7 +118,7 @@ pub fn reload_settings() {
     }
 }
 
-/// Sets a setting for this process. It takes precedence over every other source of the setting. Can raise.
+/// Sets a setting for this process. The value takes precedence over every other source. Can raise.
 pub fn set_option(name: &CStr, value: &CStr) {
     // SAFETY: C strings that are copied.
     unsafe {
@@ -141,9 +141,9 @@ pub fn set_as_user(name: &CStr, value: &CStr) {
     }
 }
 
-/// Has this transaction's commit not wait until it is durable.
+/// Makes this transaction's commit return before it is durable.
 pub fn commit_without_waiting() {
-    // SAFETY: C strings that are copied; the value of before comes back at the end of the transaction.
+    // SAFETY: C strings that are copied. The end of the transaction restores the previous value.
     unsafe {
         pg_sys::set_config_option(
             c"synchronous_commit".as_ptr(),
@@ -159,9 +159,9 @@ pub fn commit_without_waiting() {
 }
 
 /// Runs `f` with other settings, as a function with SET clauses does. If `f` raises an error, the rollback restores
-/// them. Can raise if a value is refused.
+/// them. Can raise if Postgres refuses a value.
 pub fn with_settings<R>(settings: &[(&CStr, &CStr)], f: impl FnOnce() -> R) -> R {
-    // SAFETY: C strings that are copied; the level is left in the order in which it was entered.
+    // SAFETY: C strings that are copied. Levels are left in the reverse order of entering.
     unsafe {
         let level = pg_sys::NewGUCNestLevel();
         for (name, value) in settings {
@@ -182,17 +182,17 @@ pub fn with_settings<R>(settings: &[(&CStr, &CStr)], f: impl FnOnce() -> R) -> R
     }
 }
 
-/// Whether there is a setting of this name, or its name is one of those that extensions define when they are loaded.
+/// True if a setting of this name exists, or if an extension could define it when it is loaded.
 pub fn is_setting(name: &str) -> bool {
     let Ok(c_name) = std::ffi::CString::new(name) else { return false };
-    // SAFETY: a look-up; null when there is none.
+    // SAFETY: a look-up, which returns null for an unknown name.
     name.contains('.') || unsafe { !pg_sys::GetConfigOption(c_name.as_ptr(), true, false).is_null() }
 }
 
 /// Plans a query, and returns its total cost and whether JIT would compile it. Locks its tables. Can raise.
 pub fn plan(query: &CStr) -> (f64, bool) {
-    // SAFETY: within SPI, which frees the plan when it ends; a SELECT has one planned statement, and a list without one
-    // is left at cost 0.
+    // SAFETY: within SPI, which frees the plan when it ends. A SELECT has one planned statement. A list without one
+    // leaves the cost at 0.
     unsafe {
         pg_sys::SPI_connect();
         let plan = pg_sys::SPI_prepare(query.as_ptr(), 0, std::ptr::null_mut());
@@ -203,7 +203,7 @@ pub fn plan(query: &CStr) -> (f64, bool) {
                 found =
                     ((*(*statement).planTree).total_cost, (*statement).jitFlags & pg_sys::PGJIT_PERFORM as i32 != 0);
             }
-            // A plan that is not kept is counted for no resource owner.
+            // The plan is not kept, so no resource owner counts it.
             pg_sys::ReleaseCachedPlan(cached, std::ptr::null_mut());
         }
         pg_sys::SPI_finish();
@@ -211,21 +211,20 @@ pub fn plan(query: &CStr) -> (f64, bool) {
     }
 }
 
-/// Whether the postmaster is loading the libraries of `shared_preload_libraries`.
+/// True if the postmaster is loading the libraries of `shared_preload_libraries`.
 pub fn is_preloading() -> bool {
     // SAFETY: a plain global that the postmaster sets while it preloads.
     unsafe { pg_sys::process_shared_preload_libraries_in_progress }
 }
 
-/// Reserves a prefix of settings: from now on Postgres refuses a setting of this prefix that is not defined. In 14 it
-/// only warns.
+/// Reserves a prefix of settings: Postgres then refuses undefined settings with this prefix. Postgres 14 only warns.
 pub fn reserve_prefix(prefix: &CStr) {
-    // SAFETY: a C string; the function only reads it.
+    // SAFETY: a C string. The function only reads it.
     #[cfg(not(feature = "pg14"))]
     unsafe {
         pg_sys::MarkGUCPrefixReserved(prefix.as_ptr())
     };
-    // SAFETY: as above; the function of 14.
+    // SAFETY: as above, with the function of 14.
     #[cfg(feature = "pg14")]
     unsafe {
         pg_sys::EmitWarningsOnPlaceholders(prefix.as_ptr())
@@ -234,7 +233,7 @@ pub fn reserve_prefix(prefix: &CStr) {
 
 /// Returns the timeline that this primary writes. Must not be called in recovery.
 pub fn timeline() -> i32 {
-    // SAFETY: reads shared memory; not in recovery, since verbs that write refuse earlier there.
+    // SAFETY: reads shared memory. Not in recovery, because verbs that write refuse earlier there.
     #[cfg(not(feature = "pg14"))]
     let timeline = unsafe { pg_sys::GetWALInsertionTimeLine() };
     // SAFETY: a plain global.

@@ -1,12 +1,12 @@
-//! The columns, by number and type, of the tables that are read and written directly. If a user adds, drops or alters a
-//! column, the library would read and write memory that does not belong to it.
+//! Checks the columns, by number and type, of the tables that are read and written directly. If a user adds, drops or
+//! alters a column, the library would read and write memory that does not belong to it.
 //!
 //! Responsible for comparing a table with its shape. Not responsible for the shapes themselves (`catalog::tables`), nor
 //! for the columns of indexes (`table::Relation::check_columns`).
 //!
-//! Invariant: each table is checked when it is opened, under its lock, unless this session was told of no change of any
-//! table since the last check. Columns behind the extension's that were added and dropped again are tolerated: they are
-//! NULL.
+//! Invariant: each table is checked when it is opened, under its lock. The check is skipped if this session got no
+//! message about any table since the last one. Columns behind the extension's that were added and dropped again are
+//! tolerated: they are NULL.
 
 use std::cell::{Cell, RefCell};
 
@@ -19,19 +19,19 @@ use crate::pg::row::COLUMNS;
 /// The columns of a table, in order: name, type, and whether the column is NOT NULL.
 pub type Shape = &'static [(&'static str, Oid, bool)];
 
-/// How many tables `SOUND` has room for: more than the extension has in a database.
+/// How many tables `SOUND` has room for, more than the extension has in a database.
 const PLACES: usize = 128;
 
 thread_local! {
     /// The shapes of the catalog's tables, sorted by the tables' oids.
     pub static SHAPES: RefCell<Vec<(u32, Shape)>> = const { RefCell::new(Vec::new()) };
-    /// The tables that were seen to have their shape, each with the number of messages at that time. The place is given
-    /// by the last bits of the table's oid.
+    /// Tables that were seen to have their shape, each with the number of messages at that time. The last bits of the
+    /// table's oid choose the slot.
     static SOUND: [Cell<(u32, u64)>; PLACES] = const { [const { Cell::new((0, 0)) }; PLACES] };
 }
 
-/// Checks the columns of an open table. Raises 55000 if they are not those of its shape. If the table is not of the
-/// catalog, its columns are `other`; `None`: it is not checked.
+/// Checks the columns of an open table. Raises 55000 if they differ from its shape. `other`: the shape of a table
+/// outside the catalog. `None`: such a table is not checked.
 ///
 /// # Safety
 /// `rel` is an open relation.
@@ -52,7 +52,7 @@ pub unsafe fn check(rel: pg_sys::Relation, other: Option<Shape>) {
     }
 }
 
-/// Returns what is wrong with the columns of a table, as an error with SQLSTATE 55000. `None` if nothing is.
+/// Returns the fault in the columns of a table, as an error with SQLSTATE 55000. `None`: no fault.
 ///
 /// # Safety
 /// `rel` is an open relation.
@@ -63,17 +63,17 @@ pub unsafe fn fault(rel: pg_sys::Relation, shape: Shape) -> Option<Error> {
         let count = usize::try_from((*desc).natts).unwrap_or(0);
         #[cfg(not(feature = "pg18"))]
         let first: *const pg_sys::FormData_pg_attribute = (*desc).attrs.as_ptr();
-        // From 18 on they lie behind the compact attributes, which are there for speed.
+        // In 18 and later they lie behind the compact attributes, which exist for speed.
         #[cfg(feature = "pg18")]
         let first: *const pg_sys::FormData_pg_attribute = (*desc).compact_attrs.as_ptr().add(count).cast();
         (crate::pg::syscache::name(&(*(*rel).rd_rel).relname), std::slice::from_raw_parts(first, count))
     };
     let wrong = |column: &str, what: &str| {
         Some(
-            Error::new(error::WRONG_STATE, format!("table \"queue.{name}\" is not as pg_queue has made it"))
+            Error::new(error::WRONG_STATE, format!("table \"queue.{name}\" is not as pg_queue created it"))
                 .detail(format!("Column \"{column}\" {what}."))
                 .hint(
-                    "Take the change back; what belongs to a job can be kept in its payload, \
+                    "Undo the change. Store what belongs to a job in its payload, \
                     or in a table of your own.",
                 ),
         )

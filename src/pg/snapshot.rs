@@ -1,6 +1,6 @@
 //! Snapshots: which transactions a session sees.
 //!
-//! Responsible for giving up a statement's snapshots, and for an active snapshot. Not responsible for reading by one
+//! Responsible for releasing a statement's snapshots, and for an active snapshot. Not responsible for reading with one
 //! (`scan`).
 //!
 //! Invariant: a snapshot that was pushed here is popped on every way out, by its value or by the transaction's abort.
@@ -9,12 +9,12 @@ use std::cell::Cell;
 
 use pgrx::pg_sys;
 
-/// Gives up every snapshot of this statement, so that the session's xmin is empty while it sleeps. Only for a procedure
+/// Releases every snapshot of this statement, so that the session's xmin is empty while it sleeps. Only for a procedure
 /// in a non-atomic context (`Call::is_atomic`).
 pub fn drop_snapshots() {
-    // SAFETY: a procedure in a non-atomic context: the active snapshot belongs to the CALL and is not used after this;
-    // PostgreSQL's own pg_wal_replay_wait pops it in the same way. The portal holds the same snapshot, and another for
-    // the row that the CALL will return; a COMMIT at this point would find and release both, too.
+    // SAFETY: a procedure in a non-atomic context. The active snapshot belongs to the CALL and is not used after this;
+    // PostgreSQL's own pg_wal_replay_wait pops it in the same way. The portal holds the same snapshot, and another one
+    // for the row that the CALL will return. A COMMIT at this point would release both, too.
     unsafe {
         if pg_sys::ActiveSnapshotSet() {
             pg_sys::PopActiveSnapshot();
@@ -31,55 +31,55 @@ pub fn drop_snapshots() {
     }
 }
 
-/// Which transactions a snapshot sees. See `pg_queue_core::counter::Horizon`.
+/// The transactions that a snapshot sees. See `pg_queue_core::counter::Horizon`.
 #[derive(Clone, Copy)]
 pub struct Seen {
-    /// All transactions before it have ended.
+    /// All transactions before this one have ended.
     pub xmin: u32,
-    /// No transaction from it on had ended.
+    /// This transaction and all later ones had not ended.
     pub xmax: u32,
-    /// How many transactions between `xmin` and `xmax` were in progress.
+    /// The number of transactions between `xmin` and `xmax` that were in progress.
     pub in_progress: usize,
 }
 
-/// A snapshot of one moment, by which `scan::Snapshot::Statement` reads until this value is dropped.
+/// A snapshot of one moment. `scan::Snapshot::Statement` reads by it until this value is dropped.
 pub struct ActiveSnapshot(());
 
 impl ActiveSnapshot {
-    /// Takes the snapshot of this moment, in every isolation level. Unlike `scan::Snapshot::Now` it never misses a row
-    /// that is updated during the scan. The transaction must have a snapshot.
+    /// Takes a snapshot of the current moment, in every isolation level. Unlike `scan::Snapshot::Now` it never misses a
+    /// row that is updated during the scan. The transaction must have a snapshot.
     pub fn latest() -> Self {
-        // SAFETY: in a transaction that has a snapshot, since it runs a statement; the stack takes a copy.
+        // SAFETY: in a transaction that has a snapshot, because it runs a statement. The stack takes a copy.
         unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot()) };
         Self(())
     }
 
-    /// The same, with all that this transaction has done by now, also in this statement.
+    /// As `latest`, but also sees everything that this transaction has done, even in this statement.
     pub fn with_own() -> Self {
-        // SAFETY: in a transaction. Nothing is counted where it has written nothing.
+        // SAFETY: in a transaction. If it has written nothing, the counter does not change.
         unsafe { pg_sys::CommandCounterIncrement() };
         Self::latest()
     }
 
-    /// Takes the snapshot of this moment without what this transaction has done itself.
+    /// As `latest`, but without this transaction's own changes.
     pub fn of_others() -> Self {
         let latest = Self::latest();
-        // SAFETY: the copy on the stack, which was pushed a moment ago and is no one else's.
+        // SAFETY: the copy on the stack was just pushed, and belongs to this value.
         unsafe { (*pg_sys::GetActiveSnapshot()).curcid = pg_sys::FirstCommandId };
         latest
     }
 
-    /// Takes the snapshot within `hold`, which calls its argument once and may do so under the frontier's lock. The
-    /// argument takes the snapshot, copies the ids of the transactions in progress into a slice, as many as fit, and
-    /// returns which transactions the snapshot sees. The transaction must have a snapshot. Not on a standby.
+    /// Takes the snapshot within `hold`, which must call its argument once and may do so under the frontier's lock. The
+    /// argument takes the snapshot and copies as many ids of transactions in progress as fit into a slice. It returns
+    /// which transactions the snapshot sees. The transaction must have a snapshot. Not on a standby.
     pub fn take<R>(hold: impl FnOnce(&dyn Fn(&mut [u32]) -> Seen) -> R) -> (Self, R) {
         let taken = Cell::new(std::ptr::null_mut());
         let take = |in_progress: &mut [u32]| {
-            // SAFETY: this is the one call of Postgres under the frontier's lock. It takes ProcArrayLock, shared, while
-            // it looks through the processes. No process that holds ProcArrayLock waits for the frontier's lock, since
-            // no code of an extension runs while ProcArrayLock is held: so there is no deadlock. The call raises
-            // nothing: the memory that it allocates once was allocated by the call below, before the lock. The snapshot
-            // lies in memory that is never freed, and has `xcnt` ids of top-level transactions.
+            // SAFETY: this is the only call of Postgres under the frontier's lock. It takes ProcArrayLock, shared,
+            // while it reads the processes. No process that holds ProcArrayLock waits for the frontier's lock, because
+            // no code of an extension runs while ProcArrayLock is held. So no deadlock is possible. The call raises
+            // nothing: the call below, before the lock, has allocated the memory that it needs. The snapshot lies in
+            // memory that is never freed, and has `xcnt` ids of top-level transactions.
             unsafe {
                 let snapshot = pg_sys::GetLatestSnapshot();
                 taken.set(snapshot);
@@ -92,7 +92,7 @@ impl ActiveSnapshot {
         };
         take(&mut []);
         let result = hold(&take);
-        // SAFETY: the snapshot that was taken last. The stack takes a copy, which holds back the horizon of vacuum.
+        // SAFETY: the last snapshot taken. The stack takes a copy, which holds back vacuum's horizon.
         unsafe { pg_sys::PushActiveSnapshot(taken.get()) };
         (Self(()), result)
     }
@@ -102,7 +102,7 @@ impl Drop for ActiveSnapshot {
     fn drop(&mut self) {
         // After an error the transaction's abort clears the stack.
         if !std::thread::panicking() {
-            // SAFETY: pushed by `take` or `latest`; every snapshot that was pushed since was popped.
+            // SAFETY: pushed by `take` or `latest`. Every snapshot that was pushed since was popped.
             unsafe { pg_sys::PopActiveSnapshot() };
         }
     }

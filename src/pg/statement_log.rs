@@ -1,10 +1,10 @@
-//! The lines of the server's log about the statements of a command: as for a session's, by `log_statement`,
+//! Writes lines to the server's log for the statements of a command, as for a session: by `log_statement`,
 //! `log_duration`, `log_min_duration_statement`, `log_parameter_max_length` and `log_min_error_statement`.
 //!
-//! Responsible for what `exec_simple_query` and `exec_execute_message` of postgres.c write. Not responsible for running
+//! Responsible for what `exec_simple_query` and `exec_execute_message` of postgres.c log. Not responsible for running
 //! the statements (`portal`).
 //!
-//! Invariant: what is written is the text that the caller has given to Postgres as the running command.
+//! Invariant: the logged text is the one that the caller gave to Postgres as the running command.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 
@@ -22,12 +22,12 @@ pub struct Statement<'a> {
 }
 
 impl<'a> Statement<'a> {
-    /// Writes the statement to the log if `log_statement` says so. `nodes`: what the parser has made of it.
-    /// `parameters`: null if it has none. Can raise a cancel.
+    /// Logs the statement if `log_statement` says so. `nodes`: the parser's result. `parameters`: null if it has none.
+    /// Can raise a cancel.
     pub fn begin(text: &'a CStr, nodes: &[*mut pg_sys::RawStmt], parameters: pg_sys::ParamListInfo) -> Self {
         /// LOGSTMT_ALL of tcopprot.h.
         const ALL: c_int = 3;
-        // SAFETY: a plain global; nodes of the parser.
+        // SAFETY: a plain global, and nodes of the parser.
         let is_wanted = unsafe {
             let wanted = pg_sys::log_statement;
             wanted >= ALL || nodes.iter().any(|&node| raw::GetCommandLogLevel(node.cast()) <= wanted)
@@ -39,10 +39,10 @@ impl<'a> Statement<'a> {
         statement
     }
 
-    /// Writes how long the statement took if a setting says so. Can raise a cancel.
+    /// Logs the statement's duration if a setting says so. Can raise a cancel.
     pub fn end(self) {
         let mut milliseconds: [c_char; 32] = [0; 32];
-        // SAFETY: the buffer has the size that the function asks for, and holds a C string afterwards.
+        // SAFETY: the buffer has the size that the function needs. The function writes a C string.
         let (wanted, took) = unsafe {
             let wanted = raw::check_log_duration(milliseconds.as_mut_ptr(), self.was_logged);
             (wanted, CStr::from_ptr(milliseconds.as_ptr()).to_string_lossy())
@@ -59,10 +59,10 @@ impl<'a> Statement<'a> {
         format!("{before}{kind}: {}", self.text.to_string_lossy())
     }
 
-    /// Writes a message with the parameters, so far as `log_parameter_max_length` says.
+    /// Logs a message with the parameters, cut as `log_parameter_max_length` says.
     fn write(&self, message: &str) {
-        // SAFETY: a plain global; the parameters are null or a list that lives as long as the statement runs; the text
-        // is null or a C string.
+        // SAFETY: a plain global. The parameters are null or a list that lives while the statement runs. The text is
+        // null or a C string.
         let parameters = unsafe {
             let most = pg_sys::log_parameter_max_length;
             let is_wanted = !self.parameters.is_null() && (*self.parameters).numParams > 0 && most != 0;
@@ -77,12 +77,12 @@ impl<'a> Statement<'a> {
     }
 }
 
-/// Writes a message of level LOG without the running command behind it.
+/// Logs a message of level LOG without the running command.
 fn raw_log(message: &str, detail: Option<String>) {
     let c_string = |text: &str| CString::new(text).unwrap_or_default();
     let (message, detail) = (c_string(message), detail.map(|text| c_string(&text)));
-    // SAFETY: the order of calls that ereport() expands to; formats are constant, arguments are C strings that outlive
-    // the calls. An error becomes an unwinding at the guard.
+    // SAFETY: the calls are those of ereport(). Formats are constant, and arguments are C strings that outlive the
+    // calls. An error becomes an unwinding at the guard.
     unsafe {
         pg_sys::ffi::pg_guard_ffi_boundary(|| {
             if !raw::errstart(PgLogLevel::LOG as c_int, std::ptr::null()) {
@@ -98,8 +98,8 @@ fn raw_log(message: &str, detail: Option<String>) {
     }
 }
 
-/// Writes the error that has ended a command, with the command behind it, as the main loop of a session does. Called
-/// before the abort.
+/// Logs the error that has ended a command, with the command, as the main loop of a session does. Called before the
+/// abort.
 pub fn error(error: &Error) {
     let c_string = |text: &str| CString::new(text.replace('\0', "")).unwrap_or_default();
     let message = c_string(&error.message);
@@ -107,7 +107,7 @@ pub fn error(error: &Error) {
     let hint = error.hint.as_deref().map(c_string);
     let packed =
         error::characters(error.code).iter().rev().fold(0, |all, c| (all << 6) | ((c_int::from(*c) - 0x30) & 0x3f));
-    // SAFETY: as above, but the error is written and forgotten instead of thrown. Interrupts are held off meanwhile.
+    // SAFETY: as above, but the error is logged and discarded instead of thrown. Interrupts are held off meanwhile.
     unsafe {
         pg_sys::ffi::pg_guard_ffi_boundary(|| {
             pg_sys::InterruptHoldoffCount += 1;

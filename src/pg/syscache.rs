@@ -1,6 +1,6 @@
 //! Look-ups in the system catalogs: databases, tables, indexes, owners, the extension.
 //!
-//! Responsible for reading single facts. Not responsible for roles (`role`), for caching what was found, nor for the
+//! Responsible for reading single facts. Not responsible for roles (`role`), for caching results, nor for the
 //! extension's own tables and their oids (`catalog`).
 //!
 //! Invariant: a row of a system cache is released before the function returns.
@@ -13,7 +13,7 @@ use crate::pg::{datum, raw};
 
 /// Returns the tables that inherit from this one. Takes no lock.
 pub fn children(table: pg_sys::Oid) -> Vec<pg_sys::Oid> {
-    // SAFETY: a look-up in the catalogs; the list is one of oids.
+    // SAFETY: a look-up in the catalogs. The list is one of oids.
     unsafe {
         let found = raw::find_inheritance_children(table, pg_sys::NoLock as pg_sys::LOCKMODE);
         if found.is_null() {
@@ -24,8 +24,8 @@ pub fn children(table: pg_sys::Oid) -> Vec<pg_sys::Oid> {
     }
 }
 
-/// Makes a table depend on the extension, so that it is dropped with it, though it is no member. Must run in a
-/// transaction.
+/// Makes a table depend on the extension, so that both are dropped together although the table is no member. Must run
+/// in a transaction.
 pub fn depend_on_our_extension(table: pg_sys::Oid) {
     let address =
         |class_id, object_id| pg_sys::ObjectAddress { classId: class_id, objectId: object_id, objectSubId: 0 };
@@ -39,7 +39,7 @@ pub fn depend_on_our_extension(table: pg_sys::Oid) {
     }
 }
 
-/// Returns the name of a table. `None` if it is gone.
+/// Returns the name of a table. `None`: it was dropped.
 pub fn table_name(table: pg_sys::Oid) -> Option<String> {
     // SAFETY: a look-up in the catalogs; null when there is none.
     unsafe {
@@ -48,29 +48,29 @@ pub fn table_name(table: pg_sys::Oid) -> Option<String> {
     }
 }
 
-/// Returns the toast table of a table. `None` if it has none or is gone.
+/// Returns the toast table of a table. `None`: it has none or was dropped.
 pub fn toast_table(table: pg_sys::Oid) -> Option<pg_sys::Oid> {
     let cache = pg_sys::SysCacheIdentifier::RELOID;
     by_oid(cache, table, |row: &pg_sys::FormData_pg_class| row.reltoastrelid).filter(|&oid| oid != pg_sys::Oid::INVALID)
 }
 
-/// Whether there is such an index and it is valid, so that queries may use it.
+/// True if the index exists and is valid, so that queries may use it.
 pub fn is_valid_index(index: pg_sys::Oid) -> bool {
     let cache = pg_sys::SysCacheIdentifier::INDEXRELID;
     by_oid(cache, index, |row: &pg_sys::FormData_pg_index| row.indisvalid) == Some(true)
 }
 
-/// Whether there is such an index and rows get their entries in it.
+/// True if the index exists and rows get entries in it.
 pub fn is_live_index(index: pg_sys::Oid) -> bool {
     let cache = pg_sys::SysCacheIdentifier::INDEXRELID;
     by_oid(cache, index, |row: &pg_sys::FormData_pg_index| row.indislive) == Some(true)
 }
 
-/// Returns the valid b-tree on this column alone of a table, partial or not as `is_partial` says. If there are several,
-/// since users may have added some, it returns the one whose name ends with `name_end`, else the first. `None` if there
-/// is none. The caller holds a lock on `table`.
+/// Returns the table's valid b-tree on this column only, partial or not as `is_partial` says. Users may have added
+/// others. If there are several, returns the one whose name ends with `name_end`, else the first. `None`: there is
+/// none. The caller holds a lock on `table`.
 pub fn index_on(table: pg_sys::Oid, column: i16, is_partial: bool, name_end: &str) -> Option<pg_sys::Oid> {
-    // SAFETY: the relation is locked by the caller; the list of its indexes is a copy for the caller; the rows of
+    // SAFETY: the caller has locked the relation. The list of its indexes is a copy for the caller. The rows of
     // pg_index are valid until released.
     let fitting: Vec<pg_sys::Oid> = unsafe {
         let rel = pg_sys::table_open(table, pg_sys::NoLock as pg_sys::LOCKMODE);
@@ -127,13 +127,13 @@ pub fn each_database(mut f: impl FnMut(&pg_sys::FormData_pg_database)) {
     }
 }
 
-/// Returns a name of a catalog's row as text.
+/// Returns a name in a catalog's row as text.
 pub fn name(name: &pg_sys::NameData) -> String {
     // SAFETY: names end in a zero byte.
     unsafe { datum::c_text(name.data.as_ptr()) }
 }
 
-/// Returns the database of this name. `None` if there is none. Must run in a transaction.
+/// Returns the database of this name. `None`: it does not exist. Must run in a transaction.
 ///
 /// # Safety
 /// `name` is a valid C string.
@@ -143,7 +143,7 @@ pub unsafe fn database_oid(name: *const c_char) -> Option<pg_sys::Oid> {
     (oid != pg_sys::Oid::INVALID).then_some(oid)
 }
 
-/// Returns the name of this database. Empty if it is gone. Must run in a transaction.
+/// Returns the name of this database. Empty: it was dropped. Must run in a transaction.
 pub fn database_name(database: pg_sys::Oid) -> String {
     // SAFETY: a look-up in the catalog; null when there is none.
     unsafe {
@@ -152,10 +152,10 @@ pub fn database_name(database: pg_sys::Oid) -> String {
     }
 }
 
-/// Reads one row of a catalog by its oid: calls `f` with it. `None` if there is none. `T` must be the type of the
-/// cache's rows. Must run in a transaction.
+/// Reads one row of a catalog by its oid and calls `f` with it. `None`: the row does not exist. `T` must be the type of
+/// the cache's rows. Must run in a transaction.
 pub fn by_oid<T, R>(cache: pg_sys::SysCacheIdentifier::Type, oid: pg_sys::Oid, f: impl FnOnce(&T) -> R) -> Option<R> {
-    // SAFETY: callers name the row's type that belongs to the cache; the row is valid until released.
+    // SAFETY: callers name the row's type that belongs to the cache. The row is valid until released.
     unsafe {
         let row = pg_sys::SearchSysCache1(cache as c_int, pg_sys::Datum::from(oid));
         if row.is_null() {
@@ -167,17 +167,17 @@ pub fn by_oid<T, R>(cache: pg_sys::SysCacheIdentifier::Type, oid: pg_sys::Oid, f
     }
 }
 
-/// Returns the relation of this name in the extension's schema. `None` if there is none. Must run in a transaction.
+/// Returns the relation of this name in the extension's schema. `None`: it does not exist. Must run in a transaction.
 pub fn our_relation(name: &CStr) -> Option<pg_sys::Oid> {
     our_schema().and_then(|schema| relation_in(schema, name))
 }
 
-/// Returns the owner of a table. `None` if the table is gone. Must run in a transaction.
+/// Returns the owner of a table. `None`: the table was dropped. Must run in a transaction.
 pub fn owner(table: pg_sys::Oid) -> Option<pg_sys::Oid> {
     by_oid(pg_sys::SysCacheIdentifier::RELOID, table, |row: &pg_sys::FormData_pg_class| row.relowner)
 }
 
-/// Returns the table that a statement names. `None` if there is none. Takes no lock. Must run in a transaction.
+/// Returns the table that a statement names. `None`: it does not exist. Takes no lock. Must run in a transaction.
 ///
 /// # Safety
 /// `name` is a node of the parser.
@@ -189,13 +189,13 @@ pub unsafe fn table_oid(name: *const pg_sys::RangeVar) -> Option<pg_sys::Oid> {
     (oid != pg_sys::Oid::INVALID).then_some(oid)
 }
 
-/// Returns the table and the function of a trigger that this command has made. `None` if there is no such trigger. Must
-/// run in a transaction.
+/// Returns the table and the function of a trigger that this command has created. `None`: the trigger does not exist.
+/// Must run in a transaction.
 pub fn new_trigger(trigger: pg_sys::Oid) -> Option<(pg_sys::Oid, pg_sys::Oid)> {
     let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
     let mut key = pg_sys::ScanKeyData::default();
-    // SAFETY: a scan of a catalog by its key, by SnapshotSelf, which sees the rows of the command that is still
-    // running; the row is valid until the scan ends.
+    // SAFETY: a scan of a catalog by its key. SnapshotSelf sees the rows of the command that is still running. The row
+    // is valid until the scan ends.
     unsafe {
         pg_sys::ScanKeyInit(
             &raw mut key,
@@ -218,11 +218,11 @@ pub fn new_trigger(trigger: pg_sys::Oid) -> Option<(pg_sys::Oid, pg_sys::Oid)> {
     }
 }
 
-/// Returns the oid of the extension in this database, as it is committed at this moment. `None` if it is not installed.
-/// Must run in a transaction.
+/// Returns the oid of the extension in this database, as committed at this moment. `None`: it is not installed. Must
+/// run in a transaction.
 ///
-/// It does not use `get_extension_oid`: from 18 on that asks a cache, and a session that a commit wakes may look before
-/// its cache has been told of that commit.
+/// It does not use `get_extension_oid`. In 18 and later that reads a cache. A session that a commit has just woken may
+/// look before its cache learns of that commit.
 pub fn our_extension() -> Option<pg_sys::Oid> {
     let mut oid = None;
     // SAFETY: a scan of a catalog of few rows with a new snapshot, each row valid until the next one is read.
@@ -246,7 +246,7 @@ pub fn our_extension() -> Option<pg_sys::Oid> {
     oid
 }
 
-/// Whether this is the extension to which this library belongs. Must run in a transaction.
+/// True if this is the extension to which this library belongs. Must run in a transaction.
 pub fn is_our_extension(extension: pg_sys::Oid) -> bool {
     // SAFETY: a look-up in the catalog; null when there is none.
     unsafe {
@@ -255,28 +255,28 @@ pub fn is_our_extension(extension: pg_sys::Oid) -> bool {
     }
 }
 
-/// Whether a function belongs to this extension. Must run in a transaction.
+/// True if a function belongs to this extension. Must run in a transaction.
 pub fn is_our_function(function: pg_sys::Oid) -> bool {
-    // SAFETY: a look-up in the catalog; invalid when it belongs to none.
+    // SAFETY: a look-up in the catalog, which returns an invalid oid if the function belongs to no extension.
     let extension = unsafe { pg_sys::getExtensionOfObject(pg_sys::ProcedureRelationId, function) };
     extension != pg_sys::Oid::INVALID && is_our_extension(extension)
 }
 
-/// Returns the schema of the extension's objects. `None` if there is none. Must run in a transaction.
+/// Returns the schema of the extension's objects. `None`: it does not exist. Must run in a transaction.
 pub fn our_schema() -> Option<pg_sys::Oid> {
     // SAFETY: a look-up in the catalogs; invalid when there is none.
     let schema = unsafe { pg_sys::get_namespace_oid(c"queue".as_ptr(), true) };
     (schema != pg_sys::Oid::INVALID).then_some(schema)
 }
 
-/// Whether a table or view is in the extension's schema. Must run in a transaction.
+/// True if a table or view is in the extension's schema. Must run in a transaction.
 pub fn is_in_our_schema(table: pg_sys::Oid) -> bool {
     let cache = pg_sys::SysCacheIdentifier::RELOID;
     let schema = by_oid(cache, table, |row: &pg_sys::FormData_pg_class| row.relnamespace);
     schema.is_some() && schema == our_schema()
 }
 
-/// Returns the relation of this name in a schema. `None` if there is none. Must run in a transaction.
+/// Returns the relation of this name in a schema. `None`: it does not exist. Must run in a transaction.
 pub fn relation_in(schema: pg_sys::Oid, name: &CStr) -> Option<pg_sys::Oid> {
     // SAFETY: a look-up in the catalogs; invalid when there is none.
     let oid = unsafe { pg_sys::get_relname_relid(name.as_ptr(), schema) };

@@ -1,13 +1,13 @@
 //! Direct access to tables and their b-tree indexes: inserting, fetching by place, closing.
 //!
-//! Responsible for writes, by those of the heap and of `btinsert`, and for rows at a known place. No SQL plan,
+//! Responsible for writes, which call the heap and `btinsert` directly, and for rows at a known place. No SQL plan,
 //! search_path or row security stands between a verb and a log. Not responsible for finding rows (`scan`), b-tree pages
-//! (`btree`), opening (`open`), nor the checks of columns (`shape`). Reads see rows that are committed at the moment of
-//! looking, not those of the transaction's own, older snapshot, and take no predicate locks. See
+//! (`btree`), opening (`open`), nor for checking columns (`shape`). Reads see rows that are committed at the moment of
+//! reading, instead of those of the transaction's older snapshot, and take no predicate locks. See
 //! docs/decisions/direct-access.md.
 //!
-//! Invariant: a relation is closed when its value is dropped. A writer's lock stays until the end of the transaction, a
-//! reader's is released at once.
+//! Invariant: a relation is closed when its value is dropped. A writer's lock stays until the end of the transaction. A
+//! reader's lock is released with the relation.
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -46,10 +46,10 @@ impl Relation {
         unsafe { pg_sys::RelationGetNumberOfBlocksInFork(self.rel, pg_sys::ForkNumber::MAIN_FORKNUM) }
     }
 
-    /// Inserts a row with its index entries, and returns where the row lies. `None` if the key of a unique index is
-    /// there already, or is being inserted by an open transaction; the row is then taken back. The insert does not
-    /// wait. Columns of the table behind `COLUMNS` become NULL. Raises 55000 if an index has another number of columns,
-    /// or a row trigger is on the table.
+    /// Inserts a row with its index entries, and returns the row's place. `None`: the key of a unique index already
+    /// exists, or an open transaction is inserting it; then the row is deleted again. The insert does not wait. Columns
+    /// of the table behind `COLUMNS` become NULL. Raises 55000 if an index has another number of columns, or the table
+    /// has a row trigger.
     pub fn insert_row<const COLUMNS: usize>(
         &self,
         row: [Option<Datum>; COLUMNS],
@@ -65,8 +65,8 @@ impl Relation {
         let (rel, width, info) = (self.rel, descriptor::width(nulls), index_info());
         let has_others = self.has_others();
         row_fault!(self.rel, "before");
-        // SAFETY: a value for each column; b-trees of this table, with a value for each of their columns. Within
-        // the guard there is nothing to drop.
+        // SAFETY: a value for each column; b-trees of this table, with a value for each of their columns. The guard's
+        // closure holds nothing to drop.
         let (tid, is_taken) = unsafe {
             pg_sys::ffi::pg_guard_ffi_boundary(|| {
                 let desc = descriptor::of_first(rel, width);
@@ -98,21 +98,21 @@ impl Relation {
         Some(tid)
     }
 
-    /// Inserts rows page by page, with one WAL record a page, and returns where each row lies. The caller makes the
+    /// Inserts rows page by page, with one WAL record a page, and returns each row's place. The caller makes the
     /// entries in the known indexes (`insert_entries`). Can raise a cancel after each 1000 rows.
     pub fn insert(&self, rows: &mut NewRows) -> Vec<Tid> {
-        /// As many rows as COPY buffers (MAX_BUFFERED_TUPLES).
-        const BATCH: usize = 1000;
+        /// The number of rows that COPY buffers (MAX_BUFFERED_TUPLES).
+        const BATCH_ROWS: usize = 1000;
         row_fault!(self.rel, "before");
         let (columns, count, width) = (rows.columns, rows.len(), rows.width());
         let rel = self.rel;
         let (values, nulls) = (rows.values.as_mut_ptr(), rows.nulls.as_mut_ptr());
         let mut tids = Vec::with_capacity(count);
-        for first in (0..count).step_by(BATCH) {
-            let n = BATCH.min(count - first);
+        for first in (0..count).step_by(BATCH_ROWS) {
+            let n = BATCH_ROWS.min(count - first);
             envelopes(n, |slots| {
-                // SAFETY: a value for each column of each row; the slots carry the tuples to the heap, which takes them
-                // out and writes each row's place into its slot. Within the guard there is nothing to drop.
+                // SAFETY: a value for each column of each row. The slots carry the tuples to the heap, which takes them
+                // out and writes each row's place into its slot. The guard's closure holds nothing to drop.
                 unsafe {
                     pg_sys::ffi::pg_guard_ffi_boundary(|| {
                         let desc = descriptor::of_first(rel, width);
@@ -139,9 +139,9 @@ impl Relation {
         tids
     }
 
-    /// Whether this table has indexes that this session does not know. While REINDEX CONCURRENTLY puts one index into
-    /// the place of another, each row needs its entry in both; and a user may have made an index. Raises 55000 if a row
-    /// trigger is on the table.
+    /// True if this table has indexes that this session does not know. While REINDEX CONCURRENTLY replaces an index,
+    /// each row needs its entry in both. A user may have created an index, too. Raises 55000 if the table has a row
+    /// trigger.
     fn has_others(&self) -> bool {
         // SAFETY: an open relation; the list is a copy for the caller.
         unsafe {
@@ -152,10 +152,10 @@ impl Relation {
         }
     }
 
-    /// Raises 55000 if a row trigger is on this table: rows are inserted directly, so it would not see them. While this
-    /// table is locked to write, no trigger can be made.
+    /// Raises 55000 if this table has a row trigger: rows are inserted directly, so the trigger would not see them.
+    /// While this table is locked to write, no trigger can be created.
     pub fn refuse_triggers(&self) {
-        // SAFETY: an open relation; its triggers, if it has any, are valid as long as it is open.
+        // SAFETY: an open relation. Its triggers, if it has any, are valid while it is open.
         let stranger = unsafe {
             let triggers = (*self.rel).trigdesc;
             let count = if triggers.is_null() { 0 } else { usize::try_from((*triggers).numtriggers).unwrap_or(0) };
@@ -169,18 +169,18 @@ impl Relation {
         }
     }
 
-    /// Makes the entries of rows that were just inserted, in all indexes of which `knows` returns false. A key that is
-    /// taken in such an index is not reported: the known indexes get their entries later, and report theirs.
+    /// Makes the entries of rows that were just inserted, in all indexes for which `knows` returns false. A duplicate
+    /// key in such an index is not reported: the known indexes get their entries later, and report theirs.
     pub fn fill_others(&self, tids: &[Tid], knows: &dyn Fn(pg_sys::Oid) -> bool) {
         let (rel, places, count) = (self.rel, Tid::raw(tids).as_ptr(), tids.len());
-        // SAFETY: rows of this table; within the guard there is nothing to drop.
+        // SAFETY: rows of this table. The guard's closure holds nothing to drop.
         unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| fill_others(rel, places, count, knows)) }
     }
 
-    /// Makes this index's entries for rows that were just inserted. A row for which `key` returns `None` gets none.
-    /// Returns the positions in `tids` of the rows whose key was there already, or is being inserted by an open
-    /// transaction: the insert does not wait. Those rows have entries now, and the caller must remove them by
-    /// `take_back`. For an index that is not unique the list is empty. Raises 55000 if the index has other columns.
+    /// Makes this index's entries for rows that were just inserted. If `key` returns `None`, the row gets no entry.
+    /// Returns the positions in `tids` of rows whose key already exists or is being inserted by an open transaction:
+    /// the insert does not wait. Those rows have entries now, and the caller must delete them with `take_back`. For an
+    /// index that is not unique the list is empty. Raises 55000 if the index has other columns.
     pub fn insert_entries<const COLUMNS: usize>(
         &self,
         table: &Relation,
@@ -195,7 +195,7 @@ impl Relation {
         let mut conflicts = Vec::new();
         let mut next = 0;
         while next < tids.len() {
-            // SAFETY: a b-tree of this table with COLUMNS columns. Within the guard there is nothing to drop: a
+            // SAFETY: a b-tree of this table with COLUMNS columns. The guard's closure holds nothing to drop: a
             // conflict ends the guarded loop, and is added to the list outside.
             let conflict = unsafe {
                 pg_sys::ffi::pg_guard_ffi_boundary(|| {
@@ -232,20 +232,20 @@ impl Relation {
         conflicts
     }
 
-    /// Deletes a row that this transaction has just inserted and whose key turned out to be taken. Until this
-    /// transaction ends, other sessions take the deleted row for one in progress.
+    /// Deletes a row that this transaction has just inserted and whose key already exists. Until this transaction ends,
+    /// the deleted row looks like a row in progress to other sessions.
     pub fn take_back(&self, tid: Tid) {
         let mut tid = tid.0;
-        // SAFETY: a row of this transaction, which no other session can see; a command cannot delete what it has
-        // inserted itself, so the next one begins.
+        // SAFETY: a row of this transaction, which no other session can see. A command cannot delete a row that it has
+        // inserted itself, so the next command begins.
         unsafe {
             pg_sys::CommandCounterIncrement();
             pg_sys::simple_heap_delete(self.rel, &raw mut tid);
         }
     }
 
-    /// Returns the row at a place, if one is there that is committed now or of this transaction. `generation` is a
-    /// number that changes when the table is truncated.
+    /// Returns the row at a place if it is committed or of this transaction. `generation` is a number that changes when
+    /// the table is truncated.
     pub fn fetch(&self, tid: Tid, generation: i64) -> Option<Row> {
         if tid.block() >= self.blocks_cached(tid, generation) {
             return None;
@@ -253,7 +253,7 @@ impl Relation {
         let rel = self.rel;
         let mut row = Row::empty();
         let to = &raw mut row;
-        // SAFETY: a block within the table. Within the guard there is nothing to drop.
+        // SAFETY: a block within the table. The guard's closure holds nothing to drop.
         let found = unsafe {
             pg_sys::ffi::pg_guard_ffi_boundary(|| {
                 let copy = unguarded::copy_at(rel, tid.0);
@@ -268,9 +268,9 @@ impl Relation {
         found.then_some(row)
     }
 
-    /// Returns the row at a place, as `fetch` does, for a place that may lie behind the end of the table, also if it
-    /// did not a moment ago: VACUUM cuts off empty blocks at the end. `blocks` is a number of blocks that the table has
-    /// had since it was locked, or 0; the table may have more by now.
+    /// As `fetch`, for a place that may lie behind the end of the table: VACUUM may cut off empty blocks there at any
+    /// moment. `blocks` is a number of blocks that the table has had since it was locked, or 0. The table may have more
+    /// now.
     pub fn fetch_if_there(&self, tid: Tid, blocks: &mut u32, generation: i64) -> Option<Row> {
         if tid.block() >= *blocks {
             *blocks = self.blocks();
@@ -278,8 +278,8 @@ impl Relation {
         (tid.block() < *blocks).then(|| self.fetch(tid, generation)).flatten()
     }
 
-    /// Returns how many blocks the table has at least. Asks Postgres only if the place may lie behind: to read there
-    /// fails.
+    /// Returns a lower bound of the table's number of blocks. Asks Postgres only if the place may lie behind it,
+    /// because reading there fails.
     fn blocks_cached(&self, tid: Tid, generation: i64) -> u32 {
         thread_local! {
             static LAST: Cell<(pg_sys::Oid, i64, u32)> = const { Cell::new((pg_sys::Oid::INVALID, 0, 0)) };
@@ -295,13 +295,13 @@ impl Relation {
         blocks
     }
 
-    /// Returns how many rows the table may have: it counts the line pointers of its pages, each of which stands for a
-    /// row, or for one that was rolled back. Reads the whole table. Can raise a cancel.
+    /// Returns how many rows the table may have. It counts the line pointers of the table's pages. Each is a row, or a
+    /// row that was rolled back. Reads the whole table. Can raise a cancel.
     pub fn line_pointers(&self) -> i64 {
         let mut count = 0;
         let strategy = crate::pg::lock::bulk_reading();
         for block in 0..self.blocks() {
-            // SAFETY: a block within the table; the page is pinned and share-locked while it is looked at.
+            // SAFETY: a block within the table. The page is pinned and share-locked while it is read.
             unsafe {
                 let buffer = pg_sys::ReadBufferExtended(
                     self.rel,
@@ -326,11 +326,11 @@ impl Relation {
     }
 }
 
-/// Makes entries as the executor does: for indexes of any kind, with conditions and expressions, that already take
-/// entries. If a key is taken, it does not wait.
+/// Makes entries as the executor does, in indexes of any kind, with conditions and expressions. Does not wait if a key
+/// already exists.
 ///
 /// # Safety
-/// The call stands under a guard, and nothing in here is to be dropped. `tids` are `count` rows of the table `rel`,
+/// The call is made under a guard, and this function holds nothing to drop. `tids` are `count` rows of the table `rel`,
 /// which is locked to write.
 unsafe fn fill_others(
     rel: pg_sys::Relation,
@@ -338,15 +338,15 @@ unsafe fn fill_others(
     count: usize,
     knows: &dyn Fn(pg_sys::Oid) -> bool,
 ) {
-    // SAFETY: the caller's promise. All memory is of the current context, and the resource owner knows which relations
-    // are open if an error is raised.
+    // SAFETY: the caller's promise. All memory is of the current context. The resource owner knows the open relations
+    // if an error is raised.
     unsafe {
         let list = unguarded::RelationGetIndexList(rel);
         if !unguarded::has_unknown(list, knows) {
             return;
         }
-        // The functions that indexes call are run with the rights of the table's owner, as CREATE INDEX runs them: the
-        // worker's own rights are those of a superuser.
+        // The functions of indexes run with the rights of the table's owner, as under CREATE INDEX. The worker's own
+        // rights are a superuser's.
         let borrowed = role::Borrowed::from((*(*rel).rd_rel).relowner);
         let length = (*list).length as usize;
         let indexes = unguarded::palloc0(size_of::<pg_sys::Relation>() * length).cast::<pg_sys::Relation>();
@@ -399,8 +399,8 @@ unsafe fn fill_others(
 
 impl Drop for Relation {
     fn drop(&mut self) {
-        // SAFETY: opened by this value. To close it is right also while an error unwinds, as the resource owner still
-        // knows it. It needs no guard: a relation that is open, and locked as this one is, closes without an error.
+        // SAFETY: opened by this value. Closing it is right also while an error unwinds, because the resource owner
+        // still knows it. It needs no guard: an open and locked relation closes without an error.
         unsafe {
             if self.is_index {
                 unguarded::index_close(self.rel, self.release);
@@ -411,12 +411,12 @@ impl Drop for Relation {
     }
 }
 
-/// Returns how an index checks a key: a unique one reports a conflict, and does not wait for it.
+/// Returns how an index checks a key. A unique index reports a conflict, and does not wait for it.
 fn uniqueness(is_unique: bool) -> pg_sys::IndexUniqueCheck::Type {
     if is_unique { pg_sys::IndexUniqueCheck::UNIQUE_CHECK_PARTIAL } else { pg_sys::IndexUniqueCheck::UNIQUE_CHECK_NO }
 }
 
-/// Returns the IndexInfo that `index_insert` needs. btinsert does not read it, so one empty value serves all.
+/// Returns the IndexInfo that `index_insert` needs. btinsert does not read it, so all calls share one empty value.
 fn index_info() -> *mut pg_sys::IndexInfo {
     thread_local! {
         static INFO: Cell<*mut pg_sys::IndexInfo> = const { Cell::new(ptr::null_mut()) };

@@ -20,7 +20,7 @@ pub fn timestamp_text(at: i64) -> String {
     }
 }
 
-/// Returns the time of a clock that is never set, in microseconds. Its origin is arbitrary.
+/// Returns the time of a clock that is never set, in microseconds. Its zero is arbitrary.
 pub fn monotonic_us() -> i64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is valid for writing; CLOCK_MONOTONIC exists on every platform Postgres runs on.
@@ -28,7 +28,7 @@ pub fn monotonic_us() -> i64 {
     now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
 }
 
-/// Returns how much processor time this process has used, in microseconds.
+/// Returns the processor time that this process has used, in microseconds.
 pub fn processor_us() -> i64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is valid for writing; the clock exists on every platform Postgres runs on.
@@ -36,28 +36,28 @@ pub fn processor_us() -> i64 {
     now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
 }
 
-/// Returns the wall clock, in microseconds as `timestamptz` counts them (from 2000-01-01).
+/// Returns the wall clock in microseconds since 2000-01-01, as `timestamptz` counts.
 pub fn now_us() -> i64 {
     // SAFETY: reads the clock.
     unsafe { raw::GetCurrentTimestamp() }
 }
 
-/// Returns when the transaction that is ending was committed, in microseconds as `timestamptz` counts them.
+/// Returns the commit time of the transaction that is ending, in microseconds as `timestamptz` counts.
 pub fn transaction_end_us() -> i64 {
-    // SAFETY: a number that the commit has set; otherwise it reads the clock.
+    // SAFETY: the commit has set the number. Otherwise the function reads the clock.
     unsafe { raw::GetCurrentTransactionStopTimestamp() }
 }
 
-/// Returns when statement_timeout will end this statement, as `timestamptz`. `None` if it will not.
+/// Returns when statement_timeout will end this statement, as `timestamptz`. `None`: it will not.
 pub fn statement_deadline_us() -> Option<i64> {
     /// STATEMENT_TIMEOUT in timeout.h, the same in 14 to 18.
     const STATEMENT_TIMEOUT: c_int = 3;
     let timeout = STATEMENT_TIMEOUT;
-    // SAFETY: both read this backend's timer table; the id is one of Postgres's own.
+    // SAFETY: both read this backend's timer table. The id is one of Postgres's own.
     unsafe { raw::get_timeout_active(timeout).then(|| raw::get_timeout_finish_time(timeout)) }
 }
 
-/// Returns a `timestamptz` in the form that JSON uses: ISO 8601, with the offset of the session's time zone.
+/// Returns a `timestamptz` as JSON writes it: ISO 8601, with the offset of the session's time zone.
 pub fn iso_time(at: i64) -> String {
     let form = crate::pg::datum::text_datum("YYYY-MM-DD\"T\"HH24:MI:SS.USTZH:TZM");
     // SAFETY: prints a timestamptz into memory of the current context.
@@ -66,7 +66,7 @@ pub fn iso_time(at: i64) -> String {
     text.map(crate::pg::datum::text).unwrap_or_default()
 }
 
-/// Converts microseconds to milliseconds of sleep. They are rounded up, so that the sleeper does not wake too early.
+/// Converts microseconds to milliseconds of sleep, rounded up, so that the sleeper does not wake too early.
 pub fn milliseconds(microseconds: i64) -> i64 {
     microseconds.max(0).saturating_add(999) / 1000
 }

@@ -20,9 +20,8 @@ pub fn subtransaction() -> pg_sys::SubTransactionId {
     unsafe { raw::GetCurrentSubTransactionId() }
 }
 
-/// Returns how many rows this transaction has inserted, updated or deleted in a table by now, as the statistics count
-/// them. Rows of savepoints that were rolled back count, too. `None` if the statistics are switched off
-/// (`track_counts`).
+/// Returns how many rows this transaction has inserted, updated or deleted in a table, as the statistics count them.
+/// Rows of savepoints that were rolled back count, too. `None`: the statistics are switched off (`track_counts`).
 pub fn rows_written(table: pg_sys::Oid) -> Option<i64> {
     let counters = [
         pg_sys::F_PG_STAT_GET_XACT_TUPLES_INSERTED,
@@ -38,67 +37,67 @@ pub fn rows_written(table: pg_sys::Oid) -> Option<i64> {
     }
 }
 
-/// Whether the transaction reads by one snapshot from its begin to its end (REPEATABLE READ, SERIALIZABLE).
+/// True if the transaction reads by one snapshot from its beginning to its end (REPEATABLE READ, SERIALIZABLE).
 pub fn uses_one_snapshot() -> bool {
     // SAFETY: a plain global of this backend.
     unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int }
 }
 
-/// Whether the transaction has an id, that is, has written something.
+/// True if the transaction has an id, that is, has written something.
 pub fn has_xid() -> bool {
     // SAFETY: reads this backend's transaction state.
     unsafe { pg_sys::GetTopTransactionIdIfAny() != pg_sys::TransactionId::from(0) }
 }
 
-/// Returns the id of the transaction, that of its top level. 0 if it has written nothing. Can be called while the
-/// transaction is committing.
+/// Returns the transaction's top-level id. 0: it has written nothing. Can be called while the transaction is
+/// committing.
 pub fn transaction_id() -> u32 {
     // SAFETY: reads this backend's transaction state.
     unsafe { raw::GetTopTransactionIdIfAny() }.into()
 }
 
-/// Returns the id of the innermost open subtransaction. If it has none, it gets one. Can raise.
+/// Returns the id of the innermost open subtransaction, and assigns one if it has none. Can raise.
 pub fn subtransaction_xid() -> u32 {
     // SAFETY: in a transaction that may write.
     unsafe { pg_sys::GetCurrentTransactionId() }.into()
 }
 
-/// Whether this is the id of this session's open transaction, or of a subtransaction of it that was not rolled back.
+/// True if this is the id of this session's open transaction, or of a subtransaction of it that was not rolled back.
 pub fn is_current(xid: u32) -> bool {
     // SAFETY: reads this backend's transaction state.
     unsafe { pg_sys::TransactionIdIsCurrentTransactionId(xid.into()) }
 }
 
-/// Whether a transaction of another session, or a prepared one, is open.
+/// True if a transaction of another session, or a prepared one, is open.
 pub fn is_in_progress(xid: u32) -> bool {
     // SAFETY: reads shared memory.
     unsafe { pg_sys::TransactionIdIsInProgress(xid.into()) }
 }
 
-/// Waits until a transaction of another session has ended, as an UPDATE waits for a row's lock. The wait is shown in
-/// pg_locks. Cancel, lock_timeout and deadlock end it by an error.
+/// Waits until a transaction of another session has ended, as an UPDATE waits for a row's lock. pg_locks shows the
+/// wait. Cancel, lock_timeout and deadlock end it by an error.
 pub fn wait_for_transaction(xid: u32) {
-    // SAFETY: without a relation the call needs no row either: an error says only that it waited for a transaction.
+    // SAFETY: without a relation the call needs no row. An error then says only that it waited for a transaction.
     unsafe {
         pg_sys::XactLockTableWait(xid.into(), std::ptr::null_mut(), std::ptr::null_mut(), pg_sys::XLTW_Oper::XLTW_None);
     }
 }
 
-/// Whether the server allows prepared transactions (`max_prepared_transactions` above 0).
+/// True if the server allows prepared transactions (`max_prepared_transactions` above 0).
 pub fn has_prepared_transactions() -> bool {
-    // SAFETY: a setting that is fixed once the server has started.
+    // SAFETY: the setting is fixed after the server's start.
     unsafe { raw::max_prepared_xacts > 0 }
 }
 
-/// Makes everything durable that is in the write-ahead log by now. Waits for the disk.
+/// Makes the whole write-ahead log that exists now durable. Waits for the disk.
 pub fn flush_log() {
     const PAGE: u64 = pg_sys::XLOG_BLCKSZ as u64;
     /// SizeOfXLogShortPHD and SizeOfXLogLongPHD, the same in 14 to 18.
     const HEADER: u64 = 24;
     const FIRST_HEADER: u64 = 40;
     // SAFETY: reads shared memory and a plain global, and waits for the disk. If the log ends with a page, the insert
-    // position lies behind the header of the next page, which is not there yet, and to flush up to it would be an
-    // error. No record ends directly behind a header, so an insert position there always means this case.
+    // position lies behind the header of the next page. That header does not exist yet, so flushing up to the position
+    // would be an error. No record ends directly behind a header, so an insert position there always means this case.
     unsafe {
         let at = pg_sys::GetXLogInsertRecPtr();
         let is_first = at % (pg_sys::wal_segment_size as u64) < PAGE;
@@ -107,23 +106,23 @@ pub fn flush_log() {
     }
 }
 
-/// Whether the session is in a transaction block or in a subtransaction.
+/// True if the session is in a transaction block or in a subtransaction.
 pub fn in_transaction_block() -> bool {
     // SAFETY: reads this backend's transaction state.
     unsafe { pg_sys::IsTransactionBlock() || pg_sys::GetCurrentTransactionNestLevel() > 1 }
 }
 
 /// Runs `f` in a transaction of its own with an active snapshot, and commits. Must be called between two transactions.
-/// If it raises, the caller calls `abort_after_error`.
+/// If it raises, the caller must call `abort_after_error`.
 pub fn in_transaction<R>(f: impl FnOnce() -> R) -> R {
-    // SAFETY: called between two transactions; `f` leaves the snapshot stack as it found it.
+    // SAFETY: called between two transactions. `f` leaves the snapshot stack unchanged.
     unsafe {
         pg_sys::SetCurrentStatementStartTimestamp();
         pg_sys::StartTransactionCommand();
         pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
     }
     let result = f();
-    // SAFETY: ends what was begun above.
+    // SAFETY: ends the transaction begun above.
     unsafe {
         pg_sys::PopActiveSnapshot();
         pg_sys::CommitTransactionCommand();
@@ -131,8 +130,7 @@ pub fn in_transaction<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `f` as `in_transaction` does, and commits if it succeeds. If it does not, the transaction is left open, and the
-/// caller calls `abort_after_error`.
+/// As `in_transaction`, but if `f` fails, the transaction stays open, and the caller must call `abort_after_error`.
 pub fn try_in_transaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     // SAFETY: as in `in_transaction`.
     unsafe {
@@ -141,7 +139,7 @@ pub fn try_in_transaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
         pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
     }
     let result = f()?;
-    // SAFETY: ends what was begun above.
+    // SAFETY: ends the transaction begun above.
     unsafe {
         pg_sys::PopActiveSnapshot();
         pg_sys::CommitTransactionCommand();
@@ -149,11 +147,11 @@ pub fn try_in_transaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     Ok(result)
 }
 
-/// Aborts the transaction that is open, if any, after an error was caught, as the main loop of a session does. The
-/// process is then between two transactions.
+/// Aborts the open transaction, if any, after an error was caught, as the main loop of a session does. Afterwards the
+/// process is between two transactions.
 pub fn abort_after_error() {
-    // SAFETY: interrupts are held off, so that none of them raises an error on the way; the abort also gives back
-    // locks, buffers and other resources.
+    // SAFETY: interrupts are held off, so that none of them raises an error meanwhile. The abort also releases locks,
+    // buffers and other resources.
     unsafe {
         pg_sys::InterruptHoldoffCount += 1;
         pg_sys::QueryCancelPending = 0;
@@ -176,18 +174,18 @@ pub fn in_subtransaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     })
 }
 
-/// Runs `f`, which only reads, in a subtransaction that is rolled back in any case, so that no lock is kept. An error
-/// that `f` raises is returned. A cancel is raised again.
+/// Runs `f`, which only reads, in a subtransaction that is always rolled back, so that no lock is kept. An error that
+/// `f` raises is returned. A cancel is raised again.
 pub fn look<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     enclosed(f, false, |code| code == PgSqlErrorCode::ERRCODE_QUERY_CANCELED)
 }
 
-/// Runs `f` in a subtransaction. If `f` succeeds and `keep`, the subtransaction becomes part of the transaction;
-/// otherwise it is rolled back. A raised error is returned, unless `passes` says for its SQLSTATE that it is raised
-/// again.
+/// Runs `f` in a subtransaction. If `f` succeeds and `keep`, the subtransaction becomes part of the transaction.
+/// Otherwise it is rolled back. A raised error is returned. If `passes` accepts its SQLSTATE, it is raised again
+/// instead.
 fn enclosed<R>(f: impl FnOnce() -> Result<R>, keep: bool, passes: fn(PgSqlErrorCode) -> bool) -> Result<R> {
-    // SAFETY: in a transaction. The memory context within the subtransaction is that of before, and after it the memory
-    // context and the resource owner are, as in PL/pgSQL; what `f` opens, it closes, or the rollback does.
+    // SAFETY: in a transaction. As in PL/pgSQL, the memory context stays the same within the subtransaction. The
+    // context and the resource owner are restored after it. `f` or the rollback closes what `f` opens.
     let (context, owner) = unsafe { (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner) };
     // SAFETY: as above.
     unsafe {

@@ -1,5 +1,4 @@
-//! The error that is raised instead of inserting into a table with a row trigger, since direct inserts would pass it
-//! by.
+//! The error for an insert into a table with a row trigger, which direct inserts would not fire.
 //!
 //! Responsible for the texts. Not responsible for finding such triggers (`table::Relation::refuse_triggers`,
 //! `catalog::triggers`).
@@ -13,7 +12,7 @@ use pgrx::pg_sys::Oid;
 use crate::error::{self, Error};
 use crate::pg::syscache;
 
-/// Raises 55000: nothing is inserted while this trigger is on the table. Needs an open transaction.
+/// Raises 55000: nothing is inserted while the table has this trigger. Needs an open transaction.
 pub fn stop((table, trigger): (Oid, &CStr)) -> ! {
     let (name, trigger) = (syscache::table_name(table).unwrap_or_default(), trigger.to_string_lossy());
     Error::new(error::WRONG_STATE, format!("table \"queue.{name}\" has trigger \"{trigger}\""))
@@ -22,7 +21,7 @@ pub fn stop((table, trigger): (Oid, &CStr)) -> ! {
         .report()
 }
 
-/// The hint: how to get rid of such a trigger.
-pub const DROP_IT: &str = "Drop what is there; if it belongs to a tool that moves the table, end that first, \
+/// The hint: how to remove such a trigger.
+pub const DROP_IT: &str = "Drop it. If it belongs to a tool that moves the table, stop that tool first, \
     and do not let \
-                        it put its copy into the table's place.";
+                        it replace the table by its copy.";

@@ -1,8 +1,8 @@
-//! The calls of Postgres that inserting and scanning make for every row, without the guard of the bindings: one guard
-//! stands around a whole batch.
+//! The calls of Postgres that inserting and scanning make for every row, without the bindings' guard. One guard
+//! surrounds a whole batch.
 //!
-//! Responsible for their declarations and for three small functions over them. Not responsible for calls that are made
-//! once in a while: those go through the bindings.
+//! Responsible for their declarations and for three small functions over them. Not responsible for rare calls, which go
+//! through the bindings.
 //!
 //! Invariant: each caller is inside a guard.
 
@@ -10,15 +10,15 @@ use std::ptr;
 
 use pgrx::pg_sys;
 
-/// Copies the row at a place, if it is committed now or of this transaction. Returns null if there is none.
+/// Copies the row at a place if it is committed or of this transaction. Returns null if there is no such row.
 ///
 /// # Safety
-/// The call stands under a guard. The place is in a block of the table.
+/// The call is made under a guard. The place is in a block of the table.
 pub unsafe fn copy_at(rel: pg_sys::Relation, tid: pg_sys::ItemPointerData) -> pg_sys::HeapTuple {
     let mut tuple = pg_sys::HeapTupleData { t_self: tid, ..Default::default() };
     let mut buffer: pg_sys::Buffer = 0;
     let snapshot = &raw mut pg_sys::SnapshotSelfData;
-    // SAFETY: heap_fetch checks the line pointer and pins the page; the tuple is copied before the pin is given back.
+    // SAFETY: heap_fetch checks the line pointer and pins the page. The tuple is copied before the pin is released.
     unsafe {
         #[cfg(not(feature = "pg14"))]
         let found = heap_fetch(rel, snapshot, &raw mut tuple, &raw mut buffer, false);
@@ -33,7 +33,7 @@ pub unsafe fn copy_at(rel: pg_sys::Relation, tid: pg_sys::ItemPointerData) -> pg
     }
 }
 
-/// Whether a list has an oid of which `knows` returns false.
+/// True if a list has an oid for which `knows` returns false.
 ///
 /// # Safety
 /// `list` is a list of oids, or null.
@@ -45,20 +45,20 @@ pub unsafe fn has_unknown(list: *const pg_sys::List, knows: &dyn Fn(pg_sys::Oid)
     }
 }
 
-/// Returns the number of the file that a relation lies in.
+/// Returns the number of a relation's file.
 ///
 /// # Safety
-/// An open relation.
+/// `rel` is an open relation.
 #[cfg(any(feature = "pg14", feature = "pg15"))]
 pub unsafe fn file_of(rel: pg_sys::Relation) -> pg_sys::Oid {
     // SAFETY: the caller's promise.
     unsafe { (*rel).rd_node.relNode }
 }
 
-/// Returns the number of the file that a relation lies in.
+/// Returns the number of a relation's file.
 ///
 /// # Safety
-/// An open relation.
+/// `rel` is an open relation.
 #[cfg(not(any(feature = "pg14", feature = "pg15")))]
 pub unsafe fn file_of(rel: pg_sys::Relation) -> pg_sys::Oid {
     // SAFETY: the caller's promise.

@@ -1,7 +1,7 @@
-//! Whether an instance is awake, as a mirror that verbs read without a lock, and the end of a restore in memory.
+//! The mirror of whether an instance is awake, which verbs read without a lock, and the end of a restore in memory.
 //!
-//! Responsible for the mirror. Not responsible for the states (`restore`), for noticing a restore nor for deciding
-//! that it is over (`restore`). `transaction::settle` also writes the mirror, when a foreign writer ends.
+//! Responsible for the mirror. Not responsible for the states (`restore`), nor for noticing a restore and deciding that
+//! it is over (`crate::restore`). `transaction::settle` also writes the mirror, when a foreign writer ends.
 //!
 //! Invariant: the mirror changes together with the state, under the frontier's lock.
 
@@ -18,15 +18,15 @@ use crate::shmem::restore::{RestoreState, State};
 use crate::shmem::{lock, words};
 
 thread_local! {
-    /// The number of the instance for which this session has asked last, and its slot in shared memory.
+    /// The last instance for which this session asked, by its number, and its slot in shared memory.
     static SLOT: Cell<(u32, usize)> = const { Cell::new((0, 0)) };
-    /// The state of the segments, as the adopting transaction has read it.
+    /// The state of the segments, as the adopting transaction read it.
     pub static LEDGER: Cell<Option<Ledger>> = const { Cell::new(None) };
 }
 
-/// Whether the instance may be used, as far as memory knows. False also if memory does not know yet. True if the
-/// instance is gone: the caller's next step finds that out. If the mirror says so, it costs one atomic load; otherwise
-/// it takes the frontier's lock, so it must not be called under that.
+/// True if the instance may be used, as far as memory knows. False also if memory does not know yet. True if the
+/// instance was dropped: the caller's next step finds that out. If the mirror says that it is awake, the call costs one
+/// atomic load. Otherwise it takes the frontier's lock, so it must not be called under that lock.
 pub fn is_awake(number: u32) -> bool {
     let (known, slot) = SLOT.get();
     if known == number && number != 0 && words::awake(slot).load(Ordering::Acquire) == number {
@@ -36,19 +36,19 @@ pub fn is_awake(number: u32) -> bool {
         let slot = slot_of(shared.instances, number)?;
         Some((slot, shared.instances[slot].restore.is_awake()))
     });
-    // If the instance was dropped, the next step of the caller finds that out.
+    // If the instance was dropped, the caller's next step finds that out.
     let Some((slot, is_awake)) = found else { return true };
     SLOT.set((number, slot));
     is_awake
 }
 
-/// Returns the slot of an instance. `None` if the instance is gone.
+/// Returns the slot of an instance. `None`: the instance was dropped.
 fn slot_of(instances: &[Instance], number: u32) -> Option<usize> {
     instances.iter().position(|i| number != 0 && i.number == number)
 }
 
 /// Runs `f`, which changes whether an instance is awake, and updates the mirror, both in one hold of the frontier's
-/// lock. `None` if the instance is gone.
+/// lock. `None`: the instance was dropped.
 pub fn change<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Instance) -> R) -> Option<R> {
     lock::with(|shared| {
         let slot = slot_of(shared.instances, number)?;
@@ -59,9 +59,9 @@ pub fn change<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Instance) -
     })
 }
 
-/// Ends a restore in memory. It is called when the transaction that adopts has committed, and all sessions were told of
-/// changed queues. Everything that memory knows will be read anew, except which session holds which attempt. Returns
-/// false if it did nothing, since there was a foreign write meanwhile (`marks` has changed) or the instance is gone.
+/// Ends a restore in memory. Called when the adopting transaction has committed and all sessions have been told of
+/// changed queues. Everything in memory will be read again from the logs, except which session holds which attempt.
+/// Returns false and does nothing if a foreign write came meanwhile (`marks` has changed), or the instance was dropped.
 /// Takes the frontier's lock. Cannot fail.
 pub fn wake(number: u32, marks: u64) -> bool {
     let now = time::now_us();
@@ -72,13 +72,13 @@ pub fn wake(number: u32, marks: u64) -> bool {
         let was_awake = instance.restore.is_awake();
         instance.restore = RestoreState { state: State::Awake, marks, is_suspect: true, ..RestoreState::default() };
         (instance.ids.next, instance.ids.limit) = (0, 0);
-        // As at the start: every attempt that is due by now lies behind its lane's position.
+        // As at the server's start, every attempt that is due now lies behind its lane's position.
         (instance.due.to, instance.due.next) = (now, i64::MIN);
         instance.recovered_at = 0;
         instance.missed.scan();
         instance.schedules.invalidate();
         instance.invalidate_counters();
-        // If the instance was awake, the ring of segments may have turned since the ledger was read.
+        // If the instance was awake, the ring of segments may have turned after the ledger was read.
         if let Some(ledger) = LEDGER.take().filter(|_| !was_awake) {
             ledger.apply(instance);
         }

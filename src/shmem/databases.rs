@@ -3,7 +3,7 @@
 //! Responsible for the layout of an entry. Not responsible for its changes (`worker::table`), nor for the lock
 //! (`launcher`).
 //!
-//! Invariant: an entry is read and changed under the launcher's lock only.
+//! Invariant: an entry is read and changed only under the launcher's lock.
 
 use pgrx::pg_sys;
 
@@ -11,27 +11,27 @@ use pgrx::pg_sys;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Database {
-    /// The database. Invalid if the slot is free.
+    /// The database. Invalid: the slot is free.
     pub oid: pg_sys::Oid,
-    /// What the launcher knows of its worker.
+    /// The state of its worker.
     pub state: DatabaseState,
-    /// The worker's process id, from its first act to its last; 0 if there is none.
+    /// The worker's process id, from its first act to its last. 0: no worker.
     pub pid: i32,
-    /// The worker's latch; null if `pid` is 0.
+    /// The worker's latch. Null if `pid` is 0.
     pub latch: *mut pg_sys::Latch,
     /// The monotonic time at which `state` was set.
     pub since: i64,
     /// The monotonic time before which no worker is started.
     pub retry_at: i64,
-    /// How many workers in a row have died soon after their start.
+    /// How many workers, one after the other, died soon after their start.
     pub deaths: u32,
-    /// How many transactions need the database to be without a worker.
+    /// How many open transactions need the database to be without a worker.
     pub blockers: u32,
-    /// Whether the worker must look again for the extension.
+    /// True if the worker must look again for the extension.
     pub must_look: bool,
-    /// Whether the worker must leave. It is started again if the database still needs one.
+    /// True if the worker must leave. It is restarted if the database still needs one.
     pub must_leave: bool,
-    /// Whether the server had no slot for the worker when the launcher last tried to start it.
+    /// True if the server had no slot for the worker at the launcher's last try.
     pub is_short: bool,
 }
 
@@ -39,14 +39,14 @@ pub struct Database {
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DatabaseState {
-    /// No worker; the launcher may start one.
+    /// No worker runs. The launcher may start one.
     Idle = 0,
     /// The launcher has asked for a worker, which has not yet found the extension.
     Starting,
     /// The worker has found the extension and does its duties.
     Running,
-    /// The worker has looked, found no extension and left.
+    /// A worker has looked, found no extension and left.
     NoExtension,
-    /// A command needs the database to be without connections: no worker may start.
+    /// A command needs the database to be without connections. No worker may start.
     Blocked,
 }

@@ -1,30 +1,30 @@
-//! The mark of a lane whose queue is being dropped, or was dropped a short while ago.
+//! The mark of a lane whose queue is being dropped, or was dropped recently.
 //!
-//! Responsible for its form in shared memory. Not responsible for marking and for asking for marks (`catalog::drops`).
+//! Responsible for its form in shared memory. Not responsible for setting and reading marks (`catalog::drops`).
 //!
-//! Invariant: a mark is changed under the frontier's lock only, and a lane has one at most.
+//! Invariant: a mark is changed only under the frontier's lock, and a lane has at most one.
 
 use crate::shmem::shared_word::SharedWord;
 
-/// How many lanes of a database have marks at the same time.
-pub const MARKS: usize = 256;
+/// At most this many lanes of a database have marks.
+pub const MAX_MARKS: usize = 256;
 
-/// The mark of a lane whose queue (or which, as a stage) is being dropped, or was dropped a short while ago.
+/// The mark of a lane. Its queue, or the lane as a stage, is being dropped or was dropped recently.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Dropping {
-    /// The lane; 0 if the mark is free.
+    /// The lane. 0: the mark is free.
     pub lane: i32,
-    /// How often open transactions have dropped it.
+    /// How many drops of the lane are in open transactions.
     open: u32,
-    /// The session that has made the mark.
+    /// The session that made the mark.
     session: u32,
-    /// Whether one of them was committed, and the lane has not come back since.
+    /// True if a drop was committed, and the lane is not in use again.
     is_dropped: bool,
 }
 
 impl Dropping {
-    /// Whether a transaction that drops the lane is still open.
+    /// True if a transaction that drops the lane is still open.
     pub fn is_open(&self) -> bool {
         self.open != 0
     }
@@ -35,13 +35,13 @@ impl Dropping {
         }
     }
 
-    /// Forgets that a drop was committed: the lane is in use again.
+    /// Clears the note that a drop was committed, because the lane is in use again.
     pub fn forget_dropped(&mut self) {
         self.is_dropped = false;
         self.clear_if_void();
     }
 
-    /// A drop of the lane has ended. If it was committed, the mark stays for a while.
+    /// Notes that a drop of the lane has ended. If it was committed, the mark stays for a while.
     pub fn end(&mut self, committed: bool) {
         self.open = self.open.saturating_sub(1);
         self.is_dropped |= committed;
@@ -53,39 +53,39 @@ impl Dropping {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Drops {
-    /// The number of drops that were begun since the start.
+    /// The number of drops that have begun since the start.
     pub begun: SharedWord,
-    /// The lanes of the last drops. See `catalog::drops`.
-    pub marks: [Dropping; MARKS],
+    /// The lanes of the latest drops. See `catalog::drops`.
+    pub marks: [Dropping; MAX_MARKS],
 }
 
 impl Drops {
     /// No drops.
     pub fn new() -> Self {
-        Self { begun: SharedWord::default(), marks: [Dropping::default(); MARKS] }
+        Self { begun: SharedWord::default(), marks: [Dropping::default(); MAX_MARKS] }
     }
 
-    /// Returns whether a lane has a mark.
+    /// Returns true if a lane has a mark.
     pub fn has(&self, lane: i32) -> bool {
         self.marks.iter().any(|mark| mark.lane == lane)
     }
 
-    /// Removes the mark of a committed drop from a lane: a stage that was removed belongs to its queue again. The
-    /// caller holds the frontier's lock.
+    /// Clears the committed drop in a lane's mark: a stage that was removed belongs to its queue again. The caller
+    /// holds the frontier's lock.
     pub fn forget(&mut self, lane: i32) {
         self.marks.iter_mut().filter(|mark| mark.lane == lane).for_each(Dropping::forget_dropped);
     }
 
-    /// Ends the mark of a lane, as the transaction that drops it has ended. If it was committed, the mark stays for a
-    /// while; otherwise it goes. The caller holds the frontier's lock.
+    /// Ends the mark of a lane when the transaction that drops it ends. If it was committed, the mark stays for a
+    /// while. Otherwise the mark is removed. The caller holds the frontier's lock.
     pub fn end(&mut self, lane: i32, committed: bool) {
         if let Some(mark) = self.marks.iter_mut().find(|mark| mark.lane == lane && mark.is_open()) {
             mark.end(committed);
         }
     }
 
-    /// Marks a lane for an open transaction of a session. Returns false if there is no place for it, or if the session
-    /// has half of the places that were free.
+    /// Marks a lane for an open transaction of a session. Returns false if no place is free, or the session already has
+    /// half of the places.
     pub fn mark(&mut self, lane: i32, session: u32) -> bool {
         let marks = &mut self.marks;
         if let Some(mark) = marks.iter_mut().find(|mark| mark.lane == lane) {
@@ -97,9 +97,9 @@ impl Drops {
         }
         let own = marks.iter().filter(|mark| mark.is_open() && mark.session == session).count();
         let free = marks.iter().filter(|mark| !mark.is_open()).count();
-        // The marks of the last committed drops stay longest.
-        let from = self.begun.get() as usize % MARKS;
-        match (from..MARKS).chain(0..from).find(|&n| !marks[n].is_open()) {
+        // The search begins where the marks of the latest committed drops stay longest.
+        let from = self.begun.get() as usize % MAX_MARKS;
+        match (from..MAX_MARKS).chain(0..from).find(|&n| !marks[n].is_open()) {
             Some(at) if own < free => {
                 marks[at] = Dropping { lane, open: 1, session, is_dropped: false };
                 true

@@ -11,7 +11,7 @@ use crate::shmem::lock::LockGuard;
 
 /// Runs `f` under the executors' lock. `f` must be short and must not call Postgres.
 pub fn with<R>(f: impl FnOnce(&mut Head, &mut [Executor]) -> R) -> R {
-    // SAFETY: as in `lock::with`, for what this lock protects.
+    // SAFETY: as in `lock::with`, for the data of this lock.
     unsafe {
         let base = BASE;
         let Some(layout) = LAYOUT else { unreachable!("shared memory is used before it is there") };

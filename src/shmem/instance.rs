@@ -1,9 +1,9 @@
 //! `Instance`: the extension in one database.
 //!
-//! Responsible for an instance's data. Not responsible for making and freeing one (`catalog::instance`), for when a
-//! change happens (`transaction::steps`, the duties), nor for reading words without the lock (`words`).
+//! Responsible for an instance's data. Not responsible for creating and freeing one (`catalog::instance`), for the
+//! moment of a change (`transaction::steps`, the duties), nor for reading words without the lock (`words`).
 //!
-//! Invariant: an instance is changed under the frontier's lock only.
+//! Invariant: an instance is changed only under the frontier's lock.
 
 use pg_queue_core::due;
 use pg_queue_core::frontier::Frontier;
@@ -22,43 +22,42 @@ use crate::shmem::topics::Topics;
 use crate::shmem::troubles::Troubles;
 use crate::shmem::worker::Worker;
 
-/// One database in which the extension is in use. The fields that every call and every commit reads come first: they
-/// take two cache lines.
+/// A database in which the extension is in use. The fields that every call and every commit reads come first. They take
+/// two cache lines.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub struct Instance {
-    /// The number of the instance, which is never used twice while the server runs; 0 if the slot is free.
+    /// The number of the instance, never reused while the server runs. 0: the slot is free.
     pub number: u32,
     /// The database.
     pub database: pg_sys::Oid,
-    /// The oid of the extension's row in pg_extension, which is another one after DROP and CREATE EXTENSION.
+    /// The oid of the extension's row in pg_extension. It changes after DROP and CREATE EXTENSION.
     pub extension: pg_sys::Oid,
     /// The root of the frontier's deadlines of this instance.
     pub deadlines: u32,
     pub ids: Ids,
     pub due: Due,
-    /// Whether its counters can be relied on. Only methods of `Instance` and `recount` change it.
+    /// The state of its counters. Only methods of `Instance` and `recount` change it.
     pub counting: CounterState,
-    /// Whether it may be used, or is being restored. Only `awake`, `restore` and `transaction` change it.
+    /// The state of restores: awake or being restored. Only `awake`, `restore` and `transaction` change it.
     pub restore: RestoreState,
     pub schedules: Schedules,
     pub worker: Worker,
-    /// The monotonic time at which the claims of before the start, or of before the promotion, had been read into
-    /// memory, by the worker or by a session in its place. Memory knows of every claim since then. 0: they are still to
-    /// be read.
+    /// The monotonic time at which memory knew all claims. The worker, or a session in its place, reads the claims from
+    /// before the start or the promotion. Memory knows all later claims itself. 0: the claims have not been read yet.
     pub recovered_at: i64,
-    /// The number of changes of queues since the start. A change is counted once every session was told.
+    /// The number of changes of queues since the start. A change is counted when every session was told.
     pub changes: u64,
     pub rights: RightsChanges,
     pub drops: Drops,
-    /// Lanes whose queues ask for NOTIFY and which got jobs; 0 is a free place.
+    /// Lanes that got jobs and whose queues ask for NOTIFY. 0: a free place.
     pub notify: [i32; 32],
     pub storage: Storage,
     pub missed: Missed,
     pub keys: KeyHalves,
-    /// What was published on topics.
+    /// The counts of published events.
     pub topics: Topics,
-    /// What objects of users were kept from doing to others.
+    /// Failures that objects of one role have caused for others.
     pub troubles: Troubles,
 }
 
@@ -66,10 +65,10 @@ pub struct Instance {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Ids {
-    /// The next id to hand out. Ids up to `limit` were taken from the sequence, and none of `next` and above was handed
-    /// out.
+    /// The next id to hand out. Ids up to `limit` were taken from the sequence. Ids `next` and above were not handed
+    /// out yet.
     pub next: i64,
-    /// The last id that was taken from the sequence.
+    /// The last id taken from the sequence.
     pub limit: i64,
 }
 
@@ -85,7 +84,7 @@ pub struct Due {
 }
 
 impl Due {
-    /// True if an attempt for this wall time is due, for a transaction that has added it and was committed. If the
+    /// True if an attempt with this wall time is due. Called when the transaction that added it was committed. If the
     /// clock was set back, the cursor `to` was not moved since, and is moved here. The caller holds the frontier's
     /// lock.
     pub fn is_passed(&mut self, run_at: i64) -> bool {
@@ -105,9 +104,9 @@ impl Due {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct RightsChanges {
-    /// How many have begun to commit.
+    /// The number of these that have begun to commit.
     pub begun: SharedWord,
-    /// Of how many all sessions were told.
+    /// The number of these that all sessions were told of.
     pub told: SharedWord,
 }
 
@@ -115,9 +114,9 @@ pub struct RightsChanges {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Missed {
-    /// Attempts after whose end another run of the job was requested.
+    /// Ended attempts for which another run of the job was requested too late.
     pub reruns: MissedRequests,
-    /// Attempts after whose end a cancellation was requested.
+    /// Ended attempts for which a cancellation was requested too late.
     pub cancels: MissedRequests,
 }
 
@@ -125,7 +124,7 @@ impl Missed {
     /// No requests.
     pub const NONE: Self = Self { reruns: MissedRequests::NEW, cancels: MissedRequests::NEW };
 
-    /// Asks that all notes be looked through for missed requests. The caller holds the frontier's lock.
+    /// Makes the worker search all notes for missed requests. The caller holds the frontier's lock.
     pub fn scan(&mut self) {
         self.reruns.scan();
         self.cancels.scan();
@@ -133,27 +132,27 @@ impl Missed {
 }
 
 impl Instance {
-    /// Whether memory knows of every claim without an outcome.
+    /// True if memory knows every claim without an outcome.
     pub fn is_recovered(&self) -> bool {
         self.recovered_at != 0
     }
 
     /// Asks the background worker to look for another run after this attempt. Returns the worker's latch, to be set
-    /// after the lock was released; null if there is no worker. The caller holds the frontier's lock.
+    /// after the lock was released. Null: no worker. The caller holds the frontier's lock.
     pub fn miss_rerun(&mut self, id: i64) -> *mut pg_sys::Latch {
         self.missed.reruns.add(id);
         self.worker.latch
     }
 
-    /// Asks the background worker to cancel the attempts that follow this one. Otherwise it is as `miss_rerun`.
+    /// Asks the background worker to cancel the attempts that follow this one. Otherwise as `miss_rerun`.
     pub fn miss_cancel(&mut self, id: i64) -> *mut pg_sys::Latch {
         self.missed.cancels.add(id);
         self.worker.latch
     }
 
-    /// Hands the requests about an entry of `running` over to the worker, if that entry goes by another way than by an
-    /// end that knows of the requests. Must be called before the entry goes. Returns the worker's latch if there was a
-    /// request. The caller holds the frontier's lock.
+    /// Hands the requests about an entry of `running` over to the worker. Must be called before the entry is removed in
+    /// a way that does not know of the requests. Returns the worker's latch if there was a request. The caller holds
+    /// the frontier's lock.
     pub fn miss_of_entry(&mut self, frontier: &Frontier<'_>, id: i64) -> Option<*mut pg_sys::Latch> {
         let entry = frontier.entry(self.number, id)?;
         let rerun = (entry.rerun != 0).then(|| self.miss_rerun(id));
@@ -161,15 +160,15 @@ impl Instance {
         rerun.or(cancel)
     }
 
-    /// Tells the session that has the attempt that another run was requested, as a transaction that has left such a
-    /// note was committed. If the frontier has no entry of it, tells the worker, and returns the worker's latch. The
+    /// Records that a committed note requests another run. The session that holds the attempt gets the request. If the
+    /// frontier has no entry of the attempt, the worker gets it, and the function returns the worker's latch. The
     /// caller holds the frontier's lock.
     pub fn rerun_asked(&mut self, frontier: &mut Frontier<'_>, id: i64) -> Option<*mut pg_sys::Latch> {
         if frontier.request_rerun(self.number, id) { None } else { Some(self.miss_rerun(id)) }
     }
 
-    /// Makes the counters unknown, as there was a change that no callback reports. A recount in progress
-    /// becomes void. The caller holds the frontier's lock.
+    /// Makes the counters unknown after a change that no callback reports. A recount in progress becomes void. The
+    /// caller holds the frontier's lock.
     pub fn invalidate_counters(&mut self) {
         let counting = &mut self.counting;
         counting.state = counting::State::Unknown;
@@ -181,15 +180,15 @@ impl Instance {
         self.counting.has_prepared = true;
     }
 
-    /// Is called when COMMIT PREPARED or ROLLBACK PREPARED has run. If a transaction that has enqueued may have been
-    /// prepared, the counters become unknown. The caller holds the frontier's lock.
+    /// Called after COMMIT PREPARED or ROLLBACK PREPARED. If a transaction that has enqueued may have been prepared,
+    /// the counters become unknown. The caller holds the frontier's lock.
     pub fn prepared_ended(&mut self) {
         if self.counting.has_prepared {
             self.invalidate_counters();
         }
     }
 
-    /// Gives up counting until the next start, as there are more lanes than counters. The caller holds the frontier's
+    /// Stops counting until the next start, because there are more lanes than counters. The caller holds the frontier's
     /// lock.
     pub fn give_up_counting(&mut self) {
         self.invalidate_counters();

@@ -2,7 +2,7 @@
 //!
 //! Responsible for their form in shared memory. Not responsible for copying and emptying (`duty::rotate_keys`).
 //!
-//! Invariant: `turns` changes with each event that makes void what a process has copied.
+//! Invariant: `turns` changes with each event that invalidates what a process has copied.
 
 use crate::shmem::shared_word::SharedWord;
 
@@ -12,19 +12,19 @@ use crate::shmem::shared_word::SharedWord;
 pub struct KeyHalves {
     /// The half that is written to: 0 or 1. See `log::key`.
     pub open: SharedWord,
-    /// The number of blocks above which the open half gives way to the other one.
+    /// If the open half has more blocks than this, the other half replaces it.
     pub max_blocks: u32,
-    /// Whether one half is being copied from and emptied.
+    /// True if one half is being copied and emptied.
     pub is_turning: bool,
-    /// Counts turns to the other half, and ends of foreign writers, which also make void what a process has copied.
+    /// Counts turns to the other half, and ends of foreign writers. Both invalidate what a process has copied.
     pub turns: u64,
-    /// The monotonic time at which a session had seen that all of the closed half is copied; 0: no session has in this
+    /// The monotonic time at which a session saw that the closed half is copied completely. 0: no session has in this
     /// turn.
     pub copied_at: i64,
 }
 
 impl KeyHalves {
-    /// Makes void what is known of copies out of the closed half. The caller holds the frontier's lock.
+    /// Discards the knowledge that the closed half is copied. The caller holds the frontier's lock.
     pub fn begin_turn(&mut self) {
         self.turns += 1;
         self.copied_at = 0;

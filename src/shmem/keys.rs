@@ -1,11 +1,11 @@
 //! The unique keys that this session's transaction holds in shared memory, released at its end.
 //!
-//! Responsible for the session's list of them, and for the lock of the holders. Not responsible for the table of
+//! Responsible for the session's list of keys, and for the lock of the holders. Not responsible for the table of
 //! holders (`pg_queue_core::holders`), for waiting for a holder and the order of acquisition (`job::keys`), nor for the
 //! newest job under a key (`job::unique`). See docs/internals/keys.md.
 //!
-//! Invariant: a key that is held is on the list of its holder, in the subtransaction that acquired it, before anything
-//! can fail.
+//! Invariant: a held key is on the list of its holder, in the subtransaction that acquired it, before anything can
+//! fail.
 
 use std::cell::RefCell;
 
@@ -27,37 +27,38 @@ struct HeldKey {
 }
 
 thread_local! {
-    /// The keys in the order of acquisition, so that those of inner subtransactions come last.
+    /// The keys in the order of acquisition. So the keys of inner subtransactions come last.
     static HELD: RefCell<Vec<HeldKey>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The most keys that are handled in one hold of the lock, so that no hold is long.
-const BATCH: usize = 256;
+/// At most this many keys are handled in one hold of the lock, so that no hold is long.
+const KEYS_PER_HOLD: usize = 256;
 
-/// Why `acquire_some` has stopped.
+/// The reason why `acquire_some` stopped.
 pub enum Stop {
     /// All keys were acquired.
     No,
     /// The transaction with this id holds the next key.
     Held(u32),
-    /// There is no room for the next key.
+    /// The table has no room for the next key.
     Full,
 }
 
-/// Acquires keys of an instance in the order of `hashes`, at most `BATCH`, until one cannot be had. Returns how many
-/// it has acquired, and why it stopped. Does not wait. The innermost open subtransaction gets an id if it has none.
-/// Takes the lock of the holders.
+/// Acquires keys of an instance in the order of `hashes`, at most `KEYS_PER_HOLD`, until one is not available. Returns
+/// how many keys it has acquired, and why it stopped. Does not wait. If the innermost open subtransaction has no id, it
+/// gets one. Takes the lock of the holders.
 pub fn acquire_some(number: u32, hashes: &[u64]) -> (usize, Stop) {
     let (xid, subtransaction) = (transaction::subtransaction_xid(), transaction::subtransaction());
-    let chunk = &hashes[..hashes.len().min(BATCH)];
+    let batch = &hashes[..hashes.len().min(KEYS_PER_HOLD)];
     if with_holders(|holders| std::mem::take(&mut holders.head.is_suspect)) {
         sweep();
     }
     HELD.with_borrow_mut(|held| {
-        // The memory is reserved first: nothing may fail between the acquisition of a key and its entry in `HELD`.
-        memory::grow(held, chunk.len());
+        // The memory is reserved first, because nothing may fail between the acquisition of a key and its entry in
+        // `HELD`.
+        memory::grow(held, batch.len());
         with_holders(|holders| {
-            for (n, &hash) in chunk.iter().enumerate() {
+            for (n, &hash) in batch.iter().enumerate() {
                 let key = (number, hash);
                 match holders.acquire(key, xid) {
                     Acquire::Acquired => held.push(HeldKey { key, xid, subtransaction }),
@@ -66,27 +67,27 @@ pub fn acquire_some(number: u32, hashes: &[u64]) -> (usize, Stop) {
                     Acquire::Full => return (n, Stop::Full),
                 }
             }
-            (chunk.len(), Stop::No)
+            (batch.len(), Stop::No)
         })
     })
 }
 
-/// Removes the entry of a holder whose transaction has ended without removing it. If another transaction holds the key
-/// by now, it does nothing.
+/// Removes the entry of a holder whose transaction has ended without removing it. Does nothing if another transaction
+/// already holds the key.
 pub fn forget(key: Key, holder: u32) {
     with_holders(|holders| holders.release(key, holder));
 }
 
-/// Removes the entries of transactions that have ended, which are those of prepared ones. Returns false if there were
-/// none. Takes the lock of the holders for a chunk at a time. Can raise a cancel.
+/// Removes the entries of prepared transactions that have ended. Returns false if there were none. Takes the lock of
+/// the holders for `KEYS_PER_HOLD` at a time. Can raise a cancel.
 pub fn sweep() -> bool {
     let (mut from, mut did_any) = (Some(0), false);
     while let Some(at) = from {
-        let mut found = [((0, 0), 0); BATCH];
+        let mut found = [((0, 0), 0); KEYS_PER_HOLD];
         let (count, next) = with_holders(|holders| holders.list(at, &mut found));
         let mut last = (0, true);
         for &(key, holder) in &found[..count] {
-            // Many keys in a row have the same holder, so the answer for the last holder is kept.
+            // Successive keys often have the same holder, so the answer for the last holder is kept.
             if last.0 != holder {
                 last = (holder, transaction::is_current(holder) || transaction::is_in_progress(holder));
             }
@@ -101,10 +102,10 @@ pub fn sweep() -> bool {
     did_any
 }
 
-/// Releases keys, a chunk in each hold of the lock.
+/// Releases keys, `KEYS_PER_HOLD` in each hold of the lock.
 fn release(held: &[HeldKey]) {
-    for chunk in held.chunks(BATCH) {
-        with_holders(|holders| chunk.iter().for_each(|one| holders.release(one.key, one.xid)));
+    for batch in held.chunks(KEYS_PER_HOLD) {
+        with_holders(|holders| batch.iter().for_each(|one| holders.release(one.key, one.xid)));
     }
 }
 
@@ -119,12 +120,12 @@ pub fn end() {
     HELD.set(held);
 }
 
-/// Whether this session's transaction holds keys.
+/// True if this session's transaction holds keys.
 pub fn holds_any() -> bool {
     HELD.with_borrow(|held| !held.is_empty())
 }
 
-/// Is called when the transaction was prepared. Its keys stay held: the session forgets them, and the entries remain.
+/// Called when the transaction was prepared. Its keys stay held: the session forgets them, and the entries remain.
 pub fn prepared() {
     HELD.with_borrow_mut(|held| {
         if !held.is_empty() {
@@ -134,14 +135,13 @@ pub fn prepared() {
     });
 }
 
-/// Is called when COMMIT PREPARED or ROLLBACK PREPARED has run. If a transaction was prepared that held keys, the next
-/// acquisition sweeps.
+/// Called after COMMIT PREPARED or ROLLBACK PREPARED. If a prepared transaction held keys, the next acquisition sweeps.
 pub fn prepared_ended() {
     with_holders(|holders| holders.head.is_suspect |= holders.head.has_prepared);
 }
 
-/// Is called when a subtransaction has ended. If it was committed, its keys become those of `parent`. `None`: it was
-/// rolled back, and its keys are released.
+/// Called when a subtransaction has ended. If it was committed, its keys become keys of `parent`. `None`: it was rolled
+/// back, and its keys are released.
 pub fn subtransaction_ended(this: SubTransactionId, parent: Option<SubTransactionId>) {
     HELD.with_borrow_mut(|held| {
         let first = held.iter().rposition(|one| one.subtransaction != this).map_or(0, |at| at + 1);
@@ -155,8 +155,8 @@ pub fn subtransaction_ended(this: SubTransactionId, parent: Option<SubTransactio
     });
 }
 
-/// Runs `f` under the lock of the holders of unique keys, which is exclusive, and is taken only while no other lock of
-/// shared memory is held. `f` must be short and must not call Postgres.
+/// Runs `f` under the exclusive lock of the holders of unique keys. It is taken only while the process holds no other
+/// lock of shared memory. `f` must be short and must not call Postgres.
 pub fn with_holders<R>(f: impl FnOnce(&mut Holders<'_>) -> R) -> R {
     // SAFETY: as in `lock::with`, for the fields that this lock protects.
     unsafe {

@@ -3,7 +3,7 @@
 //! Responsible for the array of latches. Not responsible for which session to wake (`pg_queue_core::frontier`,
 //! `pg_queue_core::watchers`), nor for sleeping (`pg::process`).
 //!
-//! Invariant: an address that is stored is that of a latch in shared memory, and is the same in every process.
+//! Invariant: a stored address is the address of a latch in shared memory. It is the same in every process.
 
 use pgrx::pg_sys;
 
@@ -19,8 +19,7 @@ pub fn worker_left() -> *mut pg_sys::ConditionVariable {
 /// Writes this session's latch into shared memory, so that other sessions can wake it. Call it once per session, before
 /// the session waits.
 pub fn announce_session(session: u32) {
-    // SAFETY: the slot is this session's own; its latch lies in shared memory at the same address in
-    // every process.
+    // SAFETY: the slot is this session's own. Its latch lies in shared memory at the same address in every process.
     unsafe {
         let Some(layout) = LAYOUT else { return };
         *latch_slot(layout, session) = &raw mut (*pg_sys::MyProc).procLatch;
@@ -35,8 +34,8 @@ unsafe fn latch_slot(layout: Layout, session: u32) -> *mut *mut pg_sys::Latch {
 
 /// Sets a session's latch. Cannot fail. Call it after the lock was released.
 pub fn wake(session: u32) {
-    // SAFETY: latches lie in shared memory and are never freed; if a latch belongs to a later session of the same
-    // number by now, that session looks once for nothing.
+    // SAFETY: latches lie in shared memory and are never freed. If the latch now belongs to a later session with the
+    // same number, that session wakes once without need.
     unsafe {
         let Some(layout) = LAYOUT else { return };
         let latch = *latch_slot(layout, session);
@@ -46,8 +45,8 @@ pub fn wake(session: u32) {
     }
 }
 
-/// Wakes the sessions that wait for the end of a job and are due. Cannot fail. Takes the frontier's lock for a few of
-/// them at a time.
+/// Wakes the sessions that wait for the end of a job and are due. Cannot fail. Takes the frontier's lock for 32 of them
+/// at a time.
 pub fn wake_watchers() {
     loop {
         let mut due = [None; 32];
@@ -63,7 +62,7 @@ pub fn wake_watchers() {
 /// released.
 pub fn wake_latch(latch: *mut pg_sys::Latch) {
     if !latch.is_null() {
-        // SAFETY: only addresses of latches in shared memory are ever stored.
+        // SAFETY: only addresses of latches in shared memory are stored.
         unsafe { pg_sys::SetLatch(latch) };
     }
 }

@@ -1,4 +1,4 @@
-//! The data that the launcher and the workers share, behind a lock of its own.
+//! The data that the launcher and the workers share, behind a separate lock.
 //!
 //! Responsible for the lock and for lending the data. Not responsible for changes of a database's state
 //! (`worker::table`).
@@ -16,9 +16,9 @@ use crate::shmem::prepared::{Prepared, Table};
 pub struct Launcher<'a> {
     /// The databases of the server, as the launcher sees them.
     pub databases: &'a mut [Database],
-    /// The launcher's latch; null if there is no launcher.
+    /// The launcher's latch. Null: no launcher.
     pub latch: &'a mut *mut pg_sys::Latch,
-    /// The launcher's process id; 0 if there is no launcher.
+    /// The launcher's process id. 0: no launcher.
     pub pid: &'a mut i32,
     pub prepared: Table<'a>,
 }

@@ -1,4 +1,4 @@
-//! The place of everything in the block of shared memory, and how the block is requested and found.
+//! The place of everything in the block of shared memory. Also requests the block and finds it.
 //!
 //! Responsible for sizes and offsets. Not responsible for access (`lock`, `launcher`, `keys`, `words`, `latch`), nor
 //! for the elements of the arrays (`pg_queue_core`, `instance`, `databases`).
@@ -20,7 +20,7 @@ use crate::shmem::executor::{self, Executor};
 use crate::shmem::instance::Instance;
 use crate::shmem::prepared::Prepared;
 
-/// The begin of the block: locks, heads of the structures, and the launcher.
+/// The beginning of the block: locks, heads of the structures, and the launcher.
 #[repr(C)]
 pub struct Header {
     pub frontier_lock: *mut pg_sys::LWLock,
@@ -35,15 +35,15 @@ pub struct Header {
     pub launcher_latch: *mut pg_sys::Latch,
     pub launcher_pid: i32,
     pub prepared_serial: u64,
-    /// The monotonic time at which the memory was made.
+    /// The monotonic time at which the memory was created.
     pub born_at: i64,
-    /// Whether the server had not been shut down before that: what was not durable may be lost.
+    /// True if the server was not shut down in order before that. Then commits that were not durable may be lost.
     pub is_after_crash: bool,
     pub worker_left: pg_sys::ConditionVariable,
     pub executors: executor::Head,
 }
 
-/// Where the arrays lie behind the header: the offset of each in bytes, and its number of elements.
+/// The places of the arrays behind the header: the offset of each in bytes, and its number of elements.
 #[derive(Clone, Copy)]
 pub struct Layout {
     pub instances: (usize, usize),
@@ -82,11 +82,10 @@ impl Layout {
         let running = size(guc::MAX_RUNNING.get());
         let databases = size(guc::MAX_DATABASES.get());
         let sessions = max_sessions();
-        // A counter is small and never evicted, so there is room for more lanes than memory otherwise keeps: four times
-        // as many.
+        // A counter is small and never evicted. So there are four times as many counters as lanes in memory.
         let counters = lanes * 4;
-        // Each running attempt may be of a group of its own, and each group that has a record of its starts may be at
-        // its rate.
+        // Each running attempt may be of a different group, and each group with a record of its starts may be at its
+        // rate.
         let rates = size(guc::MAX_RATED_GROUPS.get());
         let groups = running.next_multiple_of(64) + rates;
         let mut bytes = size_of::<Header>();
@@ -100,7 +99,7 @@ impl Layout {
             instances: place::<Instance>(&mut bytes, databases),
             awaited: place::<Awaited>(&mut bytes, databases),
             awake: place::<AtomicU32>(&mut bytes, databases),
-            // The launcher lists every database, also those without the extension.
+            // The launcher lists every database, including those without the extension.
             databases: place::<Database>(&mut bytes, databases.max(64) * 4),
             latches: place::<*mut pg_sys::Latch>(&mut bytes, sessions),
             lanes: place::<Lane>(&mut bytes, lanes),
@@ -129,12 +128,12 @@ impl Layout {
     }
 }
 
-/// Returns how many sessions there can be, background processes included.
+/// Returns the maximal number of sessions, including background processes.
 pub fn max_sessions() -> usize {
-    // SAFETY: settings that are fixed by now (15 and later compute MaxBackends before the request hook).
+    // SAFETY: the settings are already fixed (15 and later compute MaxBackends before the request hook).
     #[cfg(not(feature = "pg14"))]
     let backends = unsafe { pg_sys::MaxBackends };
-    // SAFETY: as above; 14 has not yet computed the sum when libraries are loaded.
+    // SAFETY: as above. 14 has not yet computed the sum when libraries are loaded.
     #[cfg(feature = "pg14")]
     let backends = unsafe {
         pg_sys::MaxConnections
@@ -146,15 +145,15 @@ pub fn max_sessions() -> usize {
     usize::try_from(backends).unwrap_or(0) + 1
 }
 
-/// Returns how many prepared transactions there can be.
+/// Returns the maximal number of prepared transactions.
 fn max_prepared() -> usize {
-    // SAFETY: a setting that is fixed by now.
+    // SAFETY: the setting is already fixed.
     usize::try_from(unsafe { crate::pg::raw::max_prepared_xacts }).unwrap_or(0)
 }
 
-/// The begin of the shared memory. The postmaster sets it at start, and every backend inherits it.
+/// The beginning of the shared memory. The postmaster sets it at start, and every backend inherits it.
 pub static mut BASE: *mut u8 = ptr::null_mut();
-/// Where the arrays lie behind `BASE`.
+/// The places of the arrays behind `BASE`.
 pub static mut LAYOUT: Option<Layout> = None;
 #[cfg(not(feature = "pg14"))]
 static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
@@ -163,7 +162,7 @@ static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
 /// The name of the block and of the tranche of locks.
 const TRANCHE: &std::ffi::CStr = c"pg_queue";
 
-/// Installs the hooks by which Postgres reserves the memory. Is called once, while preloading, after the settings are
+/// Installs the hooks by which Postgres reserves the memory. Called once, while preloading, after the settings are
 /// defined.
 pub fn install() {
     // SAFETY: the postmaster, single-threaded, while it loads libraries: hooks are chained as Postgres
@@ -183,7 +182,7 @@ pub fn install() {
 
 /// Asks for the memory and for four locks.
 fn request() {
-    // SAFETY: called at the only time at which Postgres allows it.
+    // SAFETY: called at the only time that Postgres allows.
     unsafe {
         pg_sys::RequestAddinShmemSpace(Layout::of_settings().bytes);
         pg_sys::RequestNamedLWLockTranche(TRANCHE.as_ptr(), 4);
@@ -206,9 +205,9 @@ unsafe extern "C-unwind" fn on_request() {
 unsafe extern "C-unwind" fn on_startup() {
     /// AddinShmemInitLock in lwlocknames.h, the same number in 14 to 18.
     const ADDIN_SHMEM_INIT_LOCK: usize = 21;
-    // SAFETY: the startup hook: named tranches exist, and the lock guards the first creation. Zeroed memory is a valid
-    // value of everything that lies in it, except for the pointers to the locks and the condition variable, which are
-    // set at once.
+    // SAFETY: in the startup hook named tranches exist, and the lock guards the first creation. Zeroed memory is a
+    // valid value of everything in it, except for the pointers to the locks and the condition variable. These are set
+    // here.
     unsafe {
         if let Some(previous) = PREVIOUS_STARTUP {
             previous();
@@ -236,10 +235,10 @@ unsafe extern "C-unwind" fn on_startup() {
     }
 }
 
-/// Whether the control file says that the primary was shut down in order. The startup process has not changed it yet.
-/// False if it cannot be read.
+/// True if the control file says that the primary was shut down in order. The startup process has not changed the file
+/// yet. False if the file cannot be read.
 fn was_shut_down() -> bool {
-    /// Where DBState lies in ControlFileData of pg_control.h, and DB_SHUTDOWNED, the same in 14 to 18.
+    /// The offset of DBState in ControlFileData of pg_control.h, and DB_SHUTDOWNED. Both are the same in 14 to 18.
     const STATE_AT: usize = 16;
     const SHUT_DOWN: u32 = 1;
     // The server's working directory is the data directory.
@@ -250,7 +249,7 @@ fn was_shut_down() -> bool {
         .is_some_and(|&state| u32::from_ne_bytes(state) == SHUT_DOWN)
 }
 
-/// Whether the library was preloaded, so that there is shared memory.
+/// True if the library was preloaded, so that the shared memory exists.
 pub fn is_there() -> bool {
     // SAFETY: written once, before any backend exists.
     unsafe { !BASE.is_null() }

@@ -1,4 +1,4 @@
-//! The state of the segments, as it was read from `queue.segment_log`, on its way into shared memory.
+//! The state of the segments, as read from `queue.segment_log`, before it is written into shared memory.
 //!
 //! Responsible for writing it into an instance. Not responsible for reading the log (`log::segment`), nor for later
 //! changes of a state (`Storage::changed`).
@@ -11,11 +11,11 @@ use crate::guc;
 use crate::shmem::instance::Instance;
 use crate::shmem::segments::{Filling, State, Word};
 
-/// The state of all segments, as the log of segments has it.
+/// The state of all segments, by the log of segments.
 pub struct Ledger {
-    /// Generation and state, by segment.
+    /// The generation and state of each segment.
     pub words: [Word; SEGMENTS],
-    /// How full each segment is, by segment.
+    /// How full each segment is.
     pub fillings: [Filling; SEGMENTS],
     /// The number of the last row of queue.segment_log.
     pub last_entry: i64,
@@ -29,22 +29,22 @@ impl Ledger {
         self.words[segment as usize]
     }
 
-    /// Whether a segment's attempts have to be read in the segment. Otherwise history has them, or there are none.
+    /// True if a segment's attempts must be read in the segment. Otherwise history has them, or there are none.
     pub fn is_read_here(&self, segment: u8) -> bool {
         !matches!(self.word(segment).state(), State::Free | State::Copied | State::Emptying)
     }
 
-    /// The segments whose attempts have to be read there.
+    /// Returns the segments whose attempts must be read there.
     pub fn read_here(&self) -> impl Iterator<Item = u8> {
         (0..SEGMENTS as u8).filter(|&segment| self.is_read_here(segment))
     }
 
-    /// Whether attempts may live in a segment.
+    /// True if attempts may live in a segment.
     pub fn is_inhabited(&self, segment: u8) -> bool {
         self.word(segment).state().is_inhabited()
     }
 
-    /// Writes it into an instance. The caller holds the frontier's lock.
+    /// Writes the state into an instance. The caller holds the frontier's lock.
     pub fn apply(&self, instance: &mut Instance) {
         for (n, word) in self.words.iter().enumerate() {
             instance.storage.words[n].set(word.0);
@@ -55,8 +55,8 @@ impl Ledger {
         instance.storage.fillings = self.fillings;
         instance.storage.last_entry = self.last_entry;
         instance.storage.last_generation = self.last_generation;
-        // Until the storage duty knows how fast segments fill, this is a few turns of a ring that turns by age: four
-        // times pg_queue.segment_age, in microseconds.
+        // The storage duty does not know yet how fast segments fill. Until then `far` is four times
+        // pg_queue.segment_age, in microseconds: a few turns of a ring that turns by age.
         instance.storage.far = i64::from(guc::SEGMENT_AGE.get()) * 4_000_000;
         instance.storage.look_at = i64::MIN;
     }

@@ -1,11 +1,11 @@
-//! The locks of shared memory and the data that each one guards: the frontier with instances and counters; the
-//! launcher's table (`launcher`); the holders of keys (`keys`).
+//! The locks of shared memory and the data that each one guards: the frontier with instances and counters, the
+//! launcher's table (`launcher`), and the holders of keys (`keys`).
 //!
-//! Responsible for taking a lock and for lending what it protects. Not responsible for Postgres's heavyweight locks
+//! Responsible for taking a lock and for lending its data. Not responsible for Postgres's heavyweight locks
 //! (`pg::lock`), nor for words that are read without a lock (`words`).
 //!
 //! Invariant: while `with` holds the lock, no code runs that could raise an error, allocate Postgres memory, sleep or
-//! take another lock. The one exception is `pg::snapshot::ActiveSnapshot::take`.
+//! take another lock. The only exception is `pg::snapshot::ActiveSnapshot::take`.
 
 use pg_queue_core::awaited::Awaited;
 use pg_queue_core::counter::{Counters, Horizon};
@@ -23,9 +23,9 @@ pub struct LockGuard(*mut pg_sys::LWLock);
 impl LockGuard {
     /// Takes a lock. Waits for it.
     pub fn take(lock: *mut pg_sys::LWLock) -> Self {
-        // SAFETY: a lock of the extension's tranche, initialized by Postgres; a process that reaches this has a PGPROC.
-        // The call stands without pgrx's guard, which costs more than the lock: it fails only if a backend holds 200
-        // locks (MAX_SIMUL_LWLOCKS).
+        // SAFETY: a lock of the extension's tranche, initialized by Postgres. A process that reaches this has a PGPROC.
+        // The call has no guard of pgrx, because that costs more than the lock. The call fails only if a backend holds
+        // 200 locks (MAX_SIMUL_LWLOCKS).
         unsafe { crate::pg::raw::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE) };
         Self(lock)
     }
@@ -33,8 +33,8 @@ impl LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        // SAFETY: taken by `take`. After an error Postgres may already have released all locks and reset the count;
-        // then there is nothing to release. pgrx's own guard decides in the same way.
+        // SAFETY: taken by `take`. After an error Postgres may already have released all locks and reset the count.
+        // Then nothing is left to release. pgrx's own guard decides in the same way.
         unsafe {
             if pg_sys::InterruptHoldoffCount > 0 {
                 crate::pg::raw::LWLockRelease(self.0);
@@ -49,16 +49,16 @@ pub struct Shared<'a> {
     pub frontier: Frontier<'a>,
     /// The databases with the extension.
     pub instances: &'a mut [Instance],
-    /// For each instance's slot, which jobs others are after.
+    /// For each instance's slot, the jobs that have successors.
     pub awaited: &'a mut [Awaited],
-    /// Which sessions wait for the end of which job.
+    /// The sessions that wait for the end of a job.
     pub watchers: Watchers<'a>,
-    /// The number that was last given to an instance: the next one gets this plus one.
+    /// The last number given to an instance. The next instance gets this plus one.
     pub next_instance: &'a mut u32,
     /// The counters of the lanes of all databases.
     pub counters: Counters<'a>,
-    /// The ids of transactions that were in progress for the snapshots of recounts, with an equal share for each
-    /// instance's slot.
+    /// The ids of transactions that were in progress for the snapshots of recounts. Each instance's slot has an equal
+    /// share.
     pub horizons: &'a mut [u32],
 }
 
@@ -69,7 +69,7 @@ impl Shared<'_> {
         &mut horizons[slot * share..][..share]
     }
 
-    /// Returns what the snapshot of a recount sees: of the recount in progress for the instance in this slot.
+    /// Returns what the snapshot of the recount in progress sees, for the instance in this slot.
     pub fn horizon<'h>(instances: &[Instance], horizons: &'h [u32], slot: usize) -> Horizon<'h> {
         let share = horizons.len() / instances.len();
         let counting = &instances[slot].counting;
@@ -85,8 +85,8 @@ impl Shared<'_> {
 /// invariant.
 pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
     // SAFETY: every verb checks `layout::is_there` before its first call. The arrays lie where the layout has put them,
-    // are initialized (zeroed, or written under this lock), and are not used by another process while the lock is held.
-    // So exclusive references are sound. Words that are read without the lock are atomics (`words`).
+    // and are initialized (zeroed, or written under this lock). No other process uses them while the lock is held. So
+    // exclusive references are sound. Words that are read without the lock are atomics (`words`).
     unsafe {
         let base = BASE;
         let Some(layout) = LAYOUT else { unreachable!("shared memory is used before it is there") };
@@ -133,7 +133,7 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
     }
 }
 
-/// Runs `f` on one instance under the frontier's lock, as `with` does. `None` if the instance is gone.
+/// Runs `f` on one instance under the frontier's lock, as `with` does. `None`: the instance was dropped.
 pub fn with_instance<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Instance) -> R) -> Option<R> {
     with(|shared| {
         let Shared { frontier, instances, .. } = shared;
@@ -142,8 +142,8 @@ pub fn with_instance<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Inst
     })
 }
 
-/// Runs `f` on what is known of the jobs that others are after in an instance, under the frontier's lock, as `with`
-/// does. `None` if the instance is gone.
+/// Runs `f` on the known jobs with successors of an instance, under the frontier's lock, as `with` does. `None`: the
+/// instance was dropped.
 pub fn with_awaited<R>(number: u32, f: impl FnOnce(&mut Awaited, &Instance) -> R) -> Option<R> {
     with(|shared| {
         let slot = shared.instances.iter().position(|i| i.number == number && number != 0)?;
@@ -151,8 +151,8 @@ pub fn with_awaited<R>(number: u32, f: impl FnOnce(&mut Awaited, &Instance) -> R
     })
 }
 
-/// Runs `f` on one instance and on what is known of the jobs that others are after in it, under the frontier's lock, as
-/// `with` does. `None` if the instance is gone.
+/// Runs `f` on one instance and its known jobs with successors, under the frontier's lock, as `with` does. `None`: the
+/// instance was dropped.
 pub fn with_instance_and_awaited<R>(
     number: u32,
     f: impl FnOnce(&mut Frontier<'_>, &mut Instance, &Awaited) -> R,
@@ -163,14 +163,14 @@ pub fn with_instance_and_awaited<R>(
     })
 }
 
-/// Returns for how many lanes there is room in the counters. 0 if the library was not preloaded.
+/// Returns for how many lanes the counters have room. 0: the library was not preloaded.
 pub fn counters() -> usize {
     // SAFETY: written once, before any backend exists.
     unsafe { LAYOUT }.map_or(0, |layout| layout.counters.1)
 }
 
-/// Runs `f` on the counters under the frontier's lock, as `with` does. `None` if the instance is gone, or its counters
-/// are not known.
+/// Runs `f` on the counters under the frontier's lock, as `with` does. `None`: the instance was dropped, or its
+/// counters are unknown.
 pub fn with_counters<R>(number: u32, f: impl FnOnce(&Counters<'_>) -> R) -> Option<R> {
     with(|shared| {
         let instance = shared.instances.iter().find(|i| i.number == number && number != 0)?;
@@ -178,8 +178,8 @@ pub fn with_counters<R>(number: u32, f: impl FnOnce(&Counters<'_>) -> R) -> Opti
     })
 }
 
-/// Returns the entries of `running` of an instance, one in each hold of the frontier's lock. An entry that comes or
-/// goes meanwhile may be among them or not. Can raise a cancel between two entries.
+/// Returns the entries of `running` of an instance, one in each hold of the frontier's lock. An entry that is added or
+/// removed meanwhile may or may not be among them. Can raise a cancel between two entries.
 pub fn each_running(number: u32) -> impl Iterator<Item = Running> {
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -190,13 +190,13 @@ pub fn each_running(number: u32) -> impl Iterator<Item = Running> {
     })
 }
 
-/// Returns when the shared memory was made, in monotonic microseconds: it knows nothing of the time before.
+/// Returns when the shared memory was created, in monotonic microseconds. Memory knows nothing of the time before.
 pub fn born_at() -> i64 {
     // SAFETY: a field of the header that was written before any backend existed.
     unsafe { (*BASE.cast::<Header>()).born_at }
 }
 
-/// Whether the server had not been shut down before the shared memory was made, or was a standby then.
+/// True if the server was not shut down in order before the shared memory was created, or was a standby then.
 pub fn is_after_crash() -> bool {
     // SAFETY: a field of the header that was written before any backend existed.
     unsafe { (*BASE.cast::<Header>()).is_after_crash }

@@ -1,12 +1,12 @@
 //! The data in shared memory, its locks and latches, and every change of it that needs nothing but memory.
 //!
-//! Responsible for layout, access and locking. Not responsible for how attempts are ordered and handed out
+//! Responsible for layout, access and locking. Not responsible for the order in which attempts are handed out
 //! (`pg_queue_core`), for what the end of a transaction changes (`transaction::steps`), nor for reading the logs
 //! (`log`).
 //!
-//! Invariant: all of it is a cache of the logs, of fixed size, whose zero bytes are a valid start, so that a crash
-//! restart begins empty. While a lock is held, no code runs that could raise an error, allocate Postgres memory, sleep
-//! or take another lock.
+//! Invariant: all data are a cache of the logs, of fixed size. Zero bytes are a valid start, so that a restart after a
+//! crash begins empty. While a lock is held, no code runs that could raise an error, allocate Postgres memory, sleep or
+//! take another lock.
 
 pub mod awake;
 pub mod counting;

@@ -1,6 +1,6 @@
-//! A recount of an instance's counters, one at a time: begun, ended or given up.
+//! One recount of an instance's counters at a time: its beginning, end and abandonment.
 //!
-//! Responsible for the states around it, and for merging the result. Not responsible for reading the logs
+//! Responsible for the states of a recount, and for merging its result. Not responsible for reading the logs
 //! (`log::lane_counts`), nor for when to count (`duty::count`).
 //!
 //! Invariant: a recount whose process disappears leaves the counters unknown, never wrong.
@@ -12,13 +12,13 @@ use crate::shmem::counting::{COUNTING, State};
 use crate::shmem::instance::Instance;
 use crate::shmem::lock::{self, Shared};
 
-/// Forgets that a transaction that has enqueued was prepared. The caller looks afterwards whether there is one, so that
-/// none is missed.
+/// Forgets that a transaction that has enqueued was prepared. The caller must look afterwards whether one exists, so
+/// that none is missed.
 pub fn forget_prepared(number: u32) {
     lock::with_instance(number, |_, instance| instance.counting.has_prepared = false);
 }
 
-/// Makes void the recount that this process has begun. It is called when the process exits, which may run no
+/// Voids the recount that this process has begun. Called when the process exits, because an exit may run no
 /// destructors. The caller holds the frontier's lock.
 pub fn abandon(instances: &mut [Instance]) {
     let number = COUNTING.take();
@@ -37,8 +37,8 @@ pub struct Recount {
 
 impl Recount {
     /// Empties the counters and takes the snapshot by which the caller reads the logs, in one hold of the frontier's
-    /// lock. `None` if the instance is gone, if another session is counting, or if there is no room for the
-    /// transactions in progress. The caller's transaction must have written nothing.
+    /// lock. `None`: the instance was dropped, another session is counting, or the transactions in progress do not fit.
+    /// The caller's transaction must have written nothing.
     pub fn begin(number: u32) -> Option<(snapshot::ActiveSnapshot, Self)> {
         let (snapshot, invalidations) = snapshot::ActiveSnapshot::take(|take| {
             lock::with(|shared| {
@@ -49,8 +49,8 @@ impl Recount {
                 }
                 let share = Shared::horizon_share(instances.len(), horizons, slot);
                 let seen = take(share);
-                // There is a place for every process and every prepared transaction, so this does not happen. If it
-                // did, there would be no further recount.
+                // Every process and every prepared transaction has a place, so this does not happen. If it did, there
+                // would be no further recount.
                 if seen.in_progress > share.len() {
                     instances[slot].counting.next_at = i64::MAX;
                     return None;
@@ -66,9 +66,9 @@ impl Recount {
         invalidations.map(|invalidations| (snapshot, Self { number, invalidations }))
     }
 
-    /// Adds the counts of all lanes; from now on the counters are known. Returns false if they were invalidated
-    /// meanwhile, if there are more lanes than counters, or if the instance is gone. The next recount begins `pause`
-    /// microseconds later at the earliest. Takes the frontier's lock.
+    /// Adds the counts of all lanes. Then the counters are known. Returns false if they were invalidated meanwhile, if
+    /// there are more lanes than counters, or if the instance was dropped. The next recount begins `pause` microseconds
+    /// later at the earliest. Takes the frontier's lock.
     pub fn end(self, counted: impl Iterator<Item = (i32, Counter)>, pause: i64) -> bool {
         let at = time::monotonic_us().saturating_add(pause);
         let is_known = lock::with(|shared| {

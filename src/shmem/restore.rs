@@ -1,10 +1,10 @@
-//! Whether an instance may be used, or its tables are being restored: the state in shared memory. `Restoring` is the
-//! state during a restore.
+//! The state in shared memory that says whether an instance may be used, or its tables are being restored. `Restoring`
+//! is the state during a restore.
 //!
 //! Responsible for the state and its last writer. Not responsible for the mirror that verbs read without a lock
-//! (`awake`), nor for noticing and ending a restore (`restore`).
+//! (`awake`), nor for noticing and ending a restore (`crate::restore`).
 //!
-//! Invariant: a state changes under the frontier's lock only.
+//! Invariant: a state changes only under the frontier's lock.
 
 use std::fmt;
 
@@ -13,16 +13,16 @@ use pgrx::pg_sys;
 use crate::guc;
 use crate::pg::{role, session, syscache, time};
 
-/// Whether an instance may be used.
+/// The states of an instance with regard to restores.
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum State {
     /// No session has read `queue.restoring` since the start.
     #[default]
     Unread = 0,
-    /// It may be used.
+    /// The instance may be used.
     Awake,
-    /// Its tables are being restored, or were and the restore is not known to be over.
+    /// The tables are being restored, or it is not known that a restore is over.
     Restoring,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Writer {
     }
 }
 
-/// A name of Postgres's, in shared memory: at most 64 bytes (NAMEDATALEN), filled up with zero bytes.
+/// A name of Postgres in shared memory: at most 64 bytes (NAMEDATALEN), padded with zero bytes.
 #[derive(Clone, Copy, Debug)]
 struct Name([u8; 64]);
 
@@ -65,7 +65,7 @@ impl Default for Name {
 }
 
 impl Name {
-    /// Makes a name of a text. A longer one is cut off.
+    /// Makes a name of a text. A longer text is cut.
     fn of(text: &str) -> Self {
         let mut name = Self::default();
         let fits = name.0.len().min(text.len());
@@ -85,39 +85,40 @@ impl fmt::Display for Name {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RestoreState {
     pub state: State,
-    /// The state that returns if the open writers write nothing. If other transactions have written, it is `Restoring`.
+    /// The state to which the instance returns if the open writers write nothing. `Restoring`: another transaction has
+    /// written.
     pub before: State,
-    /// The foreign writer that was noticed last. Its `pid` is 0 if there was none.
+    /// The last foreign writer that was noticed. `pid` 0: there was none.
     pub writer: Writer,
     /// The number of open transactions with foreign writes.
     pub writers: u32,
-    /// Counts the marks of foreign writes, so that an adoption that began before one is void.
+    /// Counts the marks of foreign writes. A mark voids an adoption that began before it.
     pub marks: u64,
-    /// The monotonic time at which the last of the writers ended.
+    /// The monotonic time at which the last writer ended.
     pub quiet_since: i64,
-    /// The monotonic time before which it is not worthwhile to look again whether the restore is over.
+    /// The monotonic time before which another look whether the restore is over is not worthwhile.
     pub look_at: i64,
-    /// Whether the server's log already says why the restore does not end.
+    /// True if the server's log already says why the restore does not end.
     pub is_told: bool,
-    /// Whether the server's log already says for which session the restore waits.
+    /// True if the server's log already says for which session the restore waits.
     pub is_busy_told: bool,
-    /// Whether entries of `running` may belong to rows that are gone.
+    /// True if entries of `running` may belong to rows that were deleted.
     pub is_suspect: bool,
 }
 
 impl RestoreState {
-    /// Whether the instance may be used.
+    /// True if the instance may be used.
     pub fn is_awake(&self) -> bool {
         self.state == State::Awake
     }
 
-    /// Returns the number of open transactions with foreign writes. `None` if the instance is not dormant.
+    /// Returns the number of open transactions with foreign writes. `None`: the instance is not dormant.
     pub fn writers(&self) -> Option<u32> {
         (self.state == State::Restoring).then_some(self.writers)
     }
 
-    /// Returns when, on the monotonic clock, a session should look whether the restore is over. `i64::MAX`: there is no
-    /// such time; a change of state wakes the worker.
+    /// Returns the monotonic time at which a session should look whether the restore is over. `i64::MAX`: no such time;
+    /// a change of state wakes the worker.
     pub fn look_at(&self) -> i64 {
         match self.state {
             State::Unread => i64::MIN,
@@ -126,13 +127,13 @@ impl RestoreState {
         }
     }
 
-    /// Returns the foreign writer that was noticed last. `None` if there was none since the start of the server.
+    /// Returns the last foreign writer that was noticed. `None`: none since the start of the server.
     pub fn writer(&self) -> Option<Writer> {
         (self.writer.pid != 0).then_some(self.writer)
     }
 
-    /// Records that a transaction with foreign writes has ended. Returns whether the instance is again in the state of
-    /// before, since nothing was written. The caller holds the frontier's lock, and updates the mirror
+    /// Records that a transaction with foreign writes has ended. Returns true if nothing was written, so that the
+    /// instance is back in its previous state. The caller holds the frontier's lock, and updates the mirror
     /// (`words::awake`).
     pub fn writer_ended(&mut self, has_written: bool) -> bool {
         self.writers = self.writers.saturating_sub(1);
@@ -148,7 +149,7 @@ impl RestoreState {
     }
 }
 
-/// Returns how long no foreign write may come before a restore counts as over, in microseconds
+/// Returns for how long no foreign write may come before a restore counts as over, in microseconds
 /// (`pg_queue.restore_quiet`).
 pub fn quiet_us() -> i64 {
     i64::from(guc::RESTORE_QUIET.get()) * 1_000_000

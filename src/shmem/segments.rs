@@ -1,9 +1,9 @@
-//! The state of a segment, as a word that is read without a lock, and the other facts about how full it is.
+//! The state of a segment, as a word that is read without a lock, and further facts about how full it is.
 //!
 //! Responsible for their form in shared memory, and for the counts of rows. Not responsible for deciding on a state
 //! (`log::segment`), nor for moving and emptying (`duty::storage`).
 //!
-//! Invariant: a word has both generation and state, so that no reader gets those of two different moments.
+//! Invariant: a word has both generation and state, so that a reader never gets them from two different moments.
 
 use pg_queue_core::id::SEGMENTS;
 
@@ -28,12 +28,12 @@ pub enum State {
 }
 
 impl State {
-    /// Returns the `"char"` by which the state is stored in `queue.segment_log`.
+    /// Returns the `"char"` that stands for the state in `queue.segment_log`.
     pub fn char(self) -> u8 {
         b"focmdhe"[self as usize]
     }
 
-    /// Returns the state that this `"char"` stands for. `Free` for any other one.
+    /// Returns the state for which this `"char"` stands. Any other `"char"`: `Free`.
     pub fn of(char: u8) -> Self {
         match char {
             b'o' => Self::Open,
@@ -46,7 +46,7 @@ impl State {
         }
     }
 
-    /// Returns the state of this number. `Free` for any other one.
+    /// Returns the state of this number. Any other number: `Free`.
     fn of_number(number: u8) -> Self {
         [Self::Free, Self::Open, Self::Closed, Self::Moving, Self::Drained, Self::Copied, Self::Emptying]
             .into_iter()
@@ -54,24 +54,24 @@ impl State {
             .unwrap_or(Self::Free)
     }
 
-    /// Whether attempts may live in a segment of this state.
+    /// True if attempts may live in a segment in this state.
     pub fn is_inhabited(self) -> bool {
         matches!(self, Self::Open | Self::Closed | Self::Moving)
     }
 }
 
-/// Generation and state of a segment in one word, so that they are read together. By default that of a free segment.
+/// Generation and state of a segment in one word, so that they are read together. The default is a free segment.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Word(pub u64);
 
 impl Word {
-    /// Makes a word of its parts.
+    /// Makes a word from its parts.
     pub fn new(generation: i64, state: State) -> Self {
         Self(((generation as u64) << 8) | state as u64)
     }
 
-    /// Returns the number of this filling of the segment, which is never used twice. 0 if the segment is free, or its
-    /// attempts are gone.
+    /// Returns the number of this filling of the segment, which is never reused. 0: the segment is free, or its
+    /// attempts were removed.
     pub fn generation(self) -> i64 {
         (self.0 >> 8) as i64
     }
@@ -82,8 +82,7 @@ impl Word {
     }
 }
 
-/// The facts about a segment beside its state. Only `log::segment`, the changes in `Instance` and the storage duty use
-/// them.
+/// Further facts about a segment. Only `log::segment`, the changes in `Instance` and the storage duty use them.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Filling {
@@ -91,24 +90,23 @@ pub struct Filling {
     pub since: i64,
     /// When the segment was opened, as `timestamptz`.
     pub opened_at: i64,
-    /// How many attempts and notes are in the segment: an estimate.
+    /// The estimated number of attempts and notes in the segment.
     pub attempts: i64,
-    /// How many of `attempts` are attempts that have ended or moved, or notes: an estimate.
+    /// The estimated number of these that have ended or moved, or are notes.
     pub ended: i64,
-    /// Whether the attempts were counted in the tables after a start of the server, or since the segment was opened.
+    /// True if the attempts were counted in the tables after a start of the server, or since the segment was opened.
     pub is_counted: bool,
     /// The last attempt, in the order of copying, that was copied to history.
     pub copied_to: i64,
 }
 
 impl Filling {
-    /// Returns how many attempts live in the segment: an estimate.
+    /// Returns the estimated number of attempts that live in the segment.
     pub fn living(&self) -> i64 {
         (self.attempts - self.ended).max(0)
     }
 
-    /// Whether so few attempts live in the segment, at most one in twenty, that it is reclaimed though no segment is
-    /// needed.
+    /// True if at most one in twenty attempts lives in the segment. Then it is reclaimed even if no segment is needed.
     pub fn is_nearly_done(&self) -> bool {
         self.living() * 20 <= self.attempts
     }
@@ -122,18 +120,18 @@ pub struct Storage {
     pub words: [SharedWord; SEGMENTS],
     /// The open young segment and, in the next byte, the open half of old.
     pub open: SharedWord,
-    /// The other facts about each segment.
+    /// Further facts about each segment.
     pub fillings: [Filling; SEGMENTS],
     /// The number of the last row of queue.segment_log.
     pub last_entry: i64,
     /// The largest generation.
     pub last_generation: i64,
-    /// The time in microseconds: an attempt that is due later than this from now goes to old immediately.
+    /// A duration in microseconds. An attempt that is due later than this from now goes to old immediately.
     pub far: i64,
     /// The monotonic time at which the storage duty must look again.
     pub look_at: i64,
-    /// The file numbers of each segment's attempts and of its index of groups; 0 if not known. Only `log::parked`
-    /// changes them.
+    /// The file numbers of each segment's attempts and of its index of groups. 0: unknown. Only `log::parked` changes
+    /// them.
     pub parked_files: [[u32; 2]; SEGMENTS],
 }
 
@@ -167,7 +165,7 @@ impl Storage {
         (self.open.get() >> 8) as u8
     }
 
-    /// Asks the storage duty for a look at the segments, not later than this monotonic time. Returns whether that is
+    /// Makes the storage duty look at the segments at this monotonic time at the latest. Returns true if that is
     /// earlier than before. The caller holds the frontier's lock.
     pub fn look_by(&mut self, at: i64) -> bool {
         let is_earlier = at < self.look_at;
@@ -175,7 +173,7 @@ impl Storage {
         is_earlier
     }
 
-    /// Makes a segment the open one: of the young ones, or of the two halves of old. The caller holds the frontier's
+    /// Makes a segment the open one among the young segments or the two halves of old. The caller holds the frontier's
     /// lock.
     pub fn set_open(&mut self, segment: u8) {
         let (young, old) = (self.young(), self.old());
@@ -183,7 +181,7 @@ impl Storage {
         self.open.set(u64::from(young) | (u64::from(old) << 8));
     }
 
-    /// Changes the state of a segment, as the transaction that has recorded the change was committed
+    /// Changes the state of a segment when the transaction that recorded the change was committed
     /// (`SegmentStep::Changed`). `now` is a `timestamptz`. The caller holds the frontier's lock.
     pub fn changed(&mut self, segment: u8, generation: i64, state: State, copied_to: i64, now: i64) {
         let n = segment as usize;
@@ -204,7 +202,7 @@ impl Storage {
     }
 
     /// Counts rows of a segment: `attempts` were added, and `ended` have ended or moved. Returns the monotonic time at
-    /// which the storage duty should look at the segment at the latest. `None` if it need not. The caller holds the
+    /// which the storage duty should look at the segment at the latest. `None`: it need not look. The caller holds the
     /// frontier's lock.
     pub fn count_rows(&mut self, segment: u8, attempts: i64, ended: i64) -> Option<i64> {
         let state = self.word(segment).state();
@@ -222,8 +220,8 @@ impl Storage {
                 filling.opened_at = time::now_us();
                 Some(time::monotonic_us().saturating_add(i64::from(guc::SEGMENT_AGE.get()) * 1_000_000))
             }
-            // The open half of old is looked at when a quarter of a segment's rows has ended in it, and when its first
-            // attempt has ended.
+            // The storage duty looks at the open half of old when its first attempt has ended, and when a quarter of a
+            // segment's rows has ended in it.
             State::Open if segment >= OLD && (before.ended == 0 || crosses(rows / 4, before.ended, filling.ended)) => {
                 (ended > 0).then(time::monotonic_us)
             }

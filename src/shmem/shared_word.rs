@@ -19,8 +19,8 @@ impl SharedWord {
 
     /// Writes the value. The caller holds the frontier's lock.
     pub fn set(&mut self, value: u64) {
-        // SAFETY: an aligned word; the reference is exclusive among the sessions that hold the lock, and readers
-        // without the lock use atomics.
+        // SAFETY: an aligned word. Only the session that holds the lock has a reference to it, and readers without the
+        // lock use atomics.
         unsafe { AtomicU64::from_ptr(&raw mut self.0) }.store(value, Ordering::SeqCst);
     }
 

@@ -3,13 +3,13 @@
 //! Responsible for counting. Not responsible for shares and limits (`pg_queue_core::share`), nor for judging the counts
 //! (`doctor`).
 //!
-//! Invariant: no two locks are held at once, so the counts are of slightly different moments.
+//! Invariant: no two locks are held together, so the counts are of slightly different moments.
 
 use pgrx::pg_sys;
 
 use crate::shmem::{keys, lock};
 
-/// How much of the memory that a setting sizes is in use.
+/// The use of the memory whose size a setting determines.
 pub struct Use {
     /// The name of the setting.
     pub setting: &'static str,
@@ -17,12 +17,12 @@ pub struct Use {
     pub used: usize,
     /// How many places there are.
     pub size: usize,
-    /// The database that uses the most places, and how many. `None` if databases have no shares of this memory.
+    /// The database that uses the most places, and how many. `None`: databases have no shares of this memory.
     pub most: Option<(pg_sys::Oid, u32)>,
 }
 
 /// Returns how much of each kind of memory that can run full is in use, over all databases. Ready attempts are not
-/// among them: an attempt that does not fit there stays in its table. Takes the locks of keys and of the frontier, one
+/// included: an attempt that does not fit there stays in its table. Takes the locks of keys and of the frontier, one
 /// after the other.
 pub fn in_use() -> [Use; 5] {
     let keys = keys::with_holders(|holders| (holders.head.held as usize, holders.most));

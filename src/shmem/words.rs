@@ -1,5 +1,5 @@
-//! Words of an instance that sessions read without a lock: states of segments, open segments, halves, drops, whether it
-//! is awake.
+//! Words of an instance that sessions read without a lock: states of segments, open segments, halves, drops, and
+//! whether the instance is awake.
 //!
 //! Responsible for reading them. Not responsible for writing: `SharedWord::set` writes a word, and `awake` and
 //! `transaction::steps` write the mirror, all under the frontier's lock.
@@ -14,8 +14,9 @@ use crate::shmem::shared_word::SharedWord;
 
 /// Reads a word of an instance without the lock. Returns 0 if the slot belongs to another instance.
 fn read_word(slot: usize, number: u32, word: impl FnOnce(*mut Instance) -> *mut SharedWord) -> u64 {
-    // SAFETY: the slot lies in the array, which is never freed; words are aligned, and while others may read them they
-    // are accessed as atomics only. The number is read after the word: the words of a dropped instance mean nothing.
+    // SAFETY: the slot lies in the array, which is never freed. Words are aligned, and while other processes may read
+    // them they are accessed only as atomics. The number is read after the word, because the words of a dropped
+    // instance mean nothing.
     unsafe {
         let Some(layout) = LAYOUT else { return 0 };
         assert!(slot < layout.instances.1, "slot out of range");
@@ -25,50 +26,50 @@ fn read_word(slot: usize, number: u32, word: impl FnOnce(*mut Instance) -> *mut 
     }
 }
 
-/// Returns the word of a segment, read without the lock. 0 (`Free`) if the instance is gone.
+/// Returns the word of a segment, read without the lock. 0 (`Free`): the instance was dropped.
 pub fn segment_word(slot: usize, number: u32, segment: usize) -> u64 {
     // SAFETY: an address within the instance.
     read_word(slot, number, |instance| unsafe { &raw mut (*instance).storage.words[segment] })
 }
 
-/// Returns which segments are open (`Storage::open`), read without the lock. 0 if the instance is gone.
+/// Returns which segments are open (`Storage::open`), read without the lock. 0: the instance was dropped.
 pub fn open_word(slot: usize, number: u32) -> u64 {
     // SAFETY: an address within the instance.
     read_word(slot, number, |instance| unsafe { &raw mut (*instance).storage.open })
 }
 
-/// Returns the number of the half of the keys' tables that is written to (`KeyHalves::open`), read without the
-/// lock. 0 if the instance is gone.
+/// Returns the number of the half of the keys' tables that is written to (`KeyHalves::open`), read without the lock.
+/// 0 also if the instance was dropped.
 pub fn key_half(slot: usize, number: u32) -> u64 {
     // SAFETY: an address within the instance.
     read_word(slot, number, |instance| unsafe { &raw mut (*instance).keys.open })
 }
 
-/// Returns how many drops of queues have begun (`Drops::begun`), read without the lock. 0 if the instance is gone.
+/// Returns how many drops of queues have begun (`Drops::begun`), read without the lock. 0: the instance was dropped.
 pub fn drops_word(slot: usize, number: u32) -> u64 {
     // SAFETY: an address within the instance.
     read_word(slot, number, |instance| unsafe { &raw mut (*instance).drops.begun })
 }
 
-/// Returns how many changes of rights have begun to commit (`RightsChanges::begun`), read without the lock. 0 if the
-/// instance is gone.
+/// Returns how many changes of rights have begun to commit (`RightsChanges::begun`), read without the lock. 0: the
+/// instance was dropped.
 pub fn rights_begun(slot: usize, number: u32) -> u64 {
     // SAFETY: an address within the instance.
     read_word(slot, number, |instance| unsafe { &raw mut (*instance).rights.begun })
 }
 
-/// Returns of how many of them all sessions were told (`RightsChanges::told`), read without the lock. 0 if the
-/// instance is gone.
+/// Returns how many changes of rights all sessions were told of (`RightsChanges::told`), read without the lock. 0:
+/// the instance was dropped.
 pub fn rights_told(slot: usize, number: u32) -> u64 {
     // SAFETY: an address within the instance.
     read_word(slot, number, |instance| unsafe { &raw mut (*instance).rights.told })
 }
 
-/// Returns the mirror of this slot: the number of the instance if that is awake, else 0. Callers need not hold the lock
-/// to read it. See the module `awake`.
+/// Returns the mirror of this slot: the number of the instance if it is awake, else 0. Callers need not hold the lock.
+/// See the module `awake`.
 pub fn awake(slot: usize) -> &'static AtomicU32 {
-    // SAFETY: every verb checks `layout::is_there` before its first call. It is an array of atomics at its place in
-    // zeroed memory, which is never freed and is never borrowed in another way.
+    // SAFETY: every verb checks `layout::is_there` before its first call. The array of atomics lies at its place in
+    // zeroed memory, which is never freed and never borrowed in another way.
     unsafe {
         let Some(layout) = LAYOUT else { unreachable!("shared memory is used before it is there") };
         assert!(slot < layout.awake.1, "slot out of range");

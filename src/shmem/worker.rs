@@ -10,25 +10,25 @@ use pgrx::pg_sys;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Worker {
-    /// The worker's latch; null if there is no worker.
+    /// The worker's latch. Null: no worker.
     pub latch: *mut pg_sys::Latch,
-    /// The worker's process id; 0 if there is no worker.
+    /// The worker's process id. 0: no worker.
     pub pid: i32,
     /// The monotonic time at which the worker wakes by itself.
     pub wakes_at: i64,
-    /// The status that the worker reports of itself.
+    /// The status that the worker publishes.
     pub status: WorkerStatus,
 }
 
-/// The status that a worker reports of itself, for the doctor. Only `worker::database` changes it.
+/// The status that a worker publishes for the doctor. Only `worker::database` changes it.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct WorkerStatus {
     /// The monotonic time at which the worker was last between two duties.
     pub at: i64,
-    /// Whether the worker was told to do no duties (`pg_queue.worker`).
+    /// True if the worker was told to do no duties (`pg_queue.worker`).
     pub is_off: bool,
-    /// The duties that have failed and pause, as one bit each in the order of `duty::all::ALL`.
+    /// The duties that have failed and pause, one bit each in the order of `duty::all::ALL`.
     pub failing: u32,
 }
 

@@ -1,9 +1,9 @@
-//! `queue.list`, `queue.search`: the jobs of a queue that are in a state, a page at a time.
+//! `queue.list`, `queue.search`: the jobs of a queue in a state, a page at a time.
 //!
-//! Not here: how they are found (`log::listing`), and what is told of each (`view::attempts`). `view::error_groups`
-//! looks in the same way.
+//! Not responsible for finding the jobs (`log::listing`), nor for their rows (`view::attempts`). `view::error_groups`
+//! uses the same search.
 //!
-//! Invariant: a look reads a bounded number of rows, and of no queue that the current user may not observe.
+//! Invariant: a search reads a bounded number of rows, and only of queues that the current user may observe.
 
 use std::rc::Rc;
 
@@ -25,14 +25,14 @@ use crate::view::attempts::{JobRow, Page};
 sql_function!(pg_queue_list, pg_finfo_pg_queue_list => list);
 sql_function!(pg_queue_search, pg_finfo_pg_queue_search => search);
 
-/// How many rows `queue.list` reads at most for a page.
-const MAX_ROWS: i64 = 20_000;
-/// How long a look takes at most, in microseconds; but for one row.
-const MAX_TIME: i64 = 500_000;
-/// The most jobs of a page.
-const MAX_PAGE: i32 = 10_000;
+/// `queue.list` reads at most this many rows for a page.
+const MAX_ROWS_READ: i64 = 20_000;
+/// A search takes at most this long, in microseconds, but reads at least one row.
+const MAX_TIME_US: i64 = 500_000;
+/// A page has at most this many jobs.
+const MAX_PAGE_JOBS: i32 = 10_000;
 
-/// What is looked for.
+/// A search for jobs.
 pub struct Look<'a> {
     pub catalog: &'a Catalog,
     pub queue: &'a Queue,
@@ -41,26 +41,26 @@ pub struct Look<'a> {
     pub filter: Option<Datum>,
     pub beyond: Option<Value>,
     pub max_rows: i64,
-    /// By the monotonic clock; `None`: as long as it takes.
+    /// The end of the search by the monotonic clock. `None`: no limit of time.
     pub until: Option<i64>,
 }
 
-/// How a look has ended.
+/// The end of a search.
 pub enum End {
-    /// There is no more.
+    /// There are no more jobs.
     All,
-    /// A bound was met, or the caller has enough; the position says how to go on.
+    /// A bound was reached, or the caller has enough. A later search can continue at this position.
     More(Value),
 }
 
-/// What the caller of a look says to a job.
+/// The caller's answer to a found job.
 pub enum Answer {
     GoOn,
     Enough,
 }
 
-/// What a look tells of a job: the candidate, its row unless it was not asked for, how many rows were read, and a
-/// function that says how to go on behind it.
+/// A found job: the candidate, its row unless rows were not requested, and how many rows were read. `here` returns the
+/// position behind the job, at which a later search can continue.
 pub struct Hit<'a> {
     pub found: &'a Found,
     pub row: Option<&'a JobRow>,
@@ -69,9 +69,9 @@ pub struct Hit<'a> {
 }
 
 impl Look<'_> {
-    /// Calls `f` with each job, until it has enough or a bound is met. Returns how many rows were read, too.
-    /// `with_rows`: only of jobs that are in the state as the calling statement sees them; otherwise also of some that
-    /// have gone on.
+    /// Calls `f` with each job, until it has enough or a bound is reached. Also returns how many rows were read.
+    /// `with_rows`: only jobs that are in the state by the calling statement's snapshot. Otherwise also some that have
+    /// left the state.
     pub fn run(&self, with_rows: bool, f: &mut dyn FnMut(Hit<'_>) -> Result<Answer>) -> Result<(End, i64)> {
         let opened = Opened::open(self.catalog);
         let rights = permission::rights(self.catalog);
@@ -118,12 +118,12 @@ impl Look<'_> {
     }
 }
 
-/// Whether a filter finds a job.
+/// True if a filter matches a job.
 fn matches(row: &JobRow, is_flow: bool, filter: Datum) -> bool {
     jsonb::of_text(&document(row, is_flow)).is_some_and(|document| jsonpath::matches(document, filter))
 }
 
-/// What filters see of a job, in the order of `document`.
+/// The fields that filters see of a job, in the order of `document`.
 const FIELDS: [&str; 17] = [
     "job_id",
     "stage",
@@ -144,16 +144,17 @@ const FIELDS: [&str; 17] = [
     "is_flow",
 ];
 
-/// Tells the user if a filter asks for what no job has.
+/// Sends a notice to the user if a filter names a field that no job has.
 fn look_at_filter(filter: Datum) {
-    // A path is at most some times as long as its text.
-    let text = if datum::is_small(filter, 8 * jsonpath::LONGEST) { jsonpath::text(filter) } else { String::new() };
+    // A compiled path is at most some times as long as its text.
+    let text =
+        if datum::is_small(filter, 8 * jsonpath::MAX_PATH_BYTES) { jsonpath::text(filter) } else { String::new() };
     if let Some(field) = jsonpath::roots(&text).into_iter().find(|field| !FIELDS.contains(&field.as_str())) {
         notice::filter_finds_no_field(&field, &FIELDS);
     }
 }
 
-/// Returns what filters see of a job, as JSON.
+/// Returns the fields that filters see of a job, as JSON.
 fn document(row: &JobRow, is_flow: bool) -> String {
     let int = |n: usize| row[n].map_or_else(|| "null".to_owned(), |datum| (datum.value() as i64).to_string());
     let small = |n: usize| row[n].map_or_else(|| "null".to_owned(), |datum| (datum.value() as i32).to_string());
@@ -182,13 +183,13 @@ fn document(row: &JobRow, is_flow: bool) -> String {
     format!("{{{}}}", fields.join(", "))
 }
 
-/// Returns a queue that the user may observe. `None`: there is none of this name, or the user may not.
+/// Returns a queue that the user may observe. `None`: the queue does not exist, or the user may not observe it.
 ///
-/// Errors: 42704 there is none, for a user that may observe every queue.
+/// Errors: 42704 if the queue does not exist and the user may observe every queue.
 pub fn observed(catalog: &Catalog, rights: &Rights, name: &str) -> Result<Option<Rc<Queue>>> {
     match queue::by_name(catalog, name) {
         Ok(queue) => Ok(rights.on_lane(queue.lane, Privilege::Observe).then_some(queue)),
-        // Nobody finds out by this call which queues there are.
+        // The call does not reveal which queues exist.
         Err(e) if e.code == error::UNDEFINED && !rights.everywhere(Privilege::Observe) => Ok(None),
         Err(e) => Err(e),
     }
@@ -196,7 +197,7 @@ pub fn observed(catalog: &Catalog, rights: &Rights, name: &str) -> Result<Option
 
 /// Reads the names of states.
 ///
-/// Errors: 22023 when there is none of a name, 22004 for a NULL.
+/// Errors: 22023 for an unknown name, 22004 for a NULL.
 pub fn states(names: Vec<Option<String>>) -> Result<Vec<State>> {
     let mut states = Vec::new();
     for name in names {
@@ -212,21 +213,21 @@ pub fn states(names: Vec<Option<String>>) -> Result<Vec<State>> {
     Ok(states)
 }
 
-/// Reads a position that a call before has returned.
+/// Reads a position that an earlier call returned.
 ///
-/// Errors: 22023 when it is none.
+/// Errors: 22023 if it is no position.
 fn position(beyond: Option<Datum>) -> Result<Option<Value>> {
     let Some(beyond) = beyond else { return Ok(None) };
     let read = serde_json::from_str::<Value>(&jsonb::text(beyond)).ok();
     let position = read.filter(|value| value.get("state").is_some_and(Value::is_string) && value.get("at").is_some());
     position.map(Some).ok_or_else(|| {
-        Error::invalid("beyond is no position").hint("Give what the column \"here\" of the last row had.")
+        Error::invalid("beyond is no position").hint("Give the value of column \"here\" in the last row.")
     })
 }
 
-/// Reads how many are wanted at most.
+/// Reads an upper bound.
 ///
-/// Errors: 22023 when it is out of range.
+/// Errors: 22023 if it is out of range.
 pub fn at_most(name: &str, value: Option<i32>, default: i32, most: i32) -> Result<i32> {
     match value.unwrap_or(default) {
         n if (1..=most).contains(&n) => Ok(n),
@@ -234,7 +235,7 @@ pub fn at_most(name: &str, value: Option<i32>, default: i32, most: i32) -> Resul
     }
 }
 
-/// A row of `queue.listed_job`. Without a row of a job it has the last columns only.
+/// Returns a row of `queue.listed_job`. Without the row of a job it has only the last columns.
 fn with_more(job: Option<&JobRow>, here: Option<Datum>, rows_read: i64) -> [Option<Datum>; listed_job::COUNT] {
     let mut row = [None; listed_job::COUNT];
     if let Some(job) = job {
@@ -244,7 +245,7 @@ fn with_more(job: Option<&JobRow>, here: Option<Datum>, rows_read: i64) -> [Opti
     row
 }
 
-/// Runs a look for `queue.list` and `queue.search`, and adds what it finds to the rows.
+/// Runs a search for `queue.list` and `queue.search`, and adds the found jobs to the rows.
 fn page(call: &Call, look: &Look<'_>, max_jobs: i32) -> Result<()> {
     let rows = call.rows()?;
     let mut left = max_jobs;
@@ -270,7 +271,7 @@ fn list(call: &Call) -> Result<Option<Datum>> {
     let state = call.required("state", call.text(1))?;
     let stage = call.text(2);
     let beyond = position(call.datum(3))?;
-    let max_jobs = at_most("max_jobs", call.i32(4), 50, MAX_PAGE)?;
+    let max_jobs = at_most("max_jobs", call.i32(4), 50, MAX_PAGE_JOBS)?;
     let states = states(vec![Some(state)])?;
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
@@ -278,8 +279,9 @@ fn list(call: &Call) -> Result<Option<Datum>> {
         return call.rows().map(|_| None);
     };
     let lane = stage.map(|stage| queue.stage(&stage)).transpose()?;
-    let until = Some(time::monotonic_us().saturating_add(MAX_TIME));
-    let look = Look { catalog: &catalog, queue: &queue, lane, states, filter: None, beyond, max_rows: MAX_ROWS, until };
+    let until = Some(time::monotonic_us().saturating_add(MAX_TIME_US));
+    let look =
+        Look { catalog: &catalog, queue: &queue, lane, states, filter: None, beyond, max_rows: MAX_ROWS_READ, until };
     page(call, &look, max_jobs)?;
     Ok(None)
 }
@@ -292,7 +294,7 @@ fn search(call: &Call) -> Result<Option<Datum>> {
     let filter = call.datum(1);
     let names = call.text_array(2);
     let beyond = position(call.datum(3))?;
-    let max_jobs = at_most("max_jobs", call.i32(4), 50, MAX_PAGE)?;
+    let max_jobs = at_most("max_jobs", call.i32(4), 50, MAX_PAGE_JOBS)?;
     let max_rows = at_most("max_rows", call.i32(5), 20_000, 1_000_000)?.into();
     filter.inspect(|filter| look_at_filter(*filter));
     let states = names.map_or_else(|| Ok(State::ALL.iter().map(|(state, _)| *state).collect()), states)?;
@@ -301,7 +303,7 @@ fn search(call: &Call) -> Result<Option<Datum>> {
     let Some(queue) = observed(&catalog, &rights, &name)? else {
         return call.rows().map(|_| None);
     };
-    let until = Some(time::monotonic_us().saturating_add(MAX_TIME));
+    let until = Some(time::monotonic_us().saturating_add(MAX_TIME_US));
     let look = Look { catalog: &catalog, queue: &queue, lane: None, states, filter, beyond, max_rows, until };
     page(call, &look, max_jobs)?;
     Ok(None)

@@ -461,7 +461,7 @@ fn a_table_that_somebody_alters_is_refused_until_it_is_as_it_was() {
     ] {
         let all = "SELECT queue.enqueue('q', '{}'); SELECT queue.progress(id, '1'), queue.fail(id, 'no') \
             FROM queue.claim('q')";
-        let what = format!("table \"queue.{table}\" is not as pg_queue has made it");
+        let what = format!("table \"queue.{table}\" is not as pg_queue created it");
         let refused = |client: &mut Client| {
             let failure = client.failure(all);
             assert_eq!(
@@ -470,7 +470,7 @@ fn a_table_that_somebody_alters_is_refused_until_it_is_as_it_was() {
                 "{there}: {failure:?}"
             );
             assert!(failure.detail.contains(&format!("\"{column}\"")), "{there}: {failure:?}");
-            assert!(failure.hint.starts_with("Take the change back"), "{there}: {failure:?}");
+            assert!(failure.hint.starts_with("Undo the change"), "{there}: {failure:?}");
         };
         owner.run(&format!("BEGIN; ALTER TABLE queue.{table} {there}"));
         refused(&mut owner);
@@ -503,7 +503,7 @@ fn the_worker_notices_that_a_table_was_altered_and_goes_on_when_it_is_as_it_was(
     client.run("SELECT FROM queue.claim('q', lease => '1 second')");
     client.run("ALTER TABLE queue.outcome_0 ADD COLUMN extra text");
     let what =
-        "55000 WARNING:  pg_queue duty \"expire\" failed: table \"queue.outcome_0\" is not as pg_queue has made it";
+        "55000 WARNING:  pg_queue duty \"expire\" failed: table \"queue.outcome_0\" is not as pg_queue created it";
     wait::until("the worker notices", || cluster.log().contains(what).then_some(()));
     client.run("ALTER TABLE queue.outcome_0 DROP COLUMN extra");
     wait::until("the lease ends", || {

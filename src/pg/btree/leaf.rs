@@ -1,23 +1,23 @@
 //! Puts a batch's entries into a b-tree leaf as a run, without `btinsert`. See docs/decisions/leaf-at-once.md.
 //!
-//! Responsible for integer keys that ascend, a whole leaf, and entries that fit and have new keys. Not responsible for
-//! anything else (a page to be split, an equal key): `btinsert` keeps splits and the check for uniqueness Postgres's
+//! Responsible for integer keys that ascend, one leaf, and entries that fit and have new keys. Not responsible for page
+//! splits and equal keys: for these `btinsert` is called, so that splits and the check for uniqueness stay Postgres's
 //! own.
 //!
-//! Invariant: amcheck finds nothing wrong. It has looked at the result on PostgreSQL 15, 17 and 18, little-endian;
-//! elsewhere the function does nothing, and all entries go through `btinsert`.
+//! Invariant: amcheck finds no fault. It has checked the result on PostgreSQL 15, 17 and 18, little-endian. On other
+//! platforms the function does nothing, and all entries go through `btinsert`.
 
 use pgrx::pg_sys::{self, Datum};
 
-/// Fewer entries than this are not worth the copy of the page that a generic WAL record needs.
-const WORTHWHILE: usize = 8;
+/// Fewer entries than this do not pay for the copy of the page that a generic WAL record needs.
+const MIN_RUN_ENTRIES: usize = 8;
 
-/// Whether at least `WORTHWHILE` rows, beginning with `from`, have keys that ascend, so that a leaf may take them
-/// at once. It compares the keys as integers; an index whose keys are none is refused later.
+/// True if at least `MIN_RUN_ENTRIES` rows, beginning with `from`, have ascending keys, so that a leaf may take them
+/// together. It compares the keys as integers. An index with other keys is refused later.
 pub fn is_run<const COLUMNS: usize>(from: usize, end: usize, key: &impl Fn(usize) -> Option<[Datum; COLUMNS]>) -> bool {
     let integers = |n| key(n).map(|key| key.map(|value| value.value() as i64));
-    from + WORTHWHILE <= end
-        && (from..from + WORTHWHILE - 1).all(|n| match (integers(n), integers(n + 1)) {
+    from + MIN_RUN_ENTRIES <= end
+        && (from..from + MIN_RUN_ENTRIES - 1).all(|n| match (integers(n), integers(n + 1)) {
             (Some(this), Some(next)) => this < next,
             _ => false,
         })
@@ -45,7 +45,8 @@ mod direct {
     use super::{Datum, pg_sys};
     use crate::pg::btree::page::{Key, Leaf, Shape, Tuple};
 
-    // These are of nbtree.h, generic_xlog.h, bufpage.h, predicate.h; without guards, as in `pg::unguarded`.
+    // These functions are of nbtree.h, generic_xlog.h, bufpage.h and predicate.h. They have no guards, as in
+    // `pg::unguarded`.
     unsafe extern "C-unwind" {
         fn _bt_mkscankey(index: pg_sys::Relation, tuple: pg_sys::IndexTuple) -> *mut c_void;
         #[cfg(feature = "pg15")]
@@ -79,24 +80,24 @@ mod direct {
         fn pfree(memory: *mut c_void);
     }
 
-    /// BT_WRITE of nbtree.h: the leaf comes locked exclusively.
+    /// BT_WRITE of nbtree.h: the leaf is locked exclusively.
     const WRITE: i32 = 2;
-    /// The word of BTScanInsertData that is `scantid`: the second one, behind five truth values.
+    /// The position of `scantid` in BTScanInsertData, in words: the second word, after five booleans.
     const SEARCHED_TID: usize = 1;
-    /// Inserts entries, beginning with the one numbered `from`, into one leaf: as many as ascend, fit and have new
-    /// keys. Returns the number of the first entry that was not inserted, which `btinsert` then inserts. `key` returns
-    /// `None` for a row without a key, which ends the run.
+    /// Inserts entries into one leaf, beginning with number `from`: as many as ascend, fit and have new keys. Returns
+    /// the number of the first entry that was not inserted; `btinsert` then inserts that one. `key` returns `None` for
+    /// a row without a key, which ends the run.
     ///
-    /// One descent, one lock and one WAL record for a run pay: three of each for every entry were the largest part of a
+    /// A run needs one descent, one lock and one WAL record. Three of each for every entry were the largest part of a
     /// batch's cost, and half of its WAL.
     ///
-    /// It is safe, since the leaf is found by `_bt_search` and held by its exclusive lock, as `btinsert` does. Entries
-    /// go in at the places that order asks for, below the leaf's high key. The change is made to a copy and logged as a
-    /// generic record, which standbys and recovery apply under the same exclusive lock. A key that is equal to one on
-    /// this leaf, or to the high key, behind which equal ones could lie, ends the run.
+    /// It is safe because `_bt_search` finds the leaf and locks it exclusively, as for `btinsert`. Entries are inserted
+    /// in order, below the leaf's high key. The change is made to a copy and logged as a generic record. Standbys and
+    /// recovery apply that record under the same exclusive lock. A key that equals one on this leaf ends the run. So
+    /// does a key that equals the high key, because equal keys could lie behind it.
     ///
     /// # Safety
-    /// The call stands within `pg_guard_ffi_boundary`. `index` is an open b-tree whose lock allows inserting, and
+    /// The call is made within `pg_guard_ffi_boundary`. `index` is an open b-tree whose lock allows inserting, and
     /// `table` is its table. `key` drops nothing.
     pub unsafe fn insert<const COLUMNS: usize>(
         index: pg_sys::Relation,
@@ -105,15 +106,15 @@ mod direct {
         from: usize,
         key: &impl Fn(usize) -> Option<[Datum; COLUMNS]>,
     ) -> usize {
-        // SAFETY: the function's comment says why. If a call raises an error, the transaction's abort gives back lock
-        // and pin.
+        // SAFETY: the function's comment says why. If a call raises an error, the transaction's abort releases the lock
+        // and the pin.
         unsafe {
             let (Some(shape), Some(values)) = (Shape::of(index, COLUMNS), key(from)) else { return from };
             let mut first = Tuple::new(&shape, &tids[from], &values);
             let mut buffer: pg_sys::Buffer = 0;
             let search = _bt_mkscankey(index, first.bytes().as_mut_ptr().cast());
-            // The search goes without the row's place, as that of `btinsert` for equal keys: to the first leaf that may
-            // have one.
+            // The search ignores the row's place, as `btinsert` does for equal keys. So it finds the first leaf that
+            // may have an equal key.
             search.cast::<*mut c_void>().add(SEARCHED_TID).write(ptr::null_mut());
             #[cfg(feature = "pg15")]
             let stack = _bt_search(index, search, &raw mut buffer, WRITE, ptr::null_mut());

@@ -1,10 +1,10 @@
-//! A leaf of a b-tree whose keys are a few integers, byte by byte.
+//! Reads and writes a leaf of a b-tree whose keys are a few integers, byte by byte.
 //!
-//! Responsible for the form of pages and tuples, as far as `leaf` needs it to put entries in itself. Not responsible
-//! for locks and WAL (`leaf`).
+//! Responsible for the format of pages and tuples, as far as `leaf` needs it to insert entries. Not responsible for
+//! locks and WAL (`leaf`).
 //!
-//! Invariant: the form is that of nbtree.h and bufpage.h in PostgreSQL 15, 17 and 18 on little-endian machines, where
-//! amcheck has looked at the result. Elsewhere this file is not compiled.
+//! Invariant: the format is that of nbtree.h and bufpage.h in PostgreSQL 15, 17 and 18 on little-endian machines.
+//! amcheck has checked the result there. For other platforms this file is not compiled.
 
 use std::ptr;
 
@@ -20,10 +20,10 @@ const NORMAL: u32 = 1;
 const ITEM_FLAGS: u32 = 15;
 /// INTEGER_BTREE_FAM_OID, and DATETIME_BTREE_FAM_OID. Their order is that of integers.
 const FAMILIES: [u32; 2] = [1976, 434];
-/// IndexTupleData: the row's place, then t_info at TUPLE_INFO, then the columns from TUPLE_HEADER on.
+/// IndexTupleData: the row's place, then t_info at TUPLE_INFO, then the columns at TUPLE_HEADER.
 const TUPLE_INFO: usize = 6;
 const TUPLE_HEADER: usize = 8;
-/// INDEX_NULL_MASK and INDEX_ALT_TID_MASK in t_info; BT_OFFSET_MASK, which takes a pivot's number of columns.
+/// INDEX_ALT_TID_MASK in t_info; BT_OFFSET_MASK, which holds a pivot's number of columns.
 const ALTERNATIVE: u16 = 0x2000;
 const COLUMNS_MASK: u16 = 0x0fff;
 /// Offsets in PageHeaderData: pd_lower, pd_upper, pd_special, the first line pointer; and the size of a line pointer.
@@ -36,25 +36,24 @@ const LINE_POINTER: usize = 4;
 const NEXT: usize = 4;
 const FLAGS: usize = 12;
 const CYCLE: usize = 14;
-/// The most columns that an index may have here: those of the extension's own have no more, except the one of groups,
-/// which nbtree fills.
-const MOST_COLUMNS: usize = 3;
+/// An index may have at most this many columns here. All indexes of the extension fit, except the one of groups, which
+/// nbtree fills.
+const MAX_COLUMNS: usize = 3;
 
-/// The key of an index tuple: its columns as integers, so that the order of arrays is that of the index. Missing
-/// columns are 0.
-pub type Key = [i64; MOST_COLUMNS];
+/// The key of an index tuple: its columns as integers. So arrays are ordered as the index is. Missing columns are 0.
+pub type Key = [i64; MAX_COLUMNS];
 
-/// Where the key's columns lie in an index tuple without nulls, and how large it is.
+/// The places of the key's columns in an index tuple without nulls, and the tuple's size.
 pub struct Shape {
     columns: usize,
     /// The offset of each column, and its width: 4 or 8 bytes.
-    places: [(usize, usize); MOST_COLUMNS],
+    places: [(usize, usize); MAX_COLUMNS],
     size: usize,
 }
 
 impl Shape {
-    /// Returns the shape of an index with this number of columns. `None` if it is not an index of a few integers that
-    /// are passed by value, in their own ascending order.
+    /// Returns the shape of an index with this number of columns. `None`: the index has a column that is no integer
+    /// passed by value in its own ascending order.
     ///
     /// # Safety
     /// `index` is an open index.
@@ -63,7 +62,7 @@ impl Shape {
         unsafe {
             let (desc, form) = ((*index).rd_att, &*(*index).rd_index);
             let counts = [(*desc).natts as usize, form.indnkeyatts as usize];
-            if counts != [columns; 2] || columns > MOST_COLUMNS {
+            if counts != [columns; 2] || columns > MAX_COLUMNS {
                 return None;
             }
             let of_table = form.indkey.values.as_slice(columns);
@@ -71,11 +70,11 @@ impl Shape {
             let attributes = (*desc).attrs.as_ptr();
             #[cfg(feature = "pg18")]
             let attributes = (*desc).compact_attrs.as_ptr();
-            let (mut places, mut end) = ([(0, 0); MOST_COLUMNS], TUPLE_HEADER);
+            let (mut places, mut end) = ([(0, 0); MAX_COLUMNS], TUPLE_HEADER);
             for (n, place) in places.iter_mut().take(columns).enumerate() {
                 let attribute = &*attributes.add(n);
-                // An index in descending order, with nulls first, by another operator class or of an expression is one
-                // that a user has made anew.
+                // A user has recreated an index if it is in descending order, with nulls first, of another operator
+                // class or of an expression.
                 let is_plain = *(*index).rd_indoption.add(n) == 0
                     && FAMILIES.contains(&(*(*index).rd_opfamily.add(n)).to_u32())
                     && of_table[n] > 0;
@@ -97,7 +96,7 @@ impl Shape {
     /// # Safety
     /// `tuple` is an index tuple of this shape.
     unsafe fn read(&self, tuple: *const u8) -> Key {
-        let mut key = [0; MOST_COLUMNS];
+        let mut key = [0; MAX_COLUMNS];
         for (column, &(at, width)) in key.iter_mut().zip(self.places()) {
             // SAFETY: the columns lie there, aligned.
             *column = unsafe {
@@ -108,7 +107,7 @@ impl Shape {
     }
 }
 
-/// Returns the next multiple of `to`, a power of two, from `at` on.
+/// Returns `at`, rounded up to a multiple of `to`, a power of two.
 fn align(at: usize, to: usize) -> usize {
     (at + to - 1) & !(to - 1)
 }
@@ -116,21 +115,21 @@ fn align(at: usize, to: usize) -> usize {
 /// An entry to be put into a leaf.
 #[repr(C, align(8))]
 pub struct Tuple {
-    bytes: [u8; TUPLE_HEADER + 8 * MOST_COLUMNS],
+    bytes: [u8; TUPLE_HEADER + 8 * MAX_COLUMNS],
     size: usize,
     /// The key by which it is sorted.
     pub key: Key,
 }
 
 impl Tuple {
-    /// Makes the entry of the row at this place, from a value for each column, none of which is NULL.
+    /// Makes the entry of the row at this place from a value for each column. No value may be NULL.
     pub fn new(shape: &Shape, tid: &pg_sys::ItemPointerData, values: &[Datum]) -> Self {
-        let mut bytes = [0; TUPLE_HEADER + 8 * MOST_COLUMNS];
+        let mut bytes = [0; TUPLE_HEADER + 8 * MAX_COLUMNS];
         let size = shape.size;
         // SAFETY: a place is six bytes, and plain data.
         unsafe { ptr::copy_nonoverlapping(ptr::from_ref(tid).cast::<u8>(), bytes.as_mut_ptr(), TUPLE_INFO) };
         bytes[TUPLE_INFO..TUPLE_HEADER].copy_from_slice(&(size as u16).to_le_bytes());
-        let mut key = [0; MOST_COLUMNS];
+        let mut key = [0; MAX_COLUMNS];
         for ((column, value), &(at, width)) in key.iter_mut().zip(values).zip(shape.places()) {
             *column = if width == 4 { i64::from(value.value() as i32) } else { value.value() as i64 };
             let whole = column.to_le_bytes();
@@ -160,14 +159,14 @@ unsafe fn u16_at(memory: *const u8, at: usize) -> u16 {
 pub struct Leaf<'a> {
     page: *mut u8,
     shape: &'a Shape,
-    /// Whether the leaf has no right neighbour, and so no high key.
+    /// True if the leaf has no right neighbour, and so no high key.
     pub is_rightmost: bool,
 }
 
 impl<'a> Leaf<'a> {
-    /// Takes a page for a leaf. `None` if it is no leaf, if it is not whole, or if it has marks that are not logged,
-    /// such as those of dead entries. nbtree's own records leave these marks out; a generic record would not, and the
-    /// page on a standby would differ from it under wal_consistency_checking.
+    /// Takes a page for a leaf. `None`: it is no leaf, is not whole, or has marks that are not logged, such as those of
+    /// dead entries. nbtree's own records leave these marks out, but a generic record does not. So the page on a
+    /// standby would differ under wal_consistency_checking.
     ///
     /// # Safety
     /// `page` is a page of an index of this shape. It is changed by this value only.
@@ -183,10 +182,10 @@ impl<'a> Leaf<'a> {
         }
     }
 
-    /// Whether no entry is marked as dead. BTP_HAS_GARBAGE may be gone while entries are still marked, so each line
-    /// pointer is looked at.
+    /// True if no entry is marked as dead. BTP_HAS_GARBAGE may be cleared while entries are still marked, so each line
+    /// pointer is checked.
     fn has_no_marks(&self) -> bool {
-        // SAFETY: a page has that many line pointers, aligned.
+        // SAFETY: a page has this many line pointers, aligned.
         let pointers =
             unsafe { std::slice::from_raw_parts(self.page.add(LINE_POINTERS).cast::<u32>(), self.last().into()) };
         pointers.iter().all(|pointer| pointer >> ITEM_FLAGS & 3 == NORMAL)
@@ -206,7 +205,7 @@ impl<'a> Leaf<'a> {
     }
 
     /// # Safety
-    /// There is an item of this number, counted from 1.
+    /// An item of this number exists, counted from 1.
     unsafe fn item(&self, number: u16) -> *const u8 {
         // SAFETY: the caller's promise; the low 15 bits of a line pointer are the item's place.
         unsafe {
@@ -216,14 +215,14 @@ impl<'a> Leaf<'a> {
     }
 
     /// # Safety
-    /// There is an item of this number, and it is not a pivot.
+    /// An item of this number exists, and it is not a pivot.
     unsafe fn key(&self, number: u16) -> Key {
         // SAFETY: the caller's promise.
         unsafe { self.shape.read(self.item(number)) }
     }
 
-    /// Returns the high key, and how many of its columns it has: the others were cut off. `None` if this is the last
-    /// leaf, which has none.
+    /// Returns the high key, and how many of its columns it has: nbtree truncates the others. `None`: this is the last
+    /// leaf, which has no high key.
     pub fn high_key(&self) -> Option<(Key, usize)> {
         // SAFETY: the first item of a leaf with a right neighbour is its high key.
         (!self.is_rightmost).then(|| unsafe {
@@ -234,8 +233,8 @@ impl<'a> Leaf<'a> {
         })
     }
 
-    /// Returns the number of the item that an entry becomes which is below the high key. `None` if the entry does not
-    /// fit, or its key is there already.
+    /// Returns the number of the item that an entry below the high key will become. `None`: the entry does not fit, or
+    /// its key already exists.
     pub fn place(&self, tuple: &Tuple) -> Option<u16> {
         if !self.has_room(tuple) {
             return None;
@@ -260,11 +259,10 @@ impl<'a> Leaf<'a> {
         Some(low)
     }
 
-    /// Puts an entry at the number that `place` has returned. Returns false if Postgres refuses it.
+    /// Puts an entry at the number that `place` returned. Returns false if Postgres refuses it.
     ///
     /// # Safety
-    /// The call stands under a guard. The page may be written to, and was not changed since `place` was
-    /// called.
+    /// The call is made under a guard. The page may be written to, and was not changed since the call of `place`.
     pub unsafe fn put(&mut self, tuple: &mut Tuple, at: u16) -> bool {
         unsafe extern "C-unwind" {
             fn PageAddItemExtended(page: *mut u8, item: *mut u8, size: usize, offset: u16, flags: i32) -> u16;
