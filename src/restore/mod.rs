@@ -1,13 +1,14 @@
-//! A database whose tables are being written by SQL, above all by a restore, is *dormant*: claims find nothing, verbs
-//! that write refuse, and the worker only looks whether the restore is over. See docs/internals/restore.md.
+//! Handles a *dormant* database: SQL is writing its tables, usually a restore. Claims find nothing, verbs that write
+//! refuse, and the worker only checks whether the restore is over. See docs/internals/restore.md.
 //!
-//! Statement triggers see foreign writes; the direct inserts of `pg::table` fire none, and writes of the extension by
-//! SQL say so (`spi::own_write`). The trigger marks the instance at once; the end of its transaction only counts down.
-//! A transaction that has written also leaves a row in `queue.restoring`, for a crash between two tables.
+//! Statement triggers see foreign writes. The direct inserts of `pg::table` fire none, and SQL writes of the extension
+//! are marked as its own (`spi::own_write`). The trigger marks the instance immediately. The end of its transaction
+//! only decrements the count of writers. A transaction that has written also leaves a row in `queue.restoring`, in case
+//! the server crashes between two tables.
 //!
-//! Invariant: whether an instance is awake changes only under the frontier's lock, together with its mirror in
-//! `shmem::awake`. It falls asleep before the first foreign row is visible, and awakes after every session can know of
-//! the rows that came.
+//! Invariant: an instance falls asleep or awakes only under the frontier's lock, together with its mirror in
+//! `shmem::awake`. It falls asleep before the first foreign row is visible. It awakes after every session can know of
+//! the new rows.
 
 use std::sync::atomic::Ordering;
 
@@ -30,23 +31,23 @@ use crate::shmem::{self, words};
 use crate::transaction::foreign::{HAS_WRITTEN, TOUCHED};
 use crate::transaction::{self, ExtensionStep, hooks};
 
-/// Whether the instance may be used. The first session that asks after a start, or after a promotion, reads what the
-/// segments are doing and what the last crash has left.
+/// True if the instance may be used. The first session that asks after a start or a promotion reads the states of the
+/// segments, and whether a restore was under way before the crash.
 pub fn learn(catalog: &Catalog) -> bool {
     if words::awake(catalog.slot).load(Ordering::Acquire) == catalog.number || awake::is_awake(catalog.number) {
         return true;
     }
     let state = shmem::with_instance(catalog.number, |_, instance| instance.restore.state);
-    // A standby may still hear of a restore; it is asked when it has become a primary.
+    // A standby may still receive a restore. It reads the state when it has become a primary.
     if state == Some(State::Unread) && !session::in_recovery() {
         let table = Relation::read(catalog.restoring);
         let index = Relation::read_index(catalog.restoring_idx);
         let is_restoring = table.scan(&index, &[], Snapshot::Now).next().is_some();
-        // A standby is not told what became of the segments.
+        // A standby does not learn the changes of segments.
         let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now);
         let now = time::monotonic_us();
         awake::change(catalog.number, |_, instance| {
-            // Foreign writes that began meanwhile have marked it.
+            // Foreign writes that began meanwhile have set the state.
             if instance.restore.state == State::Unread {
                 let state = if is_restoring { State::Restoring } else { State::Awake };
                 instance.restore = RestoreState { state, before: state, quiet_since: now, ..instance.restore };
@@ -65,13 +66,14 @@ pub fn refuse(catalog: &Catalog) -> Result<()> {
         return Ok(());
     }
     let writer = shmem::with_instance(catalog.number, |_, instance| instance.restore.writer()).flatten();
-    let by = writer.map_or_else(String::new, |writer| format!(", the last time by {writer}"));
+    let by = writer.map_or_else(String::new, |writer| format!(", last by {writer}"));
     Err(Error::new(error::WRONG_STATE, "the queues of this database are being restored")
         .detail(format!("Their tables are being written by SQL, or were a moment ago{by}."))
-        .hint("This ends by itself a while after the restore; SELECT queue.adopt() ends it now."))
+        .hint("This ends by itself a while after the restore. SELECT queue.adopt() ends it now."))
 }
 
-/// Notes that triggers of this table are being switched on or off: a restore of data alone that does so escapes them.
+/// Notes that triggers of this table are being switched on or off. A data-only restore does that, and escapes the
+/// triggers.
 pub fn triggers_switched(table: pg_sys::Oid) -> Result<()> {
     if session::in_recovery() || !role::owns_table(table) {
         return Ok(());
@@ -82,15 +84,16 @@ pub fn triggers_switched(table: pg_sys::Oid) -> Result<()> {
     Ok(())
 }
 
-/// Whether jobs must not run while SQL writes to this table of the extension. They may where its rows are made of
-/// others, or are about jobs that have ended.
+/// True if jobs must not run while SQL writes to this table of the extension. False if its rows are derived from
+/// others, or are about ended jobs.
 pub fn matters(table: pg_sys::Oid) -> bool {
     let name = syscache::table_name(table).unwrap_or_default();
     let is_one_of = |names: &[&str]| names.iter().any(|start| name.starts_with(start));
     !is_one_of(&["history", "parked_", "rollup", "total", "group_start", "restoring", "timeline"])
 }
 
-/// Notes that the open transaction is about to write to this table by SQL. `counts`: it may turn out that it has not.
+/// Notes that the open transaction is about to write to this table by SQL. `counts`: the commit checks by the
+/// statistics whether it has written.
 pub fn mark(table: pg_sys::Oid, counts: bool) -> Result<()> {
     if OWN.get() > 0 || session::is_in_extension_script() || session::is_binary_upgrade() {
         return Ok(());
@@ -130,9 +133,9 @@ pub fn mark(table: pg_sys::Oid, counts: bool) -> Result<()> {
     Ok(())
 }
 
-/// Finds out before the commit whether the transaction has written by SQL, and inserts the row that says so.
+/// Before the commit, checks whether the transaction has written by SQL, and then inserts the row that says so.
 fn before_commit() -> Result<()> {
-    // Rows of a savepoint that was rolled back count, too; then the database is dormant a while in vain.
+    // Rows of a savepoint that was rolled back count, too. Then the database is dormant for a while without need.
     let has_written = TOUCHED.with_borrow(|touched| {
         touched.iter().any(|&(table, before)| before.is_none() || pg::transaction::rows_written(table) != before)
     });
@@ -159,7 +162,7 @@ struct Lag {
     handed_out: i64,
 }
 
-/// The sequences that would hand out numbers which are in use.
+/// Returns the sequences that would return numbers that are in use.
 fn lags(catalog: &Catalog) -> Result<Vec<Lag>> {
     let (from, to) = (id::attempt(ids::node(), 0, 0), id::attempt(ids::node() + 1, 0, 0));
     let newest = |n| {
@@ -195,7 +198,7 @@ fn lags(catalog: &Catalog) -> Result<Vec<Lag>> {
     };
     let lag = |sequence, largest, handed_out| Lag { sequence, largest, handed_out };
     let all = [
-        // Its values are the first of a block each.
+        // Each value of the sequence is the first of a block.
         lag("queue.id_seq", newest.map_or(0, id::count), ids::last_of_block(ids.unwrap_or(0))),
         lag("queue.queue_id_seq", queue.unwrap_or(0), queues.unwrap_or(0)),
         lag("queue.lane_seq", lane.unwrap_or(0), lanes.unwrap_or(0)),
@@ -205,11 +208,11 @@ fn lags(catalog: &Catalog) -> Result<Vec<Lag>> {
     Ok(all.into_iter().filter(|lag| lag.largest > lag.handed_out).collect())
 }
 
-/// Why the restore is not over, although it is quiet.
+/// The reason why the restore is not over although no session writes.
 enum Obstacle {
-    /// The session of this process has restored and is busy, probably with other tables.
+    /// The session of this process has restored and is still busy, probably with other tables.
     Busy(i64),
-    /// An obstacle that does not pass by itself, as a sentence.
+    /// An obstacle that does not end by itself, as a sentence.
     Lasting(String),
 }
 
@@ -241,7 +244,7 @@ fn obstacle(catalog: &Catalog) -> Result<Option<Obstacle>> {
     Ok(behind(catalog)?.into_iter().next().map(Obstacle::Lasting))
 }
 
-/// Which sequences would hand out numbers that are in use, a sentence for each.
+/// Returns a sentence for each sequence that would return numbers that are in use.
 pub fn behind(catalog: &Catalog) -> Result<Vec<String>> {
     let sentence = |Lag { sequence, largest, handed_out }| {
         format!("{sequence} has reached {handed_out}, while {largest} is in use.")
@@ -249,19 +252,19 @@ pub fn behind(catalog: &Catalog) -> Result<Vec<String>> {
     Ok(lags(catalog)?.into_iter().map(sentence).collect())
 }
 
-/// Whether it is time to look whether the restore is over; memory only.
+/// True if it is time to check whether the restore is over. Reads only memory.
 pub fn should_look(number: u32) -> bool {
     let look_at = shmem::with_instance(number, |_, instance| instance.restore.look_at()).unwrap_or(i64::MAX);
     look_at < i64::MAX && look_at <= time::monotonic_us() && !transaction::is_adopting(number)
 }
 
-/// Ends the restore with the commit if it is over. Returns whether it is.
+/// If the restore is over, ends it with the commit. Returns true if it is over.
 pub fn end_if_over(catalog: &Catalog) -> Result<bool> {
     if learn(catalog) || !should_look(catalog.number) || pg::transaction::uses_one_snapshot() {
         return Ok(false);
     }
     let number = catalog.number;
-    // Read before the look: a foreign write that begins now makes what follows void.
+    // This is read before the checks. A foreign write that begins now voids the adoption.
     let marks = shmem::with_instance(number, |_, instance| instance.restore.marks).unwrap_or(0);
     let Some(obstacle) = obstacle(catalog)? else {
         adopt(catalog, marks)?;
@@ -288,17 +291,17 @@ pub fn end_if_over(catalog: &Catalog) -> Result<bool> {
         Obstacle::Lasting(reason) => {
             Error::new(error::WRONG_STATE, format!("pg_queue of database \"{name}\" stays dormant after a restore"))
                 .detail(reason)
-                .hint("When the restore is whole, run SELECT queue.adopt().")
+                .hint("When the restore is complete, run SELECT queue.adopt().")
                 .warn();
         }
     }
     Ok(false)
 }
 
-/// Ends the restore with the commit, in spite of lasting obstacles.
+/// Ends the restore with the commit, despite lasting obstacles.
 ///
-/// Errors: 55006 when another transaction with foreign writes is open; 55000 when there are row
-/// triggers that are not ours.
+/// Errors: 55006 if another transaction with foreign writes is open; 55000 if the tables have row triggers that are not
+/// ours.
 pub fn end_now(catalog: &Catalog) -> Result<()> {
     learn(catalog);
     let own = transaction::foreign_writes(catalog.number);
@@ -325,15 +328,15 @@ pub fn end_now(catalog: &Catalog) -> Result<()> {
     adopt(catalog, marks)
 }
 
-/// Adopts what is in the tables, with the commit; unless there were more marks until then.
+/// Adopts the contents of the tables with the commit. A foreign write before the commit voids the adoption.
 fn adopt(catalog: &Catalog, marks: u64) -> Result<()> {
-    // Another session that is adopting deletes what it has locked.
+    // Another session that is adopting deletes the rows that it has locked.
     spi::run(
         "DELETE FROM queue.restoring AS r USING (SELECT ctid FROM queue.restoring FOR UPDATE SKIP LOCKED) AS s
          WHERE r.ctid OPERATOR(pg_catalog.=) s.ctid",
         &[],
     )?;
-    // Each queue needs a lane for held jobs, also one whose rows were written by hand.
+    // Each queue needs a lane for held jobs, even if its rows were written by hand.
     spi::run(
         "INSERT INTO queue.lane (queue_id, is_held) SELECT q.queue_id, true FROM queue.queue AS q
          WHERE NOT EXISTS (SELECT FROM queue.lane AS n WHERE n.queue_id OPERATOR(pg_catalog.=) q.queue_id

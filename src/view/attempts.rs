@@ -1,8 +1,8 @@
 //! The functions by which the views read the logs: every attempt with its claim and outcome, by the snapshot of the
-//! statement. They are in Rust and not in SQL, so that a query locks a segment for no longer than it reads it (a plan
-//! would lock all segments until its transaction ends, and stop the ring of segments).
+//! statement. They are in Rust so that a query locks a segment only while it reads it. A plan of SQL would lock all
+//! segments until its transaction ends, and stop the ring of segments.
 //!
-//! Not here: what only memory knows of running attempts (`view::running`), and counts (`view::stats`).
+//! Not responsible for what only memory knows of running attempts (`view::running`), nor for counts (`view::stats`).
 //!
 //! Invariant: each row is of a lane that the current user may observe.
 
@@ -42,7 +42,7 @@ sql_function!(pg_queue_job_attempts, pg_finfo_pg_queue_job_attempts => job_attem
 sql_function!(pg_queue_job_state, pg_finfo_pg_queue_job_state => job_state);
 sql_function!(pg_queue_attempt_state, pg_finfo_pg_queue_attempt_state => attempt_state);
 
-/// A row of `queue_internal.live`, or of `queue_internal.life_of`, which has the payload in place of `payload_of`.
+/// A row of `queue_internal.live` or of `queue_internal.life_of`. The latter has the payload in place of `payload_of`.
 type LifeRow = [Option<Datum>; life::COUNT];
 
 const SNAPSHOT: Snapshot = Snapshot::Statement;
@@ -70,7 +70,7 @@ fn live(call: &Call) -> Result<Option<Datum>> {
             }
             let payload_of = trace.attempt.payload_of().map(Datum::from);
             let life = Life { attempt: &trace.attempt, claim: trace.claim.row(), outcome: trace.outcome.row() };
-            // The result set has a copy, so values fetched from toast tables are freed.
+            // The result set has a copy, so values that were fetched from toast tables are freed.
             scratch.lend(|| {
                 let row = life.row(&notes, &retried, payload_of);
                 row.map_or(Ok(()), |row| rows.add_options(&row))
@@ -91,14 +91,14 @@ fn life_of(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// A row of `queue.jobs`: the columns of `queue.listed_job` but for the last two.
+/// A row of `queue.jobs`: the columns of `queue.listed_job` without the last two.
 pub type JobRow = [Option<Datum>; listed_job::COUNT - 2];
 
-/// `queue.job(job_id)`: returns the row of `queue.jobs` for one job. It is in Rust, since SQL over
+/// `queue.job(job_id)`: returns the row of `queue.jobs` for one job. It is in Rust because SQL over
 /// `queue_internal.life_of` would cost more to plan than to run. If `job_id` is NULL, it returns no row.
 fn job(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    // NULL comes from joins with rows that need not have a job.
+    // NULL comes from joins with rows that may have no job.
     let Some(id) = call.i64(0) else { return Ok(None) };
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
@@ -148,13 +148,13 @@ fn is_newest(life: &LifeRow) -> bool {
     life[life::IS_NEWEST].is_some_and(|datum| datum.value() & 1 != 0)
 }
 
-/// When a worker claimed it: a claim of the system's own is none.
+/// Returns when a worker claimed the attempt. A claim of the system itself does not count.
 fn claimed_at(life: &LifeRow) -> Option<Datum> {
     let is_systems = life[life::CLAIM_KIND].is_some_and(|kind| kind.value() as u8 == b's');
     life[life::CLAIMED_AT].filter(|_| !is_systems)
 }
 
-/// What an attempt is doing, as its row says.
+/// Returns the standing of an attempt from its row.
 fn doing(life: &LifeRow) -> Doing {
     Doing {
         outcome: life[life::OUTCOME].map(|datum| Kind::of(datum.value() as u8)),
@@ -164,7 +164,7 @@ fn doing(life: &LifeRow) -> Doing {
     }
 }
 
-/// What an attempt is doing, as the views know it.
+/// Returns the standing of an attempt from the arguments that a view gives.
 fn given(call: &Call) -> Doing {
     Doing {
         outcome: call.datum(0).map(|datum| Kind::of(datum.value() as u8)),
@@ -184,8 +184,8 @@ fn attempt_state(call: &Call) -> Result<Option<Datum>> {
     Ok(Some(text_datum(given(call).state_of_attempt(call.bool(2).unwrap_or(false)))))
 }
 
-/// Calls `f` with the lane and the row of `queue.jobs` for a job, if there is one that the user may observe. The values
-/// are good for the time of the call.
+/// Calls `f` with the lane and the row of `queue.jobs` for a job, if the job exists and the user may observe it. The
+/// values are valid during the call.
 pub fn with_newest(
     catalog: &Catalog,
     job_id: i64,
@@ -204,7 +204,7 @@ pub fn with_newest(
     })
 }
 
-/// What a page of jobs shows, read row by row.
+/// A page of jobs, read row by row.
 pub struct Page<'a> {
     catalog: &'a Catalog,
     opened: &'a Opened,
@@ -226,8 +226,8 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Calls `f` with the row of `queue.jobs` for a job that a walk has found, and whether it is a flow, if the attempt
-    /// is its newest and the user may observe it. The values are good for the time of the call.
+    /// Calls `f` with the row of `queue.jobs` for a job that a walk has found, and whether the job is a flow. It does
+    /// so only if the attempt is the job's newest and the user may observe it. The values are valid during the call.
     pub fn show(&mut self, found: &Found, f: &mut dyn FnMut(&JobRow, bool) -> Result<()>) -> Result<()> {
         let rights = self.rights;
         let mut tell = |life: &LifeRow| {
@@ -296,7 +296,7 @@ fn job_row(catalog: &Catalog, life: &LifeRow, rights: &Rights) -> Result<Option<
     Ok(Some(row))
 }
 
-/// Calls `f` with each attempt of a job that the user may observe, in the columns of `queue_internal.life_of`, until
+/// Calls `f` with each attempt of a job that the user may observe, in the columns of `queue_internal.life_of`. Stops if
 /// `f` returns false.
 fn each_life(
     catalog: &Catalog,

@@ -1,7 +1,7 @@
-//! `queue.current_job()`: the job whose command is running here. Also what the view `queue.executors` and the metrics
-//! read.
+//! `queue.current_job()`: the job whose command this process is running. Also the functions that the view
+//! `queue.executors` and the metrics read.
 //!
-//! Not here: running it (`executor`).
+//! Not responsible for running jobs (`executor`).
 
 use pgrx::pg_sys::Datum;
 
@@ -23,7 +23,7 @@ sql_function!(pg_queue_current_job, pg_finfo_pg_queue_current_job => current_job
 sql_function!(pg_queue_executors_now, pg_finfo_pg_queue_executors_now => executors_now);
 sql_function!(pg_queue_executor_counts, pg_finfo_pg_queue_executor_counts => executor_counts);
 
-/// `queue.current_job()`: a row as `queue.claim` returns it; none outside a job's command.
+/// `queue.current_job()`: returns a row as `queue.claim` does. Outside a job's command it returns none.
 fn current_job(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let Some(current) = job::current() else { return Ok(None) };
@@ -39,7 +39,7 @@ fn current_job(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue_internal.executors_now()`: the processes of this database, of queues that the user may observe.
+/// `queue_internal.executors_now()`: returns the processes of this database for queues that the user may observe.
 fn executors_now(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;
@@ -64,7 +64,7 @@ fn executors_now(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue_internal.executor_counts()`: what became of the starts of processes, over all databases.
+/// `queue_internal.executor_counts()`: returns the counts of starts of processes, over all databases.
 fn executor_counts(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let counts = table::counts();

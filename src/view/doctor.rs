@@ -1,6 +1,6 @@
 //! `queue.doctor()`, and the functions by which `queue.metrics()` reads shared memory.
 //!
-//! Not here: the checks (`doctor`), and the counters of jobs (`view::stats`).
+//! Not responsible for the checks (`doctor`), nor for the counters of jobs (`view::stats`).
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ sql_function!(pg_queue_memory_use, pg_finfo_pg_queue_memory_use => memory_use);
 sql_function!(pg_queue_held_by_dead, pg_finfo_pg_queue_held_by_dead => held_by_dead);
 sql_function!(pg_queue_recent_times, pg_finfo_pg_queue_recent_times => recent_times);
 
-/// `queue.doctor()`: returns a row for each check. The checks look at all queues.
+/// `queue.doctor()`: returns a row for each check. The checks cover all queues.
 ///
 /// Errors: 42501 if the current user may not observe every queue.
 fn look(call: &Call) -> Result<Option<Datum>> {
@@ -31,7 +31,7 @@ fn look(call: &Call) -> Result<Option<Datum>> {
     {
         permission::check_everywhere(&catalog, Privilege::Observe)?;
     }
-    // A check does not wait for a lock: if one is held, the check reports that.
+    // A check does not wait for a lock. If another session holds the lock, the check reports that.
     let settings = [(c"lock_timeout", c"10ms"), (c"search_path", c"pg_catalog, pg_temp")];
     session::with_settings(&settings, || {
         for check in doctor::ALL {
@@ -47,7 +47,7 @@ fn look(call: &Call) -> Result<Option<Datum>> {
     })
 }
 
-/// `queue_internal.memory_use()`: returns for each setting that sizes shared memory how much of it is in use.
+/// `queue_internal.memory_use()`: returns how much of the memory that each setting sizes is in use.
 fn memory_use(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     for kind in usage::in_use() {
@@ -77,15 +77,15 @@ fn held_by_dead(call: &Call) -> Result<Option<Datum>> {
 
 /// The quantiles of waiting and running times that are returned.
 const QUANTILES: [f64; 3] = [0.5, 0.95, 0.99];
-/// The time span that is looked at, up to now, in microseconds.
-const RECENT: i64 = 60_000_000;
+/// The time span before now that is read, in microseconds.
+const RECENT_US: i64 = 60_000_000;
 
 /// `queue_internal.recent_times()`: returns quantiles, in seconds, of the waiting and running times of the last minute.
 fn recent_times(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
-    for (lane, Recent { wait, run }) in recent::read(&catalog, time::now_us().saturating_sub(RECENT)) {
+    for (lane, Recent { wait, run }) in recent::read(&catalog, time::now_us().saturating_sub(RECENT_US)) {
         if !rights.on_lane(lane, Privilege::Observe) {
             continue;
         }

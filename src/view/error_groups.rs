@@ -1,6 +1,6 @@
-//! `queue.error_groups`: the newest jobs that are dead, and those that wait for a retry, by the text of their error.
+//! `queue.error_groups`: the newest jobs that are dead or wait for a retry, grouped by the text of their error.
 //!
-//! Not here: `queue.errors`, a view of all of them.
+//! Not responsible for `queue.errors`, a view of all these jobs.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ struct Group {
     example: i64,
 }
 
-/// `queue.error_groups(queue_name, max_jobs)`: of each queue at most so many jobs of both states are looked at. If
-/// `queue_name` is NULL, all queues that the user may observe.
+/// `queue.error_groups(queue_name, max_jobs)`: reads at most `max_jobs` jobs of both states in each queue. If
+/// `queue_name` is NULL, it reads all queues that the user may observe.
 ///
 /// Errors: 42704, 22023.
 fn error_groups(call: &Call) -> Result<Option<Datum>> {

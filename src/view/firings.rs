@@ -1,6 +1,6 @@
-//! The function behind `queue.schedules`: what became of each schedule.
+//! The function behind `queue.schedules`: the last and the next run of each schedule.
 //!
-//! Not here: when a schedule fires (`core::schedule`, `duty::fire_schedules`).
+//! Not responsible for when a schedule fires (`core::schedule`, `duty::fire_schedules`).
 
 use pgrx::pg_sys::Datum;
 
@@ -26,7 +26,7 @@ fn firings(call: &Call) -> Result<Option<Datum>> {
             return;
         }
         let last = log.last(schedule.id()).and_then(|firing| firing.last);
-        // A schedule that cannot be planned is not fired either; the server log says why.
+        // A schedule that cannot be planned does not fire either. The server log says why.
         let next = next_run(&schedule, &log).unwrap_or(None);
         found.push([
             Some(schedule.id().into()),

@@ -1,7 +1,6 @@
-//! `queue.inputs`, `queue.members`: what became of the jobs that a job has waited for, and which jobs are of a flow.
+//! `queue.inputs`, `queue.members`: the predecessors of a job with their results, and the members of a flow.
 //!
-//! Invariant: payloads, results and errors are told only to users that may consume or observe the queue that
-//! they are of.
+//! Invariant: payloads, results and errors are shown only to users that may consume or observe the job's queue.
 
 use pgrx::pg_sys::Datum;
 
@@ -25,10 +24,10 @@ fn may_see(rights: &Rights, lane: i32) -> bool {
     rights.on_lane(lane, Privilege::Observe) || rights.on_lane(lane, Privilege::Consume)
 }
 
-/// `queue.inputs(id)`: a row for each job that the attempt's job was after, and for each member of its flow, in the
-/// order of their ids. Of a job that is known no more, all but its id is NULL.
+/// `queue.inputs(id)`: returns a row for each predecessor of the attempt's job, and for each member of its flow, in the
+/// order of their ids. If a job is not known any more, all columns but its id are NULL.
 ///
-/// Errors: 22023 no attempt's id, P0002 no such attempt, 42501.
+/// Errors: 22023 if `id` is no attempt's id; P0002 if the attempt does not exist; 42501.
 fn inputs(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let id = call.required("id", call.i64(0))?;
@@ -66,8 +65,8 @@ fn inputs(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue.members(job_id, state, beyond, max_jobs)`: the members of a flow that the user may observe, in the order of
-/// their ids from behind `beyond` on. If `job_id` is NULL, it returns no rows.
+/// `queue.members(job_id, state, beyond, max_jobs)`: returns the members of a flow that the user may observe and whose
+/// ids are greater than `beyond`, in the order of their ids. If `job_id` is NULL, it returns no rows.
 fn members(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let Some(flow) = call.i64(0) else { return Ok(None) };

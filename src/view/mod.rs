@@ -1,7 +1,7 @@
-//! The SQL functions behind the views, and others that only read: one file a view or family. They read logs and memory,
-//! and may read anything below them.
+//! The SQL functions behind the views, and others that only read, one file for each view or family. They read logs and
+//! memory, and may read anything below them.
 //!
-//! Not here: the functions that change something (`api`), and the checks of the doctor (`doctor`).
+//! Not responsible for the functions that change something (`api`), nor for the checks of the doctor (`doctor`).
 //!
 //! Invariant: nothing here writes a row or changes what memory knows of jobs.
 

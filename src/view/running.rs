@@ -1,8 +1,8 @@
-//! The functions by which the views ask memory and the logs for leases, running attempts and payloads. Also
+//! The functions by which the views read leases, running attempts and payloads from memory and the logs. Also
 //! `queue_internal.assert_loaded`.
 //!
-//! Not here: all attempts, by the snapshot of the statement (`view::attempts`). What this file reads of memory is of
-//! the present moment.
+//! Not responsible for all attempts by the snapshot of the statement (`view::attempts`). What this file reads from
+//! memory is of the present moment.
 
 use pg_queue_core::frontier::State;
 use pgrx::pg_sys::Datum;
@@ -25,8 +25,8 @@ sql_function!(pg_queue_claims_now, pg_finfo_pg_queue_claims_now => claims_now);
 sql_function!(pg_queue_lease_expires_at, pg_finfo_pg_queue_lease_expires_at => lease_expires_at);
 sql_function!(pg_queue_payload_of, pg_finfo_pg_queue_payload_of => payload_of);
 
-/// `queue_internal.assert_loaded()`: called by CREATE EXTENSION. `api::run` has checked before that there is shared
-/// memory.
+/// `queue_internal.assert_loaded()`: called by CREATE EXTENSION. Before it `api::run` has checked that shared memory
+/// exists.
 ///
 /// Errors: 0A000 in a database whose encoding is not UTF8.
 fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
@@ -34,13 +34,13 @@ fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
         None => Ok(Some(VOID)),
         Some(encoding) => Err(Error::new(error::NOT_SUPPORTED, "pg_queue needs a database whose encoding is UTF8")
             .detail(format!("The encoding of this database is {encoding}."))
-            .hint("CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0 makes one.")),
+            .hint("CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0 creates one.")),
     }
 }
 
-/// `queue_internal.payload_of(id)`: returns the payload of an attempt, which may lie in the row of another one. It is a
-/// function and not a subquery of the views, whose plans would be priced as if it ran for every row. It returns NULL if
-/// there is no such attempt or the current user may not observe it.
+/// `queue_internal.payload_of(id)`: returns the payload of an attempt, which may lie in the row of another attempt. It
+/// is no subquery of the views, because the planner would price it as if it ran for every row. Returns NULL if the
+/// attempt does not exist, or the current user may not observe it.
 fn payload_of(call: &Call) -> Result<Option<Datum>> {
     let Some(mut id) = call.i64(0) else { return Ok(None) };
     let catalog = catalog::current()?;
@@ -56,13 +56,13 @@ fn payload_of(call: &Call) -> Result<Option<Datum>> {
                 return Ok(Some(payload));
             }
         }
-        // The segment of the attempt or of its payload was emptied after the view had read it: a query over many rows
-        // takes long, and so does a cursor.
+        // The segment of the attempt or of its payload may have been emptied since the view read it. A query over many
+        // rows takes long, and so does a cursor.
         let Some(past) = history::find(&catalog, id).filter(|past| may(past.lane())) else { return Ok(None) };
         if let Some(payload) = past.get(history::column::PAYLOAD) {
             return Ok(Some(crate::pg::jsonb::copy(payload)));
         }
-        // In history only a job's last attempt has the payload; attempts with these outcomes pass it on unchanged.
+        // In history only a job's last attempt has the payload. Attempts with these outcomes pass it on unchanged.
         let Outcome {
             kind: Kind::Failed | Kind::TimedOut | Kind::Released | Kind::Suspended, next_id: Some(next), ..
         } = past.outcome()
@@ -78,7 +78,7 @@ fn wall_time(deadline: i64) -> i64 {
     time::now_us().saturating_add(deadline.saturating_sub(time::monotonic_us()))
 }
 
-/// `queue_internal.running_now()`: returns the attempts that memory knows to be taken at this moment.
+/// `queue_internal.running_now()`: returns the attempts that are taken now, as memory knows.
 fn running_now(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;
@@ -102,14 +102,14 @@ fn running_now(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue_internal.claims_now()`: returns the claims of the attempts that memory knows to be taken, each found by its
-/// place.
+/// `queue_internal.claims_now()`: returns the claims of the attempts that are taken now, as memory knows. Each is found
+/// by its place.
 fn claims_now(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
     for entry in shmem::each_running(catalog.number).filter(|e| rights.on_lane(e.lane, Privilege::Observe)) {
-        // If the attempt is being moved at this moment, its claim is in one of the two segments.
+        // If the attempt is being moved now, its claim is in one of the two segments.
         let places = [entry.place.segment, segment::open_old(&catalog)];
         let Some(row) = places.into_iter().find_map(|place| claim::find_row(&catalog, place, entry.id)) else {
             continue;

@@ -1,11 +1,11 @@
-//! The function behind `queue.stats`: per lane, how many jobs are in which state, and totals.
+//! The function behind `queue.stats`: for each lane, how many jobs are in each state, and totals.
 //!
-//! Memory knows how many jobs wait, run and have ended. Jobs that wait for their time are counted by the index over
-//! `run_at`, from now on; dead ones by the indexes of the dead; the oldest ready job is looked for in `ready` and
-//! behind the lane's position. So the cost depends on the number of scheduled and dead jobs, not of ready or ended
-//! ones. If memory does not know the counts, everything is counted row by row.
+//! Memory knows how many jobs wait, run and have ended. The index over `run_at` counts scheduled jobs, and the indexes
+//! of the dead count dead ones. The oldest ready job is searched in `ready` and behind the lane's position. So the cost
+//! depends on the number of scheduled and dead jobs, and not on that of ready or ended ones. If memory does not know
+//! the counts, everything is counted row by row.
 //!
-//! Not here: both ways of counting (`log::depth`, `log::lane_counts`).
+//! Not responsible for either way of counting (`log::depth`, `log::lane_counts`).
 
 use pg_queue_core::minutes::KEPT;
 use pgrx::pg_sys::Datum;
@@ -23,26 +23,27 @@ use crate::shmem;
 sql_function!(pg_queue_tallies, pg_finfo_pg_queue_tallies => tallies);
 sql_function!(pg_queue_minutes_now, pg_finfo_pg_queue_minutes_now => minutes_now);
 
-/// `queue_internal.minutes_now()`: returns what memory has counted in each minute of the last hour. A lane of which it
-/// knows anything has a row more, with NULL for the minute. `since` is the minute in which counting began, of which
-/// only a part is known. Nothing on a standby, or while memory does not know.
+/// `queue_internal.minutes_now()`: returns what memory has counted in each minute of the last hour. A lane with any
+/// counts has one more row, with NULL for the minute. `since` is the minute in which counting began; its counts are
+/// incomplete. Returns nothing on a standby, or while memory does not know the counts.
 fn minutes_now(call: &Call) -> Result<Option<Datum>> {
-    const MINUTE: i64 = 60_000_000;
+    const MINUTE_US: i64 = 60_000_000;
     let rows = call.rows()?;
     let catalog = catalog::current()?;
     let number = catalog.number;
     let rights = permission::rights(&catalog);
-    let now = time::now_us() / MINUTE;
+    let now = time::now_us() / MINUTE_US;
     for lane in queue::lanes(&catalog).into_iter().filter(|&lane| rights.on_lane(lane, Privilege::Observe)) {
         let found = shmem::with_counters(number, |counters| counters.minutes_of(number, lane).copied());
         let Some((minutes, since)) = found.flatten().and_then(|minutes| Some((minutes, minutes.since()?))) else {
             continue;
         };
-        let of_lane = [lane.into(), (since * MINUTE).into(), (since.max(now - KEPT + 1) * MINUTE).into()].map(Some);
+        let of_lane =
+            [lane.into(), (since * MINUTE_US).into(), (since.max(now - KEPT + 1) * MINUTE_US).into()].map(Some);
         let add = |minute: Option<i64>, totals: [Option<Datum>; 6]| {
             let [lane, since, from] = of_lane;
             let [enqueued, claimed, completed, failed, timed_out, died] = totals;
-            let minute = minute.map(|minute| (minute * MINUTE).into());
+            let minute = minute.map(|minute| (minute * MINUTE_US).into());
             rows.add_options(&[lane, since, from, minute, enqueued, claimed, completed, failed, timed_out, died])
         };
         add(None, [None; 6])?;
@@ -53,7 +54,7 @@ fn minutes_now(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue_internal.tallies(walk)`. If `walk` is true, or on a standby, everything is counted row by row.
+/// `queue_internal.tallies(walk)`: if `walk` is true, or on a standby, counts everything row by row.
 fn tallies(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;

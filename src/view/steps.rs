@@ -1,7 +1,7 @@
-//! `queue.step`, `queue.step_done`, `queue.job_steps`: what a job has done already, over all its attempts. Each step is
-//! a row, so that it survives a crash, and counts when its transaction commits.
+//! `queue.step`, `queue.step_done`, `queue.job_steps`: the steps that a job has already done, over all its attempts.
+//! Each step is a row, so that it survives a crash, and counts when its transaction commits.
 //!
-//! Not here: how the next attempt gets the steps (`log::note`, `job::next_attempt`).
+//! Not responsible for handing the steps to the next attempt (`log::note`, `job::next_attempt`).
 
 use pgrx::pg_sys::Datum;
 
@@ -22,27 +22,27 @@ sql_function!(pg_queue_step, pg_finfo_pg_queue_step => step);
 sql_function!(pg_queue_step_done, pg_finfo_pg_queue_step_done => step_done);
 sql_function!(pg_queue_job_steps, pg_finfo_pg_queue_job_steps => job_steps);
 
-/// Bytes of the longest name.
-const LONGEST_NAME: usize = 1024;
+/// A name may be this long, in bytes.
+const MAX_NAME_BYTES: usize = 1024;
 
 fn name(call: &Call, n: usize) -> Result<String> {
     let name = call.required("name", call.text(n))?;
-    if name.is_empty() || name.len() > LONGEST_NAME {
-        return Err(Error::invalid(format!("name must have between 1 and {LONGEST_NAME} bytes"))
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        return Err(Error::invalid(format!("name must have between 1 and {MAX_NAME_BYTES} bytes"))
             .detail(format!("It has {}.", name.len())));
     }
     Ok(name)
 }
 
-/// The steps of an attempt that lies in the logs: an object; `None`: there are none.
+/// Returns the steps of an attempt that lies in the logs, as an object. `None`: there are none.
 fn steps_of(catalog: &Catalog, id: i64) -> Option<Datum> {
     let attempt = Reader::new(catalog).by_id(id)?;
     let notes = note::summary(catalog, attempt.home.segment, id);
     notes.steps(attempt.steps()).map(jsonb::copy)
 }
 
-/// `queue.step(id, name)`: returns the result of a step that this attempt, or one before, has done; NULL: it is not
-/// done.
+/// `queue.step(id, name)`: returns the result of a step that this attempt or an earlier one has done. NULL: the step is
+/// not done.
 fn step(call: &Call) -> Result<Option<Datum>> {
     let id = call.required("id", call.i64(0))?;
     let name = name(call, 1)?;
@@ -64,7 +64,7 @@ fn step_done(call: &Call) -> Result<Option<Datum>> {
     Ok(Some(VOID))
 }
 
-/// `queue.job_steps(job_id)`: the steps that a job has done. If `job_id` is NULL, it returns no rows.
+/// `queue.job_steps(job_id)`: returns the steps that a job has done. If `job_id` is NULL, it returns no rows.
 fn job_steps(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let Some(job_id) = call.i64(0) else { return Ok(None) };

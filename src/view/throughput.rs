@@ -1,6 +1,7 @@
 //! The functions behind `queue.throughput`: the minutes of the live segments, and the reading of histograms.
 //!
-//! Not here: the minutes of emptied segments, which are rows of `queue.rollup` (`duty::storage::copy` writes them).
+//! Not responsible for the minutes of emptied segments, which are rows of `queue.rollup` (`duty::storage::copy` writes
+//! them).
 
 use pg_queue_core::rollup::{Rollup, Times};
 use pgrx::pg_sys::Datum;
@@ -42,7 +43,7 @@ fn throughput_live(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue_internal.times(histograms)`: returns the mean and percentiles of all of them together; NULL if they are
+/// `queue_internal.times(histograms)`: returns the mean and percentiles of all histograms together. NULL: they are
 /// empty.
 ///
 /// Errors: 22023 if a value is not a histogram.
