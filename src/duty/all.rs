@@ -1,7 +1,7 @@
-//! All duties in the order of a tick, and how long the worker may sleep until the next tick.
+//! All duties in the order of a round, and how long the worker may sleep until the next round.
 //!
-//! Not here: the tick itself and the sleep (`worker`), and `queue.maintain()` (`api::maintain`), which goes through
-//! the same list. When the worker has to wake for a duty, its own file says.
+//! Not responsible for the round itself and the sleep (`worker`), nor for `queue.maintain()` (`api::maintain`), which
+//! uses the same list. Each duty's own file says when the worker must wake for it.
 
 use crate::duty::{
     self, Duty, Memory, RESTORE, count, dispatch, expire, fire_schedules, forget_history, notify, open_gates,
@@ -10,7 +10,7 @@ use crate::duty::{
 use crate::pg::time;
 use crate::shmem;
 
-/// All duties, in the order of a tick.
+/// All duties, in the order of a round.
 pub const ALL: &[Duty] = &[
     restore::DUTY,
     duty::recover::DUTY,
@@ -31,10 +31,10 @@ pub const ALL: &[Duty] = &[
     count::DUTY,
 ];
 
-/// Returns the milliseconds until something is to be done that the worker is not woken for. `None`: nothing is.
+/// Returns the milliseconds until the next duty for which nothing wakes the worker. `None`: there is none.
 ///
-/// It records in shared memory by when the worker wakes, so that a session that has something earlier sets the
-/// worker's latch. Takes the frontier's lock.
+/// Records in shared memory when the worker will wake. A session with something earlier then sets the worker's latch.
+/// Takes the frontier's lock.
 pub fn sleep_ms(number: u32) -> Option<i64> {
     let (now, wall) = (time::monotonic_us(), time::now_us());
     let at = shmem::with_instance_and_awaited(number, |frontier, instance, awaited| {

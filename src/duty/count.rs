@@ -1,10 +1,11 @@
 //! Counts what waits, runs and has ended, row by row, whenever shared memory does not know: after a start, after a
-//! restore, after COMMIT PREPARED. From then on commits keep the counters up to date (`transaction::commit_counts`).
+//! restore, after COMMIT PREPARED. Then commits keep the counters up to date (`transaction::commit_counts`).
 //!
-//! Not here: how rows are counted (`log::lane_counts`), and how a recount begins and ends (`shmem::recount`).
+//! Not responsible for how rows are counted (`log::lane_counts`), nor for how a recount begins and ends
+//! (`shmem::recount`).
 //!
 //! Invariant: the whole recount is one transaction with one snapshot. It holds back vacuum's horizon for that time.
-//! What falls due meanwhile is started from within.
+//! Attempts that fall due meanwhile are started during the recount.
 
 use crate::catalog::{self, Catalog, spi};
 use crate::duty::{Duty, Memory, start_due};
@@ -23,11 +24,11 @@ use crate::transaction;
 /// The duty.
 pub const DUTY: Duty = Duty { name: "count", is_due: Some(is_due), next_at, run };
 
-/// However often the counters are invalidated, counting takes at most a tenth of the time: a pause lasts this many
+/// Counting takes at most a tenth of the time, however often the counters are invalidated: a pause lasts this many
 /// times as long as the recount before it.
-const SHARE: i64 = 10;
+const PAUSES_PER_RECOUNT: i64 = 10;
 /// The shortest and the longest pause after a recount, in microseconds.
-const PAUSE: std::ops::RangeInclusive<i64> = 100_000..=60_000_000;
+const PAUSE_US: std::ops::RangeInclusive<i64> = 100_000..=60_000_000;
 
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
     memory.instance.counting.count_at()
@@ -41,7 +42,7 @@ fn is_due(number: u32) -> bool {
 fn run(number: u32) -> i64 {
     transaction::register();
     let Some(catalog) = catalog::of_duty(number) else { return 0 };
-    // No snapshot tells apart what this transaction has written itself.
+    // A snapshot cannot tell this transaction's own rows apart.
     if pg::transaction::in_transaction_block() || pg::transaction::has_xid() {
         return 0;
     }
@@ -55,7 +56,7 @@ fn count(catalog: &Catalog) -> Result<()> {
     let number = catalog.number;
     let began = time::monotonic_us();
     look_for_prepared(catalog)?;
-    // The tables are opened before the snapshot is taken: from now on none of them is emptied.
+    // The tables are opened before the snapshot is taken. So none of them can be emptied.
     let tables = Tables::open_all(catalog, tables::ALL);
     let Some((_snapshot, recount)) = Recount::begin(number) else { return Ok(()) };
     fault!("count.begun");
@@ -74,12 +75,12 @@ fn count(catalog: &Catalog) -> Result<()> {
     }
     lane_counts.add_totals(catalog);
     fault!("count.read");
-    // Rows of dropped queues may still be there.
+    // Rows of dropped queues may remain.
     let lanes = lanes(catalog);
     let counted =
         lane_counts.0.iter().filter(|(lane, _)| lanes.contains(lane)).map(|(&lane, found)| (lane, found.counter));
     let took = time::monotonic_us() - began;
-    recount.end(counted, (took * SHARE).clamp(*PAUSE.start(), *PAUSE.end()));
+    recount.end(counted, (took * PAUSES_PER_RECOUNT).clamp(*PAUSE_US.start(), *PAUSE_US.end()));
     Ok(())
 }
 
@@ -90,9 +91,9 @@ fn lanes(catalog: &Catalog) -> Vec<i32> {
     std::iter::from_fn(|| scan.next().map(|_| scan.columns(1).0[0].value() as i32)).collect()
 }
 
-/// Records whether a prepared transaction has enqueued. Such a transaction keeps its locks on the tables, also over a
-/// restart. PREPARE sets the flag in shared memory after the locks are the prepared transaction's: so either the flag
-/// is set after this function has cleared it, or this function sees the locks.
+/// Records whether a prepared transaction has enqueued. Such a transaction keeps its locks on the tables, even over a
+/// restart. PREPARE sets the flag in shared memory after the locks belong to the prepared transaction. So either the
+/// flag is set after this function has cleared it, or this function sees the locks.
 fn look_for_prepared(catalog: &Catalog) -> Result<()> {
     if !pg::transaction::has_prepared_transactions() {
         return Ok(());

@@ -1,14 +1,14 @@
-//! Sees to it that the jobs of queues with an executor find a process: tells an idle one of the queue, has another one
-//! started, and stops those whose job is not wanted any more. The processes claim by themselves, so that the worker
-//! waits for none of them.
+//! Finds processes for the jobs of queues with an executor. It tells an idle process of the queue, starts another one,
+//! and stops processes whose job is not wanted any more. The processes claim by themselves, so that the worker waits
+//! for none of them.
 //!
-//! The worker stands in the lists of these queues' lanes as a session that waits for jobs does, and is woken as such:
-//! by commits, by gates that open, by changed queues.
+//! The worker is in the lists of these queues' lanes, like a session that waits for jobs. So commits, gates that open
+//! and changed queues wake it.
 //!
-//! Not here: the slots (`executor::table`), and what a process does (`executor`).
+//! Not responsible for the slots (`executor::table`), nor for what a process does (`executor`).
 //!
-//! Invariant: after a run the worker stands in the list of each lane, or something will tell it to look again: a
-//! process that it has told, or a time.
+//! Invariant: after a run the worker is in the list of each lane, or something will make it look again: a process that
+//! it has told, or a time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use pgrx::pg_sys::Oid;
 use crate::catalog::queue::{self, Executor, Queue};
 use crate::catalog::run_as::{self, Noted};
 use crate::catalog::{self, Catalog};
-use crate::duty::{Duty, Memory, PUT_OFF_FOR, put_off};
+use crate::duty::{Duty, Memory, PUT_OFF_US, put_off};
 use crate::error::{self, Error, Result};
 use crate::executor::table::{Asked, Place};
 use crate::executor::{job, process, table};
@@ -34,43 +34,43 @@ use crate::{shmem, transaction};
 /// The duty.
 pub const DUTY: Duty = Duty { name: "dispatch", is_due: Some(is_due), next_at, run };
 
-/// The first and the longest pause, in microseconds, after the server had no room for a process, or none could connect.
-const SHORTAGE: std::ops::RangeInclusive<i64> = 1_000_000..=60_000_000;
-/// How soon, in microseconds, the worker looks again when there is no slot for a process.
-const FULL_PAUSE: i64 = 100_000;
-/// Queues that are looked at in one run.
-const BATCH: usize = 64;
+/// The first and the longest pause after the server had no slot for a process, or none could connect, in microseconds.
+const SHORTAGE_PAUSE_US: std::ops::RangeInclusive<i64> = 1_000_000..=60_000_000;
+/// If there is no slot for a process, the worker looks again after this long, in microseconds.
+const FULL_PAUSE_US: i64 = 100_000;
+/// At most this many queues are looked at in one run.
+const BATCH_QUEUES: usize = 64;
 
-/// What the worker knows. Another worker begins anew, which does no harm.
+/// What the worker knows. Another worker starts with nothing, which does no harm.
 #[derive(Default)]
 struct Known {
-    /// The instance, and the number of changes of queues as of which the queues were read; `None`: not yet.
+    /// The instance, and the number of changes of queues when the queues were read. `None`: not read yet.
     changes: Option<(u32, u64)>,
     /// The queues that have an executor.
     queues: Vec<Rc<Queue>>,
-    /// Where the next run begins.
+    /// The index of the queue at which the next run begins.
     next: usize,
-    /// Whether it stands in the lists of their lanes.
+    /// True if the worker is in the lists of the queues' lanes.
     is_waiting: bool,
-    /// The monotonic time at which it has to look; `i64::MAX`: it is told.
+    /// The monotonic time at which the worker must look. `i64::MAX`: something will wake it.
     look_at: i64,
-    /// The pause after a shortage, and the time at which it ends.
+    /// The pause after a shortage of slots, and the monotonic time at which it ends.
     shortage: (i64, i64),
-    /// The roles as which no process could connect: the pause after the last one, and the monotonic time at which it
-    /// ends.
+    /// The roles as which no process could connect: the last pause, and the monotonic time at which it ends.
     failures: HashMap<u32, (i64, i64)>,
 }
 
 thread_local! {
     static KNOWN: RefCell<Known> = RefCell::default();
-    /// The monotonic time at which a process that was told something has to have done it. The table of the processes
-    /// has a lock of its own, so this is read before the look.
+    /// The monotonic time by which a process must have done what it was told. The table of processes has its own lock,
+    /// so this is read before the look under the frontier's lock.
     static PROCESSES_AT: Cell<i64> = const { Cell::new(i64::MAX) };
-    /// Whether the last run has begun and not ended: an error has undone it.
+    /// True if the last run began and did not end: an error has rolled it back.
     static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Only the worker dispatches: a session that calls `queue.maintain()` cannot wait for what it has begun.
+/// Returns the number of changes of queues if this process is the worker. Only the worker dispatches: a session that
+/// calls `queue.maintain()` cannot wait for processes.
 fn is_worker(number: u32) -> Option<u64> {
     shmem::with_instance(number, |_, instance| (instance.worker.pid == session::pid()).then_some(instance.changes))
         .flatten()
@@ -99,7 +99,7 @@ impl Known {
     }
 }
 
-/// Whether an attempt that runs is to be stopped: it was to be cancelled, or has ended otherwise.
+/// True if a running attempt must be stopped: a cancel was requested, or the attempt has already ended.
 fn is_unwanted(number: u32, attempt: i64) -> bool {
     let entry = shmem::with(|shared| shared.frontier.entry(number, attempt));
     entry.is_none_or(|entry| entry.cancel != 0)
@@ -114,7 +114,7 @@ fn run(number: u32) -> i64 {
     stop_waiting();
     known.is_waiting = false;
     known.look_at = i64::MAX;
-    // If this fails, the next run begins anew.
+    // If this run fails, the next one starts with nothing.
     KNOWN.set(Known { look_at: 0, failures: known.failures.clone(), ..Known::default() });
     let is_careful = HAS_FAILED.replace(true);
     match dispatch(&catalog, &mut known, changes, is_careful) {
@@ -128,8 +128,7 @@ fn run(number: u32) -> i64 {
     }
 }
 
-/// Serves the queues. If `is_careful`, each in a subtransaction, so that one that fails keeps no other from being
-/// served.
+/// Serves the queues. If `is_careful`, each in a subtransaction, so that a queue that fails does not block the others.
 fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64, is_careful: bool) -> Result<i64> {
     let number = catalog.number;
     if known.changes != Some((number, changes)) {
@@ -139,26 +138,26 @@ fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64, is_careful: 
     }
     for role in table::take_news(number) {
         let (pause, until) = known.failures.entry(role.to_u32()).or_default();
-        *pause = (*pause * 2).clamp(*SHORTAGE.start(), *SHORTAGE.end());
+        *pause = (*pause * 2).clamp(*SHORTAGE_PAUSE_US.start(), *SHORTAGE_PAUSE_US.end());
         *until = time::monotonic_us() + *pause;
     }
     let mut did = 0;
     let mut waited_for = Vec::new();
     let count = known.queues.len();
-    for n in 0..count.min(BATCH) {
+    for n in 0..count.min(BATCH_QUEUES) {
         let queue = Rc::clone(&known.queues[(known.next + n) % count]);
         if queue.is_paused {
             waited_for.extend(queue.lanes().iter().map(|&lane| (lane, true)));
             continue;
         }
-        // What was told of it answers, and the worker looks again.
+        // The process that was told of this queue will answer. Then the worker looks again.
         if table::is_in_flight(number, queue.lanes()) {
             continue;
         }
         let served = if is_careful {
             in_subtransaction(|| serve(catalog, known, &queue)).unwrap_or_else(|error| {
                 put_off(&format!("jobs of queue \"{}\" could not be given to a process", queue.name), &error);
-                Served::Later(time::monotonic_us() + PUT_OFF_FOR)
+                Served::Later(time::monotonic_us() + PUT_OFF_US)
             })
         } else {
             serve(catalog, known, &queue)?
@@ -174,26 +173,26 @@ fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64, is_careful: 
         }
     }
     known.next = if count == 0 { 0 } else { (known.next + 1) % count };
-    if count > BATCH {
-        known.look_at = known.look_at.min(time::monotonic_us() + FULL_PAUSE);
+    if count > BATCH_QUEUES {
+        known.look_at = known.look_at.min(time::monotonic_us() + FULL_PAUSE_US);
     }
     for lanes in waited_for.chunks(WAIT_LANES).skip(1) {
-        // More than one session can wait for: they are looked at from time to time.
+        // A session cannot wait for more lanes than this. So the worker looks at all queues from time to time.
         let _ = lanes;
-        known.look_at = known.look_at.min(time::monotonic_us() + FULL_PAUSE);
+        known.look_at = known.look_at.min(time::monotonic_us() + FULL_PAUSE_US);
     }
     waited_for.truncate(WAIT_LANES);
     if !waited_for.is_empty() {
         match wait(catalog, &waited_for) {
             Some(Wait::Sleep) => known.is_waiting = true,
             Some(Wait::Look) => known.look_at = 0,
-            _ => known.look_at = known.look_at.min(time::monotonic_us() + FULL_PAUSE),
+            _ => known.look_at = known.look_at.min(time::monotonic_us() + FULL_PAUSE_US),
         }
     }
     Ok(did)
 }
 
-/// The queues that have an executor.
+/// Returns the queues that have an executor.
 fn with_executor(catalog: &Catalog) -> Result<Vec<Rc<Queue>>> {
     let mut found: Vec<Rc<Queue>> = Vec::new();
     for lane in queue::lanes(catalog) {
@@ -207,14 +206,14 @@ fn with_executor(catalog: &Catalog) -> Result<Vec<Rc<Queue>>> {
     Ok(found)
 }
 
-/// Puts the worker into the lists of lanes, unless there is something to look at.
+/// Puts the worker into the lists of lanes, unless one has something to look at.
 fn wait(catalog: &Catalog, lanes: &[(i32, bool)]) -> Option<Wait> {
     shmem::with_instance(catalog.number, |frontier, instance| {
         if !instance.restore.is_awake() {
             return None;
         }
         let answer = frontier.wait(session::session(), catalog.number, lanes);
-        // It opens gates that a rate has closed by itself.
+        // The frontier itself opens gates that a rate has closed.
         Some(answer)
     })
     .flatten()
@@ -226,15 +225,15 @@ fn stop_waiting() {
     }
 }
 
-/// The result of a look at a queue.
+/// The result of looking at a queue.
 enum Served {
-    /// It has no job that could start.
+    /// The queue has no job that could start.
     Nothing,
-    /// A process was told, or asked for.
+    /// A process was told of the queue, or asked for.
     Asked,
-    /// Something was done that makes another look necessary.
+    /// A change was made after which the queue must be looked at again.
     Again,
-    /// There is no process for it before this monotonic time, or before one tells of itself.
+    /// No process is available before this monotonic time, or before a process reports.
     Later(i64),
 }
 
@@ -245,7 +244,7 @@ fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<
     match answer {
         Some(Wait::Look) => {}
         Some(Wait::Sleep) => return Ok(Served::Nothing),
-        _ => return Ok(Served::Later(time::monotonic_us() + FULL_PAUSE)),
+        _ => return Ok(Served::Later(time::monotonic_us() + FULL_PAUSE_US)),
     }
     let now = time::monotonic_us();
     let wanted = match &queue.executor {
@@ -275,7 +274,7 @@ fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<
         }
     };
     if let Some((_, until)) = known.failures.get(&role.to_u32()).filter(|(_, until)| *until > now) {
-        // In a queue of commands other roles' jobs may stand behind it.
+        // In a queue of commands, jobs of other roles may be behind this one.
         if !matches!(queue.executor, Some(Executor::Sql)) {
             return Ok(Served::Later(*until));
         }
@@ -295,15 +294,15 @@ fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<
         }
         Asked::Start { slot, .. } => {
             table::not_started(slot);
-            let pause = (known.shortage.0 * 2).clamp(*SHORTAGE.start(), *SHORTAGE.end());
+            let pause = (known.shortage.0 * 2).clamp(*SHORTAGE_PAUSE_US.start(), *SHORTAGE_PAUSE_US.end());
             known.shortage = (pause, now + pause);
-            Served::Later(now + FULL_PAUSE)
+            Served::Later(now + FULL_PAUSE_US)
         }
-        Asked::Later | Asked::Full => Served::Later(now + FULL_PAUSE),
+        Asked::Later | Asked::Full => Served::Later(now + FULL_PAUSE_US),
     })
 }
 
-/// Whether a queue has a job in memory that is next; if it has to be read first, reads it.
+/// True if a job of the queue is next, as memory knows. If a lane must be read first, reads it and returns false.
 fn has_job(catalog: &Rc<Catalog>, queue: &Queue) -> Result<bool> {
     for &lane in queue.lanes() {
         let next = shmem::with(|shared| shared.frontier.next_in(catalog.number, lane));
@@ -319,7 +318,7 @@ fn has_job(catalog: &Rc<Catalog>, queue: &Queue) -> Result<bool> {
     Ok(true)
 }
 
-/// The writer of the next job of a queue: `Some(None)` if it is data. `None`: there is no job.
+/// Returns the writer of a queue's next job. `Some(None)`: the job is data. `None`: there is no job.
 fn role_of_next(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Option<Noted>>> {
     if let [lane] = queue.lanes() {
         let peeked = shmem::with(|shared| shared.frontier.peek(catalog.number, *lane));
@@ -332,7 +331,7 @@ fn role_of_next(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Optio
     job::probe(catalog, queue)
 }
 
-/// The role for which a process can be started, or why none can.
+/// Returns the role for which a process can be started. Errors: the reason why none can.
 fn role_to_start(catalog: &Catalog, wanted: Option<&Noted>) -> Result<Oid> {
     let Some(wanted) = wanted else {
         return Err(Error::invalid("the job is no command")
@@ -345,7 +344,7 @@ fn role_to_start(catalog: &Catalog, wanted: Option<&Noted>) -> Result<Oid> {
     let name = &wanted.name;
     let role = wanted.role(catalog).ok_or_else(|| {
         Error::new(error::UNDEFINED, format!("role \"{name}\" does not exist"))
-            .detail("The role that wrote the job is gone; a new one of its name would not do.")
+            .detail("The role that wrote the job was dropped. A new role of that name is not the same role.")
     })?;
     run_as::may_run(role)?;
     Ok(role)

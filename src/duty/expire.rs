@@ -1,10 +1,10 @@
-//! Ends attempts whose lease is over or whose connection has gone: the next attempt is offered at once, or the job is
-//! dead. It also cancels attempts that were to be cancelled while their claim was open, after the claim was rolled
-//! back.
+//! Ends attempts whose lease has expired or whose connection has ended. The next attempt is offered immediately, or the
+//! job is dead. If a cancel was requested while the claim was open, and the claim was rolled back, cancels the attempt.
 //!
-//! Not here: the deadlines (the frontier keeps them, `shmem` has them), and how an attempt ends badly (`job::fail`).
+//! Not responsible for the deadlines (the frontier keeps them, `shmem` has them), nor for ending an attempt badly
+//! (`job::fail`).
 //!
-//! Invariant: an attempt that cannot be ended is postponed and keeps no other one from its end.
+//! Invariant: an attempt that cannot be ended is postponed and does not block others.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use pg_queue_core::frontier::Running;
 
 use crate::catalog::{self, Catalog};
-use crate::duty::{Duty, Memory, PUT_OFF_FOR, put_off};
+use crate::duty::{Duty, Memory, PUT_OFF_US, put_off};
 use crate::error::{self, Result};
 use crate::job::fail::{Failure, end_badly};
 use crate::job::held::Refusal;
@@ -28,9 +28,9 @@ use crate::{shmem, transaction};
 /// The duty.
 pub const DUTY: Duty = Duty { name: "expire", is_due: Some(is_due), next_at, run };
 
-/// Attempts per transaction.
-const BATCH: usize = 200;
-/// If another transaction is ending the attempt, it is looked at again after this many microseconds.
+/// At most this many attempts per transaction.
+const BATCH_ATTEMPTS: usize = 200;
+/// If another transaction is ending the attempt, the duty looks again after this many microseconds.
 const RETRY_AFTER_US: i64 = 1_000_000;
 
 fn expired(number: u32) -> Option<Running> {
@@ -47,7 +47,7 @@ fn is_due(number: u32) -> bool {
 }
 
 thread_local! {
-    /// Whether the last batch has begun and not ended: an error has undone it.
+    /// True if the last batch began and did not end: an error has rolled it back.
     static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -59,11 +59,10 @@ fn run(number: u32) -> i64 {
     ended
 }
 
-/// Ends each attempt in a subtransaction of its own, so that one that cannot be ended does not keep the others from
-/// their end.
+/// Ends each attempt in a subtransaction, so that one that cannot be ended does not block the others.
 fn one_by_one(catalog: &Rc<Catalog>) -> i64 {
     let mut ended = 0;
-    for _ in 0..BATCH {
+    for _ in 0..BATCH_ATTEMPTS {
         let Some(entry) = expired(catalog.number) else { break };
         let result = pg::transaction::in_subtransaction(|| {
             let mut outcomes = Outcomes::new(catalog);
@@ -75,7 +74,7 @@ fn one_by_one(catalog: &Rc<Catalog>) -> i64 {
             Ok(is_done) => ended += i64::from(is_done),
             Err(error) => {
                 put_off(&format!("attempt {} could not be ended", entry.id), &error);
-                postpone(catalog, entry.id, PUT_OFF_FOR);
+                postpone(catalog, entry.id, PUT_OFF_US);
             }
         }
         process::check_for_interrupts();
@@ -86,7 +85,7 @@ fn one_by_one(catalog: &Rc<Catalog>) -> i64 {
 fn all_at_once(catalog: &Rc<Catalog>) -> i64 {
     let mut outcomes = Outcomes::new(catalog);
     let mut ended = 0;
-    for _ in 0..BATCH {
+    for _ in 0..BATCH_ATTEMPTS {
         let Some(entry) = expired(catalog.number) else { break };
         match end(catalog, &mut outcomes, &entry) {
             Ok(true) => ended += 1,
@@ -108,7 +107,7 @@ fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Resul
     }
     let held = match hold::expired(outcomes, entry.id, entry.deadline) {
         Ok(held) => held,
-        // The attempt has ended, and memory has learned that now; or its worker has extended it.
+        // The attempt has ended, and memory has just learned of it. Or its worker has extended the lease.
         Err(Refusal::Lost(_)) => return Ok(false),
         Err(Refusal::Unfit(e) | Refusal::Wrong(e)) => return Err(e),
         Err(Refusal::Busy(_)) => {
@@ -116,7 +115,7 @@ fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Resul
             return Ok(false);
         }
     };
-    // The same text for all attempts, so that queue.errors counts them together.
+    // All attempts get the same text, so that queue.errors counts them together.
     let error = if entry.bound != 0 && entry.deadline == i64::MIN {
         "the connection of the worker ended"
     } else {
@@ -125,8 +124,8 @@ fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Resul
     match end_badly(catalog, outcomes, &held, &Failure::TimedOut { error }) {
         Ok(_) => Ok(true),
         Err(Refusal::Lost(_)) => Ok(false),
-        // An open transaction is dropping the queue in which the job is to go on. Nothing was inserted; the other
-        // attempts go on.
+        // An open transaction is dropping the queue in which the job would continue. Nothing was inserted. The other
+        // attempts are still ended.
         Err(Refusal::Busy(e) | Refusal::Wrong(e)) if e.code == error::IN_USE => {
             hold::release_hold(catalog, entry.id);
             postpone(catalog, entry.id, RETRY_AFTER_US);
@@ -139,20 +138,20 @@ fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Resul
 fn postpone(catalog: &Catalog, id: i64, by: i64) {
     fault!("expire.postponed");
     shmem::with_instance(catalog.number, |frontier, instance| {
-        // The worker may have extended its lease meanwhile.
+        // The worker may have extended the lease meanwhile.
         let now = time::monotonic_us();
         frontier.postpone(&mut instance.deadlines, catalog.number, id, now, now + by);
     });
 }
 
-/// Cancels an attempt whose claim was rolled back after a cancel was requested. False: there was nothing to cancel, or
-/// it cannot be cancelled yet.
+/// Cancels an attempt whose claim was rolled back after a cancel request. False: there was nothing to cancel, or it
+/// cannot be cancelled yet.
 fn cancel_unclaimed(catalog: &Rc<Catalog>, entry: &Running) -> Result<bool> {
     let Some(attempt) = Reader::new(catalog).fetch(&entry.ready()) else {
         take::forget_entry(catalog, entry.id);
         return Ok(false);
     };
-    // If it is not taken, another transaction has it, or memory was corrected.
+    // If it cannot be taken, another transaction has it, or memory was corrected.
     if let TakeWaiting::Taken = take::take_waiting(catalog, &attempt)? {
         end_unrun(catalog, &attempt, New::of(entry.id, Kind::Cancelled))?;
         return Ok(true);

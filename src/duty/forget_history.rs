@@ -1,9 +1,9 @@
-//! Drops the tables of history whose day is over: whole tables, with locks that are only tried.
+//! Drops the tables of history whose day is over: whole tables, with locks that it only tries.
 //!
-//! Not here: how tables of history are made and read (`log::history`), and which rows get there
+//! Not responsible for how tables of history are created and read (`log::history`), nor for which rows get there
 //! (`duty::storage::copy`).
 //!
-//! Invariant: it waits for no lock, and it takes none inside a transaction block, where it would be held for long.
+//! Invariant: it waits for no lock. It takes none inside a transaction block, which could hold the lock for long.
 
 use std::cell::{Cell, RefCell};
 
@@ -22,17 +22,17 @@ use crate::transaction::{FlowStep, record, register};
 pub const DUTY: Duty = Duty { name: "forget_history", is_due: Some(is_due), next_at, run };
 
 /// If a session reads a table that is to be dropped, the next look is after this many microseconds.
-const PAUSE: i64 = 60_000_000;
+const BUSY_PAUSE_US: i64 = 60_000_000;
 
 thread_local! {
     /// Tables that could not be dropped in this round.
     static FAILED: RefCell<Vec<pg_sys::Oid>> = const { RefCell::new(Vec::new()) };
-    /// The wall time of the next look, in microseconds. If no table is left to be dropped, that is the end of the day:
-    /// no table is made for a day that is over.
+    /// The wall time of the next look, in microseconds. If no table is left to drop, this is the end of the day: no
+    /// table is created for a day that is over.
     static NEXT: Cell<i64> = const { Cell::new(0) };
 }
 
-/// If the clock is set, a day of history may be dropped late.
+/// Returns the time of the next look. If the clock is set, a day of history may be dropped late.
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
     memory.now.saturating_add(NEXT.get().saturating_sub(memory.wall).max(0))
 }
@@ -43,14 +43,14 @@ fn is_due(_number: u32) -> bool {
 
 fn run(number: u32) -> i64 {
     let Some(catalog) = catalog::of_duty(number) else { return 0 };
-    // The table stays locked to the end of the transaction, and other sessions wait for it: only for a moment.
+    // The table stays locked until the end of the transaction, and other sessions wait for it. So that must be short.
     if transaction::in_transaction_block() {
         return 0;
     }
     let now = time::now_us();
     let over = |child: &&Child| child.day.end() <= now;
     let children = history::children(&catalog);
-    // Others may be after jobs that are there.
+    // Jobs in these tables may have successors that are still to be served.
     if children.iter().any(|child| over(&child)) && !release::is_idle(number) {
         NEXT.set(now.saturating_add(1_000_000));
         return 0;
@@ -64,16 +64,16 @@ fn run(number: u32) -> i64 {
         Err(error) => error.report(),
     };
     if is_free {
-        // What was after a job that is gone cannot come any more.
+        // The successors of a job that was deleted can no longer be released by it.
         register();
         record(number, FlowStep::JobEnded { job_id: 0 });
     }
-    NEXT.set(if is_free { now } else { now.saturating_add(PAUSE) });
+    NEXT.set(if is_free { now } else { now.saturating_add(BUSY_PAUSE_US) });
     i64::from(is_free)
 }
 
-/// Drops the first of the tables that no session reads. False: every table is being read, or could not be dropped.
-/// `None`: the list is empty.
+/// Drops the first table that no session reads. False: every table is being read, or could not be dropped. `None`: the
+/// list is empty.
 fn forget_one(catalog: &Catalog, over: &[&Child]) -> Result<Option<bool>> {
     if over.is_empty() {
         return Ok(None);
@@ -81,24 +81,23 @@ fn forget_one(catalog: &Catalog, over: &[&Child]) -> Result<Option<bool>> {
     if dump::is_running(catalog)? {
         return Ok(Some(false));
     }
-    // Both the table and its toast table, which autovacuum may lock without the table.
+    // Returns the table and its toast table, which autovacuum may lock separately.
     let tables = |child: &Child| [Some(child.table), syscache::toast_table(child.table)].into_iter().flatten();
     let is_free = |table| lock::lock_holders(table, pg_sys::AccessExclusiveLock) == 0;
     let lock = |table| lock::try_lock(table, pg_sys::AccessExclusiveLock);
     let has_failed = |child: &&&Child| FAILED.with_borrow(|failed| failed.contains(&child.table));
     let Some(child) = over.iter().filter(|child| !has_failed(child)).find(|child| tables(child).all(is_free)) else {
-        // The tables that could not be dropped are tried again with the next look.
+        // The next look retries the tables that could not be dropped.
         FAILED.take();
         return Ok(Some(false));
     };
-    // Searched before the table is locked, since the search takes a while where much was retried.
+    // This search comes before the lock, because it takes a while if many jobs were retried.
     let retried: Vec<i64> =
         retried::all(catalog).into_iter().filter(|&id| history::find_in(**child, id).is_some()).collect();
     if !tables(child).all(lock) {
         return Ok(Some(false));
     }
-    // A table that cannot be dropped, for instance because a user's view depends on it, does not keep the others from
-    // being dropped.
+    // A table may fail to be dropped, for instance because a user's view depends on it. The others are still dropped.
     if let Err(error) = transaction::in_subtransaction(|| forget(child, retried)) {
         let what = format!("a table of history could not be dropped: {}", error.message);
         Error::new(error.code, what).detail(error.detail.unwrap_or_default()).warn();

@@ -1,8 +1,8 @@
-//! Sends NOTIFY for queues with the option `notify`: on channel `pg_queue`, with the queue's name, one for any number
-//! of commits since the last one. The worker sends it and not the producer's commit, because NOTIFY takes a lock that
-//! all commits with a NOTIFY share.
+//! Sends NOTIFY for queues with the option `notify`: on channel `pg_queue`, with the queue's name, once for any number
+//! of commits since the last one. The worker sends it instead of the producer's commit, because all commits with a
+//! NOTIFY share one lock.
 //!
-//! Not here: which commits ask for it (`QueueStep::NotifyDue`).
+//! Not responsible for which commits request it (`QueueStep::NotifyDue`).
 //!
 //! Invariant: a rollback puts the request back (`QueueStep::Notified`), so no NOTIFY is lost.
 

@@ -1,7 +1,6 @@
-//! Opens the gates of rate-limited queues when their time has come: wakes a session that waits there, which wakes the
-//! next.
+//! Opens the gates of rate-limited queues in time: wakes a session that waits there, which wakes the next one.
 //!
-//! Not here: when a gate opens (the frontier in `core` decides that), and what else a gate limits (`job::limits`).
+//! Not responsible for when a gate opens (the frontier in `core` decides that), nor for other limits (`job::limits`).
 
 use crate::duty::{Duty, Memory};
 use crate::pg::time;
@@ -14,7 +13,7 @@ fn next_at(memory: &Memory<'_, '_>) -> i64 {
     memory.frontier.next_opening().unwrap_or(i64::MAX)
 }
 
-/// Opens the gates of all databases: the first worker to look does it for all workers.
+/// Opens the gates of all databases. So the first worker that looks does it for all workers.
 fn run(_number: u32) -> i64 {
     let now = time::monotonic_us();
     let mut woken = 0;

@@ -1,10 +1,10 @@
-//! Deletes minutes of `queue.rollup` that are older than `pg_queue.statistics_retention`, and adds up rows of
-//! `queue.total` if there are many.
+//! Deletes minutes of `queue.rollup` that are older than `pg_queue.statistics_retention`. If `queue.total` has many
+//! rows, adds them up.
 //!
-//! Not here: how these rows are written (`log::rollup`, `log::lane_counts`, called by `duty::storage::copy`).
+//! Not responsible for writing these rows (`log::rollup`, `log::lane_counts`, called by `duty::storage::copy`).
 //!
-//! The worker is not woken for it: it looks, at most once an hour, when it is awake anyway. Minutes are only added
-//! while there is work, so what stays a little longer in an idle database does not grow.
+//! Nothing wakes the worker for this duty. It looks, at most once an hour, when it is awake anyway. Minutes are only
+//! added while jobs run, so what an idle database keeps longer does not grow.
 
 use std::cell::Cell;
 
@@ -22,10 +22,10 @@ use crate::pg::{time, transaction};
 /// The duty.
 pub const DUTY: Duty = Duty { name: "prune_statistics", is_due: Some(is_due), next_at: with_others, run };
 
-/// Microseconds between two looks.
-const PAUSE: i64 = 3_600_000_000;
-/// Rows per transaction.
-const BATCH: i64 = 10_000;
+/// The time between two looks, in microseconds.
+const LOOK_PAUSE_US: i64 = 3_600_000_000;
+/// At most this many rows per transaction.
+const BATCH_ROWS: i64 = 10_000;
 
 thread_local! {
     /// The monotonic time of the next look of this session.
@@ -38,11 +38,11 @@ fn is_due(_number: u32) -> bool {
 
 fn run(number: u32) -> i64 {
     let Some(catalog) = catalog::of_duty(number) else { return 0 };
-    // Another process would wait for the rows as long as the transaction is open.
+    // Another process would wait for the rows while the transaction is open.
     if transaction::in_transaction_block() {
         return 0;
     }
-    NEXT.set(time::monotonic_us() + PAUSE);
+    NEXT.set(time::monotonic_us() + LOOK_PAUSE_US);
     if let Err(error) = add_up(&catalog) {
         error.report();
     }
@@ -51,19 +51,19 @@ fn run(number: u32) -> i64 {
         return 0;
     }
     let before = time::now_us() - retention * 1_000_000;
-    // Mostly nothing is old enough; then this run needs no transaction id.
+    // Usually nothing is old enough. Then this run needs no transaction id.
     if rollup::earliest(&catalog).is_none_or(|minute| minute >= before) {
         return 0;
     }
     let deleted = spi::run(
         "DELETE FROM queue.rollup WHERE ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
              SELECT ctid FROM queue.rollup WHERE minute OPERATOR(pg_catalog.<) $1 ORDER BY minute LIMIT $2))",
-        &[Parameter::raw(Some(before.into()), pg_sys::TIMESTAMPTZOID), BATCH.into()],
+        &[Parameter::raw(Some(before.into()), pg_sys::TIMESTAMPTZOID), BATCH_ROWS.into()],
     );
     match deleted {
         Ok(deleted) => {
-            if deleted as i64 == BATCH {
-                // There may be more.
+            if deleted as i64 == BATCH_ROWS {
+                // More rows may be old enough.
                 NEXT.set(0);
             }
             deleted as i64
@@ -72,12 +72,12 @@ fn run(number: u32) -> i64 {
     }
 }
 
-/// Adds up the rows of `queue.total`, if there are many, to one row per lane. Rows of lanes that are gone are deleted.
+/// If `queue.total` has many rows, adds them up to one row per lane. Rows of dropped lanes are deleted.
 fn add_up(catalog: &Catalog) -> Result<()> {
-    /// Blocks, of about 80 rows each: few enough that a recount reads them in no time.
-    const MANY: u32 = 128;
-    // Mostly there are fewer; then this run needs no transaction id.
-    if Relation::read(catalog.total).blocks() >= MANY {
+    /// Blocks of about 80 rows each. A recount reads this many quickly.
+    const MANY_BLOCKS: u32 = 128;
+    // Usually there are fewer. Then this run needs no transaction id.
+    if Relation::read(catalog.total).blocks() >= MANY_BLOCKS {
         spi::run(
             "WITH gone AS (DELETE FROM queue.total RETURNING *)
              INSERT INTO queue.total (segment_generation, enqueued, claimed, completed, failed, timed_out, died, lane)

@@ -1,9 +1,9 @@
-//! After a start, reads the claims without an outcome into memory, so that their leases can end. The leases begin
-//! anew, with the longest length they were given; claims bound to a connection are due at once.
+//! After a start, reads the claims without an outcome into memory, so that their leases can expire. The leases begin
+//! again, with the longest length they were given. Claims bound to a connection are due immediately.
 //!
-//! Not here: the reading itself (`job::recover`). This file only says when it is due.
+//! Not responsible for the reading itself (`job::recover`). This file only says when it is due.
 //!
-//! Until this is done everything else works: a completion asks the logs about a claim that memory does not know.
+//! Everything else works before this is done: if memory does not know a claim, a completion reads it from the logs.
 
 use crate::duty::{Duty, Memory};
 use crate::job::recover;

@@ -1,7 +1,7 @@
-//! Looks whether a restore is over, and if so adopts what is in the tables. While a restore lasts, no other duty is
-//! due (`Duty::is_due`).
+//! Checks whether a restore is over, and then adopts the contents of the tables. While a restore lasts, no other duty
+//! is due (`Duty::is_due`).
 //!
-//! Not here: how a restore is noticed and ended (`restore`, `shmem::restore`).
+//! Not responsible for noticing and ending a restore (`restore`, `shmem::restore`).
 
 use crate::catalog;
 use crate::duty::{Duty, RESTORE};

@@ -1,12 +1,12 @@
-//! Turns the halves of the log of firings (`log::firing`) and empties the half that is left: not before
-//! `pg_queue.reclaim_delay` is over, and not while a dump is running, which reads by an older snapshot.
+//! Turns the halves of the log of firings (`log::firing`) and empties the old half. It does that only after
+//! `pg_queue.reclaim_delay`, and not while a dump is running, because a dump reads by an older snapshot.
 //!
-//! Not here: what a turn copies and how a half is emptied (`log::firing`).
+//! Not responsible for what a turn copies and how a half is emptied (`log::firing`).
 //!
-//! Invariant: a half is emptied by another transaction than the one that copied out of it.
+//! Invariant: the transaction that empties a half is not the one that copied from it.
 //!
-//! The worker is not woken for it: it looks when it has fired a thousand slots, and when it is awake anyway. A session
-//! looks with its first `queue.maintain()`.
+//! Nothing wakes the worker for this duty. It looks when it has fired a thousand slots, and when it is awake anyway. A
+//! session looks in its first `queue.maintain()`.
 
 use std::cell::Cell;
 
@@ -20,17 +20,17 @@ use crate::{guc, shmem};
 /// The duty.
 pub const DUTY: Duty = Duty { name: "rotate_firings", is_due: Some(is_due), next_at: with_others, run };
 
-/// Rows inserted since the last look after which the next look is worth while.
-const ROWS: usize = 1000;
-/// Microseconds between two looks while another session is in the way.
-const PAUSE: i64 = 1_000_000;
+/// The next look pays after this many rows were inserted since the last one.
+const MIN_ROWS: usize = 1000;
+/// While another session blocks it, the next look is after this many microseconds.
+const BLOCKED_PAUSE_US: i64 = 1_000_000;
 /// A half is large at this many blocks, of about 120 rows each. The limit is higher if the copies alone, one row per
 /// schedule, take many blocks.
-const LARGE: usize = 64;
+const LARGE_BLOCKS: usize = 64;
 
 thread_local! {
-    /// Rows that this session has inserted since its last look.
-    static ROWS_SINCE: Cell<usize> = const { Cell::new(ROWS) };
+    /// The number of rows that this session has inserted since its last look.
+    static ROWS_SINCE: Cell<usize> = const { Cell::new(MIN_ROWS) };
     /// The monotonic time before which this session does not look.
     static NOT_BEFORE: Cell<i64> = const { Cell::new(0) };
 }
@@ -40,8 +40,8 @@ pub fn inserted(rows: usize) {
     ROWS_SINCE.set(ROWS_SINCE.get().saturating_add(rows));
 }
 
-/// The monotonic time since when the other half waits to be emptied; 0: it does not. Shared memory has it, as the next
-/// look may be another session's.
+/// Returns the monotonic time since when the other half waits to be emptied. 0: it does not wait. The time is in shared
+/// memory, because another session may look next.
 fn left_at(number: u32) -> i64 {
     shmem::with_instance(number, |_, instance| instance.schedules.left_at).unwrap_or(0)
 }
@@ -51,14 +51,14 @@ fn set_left_at(number: u32, at: i64) {
 }
 
 fn is_due(number: u32) -> bool {
-    time::monotonic_us() >= NOT_BEFORE.get() && (ROWS_SINCE.get() >= ROWS || left_at(number) != 0)
+    time::monotonic_us() >= NOT_BEFORE.get() && (ROWS_SINCE.get() >= MIN_ROWS || left_at(number) != 0)
 }
 
 fn run(number: u32) -> i64 {
     let Some(catalog) = catalog::of_duty(number) else { return 0 };
     let now = time::monotonic_us();
     if transaction::in_transaction_block() || !guc::RECLAIM.get() || !firing::try_lock(&catalog) {
-        NOT_BEFORE.set(now + PAUSE);
+        NOT_BEFORE.set(now + BLOCKED_PAUSE_US);
         return 0;
     }
     match step(&catalog, now) {
@@ -73,8 +73,8 @@ fn step(catalog: &Catalog, now: i64) -> Result<bool> {
         (log.has_other(), log.has_turned(), log.blocks())
     };
     if has_other {
-        // The half is emptied in another transaction than the copies were made: they must be there even if this one is
-        // rolled back.
+        // The half is emptied by another transaction than the copies were made by. The copies must remain even if this
+        // transaction is rolled back.
         if has_turned {
             return Ok(false);
         }
@@ -89,7 +89,7 @@ fn step(catalog: &Catalog, now: i64) -> Result<bool> {
             return Ok(false);
         }
         if dump::is_running(catalog)? || !firing::empty_other(catalog) {
-            NOT_BEFORE.set(now + PAUSE);
+            NOT_BEFORE.set(now + BLOCKED_PAUSE_US);
             return Ok(false);
         }
         set_left_at(catalog.number, 0);
@@ -98,7 +98,7 @@ fn step(catalog: &Catalog, now: i64) -> Result<bool> {
     set_left_at(catalog.number, 0);
     ROWS_SINCE.set(0);
     let schedules = schedule::ids(catalog);
-    if (blocks as usize) < LARGE + schedules.len() / 8 || !firing::turn(catalog, &schedules)? {
+    if (blocks as usize) < LARGE_BLOCKS + schedules.len() / 8 || !firing::turn(catalog, &schedules)? {
         return Ok(false);
     }
     set_left_at(catalog.number, now);

@@ -1,11 +1,12 @@
-//! Keeps the tables of unique keys small: if the open half has grown, it opens the other half, copies there what still
-//! counts, and empties the old one.
+//! Keeps the tables of unique keys small. If the open half has grown, opens the other half, copies the rows that still
+//! count into it, and empties the old half.
 //!
-//! Not here: what a row says and how a key is looked up (`log::key`), and the locks on keys (`job::keys`).
+//! Not responsible for the meaning of a row and the look-up of a key (`log::key`), nor for the locks on keys
+//! (`job::keys`).
 //!
-//! Invariant: it can be cut off at any point. Of each key the newest row of both halves counts, so a row that was
-//! copied twice, or not yet, does no harm. A half is emptied only after all of it was looked at while no session could
-//! add to it.
+//! Invariant: it can be interrupted at any point. The newest row of a key in both halves counts, so a row that was
+//! copied twice, or not yet, does no harm. A half is emptied only after all of it was read while no session could add
+//! to it.
 
 use std::cell::Cell;
 
@@ -25,20 +26,20 @@ use crate::{guc, transaction};
 /// The duty.
 pub const DUTY: Duty = Duty { name: "rotate_keys", is_due: Some(is_due), next_at, run };
 
-/// Microseconds between two looks, also while a session is in the way.
-const PAUSE: i64 = 10_000_000;
-/// Rows copied in one transaction.
-const BATCH: usize = 2_000;
-/// Rows looked at in one transaction.
-const LOOK: usize = 10_000;
+/// The time between two looks, also while a session blocks it, in microseconds.
+const LOOK_PAUSE_US: i64 = 10_000_000;
+/// At most this many rows are copied in one transaction.
+const MAX_COPIED_ROWS: usize = 2_000;
+/// At most this many rows are read in one transaction.
+const MAX_READ_ROWS: usize = 10_000;
 
-/// How far this process has come with the closed half. Another process begins anew, which does no harm.
+/// How far this process has read the closed half. Another process starts again, which does no harm.
 struct Pass {
     /// The instance, and the number of its turn.
     turn: (u32, u64),
-    /// Looked at up to this key, as its bytes.
+    /// The last key that was read, as its bytes.
     last: Option<Vec<u8>>,
-    /// Whether nothing had to be copied so far.
+    /// True if nothing had to be copied so far.
     is_clean: bool,
 }
 
@@ -48,7 +49,7 @@ thread_local! {
     static PASS: Cell<Option<Pass>> = const { Cell::new(None) };
 }
 
-/// The worker does not wake for it if no half is to be emptied.
+/// Returns the time of the next look. The worker does not wake for it if no half needs emptying.
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
     if memory.instance.keys.is_turning { NEXT.get() } else { i64::MAX }
 }
@@ -60,11 +61,11 @@ fn is_due(_number: u32) -> bool {
 fn run(number: u32) -> i64 {
     transaction::register();
     let Some(catalog) = catalog::of_duty(number) else { return 0 };
-    // The half that is emptied stays locked to the end of the transaction.
+    // The emptied half stays locked until the end of the transaction.
     if pg::transaction::in_transaction_block() || pg::transaction::has_xid() {
         return 0;
     }
-    NEXT.set(time::monotonic_us() + PAUSE);
+    NEXT.set(time::monotonic_us() + LOOK_PAUSE_US);
     match step(&catalog) {
         Ok(did) => {
             if did > 0 {
@@ -89,7 +90,7 @@ fn step(catalog: &Catalog) -> Result<i64> {
     if is_empty {
         return Ok(open_other(catalog, open));
     }
-    // The mutex of all processes that do this.
+    // This lock is the mutex of all processes that do this duty.
     if !lock::try_lock(catalog.segment_log, pg_sys::ShareUpdateExclusiveLock) {
         return Ok(0);
     }
@@ -97,7 +98,7 @@ fn step(catalog: &Catalog) -> Result<i64> {
     if lock::lock_holders(catalog.key[closed], pg_sys::ShareLock) > 0 {
         return Ok(0);
     }
-    // From here on no other process rotates; but one may have since the look above.
+    // From now on no other process rotates. But one may have done so since the look above.
     if key::open_half(catalog) != open {
         return Ok(0);
     }
@@ -105,7 +106,7 @@ fn step(catalog: &Catalog) -> Result<i64> {
     if copied_at == 0 {
         return copy(catalog, turn, closed, open);
     }
-    // A dump takes its snapshot a moment before it can be seen.
+    // A dump takes its snapshot a moment before other sessions can see it.
     let delay = i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
     if time::monotonic_us() < copied_at.saturating_add(delay) || dump::is_running(catalog)? {
         return Ok(0);
@@ -113,7 +114,7 @@ fn step(catalog: &Catalog) -> Result<i64> {
     if !lock::try_lock_whole(&[catalog.key[closed]], pg_sys::AccessExclusiveLock) {
         return Ok(0);
     }
-    // TRUNCATE makes a new file, while segments are emptied in place: it is seldom enough, and a crash in the middle
+    // TRUNCATE makes a new file, while segments are emptied in place. It is rare enough, and a crash in the middle
     // undoes it.
     fault!("keys.copied");
     spi::run(&format!("TRUNCATE queue.key_{closed}"), &[])?;
@@ -121,20 +122,21 @@ fn step(catalog: &Catalog) -> Result<i64> {
     Ok(1)
 }
 
-/// Returns the instance with the number of its present turn, and since when the closed half is known to be copied; 0:
-/// it is not. Shared memory has both, as the next look may be another session's. `None`: the instance is gone.
+/// Returns the instance with the number of its current turn, and the time since when the closed half is known to be
+/// copied. 0: it is not. Both are in shared memory, because another session may look next. `None`: the instance was
+/// dropped.
 fn turn(catalog: &Catalog) -> Option<((u32, u64), i64)> {
     let number = catalog.number;
     shmem::with_instance(number, |_, instance| ((number, instance.keys.turns), instance.keys.copied_at))
 }
 
-/// Opens the other half, which is empty, if the open one has grown. Returns 1 if it did, else 0.
+/// If the open half has grown, opens the other half, which is empty. Returns 1 if it did, else 0.
 fn open_other(catalog: &Catalog, open: usize) -> i64 {
-    /// Blocks. Fewer are not worth a turn.
+    /// In blocks. Fewer do not pay for a turn.
     const MIN_BLOCKS: u32 = 1024;
     let blocks = blocks(catalog, open);
     let is_turned = shmem::with_instance(catalog.number, |_, instance| {
-        // `max_blocks` is twice the size that the last turn has left.
+        // `max_blocks` is twice the size that the last turn left.
         if blocks <= MIN_BLOCKS.max(instance.keys.max_blocks) {
             return false;
         }
@@ -145,8 +147,8 @@ fn open_other(catalog: &Catalog, open: usize) -> i64 {
     i64::from(is_turned.unwrap_or(false))
 }
 
-/// Copies one batch of the rows that still count, behind the keys of the last batch. What a batch has copied may be
-/// rolled back: so only a pass that had nothing to copy proves that everything is copied.
+/// Copies one batch of the rows that still count, after the keys of the last batch. A batch may be rolled back. So only
+/// a pass without anything to copy proves that everything is copied.
 fn copy(catalog: &Catalog, turn: (u32, u64), from: usize, to: usize) -> Result<i64> {
     let mut pass = PASS.take().filter(|pass| pass.turn == turn);
     let mut pass = pass.take().unwrap_or(Pass { turn, last: None, is_clean: true });
@@ -162,11 +164,12 @@ fn copy(catalog: &Catalog, turn: (u32, u64), from: usize, to: usize) -> Result<i
         let is_same = |next: &key::Met| {
             next.queue_id == row.queue_id && datum::bytes_of(&datum::plain(next.key())) == datum::bytes_of(&key)
         };
-        // Of the rows of a key the last one is the newest.
+        // The last row of a key is the newest.
         if walk.peek().is_some_and(is_same) {
             continue;
         }
-        let last = (looked >= LOOK || met.len() + 1 >= BATCH).then(|| datum::bytes_of(&key).to_vec());
+        let last =
+            (looked >= MAX_READ_ROWS || met.len() + 1 >= MAX_COPIED_ROWS).then(|| datum::bytes_of(&key).to_vec());
         let is_there = || keys.newest_in(to, row.queue_id, key).is_some_and(|there| there.entry >= row.known.entry);
         if row.known.expires_at > now && queue::exists(catalog, row.queue_id) && !is_there() {
             met.push(row);
@@ -189,7 +192,7 @@ fn copy(catalog: &Catalog, turn: (u32, u64), from: usize, to: usize) -> Result<i
         let limit = blocks(catalog, to).saturating_mul(2);
         shmem::with_instance(catalog.number, |_, instance| {
             instance.keys.max_blocks = limit;
-            // A foreign writer may have made this pass void.
+            // A foreign writer may have voided this pass.
             if instance.keys.turns == turn.1 {
                 instance.keys.copied_at = time::monotonic_us();
             }

@@ -1,10 +1,10 @@
-//! Cancels jobs whose cancellation was requested too late for the session that ended the running attempt. That session
-//! has made another attempt: if it waits, it is cancelled; if it runs by now, its worker is asked to stop.
+//! Cancels jobs whose cancellation came too late for the session that ended the running attempt. That session has made
+//! another attempt. If that one waits, it is cancelled. If it already runs, its worker is asked to stop.
 //!
-//! Not here: which requests were missed (`core::missed`), how they are gone through (`duty::missed`), and cancelling
-//! itself (`job::cancel`).
+//! Not responsible for which requests were missed (`core::missed`), for the walk over them (`duty::missed`), nor for
+//! cancelling itself (`job::cancel`).
 //!
-//! Invariant: an attempt that exists because another run was requested is not cancelled by an older request.
+//! Invariant: an attempt that was made for another requested run is not cancelled by an older request.
 
 use std::rc::Rc;
 
@@ -39,8 +39,8 @@ const CANCELS: Kind = Kind {
     serve,
 };
 
-/// Returns the attempt that goes on with the job although it was to be cancelled, and that was not told so. `None`:
-/// there is none, or the newest one was made because another run was requested since.
+/// Returns the attempt that continues the job although a cancel was requested, and that did not get the request.
+/// `None`: there is none, or the newest one was made because another run was requested since.
 fn owed(catalog: &Catalog, reader: &mut Reader<'_>, about: &Attempt) -> Option<Attempt> {
     let asked = about.unique_key().map(|_| about.asked());
     let mut newest = reader.by_id(about.id())?;
@@ -53,26 +53,26 @@ fn owed(catalog: &Catalog, reader: &mut Reader<'_>, about: &Attempt) -> Option<A
     let is_told = claim::find(catalog, newest.home.segment, newest.id()).is_some()
         && note::summary(catalog, newest.home.segment, newest.id()).cancel().is_some();
     if is_told {
-        // The note may be older than the claim: then memory was told of it before there was an entry.
+        // The note may be older than the claim. Then memory got the request before the attempt had an entry.
         shmem::with(|shared| shared.frontier.request_cancel(catalog.number, newest.id()));
         return None;
     }
     Some(newest)
 }
 
-/// Whether a waiting attempt is to be cancelled, or may be: for the duty that moves it, and would leave the request
-/// behind. Makes sure that memory knows of the request.
+/// True if a cancel of a waiting attempt was requested, or may be. The duty that moves the attempt asks, because it
+/// would leave the request behind. Makes sure that memory knows of the request.
 pub(super) fn is_requested(catalog: &Catalog, about: &Attempt) -> bool {
     let request = note::cancel_even_open(catalog, about.home.segment, about.id());
-    // The commit of an open one tells memory.
+    // The commit of an open request tells memory.
     if request == Some(false) {
         shmem::with_instance(catalog.number, |_, instance| instance.miss_cancel(about.id()));
     }
     request.is_some()
 }
 
-/// Whether the job of an attempt that has ended goes on although it was to be cancelled, or may: for the duty that
-/// reclaims the attempt's segment, and the request with it. Makes sure that memory knows of the request.
+/// True if the job of an ended attempt continues although a cancel was requested, or may continue. The duty that
+/// reclaims the attempt's segment, and the request with it, asks. Makes sure that memory knows of the request.
 pub(super) fn may_be_owed(catalog: &Catalog, about: &Attempt) -> bool {
     match note::cancel_even_open(catalog, about.home.segment, about.id()) {
         None => false,

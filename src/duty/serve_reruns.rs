@@ -1,7 +1,7 @@
-//! Makes the runs that were requested too late for the session that ended the run before.
+//! Makes the runs that were requested too late for the session that ended the previous run.
 //!
-//! Not here: which requests were missed (`core::missed`), how they are gone through (`duty::missed`), and what
-//! another run is (`job::rerun`).
+//! Not responsible for which requests were missed (`core::missed`), for the walk over them (`duty::missed`), nor for
+//! what another run is (`job::rerun`).
 //!
 //! Invariant: a request is settled only while this transaction holds the job's unique key, or after a newer attempt
 //! serves it.
@@ -42,7 +42,7 @@ fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
     let Some(queue) = queue::by_lane(catalog, about.lane())? else { return Ok(Done::Nothing) };
     let Some(key) = about.unique_key().map(datum::plain) else { return Ok(Done::Nothing) };
     fault!("reruns.found");
-    // The first look is without the key, which costs the transaction an id.
+    // The first look does not take the key, because that costs the transaction an id.
     let Some(owed) = Owed::look(catalog, &about) else { return Ok(settle(catalog, &about)) };
     if let Some(done) = owed.is_seen_to(catalog) {
         return Ok(done);
@@ -53,7 +53,7 @@ fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
     fault!("reruns.held");
     match Owed::look(catalog, &about) {
         Some(owed) => owed.serve(catalog).inspect(|done| {
-            // A running attempt is told of the request, so the request is settled here.
+            // A running attempt gets the request, so it is settled here.
             if matches!(done, Done::Made) {
                 settle(catalog, &about);
             }
@@ -62,9 +62,9 @@ fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
     }
 }
 
-/// Records that the request is served: the newer attempt that serves it may be gone before this one is.
+/// Records that the request is served. The newer attempt that serves it may be deleted before this one.
 fn settle(catalog: &Catalog, about: &Attempt) -> Done {
-    // If the attempt still runs, another run may be requested again; the session that ends it looks by itself.
+    // If the attempt still runs, another run may be requested again. The session that ends it looks by itself.
     let has_ended = outcome::find(catalog, about.home.segment, about.id()).is_some();
     if has_ended && rerun::settle(catalog, about) { Done::Made } else { Done::Nothing }
 }
@@ -82,8 +82,8 @@ impl Owed {
         Some(Self { newest, asked })
     }
 
-    /// Returns a result if the session that ends the running attempt will serve the request, once memory has told it.
-    /// `None`: this duty has to serve it.
+    /// Returns a result if the session that ends the running attempt will serve the request, once memory has passed it
+    /// on. `None`: this duty must serve it.
     fn is_seen_to(&self, catalog: &Catalog) -> Option<Done> {
         let attempt = &self.newest.attempt;
         if !matches!(self.newest.state, State::Running) || !rerun::is_noted(catalog, attempt, &self.asked.rerun()) {
@@ -99,17 +99,17 @@ impl Owed {
         }
         let (attempt, request) = (&self.newest.attempt, self.asked.rerun());
         let is_done = match self.newest.state {
-            // It ends soon, and runs once more then.
+            // The flow ends soon, and runs once more then.
             State::Waiting if flow::check_goes_on(catalog, attempt).is_err() => false,
             State::Waiting => match take::take_waiting(catalog, attempt)? {
                 TakeWaiting::Taken => {
                     supersede(catalog, attempt, &request)?;
                     true
                 }
-                // It will run, wait again or have ended; the next look decides.
+                // The attempt runs, waits again or has ended. The next look decides.
                 TakeWaiting::Running | TakeWaiting::InUse | TakeWaiting::Stale => false,
             },
-            // The job went on as another attempt, which was not told of the request.
+            // The job continued as another attempt, which did not get the request.
             State::Running => rerun::ask(catalog, attempt, &request)?,
             State::Ended => rerun_ended(catalog, attempt, &request)?,
         };

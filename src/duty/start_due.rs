@@ -1,10 +1,11 @@
 //! Starts attempts whose time has come: a cursor over `run_at` moves with the clock.
 //!
-//! Not here: where the cursor goes when the clock is set (`core::due`), and the frontier it pushes to.
+//! Not responsible for the cursor when the clock is set (`core::due`), nor for the frontier to which it pushes.
 //!
 //! Invariant: no due attempt falls between cursor and commit. The protocol is that of a lane's position: the cursor
-//! moves first, under the lock, and only then the logs are read. A commit whose time the cursor has passed pushes its
-//! attempt by itself; the read sees one that committed before. On an error the cursor goes back.
+//! moves first, under the lock, and only then the logs are read. If the cursor has passed the time of a commit's
+//! attempt, the commit pushes the attempt itself. The read sees attempts that were committed before. On an error the
+//! cursor goes back.
 
 use std::cell::Cell;
 
@@ -27,18 +28,17 @@ use crate::transaction::hooks;
 /// The duty.
 pub const DUTY: Duty = Duty { name: "start_due", is_due: None, next_at, run };
 
-/// A session that commits a job which is due earlier wakes the worker.
+/// Returns the time of the next due attempt. A session that commits a job that is due earlier wakes the worker.
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
     memory.at_wall(memory.instance.due.next, memory.wall)
 }
 
 thread_local! {
-    /// The instance whose cursor this session is moving, and where the cursor was before.
+    /// The instance whose cursor this session is moving, and the cursor's position before.
     static MOVING: Cell<Option<(u32, i64)>> = const { Cell::new(None) };
 }
 
-/// Moves the cursor back. It is called if this process ends by an error that runs no destructors.
-/// Returns the worker's latch.
+/// Moves the cursor back. Called if this process ends by an error that runs no destructors. Returns the worker's latch.
 fn abandon(instances: &mut [Instance], _: &mut [Awaited]) -> Option<*mut Latch> {
     let (number, from) = MOVING.take()?;
     let slot = instances.iter_mut().find(|i| i.number == number)?;
@@ -50,7 +50,7 @@ fn abandon(instances: &mut [Instance], _: &mut [Awaited]) -> Option<*mut Latch> 
 struct Cursor {
     instance: u32,
     from: i64,
-    /// The next time at which something falls due; `None` while the logs are being read.
+    /// The next time at which something falls due. `None` while the logs are being read.
     next: Option<i64>,
 }
 
@@ -80,7 +80,8 @@ impl Drop for Cursor {
                     slot.due.next = i64::MIN;
                 }
             }
-            // The worker may have gone to sleep while another session did this for it, and nothing seemed to be due.
+            // Another session may have done this, and the worker may have gone to sleep because nothing seemed to be
+            // due.
             (slot.due.next < i64::MAX && slot.worker.pid != session::pid()).then_some(slot.worker.latch)
         });
         if let Some(latch) = worker.flatten() {
@@ -89,7 +90,7 @@ impl Drop for Cursor {
     }
 }
 
-/// Runs the duty from within another one that takes long. It only reads the logs.
+/// Runs this duty within another one that takes long. It only reads the logs.
 pub fn catch_up(number: u32) {
     if DUTY.has_come(number) {
         run(number);
@@ -108,14 +109,15 @@ fn run(number: u32) -> i64 {
     started
 }
 
-/// Attempts handed over in one hold of the lock.
-const CHUNK: usize = 128;
-/// Claimed attempts that are stepped over in search of the first time after the span. If all of these are claimed, as
-/// after a purge of many, a time at which nothing is to be done is returned: that wakes the worker once in vain, while
-/// a longer search would cost each time.
-const STEPS: usize = 64;
+/// At most this many attempts are pushed in one hold of the lock.
+const ATTEMPTS_PER_HOLD: usize = 128;
+/// The search for the first time after the span skips at most this many claimed attempts. If all these are claimed, as
+/// after a large purge, it returns the time of a claimed attempt. That wakes the worker once without need, while a
+/// longer search would cost each time.
+const MAX_SKIPPED: usize = 64;
 
-/// Pushes what falls due in a segment in this span. Returns a time after the span before which nothing else falls due.
+/// Pushes the attempts of a segment that fall due in this span. Returns a time after the span before which nothing else
+/// falls due.
 fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &mut i64) -> i64 {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.attempt);
@@ -128,14 +130,14 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
         instance: catalog.number,
         claims: Relation::read(oids.claim),
         claims_pkey: Relation::read_index(oids.claim_pkey),
-        due: Vec::with_capacity(CHUNK),
-        woken: Vec::with_capacity(CHUNK),
+        due: Vec::with_capacity(ATTEMPTS_PER_HOLD),
+        woken: Vec::with_capacity(ATTEMPTS_PER_HOLD),
     };
     let mut next = i64::MAX;
     let mut claimed_after = 0;
     let mut scan = table.scan(&index, &[Key::after(1, from)], Snapshot::Now);
     while let Some(tid) = scan.next() {
-        // This very transaction has inserted it: its commit pushes it, since the cursor has passed.
+        // This transaction has inserted the attempt. Its commit pushes the attempt, because the cursor has passed.
         if scan.is_own() {
             continue;
         }
@@ -143,7 +145,7 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
         let (values, nulls) = scan.columns(9);
         let (id, lane, run_at) = (values[0].value() as i64, values[3].value() as i32, values[7].value() as i64);
         if run_at > to {
-            if claimed_after < STEPS && batch.is_claimed(id) {
+            if claimed_after < MAX_SKIPPED && batch.is_claimed(id) {
                 claimed_after += 1;
                 continue;
             }
@@ -153,7 +155,7 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
         let rank = Rank { priority: values[4].value() as i32, job_id: values[1].value() as i64 };
         let group = if nulls[8] { 0 } else { values[8].value() as i64 };
         batch.due.push((lane, Ready { rank, id, place: tid.place(segment), group }));
-        if batch.due.len() == CHUNK {
+        if batch.due.len() == ATTEMPTS_PER_HOLD {
             *started += batch.push();
             process::check_for_interrupts();
         }
@@ -162,7 +164,7 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
     next
 }
 
-/// Attempts that are due, and the tables that tell whether they are claimed.
+/// Due attempts, and the tables that say whether they are claimed.
 struct Batch<'a> {
     catalog: &'a Catalog,
     instance: u32,
@@ -175,8 +177,8 @@ struct Batch<'a> {
 impl Batch<'_> {
     /// Leaves held attempts to the duty that releases them.
     ///
-    /// While nothing is awaited there are none but those of commits whose callbacks are still to come, and these hand
-    /// them over; a push to a lane of held attempts does nothing.
+    /// If no job has successors, the only held attempts are those of commits whose callbacks are still to come. Their
+    /// callbacks hand them over. A push to a lane of held attempts does nothing.
     fn hand_over_held(&self, due: &mut Vec<(i32, Ready)>) {
         if shmem::with_awaited(self.instance, |awaited, _| awaited.is_quiet()) == Some(true) {
             return;
@@ -196,11 +198,11 @@ impl Batch<'_> {
         self.claims.scan(&self.claims_pkey, &[Key::eq_i64(1, id)], Snapshot::Now).next().is_some()
     }
 
-    /// Pushes the attempts to the frontier. Returns how many there were, without the claimed ones among those that the
-    /// frontier wants.
+    /// Pushes the attempts to the frontier. Returns how many there were. Claimed attempts do not count if the frontier
+    /// wanted them.
     ///
-    /// If very many fall due at once, nearly all rank behind the lane's position and are found in the index when their
-    /// turn comes: the claims of these are not looked up.
+    /// If very many attempts fall due together, nearly all rank behind the lane's position, and are found in the index
+    /// when their turn comes. Their claims are not looked up.
     fn push(&mut self) -> i64 {
         let (instance, mut due) = (self.instance, std::mem::take(&mut self.due));
         self.hand_over_held(&mut due);

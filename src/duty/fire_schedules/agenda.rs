@@ -1,10 +1,11 @@
-//! What a process knows of all schedules, so that it does not read and plan them at each slot: their plans, the slots
-//! that were dealt with, the next slots.
+//! What a process knows of all schedules, so that it does not read and plan them for each slot: their plans, handled
+//! slots and next slots.
 //!
-//! Not here: firing (`duty::fire_schedules`), the schedules' rows (`catalog::schedule`), their arithmetic (`core`).
+//! Not responsible for firing (`duty::fire_schedules`), for the schedules' rows (`catalog::schedule`), nor for their
+//! arithmetic (`core`).
 //!
-//! Invariant: an agenda is used only while shared memory counts no change since it was read. The firing of another
-//! process counts as a change, and so does a firing of this process that was rolled back.
+//! Invariant: an agenda is used only while shared memory counts no change since it was read. A firing by another
+//! process counts as a change, and so does a firing of this process that is rolled back.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -16,23 +17,23 @@ use crate::error::{Error, Result};
 use crate::job;
 use crate::log::firing::{Log, Owed};
 
-/// The first and the longest pause, in microseconds, after which a schedule that could not be fired is tried again.
-const PAUSE: RangeInclusive<i64> = 1_000_000..=60_000_000;
+/// The first and the longest pause before a schedule that could not be fired is retried, in microseconds.
+const RETRY_PAUSE_US: RangeInclusive<i64> = 1_000_000..=60_000_000;
 
 /// A schedule.
 pub struct Entry {
     pub id: i32,
     pub version: i32,
     plan: Result<Plan>,
-    /// Slots up to this one were dealt with, or are not this plan's.
+    /// Slots up to this one were handled, or are not this plan's.
     pub handled: i64,
-    /// When the last job was enqueued, and its id.
+    /// When the last job was enqueued, and the job's id.
     pub last: Option<(i64, i64)>,
-    /// The missed slots behind `handled` that are yet to be run, if those behind them are skipped.
+    /// The missed slots after `handled` that are still to run, and those that are skipped after them.
     pub owed: Option<Owed>,
     /// The next slot.
     pub next: Option<i64>,
-    /// After a failure: not before this time, and the pause that led to it.
+    /// After a failure: the time of the next try, and the pause before it.
     retry: Option<(i64, i64)>,
 }
 
@@ -42,24 +43,24 @@ impl Entry {
         self.plan.as_ref().map_err(Error::clone)
     }
 
-    /// Whether the last try to fire the schedule failed.
+    /// True if the last try to fire the schedule failed.
     pub fn has_failed(&self) -> bool {
         self.retry.is_some()
     }
 
-    /// Returns when the schedule is to be looked at.
+    /// Returns when the schedule must be looked at.
     fn at(&self, now: i64) -> Option<i64> {
         let next = self.next?;
         match self.retry {
-            // A later time to retry means that the clock was set back.
+            // If the time of the retry is too far away, the clock was set back.
             Some((retry_at, pause)) if retry_at <= now.saturating_add(pause) => Some(next.max(retry_at)),
             _ => Some(next),
         }
     }
 
-    /// Records that the slots up to `handled` were dealt with, and what is owed behind them.
+    /// Records that the slots up to `handled` were handled, and which missed slots are still to run.
     pub fn fired(&mut self, handled: i64, last: Option<(i64, i64)>, owed: Option<Owed>) {
-        // With the last slot that was owed the skipped ones are dealt with, too.
+        // When the last owed slot was handled, the skipped slots count as handled, too.
         let done = owed.filter(|owed| handled >= owed.run_to);
         self.handled = done.map_or(handled, |owed| handled.max(owed.skip_to));
         self.owed = owed.filter(|_| done.is_none());
@@ -68,18 +69,18 @@ impl Entry {
         self.retry = None;
     }
 
-    /// Records that the schedule could not be fired. What is due stays due until it is tried again. The first failure
-    /// is reported in the server log.
+    /// Records that the schedule could not be fired. Its slots stay due until the retry. The first failure is reported
+    /// in the server log.
     pub fn failed(&mut self, catalog: &Catalog, error: &Error, now: i64) {
-        let pause = self.retry.map_or(*PAUSE.start(), |(_, pause)| (pause * 2).min(*PAUSE.end()));
+        let pause = self.retry.map_or(*RETRY_PAUSE_US.start(), |(_, pause)| (pause * 2).min(*RETRY_PAUSE_US.end()));
         if self.retry.replace((now.saturating_add(pause), pause)).is_none() {
             let name = schedule::by_id(catalog, self.id).map_or_else(String::new, |schedule| schedule.name());
             let slot = self.next.map_or_else(String::new, rfc3339);
             let mut warning =
                 Error::new(error.code, format!("schedule \"{name}\" could not be fired: {}", error.message)).detail(
                     match &error.detail {
-                        Some(detail) => format!("{detail}\nIts slot {slot} is tried again, less and less often."),
-                        None => format!("Its slot {slot} is tried again, less and less often."),
+                        Some(detail) => format!("{detail}\nIts slot {slot} is retried, less and less often."),
+                        None => format!("Its slot {slot} is retried, less and less often."),
                     },
                 );
             warning.hint.clone_from(&error.hint);
@@ -129,7 +130,7 @@ impl Agenda {
             let (handled, owed) = job::schedule::handled(&schedule, firing);
             let next = match &plan {
                 Ok(plan) => plan.next_after(handled),
-                // It is tried, and fails with the plan's error.
+                // The schedule is tried, and fails with the plan's error.
                 Err(_) => Some(handled),
             };
             let last = firing.and_then(|firing| firing.last);
@@ -138,7 +139,7 @@ impl Agenda {
         Self { instance: catalog.number, changes, entries }
     }
 
-    /// Returns the indexes of up to `most` schedules that are due, the earliest slots first.
+    /// Returns the indexes of at most `most` due schedules, the earliest slots first.
     pub fn due(&self, now: i64, most: usize) -> Vec<usize> {
         let is_due = |entry: &Entry| entry.at(now).is_some_and(|at| at <= now);
         let mut due: Vec<usize> = (0..self.entries.len()).filter(|&n| is_due(&self.entries[n])).collect();
@@ -147,7 +148,7 @@ impl Agenda {
         due
     }
 
-    /// Returns when the next schedule is to be looked at; `i64::MAX`: never.
+    /// Returns when the next schedule must be looked at. `i64::MAX`: never.
     pub fn next_at(&self, now: i64) -> i64 {
         self.entries.iter().filter_map(|entry| entry.at(now)).min().unwrap_or(i64::MAX)
     }

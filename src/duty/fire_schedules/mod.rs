@@ -1,12 +1,12 @@
 //! Enqueues the jobs of schedules whose slots have come.
 //!
-//! A slot's job and its row in the log of firings are inserted by one transaction, and the next slot follows from the
-//! rows alone: so no crash, restart or promotion doubles a slot or drops one. One process fires at a time; a process
-//! that does not get the token leaves the work to the other.
+//! One transaction inserts a slot's job and its row in the log of firings, and the next slot follows from the rows
+//! alone. So no crash, restart or promotion doubles a slot or loses one. One process fires at a time. A process that
+//! does not get the token leaves the work to the other.
 //!
-//! Invariant: shared memory knows the next slot, or that a process must look. A commit that changes a schedule sets
-//! it to "look", and so does a firing that is rolled back. Only the process that fires makes it later, when it is
-//! done: so a worker that reads it meanwhile does not fall asleep.
+//! Invariant: shared memory knows the next slot, or that a process must look. A commit that changes a schedule sets it
+//! to "look", and so does a firing that is rolled back. Only the process that fires sets it to a later time, and only
+//! when it has finished. So a worker that reads it meanwhile does not fall asleep.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -34,10 +34,10 @@ pub mod agenda;
 /// The duty.
 pub const DUTY: Duty = Duty { name: "fire_schedules", is_due: None, next_at, run };
 
-/// Schedules per transaction, and so about as many jobs: the slots that one schedule has to catch up with are not
-/// divided.
-const BATCH: usize = 1000;
-/// Bytes of payloads that the jobs of one schedule may have in one go.
+/// At most this many schedules per transaction, and so about as many jobs. The slots that one schedule must catch up
+/// with are not divided.
+const BATCH_SCHEDULES: usize = 1000;
+/// The jobs of one schedule may have this many bytes of payloads in one transaction.
 const MAX_BYTES: usize = 16 << 20;
 
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
@@ -45,7 +45,7 @@ fn next_at(memory: &Memory<'_, '_>) -> i64 {
 }
 
 thread_local! {
-    /// What this process knows of schedules. It is taken out while the process works, so that an error leaves nothing.
+    /// What this process knows of schedules. It is taken out while the process works, so that an error discards it.
     static AGENDA: Cell<Agenda> = Cell::default();
 }
 
@@ -71,7 +71,7 @@ fn run(number: u32) -> i64 {
     let done = fire_due(&catalog, &mut agenda, now);
     let next = agenda.next_at(now);
     shmem::with_instance(number, |_, instance| {
-        // Unless a commit has set it to "look" meanwhile.
+        // The condition fails if a commit has set it to "look" meanwhile.
         if instance.schedules.changes == changes {
             instance.schedules.next_slot = next;
         }
@@ -80,10 +80,10 @@ fn run(number: u32) -> i64 {
     done
 }
 
-/// Fires what is due, all schedules together. If that fails, it fires them one by one, as it does those that have
-/// failed before. Returns how many slots were dealt with.
+/// Fires the due schedules together. If that fails, fires them one by one. Schedules that failed before are also fired
+/// one by one. Returns how many slots were handled.
 fn fire_due(catalog: &Rc<Catalog>, agenda: &mut Agenda, now: i64) -> i64 {
-    let due = agenda.due(now, BATCH);
+    let due = agenda.due(now, BATCH_SCHEDULES);
     let (alone, together): (Vec<usize>, Vec<usize>) = due.into_iter().partition(|&n| agenda.entries[n].has_failed());
     let mut done = 0;
     if !together.is_empty() {
@@ -97,14 +97,14 @@ fn fire_due(catalog: &Rc<Catalog>, agenda: &mut Agenda, now: i64) -> i64 {
 }
 
 fn fire_alone(catalog: &Rc<Catalog>, agenda: &mut Agenda, n: usize, now: i64) -> i64 {
-    /// If all slots are too many for the queue, this many are tried, then half as many, and so on.
+    /// If the queue has no room for all slots, this many are tried, then half as many, and so on.
     const MAX_SLOTS: usize = 512;
     let mut most = usize::MAX;
     let mut scratch = datum::Scratch::new();
     loop {
         match scratch.lend(|| attempt(catalog, agenda, &[n], now, most)) {
             Ok(count) => return count,
-            // The queue has room for fewer: as many as fit are fired, the oldest first.
+            // The queue has room for fewer jobs. As many as fit are fired, the oldest first.
             Err(error) if error.code == error::LIMIT && most > 1 => most = MAX_SLOTS.min(most / 2),
             Err(error) => {
                 agenda.entries[n].failed(catalog, &error, now);
@@ -114,7 +114,7 @@ fn fire_alone(catalog: &Rc<Catalog>, agenda: &mut Agenda, n: usize, now: i64) ->
     }
 }
 
-/// Fires the chosen schedules, or none of them, in a subtransaction: at most `most` slots of each.
+/// Fires all chosen schedules in a subtransaction, or none of them: at most `most` slots of each.
 fn attempt(catalog: &Rc<Catalog>, agenda: &mut Agenda, chosen: &[usize], now: i64, most: usize) -> Result<i64> {
     let works = pg::transaction::in_subtransaction(|| {
         let works = chosen.iter().filter_map(|&n| Work::of(catalog, n, &agenda.entries[n], now, most).transpose());
@@ -125,7 +125,7 @@ fn attempt(catalog: &Rc<Catalog>, agenda: &mut Agenda, chosen: &[usize], now: i6
         rotate_firings::inserted(firings.len());
         Ok(works)
     })?;
-    // A schedule that has changed since is left out of `works`, and is not due again before the agenda is read anew.
+    // `works` leaves out schedules that have changed since. They are not due before the agenda is read again.
     chosen.iter().for_each(|&n| agenda.entries[n].next = None);
     let mut done = 0;
     for work in &works {
@@ -138,7 +138,7 @@ fn attempt(catalog: &Rc<Catalog>, agenda: &mut Agenda, chosen: &[usize], now: i6
     Ok(done)
 }
 
-/// The work to be done for one schedule.
+/// The work for one schedule.
 struct Work {
     /// The index of the schedule in the agenda.
     entry: usize,
@@ -148,20 +148,20 @@ struct Work {
     goal: Goal,
     /// The slots whose jobs are enqueued.
     slots: Vec<i64>,
-    /// Their jobs; 0: there is none, as nothing is bound to the topic.
+    /// The ids of their jobs. 0: no job, because no queue is bound to the topic.
     job_ids: Vec<i64>,
-    /// The last slot that is dealt with, run or skipped.
+    /// The last slot that is handled, run or skipped.
     handled: i64,
-    /// The last job before these, and when it was enqueued.
+    /// The last job before these slots, and when it was enqueued.
     before: Option<(i64, i64)>,
-    /// The missed slots that are skipped, of which the log is told now.
+    /// The missed slots that are skipped and reported in the log now.
     too_many: Option<std::ops::RangeInclusive<i64>>,
-    /// What is owed up to `handled` and behind it.
+    /// The missed slots after `handled` that remain to run or to skip.
     owed: Option<Owed>,
 }
 
 impl Work {
-    /// Plans at most `most` jobs of a schedule. `None`: there is nothing to do, or the schedule has changed meanwhile.
+    /// Plans at most `most` jobs of a schedule. `None`: nothing is due, or the schedule has changed meanwhile.
     fn of(catalog: &Rc<Catalog>, n: usize, entry: &Entry, now: i64, most: usize) -> Result<Option<Self>> {
         let Some(schedule) =
             catalog::schedule::by_id(catalog, entry.id).filter(|found| found.version() == entry.version)
@@ -169,7 +169,7 @@ impl Work {
             return Ok(None);
         };
         let due = match entry.owed {
-            // What has been missed since comes behind that.
+            // Slots that were missed later come after these.
             Some(owed) => {
                 let run: Vec<i64> = entry.plan()?.between(entry.handled, owed.run_to).take(MAX_MISSED_SLOTS).collect();
                 Due { run, last: Some(owed.run_to), too_many: None }
@@ -184,15 +184,15 @@ impl Work {
                 Some((_, job_id)) => is_live(catalog, job_id)?,
                 None => false,
             };
-            // By the time of the other slots the job of the first one is live.
+            // When the other slots would run, the first slot's job still waits or runs.
             slots.truncate(usize::from(!is_live));
         }
         let payload = schedule.payload();
-        // The jobs of one go, with all their payloads, lie in memory together.
+        // The jobs of one transaction, with all their payloads, lie in memory together.
         let most = most.min((MAX_BYTES / datum::bytes_of(&payload).len().max(1)).max(1));
         if slots.len() > most {
-            // The slots behind these are dealt with later: of the missed ones those that would have run now, and no
-            // others.
+            // The later slots are handled by a later transaction. Of the missed slots it runs exactly those that would
+            // have run now.
             if let Some(skipped) = &too_many {
                 let run_to = slots.iter().copied().rfind(|slot| slot < skipped.start()).unwrap_or(handled);
                 owed = Some(Owed { run_to, skip_to: *skipped.end() });
@@ -212,7 +212,7 @@ impl Work {
         let schedule = self.schedule.id();
         let firing = move |slot, last, kind| Firing { schedule, slot, last, kind, owed: None };
         let run = move |(&slot, &job_id): (&i64, &i64)| match job_id {
-            // It was published, and no queue got it.
+            // The event was published, and no queue got it.
             0 => firing(slot, self.before, Kind::Skipped),
             job_id => firing(slot, Some((now, job_id)), Kind::Run),
         };
@@ -225,16 +225,16 @@ impl Work {
 
 fn is_live(catalog: &Rc<Catalog>, job_id: i64) -> Result<bool> {
     match find::find_any(catalog, job_id) {
-        // A job that has not ended when its queue is dropped never gets an outcome.
+        // If its queue is dropped before a job has ended, the job never gets an outcome.
         Ok(found) => Ok(found.outcome().is_none() && queue::by_lane(catalog, found.lane())?.is_some()),
-        // An open transaction is ending it, or makes its next attempt.
+        // An open transaction is ending the job, or makes its next attempt.
         Err(error) if error.code == error::IN_USE => Ok(true),
         Err(error) if error.code == error::NO_DATA => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Enqueues the jobs, those of one queue or topic together.
+/// Enqueues the jobs, those of each queue or topic together.
 fn enqueue(catalog: &Rc<Catalog>, works: &mut [Work]) -> Result<()> {
     let now = time::now_us();
     let mut goals: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
@@ -246,7 +246,7 @@ fn enqueue(catalog: &Rc<Catalog>, works: &mut [Work]) -> Result<()> {
         if let Goal::Queue(queue) = &goal
             && let Some(most) = queue.max_waiting
         {
-            // Checked before anything is made for jobs that the queue has no room for.
+            // This is checked before anything is made for jobs that do not fit.
             limits::has_room(catalog, queue, most, members.iter().map(|&n| works[n].slots.len()).sum())?;
         }
         let jobs: Vec<(Datum, Options)> = members

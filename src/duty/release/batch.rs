@@ -1,8 +1,8 @@
-//! What one transaction of the duty decides about held attempts, and writes.
+//! The decisions of one transaction of the duty about held attempts, and their rows.
 //!
-//! Not here: what follows from the ends of several jobs (`core::after`), and edges themselves (`log::edge`).
+//! Not responsible for deciding from the fates of several jobs (`core::after`), nor for edges themselves (`log::edge`).
 //!
-//! Invariant: the key of `claim` decides between a release and whatever else ends a held attempt.
+//! Invariant: the key of `claim` decides between a release and any other end of a held attempt.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -32,67 +32,68 @@ use crate::pg::{process, time};
 use crate::shmem;
 use crate::transaction::{self, FlowStep, QueueStep, SegmentStep, Step};
 
-/// Held attempts released or skipped in one transaction.
-const BATCH: usize = 1_000;
-/// Held attempts looked at in one transaction.
-const LOOK: usize = 5_000;
+/// At most this many held attempts are released or skipped in one transaction.
+const MAX_ACTS: usize = 1_000;
+/// At most this many held attempts are looked at in one transaction.
+const MAX_LOOKS: usize = 5_000;
 
-/// Held attempts that a session looks at before it commits the end of their predecessor: what they cost it is bounded,
+/// A session looks at this many held attempts before it commits the end of their predecessor. So its cost is bounded,
 /// and the duty serves the others.
-const ENDERS: usize = 64;
+const MAX_LOOKS_AT_COMMIT: usize = 64;
 
-/// What becomes of a held attempt.
-pub enum End {
-    /// It goes to this lane.
+/// The decision about a held attempt.
+pub enum Decision {
+    /// The attempt is released to this lane.
     Release(i32),
-    /// It ends unrun, because of a job that it was after, and what has become of that.
+    /// The attempt is skipped because of this predecessor and its fate.
     Skip(Option<(i64, Fate)>),
-    /// A flow ends by itself: its members have completed.
+    /// A flow completes because its members have completed.
     Complete,
-    /// A flow is cancelled, its members are.
+    /// A flow is cancelled because its members are.
     Cancel(Option<String>),
-    /// A flow dies of this, the rest of its members are cancelled.
+    /// A flow dies with this error, and its remaining members are cancelled.
     Die(String),
 }
 
-/// A held attempt that is not held any more.
+/// A held attempt that is released or ends.
 pub struct Act {
     pub attempt: Attempt,
     pub queue: Rc<Queue>,
-    pub end: End,
-    /// The job that was handed over.
+    pub decision: Decision,
+    /// The job that was handed over and led to this attempt.
     pub because: i64,
 }
 
 impl Act {
-    /// The lane that it goes to; `None`: it ends.
+    /// Returns the lane to which it is released. `None`: it ends.
     fn lane(&self) -> Option<i32> {
-        if let End::Release(lane) = self.end { Some(lane) } else { None }
+        if let Decision::Release(lane) = self.decision { Some(lane) } else { None }
     }
 }
 
-/// What one transaction does.
+/// The work of one transaction.
 pub struct Batch<'a> {
     pub catalog: &'a Rc<Catalog>,
-    /// Whether this is the transaction by which the jobs complete: it leaves to the duty what is no plain release.
-    is_enders: bool,
-    /// Whether each held attempt is written by itself, as an error has undone all of them before.
+    /// True if this transaction completes the jobs. Then it only makes plain releases, and leaves the rest to the duty.
+    is_at_commit: bool,
+    /// True if each held attempt is written in its own subtransaction, because an error has rolled back all of them
+    /// before.
     pub is_careful: bool,
     /// Jobs that were handed over and because of which something could not be written.
     pub failed: Vec<i64>,
-    /// What has become of a job, and whether it is a flow that waits.
+    /// The fates of jobs, each with whether the job is a flow that waits.
     fates: HashMap<i64, (Fate, bool)>,
     acts: Vec<Act>,
     /// The attempts of `acts`.
     decided: HashSet<i64>,
-    /// The claims of segments, open for the look and for what follows from it.
+    /// The claims of segments, open to read and to write.
     claims: [Option<claim::Writer>; id::SEGMENTS],
-    /// Edges of which it is to be remembered that they are met.
+    /// Edges that were found met. A note will record that.
     met: Vec<(Home, Edge)>,
     pub looked: usize,
-    /// Up to when jobs are due: not before the moment up to which they were handed over.
+    /// The time up to which jobs are due. It is not earlier than the time up to which they were handed over.
     due_to: i64,
-    /// Jobs to be looked at once more, as an open transaction is in the way.
+    /// Jobs that must be looked at again, because an open transaction blocks them.
     pub again: Vec<i64>,
 }
 
@@ -101,7 +102,7 @@ impl<'a> Batch<'a> {
         let cursor = shmem::with_instance(catalog.number, |_, instance| instance.due.to).unwrap_or(i64::MIN);
         Self {
             catalog,
-            is_enders: false,
+            is_at_commit: false,
             is_careful: false,
             failed: Vec::new(),
             fates: HashMap::new(),
@@ -115,17 +116,17 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// For the open transaction, which completes these jobs.
-    pub fn of_ender(catalog: &'a Rc<Catalog>, jobs: &[i64]) -> Self {
+    /// Returns a batch for the open transaction, which completes these jobs.
+    pub fn of_commit(catalog: &'a Rc<Catalog>, jobs: &[i64]) -> Self {
         let mut batch = Self::new(catalog);
-        batch.is_enders = true;
+        batch.is_at_commit = true;
         batch.fates.extend(jobs.iter().map(|job_id| (*job_id, (Fate::Completed, false))));
         batch
     }
 
-    /// How many held attempts one transaction releases or skips, and looks at.
+    /// Returns how many held attempts one transaction releases or skips, and how many it looks at.
     fn limits(&self) -> (usize, usize) {
-        if self.is_enders { (ENDERS, ENDERS) } else { (BATCH, LOOK) }
+        if self.is_at_commit { (MAX_LOOKS_AT_COMMIT, MAX_LOOKS_AT_COMMIT) } else { (MAX_ACTS, MAX_LOOKS) }
     }
 
     pub fn is_full(&self) -> bool {
@@ -133,8 +134,8 @@ impl<'a> Batch<'a> {
         self.acts.len() >= acts || self.looked >= looks
     }
 
-    /// What has become of the job of an edge. A flow that waits counts as dead for what waits for a death, if one of
-    /// its members is.
+    /// Returns the fate of an edge's job. If the successor waits for a death, a waiting flow with a dead member counts
+    /// as dead.
     fn fate(&mut self, edge: &Edge) -> Result<Fate> {
         let known = self.fates.get(&edge.job_id).copied();
         let (fate, is_flow) = match known {
@@ -151,16 +152,16 @@ impl<'a> Batch<'a> {
         known
     }
 
-    /// Adds what is to be done about a held attempt.
+    /// Adds a decision about a held attempt.
     pub fn act(&mut self, act: Act) {
         self.decided.insert(act.attempt.id());
         self.acts.push(act);
     }
 
-    /// Looks at a job itself, if it is held, and at the held attempts that are after it, if it has ended. Returns where
-    /// to go on, if there are more.
+    /// Looks at a job itself, if it is held, and at its held successors, if it has ended. Returns the position at which
+    /// to continue, if there are more.
     pub fn walk(&mut self, job_id: i64, from: Option<Position>) -> Result<Option<Position>> {
-        // The look for it is worth as much as some looks at attempts.
+        // Finding the job costs about as much as looking at some attempts.
         self.looked += 10;
         let job = after::fate(self.catalog, job_id)?;
         let (fate, is_flow) = self.note_fate(job_id, &job);
@@ -178,10 +179,10 @@ impl<'a> Batch<'a> {
         self.walk_after(job_id, from)
     }
 
-    /// Looks at the held attempts that are after a job. Returns where to go on, if there are more.
+    /// Looks at the held successors of a job. Returns the position at which to continue, if there are more.
     pub fn walk_after(&mut self, job_id: i64, from: Option<Position>) -> Result<Option<Position>> {
         let (most, _) = self.limits();
-        // In this order an attempt that moves meanwhile is met at least once.
+        // In this order, an attempt that moves meanwhile is met at least once.
         let segments: Vec<u8> = segment::inhabited(self.catalog).collect();
         let start = from.and_then(|from| segments.iter().position(|segment| *segment == from.segment));
         let mut after = from.filter(|_| start.is_some()).map_or(0, |from| from.attempt);
@@ -212,7 +213,7 @@ impl<'a> Batch<'a> {
         Ok(None)
     }
 
-    /// The claims of a segment, open to write. `None`: it is not what it was.
+    /// Returns the claims of a segment, open to write. `None`: the segment has another filling now.
     fn claims(&mut self, home: Home) -> Option<&claim::Writer> {
         let opened = &mut self.claims[home.segment as usize];
         if opened.is_none() {
@@ -233,14 +234,14 @@ impl<'a> Batch<'a> {
         self.look_at(&tables, &edges, attempt.id(), attempt.job_id(), None)
     }
 
-    /// Decides about an attempt, because of a job that was handed over. `by`: the edge by which it was found.
+    /// Decides about an attempt because of a job that was handed over. `by`: the edge by which it was found.
     fn look_at(&mut self, tables: &Tables, edges: &Edges, id: i64, job_id: i64, by: Option<Edge>) -> Result<()> {
         self.looked += 1;
         if self.decided.contains(&id) {
             return Ok(());
         }
         let seen = self.claims(tables.home).map(|claims| claims.probe(id));
-        // That transaction may be rolled back.
+        // The other transaction may be rolled back.
         if seen.is_none_or(|seen| matches!(seen, Probe::InProgress | Probe::Moving)) {
             self.again.push(job_id);
         }
@@ -263,7 +264,7 @@ impl<'a> Batch<'a> {
         };
         let is_open = own.iter().any(|edge| edge.job_id == edge::SEAL && !edge.is_met);
         let of_flow = flow::own_edge(&own);
-        if self.is_enders && of_flow.is_some() {
+        if self.is_at_commit && of_flow.is_some() {
             self.again.push(job_id);
             return Ok(());
         }
@@ -292,40 +293,41 @@ impl<'a> Batch<'a> {
         let upon = own.first().map_or(Upon::Completed, |edge| edge.upon);
         let is_due = attempt.run_at().is_none_or(|at| at <= self.due_to);
         let verdict = verdict(upon, &fates, is_due);
-        // Another end, a death above all, may be taken back before this transaction commits; and while another
-        // predecessor lives, its end may be under way and not see this one.
+        // If the ending transaction rolls back, any other verdict may become wrong, above all one that follows from a
+        // death. And while another predecessor lives, its end may be under way and not see this one's.
         let is_final = verdict == Verdict::Release && fates.iter().all(|fate| *fate == Fate::Completed);
-        if self.is_enders && !is_final {
+        if self.is_at_commit && !is_final {
             self.again.push(job_id);
             return Ok(());
         }
-        let end = match verdict {
-            Verdict::Release if of_flow.is_some_and(|edge| edge.lane == 0) => End::Complete,
-            Verdict::Release => End::Release(after::lane_of_release(&queue, &own)),
+        let decision = match verdict {
+            Verdict::Release if of_flow.is_some_and(|edge| edge.lane == 0) => Decision::Complete,
+            Verdict::Release => Decision::Release(after::lane_of_release(&queue, &own)),
             Verdict::Skip => {
                 let is_to_blame = |fate: &Fate| matches!(fate, Fate::Cancelled | Fate::Gone);
                 let decisive = fates.iter().position(is_to_blame).unwrap_or(0);
-                End::Skip(own.get(decisive).map(|edge| (edge.job_id, fates[decisive])))
+                Decision::Skip(own.get(decisive).map(|edge| (edge.job_id, fates[decisive])))
             }
             Verdict::Hold => {
-                // By the time that the others have ended, it may be gone.
+                // When the other predecessors have ended, this one may have been deleted. So a note records that its
+                // edge is met.
                 let is_new = |edge: &Edge, fate: Fate| !edge.is_met && !edge.is_own && edge.upon.is_met_by(fate);
                 let new = own.iter().zip(&fates).filter(|(edge, fate)| is_new(edge, **fate));
                 self.met.extend(new.map(|(edge, _)| (tables.home, *edge)));
                 return Ok(());
             }
         };
-        self.act(Act { attempt, queue, end, because: job_id });
+        self.act(Act { attempt, queue, decision, because: job_id });
         Ok(())
     }
 
-    /// Writes what was decided.
+    /// Writes the decisions.
     pub fn write(&mut self) -> Result<()> {
         for (home, edge) in std::mem::take(&mut self.met) {
             self.remember(home, &edge);
         }
         let mut acts = std::mem::take(&mut self.acts);
-        // The queue of a lane may be about to be dropped.
+        // A lane's queue may be about to be dropped.
         let mut lanes: HashMap<i32, bool> = HashMap::new();
         let catalog = self.catalog;
         acts.retain(|act| {
@@ -348,25 +350,26 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Writes what was decided about one held attempt. If that fails, nothing of it is written, and the others are.
+    /// Writes the decision about one held attempt. If that fails, nothing of it is written, and the others are still
+    /// written.
     fn write_alone(&mut self, act: Act) {
         let (because, job_id) = (act.because, act.attempt.job_id());
         if let Err(error) = in_subtransaction(|| self.write_segment(vec![act])) {
-            // What was opened in the subtransaction is closed with it.
+            // The rollback of the subtransaction has closed what was opened in it.
             self.claims = std::array::from_fn(|_| None);
             self.failed.push(because);
             put_off(&format!("held job {job_id} could not be released or ended"), &error);
         }
     }
 
-    /// Notes that an edge is met.
+    /// Writes a note that an edge is met.
     fn remember(&mut self, home: Home, edge: &Edge) {
         let catalog = self.catalog;
         self.note(home, edge.id, edge.job_id, |home| edge::insert_met(catalog, home, edge));
     }
 
-    /// Has `insert` write a note about a held attempt where that is; if it is on the move for too long, hands a job
-    /// over again.
+    /// Writes a note about a held attempt where the attempt is, with `insert`. If the attempt keeps moving for too
+    /// long, hands the job over again.
     pub fn note(&mut self, home: Home, id: i64, job_id: i64, insert: impl Fn(Home) -> bool) {
         if let hold::Noted::Moving = hold::note_held(self.catalog, id, home, insert) {
             self.again.push(job_id);
@@ -385,7 +388,7 @@ impl<'a> Batch<'a> {
             let act = acts.swap_remove(n);
             self.again.push(act.because);
         }
-        fault!(if self.is_enders { "ender.claimed" } else { "release.claimed" });
+        fault!(if self.is_at_commit { "ender.claimed" } else { "release.claimed" });
         let mut counts = Vec::with_capacity(acts.len());
         ids::take(self.catalog, acts.len(), |count| counts.push(count))?;
         let now = time::now_us();
@@ -409,17 +412,17 @@ impl<'a> Batch<'a> {
             attempt::insert_admitted(self.catalog, &target, &attempts);
         }
         for act in &acts {
-            let (kind, error) = match &act.end {
-                End::Release(_) => continue,
-                End::Skip(blamed) => {
+            let (kind, error) = match &act.decision {
+                Decision::Release(_) => continue,
+                Decision::Skip(blamed) => {
                     let text = |(job_id, fate): (i64, Fate)| {
                         *reasons.entry(job_id).or_insert_with(|| text_datum(&reason(job_id, fate)))
                     };
                     (Kind::Skipped, blamed.map(text))
                 }
-                End::Complete => (Kind::Completed, None),
-                End::Cancel(reason) => (Kind::Cancelled, reason.as_deref().map(text_datum)),
-                End::Die(error) => {
+                Decision::Complete => (Kind::Completed, None),
+                Decision::Cancel(reason) => (Kind::Cancelled, reason.as_deref().map(text_datum)),
+                Decision::Die(error) => {
                     dead_letter::copy(self.catalog, &act.queue, &act.attempt, error);
                     (Kind::Dead, Some(text_datum(error)))
                 }
@@ -431,7 +434,7 @@ impl<'a> Batch<'a> {
             }
             let job_id = act.attempt.job_id();
             transaction::record(self.catalog.number, FlowStep::JobEnded { job_id });
-            // The flow that it is a member of may end with it.
+            // The flow to which the job belongs may end with it.
             if kind == Kind::Dead && act.attempt.flow().is_some() {
                 transaction::record(self.catalog.number, FlowStep::Awaited { job_id, mark: None });
             }
@@ -445,7 +448,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Records what the commit tells memory, but for the new attempts.
+    /// Records what the commit changes in memory, except for the new attempts.
     fn tell(&self, segment: u8, acts: &[Act]) {
         let number = self.catalog.number;
         let mut lanes: HashMap<i32, i64> = HashMap::new();
@@ -461,15 +464,15 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Whether this edge of an attempt is the only note that counts for a verdict: the attempt is no flow, and after one
-/// job, of which it is not noted that it has completed, as the attempt is released by that.
+/// True if this edge is the only note that matters for a verdict. The attempt is no flow and has one predecessor. No
+/// note says that the edge is met, because then the attempt would already be released.
 fn is_only_edge(attempt: &Attempt, edge: &Edge) -> bool {
     edge.upon == Upon::Completed
         && attempt.own_flow().is_none()
         && attempt.after().is_some_and(|after| datum::i64_array(after) == [edge.job_id])
 }
 
-/// Why a job was skipped.
+/// Returns why a job was skipped.
 fn reason(job_id: i64, fate: Fate) -> String {
     let what = match fate {
         Fate::Living => "lives",

@@ -1,11 +1,11 @@
-//! Releases a job's successors in the transaction that completes the job, so that the next job of a chain waits neither
-//! for the background worker nor for another commit.
+//! Releases a job's successors in the transaction that completes the job. So the next job of a chain waits neither for
+//! the background worker nor for another commit.
 //!
-//! Responsible for a few plain releases: of attempts whose predecessors have all completed. Not responsible for flows,
-//! skips, successors of dead jobs, and attempts that an open transaction is in the way of: these are left to the duty.
+//! Responsible for plain releases: of few attempts whose predecessors have all completed. Not responsible for flows,
+//! skips, successors of dead jobs, and attempts that an open transaction blocks. The duty serves these.
 //!
-//! Invariant: a job is served if this transaction or another one has released all its successors that commits had told
-//! memory of before the look. The commit hands over any other job to the duty.
+//! Invariant: a job is served if this transaction or another one has released all successors that commits had announced
+//! to memory before the look. The commit hands over any other job to the duty.
 
 use crate::catalog;
 use crate::duty::release::batch::Batch;
@@ -31,14 +31,15 @@ pub fn before_commit() -> Result<()> {
 /// Releases the successors of these jobs of an instance. Returns which of the jobs are served.
 fn release(number: u32, jobs: &[i64]) -> Result<Served> {
     let Some(catalog) = catalog::of_duty(number).filter(|_| awake::is_awake(number)) else { return Ok(Served::new()) };
-    // What is told from here on is told anew to the commit; what was told before can be seen.
+    // The commit sees successors that are announced after this moment. Successors announced earlier are visible to the
+    // snapshot.
     let Some(adds) = shmem::with_awaited(number, |awaited, _| awaited.adds()) else { return Ok(Served::new()) };
     let _snapshot = ActiveSnapshot::latest();
     fault!("ender.counted");
-    let mut batch = Batch::of_ender(&catalog, jobs);
+    let mut batch = Batch::of_commit(&catalog, jobs);
     let mut served = Served::new();
     for &job_id in jobs {
-        // The duty meets the same error, and reports it: it is none of this transaction's.
+        // The duty will meet the same error and report it. It does not concern this transaction.
         let Ok(left) = batch.walk_after(job_id, None) else { break };
         if left.is_none() {
             served.push((job_id, adds));

@@ -1,8 +1,8 @@
-//! What a process knows of flows: how far it has looked at their members.
+//! What a process remembers of flows: how far it has looked at their members.
 //!
 //! Responsible for remembering. Not responsible for looking (`members`).
 //!
-//! Invariant: all of it may be forgotten at any time, and then costs a look at all members.
+//! Invariant: all of it may be forgotten at any time. Then a look at all members is needed.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,27 +11,27 @@ use pg_queue_core::after::Fate;
 
 use crate::duty::release::work::look_later;
 
-/// Microseconds after which a flow is looked at again because its first member has ended, while the newest one lives.
-const PACE: i64 = 20_000;
-/// Flows of which a process remembers how far it has looked.
-const KNOWN: usize = 10_000;
+/// If a flow's first member ends while the newest one lives, the flow is looked at after this long, in microseconds.
+const MIN_LOOK_INTERVAL_US: i64 = 20_000;
+/// A process remembers at most this many flows.
+const MAX_FLOWS: usize = 10_000;
 
-/// What is known of the deaths among the members of a flow.
+/// The known deaths among the members of a flow.
 #[derive(Clone, Copy, Default)]
 pub enum Deaths {
     #[default]
     Unknown,
     None,
-    /// This member has died; it may have been retried since.
+    /// This member has died. It may have been retried since.
     One(i64),
 }
 
 /// What this process knows of a flow. A process that knows nothing looks at all members.
 #[derive(Clone, Copy)]
 pub struct Known {
-    /// No attempt up to this id holds the flow up.
+    /// No attempt up to this id holds up the flow.
     pub passed: i64,
-    /// The newest member that lived.
+    /// The newest member that was living.
     pub newest: Option<i64>,
     pub looked_at: i64,
     pub deaths: Deaths,
@@ -47,7 +47,7 @@ thread_local! {
     static FLOWS: RefCell<HashMap<i64, Known>> = RefCell::default();
 }
 
-/// Forgets a flow that is held up no more.
+/// Forgets a flow that is no longer held up.
 pub fn forget_flow(flow: i64) {
     FLOWS.with_borrow_mut(|flows| flows.remove(&flow));
 }
@@ -57,12 +57,12 @@ pub fn forget() {
     FLOWS.take();
 }
 
-/// Forgets which flows have no dead member: while a look at everything is ordered, deaths are not handed over.
+/// Forgets which flows have no dead member. While a look at everything is ordered, deaths are not handed over.
 pub fn forget_deaths() {
     FLOWS.with_borrow_mut(|flows| flows.values_mut().for_each(|known| known.deaths = Deaths::Unknown));
 }
 
-/// What is known of a flow.
+/// Returns what is known of a flow.
 pub fn of(flow: i64) -> Known {
     FLOWS.with_borrow(|flows| flows.get(&flow).copied().unwrap_or_default())
 }
@@ -70,14 +70,14 @@ pub fn of(flow: i64) -> Known {
 /// Changes what is known of a flow.
 pub fn remember(flow: i64, change: impl FnOnce(&mut Known)) {
     FLOWS.with_borrow_mut(|flows| {
-        if flows.len() >= KNOWN && !flows.contains_key(&flow) {
+        if flows.len() >= MAX_FLOWS && !flows.contains_key(&flow) {
             flows.clear();
         }
         change(flows.entry(flow).or_default());
     });
 }
 
-/// Is called when a member that was handed over has ended: its flow is looked at, now or a little later.
+/// Called when a member that was handed over has ended. Its flow is looked at immediately or a little later.
 pub fn ended(flow: i64, job_id: i64, fate: Fate) {
     let known = of(flow);
     let at = match fate {
@@ -86,7 +86,7 @@ pub fn ended(flow: i64, job_id: i64, fate: Fate) {
             i64::MIN
         }
         _ if known.newest.is_none_or(|newest| newest == job_id) => i64::MIN,
-        _ => known.looked_at.saturating_add(PACE),
+        _ => known.looked_at.saturating_add(MIN_LOOK_INTERVAL_US),
     };
     look_later(flow, at);
 }

@@ -1,16 +1,16 @@
-//! What the members of a flow say about it, and how a flow ends before they have.
+//! Decides from its members whether a flow has ended, and ends a flow before its members have.
 //!
-//! A flow is held up by any member that lives, and mostly by any that is dead. So it is enough to know one: it is
-//! *watched* (in the filter, so that its end hands it over), and when it ends, the look goes on behind all that have
-//! passed. Two are watched: the first one, whose end lets the look go on now and then, and the newest one, whose end is
-//! looked at at once: it is the last one where jobs end in their order.
+//! Any living member holds up a flow, and usually any dead one. So it is enough to know one such member. It is
+//! *watched*: the filter contains it, so that its end hands it over. When it ends, the look continues after all members
+//! that have passed. Two members are watched. The end of the first one makes the look advance now and then. The end of
+//! the newest one is looked at immediately, because it is the last one if jobs end in order.
 //!
-//! Invariant: a member is watched before the look that finds it still in the way. The look is done with the flow's
-//! token (`job::flow`), so that no transaction adds a member which it does not see.
+//! Invariant: a member is watched before the look that still finds it holding up the flow. The look holds the flow's
+//! token (`job::flow`), so that no transaction adds a member that it does not see.
 
 use pg_queue_core::after::{Fate, Upon};
 
-use crate::duty::release::batch::{Act, Batch, End};
+use crate::duty::release::batch::{Act, Batch, Decision};
 use crate::duty::release::known;
 use crate::duty::release::work::look_later;
 use crate::duty::serve_cancels;
@@ -30,13 +30,13 @@ use crate::pg::time;
 use crate::shmem;
 use crate::transaction::{self, FlowStep};
 
-/// Attempts of members looked at in one transaction.
-const LOOK: usize = 5_000;
-/// Members cancelled in one transaction.
-const CANCEL: usize = 200;
+/// At most this many attempts of members are looked at in one transaction.
+const MAX_LOOKS: usize = 5_000;
+/// At most this many members are cancelled in one transaction.
+const MAX_CANCELS: usize = 200;
 
 impl Batch<'_> {
-    /// What the members of a flow say together, for a flow that waits for this. `None`: that cannot be told now, and
+    /// Returns the fate of a flow by its members, for a flow with this condition. `None`: it cannot be decided now, and
     /// the flow is looked at again.
     pub fn members(&mut self, flow: i64, upon: Upon) -> Result<Option<Fate>> {
         if upon == Upon::Failed && self.dead_member(flow)?.is_some() {
@@ -46,7 +46,7 @@ impl Batch<'_> {
             self.again.push(flow);
             return Ok(None);
         }
-        let look = member::look(self.catalog, flow, known::of(flow).passed, upon != Upon::Ended, LOOK);
+        let look = member::look(self.catalog, flow, known::of(flow).passed, upon != Upon::Ended, MAX_LOOKS);
         self.looked += 10;
         known::remember(flow, |known| {
             known.passed = known.passed.max(look.passed);
@@ -68,7 +68,7 @@ impl Batch<'_> {
         Ok(Some(if first.standing == Standing::Dead { Fate::Dead } else { Fate::Living }))
     }
 
-    /// Has the end of a member hand it over, and looks whether it has ended already.
+    /// Watches a member, so that its end hands it over. Then checks whether it has already ended.
     fn watch(&mut self, flow: i64, job_id: i64, standing: Standing) -> Result<()> {
         shmem::with_awaited(self.catalog.number, |awaited, _| awaited.watch(job_id));
         let was = if standing == Standing::Dead { Fate::Dead } else { Fate::Living };
@@ -78,7 +78,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// A member of a flow that is dead.
+    /// Returns a dead member of a flow. `None`: there is none.
     pub fn dead_member(&mut self, flow: i64) -> Result<Option<i64>> {
         match known::of(flow).deaths {
             known::Deaths::None => return Ok(None),
@@ -92,7 +92,7 @@ impl Batch<'_> {
         Ok(dead)
     }
 
-    /// Has a flow end, since a member of it is dead.
+    /// Makes a flow end because one of its members is dead.
     pub fn fail_fast(&mut self, attempt: &Attempt, dead: i64) -> Result<()> {
         let ending = Ending { is_forced: false, dead: Some(dead), reason: error_of(self, dead) };
         self.note_ending(attempt, &ending);
@@ -105,7 +105,7 @@ impl Batch<'_> {
         self.note(attempt.home, id, job_id, |home| edge::insert_ending(catalog, home, id, job_id, ending));
     }
 
-    /// Cancels the members of a flow that is to end, as many as fit into a transaction; when none lives any more, ends
+    /// Cancels the members of a flow that must end, as many as fit into a transaction. When none lives any more, ends
     /// the flow.
     pub fn end_flow(&mut self, attempt: Attempt, ending: &Ending) -> Result<()> {
         let flow = attempt.job_id();
@@ -113,14 +113,14 @@ impl Batch<'_> {
             self.again.push(flow);
             return Ok(());
         }
-        // Not those that have ended before: of a wide flow these are many.
-        let look = member::look(self.catalog, flow, known::of(flow).passed, false, LOOK);
+        // The look skips members that have ended before: a wide flow has many of them.
+        let look = member::look(self.catalog, flow, known::of(flow).passed, false, MAX_LOOKS);
         known::remember(flow, |known| known.passed = known.passed.max(look.passed));
         if look.is_cut {
             look_later(flow, i64::MIN);
             return Ok(());
         }
-        let living = member::living(self.catalog, flow, look.passed, CANCEL);
+        let living = member::living(self.catalog, flow, look.passed, MAX_CANCELS);
         let reason = match ending.dead {
             Some(dead) => format!("its flow {flow} has failed: job {dead} is dead"),
             None => ending.reason.clone().unwrap_or_else(|| format!("its flow {flow} is cancelled")),
@@ -148,12 +148,13 @@ impl Batch<'_> {
             (None, reason) => reason.clone(),
         };
         let words = words.map(|words| fail::cut(&words).to_owned());
-        let end = if ending.dead.is_some() { End::Die(words.unwrap_or_default()) } else { End::Cancel(words) };
-        self.act(Act { attempt, queue, end, because: flow });
+        let decision =
+            if ending.dead.is_some() { Decision::Die(words.unwrap_or_default()) } else { Decision::Cancel(words) };
+        self.act(Act { attempt, queue, decision, because: flow });
         Ok(())
     }
 
-    /// Ends a member, or asks its worker to stop. Returns whether there was anything to do; `None`: memory has no room
+    /// Ends a member, or asks its worker to stop. Returns true if there was anything to do. `None`: memory has no room
     /// for more in this transaction.
     fn cancel_member(&mut self, flow: i64, job_id: i64, ending: &Ending, reason: &str) -> Result<Option<bool>> {
         let Ok(Found::Here(job)) = find::find_settled(self.catalog, job_id) else { return Ok(Some(true)) };
@@ -213,8 +214,8 @@ impl Batch<'_> {
         }
     }
 
-    /// What is to be done about a flow before its members are asked: it is to end, or a death among them ends it.
-    /// Returns the attempt if there is nothing.
+    /// Acts on a flow before its members are asked: a flow that must end, or has a death that ends it. Returns the
+    /// attempt if neither is the case.
     pub fn is_ending(&mut self, attempt: Attempt, edges: &Edges, own: &Edge) -> Result<Option<Attempt>> {
         if let Some(ending) = edges.ending_of(attempt.id()) {
             self.end_flow(attempt, &ending)?;
@@ -230,7 +231,7 @@ impl Batch<'_> {
     }
 }
 
-/// The error that a dead job has died of.
+/// Returns the error with which a job died.
 fn error_of(batch: &Batch<'_>, job_id: i64) -> Option<String> {
     let error = match find::find_settled(batch.catalog, job_id).ok()? {
         Found::Here(job) => outcome::error_of(batch.catalog, job.attempt.home.segment, job.attempt.id()),

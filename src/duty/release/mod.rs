@@ -1,14 +1,14 @@
-//! Releases jobs that are after others, or skips them, when those have ended.
+//! Releases or skips held jobs when their predecessors have ended.
 //!
-//! Commits hand over the jobs in question (`core::awaited`); this duty takes them, looks what has become of them and of
-//! whatever else the held jobs are after, and acts. A released job goes on as another attempt, in the lane where it was
-//! to begin; a skipped one ends unrun, which hands it over in turn. The protocol, and why nothing is stranded, is
-//! docs/internals/after.md.
+//! Commits hand over the jobs in question (`core::awaited`). This duty takes them, finds out their fates and those of
+//! the held jobs' other predecessors, and acts. A released job continues as another attempt, in the lane where it
+//! should begin. A skipped job ends unrun, which hands it over in turn. docs/internals/after.md has the protocol, and
+//! shows why no job is stranded.
 //!
-//! Not here: what one transaction decides and writes (`batch`).
+//! Not responsible for what one transaction decides and writes (`batch`).
 //!
-//! Invariant: a job is looked at after it was taken, so by rows that are younger than its hand-over. What was taken is
-//! served, or handed over again by a rollback and by the end of the process.
+//! Invariant: a job is looked at after it was taken, so by rows that are newer than its hand-over. A taken job is
+//! served, or handed over again by a rollback or by the end of the process.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use pgrx::pg_sys::Latch;
 use crate::catalog::{self, Catalog};
 use crate::duty::release::batch::Batch;
 use crate::duty::release::work::{Position, WORK, Work};
-use crate::duty::{Duty, Memory, PUT_OFF_FOR, put_off, start_due};
+use crate::duty::{Duty, Memory, PUT_OFF_US, put_off, start_due};
 use crate::error::Result;
 use crate::log::edge::{self, Edges};
 use crate::log::living;
@@ -42,19 +42,20 @@ mod work;
 /// The duty.
 pub const DUTY: Duty = Duty { name: "release", is_due: None, next_at, run };
 
-/// If an open transaction is in the way, the next look is after this many microseconds.
-const PAUSE: i64 = 100_000;
-/// However often everything is to be looked at, that takes at most a tenth of the time.
-const SHARE: i64 = 10;
-/// The longest pause, in microseconds, after a look at everything.
-const LONGEST: i64 = 60_000_000;
+/// If an open transaction blocks a job, the next look is after this many microseconds.
+const BLOCKED_PAUSE_US: i64 = 100_000;
+/// Looks at everything take at most a tenth of the time, however often they are ordered: a pause lasts this many times
+/// as long as the look before it.
+const PAUSES_PER_LOOK: i64 = 10;
+/// The longest pause after a look at everything, in microseconds.
+const MAX_PAUSE_US: i64 = 60_000_000;
 
 thread_local! {
-    /// The instance that `WORK` is about; 0: none.
+    /// The instance to which `WORK` belongs. 0: none.
     static OF: Cell<u32> = const { Cell::new(0) };
-    /// Whether this process looks at everything.
+    /// True if this process is looking at everything.
     static IS_LOOKING: Cell<bool> = const { Cell::new(false) };
-    /// Whether the last run has begun and not ended: an error has undone it.
+    /// True if the last run began and did not end: an error has rolled it back.
     static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -62,7 +63,7 @@ fn next_at(memory: &Memory<'_, '_>) -> i64 {
     own_at(memory.instance.number).min(memory.awaited.look_at())
 }
 
-/// Returns when this process has something to serve that it has taken, on the monotonic clock.
+/// Returns the monotonic time at which this process has something to serve that it has taken.
 fn own_at(number: u32) -> i64 {
     if OF.get() != number {
         return i64::MAX;
@@ -72,17 +73,17 @@ fn own_at(number: u32) -> i64 {
     })
 }
 
-/// Whether every end by now was looked at, so that ended jobs may go. Sessions that have ended jobs hold locks until
-/// they have handed them over.
+/// True if every end so far was looked at, so that ended jobs may be deleted. Sessions that have ended jobs hold locks
+/// until they have handed the jobs over.
 pub fn is_idle(number: u32) -> bool {
     shmem::with_awaited(number, |awaited, _| awaited.is_quiet() || awaited.is_idle()).unwrap_or(true)
 }
 
-/// Hands over again what the transaction has served that is rolled back; and what is left, unless this is the worker,
-/// which comes back for it.
+/// Hands over again the jobs that the rolled-back transaction has served. Also hands over the remaining jobs, unless
+/// this is the worker, which will serve them later.
 fn undone() {
     WORK.with_borrow_mut(|work| {
-        // A look at a flow that was asked for in vain does no harm.
+        // A look at a flow without need does no harm.
         let mut jobs = std::mem::take(&mut work.taken);
         shmem::with_awaited(OF.get(), |awaited, instance| {
             if instance.worker.pid != session::pid() {
@@ -94,7 +95,7 @@ fn undone() {
     });
 }
 
-/// Tells memory at the end of a transaction whether this process has anything left to serve.
+/// At the end of a transaction, clears the mark in memory that this process is serving, if nothing is left to serve.
 fn settled() {
     let is_done = WORK.with_borrow_mut(|work| work.left.is_empty() && std::mem::take(&mut work.is_serving));
     if is_done {
@@ -102,7 +103,7 @@ fn settled() {
     }
 }
 
-/// Orders a look at everything if this process ends with something left. Returns the latch of the worker.
+/// If this process ends with something left, orders a look at everything. Returns the latch of the worker.
 fn abandon(instances: &mut [Instance], awaited: &mut [Awaited]) -> Option<*mut Latch> {
     let slot = instances.iter().position(|i| i.number == OF.get() && i.number != 0)?;
     let awaited = &mut awaited[slot];
@@ -125,7 +126,7 @@ fn abandon(instances: &mut [Instance], awaited: &mut [Awaited]) -> Option<*mut L
 fn run(number: u32) -> i64 {
     transaction::register();
     let Some(catalog) = catalog::of_duty(number) else { return 0 };
-    // What a transaction block takes would wait for its end.
+    // Jobs that a transaction block takes would wait for its end.
     if pg::transaction::in_transaction_block() {
         return 0;
     }
@@ -148,7 +149,7 @@ fn run(number: u32) -> i64 {
     }
 }
 
-/// Serves what memory has and what is left, as much as fits into a transaction.
+/// Serves the jobs that memory has and the remaining ones, as many as fit into a transaction.
 fn serve(catalog: &Rc<Catalog>) -> Result<i64> {
     if !take(catalog) {
         return Ok(0);
@@ -170,16 +171,16 @@ fn serve(catalog: &Rc<Catalog>) -> Result<i64> {
     Ok(did)
 }
 
-/// As `serve`, after an error: each job that was handed over by itself, and each that is held because of it, so that
-/// those which fail keep no other from being served.
+/// As `serve`, after an error. Each job that was handed over is served in its own subtransaction, and so is each job
+/// held because of it. So jobs that fail do not block others.
 fn serve_each(catalog: &Rc<Catalog>) -> Result<i64> {
-    /// Jobs in one transaction.
-    const JOBS: i64 = 100;
+    /// At most this many jobs in one transaction.
+    const MAX_JOBS: i64 = 100;
     if !take(catalog) {
         return Ok(0);
     }
     let (mut did, mut again, mut failed) = (0, Vec::new(), Vec::new());
-    while did < JOBS
+    while did < MAX_JOBS
         && let Some((job_id, from)) = next_left()
     {
         did += 1;
@@ -196,7 +197,7 @@ fn serve_each(catalog: &Rc<Catalog>) -> Result<i64> {
                 failed.extend(not);
             }
             Err(error) => {
-                // What the look has noted may be what was rolled back.
+                // The look may have remembered facts that were rolled back.
                 known::forget();
                 put_off(&format!("what is after job {job_id} could not be looked at"), &error);
                 failed.push(job_id);
@@ -208,7 +209,7 @@ fn serve_each(catalog: &Rc<Catalog>) -> Result<i64> {
     Ok(did)
 }
 
-/// The next job that is to be served.
+/// Returns the next job to serve.
 fn next_left() -> Option<(i64, Option<Position>)> {
     WORK.with_borrow_mut(|work| {
         let next = work.left.pop_front();
@@ -224,13 +225,13 @@ fn walk(batch: &mut Batch<'_>, job_id: i64, from: Option<Position>) -> Result<()
     Ok(())
 }
 
-/// Leaves jobs for later: soon, where an open transaction is in the way; in a minute what has failed.
+/// Leaves jobs for later: a short while if an open transaction blocks them, a minute if they failed.
 fn leave(catalog: &Catalog, again: Vec<i64>, failed: Vec<i64>) {
     let now = time::monotonic_us();
     shmem::with_awaited(catalog.number, |awaited, instance| {
-        again.iter().for_each(|job_id| awaited.put_off(*job_id, now.saturating_add(PAUSE)));
-        failed.iter().for_each(|job_id| awaited.put_off(*job_id, now.saturating_add(PUT_OFF_FOR)));
-        // Only the worker comes back for what is left.
+        again.iter().for_each(|job_id| awaited.put_off(*job_id, now.saturating_add(BLOCKED_PAUSE_US)));
+        failed.iter().for_each(|job_id| awaited.put_off(*job_id, now.saturating_add(PUT_OFF_US)));
+        // Only the worker will serve the remaining jobs later.
         if instance.worker.pid != session::pid() {
             let left = WORK.with_borrow_mut(|work| std::mem::take(&mut work.left));
             let later = WORK.with_borrow_mut(|work| std::mem::take(&mut work.later));
@@ -240,10 +241,10 @@ fn leave(catalog: &Catalog, again: Vec<i64>, failed: Vec<i64>) {
     });
 }
 
-/// Takes what memory has. False: there is nothing to do now.
+/// Takes the jobs that memory has. False: there is nothing to do now.
 ///
-/// What was handed over comes before what is left: after a start that may be all that is held, of which most has to
-/// wait.
+/// Jobs that were handed over come before the remaining ones. After a start the remaining ones may be all held jobs,
+/// most of which must wait.
 fn take(catalog: &Rc<Catalog>) -> bool {
     let number = catalog.number;
     let now = time::monotonic_us();
@@ -267,7 +268,7 @@ fn take(catalog: &Rc<Catalog>) -> bool {
             }
         });
     };
-    // What was taken is not lost if the look ends by an error.
+    // These are added first, so that an error in the look does not lose them.
     add(jobs, false);
     add(WORK.with_borrow_mut(|work| work.later.extract_if(|_, at| *at <= now).map(|(flow, _)| flow).collect()), true);
     if is_look {
@@ -276,7 +277,7 @@ fn take(catalog: &Rc<Catalog>) -> bool {
     is_look || WORK.with_borrow(|work| !work.left.is_empty())
 }
 
-/// Gives up a look at everything that an error ends.
+/// Gives up a look at everything if an error ends it.
 struct Look(u32);
 
 impl Drop for Look {
@@ -287,11 +288,11 @@ impl Drop for Look {
     }
 }
 
-/// Reads which jobs held ones are after, and makes memory know them. Returns them, since some may have ended, and held
-/// jobs whose time may have come.
+/// Reads which jobs have held successors, and makes memory know them. Returns these, because some may have ended, and
+/// held jobs whose time may have come.
 fn look_at_everything(catalog: &Rc<Catalog>) -> Vec<i64> {
-    /// Jobs made known in one hold of the lock.
-    const CHUNK: usize = 256;
+    /// At most this many jobs are made known in one hold of the lock.
+    const JOBS_PER_HOLD: usize = 256;
     let number = catalog.number;
     let look = Look(number);
     let began = time::monotonic_us();
@@ -333,13 +334,13 @@ fn look_at_everything(catalog: &Rc<Catalog>) -> Vec<i64> {
     }
     awaited.sort_unstable();
     awaited.dedup();
-    for chunk in awaited.chunks(CHUNK) {
+    for chunk in awaited.chunks(JOBS_PER_HOLD) {
         shmem::with_awaited(number, |known, _| chunk.iter().for_each(|job_id| known.found(*job_id)));
     }
-    // The end of one that lives is handed over by itself.
+    // If such a job lives, its end will hand it over.
     living::retain_others(catalog, &mut awaited, catch_up);
     let now = time::monotonic_us();
-    let pause = (now - began).saturating_mul(SHARE).min(LONGEST);
+    let pause = (now - began).saturating_mul(PAUSES_PER_LOOK).min(MAX_PAUSE_US);
     shmem::with_awaited(number, |awaited, _| awaited.looked(now.saturating_add(pause)));
     IS_LOOKING.set(false);
     drop(look);

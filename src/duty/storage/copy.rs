@@ -1,13 +1,13 @@
-//! Copies the ended attempts of a drained segment to history, as far as the queues' retention wants them kept, and
-//! counts them for the statistics. Nothing changes in a drained segment any more, so it is read batch by batch in the
-//! order of the ids; the log of segments says up to which id.
+//! Copies the ended attempts of a drained segment to history, as long as the queues' retention keeps them, and counts
+//! them for the statistics. A drained segment does not change any more. So it is read batch by batch in the order of
+//! the ids. The log of segments records the last id that was read.
 //!
-//! Not here: the tables of history (`log::history`), and the rows of the statistics (`log::rollup`,
+//! Not responsible for the tables of history (`log::history`), nor for the rows of the statistics (`log::rollup`,
 //! `log::lane_counts`).
 //!
-//! Invariant: copied attempts count for readers only when all of the segment is copied; until then the segment's do. So
-//! the successor of an attempt, also of one that is not kept, stays on record at least until then: see
-//! `log::retried::forget`.
+//! Invariant: copied attempts count for readers only when the whole segment is copied. Until then the segment's
+//! attempts count. So the successor of an attempt, even of one that is not kept, stays on record at least until then:
+//! see `log::retried::forget`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use pgrx::pg_sys::{self, Datum};
 
 use crate::catalog::Catalog;
 use crate::catalog::queue::{self, Queue};
-use crate::duty::storage::states::{PAUSE, SegmentStates, StepResult};
+use crate::duty::storage::states::{BLOCKED_PAUSE_US, SegmentStates, StepResult};
 use crate::error::Result;
 use crate::log::attempt::Attempt;
 use crate::log::history::{self, Child};
@@ -35,12 +35,12 @@ use crate::pg::scan::Snapshot;
 use crate::pg::{lock, process, syscache, time};
 use crate::shmem::segments::State;
 
-/// Attempts looked at in one transaction.
-const BATCH: usize = 2_000;
+/// The attempts that are looked at in one transaction, with searches at their cost.
+const MAX_COST: usize = 2_000;
 /// The cost of a search for the newest attempt of a job, in looks at an attempt.
-const SEARCH: usize = 10;
-/// Bytes, as stored, copied in one transaction.
-const BYTES: usize = 4 << 20;
+const SEARCH_COST: usize = 10;
+/// At most this many bytes, as stored, are copied in one transaction.
+const MAX_BYTES: usize = 4 << 20;
 
 /// The statistics of a segment by minutes, as far as this process has read the segment.
 struct Minutes {
@@ -50,8 +50,8 @@ struct Minutes {
 }
 
 impl Minutes {
-    /// Returns the minutes that this process has read before. If another process has read up to `read_to`, the rows
-    /// up to there are read once more.
+    /// Returns the minutes that this process has already read. If another process has read up to `read_to`, the rows up
+    /// to there are read again.
     fn resume(tables: &Tables, generation: i64, read_to: i64) -> Self {
         let known = MINUTES.take().filter(|known| known.generation == generation && known.read_to == read_to);
         known.unwrap_or_else(|| {
@@ -69,7 +69,7 @@ impl Minutes {
 
 thread_local! {
     static MINUTES: RefCell<Option<Minutes>> = const { RefCell::new(None) };
-    /// The tables of each day, as this process has last read them.
+    /// The table of each day, as this process last read them.
     static CHILDREN: RefCell<Vec<Child>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -82,7 +82,7 @@ struct Kept {
     steps: Option<Datum>,
 }
 
-/// Whether this ended attempt is the last of its job.
+/// True if this ended attempt is the last of its job.
 fn is_last(trace: &Trace) -> bool {
     trace.outcome.row().is_some_and(|row| outcome::read(row).next_id.is_none())
 }
@@ -97,8 +97,7 @@ impl Kept {
         Self { trace, holder, progress, steps }
     }
 
-    /// Returns the payload, which only a job's last attempt keeps. It is valid as long as the reader has its tables
-    /// open.
+    /// Returns the payload, which only a job's last attempt keeps. It is valid while the reader has its tables open.
     fn payload(&self) -> Option<Datum> {
         if is_last(&self.trace) { self.holder.as_ref().unwrap_or(&self.trace.attempt).own_payload() } else { None }
     }
@@ -121,14 +120,14 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
     let generation = states.words[segment as usize].generation();
     let copied_to = states.filling(segment).copied_to;
     if !segment::try_lock_to_write(catalog, segment) {
-        return Ok(StepResult::Later(PAUSE));
+        return Ok(StepResult::Later(BLOCKED_PAUSE_US));
     }
     let tables = Tables::open(catalog, segment);
     let home = tables.home;
     let mut reader = Reader::new(catalog);
     let mut minutes = Minutes::resume(&tables, generation, copied_to);
     let mut lives = Vec::new();
-    // Owns the memory of the rows until they are inserted.
+    // This list owns the memory of the rows until they are inserted.
     let mut kept = Vec::new();
     let mut rows: Vec<(Day, history::Values)> = Vec::new();
     let (mut looked, mut bytes, mut last) = (0, 0, copied_to);
@@ -149,7 +148,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
                 kept.push(one);
             }
         }
-        if fates.cost >= BATCH || bytes >= BYTES {
+        if fates.cost >= MAX_COST || bytes >= MAX_BYTES {
             is_end = false;
             break;
         }
@@ -166,19 +165,18 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
         });
         // No lock is waited for.
         match child {
-            // The table is made in a transaction of its own, before anything is inserted; then this batch is read
-            // again.
+            // A separate transaction creates the table before anything is inserted. Then this batch is read again.
             None => {
                 MINUTES.set(Some(minutes));
                 return Ok(if history::create_child(catalog, day)? {
                     StepResult::Did(1)
                 } else {
-                    StepResult::Later(PAUSE)
+                    StepResult::Later(BLOCKED_PAUSE_US)
                 });
             }
             Some(child) if !lock::try_lock(child.table, pg_sys::RowExclusiveLock) => {
                 MINUTES.set(Some(minutes));
-                return Ok(StepResult::Later(PAUSE));
+                return Ok(StepResult::Later(BLOCKED_PAUSE_US));
             }
             Some(child) => of_days.push(child),
         }
@@ -209,18 +207,18 @@ fn days(rows: &[(Day, history::Values)]) -> Vec<Day> {
     days
 }
 
-/// Returns the outcome of an attempt that ended in this segment. `None`: it has moved elsewhere before it ended, or
-/// the row only holds a payload.
+/// Returns the outcome of an attempt that ended in this segment. `None`: it moved elsewhere before it ended, or the row
+/// only holds a payload.
 fn ended(trace: &Trace) -> Option<Outcome> {
     let outcome = trace.outcome.row().map(outcome::read)?;
     (outcome.kind != Kind::Moved && !trace.attempt.is_payload_only()).then_some(outcome)
 }
 
-/// Which jobs are dead, looked up once per job and batch: a job may have thousands of failed attempts in a batch, and
-/// a search for its newest attempt reads all of them.
+/// The fates of jobs, looked up once per job and batch. A job may have thousands of failed attempts in a batch, and a
+/// search for its newest attempt reads all of them.
 #[derive(Default)]
 struct Fates {
-    /// Whether a job is dead, or may die.
+    /// True for jobs that are dead or may die.
     known: HashMap<i64, bool>,
     /// The cost of the batch so far, in looks at an attempt.
     cost: usize,
@@ -230,7 +228,7 @@ impl Fates {
     fn is_dead(&mut self, catalog: &Catalog, reader: &mut Reader<'_>, job_id: i64) -> bool {
         let Self { known, cost } = self;
         *known.entry(job_id).or_insert_with(|| {
-            *cost += SEARCH;
+            *cost += SEARCH_COST;
             let (newest, _) = reader.newest(job_id);
             let newest = match newest {
                 Some(newest) => outcome::find(catalog, newest.home.segment, newest.id()),
@@ -259,7 +257,7 @@ fn expiry(
     Ok((day >= Day::of(time::now_us())).then_some(day))
 }
 
-/// Returns for how long, in microseconds, an ended attempt is kept. A failed one is kept as long as its job.
+/// Returns how long an ended attempt is kept, in microseconds. A failed attempt is kept as long as its job.
 fn retention(
     catalog: &Catalog,
     reader: &mut Reader<'_>,

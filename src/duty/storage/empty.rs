@@ -1,16 +1,17 @@
-//! Empties a segment after history has its ended attempts.
+//! Empties a segment after its ended attempts are in history.
 //!
-//! Not here: the truncation itself (`pg::lock`), and what the states mean for readers (`shmem::ledger`).
+//! Not responsible for the truncation itself (`pg::lock`), nor for the meaning of the states for readers
+//! (`shmem::ledger`).
 //!
 //! Invariant: no session ever waits for it. Sessions open such a segment only to look up the fate of an attempt, for
-//! microseconds. It waits for sessions that have held a lock since before, and for every dump, by trying again, outside
-//! the queue of locks.
+//! microseconds. The step waits for sessions with older locks, and for every dump. It does so by retrying, outside the
+//! queue of locks.
 
 use pgrx::pg_sys;
 
 use crate::catalog::{Catalog, dump, spi};
 use crate::duty::release;
-use crate::duty::storage::states::{PAUSE, SegmentStates, StepResult};
+use crate::duty::storage::states::{BLOCKED_PAUSE_US, SegmentStates, StepResult};
 use crate::error::Result;
 use crate::guc;
 use crate::log::{retried, segment};
@@ -18,10 +19,10 @@ use crate::pg::{lock, transaction};
 use crate::shmem::segments::State;
 use crate::transaction::{FlowStep, record};
 
-/// Begins to empty a segment, empties one of its tables, or ends it. `now` is wall time in microseconds.
+/// Begins to empty a segment, empties one of its tables, or finishes. `now` is wall time in microseconds.
 pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) -> Result<StepResult> {
     let has_begun = states.state(segment) == State::Emptying;
-    // A dump takes its snapshot a moment before it can be seen.
+    // A dump takes its snapshot a moment before other sessions can see it.
     let delay = i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
     let since = states.filling(segment).since;
     // If the clock was ahead and was set back, the delay counts as over.
@@ -30,55 +31,55 @@ pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) ->
         return Ok(StepResult::Later(left));
     }
     if !has_begun && dump::is_running(catalog)? {
-        return Ok(StepResult::Later(PAUSE));
+        return Ok(StepResult::Later(BLOCKED_PAUSE_US));
     }
     let is_owed = || !has_begun && !release::is_idle(catalog.number);
     if is_owed() {
-        return Ok(StepResult::Later(PAUSE));
+        return Ok(StepResult::Later(BLOCKED_PAUSE_US));
     }
     let tables = Vec::from_iter(catalog.segments[segment as usize].tables());
     if is_held(catalog, segment) || !lock::try_lock_whole(&tables, pg_sys::AccessExclusiveLock) {
-        return Ok(StepResult::Later(PAUSE));
+        return Ok(StepResult::Later(BLOCKED_PAUSE_US));
     }
-    // Sessions that have ended jobs here have handed them over by now.
+    // Sessions that have ended jobs here have now handed them over.
     if is_owed() {
-        return Ok(StepResult::Later(PAUSE));
+        return Ok(StepResult::Later(BLOCKED_PAUSE_US));
     }
     if !has_begun {
         retried::forget(catalog, segment)?;
-        // It is on record before anything is emptied: if a crash leaves a table half emptied, the planner could not
-        // even read its indexes, and the record tells every session which tables these are.
+        // This is recorded before anything is emptied. If a crash leaves a table half emptied, the planner cannot even
+        // read its indexes. The record tells every session which tables these are.
         let generation = states.words[segment as usize].generation();
         segment::record(catalog, segment, generation, State::Emptying, Some(0));
         return Ok(StepResult::Did(1));
     }
-    // One table per transaction, because each waits for the disk a few times. The attempts come first: without an
-    // attempt no session asks for the other rows. The record, and not the emptiness of a table, tells which one is
-    // next: a crash may have left the indexes.
+    // One table per transaction, because each waits for the disk a few times. The attempts come first, because without
+    // an attempt no session reads the other rows. The record, and not the emptiness of a table, says which one is next:
+    // a crash may have left the indexes.
     let done = states.filling(segment).copied_to;
     if let Some(&table) = usize::try_from(done).ok().and_then(|done| tables.get(done)) {
-        // The rows are gone at once: before, the rows that were moved and copied must be as durable.
+        // The truncation is immediately final. So the rows that were moved and copied must be durable before it.
         transaction::flush_log();
         lock::truncate(table);
-        // Another generation: a session that has found a row here before learns, once it has a lock, that the row is
-        // not here any more.
+        // The generation changes. A session that has found a row here earlier learns, when it has a lock, that the row
+        // is no longer here.
         segment::record(catalog, segment, 0, State::Emptying, Some(done + 1));
     } else {
         segment::record(catalog, segment, 0, State::Free, None);
-        // Others may be after jobs that were not kept.
+        // Jobs that were not kept may have successors.
         record(catalog.number, FlowStep::JobEnded { job_id: 0 });
         prune_log()?;
     }
     Ok(StepResult::Did(1))
 }
 
-/// Whether a session holds a lock on one of the segment's tables, so that the segment cannot be emptied now.
+/// True if a session holds a lock on one of the segment's tables, so that the segment cannot be emptied now.
 pub fn is_held(catalog: &Catalog, segment: u8) -> bool {
     let mut tables = catalog.segments[segment as usize].tables();
     tables.any(|table| lock::lock_holders(table, pg_sys::AccessExclusiveLock) > 0)
 }
 
-/// Deletes the rows of the log of segments that tell of former generations. The first two rows stay: every database's
+/// Deletes the rows of the log of segments for former generations. The first two rows stay, because every database's
 /// log begins with them.
 fn prune_log() -> Result<()> {
     spi::run(

@@ -1,8 +1,9 @@
-//! Keeps the logs small: closes young segments, moves the living attempts out of those that are nearly done with,
-//! copies what has ended to history, and empties the segments. It does one bounded step per transaction. The next step
-//! follows from shared memory, which the log of segments restores after a start. This file chooses the step.
+//! Keeps the logs small: closes young segments, moves the living attempts out of those with few living ones, copies
+//! ended attempts to history, and empties the segments. It does one bounded step per transaction. The next step follows
+//! from shared memory, which the log of segments restores after a start. This file chooses the step.
 //!
-//! Not here: the steps themselves (`move_living`, `copy`, `empty`), and the states of a segment (`shmem::segments`).
+//! Not responsible for the steps themselves (`move_living`, `copy`, `empty`), nor for the states of a segment
+//! (`shmem::segments`).
 //!
 //! Invariant: a crash after any step does no harm, and no session waits longer than milliseconds for a lock that a step
 //! holds. A step waits for no lock on a table that it has read: it takes the lock of a writer before it reads, or gives
@@ -17,7 +18,7 @@ use pgrx::pg_sys;
 
 use crate::catalog::{self, Catalog};
 use crate::duty::Duty;
-use crate::duty::storage::states::{PAUSE, SegmentStates, StepResult};
+use crate::duty::storage::states::{BLOCKED_PAUSE_US, SegmentStates, StepResult};
 use crate::log::segment;
 use crate::pg::fault::fault;
 use crate::pg::scan::Snapshot;
@@ -39,12 +40,12 @@ pub const DUTY: Duty =
 thread_local! {
     /// The settings at the last look of this process.
     static SETTINGS: Cell<(i32, i32, bool)> = const { Cell::new((0, 0, false)) };
-    /// The instance whose segments this process is looking at; 0: none.
+    /// The instance whose segments this process is looking at. 0: none.
     static LOOKING: Cell<u32> = const { Cell::new(0) };
 }
 
 fn is_due(number: u32) -> bool {
-    // The time of the next look was set by the settings of the last one: other settings need a new look.
+    // The settings of the last look decided the time of the next one. Other settings need a new look.
     let settings = (guc::SEGMENT_ROWS.get(), guc::SEGMENT_AGE.get(), guc::RECLAIM.get());
     if SETTINGS.get() != settings {
         return true;
@@ -53,8 +54,8 @@ fn is_due(number: u32) -> bool {
     shmem::with_instance(number, |_, instance| instance.storage.look_at <= now).unwrap_or(false)
 }
 
-/// Makes another process look. It is called if this process ends by an error that runs no destructors, maybe in the
-/// middle of a step. Returns the latch of the worker that looks. The caller holds the frontier's lock.
+/// Makes another process look. Called if this process ends by an error that runs no destructors, maybe in the middle of
+/// a step. Returns the latch of the worker that looks. The caller holds the frontier's lock.
 fn abandon(instances: &mut [shmem::Instance], _: &mut [Awaited]) -> Option<*mut pg_sys::Latch> {
     let number = LOOKING.take();
     let instance = instances.iter_mut().find(|i| number != 0 && i.number == number)?;
@@ -65,14 +66,14 @@ fn abandon(instances: &mut [shmem::Instance], _: &mut [Awaited]) -> Option<*mut 
 fn run(number: u32) -> i64 {
     transaction::register();
     let Some(catalog) = catalog::of_duty(number) else { return 0 };
-    // A second step in the same transaction would rely on one that is not committed.
+    // A second step in the same transaction would rely on a step that is not committed.
     if pg::transaction::in_transaction_block() || pg::transaction::has_xid() {
         return 0;
     }
     let watch = Watch::begin(number);
-    // This lock excludes all other processes that do this duty; besides them only autovacuum takes it.
+    // This lock excludes all other processes that do this duty. Otherwise only autovacuum takes it.
     if !lock::try_lock(catalog.segment_log, pg_sys::ShareUpdateExclusiveLock) {
-        watch.end(PAUSE);
+        watch.end(BLOCKED_PAUSE_US);
         return 0;
     }
     let Some(states) = look(&catalog) else { return 0 };
@@ -90,7 +91,7 @@ fn run(number: u32) -> i64 {
     }
 }
 
-/// Makes a request for a look count from here on. If an error ends this run, the next one is after `PAUSE`.
+/// Makes later requests for a look count. If an error ends this run, the next one is after `BLOCKED_PAUSE_US`.
 struct Watch(u32);
 
 impl Watch {
@@ -110,7 +111,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        again(self.0, PAUSE);
+        again(self.0, BLOCKED_PAUSE_US);
     }
 }
 
@@ -120,7 +121,7 @@ fn again(number: u32, pause: i64) {
         let at = time::monotonic_us().saturating_add(pause);
         let worker = shmem::with_instance(number, |_, instance| {
             instance.storage.look_by(at);
-            // The worker itself plans its sleep anew.
+            // The worker itself computes its sleep again.
             if instance.worker.pid == session::pid() { None } else { instance.worker.wake_by(at) }
         });
         if let Some(latch) = worker.flatten() {
@@ -141,8 +142,8 @@ fn look(catalog: &Catalog) -> Option<SegmentStates> {
 
 /// Counts the rows of one segment that memory does not know, as after a start. False: memory knows all segments.
 ///
-/// Sessions go on meanwhile. What they have settled since the count began is added to it, so that nothing is missing
-/// from the sum; a transaction that commits in the middle of the count may be in it twice.
+/// Sessions continue meanwhile. Their changes since the count began are added to it, so that nothing is missing from
+/// the sum. A transaction that commits in the middle of the count may be counted twice.
 fn count_one(catalog: &Catalog) -> bool {
     let unknown = shmem::with_instance(catalog.number, |_, instance| {
         let storage = &mut instance.storage;
@@ -160,14 +161,14 @@ fn count_one(catalog: &Catalog) -> bool {
     let notes = Relation::read(oids.note).line_pointers();
     fault!("segment.counting");
     const MAX_ATTEMPTS: i64 = 200_000;
-    // Among more attempts, and only after a start, those of open and of aborted transactions do not matter.
+    // In a larger segment, and only after a start, attempts of open and aborted transactions do not matter.
     if attempts <= MAX_ATTEMPTS {
         let index = Relation::read_index(oids.attempt_pkey);
         let visible = |snapshot| {
             let mut scan = table.scan(&index, &[], snapshot);
             std::iter::from_fn(|| scan.next()).count() as i64
         };
-        // Aborted attempts never end, and so count as ended. Those of open transactions are counted when these end.
+        // Aborted attempts never end, and so count as ended. Attempts of open transactions are counted when these end.
         let aborted = (attempts - visible(Snapshot::Dirty)).max(0);
         attempts = visible(Snapshot::Now) + aborted;
         ended += aborted;
@@ -182,7 +183,7 @@ fn count_one(catalog: &Catalog) -> bool {
     true
 }
 
-/// Does the most urgent step. Returns `Later` with the shortest pause, in microseconds, if there is none to do now.
+/// Does the most urgent step. Returns `Later` with the shortest pause, in microseconds, if no step is possible now.
 fn step(catalog: &Rc<Catalog>, states: &SegmentStates) -> crate::error::Result<StepResult> {
     let now = time::now_us();
     let mut later = i64::MAX;
@@ -193,7 +194,7 @@ fn step(catalog: &Rc<Catalog>, states: &SegmentStates) -> crate::error::Result<S
             None
         }
     };
-    // Emptying that has begun is finished whatever the settings are: a crash may have cut it off.
+    // Emptying that has begun is finished whatever the settings are: a crash may have interrupted it.
     for segment in states.with(State::Emptying) {
         if let Some(done) = consider(empty::step(catalog, segment, states, now)?, &mut later) {
             return Ok(done);
@@ -230,8 +231,8 @@ fn step(catalog: &Rc<Catalog>, states: &SegmentStates) -> crate::error::Result<S
     Ok(StepResult::Later(later))
 }
 
-/// Closes the open young segment if it is large or old enough, and the open half of old if half of it has ended or its
-/// ended attempts have waited long enough (`patience`).
+/// Closes the open young segment if it is large or old enough. Closes the open half of old if half of it has ended, or
+/// its ended attempts have waited long enough (`patience`).
 fn rotate(catalog: &Catalog, states: &SegmentStates, now: i64, later: &mut i64) -> Option<StepResult> {
     let young = states.filling(states.young);
     let age_limit = i64::from(guc::SEGMENT_AGE.get()) * 1_000_000;
@@ -256,20 +257,20 @@ fn rotate(catalog: &Catalog, states: &SegmentStates, now: i64, later: &mut i64) 
             open_next(catalog, states, old, other);
             return Some(StepResult::Did(1));
         }
-        // If more attempts end meanwhile, the time comes sooner: so the next look is after one turn at the latest.
+        // If more attempts end meanwhile, the time comes sooner. So the next look is after one turn at the latest.
         *later = (*later).min(left).min(turns);
     }
     None
 }
 
-/// Returns for how long, in microseconds, the few ended attempts in a half of old wait to be taken to history: `turns`
-/// (the ring's age limit times its segments) for each living attempt that would have to be moved for an ended one, but
-/// no longer than a day, or `turns` if that is longer. So jobs that wait for next year are not moved to and fro all
-/// the time because now and then one of them is cancelled.
+/// Returns how long the few ended attempts in a half of old wait before they go to history, in microseconds. It is
+/// `turns` (the ring's age limit times its segments) for each living attempt that must be moved for an ended one. The
+/// maximum is a day, or `turns` if that is longer. So jobs scheduled for next year are not moved all the time because
+/// now and then one of them is cancelled.
 fn patience(filling: &Filling, turns: i64) -> i64 {
-    const DAY: i64 = 86_400_000_000;
+    const DAY_US: i64 = 86_400_000_000;
     let moved_for_each = filling.living() / filling.ended.max(1);
-    turns.saturating_mul(moved_for_each.max(1)).min(turns.max(DAY))
+    turns.saturating_mul(moved_for_each.max(1)).min(turns.max(DAY_US))
 }
 
 fn open_next(catalog: &Catalog, states: &SegmentStates, closing: u8, opening: u8) {
@@ -290,9 +291,9 @@ fn open_next(catalog: &Catalog, states: &SegmentStates, closing: u8, opening: u8
     segment::record(catalog, opening, generation, State::Open, None);
 }
 
-/// Begins to reclaim a closed segment: one that is nearly done with, a half of old, or, if no segment is free, the one
-/// with the fewest living attempts. Segments in state `Moving` come before in `step`: any of these now waits for a
-/// session.
+/// Begins to reclaim a closed segment: one with few living attempts, a half of old, or, if no segment is free, the one
+/// with the fewest living attempts. `step` serves segments in state `Moving` before. If there is one now, it waits for
+/// a session.
 fn choose(catalog: &Catalog, states: &SegmentStates, now: i64, later: &mut i64) -> Option<StepResult> {
     let mut is_blocked = false;
     // A session that holds a lock may still insert into the segment.
@@ -309,8 +310,8 @@ fn choose(catalog: &Catalog, states: &SegmentStates, now: i64, later: &mut i64) 
     if chosen.is_none() {
         chosen = [OLD, OLD + 1].into_iter().filter(closed).find(&mut is_free);
     }
-    // If a segment will be free soon, none of the others has to be moved. A segment that a session holds does not count
-    // as such.
+    // If a segment will be free soon, no other needs to be moved. A segment that a session holds does not count as
+    // such.
     let is_soon_free = |n: u8| match states.state(n) {
         State::Free | State::Drained => true,
         State::Copied | State::Emptying => !empty::is_held(catalog, n),
@@ -320,14 +321,14 @@ fn choose(catalog: &Catalog, states: &SegmentStates, now: i64, later: &mut i64) 
         let open = states.filling(states.young);
         let rows = i64::from(guc::SEGMENT_ROWS.get());
         let age_limit = i64::from(guc::SEGMENT_AGE.get()) * 1_000_000;
-        // If most attempts of a segment live, moving them wins little; it is done once the open segment is too large.
+        // If most attempts of a segment live, moving them gains little. It is done when the open segment is too large.
         let is_half_empty = |n: &u8| states.living(*n) * 2 <= states.filling(*n).attempts;
         let is_late = open.attempts >= rows * 2 || now - open.opened_at >= age_limit * 2;
         chosen = young.iter().copied().filter(|n| is_late || is_half_empty(n)).find(&mut is_free);
     }
     let Some(chosen) = chosen else {
         if is_blocked {
-            *later = (*later).min(PAUSE);
+            *later = (*later).min(BLOCKED_PAUSE_US);
         }
         return None;
     };

@@ -1,11 +1,11 @@
 //! Moves the living attempts out of a closed segment into the open half of old, with their ids, claims and notes.
 //!
-//! Not here: which segment is moved out of (`duty::storage`), and how a session follows a mark (`log::attempt`).
+//! Not responsible for choosing the segment (`duty::storage`), nor for how a session follows a mark (`log::attempt`).
 //!
 //! Invariant: a waiting attempt leaves a claim of kind `m` behind, a running one an outcome of kind `m`. So the key
-//! that decides between two workers, or two ends, decides between them and the move as well, and no session that acts
-//! on an attempt needs to be kept out. A session that meets the mark follows it. An attempt that an open transaction
-//! is claiming or ending is left for later; if none is left, the segment is drained.
+//! that decides between two workers, or two ends, also decides between them and the move. No session that acts on an
+//! attempt needs to be kept out. A session that meets the mark follows it. An attempt that an open transaction is
+//! claiming or ending is left for later. If none is left, the segment is drained.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use pg_queue_core::id::SEGMENTS;
 
 use crate::catalog::{Catalog, queue};
 use crate::duty::serve_cancels;
-use crate::duty::storage::states::{self, PAUSE, SegmentStates};
+use crate::duty::storage::states::{self, BLOCKED_PAUSE_US, SegmentStates};
 use crate::error::Result;
 use crate::job::{after, rerun};
 use crate::log::attempt::{self, Attempt, New};
@@ -32,20 +32,21 @@ use crate::pg::{process, time};
 use crate::shmem::segments::State;
 use crate::transaction::{self, SegmentStep, hooks};
 
-/// Attempts looked at in one transaction.
-const LOOK: usize = 5_000;
-/// Attempts moved in one transaction, so that a session that waits for one of them waits for milliseconds.
-const MOVE: usize = 500;
-/// Bytes of payloads moved in one transaction.
-const BYTES: usize = 1 << 20;
-/// The longest pause, in microseconds, while open transactions are in the way.
-const LONGEST: i64 = 2_000_000;
+/// At most this many attempts are looked at in one transaction.
+const MAX_LOOKS: usize = 5_000;
+/// At most this many attempts are moved in one transaction, so that a session that waits for one waits for
+/// milliseconds.
+const MAX_MOVED: usize = 500;
+/// At most this many bytes of payloads are moved in one transaction.
+const MAX_BYTES: usize = 1 << 20;
+/// The longest pause while open transactions block the move, in microseconds.
+const MAX_PAUSE_US: i64 = 2_000_000;
 
-/// How far this process has come with a segment. Another process begins anew, which does no harm.
+/// How far this process has moved a segment. Another process starts again, which does no harm.
 #[derive(Clone, Copy)]
 struct Progress {
     generation: i64,
-    /// The attempts up to this id were looked at.
+    /// Attempts up to this id were looked at.
     looked_to: i64,
     /// The id of the first attempt that was left for later.
     left_from: Option<i64>,
@@ -68,7 +69,7 @@ fn set_progress(segment: u8, progress: Option<Progress>) {
     PROGRESS.set(all);
 }
 
-/// Forgets how far all segments were looked at: a transaction that moved attempts was rolled back.
+/// Forgets the progress in all segments, because a transaction that moved attempts was rolled back.
 fn undone() {
     PROGRESS.set([None; SEGMENTS]);
 }
@@ -77,16 +78,16 @@ fn undone() {
 pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Result<states::StepResult> {
     hooks::on_rollback(undone);
     let generation = states.words[segment as usize].generation();
-    let start = Progress { generation, looked_to: 0, left_from: None, pause: PAUSE / 2, retry_at: 0 };
+    let start = Progress { generation, looked_to: 0, left_from: None, pause: BLOCKED_PAUSE_US / 2, retry_at: 0 };
     let mut progress = progress(segment).filter(|known| known.generation == generation).unwrap_or(start);
     let left = progress.retry_at - time::monotonic_us();
     if left > 0 {
         return Ok(states::StepResult::Later(left));
     }
     if ![segment, states.old].into_iter().all(|segment| segment::try_lock_to_write(catalog, segment)) {
-        return Ok(states::StepResult::Later(PAUSE));
+        return Ok(states::StepResult::Later(BLOCKED_PAUSE_US));
     }
-    // It is set again when this batch is done.
+    // The progress is set again when this batch is done.
     set_progress(segment, None);
     let mut batch =
         Batch { catalog, segment, target: states.old, bytes: 0, waiting: vec![], running: vec![], payloads: vec![] };
@@ -100,7 +101,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
         if !batch.take(trace)? {
             progress.left_from.get_or_insert(id);
         }
-        if looked >= LOOK || batch.len() >= MOVE || batch.bytes >= BYTES {
+        if looked >= MAX_LOOKS || batch.len() >= MAX_MOVED || batch.bytes >= MAX_BYTES {
             is_end = false;
             break;
         }
@@ -121,7 +122,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
             Ok(states::StepResult::Did(1))
         }
         Some(left) => {
-            let pause = (progress.pause * 2).min(LONGEST);
+            let pause = (progress.pause * 2).min(MAX_PAUSE_US);
             let retry_at = time::monotonic_us().saturating_add(pause);
             set_progress(segment, Some(Progress { looked_to: left - 1, left_from: None, pause, retry_at, ..progress }));
             Ok(states::StepResult::Later(pause))
@@ -136,7 +137,7 @@ struct Batch<'a> {
     bytes: usize,
     waiting: Vec<Attempt>,
     running: Vec<(Attempt, Row)>,
-    /// Ended attempts whose payload other attempts refer to.
+    /// Ended attempts to whose payload other attempts refer.
     payloads: Vec<Attempt>,
 }
 
@@ -145,7 +146,7 @@ impl Batch<'_> {
         self.waiting.len() + self.running.len() + self.payloads.len()
     }
 
-    /// Looks at an attempt and adds it to the batch if it is to be moved. False: it must be looked at again later,
+    /// Looks at an attempt, and adds it to the batch if it must be moved. False: it must be looked at again later,
     /// mostly because an open transaction decides its fate.
     fn take(&mut self, trace: Trace) -> Result<bool> {
         let Trace { attempt, claim, outcome } = trace;
@@ -158,9 +159,10 @@ impl Batch<'_> {
         }
         match (claim, outcome) {
             (Seen::InProgress, _) | (_, Seen::InProgress) => return Ok(false),
-            // Its notes request another run that is still to be made; they stay where they are.
+            // Its notes request another run that is still to be made. They stay where they are.
             (_, Seen::There(outcome)) if is_owed(self.catalog, &attempt, &outcome)? => return Ok(false),
-            // Its job is to be cancelled, and goes on as yet: the request would go with the segment.
+            // A cancel of its job was requested, and the job still continues. The request would be lost with the
+            // segment.
             (_, Seen::There(outcome)) if is_cancel_owed(self.catalog, &attempt, &outcome)? => return Ok(false),
             (_, Seen::There(_)) => {
                 if attempt.has_large_payload() && is_referred_to(self.catalog, &attempt) {
@@ -169,12 +171,12 @@ impl Batch<'_> {
                 }
             }
             (Seen::There(claim), Seen::Absent) => match claim::read(&claim).kind {
-                // The outcomes were read before the attempt was ended: the next pass looks at what it leaves behind.
+                // The outcomes were read before the attempt was ended. The next pass looks at what it leaves behind.
                 claim::Kind::System if outcome::find(self.catalog, self.segment, attempt.id()).is_some() => {
                     return Ok(false);
                 }
-                // It was moved before. A claim by the system whose outcome was rolled back cannot be here: both are
-                // of one transaction.
+                // It was moved before. A claim by the system whose outcome was rolled back cannot be here, because one
+                // transaction writes both.
                 claim::Kind::Moved | claim::Kind::System => {}
                 claim::Kind::Worker | claim::Kind::Bound => {
                     if is_wanted(self.catalog, &attempt)? {
@@ -208,13 +210,13 @@ impl Batch<'_> {
         let target = Target::of(self.catalog, self.target);
         let mut reader = Reader::new(self.catalog);
 
-        // A session that claims one of them meanwhile may give up and drop the entry that it has taken: after a
+        // A session that claims one of them meanwhile may give up and drop the entry that it has taken. So after a
         // rollback the frontier must look again.
         let mut lanes: Vec<i32> = self.waiting.iter().map(Attempt::lane).collect();
         lanes.sort_unstable();
         lanes.dedup();
         transaction::record_all(self.catalog.number, lanes.into_iter().map(|lane| transaction::Step::Unseen { lane }));
-        // One by one, each after a look whether it is still free: a mark in vain would be a dead row.
+        // Each attempt is checked on its own whether it is still free: an unneeded mark would be a dead row.
         let claims = (!self.waiting.is_empty()).then(|| claim::Writer::open(self.catalog, self.segment));
         let mark = |id: i64| claims.as_ref().and_then(|claims| claims.mark_moved(id));
         let mut moved = Vec::with_capacity(self.waiting.len());
@@ -225,8 +227,8 @@ impl Batch<'_> {
                 leave(attempt.id());
                 continue;
             };
-            // The look is after the mark: a session that writes such a note looks for the mark after it has written.
-            // See `rerun::ask`, `hold::write_note` and `hold::note_held`.
+            // This check comes after the mark: a session that writes such a note looks for the mark after it has
+            // written. See `rerun::ask`, `hold::write_note` and `hold::note_held`.
             let of_held = match &edges {
                 Some(edges) if after::is_held(self.catalog, attempt.lane())? => edges.rows_settled(attempt.id()),
                 _ => Some(Vec::new()),
@@ -254,7 +256,7 @@ impl Batch<'_> {
             let mut noted = 0;
             for (attempt, claim) in &self.running {
                 let id = attempt.id();
-                if noted > BYTES {
+                if noted > MAX_BYTES {
                     leave(id);
                     continue;
                 }
@@ -262,8 +264,8 @@ impl Batch<'_> {
                     leave(id);
                     continue;
                 };
-                // The look is after the mark: a session that writes a note looks for the mark after it has written. See
-                // `hold::write_note`.
+                // This check comes after the mark: a session that writes a note looks for the mark after it has
+                // written. See `hold::write_note`.
                 let Some(found) = note::all_settled(self.catalog, self.segment, id) else {
                     outcomes.take_back(mark);
                     leave(id);
@@ -294,13 +296,14 @@ impl Batch<'_> {
         Ok(left)
     }
 
-    /// Whether an earlier pass, which was cut off, has kept this payload already.
+    /// True if an earlier pass that was interrupted has already kept this payload.
     fn is_kept(&self, reader: &mut Reader<'_>, attempt: &Attempt) -> bool {
         reader.has_row(self.target, attempt.id())
     }
 }
 
-/// Returns a copy of the row. If its payload lies in another row, the copy gets the payload: it may outlive that row.
+/// Returns a copy of the row. If its payload lies in another row, the copy gets the payload, because it may outlive
+/// that row.
 fn with_payload(reader: &mut Reader<'_>, attempt: &Attempt) -> New {
     let own = attempt.copy();
     if own.payload_of.is_none() {
@@ -310,8 +313,8 @@ fn with_payload(reader: &mut Reader<'_>, attempt: &Attempt) -> New {
     New { payload_of: None, payload, ..own }
 }
 
-/// Whether the payload of an ended attempt is still needed: by a living attempt that refers to it, or by the attempt
-/// that ended last and is not in history yet. In doubt it returns true.
+/// True if the payload of an ended attempt is still needed: by a living attempt that refers to it, or by the attempt
+/// that ended last and is not in history yet. If unsure, returns true.
 fn is_referred_to(catalog: &Catalog, ended: &Attempt) -> bool {
     let (newest, is_growing) = Reader::new(catalog).newest(ended.job_id());
     let Some(newest) = newest.filter(|_| !is_growing) else { return is_growing };
@@ -320,22 +323,23 @@ fn is_referred_to(catalog: &Catalog, ended: &Attempt) -> bool {
     }
     let segment = newest.home.segment;
     match outcome::find(catalog, segment, newest.id()) {
-        // If it lies in the same segment, it is copied together with this one; else it may have been copied already.
+        // If that attempt lies in the same segment, both are copied together. Otherwise it may have been copied
+        // already.
         Some(outcome) if outcome.kind != outcome::Kind::Moved && outcome.next_id.is_none() => {
             segment != ended.home.segment && segment::word(catalog, segment).state() < State::Copied
         }
-        // It lives; or, since it was found, it has moved or another attempt has followed it.
+        // The attempt lives. Or since it was found, it has moved, or another attempt has followed it.
         _ => true,
     }
 }
 
-/// Whether another run was requested after an attempt that waits.
+/// True if another run was requested after a waiting attempt.
 fn has_rerun(catalog: &Catalog, attempt: &Attempt) -> bool {
     attempt.unique_key().is_some()
         && note::newest_rerun_even_open(catalog, attempt.home.segment, attempt.id()).is_some()
 }
 
-/// Whether another run after one that has ended here is still to be made, or may be.
+/// True if another run after an attempt that ended here is still to be made, or may be.
 fn is_owed(catalog: &Catalog, attempt: &Attempt, outcome: &Row) -> Result<bool> {
     Ok(attempt.unique_key().is_some()
         && outcome::read(outcome).kind != outcome::Kind::Moved
@@ -343,7 +347,7 @@ fn is_owed(catalog: &Catalog, attempt: &Attempt, outcome: &Row) -> Result<bool> 
         && is_wanted(catalog, attempt)?)
 }
 
-/// Whether the job of an attempt that has ended here is still to be cancelled, or may be.
+/// True if the job of an attempt that ended here is still to be cancelled, or may be.
 fn is_cancel_owed(catalog: &Catalog, attempt: &Attempt, outcome: &Row) -> Result<bool> {
     let outcome = outcome::read(outcome);
     Ok(outcome.kind != outcome::Kind::Moved
@@ -352,7 +356,7 @@ fn is_cancel_owed(catalog: &Catalog, attempt: &Attempt, outcome: &Row) -> Result
         && is_wanted(catalog, attempt)?)
 }
 
-/// Whether the attempt's queue exists. The attempts of a dropped queue are not moved.
+/// True if the attempt's queue exists. Attempts of a dropped queue are not moved.
 fn is_wanted(catalog: &Catalog, attempt: &Attempt) -> Result<bool> {
     Ok(queue::by_lane(catalog, attempt.lane())?.is_some())
 }

@@ -1,19 +1,19 @@
 //! The states of the segments as one step of the storage duty sees them, and the result of a step.
 //!
-//! Not here: where the states are kept and how they change (`shmem::segments`, `log::segment`).
+//! Not responsible for where the states are kept and how they change (`shmem::segments`, `log::segment`).
 
 use pg_queue_core::id::SEGMENTS;
 
 use crate::shmem::segments::{Filling, State, Word};
 
-/// If a session is in the way, the next look is after this many microseconds.
-pub const PAUSE: i64 = 100_000;
+/// If a session blocks a step, the next look is after this many microseconds.
+pub const BLOCKED_PAUSE_US: i64 = 100_000;
 
 /// The result of a step.
 pub enum StepResult {
-    /// This much was done; there may be more to do.
+    /// This much was done. There may be more to do.
     Did(i64),
-    /// There is nothing to do now: the next look is after this many microseconds. Often a session is in the way.
+    /// There is nothing to do now. The next look is after this many microseconds. Often a session blocks the step.
     Later(i64),
 }
 
