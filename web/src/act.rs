@@ -1,7 +1,7 @@
 //! The verbs: what a viewer may do, which is what the viewer's role may do.
 //!
-//! Invariants: each is a constant statement of public functions; each is noted in the audit, also where it fails; those
-//! for many jobs do a bounded part, and say how to go on.
+//! Invariants: each verb is a constant statement of public functions. Each call is noted in the audit, even if it
+//! fails. A verb for many jobs does a bounded part, and returns the position at which to continue.
 
 use axum::http::StatusCode;
 use serde_json::Value;
@@ -13,9 +13,9 @@ use crate::fields::Fields;
 use crate::filter;
 use crate::viewer::Viewer;
 
-/// So many jobs a call for many changes at most.
+/// A call for many jobs changes at most this many.
 const MAX_JOBS: i64 = 5_000;
-/// So many jobs are retried by their ids in one call.
+/// One call retries at most this many jobs by their ids.
 const MAX_IDS: usize = 500;
 
 macro_rules! on_job {
@@ -41,7 +41,7 @@ macro_rules! on_schedule {
         )
     };
 }
-/// A verb for the ids that a search finds. A page that did not fit into shared memory is searched once more.
+/// A verb for the ids that a search finds. If a page did not fit into shared memory, the next call searches it again.
 macro_rules! on_many {
     ($call:literal, $argument:literal) => {
         concat!(
@@ -66,7 +66,7 @@ macro_rules! on_many {
     };
 }
 
-/// A verb: its statement, and the fields that are its parameters, the first of which is required.
+/// A verb: its statement, and the fields that are its parameters. The first field is required.
 struct Verb {
     name: &'static str,
     sql: &'static str,
@@ -171,17 +171,17 @@ const VERBS: [Verb; 16] = [
     },
 ];
 
-/// What a call for many says beside the fields of its verb: which jobs.
+/// The fields that choose the jobs in a call for many, besides the verb's own fields.
 const OF_MANY: [&str; 3] = ["field", "op", "value"];
 
-/// Whether a field of a body means something to a verb.
+/// True if a verb uses this field of a body.
 pub fn is_field(name: &str) -> bool {
     OF_MANY.contains(&name) || VERBS.iter().any(|verb| verb.fields.contains(&name))
 }
 
-/// Does what was asked for, and notes it.
+/// Runs a verb, and notes it in the audit.
 ///
-/// Errors: 404 no such verb, 400 something is missing, and what Postgres says.
+/// Errors: 404 for an unknown verb, 400 if a field is missing, and those of Postgres.
 pub async fn act(
     database: &Database,
     viewer: &Viewer,
@@ -191,7 +191,7 @@ pub async fn act(
     given: Fields,
 ) -> Result<String> {
     let is_verb = VERBS.iter().any(|known| known.name == verb);
-    // What comes with a verb that there is not says nothing.
+    // The fields of an unknown verb are not noted.
     let said = |name| given.get(name).filter(|_| is_verb).cloned();
     let mut deed = Deed {
         database: database.name.clone(),
@@ -265,7 +265,7 @@ async fn run(
         deed.queue = Some(queue.to_owned());
     }
     match told["job_ids"].as_array() {
-        // Nothing was done, and nothing would be the next time.
+        // Nothing was done, and a next call would do nothing either.
         Some(ids) if ids.is_empty() && told["full"].is_string() => {
             return Err(Error::new(StatusCode::SERVICE_UNAVAILABLE, told["full"].as_str().unwrap_or_default()));
         }

@@ -1,6 +1,6 @@
-//! The page: files of this folder's neighbour `assets`, compiled in.
+//! The page: the files of the neighbouring folder `assets`, compiled in.
 //!
-//! Invariant: the page needs nothing but these files; nothing is fetched from elsewhere, and nothing is generated.
+//! Invariant: the page needs only these files. It fetches nothing from elsewhere, and nothing is generated.
 
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -31,7 +31,7 @@ files! {
     "pages.js" => "text/javascript; charset=utf-8",
 }
 
-/// Returns a file. The tag is that of the program's build: a new version is fetched anew.
+/// Returns a file. The tag is a digest of its text, so browsers fetch a new version.
 pub fn serve(name: &str, headers: &HeaderMap) -> Response {
     let Some((_, kind, text)) = FILES.iter().find(|(known, ..)| *known == name) else {
         return (StatusCode::NOT_FOUND, "there is no such file\n").into_response();
@@ -48,7 +48,7 @@ pub fn serve(name: &str, headers: &HeaderMap) -> Response {
     (fixed, *text).into_response()
 }
 
-/// FNV-1a: tells versions of a file apart.
+/// FNV-1a. It distinguishes versions of a file.
 fn digest(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

@@ -1,7 +1,7 @@
-//! What was done: a line in the log for each verb, and the last of them for the page.
+//! What was done: a line in the log for each verb, and the latest ones for the page.
 //!
-//! Invariants: a viewer is shown what the viewer did, and what was done to queues that the viewer may observe. What is
-//! kept is bounded in bytes, for each viewer and in all: a viewer's deeds push out that viewer's own first.
+//! Invariants: a viewer sees the viewer's own deeds, and those done to queues that the viewer may observe. What is kept
+//! is bounded in bytes, for each viewer and in total. A viewer's new deeds replace that viewer's oldest ones first.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -11,28 +11,28 @@ use serde_json::{Value, json};
 
 use crate::viewer::Viewer;
 
-/// So many deeds are kept, if their bytes allow it.
+/// At most this many deeds are kept, if their bytes allow it.
 const MAX_DEEDS: usize = 2_000;
-/// The deeds that are kept have at most so many bytes, and those of one viewer.
+/// The kept deeds have at most this many bytes in total, and for each viewer.
 const MAX_BYTES: usize = 4 << 20;
 const MAX_BYTES_OF_A_VIEWER: usize = 1 << 20;
-/// So many ids are told of one deed.
+/// At most this many ids are shown for one deed.
 const MAX_IDS: usize = 20;
-/// A text of a deed has at most so many bytes.
+/// A text of a deed has at most this many bytes.
 const MAX_TEXT_BYTES: usize = 1_000;
 
-/// What was done.
+/// A verb that a viewer has called, with its result.
 pub struct Deed {
     pub database: String,
     pub viewer: Viewer,
     pub verb: String,
     pub queue: Option<String>,
-    /// A job or schedule, or a filter.
+    /// A job, a schedule or a filter.
     pub on: Option<String>,
     pub job_ids: Vec<i64>,
     pub count: usize,
     pub reason: Option<String>,
-    /// Why it failed.
+    /// The reason why it failed.
     pub error: Option<String>,
 }
 
@@ -43,7 +43,7 @@ struct Kept {
 }
 
 impl Deed {
-    /// Cuts what is long. Returns how many bytes it takes.
+    /// Cuts long texts and lists. Returns the deed's size in bytes.
     fn bound(&mut self) -> usize {
         self.job_ids.truncate(MAX_IDS);
         self.job_ids.shrink_to_fit();
@@ -58,7 +58,7 @@ impl Deed {
     }
 }
 
-/// Cuts a text, at a character.
+/// Cuts a text between two characters.
 fn cut(text: &mut String) {
     if text.len() > MAX_TEXT_BYTES {
         text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
@@ -74,7 +74,7 @@ impl Audit {
     pub fn note(&self, mut deed: Deed) {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let bytes = deed.bound();
-        // As JSON, so that no name ends the line.
+        // The line is JSON, so that no name can end the line.
         eprintln!("pg_queue_web: audit {}", line(at, &deed));
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let viewer = deed.viewer.clone();
@@ -84,7 +84,7 @@ impl Audit {
         kept.truncate(MAX_DEEDS);
     }
 
-    /// Returns the last deeds in a database that the viewer may know of, the latest first.
+    /// Returns the latest deeds in a database that the viewer may know of, the latest first.
     pub fn shown(&self, database: &str, viewer: &Viewer, observed: &HashSet<String>, hides: bool) -> Value {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let may_see = |deed: &Deed| {
@@ -93,7 +93,7 @@ impl Audit {
         };
         let shown = kept.iter().filter(|kept| may_see(&kept.deed)).take(200).map(|kept| {
             let mut line = line(kept.at, &kept.deed);
-            // A filter of somebody else may name what is in payloads.
+            // Another viewer's filter may reveal what payloads contain.
             if hides && kept.deed.verb.ends_with("_many") && kept.deed.viewer != *viewer {
                 line["on"] = Value::Null;
             }
@@ -103,7 +103,7 @@ impl Audit {
     }
 }
 
-/// Forgets the oldest of some deeds, beyond so many bytes.
+/// Forgets the oldest deeds among those that `is_meant` selects, until the rest has at most `max` bytes.
 fn forget(kept: &mut VecDeque<Kept>, max: usize, is_meant: impl Fn(&Deed) -> bool) {
     let mut bytes = 0;
     kept.retain(|kept| {

@@ -1,8 +1,7 @@
-//! Answers that are shared: requests for the same, of the same viewer, within a moment get one answer, and the database
-//! one question.
+//! Shared answers: equal requests of the same viewer within a moment get one answer, and the database gets one query.
 //!
-//! Invariants: an answer is shared among requests of one role on one database only. What is kept is bounded in bytes,
-//! for each role and in all.
+//! Invariants: an answer is shared only among requests of one role on one database. What is kept is bounded in bytes,
+//! for each role and in total.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,29 +12,29 @@ use tokio::sync::OnceCell;
 
 use crate::error::Error;
 
-/// The answers that are kept have together at most so many bytes, and those of one role.
+/// The kept answers have at most this many bytes in total, and for each role.
 const MAX_BYTES: usize = 32 << 20;
 const MAX_BYTES_OF_A_ROLE: usize = 4 << 20;
-/// What an entry counts beside its answer.
+/// The bytes that an entry counts besides its answer.
 const BYTES_OF_AN_ENTRY: usize = 1024;
 
-/// What all get.
+/// The answer that all equal requests get.
 pub type Answer = Result<Bytes, Error>;
 
-/// Who asks, and what.
+/// The role that asks, and its question.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// The database's place.
+    /// The index of the database.
     pub place: usize,
     pub role: Option<String>,
-    /// In one spelling only.
+    /// The question in its only spelling.
     pub question: String,
 }
 
 struct Entry {
     begun: Instant,
     until: Instant,
-    /// 0: there is no answer yet.
+    /// The bytes of the entry. 0: no answer yet.
     bytes: usize,
     cell: Arc<OnceCell<Answer>>,
 }
@@ -51,7 +50,7 @@ impl Entry {
 pub struct Cache(Mutex<HashMap<Key, Entry>>);
 
 impl Cache {
-    /// Returns the answer to another that asked the same less than `age` ago, or has not got it yet; else asks.
+    /// Returns the answer to an equal request that was made less than `age` ago, or is still running. Otherwise asks.
     pub async fn get<F>(&self, key: Key, age: Duration, ask: impl FnOnce() -> F) -> Answer
     where
         F: Future<Output = Answer>,
@@ -61,7 +60,7 @@ impl Cache {
             let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             entries.retain(|_, entry| entry.until > now || Arc::strong_count(&entry.cell) > 1);
             let entry = entries.entry(key.clone()).or_insert_with(|| Entry::new(age));
-            // One that is over is shared with those that wait for it only.
+            // An entry whose time is over is shared only with requests that already wait for it.
             if entry.until <= now && entry.cell.initialized() {
                 *entry = Entry::new(age);
             }
@@ -72,8 +71,8 @@ impl Cache {
         answer
     }
 
-    /// Notes the bytes of an answer, and forgets the oldest answers beyond the bounds. An error is for those that have
-    /// waited for it only.
+    /// Notes the bytes of an answer, and forgets the oldest answers beyond the bounds. An error goes only to the
+    /// requests that have waited for it.
     fn count(&self, key: Key, cell: &Arc<OnceCell<Answer>>, answer: &Answer) {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = entries.get_mut(&key).filter(|entry| entry.bytes == 0 && Arc::ptr_eq(&entry.cell, cell));
@@ -86,13 +85,13 @@ impl Cache {
         forget(&mut entries, MAX_BYTES, |_| true);
     }
 
-    /// After a change of a database the next look at it is a new one.
+    /// Forgets the answers about a database, because it was changed.
     pub fn clear(&self, place: usize) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, _| key.place != place);
     }
 }
 
-/// Forgets the oldest of some entries until they have at most so many bytes.
+/// Forgets the oldest entries among those that `is_meant` selects, until they have at most `max` bytes.
 fn forget(entries: &mut HashMap<Key, Entry>, max: usize, is_meant: impl Fn(&Key) -> bool) {
     let mut bytes: usize = entries.iter().filter(|(key, _)| is_meant(key)).map(|(_, entry)| entry.bytes).sum();
     while bytes > max {

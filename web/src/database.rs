@@ -1,10 +1,10 @@
-//! A database: its few connections, and how a statement runs on one of them as somebody.
+//! A database: its few connections, and how a statement runs on one of them as a viewer.
 //!
-//! Invariants: a statement of a viewer runs in a transaction that begins with the viewer's role, a fixed search_path
-//! and bounds of time, all of them local to it; nothing of it is left on the connection, which may be a pooler's.
-//! Statements are constants, and what a viewer says is a parameter. A server that is there and does not answer is not
-//! waited for either. One viewer has at most half of the connections, and has them until its statement has ended, also
-//! if its browser has gone.
+//! Invariants: a viewer's statement runs in a transaction that begins by setting the viewer's role, a fixed search_path
+//! and time limits. All of them are local to the transaction, and nothing of it stays on the connection, which may be a
+//! pooler's. Statements are constants, and a viewer's input is a parameter. The program does not wait for a server that
+//! is connected but does not answer. One viewer has at most half of the connections. The viewer keeps a connection
+//! until its statement has ended, even if the browser has gone.
 
 use std::time::Duration;
 
@@ -24,25 +24,25 @@ use crate::share::Turns;
 use crate::tls;
 use crate::viewer::Viewer;
 
-/// A look takes at most so long.
-pub const LOOK: Duration = Duration::from_secs(2);
-/// A verb takes at most so long: those for many jobs go on in a further call.
-pub const ACT: Duration = Duration::from_secs(10);
+/// The time limit of a query.
+pub const MAX_LOOK_TIME: Duration = Duration::from_secs(2);
+/// The time limit of a verb. Verbs for many jobs continue in a further call.
+pub const MAX_VERB_TIME: Duration = Duration::from_secs(10);
 
-/// How long a request waits for one of the connections.
+/// A request waits at most this long for a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How much longer than its bound, which the server keeps, a statement is waited for.
+/// The program waits this much longer than the time limit that the server keeps.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// What statements get: texts, which they cast.
+/// The parameters of a statement: texts, which the statement casts.
 pub type Params<'a> = &'a [Option<&'a str>];
 
 pub struct Database {
-    /// How viewers call it.
+    /// The name that viewers see.
     pub name: String,
     config: Config,
     tls: Option<MakeRustlsConnect>,
-    /// Where the server is, if viewers may know it: they have started this program themselves.
+    /// The address of the server, if viewers may know it: they have started this program themselves.
     place: Option<String>,
     pool: Pool,
     turns: Turns<Viewer>,
@@ -62,7 +62,7 @@ impl Database {
             .timeouts(Timeouts { wait: Some(PATIENCE), create: Some(PATIENCE), recycle: Some(PATIENCE) })
             .build()
             .map_err(|e| e.to_string())?;
-        // Without authentication there is one viewer only.
+        // Without authentication there is only one viewer.
         let for_each =
             if matches!(options.auth, Auth::None) { options.connections } else { (options.connections / 2).max(1) };
         let place = matches!(options.auth, Auth::None).then(|| place(&config));
@@ -71,10 +71,10 @@ impl Database {
 
     /// Runs a query as the viewer, in a transaction that cannot write. Returns its only value: JSON.
     pub async fn look(&self, viewer: &Viewer, sql: &'static str, params: Params<'_>) -> Result<String> {
-        self.look_in(viewer, LOOK, "UTC", sql, params).await
+        self.look_in(viewer, MAX_LOOK_TIME, "UTC", sql, params).await
     }
 
-    /// [`Database::look`] in a time zone, and with another bound.
+    /// As [`Database::look`], in a time zone and with another time limit.
     pub async fn look_in(
         &self,
         viewer: &Viewer,
@@ -97,19 +97,19 @@ impl Database {
         work.await
     }
 
-    /// Asks whether the viewer may look at all. Errors: 403 it may not, or not any more.
+    /// Checks that the viewer may look at all. Errors: 403 if it may not, or not any more.
     pub async fn admits(&self, viewer: &Viewer) -> Result<()> {
         self.look(viewer, "SELECT 'true'", &[]).await.map(drop)
     }
 
-    /// Runs a verb as the viewer, in a transaction of its own. Returns its only value: JSON.
+    /// Runs a verb as the viewer, in a separate transaction. Returns its only value: JSON.
     pub async fn act(&self, viewer: &Viewer, sql: &'static str, params: Params<'_>) -> Result<String> {
         let (user, params) = (viewer.clone(), owned(params));
-        let work = self.run(viewer, ACT, move |client| {
+        let work = self.run(viewer, MAX_VERB_TIME, move |client| {
             async move {
                 let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
                 let transaction = begin.start().await?;
-                become_viewer(&transaction, &user, ACT, "UTC").await?;
+                become_viewer(&transaction, &user, MAX_VERB_TIME, "UTC").await?;
                 let value = value(&transaction, sql, &params).await?;
                 transaction.commit().await?;
                 Ok(value)
@@ -119,8 +119,8 @@ impl Database {
         work.await
     }
 
-    /// Has work done on one of the connections, to its end also if the caller has gone: the statement runs on in the
-    /// server, and the next one on the connection waits for it.
+    /// Runs work on one of the connections, to its end even if the caller has gone. The statement continues in the
+    /// server, and the next one on the connection would wait for it.
     async fn run<T: Send + 'static>(
         &self,
         viewer: &Viewer,
@@ -142,7 +142,7 @@ impl Database {
         task.await.map_err(|e| Error::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?
     }
 
-    /// Adds where the server was looked for, if it is not there.
+    /// Adds the address of the server to the error, if the server is not there.
     fn unreachable(&self, e: PoolError) -> Error {
         let is_silent = match &e {
             PoolError::Backend(e) => e.as_db_error().is_none(),
@@ -159,14 +159,14 @@ impl Database {
         }
     }
 
-    /// Whether this is the password of a role that may log in.
+    /// True if this is the password of a role that may log in.
     ///
     /// Errors: 503 if the server does not ask for passwords, or is not there.
     pub async fn knows(&self, role: &str, password: &str) -> Result<bool> {
         if !self.lets_in(role, password).await? {
             return Ok(false);
         }
-        // A server that trusts every client would let anybody look as anyone.
+        // If the server trusts every client, anyone could look as any role.
         let mut noise = [0; 16];
         getrandom::fill(&mut noise).map_err(|e| Error::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
         let wrong: String = noise.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -189,7 +189,7 @@ impl Database {
         });
         match tried.await.map_err(|_| Error::silent())? {
             Ok(()) => Ok(true),
-            // Neither a password that cannot be one is a fault of the server.
+            // A text that cannot be a password is no fault of the server.
             Err(e) if e.as_db_error().is_none_or(|said| said.code().code().starts_with("28")) && !is_gone(&e) => {
                 Ok(false)
             }
@@ -198,7 +198,7 @@ impl Database {
     }
 }
 
-/// The hosts and ports of a connection string.
+/// Returns the hosts and ports of a connection string.
 fn place(config: &Config) -> String {
     use tokio_postgres::config::Host;
     let names = config.get_hosts().iter().map(|host| match host {
@@ -212,13 +212,13 @@ fn place(config: &Config) -> String {
     all.join(", or ")
 }
 
-/// Waits for what the server bounds. `None`: it has not kept the bound.
+/// Waits for work that the server bounds. `None`: the server has not kept the bound.
 async fn within<T>(bound: Duration, work: impl Future<Output = Result<T>>) -> Option<Result<T>> {
     tokio::time::timeout(bound + GRACE, work).await.ok()
 }
 
-/// Gives a connection back, unless it is waited for in vain: then it is closed, as the next one to get it would wait as
-/// well.
+/// Returns a connection to the pool. If the server did not answer, closes the connection, because the next statement on
+/// it would wait as well.
 fn put_back<T>(client: Object, done: Option<Result<T>>) -> Result<T> {
     done.unwrap_or_else(|| {
         drop(Object::take(client));
@@ -226,13 +226,13 @@ fn put_back<T>(client: Object, done: Option<Result<T>>) -> Result<T> {
     })
 }
 
-/// Whether it is the connection that has failed.
+/// True if the connection itself has failed.
 fn is_gone(e: &tokio_postgres::Error) -> bool {
     use std::error::Error as _;
     e.is_closed() || e.source().is_some_and(|source| source.is::<std::io::Error>())
 }
 
-/// The first statement of each transaction.
+/// Sets the viewer's role and limits. This is the first statement of each transaction.
 async fn become_viewer(transaction: &Transaction<'_>, viewer: &Viewer, bound: Duration, zone: &str) -> Result<()> {
     const SQL: &str = "SELECT set_config('search_path', 'pg_catalog', true), set_config('role', $1, true),
         set_config('statement_timeout', $2, true), set_config('lock_timeout', '1s', true),
@@ -259,7 +259,7 @@ async fn become_viewer(transaction: &Transaction<'_>, viewer: &Viewer, bound: Du
         Ok(_) => Err(Error::forbidden(format!("role \"{}\" may not log in any more", viewer.name))),
         Err(e) => {
             let e = Error::from(e);
-            // No such role, or the program is not a member of it.
+            // The role does not exist, or the program is not a member of it.
             Err(
                 if viewer.role.is_some()
                     && matches!(e.code.as_str(), "22023" | "42501" | "42704")
@@ -281,7 +281,7 @@ fn owned(params: Params<'_>) -> Vec<Option<String>> {
 
 async fn value(transaction: &Transaction<'_>, sql: &'static str, params: &[Option<String>]) -> Result<String> {
     let typed: Vec<(&(dyn ToSql + Sync), Type)> = params.iter().map(|p| (p as _, Type::TEXT)).collect();
-    // Without a name: a pooler may give the next transaction another connection.
+    // The statement has no name, because a pooler may give the next transaction another connection.
     let row = transaction.query_typed_opt(sql, &typed).await?;
     match row {
         Some(row) => Ok(row.try_get::<_, Option<String>>(0)?.unwrap_or_else(|| "null".to_owned())),

@@ -1,6 +1,6 @@
-//! What went wrong, and how a browser is told: a status, and JSON with the server's own words.
+//! Errors, and how a browser gets them: a status, and JSON with the server's own words.
 //!
-//! Invariant: no text of a connection string, and no password, is in it.
+//! Invariant: an error contains no text of a connection string, and no password.
 
 use std::error::Error as _;
 
@@ -9,11 +9,11 @@ use axum::response::{IntoResponse, Response};
 use deadpool_postgres::{PoolError, TimeoutType};
 use serde_json::json;
 
-/// An answer that is not the one that was asked for.
+/// An error answer.
 #[derive(Debug, Clone)]
 pub struct Error {
     pub status: StatusCode,
-    /// The SQLSTATE; empty where Postgres has not said it.
+    /// The SQLSTATE. Empty: the error is not from Postgres.
     pub code: String,
     pub message: String,
     pub detail: Option<String>,
@@ -32,7 +32,7 @@ impl Error {
         self
     }
 
-    /// 400: the request is not as it has to be.
+    /// 400: the request is malformed.
     pub fn bad(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
@@ -47,12 +47,12 @@ impl Error {
         Self::new(StatusCode::NOT_FOUND, message)
     }
 
-    /// 504: the database is there, or seems to be, and says nothing.
+    /// 504: the database seems to be there, but does not answer.
     pub fn silent() -> Self {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "the database does not answer")
     }
 
-    /// The body that a browser gets.
+    /// Returns the body that a browser gets.
     pub fn json(&self) -> String {
         json!({ "error": {
             "code": self.code, "message": self.message, "detail": self.detail, "hint": self.hint,
@@ -61,7 +61,7 @@ impl Error {
     }
 }
 
-/// The status for a SQLSTATE.
+/// Returns the status for a SQLSTATE.
 fn status(code: &str) -> StatusCode {
     match code {
         "42501" | "28000" | "28P01" => StatusCode::FORBIDDEN,
@@ -81,10 +81,10 @@ impl From<tokio_postgres::Error> for Error {
     fn from(e: tokio_postgres::Error) -> Self {
         if let Some(said) = e.as_db_error() {
             let code = said.code().code().to_owned();
-            // What the extension refuses has a hint; what Postgres refuses before it has none.
+            // An error of the extension has a hint. An error that Postgres raises before has none.
             let may_see_nothing =
                 code == "42501" && said.hint().is_none() && said.message().starts_with("permission denied");
-            // As in a database in which the extension was not created: the schema, a view or a function is missing.
+            // If the extension was not created in the database, the schema, a view or a function is missing.
             let is_ours = said.message().contains("queue.") || said.message().contains("\"queue\"");
             if matches!(code.as_str(), "3F000" | "42P01" | "42883") && is_ours {
                 return Self {

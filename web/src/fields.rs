@@ -1,7 +1,7 @@
 //! The fields of a request's body, each as a text.
 //!
-//! Invariants: a value that is not a text is the JSON that was sent, digit by digit. A field that is not asked for
-//! takes no memory.
+//! Invariants: if a value is no text, the field has the JSON as it was sent, digit by digit. An unknown field takes no
+//! memory.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,12 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::error::{Error, Result};
 
-/// Fields that were said: neither null nor empty.
+/// Fields with a value that is neither null nor empty.
 pub type Fields = HashMap<String, String>;
 
-/// Reads an object of JSON. Fields for which `is_known` is false are left out.
+/// Reads a JSON object. Leaves out fields for which `is_known` is false.
 ///
-/// Errors: 400 it is no object, or a text has a character of value 0.
+/// Errors: 400 if it is no object, or a text has a character of value 0.
 pub fn of_body(body: &[u8], is_known: impl Fn(&str) -> bool) -> Result<Fields> {
     let fields = Rest(body).object(is_known);
     let fields = fields.ok_or_else(|| Error::bad("the body has to be an object of JSON"))?;
@@ -24,7 +24,7 @@ pub fn of_body(body: &[u8], is_known: impl Fn(&str) -> bool) -> Result<Fields> {
     }
 }
 
-/// What is not read yet.
+/// The part that is not read yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -60,7 +60,7 @@ impl<'a> Rest<'a> {
         Some(())
     }
 
-    /// Reads a value. Returns it, and the JSON that it was.
+    /// Reads a value. Returns it and its JSON.
     fn value<T: DeserializeOwned>(&mut self) -> Option<(T, &'a [u8])> {
         self.sign(b"")?;
         let mut values = serde_json::Deserializer::from_slice(self.0).into_iter();

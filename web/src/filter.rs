@@ -1,7 +1,7 @@
-//! What a search looks for, as the jsonpath that `queue.search` and the verbs for many take.
+//! Reads what a search looks for, as the jsonpath that `queue.search` and the verbs for many take.
 //!
-//! Invariant: for a viewer from whom payloads are hidden a filter names fields that are shown, and nothing else: a
-//! filter that finds a job, or not, tells what is in it.
+//! Invariant: if payloads are hidden from a viewer, a filter can only name fields that are shown. Otherwise the result
+//! of a filter would reveal what payloads contain.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// The fields that are shown wherever the job is.
+/// The fields that are shown wherever a job is shown.
 const SHOWN: [&str; 8] = ["job_id", "stage", "worker", "error", "unique_key", "group_key", "task", "flow"];
 
 /// Reads `filter`, a jsonpath, or `field`, `op` and `value`. `None`: all jobs.
 ///
-/// Errors: 400 no such field or comparison, 403 a jsonpath where payloads are hidden.
+/// Errors: 400 for an unknown field or comparison, 403 for a jsonpath if payloads are hidden.
 pub fn of_query(query: &HashMap<String, String>, hides: bool) -> Result<Option<String>> {
     let said = |name: &str| query.get(name).map(|text| text.trim()).filter(|text| !text.is_empty());
     if let Some(filter) = said("filter") {
@@ -31,7 +31,7 @@ pub fn of_query(query: &HashMap<String, String>, hides: bool) -> Result<Option<S
         let id: i64 = value.parse().map_err(|_| Error::bad(format!("{value:?} is no id")))?;
         return Ok(Some(format!("$.{field} == {id}")));
     }
-    // A string of JSON is one of jsonpath.
+    // A string of JSON is also one of jsonpath.
     let text = Value::from(value).to_string();
     match said("op").unwrap_or("equals") {
         "equals" => Ok(Some(format!("$.{field} == {text}"))),

@@ -1,7 +1,7 @@
-//! What comes before each request: it must come from this site's own pages, and changes something only if that was
+//! Checks each request: it must come from this site's own pages, and it may change something only if actions are
 //! allowed.
 //!
-//! Invariant: every answer has the headers that keep a browser from running or framing what it should not.
+//! Invariant: every answer has the headers that keep a browser from running or framing foreign content.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub async fn guard(State(options): State<Arc<Options>>, request: Request<Body>, 
 
 fn check(options: &Options, method: &Method, path: &str, headers: &HeaderMap) -> Result<()> {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    // A page of a site whose name is made to lead here would otherwise read everything.
+    // Otherwise a page of another site could read everything, if that site's name were made to lead here.
     if matches!(options.auth, Auth::None) && !is_ours(host, &options.hosts) {
         return Err(Error::new(StatusCode::MISDIRECTED_REQUEST, format!("{host:?} is not a name of this dashboard"))
             .hint("It is called localhost or 127.0.0.1; --host NAME adds another name."));
@@ -67,7 +67,7 @@ fn check(options: &Options, method: &Method, path: &str, headers: &HeaderMap) ->
     Ok(())
 }
 
-/// Whether a Host header names this machine, or what it was said to be called.
+/// True if a Host header names this machine, or one of the names in `hosts`.
 fn is_ours(host: &str, hosts: &[String]) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,9 +1,9 @@
-//! Logins: a name and a password, which the database is asked about.
+//! Logins: a name and a password, which the database checks.
 //!
-//! Invariants: few passwords are tried at a time, and no permit is held while somebody pauses. A wrong password is
-//! answered after a pause, which is longer for a name or address with many wrong ones. Who waits is bounded for each
-//! address and in all. Addresses with many wrong passwords take no room from others, and no name is refused for what
-//! others have tried with it.
+//! Invariants: few passwords are tried at a time, and no permit is held during a pause. A wrong password is answered
+//! after a pause, which is longer for a name or address with many wrong ones. Waiting logins are bounded for each
+//! address and in total. Addresses with many wrong passwords take no room from others. No name is refused because of
+//! what others have tried with it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,28 +17,28 @@ use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::share::Shares;
 
-/// So many passwords are tried at once.
-const TRIES: usize = 4;
-/// So many logins wait: from one address, in all. Those of addresses with many wrong passwords, and those that pause,
-/// have as much again for themselves.
+/// At most this many passwords are tried together.
+const MAX_TRIES: usize = 4;
+/// At most this many logins wait from one address, and in total. Logins of addresses with many wrong passwords, and
+/// logins that pause, have separate room of the same size.
 const MAX_WAITING_OF_AN_ADDRESS: usize = 150;
 const MAX_WAITING: usize = 600;
-/// A login waits at most so long for its turn.
+/// A login waits at most this long for its turn.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The pause after a wrong password, and where so many were wrong within the time.
+/// The pause after a wrong password. It is long if `MANY_WRONG` were wrong within `WRONG_COUNT_FOR`.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONG_PAUSE: Duration = Duration::from_secs(5);
 const MANY_WRONG: u32 = 10;
 const WRONG_COUNT_FOR: Duration = Duration::from_secs(60);
-/// So many names and addresses are remembered.
+/// At most this many names and addresses are remembered.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// Longer ones are wrong without being tried: a name of PostgreSQL has at most 63 bytes.
+/// Longer names and passwords are wrong without a try: a name of PostgreSQL has at most 63 bytes.
 const MAX_NAME_BYTES: usize = 63;
 const MAX_PASSWORD_BYTES: usize = 1_000;
 
-/// Who is held to have typed a wrong password.
+/// The name or address for which a wrong password is counted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Suspect {
     Name(String),
@@ -53,9 +53,9 @@ struct Wrong {
 
 pub struct Logins {
     tries: Arc<Semaphore>,
-    /// The logins of addresses that are held in no suspicion, until their password was tried.
+    /// Logins of addresses without many wrong passwords, until their password was tried.
     waiting: Arc<Shares<Option<IpAddr>>>,
-    /// All others, to the end of their pause.
+    /// All other logins, until the end of their pause.
     suspected: Arc<Shares<Option<IpAddr>>>,
     wrong: Mutex<HashMap<Suspect, Wrong>>,
 }
@@ -63,16 +63,16 @@ pub struct Logins {
 impl Logins {
     pub fn new() -> Self {
         Self {
-            tries: Arc::new(Semaphore::new(TRIES)),
+            tries: Arc::new(Semaphore::new(MAX_TRIES)),
             waiting: Shares::new(MAX_WAITING_OF_AN_ADDRESS, MAX_WAITING),
             suspected: Shares::new(MAX_WAITING_OF_AN_ADDRESS, MAX_WAITING),
             wrong: Mutex::default(),
         }
     }
 
-    /// Asks the database whether this is the password of a role that may log in, and pauses if it is not.
+    /// Asks the database whether this is the password of a role that may log in. Pauses if it is not.
     ///
-    /// Errors: 429 too many wait, 503 the server does not ask for passwords, or is not there.
+    /// Errors: 429 if too many logins wait; 503 if the server does not ask for passwords, or is not there.
     pub async fn is_right(
         &self,
         database: &Arc<Database>,
@@ -93,13 +93,13 @@ impl Logins {
         }
         let pause = self.pause_of([Suspect::Name(name), Suspect::Address(address)]);
         drop(share);
-        // Without room it is refused at once: so many pause already.
+        // Without room the login is refused immediately, because too many already pause.
         let _share = self.suspected.take(address).ok_or_else(too_many)?;
         tokio::time::sleep(pause).await;
         Ok(false)
     }
 
-    /// Whether an address has had many wrong passwords of late.
+    /// True if an address recently had many wrong passwords.
     fn is_suspect(&self, address: Option<IpAddr>) -> bool {
         let wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         let known = wrong.get(&Suspect::Address(address));
@@ -110,7 +110,7 @@ impl Logins {
         let turn = tokio::time::timeout(PATIENCE, self.tries.clone().acquire_owned()).await;
         let Ok(Ok(turn)) = turn else { return Err(too_many()) };
         let (database, user, password) = (database.clone(), user.to_owned(), password.to_owned());
-        // To its end, also where the browser has gone: the server is busy with it that long.
+        // The try runs to its end even if the browser has gone, because the server is busy with it until then.
         let task = tokio::spawn(async move {
             let known = database.knows(&user, &password).await;
             drop(turn);
@@ -129,7 +129,7 @@ impl Logins {
         let mut most = 0;
         for suspect in suspects {
             if wrong.len() >= MAX_REMEMBERED && !wrong.contains_key(&suspect) {
-                // So many names within a minute are no typing errors.
+                // This many names within a minute are no typing errors.
                 most = MANY_WRONG;
                 continue;
             }
@@ -144,7 +144,7 @@ impl Logins {
     }
 }
 
-/// What counts as one address: of IPv6 the network, as who has one address there has all.
+/// Returns what counts as one address. For IPv6 this is the network, because its owner has all addresses in it.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(of) if of.to_ipv4_mapped().is_none() => IpAddr::from((u128::from(of) >> 64 << 64).to_be_bytes()),
@@ -187,7 +187,7 @@ mod tests {
             }
             assert!(logins.is_suspect(address(n)));
         }
-        // Six suspects hold all that suspects may.
+        // Six suspects hold all the room that suspects may hold.
         let held: Vec<_> =
             (1..=6).flat_map(|n| (0..200).map(move |_| n)).filter_map(|n| logins.suspected.take(address(n))).collect();
         assert_eq!(held.len(), MAX_WAITING);

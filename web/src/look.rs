@@ -1,19 +1,19 @@
-//! The pages' queries: each returns JSON as Postgres writes it, so that no number is rounded on the way.
+//! The pages' queries. Each returns JSON as Postgres writes it, so that no number is rounded.
 //!
-//! Invariants: each reads a bounded number of index entries, whatever the queues hold. Payloads travel as text, cut or
-//! left out where they are long, and not at all where they are hidden.
+//! Invariants: each query reads a bounded number of index entries, however many jobs there are. Payloads are sent as
+//! text. Long ones are cut or left out, and hidden ones are never sent.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
 
-use crate::database::{Database, LOOK};
+use crate::database::{Database, MAX_LOOK_TIME};
 use crate::error::{Error, Result};
 use crate::filter;
 use crate::viewer::Viewer;
 
-/// So many queues, workers, schedules and so on are shown: of queues those that have jobs first.
+/// Shows a bounded number of queues, workers, schedules and so on. Queues with jobs come first.
 macro_rules! overview {
     ($counts:literal) => {
         concat!(
@@ -35,7 +35,7 @@ FROM (", $counts, ") AS c"
     };
 }
 
-/// All that is pushed each second.
+/// The data that are pushed each second.
 pub const OVERVIEW: &str = overview!(
     "WITH l AS MATERIALIZED (
         SELECT queue_name AS queue, stage, ready, scheduled, retrying, running, dead, held,
@@ -57,20 +57,20 @@ pub const OVERVIEW: &str = overview!(
             'timed_out', coalesce(sum(timed_out), 0), 'died', coalesce(sum(died), 0)) FROM l) AS total"
 );
 
-/// The same where counting takes too long.
+/// As `OVERVIEW`, for databases where counting takes too long.
 pub const OVERVIEW_UNCOUNTED: &str = overview!(
     "SELECT NULL::json AS lanes, NULL::json AS total, NULL::text[] AS names,
         (SELECT count(*) FROM queue.queues) AS queue_count"
 );
 
-/// The lanes of one queue, where there are more than the overview shows.
+/// The lanes of one queue, for databases with more lanes than the overview shows.
 const LANES: &str = "SELECT coalesce(json_agg(l ORDER BY place), '[]')::text FROM (
     SELECT queue_name AS queue, stage, ready, scheduled, retrying, running, dead, held, enqueued, claimed, completed,
     failed,
            timed_out, died, array_position(q.stages, stage) AS place
     FROM queue.stats LEFT JOIN queue.queues AS q USING (queue_name) WHERE queue_name = $1) AS l";
 
-/// Columns of a list. `$1` says whether payloads are hidden.
+/// The columns of a list. `$1` says whether payloads are hidden.
 macro_rules! listed {
     () => {
         "json_build_object('job_id', l.job_id, 'stage', l.stage, 'state', l.state, 'priority', l.priority, 'attempt', \
@@ -99,7 +99,7 @@ const SEARCH: &str = concat!(
     "(SELECT array_agg(s) FROM jsonb_array_elements_text($4::jsonb) AS s), beyond => $5::jsonb, max_jobs => 50) AS l"
 );
 
-/// How many jobs a verb for many would find, so far.
+/// How many jobs a verb for many would find so far.
 const COUNT: &str = "SELECT json_build_object('jobs', count(job_id), 'rows_read', coalesce(max(rows_read), 0),
         'here', (array_agg(here::text) FILTER (WHERE here IS NOT NULL))[1])::text
     FROM queue.search($1, coalesce($2, '$')::jsonpath,
@@ -115,8 +115,8 @@ const QUEUE: &str = "SELECT row_to_json(q)::text FROM (
            THEN left(settings::text, 20000) END AS settings
     FROM queue.queues WHERE queue_name = $2) AS q";
 
-/// Rows: queue, begin, enqueued, completed, failed, timed out, died, is_complete, stage. Of one queue; or of all
-/// queues, as sums without a queue first, then of each stage of each queue.
+/// Rows: queue, begin, enqueued, completed, failed, timed out, died, is_complete, stage. They are of one queue; or of
+/// all queues: first sums without a queue, then each stage of each queue.
 const ACTIVITY: &str =
     "SELECT coalesce(json_agg(json_build_array(queue_name, extract(epoch FROM starts_at), enqueued, completed,
         failed, timed_out, died, is_complete, stage)), '[]')::text FROM (
@@ -127,7 +127,8 @@ const ACTIVITY: &str =
     HAVING $1 IS NULL OR grouping(queue_name) = 0
     ORDER BY queue_name NULLS FIRST, starts_at LIMIT 60000) AS a";
 
-/// What is stored small may be long: what is shown is bounded by its text, which is made of what is stored small only.
+/// A value that is stored small may be long as text. So the length of the text is bounded, and only small values are
+/// made text.
 const JOB: &str = "SELECT json_build_object(
     'job', json_build_object('job_id', j.job_id, 'queue', j.queue_name, 'stage', j.stage, 'state', j.state,
         'priority', j.priority, 'attempt', j.attempt, 'max_attempts', j.max_attempts, 'run_at', j.run_at,
@@ -167,7 +168,7 @@ const JOB: &str = "SELECT json_build_object(
         FROM queue.members(j.job_id, max_jobs => 500) AS m), '[]'))::text
     FROM queue.job($1::bigint) AS j";
 
-/// One of the four, whole. NULL: the job has none; empty: it is too long.
+/// One of the four documents, complete. NULL: the job has none. Empty: it is too long.
 const DOCUMENT: &str = "SELECT CASE WHEN octet_length(d.text) > 16 * 1024 * 1024 THEN '' ELSE d.text END
     FROM (SELECT (CASE $2 WHEN 'payload' THEN payload WHEN 'result' THEN result WHEN 'headers' THEN headers
         WHEN 'progress' THEN progress END)::text FROM queue.job($1::bigint)) AS d (text)";
@@ -200,7 +201,8 @@ const TOPICS: &str = "SELECT json_build_object(
         left(filter::text, 400) AS filter, priority, on_full, bound_by, binding_id
         FROM queue.bindings ORDER BY topic_name, binding_id LIMIT 1000) AS b), '[]'))::text";
 
-/// Flows by search, as `queue.flows` reads all jobs; of each the states of its first members.
+/// Flows are found by search, because `queue.flows` reads all jobs. For each flow the states of its first members are
+/// counted.
 const FLOWS: &str = "SELECT coalesce(json_agg(json_build_object('job_id', l.job_id, 'state', l.state, 'task',
     left(l.task, 200),
         'enqueued_at', l.enqueued_at, 'finished_at', l.finished_at, 'here', l.here::text, 'rows_read', l.rows_read,
@@ -217,7 +219,7 @@ const DOCTOR: &str = "SELECT coalesce(json_agg(d), '[]')::text FROM queue.doctor
 /// The queues that the viewer may observe, for the audit.
 pub const OBSERVED: &str = "SELECT coalesce(json_agg(queue_name), '[]')::text FROM queue.queues";
 
-/// A page: its name, the fields that it understands, and how old an answer may be.
+/// A page: its name, the fields that it reads, and the maximal age of an answer.
 struct Page(&'static str, &'static [&'static str], Duration);
 
 const SEARCHED: &[&str] = &["queue", "states", "beyond", "filter", "field", "op", "value"];
@@ -239,15 +241,15 @@ const PAGES: [Page; 14] = [
     Page("doctor", &[], Duration::from_secs(5)),
 ];
 
-/// What a request asks, in the one spelling in which it is kept, and how old an answer may be.
+/// Returns the question of a request in its only spelling, and the maximal age of an answer.
 ///
-/// Errors: 404 there is no such page.
+/// Errors: 404 for an unknown page.
 pub fn question(what: &str, query: &Query) -> Result<(String, Duration)> {
     let page = PAGES.iter().find(|page| page.0 == what);
     let Page(name, fields, age) = page.ok_or_else(|| Error::missing("there is no such page"))?;
     let said = fields.iter().filter_map(|field| {
         let text = query.get(*field).filter(|text| !text.is_empty())?;
-        // What is read in several spellings, and by its presence alone.
+        // Some fields can be spelt in several ways, or count only by their presence.
         let text = match (*name, *field) {
             ("job", "job") => id(text).unwrap_or_default(),
             ("errors", "more") => "1".to_owned(),
@@ -263,10 +265,10 @@ pub fn question(what: &str, query: &Query) -> Result<(String, Duration)> {
 
 pub type Query = HashMap<String, String>;
 
-/// Answers what a page asks.
+/// Answers the question of a page.
 ///
-/// Errors: 404 there is no such page or thing, 400 something is missing, 413 a document is too long, and what Postgres
-/// says.
+/// Errors: 404 for an unknown page or thing, 400 if a field is missing, 413 if a document is too long, and those of
+/// Postgres.
 pub async fn ask(database: &Database, viewer: &Viewer, hides: bool, what: &str, query: &Query) -> Result<String> {
     let said = |name: &str| query.get(name).map(String::as_str).filter(|text| !text.is_empty());
     let required = |name: &str| said(name).ok_or_else(|| Error::bad(format!("{name} is missing")));
@@ -287,7 +289,7 @@ pub async fn ask(database: &Database, viewer: &Viewer, hides: bool, what: &str, 
                 Some(other) => return Err(Error::bad(format!("{other:?} is no span: hour, day, quarter"))),
             };
             let zone = said("tz").unwrap_or("UTC");
-            database.look_in(viewer, LOOK, zone, ACTIVITY, &[said("queue"), Some(since), Some(period)]).await
+            database.look_in(viewer, MAX_LOOK_TIME, zone, ACTIVITY, &[said("queue"), Some(since), Some(period)]).await
         }
         "jobs" => {
             let params = [hidden, Some(required("queue")?), Some(required("state")?), said("stage"), said("beyond")];
@@ -324,7 +326,7 @@ pub async fn ask(database: &Database, viewer: &Viewer, hides: bool, what: &str, 
         "schedules" => database.look(viewer, SCHEDULES, &[hidden]).await,
         "workers" => database.look(viewer, WORKERS, &[hidden]).await,
         "errors" => {
-            // The newest tell most, and quickly; all that a look may read when that is asked for.
+            // The newest jobs tell most, and quickly. On request all that a query may read.
             let most = if said("more").is_some() { "10000" } else { "2000" };
             database.look(viewer, ERRORS, &[said("queue"), Some(most)]).await
         }
@@ -339,7 +341,7 @@ fn or_missing(found: String, why: impl FnOnce() -> String) -> Result<String> {
     if found == "null" { Err(Error::missing(why())) } else { Ok(found) }
 }
 
-/// An id, as it was said.
+/// Returns an id in its only spelling.
 fn id(said: &str) -> Result<String> {
     let id: i64 = said.trim().parse().map_err(|_| Error::bad(format!("{said:?} is no id")))?;
     Ok(id.to_string())

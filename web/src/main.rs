@@ -1,16 +1,15 @@
-//! `pg_queue_web`: a dashboard for the queues of some databases, in one program beside the server.
+//! `pg_queue_web`: a dashboard for the queues of some databases. It is one program beside the server.
 //!
-//! From the ground up: [`error`] is what went wrong and how it is told; [`options`] the command line; [`share`] what
-//! one viewer may hold of a thing; [`serve`] the connections; [`fields`] reads bodies; [`database`] runs statements as
-//! the viewer; [`viewer`] says which role that is, [`login`] whether a password is right; [`guard`] refuses what other
-//! sites send, and sets the headers; [`cache`] asks once for all that ask the same; [`poll`] looks once a second for
-//! all browsers; [`look`] has the pages' queries, [`filter`] what they search for; [`act`] the verbs, [`audit`] what
-//! was done; [`assets`] the page itself; [`once`] prints the overview in a terminal; [`routes`] puts all of it
-//! together.
+//! From the ground up: [`error`] has errors and how they are shown; [`options`] the command line; [`share`] limits what
+//! one viewer may hold of a resource; [`serve`] the connections; [`fields`] reads bodies; [`database`] runs statements
+//! as the viewer; [`viewer`] finds the viewer's role, [`login`] checks passwords; [`guard`] refuses requests of other
+//! sites, and sets the headers; [`cache`] asks once for all equal requests; [`poll`] looks once a second for all
+//! browsers; [`look`] has the pages' queries, [`filter`] their search conditions; [`act`] the verbs, [`audit`] what was
+//! done; [`assets`] the page itself; [`once`] prints the overview in a terminal; [`routes`] combines all of these.
 //!
-//! Invariants: each statement that a viewer causes runs in a transaction of its own, as the viewer's role, bounded in
-//! time; no text of a viewer is ever SQL. What jobs carry is text in the page, never markup. Whatever a viewer or a
-//! stranger can make grow, or can hold, has a bound: for each of them, and in all.
+//! Invariants: each statement that a viewer causes runs in its own transaction, as the viewer's role, with a time
+//! limit. A viewer's text never becomes SQL. What jobs contain is text in the page, never markup. Whatever a viewer or
+//! a stranger can make grow, or can hold, is bounded for each of them and in total.
 
 mod act;
 mod assets;
@@ -87,14 +86,14 @@ async fn run(options: Options) -> Result<(), String> {
     };
     let patience = async {
         until.clone().await;
-        // A browser that does not read its last answer does not keep the program.
+        // A browser that does not read its last answer does not delay the exit.
         tokio::time::sleep(std::time::Duration::from_secs(3)).await;
         Ok(())
     };
     tokio::select! { done = served => done, done = patience => done }
 }
 
-/// Makes the socket anew if the file of a program that is gone is in its place. Its own user and group may connect.
+/// Creates the socket again if the file of an ended program is in its place. The program's user and group may connect.
 fn unix_listener(path: &std::path::Path) -> std::io::Result<tokio::net::UnixListener> {
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
     let is_left = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())

@@ -6,19 +6,19 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::database::{Database, LOOK};
+use crate::database::{Database, MAX_LOOK_TIME};
 use crate::look;
 use crate::options::Options;
 use crate::viewer::Viewer;
 
-/// What the last whole minute brought, by queue.
+/// The counts of the last whole minute, by queue.
 const RATES: &str =
     "SELECT coalesce(json_object_agg(queue_name, json_build_array(enqueued, completed, failed)), '{}')::text FROM (
     SELECT queue_name, sum(enqueued) AS enqueued, sum(completed) AS completed, sum(failed + timed_out) AS failed
     FROM queue.activity(since => date_trunc('minute', now()) - interval '1 minute')
     WHERE starts_at < date_trunc('minute', now()) GROUP BY queue_name) AS a";
 
-/// Looks at each database, and prints what it has seen.
+/// Looks at each database, and prints the overview.
 pub async fn print(options: &Options) -> Result<(), String> {
     let viewer = Viewer { name: "once".to_owned(), role: None, has_logged_in: false };
     for config in &options.databases {
@@ -29,7 +29,7 @@ pub async fn print(options: &Options) -> Result<(), String> {
                 Err(e) if e.code == "57014" => database.look(&viewer, look::OVERVIEW_UNCOUNTED, &[]).await?,
                 other => other?,
             };
-            Ok((overview, database.look_in(&viewer, LOOK, "UTC", RATES, &[]).await?))
+            Ok((overview, database.look_in(&viewer, MAX_LOOK_TIME, "UTC", RATES, &[]).await?))
         };
         let (overview, rates) = look.await.map_err(|e: crate::error::Error| {
             [Some(e.message), e.detail, e.hint].into_iter().flatten().collect::<Vec<_>>().join("\n")
@@ -40,7 +40,7 @@ pub async fn print(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// The text of an overview.
+/// Returns the text of an overview.
 fn table(database: &str, overview: &Value, rates: &Value) -> String {
     let mut text = String::new();
     let list = |name: &str| overview[name].as_array().cloned().unwrap_or_default();
@@ -48,7 +48,7 @@ fn table(database: &str, overview: &Value, rates: &Value) -> String {
     let is_standby = overview["is_standby"] == true;
     let _ = writeln!(text, "{}{}", plain(database, 60), if is_standby { ", a standby" } else { "" });
     if overview["lanes"].is_null() {
-        let _ = writeln!(text, "Counting takes longer than {} s here: no counts.", LOOK.as_secs());
+        let _ = writeln!(text, "Counting takes longer than {} s here: no counts.", MAX_LOOK_TIME.as_secs());
     }
     let _ = writeln!(
         text,
@@ -62,7 +62,7 @@ fn table(database: &str, overview: &Value, rates: &Value) -> String {
             Some(stage) => format!("{queue} / {stage}"),
             None => queue.to_owned(),
         };
-        // The rates are those of the queue: with its first lane.
+        // The rates are the queue's. They are shown with its first lane.
         let is_first = last.replace(queue.to_owned()).as_deref() != Some(queue);
         let rate = |n: usize| match rates[queue][n].as_i64() {
             Some(rate) if is_first => rate.to_string(),
@@ -107,16 +107,16 @@ fn table(database: &str, overview: &Value, rates: &Value) -> String {
     text
 }
 
-/// A name that a terminal can show, cut.
+/// Returns a name that a terminal can show, cut to `longest` characters.
 fn plain(text: &str, longest: usize) -> String {
-    // Also those that turn the direction of the text.
+    // Characters that change the direction of text are replaced, too.
     let is_strange = |c: char| {
         c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     text.chars().map(|c| if is_strange(c) { ' ' } else { c }).take(longest).collect()
 }
 
-/// Seconds, as people say it.
+/// Returns seconds as people say them.
 fn age(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
     match seconds {

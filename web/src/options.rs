@@ -1,7 +1,7 @@
-//! The command line, and what it must not say: an open door.
+//! The command line. It must not open the dashboard to everyone.
 //!
 //! Invariant: no combination of options shows queues to another machine without asking for a name. No message repeats
-//! what may hold a password: a connection string, or an argument that is in the wrong place.
+//! what may hold a password: a connection string, or an argument in the wrong place.
 
 use std::convert::Infallible;
 use std::error::Error as _;
@@ -99,7 +99,7 @@ pub struct Options {
     pub once: bool,
 }
 
-/// Reads the command line. `None`: all is said (`--help`).
+/// Reads the command line. `None`: the answer was printed (`--help`).
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Options>, String> {
     let options = match Options::try_parse_from(args) {
         Ok(options) => options,
@@ -115,7 +115,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Options>
     Ok(Some(options))
 }
 
-/// What is wrong, without the argument itself.
+/// Returns what is wrong, without the argument itself.
 fn told(error: &clap::Error) -> String {
     let option = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(option)) if option.starts_with('-') => option.split(' ').next().unwrap_or_default(),
@@ -133,7 +133,7 @@ fn told(error: &clap::Error) -> String {
     }
 }
 
-/// Refuses what would let others in that were not asked for a name.
+/// Refuses options that would let others in without asking for a name.
 fn check_door(options: &Options) -> Result<(), String> {
     let is_here = match &options.listen {
         Listen::Unix(_) => true,
@@ -165,7 +165,7 @@ fn check_door(options: &Options) -> Result<(), String> {
     }
 }
 
-/// A connection string, completed from the environment.
+/// Reads a connection string, completed from the environment.
 fn connection(said: &str) -> Result<Config, String> {
     let mut config: Config = said
         .parse()
@@ -226,7 +226,7 @@ fn secret_of(file: &str) -> Result<String, String> {
     if secret.len() < 16 { Err(format!("{file}: a secret has 16 characters or more")) } else { Ok(secret) }
 }
 
-/// Lines of a name and a role; `#` begins a comment.
+/// Reads lines of a name and a role. `#` begins a comment.
 fn roles_of(file: &str) -> Result<Roles, String> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
     let lines = text.lines().enumerate().map(|(n, line)| (n + 1, line.trim()));
@@ -287,7 +287,7 @@ mod tests {
         for listen in ["127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/tmp/x", "127.9.9.9:1"] {
             assert!(parsed(&["--listen", listen]).unwrap().is_some(), "{listen}");
         }
-        // A name that is looked up elsewhere may be any address.
+        // A name that is resolved elsewhere may be any address.
         assert!(parsed(&["--listen", "example.com:80"]).is_err());
         assert!(parsed(&["--listen", "localhost.evil:80"]).is_err());
     }

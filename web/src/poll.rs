@@ -1,8 +1,8 @@
-//! One look a second for all browsers of a role: what the overview shows, pushed to each as a server-sent event.
+//! One look a second for all browsers of a role. The overview is pushed to each as a server-sent event.
 //!
-//! Invariants: while nobody looks, nothing runs; a look that takes long is repeated after fifty times as long, so that
-//! all looks of a role take at most a fiftieth of one processor. A viewer that may not look any more is told so within
-//! two seconds, and its streams end.
+//! Invariants: while no browser is connected, nothing runs. After a look comes a pause 49 times as long, so that all
+//! looks of a role take at most a fiftieth of one processor. A viewer that may not look any more is told so within two
+//! seconds, and its streams end.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -15,27 +15,27 @@ use futures_util::future::{BoxFuture, FutureExt as _, Shared};
 use futures_util::stream::{self, Stream};
 use tokio::sync::watch;
 
-use crate::database::{Database, LOOK};
+use crate::database::{Database, MAX_LOOK_TIME};
 use crate::error::{Error, Result};
 use crate::look;
 use crate::share::Shares;
 use crate::viewer::{UntilEnd, Viewer};
 
-const EVERY: Duration = Duration::from_secs(1);
-/// So many times the time of a look is the pause behind it.
-const REST: u32 = 49;
-/// A proxy may close a connection on which nothing comes for long.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause after a look is this many times as long as the look.
+const PAUSES_PER_LOOK: u32 = 49;
+/// A proxy may close a connection without data after some time, so an empty event comes this often.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Then the browser comes anew, and has to be let in anew.
+/// A stream ends at this age. Then the browser comes again, and its rights are checked again.
 const MAX_AGE: Duration = Duration::from_secs(300);
-/// So many streams are open together, and so many of one viewer.
+/// At most this many streams are open, in total and for each viewer.
 const MAX_STREAMS: usize = 2_000;
 const MAX_STREAMS_OF_A_VIEWER: usize = 50;
 
-/// The database's place, the role, and the user that has logged in.
+/// The index of the database, the role, and the user that has logged in.
 type Role = (usize, Option<String>, Option<String>);
 
-/// An event as it goes out.
+/// An event as it is sent.
 #[derive(Clone)]
 struct Event {
     text: Bytes,
@@ -46,13 +46,13 @@ struct Event {
 enum Outcome {
     /// The database has answered, or has refused.
     Answered,
-    /// The database is not there.
+    /// The database could not be reached.
     Unanswered,
-    /// The viewer may not look any more: the streams end.
+    /// The viewer may not look any more. The streams end.
     Last,
 }
 
-/// `None`: there was no event yet.
+/// The last event. `None`: there was no event yet.
 type Events = watch::Sender<Option<Event>>;
 
 pub struct Polls {
@@ -73,16 +73,16 @@ impl Polls {
         self.stopped.send_replace(true);
     }
 
-    /// Returns when the program is to end.
+    /// Returns when the program must end.
     pub fn until_stopped(&self) -> Shared<BoxFuture<'static, ()>> {
         let mut stopped = self.stopped.subscribe();
         async move { drop(stopped.wait_for(|stopped| *stopped).await) }.boxed().shared()
     }
 
-    /// Returns the events for a browser: the last one at once, if there is one. They end with the session, if there is
-    /// one.
+    /// Returns the events for a browser. The last event, if there is one, comes immediately. If there is a session, the
+    /// events end with it.
     ///
-    /// Errors: 429 too many streams are open.
+    /// Errors: 429 if too many streams are open.
     pub fn events(
         self: &Arc<Self>,
         place: usize,
@@ -145,22 +145,22 @@ impl Polls {
         })))
     }
 
-    /// Looks as long as somebody does.
+    /// Looks while any browser is connected.
     async fn poll(self: Arc<Self>, role: Role, events: Arc<Events>, database: Arc<Database>, viewer: Viewer) {
         loop {
             let begun = Instant::now();
             let event = event(&database, &viewer).await;
-            let pause = EVERY.max(begun.elapsed() * REST);
+            let pause = LOOK_INTERVAL.max(begun.elapsed() * PAUSES_PER_LOOK);
             let mut outcome = event.outcome;
             events.send_replace(Some(event));
             let rest = async {
                 let until = Instant::now() + pause;
                 loop {
-                    tokio::time::sleep_until(until.min(Instant::now() + EVERY).into()).await;
+                    tokio::time::sleep_until(until.min(Instant::now() + LOOK_INTERVAL).into()).await;
                     if Instant::now() >= until {
                         return;
                     }
-                    // What a long pause leaves unseen: whether the viewer may still look, and whether the database
+                    // During a long pause this checks whether the viewer may still look, and whether the database
                     // answers.
                     match database.admits(&viewer).await {
                         Ok(()) if outcome == Outcome::Unanswered => return,
@@ -173,7 +173,7 @@ impl Polls {
                     }
                 }
             };
-            // The next viewer has to begin it anew, or finds it here: decided under the lock.
+            // Whether a next viewer finds this loop or must start another one is decided under the lock.
             tokio::select! {
                 () = rest => {}
                 () = events.closed() => {}
@@ -187,15 +187,15 @@ impl Polls {
     }
 }
 
-/// A look, or why there is none, as an event.
+/// Returns the result of a look, or its error, as an event.
 async fn event(database: &Database, viewer: &Viewer) -> Event {
-    let mut found = database.look_in(viewer, LOOK, "UTC", look::OVERVIEW, &[]).await;
-    // On a standby, and after a start, counts are counted. All else can be shown.
+    let mut found = database.look_in(viewer, MAX_LOOK_TIME, "UTC", look::OVERVIEW, &[]).await;
+    // On a standby, and after a start, the jobs must be counted first. Everything else can be shown.
     if found.as_ref().is_err_and(|e| e.code == "57014") {
-        found = database.look_in(viewer, LOOK, "UTC", look::OVERVIEW_UNCOUNTED, &[]).await;
+        found = database.look_in(viewer, MAX_LOOK_TIME, "UTC", look::OVERVIEW_UNCOUNTED, &[]).await;
     }
     match found {
-        // An end of line would end the data; within strings JSON has none.
+        // A line feed would end the data. JSON has none within strings.
         Ok(json) => {
             let text = format!("event: overview\ndata: {}\n\n", json.replace('\n', " "));
             Event { text: text.into(), outcome: Outcome::Answered }
@@ -206,7 +206,7 @@ async fn event(database: &Database, viewer: &Viewer) -> Event {
 
 fn trouble(e: &Error) -> Event {
     let outcome = match (e.code.is_empty(), e.status) {
-        // It is this program that does not let the viewer look. A right that the database refuses may be granted soon.
+        // This program itself does not let the viewer look. A right that the database refuses may be granted soon.
         (true, axum::http::StatusCode::FORBIDDEN) => Outcome::Last,
         (true, _) => Outcome::Unanswered,
         (false, _) => Outcome::Answered,

@@ -1,4 +1,4 @@
-//! The site: which path is answered by what, for which database and viewer.
+//! The site: which code answers which path, for which database and viewer.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -26,19 +26,19 @@ use crate::share::{Share, Shares};
 use crate::viewer::{self, Sessions, Viewer};
 use crate::{act, assets, guard, look};
 
-/// The body of a verb has at most so many bytes, as it may have a payload to enqueue; that of a login so many.
+/// The body of a verb may contain a payload, so it may be larger than that of a login. In bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
 const MAX_LOGIN_BYTES: usize = 8 << 10;
-/// A body takes at most so long.
+/// A body must arrive within this time.
 const MAX_BODY_TIME: Duration = Duration::from_secs(10);
 
-/// So many requests of one viewer are answered at a time, so many verbs among them, and so many documents until their
-/// end.
+/// At most this many requests of one viewer are answered at a time, at most this many of them verbs. A document counts
+/// until its end.
 const MAX_REQUESTS_OF_A_VIEWER: usize = 50;
 const MAX_VERBS_OF_A_VIEWER: usize = 8;
 const MAX_DOCUMENTS_OF_A_VIEWER: usize = 2;
 const MAX_DOCUMENTS: usize = 8;
-/// Whether a viewer may still look is asked again after so long.
+/// After this time the program checks again whether a viewer may still look.
 const ADMITTED_FOR: Duration = Duration::from_secs(1);
 
 pub struct Site {
@@ -54,7 +54,7 @@ pub struct Site {
     documents: Arc<Shares<Viewer>>,
 }
 
-/// A known viewer that is being answered.
+/// A known viewer whose request is being answered.
 struct Entered {
     viewer: Viewer,
     _share: Share<Viewer>,
@@ -85,7 +85,7 @@ impl Site {
         }))
     }
 
-    /// The database that a request names, else the first, and its place.
+    /// Returns the database that a request names, or the first one, and its index.
     fn database(&self, query: &HashMap<String, String>) -> Result<(usize, &Arc<Database>)> {
         let Some(name) = query.get("db").filter(|name| !name.is_empty()) else { return Ok((0, &self.databases[0])) };
         let mut all = self.databases.iter().enumerate();
@@ -97,15 +97,15 @@ impl Site {
         viewer::of_request(headers, &self.options, &self.sessions, place)
     }
 
-    /// Lets in the viewer that sends a request, for as long as it is answered.
+    /// Lets in the viewer that sends a request, while it is answered.
     ///
-    /// Errors: those of [`viewer::of_request`]; 403 the role may not look any more; 429 too much of the viewer is being
-    /// answered.
+    /// Errors: those of [`viewer::of_request`]; 403 if the role may not look any more; 429 if too many requests of the
+    /// viewer are being answered.
     async fn enter(&self, headers: &HeaderMap, peer: &Peer, place: usize) -> Result<Entered> {
         let viewer = self.viewer(headers, place)?;
         let share = self.requests.take(viewer.clone()).ok_or_else(too_many)?;
         let busy = peer.busy();
-        // Before anything that is kept is shown.
+        // This check comes before any stored answer is shown.
         if viewer.role.is_some() {
             let database = &self.databases[place];
             let question = key(place, &viewer, "admitted".to_owned());
@@ -115,7 +115,7 @@ impl Site {
         Ok(Entered { viewer, _share: share, busy })
     }
 
-    /// Whether payloads are hidden from the viewer.
+    /// True if payloads are hidden from the viewer.
     fn hides(&self, viewer: &Viewer) -> bool {
         let may_see = viewer.role.as_ref().is_some_and(|role| self.options.show_payload_to.contains(role));
         self.options.hide.is_some() && !may_see
@@ -157,13 +157,14 @@ fn too_many() -> Error {
     Error::new(StatusCode::TOO_MANY_REQUESTS, "too many of your requests are being answered")
 }
 
-/// A question of a viewer. Users with one role do not share where they have logged in: one of them may be locked out.
+/// Returns the key of a viewer's question. If users have logged in, they do not share a role's answers, because one of
+/// them may be locked out.
 fn key(place: usize, viewer: &Viewer, question: String) -> Key {
     let user = viewer.has_logged_in.then_some(&viewer.name);
     Key { place, role: viewer.role.clone(), question: format!("{user:?} {question}") }
 }
 
-/// Reads a body. Errors: 408 it takes too long, 413 it is too long.
+/// Reads a body. Errors: 408 if it takes too long, 413 if it is too long.
 async fn read(body: Body, max: usize) -> Result<Bytes> {
     let read = tokio::time::timeout(MAX_BODY_TIME, axum::body::to_bytes(body, max)).await;
     let read = read.map_err(|_| Error::new(StatusCode::REQUEST_TIMEOUT, "the body takes too long"))?;
@@ -174,7 +175,7 @@ fn json_of(text: impl Into<Body>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text.into()).into_response()
 }
 
-/// What the page has to know before it asks anything.
+/// Returns what the page must know before it asks anything.
 async fn session(State(site): State<Arc<Site>>, Query(query): Said, headers: HeaderMap) -> Result<Response> {
     let (place, database) = site.database(&query)?;
     let viewer = match site.viewer(&headers, place) {
@@ -216,7 +217,7 @@ async fn events(
     let events = site.polls.events(place, database, &viewer, session)?;
     let fixed =
         [(header::CONTENT_TYPE, "text/event-stream"), (header::HeaderName::from_static("x-accel-buffering"), "no")];
-    // The connection is busy as long as the stream is there.
+    // The connection is busy while the stream exists.
     let events = events.map(move |event| (&busy, event).1);
     Ok((fixed, Body::from_stream(events)).into_response())
 }
@@ -237,7 +238,7 @@ async fn looked(
     Ok(json_of(answer))
 }
 
-/// A payload and so on, whole, as a file.
+/// Returns a whole document, such as a payload, as a file.
 async fn document(
     State(site): State<Arc<Site>>,
     Extension(peer): Extension<Peer>,
@@ -252,7 +253,7 @@ async fn document(
         (header::CONTENT_TYPE, "application/json"),
         (header::CONTENT_DISPOSITION, "attachment; filename=\"job.json\""),
     ];
-    // In parts, so that the share is held until the browser has taken all.
+    // The document is sent in parts, so that the share is held until the browser has received all of it.
     let rest = (Bytes::from(text), share, entered);
     let parts = stream::unfold(rest, |(mut rest, share, entered)| async move {
         let part = rest.split_to(rest.len().min(64 << 10));
@@ -288,7 +289,7 @@ async fn acted(
     let share = site.verbs.take(entered.viewer.clone()).ok_or_else(too_many)?;
     let given: Fields = fields::of_body(&read(body, MAX_BODY_BYTES).await?, act::is_field)?;
     let database = database.clone();
-    // To its end and its line in the log, also where the browser has gone.
+    // The verb runs to its end and is logged even if the browser has gone.
     let task = tokio::spawn({
         let site = site.clone();
         async move {
@@ -322,7 +323,7 @@ async fn login(
         Some(roles) => roles.iter().find(|(known, _)| known == user).map(|(_, role)| role.as_str()),
         None => Some(user),
     };
-    // With a map the name is that of the role with the password, and looks as another.
+    // With a map, the name is the role with the password, and it looks as another role.
     let is_right = site.logins.is_right(database, peer.address, user, password).await?;
     let Some(role) = role.filter(|_| is_right) else {
         let user: String = user.chars().take(viewer::MAX_NAME_BYTES).collect();

@@ -1,11 +1,11 @@
-//! Connections: how many there are, how long each may take to say what it wants, and which of them has to go.
+//! Connections: how many there are, how long each may take for a request, and which of them must make room.
 //!
-//! Responsible for the bounds of connections that nobody has vouched for yet. Not responsible for what a viewer may
-//! hold ([`crate::share`]).
+//! Responsible for the limits of connections that no known viewer uses yet. Not responsible for what a viewer may hold
+//! ([`crate::share`]).
 //!
-//! Invariants: a connection that is neither being answered for a known viewer nor has just come gives way to a new one,
-//! so that no number of half requests keeps others out. A request whose head, or a peer whose reading, takes too long
-//! is closed.
+//! Invariants: a connection makes room for a new one if it has no request of a known viewer and has not just come. So
+//! no number of half requests keeps others out. If the head of a request takes too long, or a peer reads too slowly,
+//! the connection is closed.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,20 +24,20 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Sleep, sleep};
 use tower_service::Service as _;
 
-/// The head of a request, and a connection between requests, take at most so long.
+/// The head of a request, and the time between requests, take at most this long.
 const MAX_HEAD_TIME: Duration = Duration::from_secs(10);
-/// A peer that takes nothing of its answer for so long is given up.
+/// A connection is closed if its peer takes nothing of the answer for this long.
 const MAX_WRITE_TIME: Duration = Duration::from_secs(30);
-/// The head of a request has at most so many bytes.
+/// The head of a request has at most this many bytes.
 const MAX_HEAD_BYTES: usize = 64 << 10;
-/// At most so many connections, where the system lets the program open more files.
+/// At most this many connections, even if the system lets the program open more files.
 const MAX_CONNECTIONS: usize = 2_000;
-/// So many files are kept for the database and for what else the program opens.
+/// This many files are reserved for the database and for everything else that the program opens.
 const RESERVED_FILES: usize = 100;
-/// One address of another machine has at most this part of all connections.
+/// One address of another machine has at most one in this many of all connections.
 const PART_OF_AN_ADDRESS: usize = 4;
 
-/// The connections that are open.
+/// The open connections.
 pub struct Door {
     max: usize,
     open: Mutex<Open>,
@@ -50,23 +50,23 @@ struct Open {
 }
 
 struct Connection {
-    /// `None`: this machine, where a proxy may speak for many.
+    /// The peer's address. `None`: this machine, where a proxy may speak for many.
     address: Option<IpAddr>,
-    /// Since when nobody known is being answered; `None`: somebody is.
+    /// Since when no known viewer is being answered. `None`: one is.
     idle_since: Option<Instant>,
     give_way: Arc<Notify>,
 }
 
-/// The connection that a request came by.
+/// The connection of a request.
 #[derive(Clone)]
 pub struct Peer {
     door: Arc<Door>,
     id: u64,
-    /// `None`: this machine.
+    /// The address. `None`: this machine.
     pub address: Option<IpAddr>,
 }
 
-/// While this is there, a known viewer is being answered, and the connection does not give way.
+/// While this value exists, a known viewer is being answered, and the connection does not make room.
 pub struct Busy(Peer);
 
 impl Door {
@@ -76,7 +76,8 @@ impl Door {
         Arc::new(Self { max, open: Mutex::default() })
     }
 
-    /// Lets a connection in. If there are too many, the one that has been idle longest gives way. `None`: none is idle.
+    /// Lets a connection in. If there are too many, the one that has been idle longest must close. `None`: none is
+    /// idle.
     fn enter(self: &Arc<Self>, address: Option<IpAddr>) -> Option<(Peer, Arc<Notify>)> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let of_this = |connection: &Connection| address.is_some() && connection.address == address;
@@ -108,7 +109,7 @@ impl Open {
 }
 
 impl Peer {
-    /// Says that a known viewer is being answered.
+    /// Notes that a known viewer is being answered.
     pub fn busy(&self) -> Busy {
         self.note(None);
         Busy(self.clone())
@@ -128,14 +129,14 @@ impl Drop for Busy {
     }
 }
 
-/// How many files the program may open. `None`: the system does not say.
+/// Returns how many files the program may open. `None`: the system does not say.
 fn max_files() -> Option<usize> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Where connections come from.
+/// The source of connections.
 pub trait Listener {
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
     fn next(&self) -> impl Future<Output = io::Result<(Self::Io, Option<IpAddr>)>> + Send;
@@ -156,7 +157,7 @@ impl Listener for UnixListener {
     }
 }
 
-/// Serves until `stopped`, and what is being answered then to its end.
+/// Serves until `stopped`. Requests that are being answered then are answered to their end.
 pub async fn serve(listener: impl Listener, router: Router, stopped: impl Future<Output = ()>) {
     let door = Door::new();
     let (stop, served) = (watch::Sender::new(()), watch::Sender::new(()));
@@ -167,11 +168,11 @@ pub async fn serve(listener: impl Listener, router: Router, stopped: impl Future
             accepted = listener.next() => accepted,
         };
         let Ok((io, address)) = accepted else {
-            // No file is left, or the peer has gone: neither is the end.
+            // No file is left, or the peer has gone. Neither ends the program.
             sleep(Duration::from_millis(100)).await;
             continue;
         };
-        // Without room it is closed.
+        // Without room the connection is closed.
         let Some((peer, give_way)) = door.enter(address) else { continue };
         tokio::spawn(connection(io, peer, give_way, router.clone(), stop.subscribe(), served.subscribe()));
     }
@@ -210,7 +211,7 @@ async fn connection(
     drop(served);
 }
 
-/// A connection that fails if its peer takes nothing for a time.
+/// A connection that fails if its peer takes nothing for some time.
 struct Patient<T> {
     io: T,
     patience: Duration,

@@ -1,7 +1,7 @@
-//! Shares: how much of a thing one viewer, address or name may hold at a time, and how much all of them together.
+//! Shares: how much of a resource one viewer, address or name may hold at a time, and how much all of them may hold.
 //!
-//! Invariant: a share that is taken goes back when its [`Share`] is dropped, also if its task is cancelled. A key
-//! without a share takes no memory.
+//! Invariant: a share is returned when its [`Share`] is dropped, even if its task is cancelled. A key without a share
+//! takes no memory.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -21,7 +21,7 @@ struct Held<K> {
     all: usize,
 }
 
-/// One share. It goes back when this is dropped.
+/// One share. It is returned when this value is dropped.
 pub struct Share<K: Eq + Hash> {
     of: Arc<Shares<K>>,
     key: K,
@@ -57,7 +57,7 @@ impl<K: Eq + Hash> Drop for Share<K> {
     }
 }
 
-/// As [`Shares`], for what is worth waiting for: each key has a queue of its own.
+/// As [`Shares`], for resources worth waiting for: each key has a separate queue.
 pub struct Turns<K> {
     for_each: usize,
     queues: Mutex<HashMap<K, Arc<Semaphore>>>,
@@ -72,7 +72,7 @@ impl<K: Eq + Hash + Clone> Turns<K> {
     pub async fn wait(&self, key: &K) -> Option<OwnedSemaphorePermit> {
         let queue = {
             let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-            // A queue that nobody waits in, and of which nothing is held, is referred to by this map only.
+            // If no request waits in a queue and nothing of it is held, only this map refers to it.
             queues.retain(|_, queue| Arc::strong_count(queue) > 1);
             queues.entry(key.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.for_each))).clone()
         };

@@ -1,6 +1,6 @@
 //! Whether a connection to the database is encrypted, and how the server proves its identity.
 //!
-//! Invariant: a server on another machine is verified, against the system's authorities or those of a file, unless the
+//! Invariant: a server on another machine is verified, by the system's authorities or those of a file, unless the
 //! connection string says `sslmode=disable`.
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// Returns how to encrypt; `None`: not at all. Sets the mode of the configuration to what is done.
+/// Returns how to encrypt. `None`: not at all. Sets the mode of the configuration accordingly.
 pub fn connector(config: &mut Config, authorities: Option<&Path>) -> Result<Option<MakeRustlsConnect>, String> {
     let is_here = config.get_hosts().iter().all(|host| match host {
         Host::Unix(_) => true,

@@ -1,7 +1,7 @@
-//! The viewer: the name that a proxy or a password vouches for, and the role as which the database sees it.
+//! The viewer: the name that a proxy or a password vouches for, and the role as which the database sees the viewer.
 //!
-//! Invariant: a role comes from the map, from a header that only the proxy can send, or from a session that a password
-//! has begun. It is never `none`, which would be the program's own role.
+//! Invariant: a role comes from the map, from a header that only the proxy can send, or from a session that began with
+//! a password. It is never `none`, which would be the program's own role.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,30 +14,30 @@ use tokio::sync::watch;
 use crate::error::{Error, Result};
 use crate::options::{Auth, Options};
 
-/// A session ends so long after the password was given.
+/// A session ends this long after the password was given.
 const MAX_AGE: Duration = Duration::from_secs(12 * 3600);
-/// And so long after the last request.
+/// A session also ends this long after its last request.
 const MAX_IDLE: Duration = Duration::from_secs(2 * 3600);
-/// More sessions than this begin only when others end.
+/// If there are this many sessions, a new one begins only when another ends.
 const MAX_SESSIONS: usize = 10_000;
-/// With one more session of a user, the one that was used least recently ends.
+/// If a user has this many sessions, a new one ends the session that was used least recently.
 const MAX_SESSIONS_OF_A_USER: usize = 20;
-/// The name of a viewer has at most so many bytes.
+/// The name of a viewer has at most this many bytes.
 pub const MAX_NAME_BYTES: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Viewer {
-    /// As people call it, for the audit.
+    /// The name in the audit.
     pub name: String,
-    /// `None`: the program's own.
+    /// The role. `None`: the program's own.
     pub role: Option<String>,
-    /// Whether the name is that of a role whose password was right: for as long as that may log in.
+    /// True if a password was right for the role of this name. The viewer may look while that role may log in.
     pub has_logged_in: bool,
 }
 
 struct Session {
     viewer: Viewer,
-    /// The place of its database on the command line.
+    /// The index of its database on the command line.
     database: usize,
     begun: Instant,
     seen: Instant,
@@ -45,14 +45,14 @@ struct Session {
     open: watch::Sender<()>,
 }
 
-/// What ends when a session does.
+/// Ends when the session ends.
 pub struct UntilEnd {
     open: watch::Receiver<()>,
     at: Instant,
 }
 
 impl UntilEnd {
-    /// Waits for the end of the session: by a logout, by its age, or because another one has taken its place.
+    /// Waits for the end of the session: by a logout, by its age, or because another session has replaced it.
     pub async fn wait(mut self) {
         let ended = async { while self.open.changed().await.is_ok() {} };
         drop(tokio::time::timeout_at(self.at.into(), ended).await);
@@ -63,7 +63,8 @@ impl UntilEnd {
 pub struct Sessions(Mutex<HashMap<String, Session>>);
 
 impl Sessions {
-    /// Begins a session of a user whose password was right, and that looks as a role. Returns what the browser keeps.
+    /// Begins a session of a user whose password was right, and that looks as a role. Returns the value that the
+    /// browser keeps.
     pub fn begin(&self, user: &str, role: &str, database: usize) -> Result<String> {
         let viewer = Viewer { name: user.to_owned(), role: Some(checked(role)?), has_logged_in: true };
         let mut noise = [0; 32];
@@ -91,7 +92,7 @@ impl Sessions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
     }
 
-    /// Returns what tells the end of a session. `None`: it has ended.
+    /// Returns a value that tells when the session ends. `None`: it has ended.
     pub fn until_end(&self, token: &str) -> Option<UntilEnd> {
         let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let session = sessions.get(token)?;
@@ -113,7 +114,7 @@ impl Session {
     }
 }
 
-/// The name of the cookie for a database. With https no other host and no path below can set it.
+/// Returns the name of the cookie for a database. With https no other host and no path below can set it.
 pub fn cookie_name(options: &Options, database: usize) -> String {
     let host = if options.https && options.prefix.is_empty() { "__Host-" } else { "" };
     format!("{host}pg_queue_web_{database}")
@@ -131,7 +132,7 @@ pub fn token<'a>(headers: &'a HeaderMap, options: &Options, database: usize) -> 
 
 /// Returns the viewer that sends a request.
 ///
-/// Errors: 401 a password is missing, 403 the proxy is not the one it should be or names a user that does not get in.
+/// Errors: 401 if a password is missing; 403 if the proxy's secret is wrong, or it names a user that does not get in.
 pub fn of_request(headers: &HeaderMap, options: &Options, sessions: &Sessions, database: usize) -> Result<Viewer> {
     match options.auth {
         Auth::None => Ok(Viewer { name: "local".to_owned(), role: None, has_logged_in: false }),
@@ -159,19 +160,19 @@ pub fn of_request(headers: &HeaderMap, options: &Options, sessions: &Sessions, d
     }
 }
 
-/// 401: there is no session.
+/// Returns a 401: there is no session.
 pub fn unknown() -> Error {
     Error::new(StatusCode::UNAUTHORIZED, "log in with a role of the database")
 }
 
-/// The value of a header that is there once: of two, nobody knows which one the proxy has set.
+/// Returns the value of a header that occurs exactly once. Of two, it is unknown which one the proxy has set.
 fn only<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(value)
 }
 
-/// A name that SET ROLE takes for a role.
+/// Returns the name if SET ROLE takes it for a role. Errors: 403 otherwise.
 fn checked(role: &str) -> Result<String> {
     if role.is_empty() || role.eq_ignore_ascii_case("none") || role.contains('\0') {
         return Err(Error::forbidden(format!("{role:?} is no role")));
