@@ -23,9 +23,45 @@ END
 $changed$;
 DROP FUNCTION queue_cluster.complete_away(bigint[]);
 
--- What the functions below are made of: how a function of queue.* is declared and called. `arguments` and `given` name
--- them a1, a2 and so on: PL/Proxy would take columns of the same name for them. `answer` is a pattern of the statement
--- that answers by a call.
+COMMENT ON COLUMN queue_cluster.server.node_id IS
+    'The server''s pg_queue.node_id. All ids that the server makes contain it.';
+
+COMMENT ON COLUMN queue_cluster.server.name IS 'The server''s name.';
+
+COMMENT ON COLUMN queue_cluster.server.conninfo IS
+    'How the other servers connect to it, without a user: they connect as the calling role. '
+    'All roles can read this, so it must not contain a password.';
+
+COMMENT ON COLUMN queue_cluster.server.state IS
+    'up; draining: it gets no more slots, and gives away its own; down: the others do not call it; removed.';
+
+COMMENT ON COLUMN queue_cluster.server.identity IS
+    'Its queue_cluster.identity(). It shows a server that it has the number of another one.';
+
+COMMENT ON COLUMN queue_cluster.server.version IS 'The copy of a row with the larger version counts.';
+
+COMMENT ON COLUMN queue_cluster.slot.version IS 'Grows with each change of the owner.';
+
+COMMENT ON COLUMN queue_cluster.slot.closed_until IS
+    'Until then the owner enqueues nothing under the slot''s keys, so that they become idle and it can move. '
+    'Only on this server.';
+
+COMMENT ON FUNCTION queue_cluster.home IS 'The number of the server to which this session is connected.';
+
+COMMENT ON FUNCTION queue_cluster.conninfo IS
+    'How to connect to a server. Errors: 08001 it is marked down; 42704 it does not exist.';
+
+COMMENT ON FUNCTION queue_cluster.identity IS 'Which server this is. A standby has the identity of its primary.';
+
+COMMENT ON FUNCTION queue_cluster.node_of IS 'The number of the server that made the id of a job or an attempt.';
+
+COMMENT ON FUNCTION queue_cluster.is_home IS 'True if this server made the id.';
+
+COMMENT ON FUNCTION queue_cluster.is_known IS 'True if this server exists or was removed.';
+
+-- Returns how a function of queue.* is declared and called. The functions below are made from it. `arguments` and
+-- `given` name the arguments a1, a2 and so on, because PL/Proxy would take columns of the same name for them. `answer`
+-- is a pattern of the statement that returns the result of a call.
 CREATE OR REPLACE FUNCTION queue_cluster.shape(
     verb regproc, OUT declared text, OUT result text, OUT arguments text, OUT given text, OUT outs text,
     OUT answer text, OUT is_set boolean, OUT is_void boolean, OUT is_row boolean, OUT rows text
@@ -71,7 +107,7 @@ BEGIN
 END
 $make$;
 
--- VERB, for verbs whose first argument is an array of ids of attempts or jobs: each server gets its own, in one call.
+-- VERB, for verbs whose first argument is an array of ids of attempts or jobs. Each server gets its ids in one call.
 CREATE OR REPLACE FUNCTION queue_cluster.make_by_ids(verb text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
@@ -108,7 +144,7 @@ BEGIN
 END
 $make$;
 
--- Those that are there already stay: an upgrade drops what changes.
+-- Existing functions stay: an upgrade drops those that change.
 DO $each_verb$
 DECLARE
     verb text;
@@ -128,6 +164,18 @@ BEGIN
     END LOOP;
 END
 $each_verb$;
+
+COMMENT ON FUNCTION queue_cluster.hold_slot IS
+    'Keeps a slot on this server until the transaction ends. False: it is being given away. '
+    'Errors: 42501 the role may do nothing on any queue.';
+
+COMMENT ON FUNCTION queue_cluster.hold IS
+    'Keeps the slot of a key on this server until the transaction ends. '
+    'Errors: 55006 the slot is on another server, or being moved; 42501.';
+
+COMMENT ON FUNCTION queue_cluster.try_hold IS
+    'The server that owns the slot of a key. If it is this one, it keeps the slot until the transaction ends. '
+    'NULL: not known; call hold.';
 
 CREATE OR REPLACE FUNCTION queue_cluster.target(key text, flow bigint, after bigint[]) RETURNS integer
     STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -154,8 +202,11 @@ BEGIN
 END
 $$;
 
--- accept_VERB enqueues on this server if the key is at home here; away_VERB, which is called if there is a key, or
--- another job that this one belongs to, sends the call there. Their texts have || as in `make_everywhere`.
+COMMENT ON FUNCTION queue_cluster.target IS
+    'The server for a job with this key, flow and predecessors. Errors: 0A000 they are on several servers; 55000.';
+
+-- accept_VERB enqueues on this server if the key is at home here. away_VERB is called if the job has a key, a flow or
+-- predecessors, and sends the call to their server. The texts have || as in `make_everywhere`.
 CREATE OR REPLACE FUNCTION queue_cluster.make_keyed(verb text, symbol text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
@@ -297,7 +348,15 @@ $$;
 COMMENT ON FUNCTION queue_cluster.retry_many IS
     'queue_cluster.retry for many. Returns what became of each, as queue.retry_many. Errors: as there, 08xxx.';
 
--- Completes attempts, and returns those that could not be completed as queue.claim does.
+COMMENT ON FUNCTION queue_cluster.steals_from IS
+    'The servers that a claim asks in one round if it finds nothing at home: '
+    'the one where this session last found a job, and two random ones.';
+
+COMMENT ON FUNCTION queue_cluster.nap IS
+    'How long a waiting claim waits at home before it asks the other servers again: '
+    'the setting pg_queue_cluster.nap, by default 500 ms.';
+
+-- Completes attempts. Returns those that could not be completed, as queue.claim does.
 CREATE FUNCTION queue_cluster.complete_away(ids bigint[]) RETURNS SETOF queue.claimed_job ROWS 1
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_populate_record(NULL::queue.claimed_job,
@@ -309,7 +368,7 @@ CREATE FUNCTION queue_cluster.id_of_end(one json) RETURNS bigint STABLE LANGUAGE
     AS 'MODULE_PATHNAME', 'pg_queue_cluster_id_of_end';
 
 COMMENT ON FUNCTION queue_cluster.id_of_end IS
-    'The id of the attempt that an element of queue_cluster.end_batch is about; NULL: it names none.';
+    'The id of the attempt in an element of queue_cluster.end_batch. NULL: the element names none.';
 
 DO $each_remote$
 BEGIN
@@ -351,8 +410,8 @@ COMMENT ON FUNCTION queue_cluster.end_batch IS
 'which is no part of the caller''s transaction
 unless it is this server. Errors: as there.';
 
--- claim and claim_any: those of queue.*, and whether to steal. Only if that has found nothing at home, or is to
--- complete jobs of other servers, it is passed on to away_VERB.
+-- claim and claim_any: as in queue.*, with the argument `steal`. The call is passed on to away_VERB only if it finds
+-- nothing at home, or completes jobs of other servers.
 CREATE OR REPLACE FUNCTION queue_cluster.make_claim(verb text)
     RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
@@ -420,8 +479,8 @@ BEGIN
 END
 $each_claim$;
 
--- Queues, roles and topics are on all servers, a schedule is on one. What is for all goes to each in turn and can be
--- repeated until all have it.
+-- Queues, roles and topics are on all servers, a schedule is on one. A call for all servers goes to each in turn, and
+-- can be repeated until it has succeeded on all.
 
 CREATE OR REPLACE FUNCTION queue_cluster.share(total bigint, node integer)
     RETURNS bigint STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -440,10 +499,14 @@ BEGIN
 END
 $$;
 
--- VERB for all servers, this one first and in the caller's transaction. `settled` is the SQLSTATE that says that a
--- server has it already: an error only if all say so. Any other error is raised when all were asked. Long lines of the
--- text are put together with ||: so the functions stay what was released, to the letter, and an upgrade leaves them
--- alone.
+COMMENT ON FUNCTION queue_cluster.share IS
+    'A server''s part of a limit. The parts add up to the limit. '
+    'Errors: 22023 the limit is smaller than the number of servers.';
+
+-- Makes VERB for all servers. It runs on this server first, in the caller's transaction. `settled` is the SQLSTATE that
+-- means that a server has the object already. It is an error only if all servers raise it. Any other error is raised
+-- when all servers were asked. Long lines of the text are concatenated with ||, so that the functions equal the
+-- released ones to the letter, and an upgrade leaves them alone.
 CREATE OR REPLACE FUNCTION queue_cluster.make_everywhere(verb text, settled text DEFAULT 'QQ000') RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
@@ -546,7 +609,7 @@ BEGIN
 END
 $make$;
 
--- Pages over all servers, one after the other. A position says on which it is. The text has || as above.
+-- Makes VERB for pages over all servers, one after the other. A position names its server. The text has || as above.
 CREATE OR REPLACE FUNCTION queue_cluster.make_paged(verb text)
     RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
@@ -623,6 +686,9 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION queue_cluster.reachable IS
+    'The servers that are not marked down, including this one. A notice names the others.';
+
 DO $each_page$
 DECLARE
     verb text;
@@ -635,8 +701,8 @@ BEGIN
 END
 $each_page$;
 
--- Views over all servers. Each row is as in the view of queue.*, with the server's name behind it; conditions are not
--- sent to the servers: queue_cluster.job, list and search ask for little.
+-- Views over all servers. Each row is as in the view of queue.*, with the server's name as the last column. Conditions
+-- are not sent to the servers. To read little, use queue_cluster.job, list and search.
 
 CREATE OR REPLACE FUNCTION queue_cluster.make_view(view text)
     RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
@@ -666,7 +732,7 @@ BEGIN
 END
 $make$;
 
--- What an administrator has to know.
+-- Functions for administrators.
 CREATE OR REPLACE FUNCTION queue_cluster.grants()
     RETURNS jsonb STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -676,6 +742,8 @@ BEGIN
             WHERE p.queue_id = 0 OR q.queue_id IS NOT NULL);
 END
 $$;
+
+COMMENT ON FUNCTION queue_cluster.grants IS 'The privileges on the queues of this server.';
 
 CREATE OR REPLACE FUNCTION queue_cluster.digest()
     RETURNS jsonb STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
@@ -694,6 +762,9 @@ CREATE OR REPLACE FUNCTION queue_cluster.digest()
                 FROM queue.queues AS q),
         'slots', (SELECT count(*) FROM queue_cluster.slot AS o WHERE o.node_id = queue_cluster.home()))
 $$;
+
+COMMENT ON FUNCTION queue_cluster.digest IS
+    'The state of a server that queue_cluster.check compares. It shows the queues that the caller may observe.';
 
 CREATE OR REPLACE FUNCTION queue_cluster.check(OUT server text, OUT problem text, OUT hint text) RETURNS SETOF record
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -778,7 +849,13 @@ BEGIN
 END
 $$;
 
--- What a server knows, and what it is told.
+COMMENT ON FUNCTION queue_cluster.lock_map IS
+    'Waits until no other transaction changes the map, and locks out others until the transaction ends.';
+
+COMMENT ON FUNCTION queue_cluster.take_slot IS
+    'Locks out producers of a slot until the transaction ends. False: a producer holds the slot.';
+
+-- A server's copy of the map, and its updates.
 CREATE OR REPLACE FUNCTION queue_cluster.tell()
     RETURNS jsonb STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_build_object('servers', (SELECT coalesce(jsonb_agg(to_jsonb(s)), '[]') FROM queue_cluster.server AS s),
@@ -813,7 +890,10 @@ BEGIN
 END
 $$;
 
--- Writes a row of a server, here and everywhere. It counts at once, whatever becomes of the caller's transaction.
+COMMENT ON FUNCTION queue_cluster.learn IS 'Takes over the newer rows of a copy. Returns how many.';
+
+-- Writes a row of a server, here and everywhere. It takes effect immediately, even if the caller's transaction rolls
+-- back.
 CREATE OR REPLACE FUNCTION queue_cluster.put_server(
     node_id integer, name text, conninfo text, state text, identity uuid)
     RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -872,9 +952,24 @@ BEGIN
 END
 $$;
 
--- What is remembered of keys moves with their slots: the new owner has it before it is the owner. A copy that is left
--- behind, or that came too early, does no harm: a server that is not the owner asks no such row, and of two rows the
--- larger values count.
+COMMENT ON FUNCTION queue_cluster.drain IS
+    'Makes a server give away its slots at the next rebalance, and get none. Errors: 42704.';
+
+COMMENT ON FUNCTION queue_cluster.mark_down IS
+    'Makes the others no longer call a server. Calls that need it fail immediately with 08001, views leave it out. '
+    'Errors: 42704.';
+
+COMMENT ON FUNCTION queue_cluster.mark_up IS 'Makes the others call a server again, and ends a drain. Errors: 42704.';
+
+COMMENT ON FUNCTION queue_cluster.is_owed IS
+    'True if another run was requested after an attempt (on_duplicate replace or rerun) and is not made yet.';
+
+COMMENT ON FUNCTION queue_cluster.occupied IS
+    'The slots of the living jobs and schedules on this server. Reads all living jobs once.';
+
+-- The rows about remembered keys move with their slots: the new owner gets them before it is the owner. A copy that is
+-- left behind, or that came too early, does no harm: a server that is not the owner does not read such a row. If there
+-- are two rows, the larger values count.
 CREATE OR REPLACE FUNCTION queue_cluster.memories(slots integer[])
     RETURNS jsonb VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(jsonb_agg(to_jsonb(k)), '[]') FROM (
@@ -887,6 +982,10 @@ CREATE OR REPLACE FUNCTION queue_cluster.memories(slots integer[])
     WHERE k.expires_at > clock_timestamp()
 $$;
 
+COMMENT ON FUNCTION queue_cluster.remember IS
+    'Takes over what another server remembers of a key. False: it was known here. '
+    'Errors: 42704 there is no such queue; 55006 the key is in use here.';
+
 CREATE OR REPLACE FUNCTION queue_cluster.remember_all(memories jsonb)
     RETURNS bigint VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT count(*) FILTER (WHERE queue_cluster.remember(
@@ -894,6 +993,10 @@ CREATE OR REPLACE FUNCTION queue_cluster.remember_all(memories jsonb)
     FROM jsonb_to_recordset(memories) AS m (queue_name text, unique_key text, job_id bigint, expires_at timestamptz,
         taken_until timestamptz, version timestamptz)
 $$;
+
+COMMENT ON FUNCTION queue_cluster.close IS
+    'Closes slots that this server owns for a time: nothing is enqueued under their keys. 0: opens them again. '
+    'Their producers get 55006.';
 
 CREATE OR REPLACE FUNCTION queue_cluster.give(slots integer[], nodes integer[])
     RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -940,7 +1043,11 @@ BEGIN
 END
 $$;
 
--- Which server is to give which slots, and to whom. One that is marked down gives nothing: it cannot be asked.
+COMMENT ON FUNCTION queue_cluster.give IS
+    'Gives slots that this server owns and that have no living jobs here to other servers. '
+    'Returns the changed rows, and why other slots have not moved.';
+
+-- Returns which server must give which slots, and to which server. A server that is marked down gives none.
 CREATE OR REPLACE FUNCTION queue_cluster.surplus(OUT node_id integer, OUT slots integer[], OUT nodes integer[])
     RETURNS SETOF record VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH takers AS (
@@ -1031,4 +1138,8 @@ EXCEPTION WHEN internal_error THEN
     PERFORM queue_cluster.rethrow(SQLERRM);
 END
 $$;
+
+COMMENT ON FUNCTION queue_cluster.remove_server IS
+    'Removes a server that owns no keys and has no living jobs. Its ended jobs can be read while it runs. '
+    'Errors: 42704; 55000 it still owns keys or has living jobs.';
 

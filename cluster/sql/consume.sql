@@ -1,4 +1,4 @@
--- Claiming: at home, and only when there is nothing from others.
+-- Claiming: first at home. Other servers are asked only if no job is found at home.
 
 CREATE FUNCTION queue_cluster.steals_from() RETURNS SETOF integer VOLATILE ROWS 3 LANGUAGE sql BEGIN ATOMIC
     SELECT n FROM queue_cluster.others() AS n
@@ -7,21 +7,21 @@ CREATE FUNCTION queue_cluster.steals_from() RETURNS SETOF integer VOLATILE ROWS 
     LIMIT 3;
 END;
 COMMENT ON FUNCTION queue_cluster.steals_from IS
-    'The servers that a claim that finds nothing at home asks in one go: '
-    'the one where this session last found a job, and two by chance.';
+    'The servers that a claim asks in one round if it finds nothing at home: '
+    'the one where this session last found a job, and two random ones.';
 
 CREATE FUNCTION queue_cluster.nap() RETURNS interval STABLE LANGUAGE sql
     RETURN coalesce(nullif(pg_catalog.current_setting('pg_queue_cluster.nap', true), ''), '500 ms')::interval;
 COMMENT ON FUNCTION queue_cluster.nap IS
-    'How long a claim that waits sleeps at home before it asks the others again: '
-    'the setting pg_queue_cluster.nap, 500 ms without.';
+    'How long a waiting claim waits at home before it asks the other servers again: '
+    'the setting pg_queue_cluster.nap, by default 500 ms.';
 
--- Until when a call that waits may go on: statement_timeout would end it with an error.
+-- Returns when a waiting call must return. It is before statement_timeout, which would end the call with an error.
 CREATE FUNCTION queue_cluster.deadline(wait interval) RETURNS timestamptz STABLE LANGUAGE sql
     RETURN pg_catalog.statement_timestamp() + least(wait, pg_catalog.current_setting('pg_queue.max_wait')::interval,
         nullif(pg_catalog.current_setting('statement_timeout')::interval, '0') - interval '100 ms');
 
--- Completes attempts, and returns those that could not be completed as queue.claim does.
+-- Completes attempts. Returns those that could not be completed, as queue.claim does.
 CREATE FUNCTION queue_cluster.complete_away(ids bigint[]) RETURNS SETOF queue.claimed_job ROWS 1
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_populate_record(NULL::queue.claimed_job,
@@ -32,7 +32,7 @@ $$;
 CREATE FUNCTION queue_cluster.id_of_end(one json) RETURNS bigint STABLE LANGUAGE c
     AS 'MODULE_PATHNAME', 'pg_queue_cluster_id_of_end';
 COMMENT ON FUNCTION queue_cluster.id_of_end IS
-    'The id of the attempt that an element of queue_cluster.end_batch is about; NULL: it names none.';
+    'The id of the attempt in an element of queue_cluster.end_batch. NULL: the element names none.';
 
 DO $each_remote$
 BEGIN
@@ -72,8 +72,8 @@ COMMENT ON FUNCTION queue_cluster.end_batch IS
 'which is no part of the caller''s transaction
 unless it is this server. Errors: as there.';
 
--- claim and claim_any: those of queue.*, and whether to steal. Only if that has found nothing at home, or is to
--- complete jobs of other servers, it is passed on to away_VERB.
+-- claim and claim_any: as in queue.*, with the argument `steal`. The call is passed on to away_VERB only if it finds
+-- nothing at home, or completes jobs of other servers.
 CREATE FUNCTION queue_cluster.make_claim(verb text)
     RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE

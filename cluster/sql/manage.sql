@@ -1,5 +1,5 @@
--- Queues, roles and topics are on all servers, a schedule is on one. What is for all goes to each in turn and can be
--- repeated until all have it.
+-- Queues, roles and topics are on all servers, a schedule is on one. A call for all servers goes to each in turn, and
+-- can be repeated until it has succeeded on all.
 
 CREATE FUNCTION queue_cluster.share(total bigint, node integer)
     RETURNS bigint STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -18,13 +18,13 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.share IS
-    'A server''s part of a limit; the parts add up to all of it. '
-    'Errors: 22023 it is smaller than the number of servers.';
+    'A server''s part of a limit. The parts add up to the limit. '
+    'Errors: 22023 the limit is smaller than the number of servers.';
 
--- VERB for all servers, this one first and in the caller's transaction. `settled` is the SQLSTATE that says that a
--- server has it already: an error only if all say so. Any other error is raised when all were asked. Long lines of the
--- text are put together with ||: so the functions stay what was released, to the letter, and an upgrade leaves them
--- alone.
+-- Makes VERB for all servers. It runs on this server first, in the caller's transaction. `settled` is the SQLSTATE that
+-- means that a server has the object already. It is an error only if all servers raise it. Any other error is raised
+-- when all servers were asked. Long lines of the text are concatenated with ||, so that the functions equal the
+-- released ones to the letter, and an upgrade leaves them alone.
 CREATE FUNCTION queue_cluster.make_everywhere(verb text, settled text DEFAULT 'QQ000') RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
@@ -136,7 +136,7 @@ $make$;
 SELECT queue_cluster.make_by_name(v)
     FROM unnest('{schedule,unschedule,pause_schedule,resume_schedule,run_schedule,upcoming}'::text[]) AS v;
 
--- Pages over all servers, one after the other. A position says on which it is. The text has || as above.
+-- Makes VERB for pages over all servers, one after the other. A position names its server. The text has || as above.
 CREATE FUNCTION queue_cluster.make_paged(verb text)
     RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
@@ -213,7 +213,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.reachable IS
-    'The servers that are not marked down, this one among them; a notice names the others.';
+    'The servers that are not marked down, including this one. A notice names the others.';
 
 DO $each_page$
 DECLARE

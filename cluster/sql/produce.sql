@@ -1,17 +1,17 @@
--- Enqueueing. Without a key it stays at home, in the caller's transaction; with one it goes to the owner of the key's
--- slot. Invariant: a job with a key is enqueued only where a lock on the slot, shared and held to the end of the
--- transaction, shows this server to be its owner. A slot changes its owner under the same lock, exclusive
+-- Enqueueing. A job without a key stays at home, in the caller's transaction. A job with a key goes to the owner of the
+-- key's slot. Invariant: a server enqueues a job with a key only while a shared lock on the slot, held to the end of
+-- the transaction, shows that it owns the slot. A slot changes its owner under the same lock, exclusive
 -- (rebalance.sql).
 
--- The locks are the library's own: of advisory locks each role could take any.
+-- The locks are the library's own, because any role could take any advisory lock.
 CREATE FUNCTION queue_cluster.hold_slot(slot integer)
     RETURNS boolean VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_hold_slot';
 COMMENT ON FUNCTION queue_cluster.hold_slot IS
-    'Keeps a slot from being given away until the transaction ends. False: it is being given away. '
+    'Keeps a slot on this server until the transaction ends. False: it is being given away. '
     'Errors: 42501 the role may do nothing on any queue.';
 
--- A snapshot from before the lock does not show that the slot has moved since; this raises 40001 then. The row lock is
--- in nobody's way.
+-- A snapshot from before the lock does not show that the slot has moved since. Then this function raises 40001. The row
+-- lock blocks no other session.
 CREATE FUNCTION queue_cluster.owner_now(wanted integer)
     RETURNS integer LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT s.node_id FROM queue_cluster.slot AS s
@@ -45,9 +45,9 @@ END
 $$;
 COMMENT ON FUNCTION queue_cluster.hold IS
     'Keeps the slot of a key on this server until the transaction ends. '
-    'Errors: 55006 it is on another one, or being moved; 42501.';
+    'Errors: 55006 the slot is on another server, or being moved; 42501.';
 
--- hold for the usual case, in which it is over at once. Without a search_path of its own, as conninfo.
+-- As hold, for the usual case, in which it is quick. Like conninfo it sets no search_path.
 CREATE FUNCTION queue_cluster.try_hold(key text) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     wanted CONSTANT integer := queue_cluster.slot_of(key);
@@ -61,8 +61,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.try_hold IS
-    'The server that owns the slot of a key; if it is this one, it keeps it until the transaction ends. '
-    'NULL: look closer.';
+    'The server that owns the slot of a key. If it is this one, it keeps the slot until the transaction ends. '
+    'NULL: not known; call hold.';
 
 CREATE FUNCTION queue_cluster.target(key text, flow bigint, after bigint[]) RETURNS integer
     STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -89,10 +89,10 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.target IS
-    'The server for a job with this key, flow and jobs to be after. Errors: 0A000 several, 55000.';
+    'The server for a job with this key, flow and predecessors. Errors: 0A000 they are on several servers; 55000.';
 
--- accept_VERB enqueues on this server if the key is at home here; away_VERB, which is called if there is a key, or
--- another job that this one belongs to, sends the call there. Their texts have || as in `make_everywhere`.
+-- accept_VERB enqueues on this server if the key is at home here. away_VERB is called if the job has a key, a flow or
+-- predecessors, and sends the call to their server. The texts have || as in `make_everywhere`.
 CREATE FUNCTION queue_cluster.make_keyed(verb text, symbol text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
@@ -163,7 +163,7 @@ SELECT queue_cluster.make_keyed('enqueue', 'pg_queue_cluster_enqueue'),
        queue_cluster.make_keyed('enqueue_sql', 'pg_queue_cluster_enqueue_flow'),
        queue_cluster.make_keyed('enqueue_flow', 'pg_queue_cluster_enqueue_flow'),
        queue_cluster.make_keyed('publish', 'pg_queue_cluster_publish');
--- Events without a key, and with no option that would lead elsewhere.
+-- Events without a key, and without an option that would send them to another server.
 SELECT queue_cluster.make_front('publish_many', 'pg_queue_cluster_at_home');
 
 CREATE FUNCTION queue_cluster.accept_enqueue_batch(queue_name text, jobs jsonb) RETURNS SETOF bigint
@@ -222,7 +222,7 @@ COMMENT ON FUNCTION queue_cluster.enqueue_batch IS
 transaction. Returns the ids in order. Errors: as queue.enqueue_batch, '
 'where the number of the job is that among its server''s; 55006, 0A000, 08xxx.';
 
--- A retry of a job with a key takes the key anew, so its server has to own that.
+-- A retry of a job with a key takes the key again, so its server must own the key.
 CREATE FUNCTION queue_cluster.accept_retry(job_id bigint, run_at timestamptz) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

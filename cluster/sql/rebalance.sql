@@ -1,16 +1,16 @@
--- Servers that come and go, and the slots that move with them.
+-- Adding and removing servers, and moving their slots.
 
--- Locks of those that change the map, which no other role can take.
+-- The locks for changes of the map. No other role can take them.
 CREATE FUNCTION queue_cluster.lock_map()
     RETURNS void VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_lock_map';
 COMMENT ON FUNCTION queue_cluster.lock_map IS
-    'Waits until no other transaction changes the map, and keeps others from it until the transaction ends.';
+    'Waits until no other transaction changes the map, and locks out others until the transaction ends.';
 CREATE FUNCTION queue_cluster.take_slot(slot integer)
     RETURNS boolean VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_take_slot';
 COMMENT ON FUNCTION queue_cluster.take_slot IS
-    'Keeps all others from holding a slot until the transaction ends. False: a producer holds it.';
+    'Locks out producers of a slot until the transaction ends. False: a producer holds the slot.';
 
--- What a server knows, and what it is told.
+-- A server's copy of the map, and its updates.
 CREATE FUNCTION queue_cluster.tell()
     RETURNS jsonb STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_build_object('servers', (SELECT coalesce(jsonb_agg(to_jsonb(s)), '[]') FROM queue_cluster.server AS s),
@@ -45,7 +45,7 @@ BEGIN
     RETURN servers + slots;
 END
 $$;
-COMMENT ON FUNCTION queue_cluster.learn IS 'Takes those rows of a copy that are newer. Returns how many.';
+COMMENT ON FUNCTION queue_cluster.learn IS 'Takes over the newer rows of a copy. Returns how many.';
 
 CREATE FUNCTION queue_cluster.carry_tell(node integer) RETURNS jsonb LANGUAGE plproxy AS
     'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.tell();';
@@ -60,8 +60,8 @@ CREATE FUNCTION queue_cluster.probe(conninfo text) RETURNS jsonb LANGUAGE plprox
 CREATE FUNCTION queue_cluster.carry_learn_by(conninfo text, map jsonb) RETURNS bigint LANGUAGE plproxy AS
     'CONNECT conninfo; SELECT queue_cluster.learn(map);';
 
--- This server is told as the others are, by a transaction of its own: so no row is locked by a caller that goes on to
--- ask other servers, and what the others learn is committed here.
+-- This server is updated like the others, by a separate transaction. So a caller that then asks other servers locks no
+-- row, and what the others learn is committed here.
 CREATE FUNCTION queue_cluster.sync(OUT server text, OUT state text, OUT learnt bigint, OUT problem text)
     RETURNS SETOF record LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -99,7 +99,8 @@ COMMENT ON FUNCTION queue_cluster.sync IS
 'Returns how many rows each has learnt;
 problem: why it could not.';
 
--- Writes a row of a server, here and everywhere. It counts at once, whatever becomes of the caller's transaction.
+-- Writes a row of a server, here and everywhere. It takes effect immediately, even if the caller's transaction rolls
+-- back.
 CREATE FUNCTION queue_cluster.put_server(
     node_id integer, name text, conninfo text, state text, identity uuid)
     RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -178,20 +179,20 @@ Errors: 42710 a server has that node number, 55000 another version or another cl
 CREATE FUNCTION queue_cluster.drain(name text)
     RETURNS void LANGUAGE sql AS $$ SELECT queue_cluster.change_server(name, 'draining') $$;
 COMMENT ON FUNCTION queue_cluster.drain IS
-    'Has a server give away its slots with the next rebalance, and get none. Errors: 42704.';
+    'Makes a server give away its slots at the next rebalance, and get none. Errors: 42704.';
 CREATE FUNCTION queue_cluster.mark_down(name text)
     RETURNS void LANGUAGE sql AS $$ SELECT queue_cluster.change_server(name, 'down') $$;
 COMMENT ON FUNCTION queue_cluster.mark_down IS
-    'Has the others no longer call a server: calls that need it fail at once with 08001, views leave it out. '
+    'Makes the others no longer call a server. Calls that need it fail immediately with 08001, views leave it out. '
     'Errors: 42704.';
 CREATE FUNCTION queue_cluster.mark_up(name text)
     RETURNS void LANGUAGE sql AS $$ SELECT queue_cluster.change_server(name, 'up') $$;
-COMMENT ON FUNCTION queue_cluster.mark_up IS 'Has the others call a server again, and ends a drain. Errors: 42704.';
+COMMENT ON FUNCTION queue_cluster.mark_up IS 'Makes the others call a server again, and ends a drain. Errors: 42704.';
 
 CREATE FUNCTION queue_cluster.is_owed(id bigint)
     RETURNS boolean VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_is_owed';
 COMMENT ON FUNCTION queue_cluster.is_owed IS
-    'Whether another run was requested after an attempt (on_duplicate replace or rerun), and is not made yet.';
+    'True if another run was requested after an attempt (on_duplicate replace or rerun) and is not made yet.';
 DO $notes$
 BEGIN
     EXECUTE (SELECT 'CREATE VIEW queue_cluster.rerun AS ' || pg_catalog.string_agg(
@@ -209,11 +210,11 @@ CREATE FUNCTION queue_cluster.occupied(OUT slot integer)
     UNION SELECT queue_cluster.slot_of(s.schedule_name) FROM queue.schedule AS s
 $$;
 COMMENT ON FUNCTION queue_cluster.occupied IS
-    'The slots of which this server has living jobs or schedules. Reads all that lives, once.';
+    'The slots of the living jobs and schedules on this server. Reads all living jobs once.';
 
--- What is remembered of keys moves with their slots: the new owner has it before it is the owner. A copy that is left
--- behind, or that came too early, does no harm: a server that is not the owner asks no such row, and of two rows the
--- larger values count.
+-- The rows about remembered keys move with their slots: the new owner gets them before it is the owner. A copy that is
+-- left behind, or that came too early, does no harm: a server that is not the owner does not read such a row. If there
+-- are two rows, the larger values count.
 CREATE FUNCTION queue_cluster.memories(slots integer[])
     RETURNS jsonb VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(jsonb_agg(to_jsonb(k)), '[]') FROM (
@@ -232,8 +233,8 @@ CREATE FUNCTION queue_cluster.remember(queue_name text, unique_key text, job_id 
     taken_until timestamptz, version timestamptz)
     RETURNS boolean LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_remember';
 COMMENT ON FUNCTION queue_cluster.remember IS
-    'Takes over what another server remembers of a key. False if that was known here. '
-    'Errors: 42704 no such queue, 55006 the key is in use here.';
+    'Takes over what another server remembers of a key. False: it was known here. '
+    'Errors: 42704 there is no such queue; 55006 the key is in use here.';
 
 CREATE FUNCTION queue_cluster.remember_all(memories jsonb)
     RETURNS bigint VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
@@ -258,7 +259,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.close IS
-    'Has nothing enqueued under the keys of slots that this server owns, for so long; 0: opens them again. '
+    'Closes slots that this server owns for a time: nothing is enqueued under their keys. 0: opens them again. '
     'Their producers get 55006.';
 CREATE FUNCTION queue_cluster.carry_close(node integer, slots integer[], pause interval)
     RETURNS bigint LANGUAGE plproxy AS
@@ -309,13 +310,13 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.give IS
-    'Gives slots that this server owns, and of which nothing lives here, to other servers. '
-    'Returns the rows that have changed, and why others have not.';
+    'Gives slots that this server owns and that have no living jobs here to other servers. '
+    'Returns the changed rows, and why other slots have not moved.';
 CREATE FUNCTION queue_cluster.carry_give(node integer, slots integer[], nodes integer[])
     RETURNS jsonb LANGUAGE plproxy AS
     'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.give(slots, nodes);';
 
--- Which server is to give which slots, and to whom. One that is marked down gives nothing: it cannot be asked.
+-- Returns which server must give which slots, and to which server. A server that is marked down gives none.
 CREATE FUNCTION queue_cluster.surplus(OUT node_id integer, OUT slots integer[], OUT nodes integer[])
     RETURNS SETOF record VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH takers AS (
@@ -417,8 +418,8 @@ EXCEPTION WHEN internal_error THEN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.remove_server IS
-    'Takes a server out that owns no keys and has no living jobs. Its ended jobs are there for as long as it runs. '
-    'Errors: 42704, 55000 it has.';
+    'Removes a server that owns no keys and has no living jobs. Its ended jobs can be read while it runs. '
+    'Errors: 42704; 55000 it still owns keys or has living jobs.';
 
 DO $$
 DECLARE

@@ -1,20 +1,20 @@
 -- Calls of other servers. PL/Proxy carries them, as the calling role, and each is a transaction of its own there.
 --
--- For each verb of queue.* there is a function of the same signature here. For most it is one in C, which costs nothing
--- at home: it passes the call on to queue.VERB if that is all of this server's, else to away_VERB, which decides where
--- it goes. A function remote_VERB carries it there. They are made from the catalogue, so they are what queue.* is.
+-- For each verb of queue.* there is a function of the same signature here. For most verbs it is in C, and costs nothing
+-- at home. If the call concerns only this server, it passes the call on to queue.VERB, else to away_VERB. That decides
+-- which server gets the call. A function remote_VERB carries it there. All are made from the catalogue of queue.*.
 
 CREATE FUNCTION queue_cluster.node_of(id bigint) RETURNS integer IMMUTABLE PARALLEL SAFE LANGUAGE sql
     RETURN ((id >> 46) & 127)::integer;
-COMMENT ON FUNCTION queue_cluster.node_of IS 'The number of the server that has made an id of a job or an attempt.';
+COMMENT ON FUNCTION queue_cluster.node_of IS 'The number of the server that made the id of a job or an attempt.';
 
 CREATE FUNCTION queue_cluster.is_home(id bigint) RETURNS boolean STABLE PARALLEL SAFE LANGUAGE c
     AS 'MODULE_PATHNAME', 'pg_queue_cluster_is_home';
-COMMENT ON FUNCTION queue_cluster.is_home IS 'Whether this server has made an id.';
+COMMENT ON FUNCTION queue_cluster.is_home IS 'True if this server made the id.';
 
 CREATE FUNCTION queue_cluster.is_known(node_id integer) RETURNS boolean STABLE LANGUAGE sql
     RETURN EXISTS (SELECT FROM queue_cluster.server AS s WHERE s.node_id = is_known.node_id);
-COMMENT ON FUNCTION queue_cluster.is_known IS 'Whether there is, or was, such a server.';
+COMMENT ON FUNCTION queue_cluster.is_known IS 'True if this server exists or was removed.';
 
 CREATE FUNCTION queue_cluster.rethrow(message text)
     RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -31,9 +31,9 @@ $$;
 COMMENT ON FUNCTION queue_cluster.rethrow IS
     'Raises an error of PL/Proxy as what it is: 08001 or 08006 for a lost connection.';
 
--- What the functions below are made of: how a function of queue.* is declared and called. `arguments` and `given` name
--- them a1, a2 and so on: PL/Proxy would take columns of the same name for them. `answer` is a pattern of the statement
--- that answers by a call.
+-- Returns how a function of queue.* is declared and called. The functions below are made from it. `arguments` and
+-- `given` name the arguments a1, a2 and so on, because PL/Proxy would take columns of the same name for them. `answer`
+-- is a pattern of the statement that returns the result of a call.
 CREATE FUNCTION queue_cluster.shape(
     verb regproc, OUT declared text, OUT result text, OUT arguments text, OUT given text, OUT outs text,
     OUT answer text, OUT is_set boolean, OUT is_void boolean, OUT is_row boolean, OUT rows text
@@ -91,7 +91,8 @@ BEGIN
 END
 $make$;
 
--- VERB, for verbs whose first argument is the id of a job or an attempt: at home if its server is this one, or none.
+-- VERB, for verbs whose first argument is the id of a job or an attempt. It runs at home if the id is of this server,
+-- or of none.
 CREATE FUNCTION queue_cluster.make_by_id(verb text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
@@ -115,7 +116,7 @@ BEGIN
 END
 $make$;
 
--- VERB, for verbs whose first argument is an array of ids of attempts or jobs: each server gets its own, in one call.
+-- VERB, for verbs whose first argument is an array of ids of attempts or jobs. Each server gets its ids in one call.
 CREATE FUNCTION queue_cluster.make_by_ids(verb text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
@@ -152,7 +153,7 @@ BEGIN
 END
 $make$;
 
--- Those that are there already stay: an upgrade drops what changes.
+-- Existing functions stay: an upgrade drops those that change.
 DO $each_verb$
 DECLARE
     verb text;

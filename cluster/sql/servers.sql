@@ -1,17 +1,16 @@
 -- The servers, and which of them owns which slot of keys.
 --
--- CREATE EXTENSION sets this anyway; repeated for readers and checkers of this script.
+-- CREATE EXTENSION sets this anyway. It is repeated for readers and checkers of this script.
 SET LOCAL search_path TO pg_catalog, pg_temp;
 
--- A plain CREATE SCHEMA fails if the name is taken, so none that another role owns is used; and makes the schema a
--- member.
+-- A plain CREATE SCHEMA fails if the name is taken, so another role's schema is never used. It also makes the schema a
+-- member of the extension.
 CREATE SCHEMA queue_cluster;
 COMMENT ON SCHEMA queue_cluster IS 'One queue over many servers: the functions of schema queue, for all of them.';
 
--- Every server has a copy of both tables. Each row has a version, and of two copies the one with the larger version is
--- right; so copies can be given to any server in any order, and repeated. Invariant: a slot changes its owner by a
--- commit on the owner itself, before any other server learns of it. So no two servers ever take themselves for its
--- owner.
+-- Every server has a copy of both tables. Each row has a version, and the copy with the larger version is right. So
+-- copies can be sent to any server in any order, and repeatedly. Invariant: a slot changes its owner by a commit on the
+-- owner itself, before any other server learns of it. So two servers never both believe that they own it.
 
 CREATE TABLE queue_cluster.server (
     node_id integer PRIMARY KEY CHECK (node_id BETWEEN 0 AND 127),
@@ -23,16 +22,17 @@ CREATE TABLE queue_cluster.server (
 );
 COMMENT ON TABLE queue_cluster.server IS
     'The servers. Change it through add_server, drain, mark_down, mark_up and remove_server only.';
-COMMENT ON COLUMN queue_cluster.server.node_id IS 'Its pg_queue.node_id, which is in all ids that it makes.';
-COMMENT ON COLUMN queue_cluster.server.name IS 'What it is called.';
+COMMENT ON COLUMN queue_cluster.server.node_id IS
+    'The server''s pg_queue.node_id. All ids that the server makes contain it.';
+COMMENT ON COLUMN queue_cluster.server.name IS 'The server''s name.';
 COMMENT ON COLUMN queue_cluster.server.conninfo IS
-    'How the others connect to it, without a user: they connect as the role that calls. '
-    'All roles can read it, so no password.';
+    'How the other servers connect to it, without a user: they connect as the calling role. '
+    'All roles can read this, so it must not contain a password.';
 COMMENT ON COLUMN queue_cluster.server.state IS
-    'up; draining: it gets no more slots, and gives away those it has; down: the others do not call it; removed.';
+    'up; draining: it gets no more slots, and gives away its own; down: the others do not call it; removed.';
 COMMENT ON COLUMN queue_cluster.server.identity IS
-    'Its queue_cluster.identity(): by this a server notices that it has the number of another one.';
-COMMENT ON COLUMN queue_cluster.server.version IS 'Of two copies of a row the one with the larger version counts.';
+    'Its queue_cluster.identity(). It shows a server that it has the number of another one.';
+COMMENT ON COLUMN queue_cluster.server.version IS 'The copy of a row with the larger version counts.';
 
 CREATE TABLE queue_cluster.slot (
     slot    integer PRIMARY KEY CHECK (slot BETWEEN 0 AND 1023),
@@ -43,25 +43,25 @@ CREATE TABLE queue_cluster.slot (
 COMMENT ON TABLE queue_cluster.slot IS 'Which server owns which slot of keys. Change it through rebalance only.';
 COMMENT ON COLUMN queue_cluster.slot.slot IS 'The slot: a hash of the key.';
 COMMENT ON COLUMN queue_cluster.slot.node_id IS 'The server that owns it.';
-COMMENT ON COLUMN queue_cluster.slot.version IS 'Grows with each owner.';
+COMMENT ON COLUMN queue_cluster.slot.version IS 'Grows with each change of the owner.';
 COMMENT ON COLUMN queue_cluster.slot.closed_until IS
-    'Until when the owner enqueues nothing under its keys, so that they become idle and the slot can move. '
-    'Of this server alone.';
+    'Until then the owner enqueues nothing under the slot''s keys, so that they become idle and it can move. '
+    'Only on this server.';
 
--- A dump has neither: a copy that is restored elsewhere must call nobody, nor own anything.
+-- A dump contains neither table: a copy that is restored elsewhere must call no server and own no slot.
 GRANT SELECT ON queue_cluster.server, queue_cluster.slot TO PUBLIC;
 GRANT USAGE ON SCHEMA queue_cluster TO PUBLIC;
 
 CREATE FUNCTION queue_cluster.home() RETURNS integer STABLE PARALLEL SAFE LANGUAGE c
     AS 'MODULE_PATHNAME', 'pg_queue_cluster_home';
-COMMENT ON FUNCTION queue_cluster.home IS 'The number of the server that this session is connected to.';
+COMMENT ON FUNCTION queue_cluster.home IS 'The number of the server to which this session is connected.';
 
 CREATE FUNCTION queue_cluster.slot_of(key text) RETURNS integer IMMUTABLE PARALLEL SAFE LANGUAGE sql
     RETURN (pg_catalog.hashtextextended(key COLLATE "C", 0) & 1023)::integer;
 COMMENT ON FUNCTION queue_cluster.slot_of IS 'The slot of a key, 0 to 1023: the same on every server.';
 
--- It is called with each call of another server. To set a search_path would cost as much as all of the rest, so such
--- functions have none and name the schema of all that they call.
+-- This is called with each call of another server. Setting a search_path would cost as much as everything else. So such
+-- functions set none, and qualify all names with their schema.
 CREATE FUNCTION queue_cluster.conninfo(node_id integer) RETURNS text STABLE LANGUAGE plpgsql AS $$
 DECLARE
     found queue_cluster.server;
@@ -79,7 +79,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.conninfo IS
-    'How to connect to a server. Errors: 08001 it is marked down, 42704 there is none.';
+    'How to connect to a server. Errors: 08001 it is marked down; 42704 it does not exist.';
 
 CREATE FUNCTION queue_cluster.owner(key text) RETURNS text STABLE LANGUAGE sql
     RETURN (SELECT s.name FROM queue_cluster.slot AS o JOIN queue_cluster.server AS s USING (node_id)
@@ -94,8 +94,8 @@ CREATE FUNCTION queue_cluster.others() RETURNS SETOF integer STABLE ROWS 3 LANGU
 END;
 COMMENT ON FUNCTION queue_cluster.others IS 'The other servers that are not marked down.';
 
--- Made by chance: servers that come from one image have the same system identifier. A dump does not have it, a standby
--- and pg_upgrade do.
+-- The identity is random, because servers from one image have the same system identifier. A dump does not contain it. A
+-- standby and pg_upgrade keep it.
 CREATE TABLE queue_cluster.own (identity uuid NOT NULL);
 COMMENT ON TABLE queue_cluster.own IS 'Which server this is.';
 COMMENT ON COLUMN queue_cluster.own.identity IS 'Made by CREATE EXTENSION.';
@@ -103,4 +103,4 @@ INSERT INTO queue_cluster.own VALUES (pg_catalog.gen_random_uuid());
 GRANT SELECT ON queue_cluster.own TO PUBLIC;
 CREATE FUNCTION queue_cluster.identity()
     RETURNS uuid STABLE LANGUAGE sql RETURN (SELECT o.identity FROM queue_cluster.own AS o);
-COMMENT ON FUNCTION queue_cluster.identity IS 'Which server this is. A standby is what its primary is.';
+COMMENT ON FUNCTION queue_cluster.identity IS 'Which server this is. A standby has the identity of its primary.';

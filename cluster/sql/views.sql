@@ -1,5 +1,5 @@
--- Views over all servers. Each row is as in the view of queue.*, with the server's name behind it; conditions are not
--- sent to the servers: queue_cluster.job, list and search ask for little.
+-- Views over all servers. Each row is as in the view of queue.*, with the server's name as the last column. Conditions
+-- are not sent to the servers. To read little, use queue_cluster.job, list and search.
 
 CREATE FUNCTION queue_cluster.make_view(view text)
     RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
@@ -30,7 +30,7 @@ END
 $make$;
 SELECT queue_cluster.make_view(v) FROM unnest('{jobs,attempts,stats,throughput,workers,schedules,queues}'::text[]) AS v;
 
--- What an administrator has to know.
+-- Functions for administrators.
 CREATE FUNCTION queue_cluster.grants()
     RETURNS jsonb STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -40,7 +40,7 @@ BEGIN
             WHERE p.queue_id = 0 OR q.queue_id IS NOT NULL);
 END
 $$;
-COMMENT ON FUNCTION queue_cluster.grants IS 'What was granted on the queues of this server.';
+COMMENT ON FUNCTION queue_cluster.grants IS 'The privileges on the queues of this server.';
 CREATE FUNCTION queue_cluster.carry_tell_digest(node integer) RETURNS jsonb LANGUAGE plproxy AS
     'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.digest();';
 CREATE FUNCTION queue_cluster.digest()
@@ -61,7 +61,7 @@ CREATE FUNCTION queue_cluster.digest()
         'slots', (SELECT count(*) FROM queue_cluster.slot AS o WHERE o.node_id = queue_cluster.home()))
 $$;
 COMMENT ON FUNCTION queue_cluster.digest IS
-    'What queue_cluster.check compares of a server. It shows the queues that the caller may observe.';
+    'The state of a server that queue_cluster.check compares. It shows the queues that the caller may observe.';
 
 CREATE FUNCTION queue_cluster.check(OUT server text, OUT problem text, OUT hint text) RETURNS SETOF record
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
