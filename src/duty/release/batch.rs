@@ -79,7 +79,7 @@ pub struct Batch<'a> {
     /// True if each held attempt is written in its own subtransaction, because an error has rolled back all of them
     /// before.
     pub is_careful: bool,
-    /// Jobs that were handed over and because of which something could not be written.
+    /// Jobs that were handed over and led to a write that failed.
     pub failed: Vec<i64>,
     /// The fates of jobs, each with whether the job is a flow that waits.
     fates: HashMap<i64, (Fate, bool)>,

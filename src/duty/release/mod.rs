@@ -244,7 +244,7 @@ fn leave(catalog: &Catalog, again: Vec<i64>, failed: Vec<i64>) {
 /// Takes the jobs that memory has. False: there is nothing to do now.
 ///
 /// Jobs that were handed over come before the remaining ones. After a start the remaining ones may be all held jobs,
-/// most of which must wait.
+/// and most of those must wait.
 fn take(catalog: &Rc<Catalog>) -> bool {
     let number = catalog.number;
     let now = time::monotonic_us();

@@ -1,17 +1,17 @@
-//! Tests limits and groups as `model` tests everything else: a few sessions do random things, cut wherever a real
-//! server may switch, and after every step a naive model says whether each promise holds.
+//! Tests limits and groups as `model` tests everything else. A few sessions do random things, cut wherever a real
+//! server may switch. After every step a naive model says whether each promise holds.
 //!
 //! 1. Never more jobs run than `running` says, never more of a group than `group` says, and never more start within a
 //!    period than the rate says, also of a group. Attempts that the claim's own session is ending do not count for what
 //!    runs.
 //! 2. In strict order no job starts beside, or before, a job of its group that has failed.
 //! 3. After `Empty`, no job could start.
-//! 4. No session sleeps although a job could start, unless another session was woken, or reads the lane.
-//! 5. Nothing is lost: when everything has ended, everything is found.
+//! 4. No session sleeps although a job could start, unless another session was woken or reads the lane.
+//! 5. Nothing is lost: when everything has ended, everything was found.
 //! 6. Counts and lists are right after every step.
-//! 7. No job starts while one of a smaller priority could start instead, and could when the session looked, but for a
-//!    job that the session that serves its group is about to start. A start that expires during a turn counts until
-//!    the turn has ended.
+//! 7. No job starts while one of a smaller priority could start instead, and could when the session looked. An
+//!    exception is a job that the session serving its group is about to start. A start that expires during a turn
+//!    counts until the turn's end.
 
 use std::collections::BTreeMap;
 
@@ -39,17 +39,17 @@ struct Job {
     lane: i32,
     entry: Ready,
     row: Row,
-    /// By a worker, or by the system.
+    /// Whether a worker or the system claimed it.
     claim: Row,
     is_system: bool,
     outcome: Row,
     is_due: bool,
     has_failed: bool,
-    /// The frontier has learnt of it.
+    /// True if the frontier knows of it.
     told: bool,
-    /// Steps then.
+    /// The step at that time.
     told_at: usize,
-    /// It is in the group's index.
+    /// True if it is in the group's index.
     is_indexed: bool,
 }
 
@@ -67,7 +67,8 @@ impl Job {
 #[derive(Clone, Debug, PartialEq)]
 struct Choices {
     jobs: Vec<usize>,
-    /// How many times memory for groups was short by then. After a shortage the order is that of the groups that are
+    /// How often memory for groups had been short until then. After a shortage the order is that of the groups that are
+    /// still known.
     /// still known.
     shortages: u64,
 }
@@ -82,7 +83,7 @@ enum Doing {
         found: Option<Vec<Ready>>,
         is_asked: bool,
     },
-    /// Is about to write these into their groups' index, or has done so.
+    /// The session is about to write these into their groups' index, or has done so.
     Index {
         lane: i32,
         found: Vec<Ready>,
@@ -93,7 +94,7 @@ enum Doing {
         turn: Turn,
         want: usize,
         found: Option<(Vec<Ready>, Rank, bool)>,
-        /// Steps when it began, and the time.
+        /// The step and the time at which it began.
         since: usize,
         began_at: i64,
         /// The jobs that it could have started then.
@@ -111,7 +112,7 @@ struct Client {
     born: Vec<usize>,
     taken: Vec<usize>,
     ended: Vec<usize>,
-    /// What its transaction has ended, as the frontier has it.
+    /// The attempts that its transaction has ended, as the frontier has them.
     ending: Ending,
 }
 
@@ -123,14 +124,14 @@ struct World {
     clients: Vec<Client>,
     now: i64,
     steps: usize,
-    /// How many times memory for groups was short after a call.
+    /// How often memory for groups was short after a call.
     shortages: u64,
-    /// When each start began and ceased to be open.
+    /// For each start, when it began and when it was no longer open.
     starts: BTreeMap<usize, Vec<(i64, Option<i64>)>>,
 }
 
 const SESSIONS: usize = 4;
-/// With room for so many, the pool of starts is never short.
+/// With room for this many, the pool of starts is never short.
 const MANY_STARTS: usize = 200;
 
 impl World {
@@ -165,7 +166,7 @@ impl World {
         result
     }
 
-    /// Whether there is no room for all groups, or was none a moment ago.
+    /// True if there is no room for all groups, or was none recently.
     fn is_short(&self) -> bool {
         self.memory.lanes.iter().any(|lane| lane.groups.is_short())
             || self.memory.groups.iter().all(|group| group.gate != 0)
@@ -177,7 +178,7 @@ impl World {
 
     // ---- what the model expects
 
-    /// How many of these attempts run, but for those that session `s` is ending.
+    /// Returns how many of these attempts run, without those that session `s` is ending.
     fn count(&self, which: impl Fn(&Job) -> bool) -> u32 {
         self.jobs.iter().filter(|job| job.runs() && which(job)).count() as u32
     }
@@ -186,7 +187,7 @@ impl World {
         self.started_of(|_| true, 0)
     }
 
-    /// How many of these jobs have started within the last period, and so much before it.
+    /// Returns how many of these jobs have started within the last period and `before` it.
     fn started_of(&self, which: impl Fn(&Job) -> bool, before: i64) -> u32 {
         let from = self.now - self.limits.period - before;
         let counts = |(_, until): &&(i64, Option<i64>)| until.is_none_or(|at| at > from);
@@ -194,7 +195,8 @@ impl World {
         these.flat_map(|(_, starts)| starts).filter(counts).count() as u32
     }
 
-    /// Whether a group may start something by its rate. If memory for starts is short, those may count for longer that
+    /// True if a group may start something by its rate. If memory for starts is short, starts that others follow may
+    /// count longer.
     /// are followed by others.
     fn rate_lets_start(&self, job: &Job) -> bool {
         let same = |other: &Job| other.lane == job.lane && other.entry.group == job.entry.group;
@@ -207,7 +209,7 @@ impl World {
         self.limits.group_rate > 0 && these.flat_map(|(_, starts)| starts).any(|(_, until)| until.is_none())
     }
 
-    /// Whether there is room for the starts of one more group.
+    /// True if there is room for the starts of one more group.
     fn has_rates(&self) -> bool {
         let mut groups: Vec<(i32, i64)> = Vec::new();
         for job in self.starts.keys().map(|&at| &self.jobs[at]).filter(|job| job.entry.group != 0) {
@@ -221,7 +223,7 @@ impl World {
         self.limits.group_rate == 0 || crate::share::room(crate::share::ALPHA, free, groups.len() as u32) > 0
     }
 
-    /// The jobs of a job's group that have failed and have to run first. Their own session sees that before its commit.
+    /// Returns the failed jobs of a job's group that must run first. Their own session sees them before its commit.
     fn holders(&self, job: &Job, by: Option<u32>) -> impl Iterator<Item = &Job> {
         let (lane, group) = (job.lane, job.entry.group);
         self.jobs.iter().filter(move |other| {
@@ -233,7 +235,7 @@ impl World {
         })
     }
 
-    /// How many more attempts of this lane may be taken, one by one.
+    /// Returns how many more attempts of this lane may be taken, one by one.
     fn places(&self, lane: i32) -> usize {
         let of_lane =
             self.memory.running.iter().filter(|entry| entry.state != State::Free && entry.lane == lane).count();
@@ -245,7 +247,7 @@ impl World {
         )
     }
 
-    /// Whether a session without a transaction, or the given session, could start this job if the rate did not count.
+    /// True if a session without a transaction, or the given session, could start this job if the rate did not count.
     fn could_start(&self, job: &Job, by: Option<u32>) -> bool {
         if !(job.waits() && job.told && job.is_due) {
             return false;
@@ -270,7 +272,7 @@ impl World {
         self.jobs.iter().filter(could).map(|job| job.entry.rank).collect()
     }
 
-    /// The jobs that this session could start, without those that another session is about to start.
+    /// Returns the jobs that this session could start, without those that another session is about to start.
     fn choices(&self, s: u32, lane: i32) -> Choices {
         let could = |&at: &usize| {
             let job = &self.jobs[at];
@@ -280,7 +282,7 @@ impl World {
         Choices { jobs: (0..self.jobs.len()).filter(could).collect(), shortages }
     }
 
-    /// Whether a session serves the job's group and may take all that its limits let start.
+    /// True if a session serves the job's group and may take all that its limits allow.
     fn is_about_to_start(&self, job: &Job) -> bool {
         let holds = |other: &&Job| !other.is_system && other.claim != Row::Absent && other.outcome != Row::Committed;
         let same = |other: &&Job| other.lane == job.lane && other.entry.group == job.entry.group;
@@ -288,7 +290,7 @@ impl World {
         let left = |limit: u32, used: u32| if limit == 0 { u32::MAX } else { limit.saturating_sub(used) };
         self.clients.iter().any(|client| match client.doing {
             Doing::Serve { lane, turn, want, since, began_at, .. } => {
-                // A start that has expired since leaves room of which memory learns when the turn ends.
+                // A start that has expired since leaves room. Memory learns of it when the turn ends.
                 let started = self.started_of(|other| same(&other), self.now - began_at);
                 let left = left(self.limits.group, running).min(left(self.limits.group_rate, started));
                 lane == job.lane && turn.group == job.entry.group && job.told_at <= since && left as usize <= want
@@ -317,7 +319,7 @@ impl World {
         let id = id::attempt(0, count, 0);
         let job_id = of.map_or(id::job(0, count), |job| self.jobs[job].entry.rank.job_id);
         let place = Place { block: count as u32, ..Place::default() };
-        // In strict order, and after a move, each attempt has its entry at once.
+        // In strict order, and after a move, each attempt gets its entry immediately.
         let is_eager = group != 0 && of.is_none() && (self.limits.is_strict || count % 5 == 0);
         self.jobs.push(Job {
             lane: LANES[lane],
@@ -337,7 +339,7 @@ impl World {
 
     fn claim(&mut self, s: u32, lane: i32, want: usize) {
         let ending = std::mem::take(&mut self.clients[s as usize].ending);
-        // The claim does what the clock does, if that is late.
+        // If the clock is late, the claim does the clock's work.
         self.pass_time(0);
         let claimer =
             Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, ending: Some(&ending), now: self.now };
@@ -371,7 +373,7 @@ impl World {
                 return;
             }
             Take::Empty => {
-                // What the session is ending itself may keep other sessions from starting, too.
+                // The attempts that the session itself is ending may keep other sessions from starting, too.
                 assert!(startable.is_empty() || was_read, "{s} finds nothing beside {startable:?}");
                 is_over = false;
             }
@@ -396,7 +398,7 @@ impl World {
         }
     }
 
-    /// Takes the session out of the list of those that wait, if it is there.
+    /// Takes the session out of the list of waiting sessions, if it is there.
     fn end_wait(&mut self, s: u32) {
         let next = self.with(|f, _| f.stop_waiting(s));
         self.woken(next);
@@ -405,9 +407,9 @@ impl World {
         }
     }
 
-    /// Checks what a session has taken against the jobs that it could have started.
+    /// Checks the jobs that a session has taken against those that it could have started.
     fn took(&mut self, s: u32, lane: i32, taken: &[Ready], choices: &Choices) {
-        // An attempt that turns out to be stale kept others from starting.
+        // An attempt that proves stale kept others from starting.
         let is_stale = |entry: &Ready| self.jobs[self.by_id(entry.id)].claim != Row::Absent;
         let is_exact = !taken.iter().any(is_stale) && choices.shortages == self.shortages;
         for entry in taken {
@@ -429,7 +431,7 @@ impl World {
                 assert!(holders.iter().all(|&id| id == entry.id), "started beside one that has failed");
             }
             if job.claim != Row::Absent {
-                // Stale: it was claimed and ended since it was read.
+                // Stale: it was claimed and has ended since it was read.
                 assert_eq!((job.claim, job.outcome), (Row::Committed, Row::Committed));
                 let woken = self.with(|f, root| f.discard_stale(root, INSTANCE, entry.id));
                 self.woken(woken);
@@ -480,7 +482,7 @@ impl World {
         found
     }
 
-    /// Writes the marked attempts into their groups' index, where nothing is twice.
+    /// Writes the marked attempts into their groups' index, where nothing occurs twice.
     fn write_index(&mut self, marked: &[Ready]) {
         for entry in marked.iter().filter(|entry| entry.place.is_indexed) {
             let at = self.by_id(entry.id);
@@ -488,13 +490,14 @@ impl World {
         }
     }
 
-    /// Builds the groups' index anew, from nothing.
+    /// Builds the groups' index again, from nothing.
     fn lose_index(&mut self) {
         for job in &mut self.jobs {
             job.is_indexed = false;
             job.entry.place.is_indexed = false;
         }
-        // A session that had begun to write or to read it has waited for that, or that for the session.
+        // A session that had begun to write or to read the index has waited for the build, or the build for the
+        // session.
         for client in &mut self.clients {
             match &mut client.doing {
                 Doing::Index { is_done, .. } => *is_done = false,
@@ -517,7 +520,7 @@ impl World {
         self.woken(next);
     }
 
-    /// Goes on with what a session is in the middle of.
+    /// Continues what a session is in the middle of.
     fn step(&mut self, s: u32, fails: bool) {
         match self.clients[s as usize].doing.clone() {
             Doing::Nothing => {}
@@ -776,7 +779,7 @@ impl World {
         self.check();
     }
 
-    /// Whether the session is neither in the middle of something nor asleep.
+    /// True if the session is neither in the middle of something nor asleep.
     fn is_free(&self, s: u32) -> bool {
         self.clients[s as usize].doing == Doing::Nothing
     }
@@ -818,7 +821,7 @@ impl World {
             let rests = group.list == List::Resting;
             let has_lane = index::find(&self.memory.lane_index, INSTANCE, i64::from(group.lane)).is_some();
             if group.server == 0 && has_lane {
-                // What has ceased to count since is found out when the group's time comes.
+                // Starts that no longer count are found when the group's time comes.
                 let same = |job: &Job| (job.lane, job.entry.group) == (group.lane, group.hash);
                 let has_started = self.limits.group_rate > 0 && self.started_of(same, self.limits.period) > 0;
                 let is_opening = !rests && group.list != List::Turns && waits && has_place && self.has_open(same);
@@ -874,7 +877,7 @@ impl World {
             let waiting = self.jobs.iter().filter(|job| job.waits()).count();
             for lane in LANES {
                 self.pass_time(self.limits.period + 1);
-                // A claim goes on after a refill, and after a turn in which nothing was found.
+                // A claim continues after a refill, and after a turn that found nothing.
                 for _ in 0..40 {
                     self.claim(0, lane, 2);
                     while self.clients[0].doing != Doing::Nothing {
@@ -908,7 +911,7 @@ enum Op {
     Insert(u32, usize, u8, i64, bool),
     Claim(u32, usize, usize),
     Refill(u32, usize),
-    /// Goes on, or fails in the middle, or looks without having been woken.
+    /// Continues, or fails in the middle, or looks without having been woken.
     Step(u32, bool),
     End(u32, usize, bool),
     Cancel(u32, usize),
@@ -917,7 +920,7 @@ enum Op {
     Disconnect(u32),
     Due(usize),
     Time(i64),
-    /// Raises the limit of what runs, so that the gate is made anew.
+    /// Raises the limit of running jobs, so that the gate is made again.
     Alter,
     Invalidate,
     LoseIndex,
@@ -1186,7 +1189,7 @@ fn what_random_runs_have_found_stays_mended() {
                 Op::Step(1, false),
             ],
         ),
-        // A gate was made anew during a refill: entries of `ready` came before attempts that groups had given back.
+        // A gate was made again during a refill: entries of `ready` came before attempts that groups had given back.
         (
             Sizes { ready: 2, running: 3, groups: 3, lanes: 1, rates: 4, starts: MANY_STARTS, ..Sizes::default() },
             Limits { running: 0, group: 1, is_strict: false, rate: 0, group_rate: 0, period: 1000 },

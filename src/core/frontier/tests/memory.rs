@@ -1,11 +1,11 @@
-//! Memory of the frontier, as the models have it.
+//! The frontier's memory in the models.
 //!
 //! Invariant: it is no larger than a model asks for, so that every bound is met.
 
 use crate::frontier::index::Bucket;
 use crate::frontier::*;
 
-/// How many of each there are.
+/// The sizes of its arrays.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sizes {
     pub lanes: usize,
@@ -39,7 +39,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Makes memory in which nothing is.
+    /// Makes empty memory.
     pub fn new(sizes: Sizes) -> Self {
         let buckets = |slots| vec![Bucket::default(); index::buckets_for(slots)];
         Self {

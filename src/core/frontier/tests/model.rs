@@ -1,5 +1,5 @@
-//! Tests what the frontier promises: a few sessions do random things, each cut wherever a real server may switch to
-//! another session. The frontier and a naive model of the logs run side by side, and after every step the model says
+//! Tests the promises of the frontier. A few sessions do random things, each cut wherever a real server may switch to
+//! another session. The frontier and a naive model of the logs run side by side. After every step the model says
 //! whether each promise still holds.
 //!
 //! 1. Coverage: every attempt that may be taken and whose commit callback has run is in `ready`, in `running`, or
@@ -7,10 +7,10 @@
 //!    spill, or that refill has yet to read it or to hand it over.
 //! 2. Nothing is handed out twice. A stale entry may be: its claim is in the log, so the session that takes it drops
 //!    it.
-//! 3. Order: nothing is left that ranks before what is handed out, but for attempts that no callback has reported,
-//!    while memory is invalidated again and again.
-//! 4. Progress: a session that does what the answers say soon gets a job, or a true reason why not. After `Empty` there
-//!    is no job.
+//! 3. Order: nothing remains that ranks before what is handed out, except attempts that no callback has reported, while
+//!    memory is invalidated again and again.
+//! 4. Progress: a session that follows the answers soon gets a job, or a true reason why not. After `Empty` there is no
+//!    job.
 //! 5. No lost wake-up: if a session sleeps although there is a job, another session was woken and has not yet looked,
 //!    or is refilling the lane. Sessions are woken in the order in which they came. If there is no place for the job,
 //!    it is noted that a session sleeps for that, until one is woken.
@@ -19,8 +19,8 @@
 //! 8. Shares: the counts of each lane and instance are exact, and no claim gets more than the share. The rest is for
 //!    attempts that were claimed before the start, and those that are only ended.
 //!
-//! Below the model is a named test for each fault that it, or reading with it in mind, has found, and for cases that
-//! are too rare by chance.
+//! Below the model there is a named test for each fault that the model, or reading with it in mind, has found. Other
+//! tests are for cases that are too rare by chance.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -72,16 +72,16 @@ struct Attempt {
     row: Row,
     claim: Row,
     outcome: Row,
-    /// Its claim was inserted without the frontier. If that is undone, the frontier is invalidated.
+    /// True if its claim was inserted without the frontier. If that is undone, the frontier is invalidated.
     purged: bool,
     /// The step at which its row became visible.
     since: u64,
-    /// The frontier has learnt of it, or was invalidated after it came.
+    /// True if the frontier knows of it, or was invalidated after it came.
     told: bool,
-    /// The frontier was only invalidated, and no refill that was not invalidated itself has ended since, so it may be
-    /// passed over.
+    /// True if the frontier was only invalidated, and no refill without an invalidation has ended since. So the
+    /// frontier may skip it.
     surprising: bool,
-    /// Its lane or instance was dropped.
+    /// True if its lane or instance was dropped.
     dropped: bool,
 }
 
@@ -124,7 +124,7 @@ struct Held {
     bound: bool,
     claimed: bool,
     cancel: bool,
-    /// It was found in the log, so it may be in `ready` too.
+    /// True if it was found in the log, so that it may be in `ready` too.
     recovered: bool,
 }
 
@@ -148,7 +148,7 @@ impl Held {
     }
 }
 
-/// What is left to do after a commit or an abort has become visible, each in one hold of the lock.
+/// The remaining work after a commit or an abort has become visible, each piece in one hold of the lock.
 #[derive(Clone, Debug)]
 enum Callback {
     Push(Vec<usize>),
@@ -169,7 +169,7 @@ struct Look {
     asleep: Option<Sleep>,
 }
 
-/// What a sleeper waits for: a job in any lane of the look, or only for the end of a refill of the lane it is at.
+/// What a sleeper waits for: a job in any lane of the look, or only the end of a refill of its current lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
     ForJobs,
@@ -180,15 +180,15 @@ enum Sleep {
 #[derive(Debug)]
 struct Refill {
     lane: LaneKey,
-    /// The step at which the snapshot was taken. A row is judged as of then, or as of when it is read.
+    /// The step at which the snapshot was taken. A row is judged at this step, or at the step at which it is read.
     snapshot: Option<u64>,
     judges_late: bool,
     /// How far it has read.
     after: (Rank, i64),
-    /// Attempts that were read, unclaimed at that time, and are not yet handed over.
+    /// Attempts that were read unclaimed and are not yet handed over.
     found: Vec<Ready>,
     over: bool,
-    /// The lane has been forgotten meanwhile.
+    /// True if the lane was forgotten meanwhile.
     orphaned: bool,
 }
 
@@ -203,7 +203,7 @@ struct End {
 struct Transaction {
     born: Vec<usize>,
     taken: Vec<usize>,
-    /// Those of them whose claim was already in the log. They are dropped.
+    /// The attempts among these whose claim was already in the log. They are dropped.
     stale: Vec<usize>,
     ended: Vec<End>,
     purged: Vec<usize>,
@@ -236,13 +236,13 @@ enum Op {
 
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    /// Goes on with what it is in the middle of, in one way or another.
+    /// Continues what it is in the middle of, in one way or another.
     Step(u8),
     /// Lane and priority.
     Insert(u8, u8),
-    /// Lanes, and how many jobs are wanted.
+    /// Lanes, and the number of wanted jobs.
     Look(u8, u8),
-    /// Looks, and follows the answers while no other session runs, until there is a job or a reason why not.
+    /// Looks, and follows the answers while no other session runs, until it gets a job or a reason why not.
     Settle(u8, u8),
     /// Lane.
     Refill(u8),
@@ -280,7 +280,7 @@ enum Event {
     ForeignInsert(u8, u8),
     /// A claim that no callback reports: which attempt.
     ForeignClaim(u8),
-    /// Also forgetting what is in `ready`, or not.
+    /// Also whether the entries of `ready` are forgotten.
     Invalidate(bool),
     /// Which claimed attempt.
     Recover(u8),
@@ -308,7 +308,7 @@ struct World {
     sleepers: BTreeMap<LaneKey, VecDeque<u32>>,
     woken: Vec<bool>,
     for_refill: Vec<bool>,
-    /// How many refills there were since a session last got something.
+    /// How many refills there were since a session last got a job.
     vain_refills: usize,
 }
 
@@ -368,7 +368,7 @@ impl World {
         self.held.keys().copied().filter(|&a| self.log[a].lane.0 == self.instances[place]).collect()
     }
 
-    /// The jobs that a claim from this lane has a right to find, in order.
+    /// Returns the jobs that a claim from this lane must find, in order.
     fn jobs(&self, lane: LaneKey) -> Vec<(Rank, usize)> {
         let is_job =
             |(a, it): &(usize, &Attempt)| it.lane == lane && it.told && it.is_unclaimed() && !self.held.contains_key(a);
@@ -393,14 +393,14 @@ impl World {
         Some(self.memory.lanes[slot as usize])
     }
 
-    /// How many more attempts of this lane may be claimed.
+    /// Returns how many more attempts of this lane may be claimed.
     fn places_of(&self, lane: LaneKey) -> usize {
         let of_instance = self.held.keys().filter(|&&a| self.log[a].lane.0 == lane.0).count();
         let of_lane = self.held.keys().filter(|&&a| self.log[a].lane == lane).count();
         places(self.sizes.running, self.held.len(), of_instance, of_lane)
     }
 
-    /// How many slots only session `s` may take, its own `lanes` not counted.
+    /// Returns how many slots only session `s` may take, without those of its own `lanes`.
     fn pinned_by_others(&self, s: u32, lanes: &[LaneKey]) -> usize {
         let mut pinned: BTreeSet<LaneKey> =
             self.clients.iter().filter_map(|c| c.refill.as_ref()).filter(|r| !r.orphaned).map(|r| r.lane).collect();
@@ -408,7 +408,7 @@ impl World {
         pinned.iter().filter(|lane| !lanes.contains(lane)).count()
     }
 
-    /// Whether sessions wait for so many lanes of an instance that one more is refused, now or when all of `lanes` but
+    /// True if sessions wait for so many lanes of an instance that one more is refused, now or when all of `lanes` but
     /// one are waited for.
     fn waits_for_enough(&self, instance: u32, lanes: &[LaneKey]) -> bool {
         let waited = self.sleepers.iter().filter(|(_, queue)| !queue.is_empty()).map(|(lane, _)| *lane);
@@ -434,7 +434,7 @@ impl World {
         self.woken[s as usize] = true;
     }
 
-    /// Notes a session that the frontier has woken, and asserts that it is the first that sleeps for some lane.
+    /// Notes a session that the frontier has woken. Asserts that it is the first sleeper of some lane.
     fn woken_first(&mut self, s: Option<u32>) {
         if let Some(s) = s {
             assert!(self.sleepers.values().any(|queue| queue.front() == Some(&s)), "{s} was woken out of turn");
@@ -457,7 +457,7 @@ impl World {
         assert!(self.sleepers.iter().all(|(lane, queue)| lane.0 != instance || queue.is_empty()));
     }
 
-    /// Returns the session that a push of this attempt has to wake.
+    /// Returns the session that a push of this attempt must wake.
     fn expects_push(&mut self, a: usize) -> Option<u32> {
         let lane = self.log[a].lane;
         let is_held = self.held.contains_key(&a);
@@ -483,7 +483,7 @@ impl World {
         assert!(!self.memory.frontier().is_woken(s));
     }
 
-    /// Ends a look: nothing more is wanted, or an error or a timeout ended it.
+    /// Ends a look: nothing more is wanted, or an error or a time-out ended it.
     fn leave(&mut self, s: u32) {
         self.stop_waiting(s);
         self.client(s).look = None;
@@ -579,7 +579,7 @@ impl World {
         self.client(s).open.ended.push(End { attempt: a, retry });
     }
 
-    /// Takes one given attempt. False if it cannot be had or turns out to be claimed.
+    /// Takes one given attempt. False if it is not available or proves claimed.
     fn take_one(&mut self, s: u32, a: usize) -> bool {
         let place = self.place(s);
         let (lane, entry) = (self.log[a].lane, self.log[a].entry);
@@ -672,7 +672,7 @@ impl World {
         }
         taken.iter().chain(&purged).for_each(|&a| self.log[a].claim = Row::Committed);
         ended.iter().map(|end| &end.attempt).chain(&purged).for_each(|&a| self.log[a].outcome = Row::Committed);
-        // Claims before ends; pushes, one by one or at one go, before, between or after them.
+        // Claims come before ends. Pushes, one by one or together, come before, between or after them.
         let pushes = born.chunks(if shuffle.is_multiple_of(2) { 1 } else { born.len().max(1) });
         let mut parts = vec![
             taken.into_iter().map(Callback::Claimed).collect::<Vec<_>>(),
@@ -755,7 +755,7 @@ impl World {
                     None
                 } else {
                     self.held.remove(&a);
-                    // The session that took it has seen it, so from now on the frontier knows of it.
+                    // The session that took it has seen it, so the frontier now knows of it.
                     self.log[a].tell();
                     self.expects_push(a)
                 };
@@ -830,7 +830,7 @@ impl World {
         let instance = look.instance;
         look.lanes.retain(|&lane| self.is_alive((instance, lane)));
         if let Some(sleep) = look.asleep {
-            // A latch is set for other reasons too, so now and then a sleeper looks without having been woken.
+            // A latch is set for other reasons too, so sometimes a sleeper looks without having been woken.
             if !self.woken[s as usize] && !how.is_multiple_of(8) {
                 self.client(s).look = Some(look);
                 return;
@@ -957,7 +957,7 @@ impl World {
         });
     }
 
-    /// Whether the reader has yet to read this row.
+    /// True if the reader has yet to read this row.
     fn will_read(&self, refill: &Refill, a: usize) -> bool {
         let it = &self.log[a];
         let is_seen = refill.judges_late || refill.snapshot.is_none_or(|taken| it.since <= taken);
@@ -1194,7 +1194,7 @@ impl World {
         }
     }
 
-    /// Whether a transaction holds locks that a drop would wait for.
+    /// True if a transaction holds locks for which a drop would wait.
     fn is_locked(&self, place: usize) -> bool {
         self.clients.iter().any(|c| c.place == place && !(c.open.is_empty() && c.callbacks.is_empty()))
     }
@@ -1279,7 +1279,7 @@ impl World {
         }
     }
 
-    /// Lets all sessions finish, then takes all there is: nothing is lost, and the order holds to the end.
+    /// Lets all sessions finish, then takes everything. Nothing may be lost, and the order must hold to the end.
     fn drain(&mut self) {
         for s in 0..self.sizes.sessions as u32 {
             self.disconnect(s, 0);
@@ -1478,8 +1478,8 @@ impl World {
     }
 }
 
-/// How many more a lane may take, one by one, if `taken` of `size` places are taken, of which its instance and the lane
-/// itself have as many as given.
+/// Returns how many more a lane may take, one by one, if `taken` of `size` places are taken. Its instance and the lane
+/// itself have as many of these as given.
 pub(super) fn places(size: usize, taken: usize, of_instance: usize, of_lane: usize) -> usize {
     let alpha = share::ALPHA as usize;
     let one_by_one = |free: usize, held: usize| (0..free).find(|n| held + n >= alpha * (free - n)).unwrap_or(free);
@@ -1597,7 +1597,7 @@ fn to_wait_for_more_lanes_than_there_are_slots_is_refused() {
             read(&mut frontier, lane, &[]);
             assert_eq!(take_one(&mut frontier, lane, 0), Take::Empty);
         }
-        // The second lane must not take the first one's slot, nor may this be asked again and again.
+        // The second lane must not take the first one's slot, and this must not be requested again and again.
         assert_eq!(frontier.wait(0, 1, &[(1, is_paused), (2, is_paused)]), Wait::NoLane);
         assert_eq!(frontier.wake_any_lane(1), None);
     }
@@ -1626,7 +1626,7 @@ fn a_wake_up_is_passed_on_in_the_lane_it_was_for() {
     assert_eq!(frontier.wait(3, 1, &[(2, false)]), Wait::Sleep);
     assert_eq!(frontier.push(1, 2, job(1)), Some(0));
     assert_eq!(frontier.push(1, 1, job(2)), Some(1));
-    // The first lane has a job and a sleeper too, but a session is on its way there.
+    // The first lane also has a job and a sleeper, but a session is on its way there.
     assert_eq!(frontier.stop_waiting(0), Some(3));
 }
 
@@ -1651,14 +1651,15 @@ fn a_refill_that_is_given_up_wakes_who_relied_on_it() {
     read(&mut frontier, 1, &[]);
     assert_eq!(frontier.wait(0, 1, &[(1, false)]), Wait::Sleep);
     assert_eq!(frontier.wait(1, 1, &[(1, false)]), Wait::Sleep);
-    // A job comes that only the index knows. Session 0 is woken, finds a refill under way, and gives up.
+    // A job comes that only the index knows. Session 0 is woken, finds a refill in progress, and gives up.
     frontier.invalidate(1);
     assert_eq!(frontier.pass_on(1, 1), Some(0));
     assert!(frontier.refill_begin(1, 1, 2).is_some());
     assert_eq!(take_one(&mut frontier, 1, 0), Take::Refilling);
     assert_eq!(frontier.wait(0, 1, &[(1, false)]), Wait::Sleep);
     assert_eq!(frontier.stop_waiting(0), None);
-    // Now the refiller goes too. Nothing is in memory, and no session waits for a refill; still, one must look.
+    // Now the refiller leaves, too. Nothing is in memory, and no session waits for a refill. Still, one session must
+    // look.
     assert_eq!(frontier.refill_abandon(2), Some((1, 1)));
     assert_eq!(frontier.refill_wake(1, 1), None);
     assert_eq!(frontier.pass_on(1, 1), Some(1));
@@ -1682,7 +1683,7 @@ fn a_refill_reads_on_while_what_fills_ready_ranks_behind() {
     read(&mut frontier, 1, &[job(8), job(9)]);
     frontier.invalidate(1);
     assert!(frontier.refill_begin(1, 1, 5).is_some());
-    // The first rows are claimed. A chunk in which nothing is found must not end the refill.
+    // The first rows are claimed. A chunk without a find must not end the refill.
     assert!(frontier.refill_push(1, 1, 5, &[], job(4).rank.before()));
     assert!(frontier.refill_push(1, 1, 5, &[job(4)], job(5).rank.before()));
     assert!(!frontier.refill_push(1, 1, 5, &[job(5)], job(8).rank.before()));
@@ -1694,7 +1695,7 @@ fn a_refill_reads_on_while_what_fills_ready_ranks_behind() {
 fn a_refill_that_was_overtaken_and_found_nothing_goes_on_where_it_ended() {
     let mut memory = memory(2, 1);
     let mut frontier = memory.frontier();
-    // Each refill looks at two ended attempts and is overtaken: the third one finds a job.
+    // Each refill reads two ended attempts and is overtaken. The third one finds a job.
     let rank = |n: i64| job(n).rank;
     for (after, to, found) in [(Rank::MIN, 3, vec![]), (rank(3), 6, vec![]), (rank(6), 9, vec![job(8)])] {
         assert_eq!(frontier.refill_begin(1, 1, 5), Some(after));
@@ -1703,7 +1704,7 @@ fn a_refill_that_was_overtaken_and_found_nothing_goes_on_where_it_ended() {
         assert!(frontier.refill_end(1, 1, 5));
     }
     assert!(matches!(take_one(&mut frontier, 1, 0), Take::Some { taken: 1, .. }));
-    // What came up before where it went on is not forgotten.
+    // Attempts that came before the position at which it continued are not forgotten.
     assert_eq!(frontier.lane_state(1, 1), Some((0, Rank::MIN)));
     assert_eq!(frontier.refill_begin(1, 1, 5), Some(Rank::MIN));
 }
@@ -1754,16 +1755,17 @@ fn an_attempt_read_or_pushed_while_its_taker_drops_it_is_not_lost() {
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
-    // The session that takes it finds a claim in the log. Then that is rolled back, and a refill passes by.
+    // The session that takes it finds a claim in the log. Then that claim is rolled back, and a refill skips the
+    // attempt.
     frontier.invalidate(1);
     read(&mut frontier, 1, &[job(1)]);
     frontier.discard_stale(root, 1, job(1).id);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
-    // The same again, and it is pushed.
+    // As before, and it is pushed.
     frontier.push(1, 1, job(1));
     frontier.discard_stale(root, 1, job(1).id);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
-    // Neither has happened: it is stale indeed.
+    // Neither has happened. It really is stale.
     frontier.discard_stale(root, 1, job(1).id);
     assert_eq!(take_one(&mut frontier, 1, 0), Take::Empty);
 }
@@ -1852,7 +1854,7 @@ fn an_attempt_that_awaits_cancel_can_be_taken_and_cancelled_but_not_ended_or_ext
     // It is not claimed: an outcome without a claim would let it run once more.
     assert!(matches!(frontier.end(root, 1, job(1).id, 0), crate::frontier::End::Unknown));
     assert!(frontier.extend(root, 1, job(1).id, 5, 5).is_none());
-    // A cancel that fails leaves it as it was.
+    // A cancel that fails leaves it unchanged.
     for _ in 0..2 {
         assert_eq!(frontier.next_deadline(*root), Some(i64::MIN));
         assert_eq!(frontier.take_one(root, 1, 1, 2, 0, job(1), true), TakeOne::Taken);
@@ -1918,11 +1920,11 @@ fn what_was_never_committed_is_withdrawn_and_the_one_before_it_comes_back() {
     let mut memory = memory(4, 1);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1), job(2)]);
-    // Another attempt of the first job, of a transaction that has taken its own and is rolled back.
+    // Another attempt of the first job, by a transaction that has taken its own one and is rolled back.
     let newer = Ready { id: id::attempt(0, 900, 0), ..job(1) };
     frontier.push(1, 1, newer);
     frontier.withdraw(1, 1, newer);
-    // One that is not there, or that another has replaced, stays where it is.
+    // An attempt that is missing, or that another has replaced, stays in its place.
     frontier.withdraw(1, 1, newer);
     frontier.withdraw(1, 1, Ready { id: newer.id, ..job(2) });
     frontier.push(1, 1, job(1));

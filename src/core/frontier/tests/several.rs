@@ -9,7 +9,7 @@ use crate::frontier::*;
 
 const INSTANCE: u32 = 1;
 
-/// Reads the rest of a lane from its index, as far as there is room.
+/// Reads the rest of a lane from its index, as far as memory has room.
 fn refill(frontier: &mut Frontier<'_>, lane: i32, waiting: &BTreeMap<Rank, i32>) {
     let Some(after) = frontier.refill_begin(INSTANCE, lane, 0) else { return };
     let behind = waiting.iter().filter(|&(&rank, &of)| of == lane && rank > after);

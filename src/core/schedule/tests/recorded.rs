@@ -1,6 +1,6 @@
-//! Compares slots with the recorded answers of other implementations of cron; `recorded.txt` says how they were made.
+//! Compares slots with the recorded answers of other implementations of cron. `recorded.txt` says how they were made.
 //!
-//! Each difference has to be explained: the file is never made from the answers of this implementation.
+//! Each difference must be explained. The file is never made from the answers of this implementation.
 
 use super::*;
 
@@ -42,7 +42,7 @@ impl<'a> Case<'a> {
             (Some(theirs), Ok(parsed)) => (theirs, parsed),
         };
         let plan = Plan::cron(parsed, zone(name));
-        // A wrong answer may have no end, so one slot more than there should be is enough.
+        // A wrong answer may have no end, so one more slot than expected is enough.
         let wanted = theirs.len() + 1;
         let forwards: Vec<i64> = plan.between(*start, *until).take(wanted).collect();
         let mut backwards: Vec<i64> = plan.between(*start, *until).rev().take(wanted).collect();

@@ -1,5 +1,4 @@
-//! The duty `release`: takes a job from the list, looks by a fresh snapshot at what is after it, and writes what
-//! follows.
+//! The duty `release`: takes a job from the list, looks at its successors by a fresh snapshot, and writes what follows.
 
 use super::rows::{Fact, How, Seen, Verdict, verdict};
 use super::world::{Phase, Probe, Step, World};
@@ -18,7 +17,7 @@ impl After {
         }
     }
 
-    /// Takes what the last transactions have left to do, or else what memory has.
+    /// Takes the remaining jobs of the last transactions, or else the jobs that memory has.
     fn take_work(&self, world: &mut World, session: usize) {
         let taken = match world.sessions[session].left.pop() {
             Some((job, from)) => {
@@ -40,7 +39,7 @@ impl After {
         }
     }
 
-    /// Writes what follows for the jobs that are after this one, if it has ended: so many in one transaction. A job
+    /// Writes what follows for the successors of this job, if it has ended, a bounded number in one transaction. A job
     /// that comes behind the position has its own callback.
     fn serve(&self, world: &mut World, session: usize, seen: &Seen, taken: u8) {
         if seen.end(taken).is_none() {
@@ -66,7 +65,7 @@ impl After {
         }
     }
 
-    /// Reads all held jobs: what they are after goes into the new filter, and those of it that have ended are to be
+    /// Reads all held jobs. Their predecessors go into the new filter, and those predecessors that have ended must be
     /// served.
     fn look_at_everything(&self, world: &mut World, session: usize, seen: &Seen) {
         let jobs = 0..self.scenario.jobs.len() as u8;
@@ -85,7 +84,7 @@ impl After {
         }
     }
 
-    /// Ends a held job unrun: a claim of the system under the key that each claim has, and an outcome.
+    /// Ends a held job unrun: inserts a claim of the system, under the same key as any claim, and an outcome.
     fn skip(&self, world: &mut World, session: usize, job: u8, taken: u8) {
         let probe = world.probe_claim(session, job, 0);
         if probe == Probe::Absent || self.is(Fault::SkippedWithoutKey) {
@@ -97,7 +96,7 @@ impl After {
                 world.sessions[session].steps.push(Step::Ended(job));
             }
         } else if probe == Probe::InProgress && !self.is(Fault::VainSkipForgotten) {
-            // That transaction may be rolled back: then the job is still to be skipped.
+            // The other transaction may be rolled back. Then the job must still be skipped.
             world.sessions[session].steps.push(Step::Again(taken));
         }
     }

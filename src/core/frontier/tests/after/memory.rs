@@ -1,5 +1,5 @@
-//! Shared memory: the filter over jobs that others are after, the list of the duty, the order to look at everything;
-//! and of the frontier only which jobs it hands out. Each method is one hold of the lock.
+//! Shared memory: the filter of jobs with successors, the list of the duty, and the order to look at everything. Of the
+//! frontier it has only the jobs that are handed out. Each method is one hold of the lock.
 
 use super::{After, Fault};
 
@@ -8,29 +8,29 @@ type Jobs = u8;
 
 #[derive(Clone, Debug, Default, Hash, PartialEq, Eq)]
 pub struct Memory {
-    /// Jobs that others may be after. Jobs are added, and leave only when a look at everything replaces it.
+    /// Jobs that may have successors. Jobs are added, and leave only when a look at everything replaces the filter.
     filter: Jobs,
-    /// Whether the filter has all such jobs. If not, each job passes for one.
+    /// True if the filter has all such jobs. If not, each job counts as one.
     is_known: bool,
     /// The filter that a look at everything builds.
     fresh: Option<Jobs>,
-    /// What was handed over to the duty.
+    /// The jobs that were handed over to the duty.
     list: Vec<u8>,
     /// The order to look at everything.
     pub everything: bool,
-    /// A fault: the job that the duty looks at.
+    /// A fault: the job at which the duty is looking.
     serving: Option<u8>,
-    /// What the frontier hands out; and whether it must read the logs before it says that there is nothing.
+    /// The jobs that the frontier hands out, and whether it must read the logs before it says that there is none.
     pub ready: Jobs,
     pub is_behind: bool,
-    /// How often a job became known as awaited: asked for where ending sessions look before their commit.
+    /// How often a job became known to have successors. Ending sessions read it if they look before their commit.
     pub adds: u8,
-    /// For each session that has announced jobs: those whose end was told since. In the code a clock says it.
+    /// For each session that has announced jobs: the jobs that have ended since. In the code a clock says it.
     told: Vec<(u8, Jobs)>,
 }
 
 impl Memory {
-    /// Nothing is awaited, and that is known.
+    /// No job has successors, and memory knows that.
     pub fn settled(model: &After) -> Self {
         Self { is_known: true, is_behind: model.scenario.is_behind, ..Self::default() }
     }
@@ -40,9 +40,9 @@ impl Memory {
         Self { everything: !model.is(Fault::NoLookAfterCrash), is_behind: true, ..Self::default() }
     }
 
-    /// The duty is to look at what is after the job.
+    /// The duty must look at the successors of the job.
     pub fn hand_over(&mut self, model: &After, job: u8) {
-        // The look that is ordered after a start sees all that is visible now. Any other may have to wait.
+        // The look that is ordered after a start sees everything that is visible now. Any other look may have to wait.
         if self.everything && !self.is_known || self.list.contains(&job) || self.serving == Some(job) {
             return;
         }
@@ -53,25 +53,25 @@ impl Memory {
         }
     }
 
-    /// A session is about to look at jobs that others are to be after.
+    /// A session is about to look at jobs that will be predecessors.
     pub fn announce(&mut self, model: &After, session: usize, jobs: Jobs) {
         self.put(model, jobs);
         self.told.push((session as u8, 0));
         self.told.sort_unstable();
     }
 
-    /// Whether the end of a job may have been told since the session has announced it.
+    /// True if the end of a job may have been reported since the session announced it.
     pub fn is_told(&self, session: usize, job: u8) -> bool {
         let mut of_session = self.told.iter().filter(|told| usize::from(told.0) == session);
         of_session.any(|(_, jobs)| jobs & (1 << job) != 0)
     }
 
-    /// The session's transaction is over.
+    /// The session's transaction has ended.
     pub fn forget(&mut self, session: usize) {
         self.told.retain(|told| usize::from(told.0) != session);
     }
 
-    /// Others are after the job from now on.
+    /// The job has successors from now on.
     pub fn add(&mut self, model: &After, job: u8) {
         self.adds += u8::from(model.scenario.ahead);
         self.put(model, 1 << job);
@@ -84,7 +84,7 @@ impl Memory {
         }
     }
 
-    /// Whether others may be after the job.
+    /// True if the job may have successors.
     pub fn is_awaited(&self, model: &After, job: u8) -> bool {
         let is_unknown = !self.is_known && !model.is(Fault::UnknownTakenForEmpty);
         is_unknown || self.filter & (1 << job) != 0 || model.scenario.one_cell && self.filter != 0
@@ -103,7 +103,7 @@ impl Memory {
         self.told.iter_mut().for_each(|told| told.1 |= jobs);
     }
 
-    /// The same, of a job of which all was released that was after it when so many were known.
+    /// As `ended`, for a job whose successors were all released when the count had this value.
     pub fn spared(&mut self, model: &After, job: u8, adds: u8) {
         if self.adds != adds && !model.is(Fault::SparedBlindly) {
             self.ended(model, job);
@@ -112,7 +112,7 @@ impl Memory {
         }
     }
 
-    /// Whether a look at everything is ordered, and no process is at it.
+    /// True if a look at everything is ordered and no process is doing it.
     fn is_look_due(&self, model: &After) -> bool {
         self.everything && (self.fresh.is_none() || model.is(Fault::TwoLooksAtOnce))
     }
@@ -121,7 +121,7 @@ impl Memory {
         self.is_look_due(model) || !self.list.is_empty()
     }
 
-    /// The duty takes the next job; `None`: it is to look at everything, and begins a filter.
+    /// The duty takes the next job. `None`: it must look at everything, and begins a filter.
     pub fn take(&mut self, model: &After) -> Option<u8> {
         if self.list.is_empty() {
             self.everything = model.is(Fault::OrderTakenBackLate);
@@ -138,12 +138,12 @@ impl Memory {
         Some(job)
     }
 
-    /// The look at everything has met a held job that is after these.
+    /// The look at everything has found a held job with these predecessors.
     pub fn add_fresh(&mut self, jobs: Jobs) {
         self.fresh = self.fresh.map(|fresh| fresh | jobs);
     }
 
-    /// The callback of the duty: what it has taken is served.
+    /// The callback of the duty: the jobs that it has taken are served.
     pub fn served(&mut self, model: &After, taken: Option<u8>) {
         self.serving = None;
         match taken {

@@ -1,10 +1,10 @@
-//! Jobs that wait for jobs, explored to the end: enqueue after a job, its end, and the duty that releases, with
-//! rollbacks and a crash between any two steps.
+//! The protocol of held jobs, explored to the end: enqueueing a successor, the end of its predecessor, and the duty
+//! that releases, with rollbacks and a crash between any two steps.
 //!
-//! `docs/internals/after.md` is the protocol that this model has decided. As in [`super::protocol`], each mistake that
-//! the protocol is there to avoid is a [`Fault`], and a test shows that the exploration finds it.
+//! `docs/internals/after.md` has the protocol, which this model has decided. As in [`super::protocol`], each mistake
+//! that the protocol avoids is a [`Fault`], and a test shows that the exploration finds it.
 //!
-//! Invariant: what was done is judged in the state in which it becomes visible, and what was not done in every state in
+//! Invariant: actions are judged in the state in which they become visible. Omissions are judged in every state in
 //! which no session has anything left to do.
 
 mod duty;
@@ -25,11 +25,12 @@ use self::world::{Phase, World};
 pub enum Promise {
     /// A job is released, and claimed, only when its condition has been met by committed ends.
     NotEarly,
-    /// A job is skipped only when the table says so.
+    /// A job is skipped only when the table of `upon` says so.
     SkippedRightly,
     /// No attempt is claimed twice or ends twice.
     EndsOnce,
-    /// When all is quiet, no job is held whose condition is met or cannot be met, and a released one can be claimed.
+    /// When no session has anything left to do, no job is held whose condition is met or cannot be met. A released job
+    /// can be claimed.
     NotStranded,
 }
 
@@ -42,110 +43,110 @@ impl Promise {
     ];
 }
 
-/// A mistake that is put in.
+/// A mistake that is put into the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     // ---- the session that enqueues ----
-    /// The callback makes the predecessor known, and leaves it to the end to hand it over.
+    /// The callback makes the predecessor known, and leaves it to the predecessor's end to hand it over.
     ProducerSilent,
     /// The callback hands the predecessor over only if a look in the call saw that it had ended.
     LookInsteadOfHandOver,
-    /// The callback hands the predecessor over only if its end was told since it was announced.
+    /// The callback hands the predecessor over only if its end was reported since the announcement.
     ToldInsteadOfLook,
     /// The look in the call comes before the announcement.
     LookedBeforeAnnounced,
-    /// The predecessor is made known and handed over before the rows can be seen.
+    /// The predecessor is made known and handed over before the rows are visible.
     ProducerToldBeforeVisible,
     // ---- the session that ends ----
-    /// The transaction looks whether its end was the last that is missing, and hands over only then.
+    /// The transaction looks whether its end was the last one missing, and hands over only then.
     CountedInTransaction,
-    /// The filter is asked before the commit.
+    /// The filter is read before the commit.
     FilterAskedBeforeCommit,
-    /// The ended job is handed over before the outcome can be seen.
+    /// The ended job is handed over before the outcome is visible.
     EnderToldBeforeVisible,
-    /// The end of a skipped job is not told.
+    /// The end of a skipped job is not reported.
     SkipNotTold,
-    /// A session that has released what is after its job does not ask whether more has come.
+    /// A session that has released its job's successors does not check whether more have come.
     SparedBlindly,
-    /// It does not tell its end to those that have announced its job.
+    /// The session does not report its end to the sessions that have announced its job.
     SparedNotTold,
-    /// It asks how many have come by then after it has looked.
+    /// The session reads the count of successors after it has looked.
     CountedAfterLook,
-    /// It does not hand its job over although what is after that stays held.
+    /// The session does not hand its job over although successors stay held.
     SparedThoughHeld,
-    /// It releases what is also after a dead job, which may be retried before the commit.
+    /// The session releases successors of a dead job, too, which may be retried before the commit.
     ReleasedOnDeath,
     // ---- the duty ----
     /// The duty looks by a snapshot that is older than its taking of the entry.
     OldSnapshot,
-    /// Of several predecessors the one that was handed over decides.
+    /// Of several predecessors, the one that was handed over decides.
     EachEdgeAlone,
     /// The first outcome of a job counts, although the job was retried.
     FirstOutcomeCounts,
-    /// What was taken from the list is not put back by a rollback.
+    /// A rollback does not put back the jobs that were taken from the list.
     TakenForgottenByRollback,
-    /// What the duty has left for its next transactions is forgotten when its process ends.
+    /// The jobs that the duty has left for its next transactions are forgotten when its process ends.
     LeftForgottenByExit,
-    /// A job that is being looked at is not added to the list once more.
+    /// A job that is being looked at is not added to the list again.
     NotAddedWhileServed,
-    /// A skip that meets the key of an open transaction is not tried again.
+    /// A skip that meets the key of an open transaction is not retried.
     VainSkipForgotten,
     /// A skip does not take the key of the claim.
     SkippedWithoutKey,
-    /// A released job is not told to the frontier.
+    /// A released job is not reported to the frontier.
     ReleaseNotPushed,
     // ---- memory ----
     /// A job that was served leaves the filter.
     ServedLeavesFilter,
-    /// A full list forgets what comes.
+    /// A full list drops new jobs.
     OverflowForgotten,
     /// A crash leaves no order to look at everything.
     NoLookAfterCrash,
-    /// While the filter is built after a crash, it passes for empty.
+    /// While the filter is rebuilt after a crash, it counts as empty.
     UnknownTakenForEmpty,
-    /// A second look at everything begins the filter anew that another process builds.
+    /// A second look at everything restarts the filter that another process is building.
     TwoLooksAtOnce,
-    /// The order to look at everything is taken back after the look.
+    /// The order to look at everything is removed after the look.
     OrderTakenBackLate,
-    /// The look at everything is not told to those that have announced jobs.
+    /// The look at everything is not reported to the sessions that have announced jobs.
     LookNotTold,
-    /// What becomes known during the look at everything goes into the filter that the look replaces.
+    /// Jobs that become known during the look at everything go into the filter that the look replaces.
     RebuildMissesNew,
     /// The rollback of a cancel pushes a held job as if it had waited.
     PushedByRollback,
 }
 
-/// A job of a scenario: the jobs that it is after, as bits, and its condition.
+/// A job of a scenario: its predecessors, as bits, and its condition.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub after: u8,
     pub upon: Upon,
 }
 
-/// What some sessions do, beside the duty.
+/// The scripts of some sessions, beside the duty.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub jobs: &'static [Plan],
     /// The jobs that run at the beginning, as bits.
     pub running: u8,
-    /// The jobs that are there and are held at the beginning, as bits.
+    /// The jobs that exist and are held at the beginning, as bits.
     pub held: u8,
     /// For each session its transactions.
     pub scripts: &'static [&'static [Verb]],
-    /// Whether the frontier has not read the logs yet.
+    /// True if the frontier has not read the logs yet.
     pub is_behind: bool,
-    /// So many processes do the duty.
+    /// The number of processes that do the duty.
     pub duties: usize,
-    /// So many jobs have room in the list of the duty.
+    /// The number of jobs for which the duty's list has room.
     pub room: usize,
-    /// So many jobs the duty serves in one transaction.
+    /// The number of jobs that the duty serves in one transaction.
     pub batch: usize,
-    /// Whether the filter has one cell for all jobs.
+    /// True if the filter has one cell for all jobs.
     pub one_cell: bool,
-    /// Whether the ending transaction releases before its commit what it can, and hands its job over only if that was
-    /// not all, or others have come.
+    /// True if the ending transaction releases successors before its commit. It then hands its job over only if some
+    /// stay held, or others have come.
     pub ahead: bool,
-    /// So many transactions may be rolled back, at any step; so many crashes.
+    /// The numbers of transactions that may be rolled back, at any step, and of crashes.
     pub aborts: u8,
     pub crashes: u8,
 }
@@ -189,24 +190,24 @@ impl After {
         self.fault == Some(fault)
     }
 
-    /// Whether a session does the duty: those at the end.
+    /// True if a session does the duty. These sessions come last.
     fn is_duty(&self, session: usize) -> bool {
         session >= self.scenario.scripts.len()
     }
 
-    /// The jobs that are after this one.
+    /// Returns the successors of this job.
     fn dependents(&self, job: u8) -> impl Iterator<Item = u8> {
         let is_after = move |other: &u8| self.scenario.jobs[usize::from(*other)].after & (1 << job) != 0;
         (0..self.scenario.jobs.len() as u8).filter(is_after)
     }
 
-    /// The jobs that this one is after.
+    /// Returns the predecessors of this job.
     fn predecessors(&self, job: u8) -> impl Iterator<Item = u8> + use<> {
         let after = self.scenario.jobs[usize::from(job)].after;
         (0..8).filter(move |other| after & (1 << other) != 0)
     }
 
-    /// Runs to the end what is left when the sessions have done what they can, and looks for what was left undone.
+    /// Runs the remaining work to its end when the sessions have nothing left to do, and looks for omissions.
     fn judge_quiet(&self, world: &World) -> Result<(), Promise> {
         let mut world = world.clone();
         for _ in 0..200 {
@@ -233,7 +234,7 @@ impl Model for After {
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        // A broken promise is not mended by what follows.
+        // What follows cannot repair a broken promise.
         if world.broken != 0 {
             return;
         }

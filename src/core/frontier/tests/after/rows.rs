@@ -1,20 +1,20 @@
-//! The rows, and what they say of a job that is after others: the table of `upon`.
+//! The rows, and what they say about a held job: the table of `upon`.
 
 use super::Plan;
 
-/// When a job that is after others may run. Not here: `overdue`, which is skipped as `Failed` is, and waits for its
-/// time instead of a note.
+/// The condition of a held job. `overdue` is left out: it is skipped as `Failed` is, and waits for its time instead of
+/// a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upon {
-    /// All have completed.
+    /// All predecessors have completed.
     Completed,
-    /// One is dead.
+    /// One predecessor is dead.
     Failed,
-    /// All have ended.
+    /// All predecessors have ended.
     Ended,
 }
 
-/// How an attempt ends that was its job's last.
+/// How a job's last attempt ends.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
     Completed,
@@ -23,17 +23,17 @@ pub enum How {
     Skipped,
 }
 
-/// A row. An attempt is a job and a number that ascends; the edges of a job lie in its first attempt.
+/// A row. An attempt is a job and a number that ascends. The edges of a job lie in its first attempt.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fact {
     Attempt(u8, u8),
     Claim(u8, u8),
     Outcome(u8, u8, How),
-    /// The note `n`: what the job is after has come.
+    /// The note `n`: the condition of an edge is met.
     Met(u8),
 }
 
-/// What a look at the rows says of a held job.
+/// What the rows say about a held job.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Verdict {
     Hold,
@@ -50,7 +50,7 @@ impl Seen {
         self.0.contains(&fact)
     }
 
-    /// The number of the job's newest attempt.
+    /// Returns the number of the job's newest attempt.
     pub fn newest(&self, job: u8) -> Option<u8> {
         let of_job =
             |fact: &Fact| if let Fact::Attempt(j, number) = *fact { (j == job).then_some(number) } else { None };
@@ -64,18 +64,18 @@ impl Seen {
         })
     }
 
-    /// How the job as a whole has ended: `None` while its newest attempt lives.
+    /// Returns how the whole job has ended. `None`: its newest attempt lives.
     pub fn end(&self, job: u8) -> Option<How> {
         self.newest(job).and_then(|number| self.outcome(job, number))
     }
 
-    /// Whether the job's first attempt waits and nothing was decided about it.
+    /// True if the job's first attempt waits and nothing was decided about it.
     pub fn is_held(&self, job: u8) -> bool {
         let is_decided = self.has(Fact::Claim(job, 0)) || self.has(Fact::Met(job)) || self.outcome(job, 0).is_some();
         self.has(Fact::Attempt(job, 0)) && !is_decided
     }
 
-    /// Whether the job's newest attempt waits and is not held.
+    /// True if the job's newest attempt waits and is not held.
     pub fn is_claimable(&self, job: u8, plan: Plan) -> bool {
         self.newest(job).is_some_and(|number| {
             !self.has(Fact::Claim(job, number)) && (number > 0 || plan.after == 0 || self.has(Fact::Met(job)))
@@ -83,7 +83,7 @@ impl Seen {
     }
 }
 
-/// The table of `upon`: what the ends of the predecessors say, `None` for one that lives.
+/// The table of `upon`, by the ends of the predecessors. `None` for a living one.
 pub fn verdict(upon: Upon, ends: &[Option<How>]) -> Verdict {
     let is_all = |how: How| ends.iter().all(|end| *end == Some(how));
     let has = |how: How| ends.contains(&Some(how));

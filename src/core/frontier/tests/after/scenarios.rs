@@ -9,10 +9,10 @@ use super::rows::Upon;
 use super::sessions::Verb::{Cancel, Claim, End, Enqueue, Retry};
 use super::{After, Fault, Plan, Promise, Scenario};
 
-/// How deep a scenario is explored: to its end; under miri, which is a thousand times slower, so many steps.
+/// The depth of the exploration: the end of the scenario. Under miri, which is a thousand times slower, it is bounded.
 const STEPS: usize = if cfg!(miri) { 4 } else { 0 };
 
-/// Explores a scenario: how many states there are, and what was broken, with the way there.
+/// Explores a scenario. Returns the number of states, and the broken promise with the way to it.
 fn explore(scenario: &Scenario, fault: Option<Fault>) -> (usize, Option<(&'static str, String)>) {
     let model = After { scenario: scenario.clone(), fault };
     let checker = model.checker().threads(2).finish_when(HasDiscoveries::Any);
@@ -51,12 +51,12 @@ const fn after(jobs: u8, upon: Upon) -> Plan {
     Plan { after: jobs, upon }
 }
 
-/// Jobs as bits: two that others are after, and what is after them.
+/// Jobs as bits: two predecessors and their successors.
 const P: u8 = 1;
 const Q: u8 = 2;
 const D: u8 = 4;
 
-/// A job is enqueued after another while that one ends.
+/// A job is enqueued after another one while that one ends.
 const ENQUEUED: Scenario = Scenario {
     jobs: &[FREE, FREE, after(P, Upon::Completed)],
     running: P,
@@ -85,14 +85,14 @@ const TWO_LAST: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// … while the job that is after them is enqueued.
+/// … while their successor is enqueued.
 const TWO_ENQUEUED: Scenario = Scenario {
     held: 0,
     scripts: &[&[Enqueue(D)], &[End(0, Completed)], &[End(1, Completed)], &[Claim(2)]],
     ..TWO_LAST
 };
 
-/// A dead one is retried and completes.
+/// A dead job is retried and completes.
 const RETRIED: Scenario = Scenario {
     held: 0,
     scripts: &[&[Enqueue(D)], &[End(0, Dead)], &[End(1, Completed)], &[Retry(0), Claim(0), End(0, Completed)]],
@@ -100,7 +100,7 @@ const RETRIED: Scenario = Scenario {
     ..TWO_LAST
 };
 
-/// The same, upon a failure and upon any end.
+/// As before, upon a failure and upon any end.
 const RETRIED_FAILED: Scenario = Scenario { jobs: &[FREE, FREE, after(P | Q, Upon::Failed)], ..RETRIED };
 const RETRIED_ENDED: Scenario = Scenario { jobs: &[FREE, FREE, after(P | Q, Upon::Ended)], ..RETRIED };
 
@@ -113,7 +113,7 @@ const AFTER_RETRIED: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// One is cancelled: what is after it is skipped, and what is after that.
+/// A job is cancelled. Its successor is skipped, and so is the successor's successor.
 const CASCADE: Scenario = Scenario {
     jobs: &[FREE, FREE, after(P | Q, Upon::Completed), after(D, Upon::Completed), after(D, Upon::Ended)],
     running: P | Q,
@@ -124,7 +124,7 @@ const CASCADE: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// A held job is cancelled, or nearly, while what it is after ends.
+/// A held job is cancelled, or nearly, while its predecessor ends.
 const CANCELLED: Scenario = Scenario {
     jobs: &[FREE, FREE, after(P, Upon::Completed)],
     running: P,
@@ -147,7 +147,7 @@ const FULL: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// More are after one job than the duty serves in one transaction, and more come.
+/// A job has more successors than the duty serves in one transaction, and more come.
 const WIDE: Scenario = Scenario {
     jobs: &[FREE, after(P, Upon::Completed), after(P, Upon::Ended), after(P, Upon::Failed), after(P, Upon::Completed)],
     running: P,
@@ -158,7 +158,7 @@ const WIDE: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// Two processes do the duty, and whatever is handed over orders a look at everything.
+/// Two processes do the duty, and each hand-over orders a look at everything.
 const TWO_DUTIES: Scenario = Scenario {
     jobs: &[FREE, FREE, after(P, Upon::Completed), after(Q, Upon::Completed)],
     running: P | Q,
@@ -169,12 +169,12 @@ const TWO_DUTIES: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// Without rollbacks and crashes: what is found is a matter of order alone.
+/// Without rollbacks and crashes. Broken promises then depend only on the order of steps.
 const fn calm(scenario: Scenario) -> Scenario {
     Scenario { aborts: 0, crashes: 0, ..scenario }
 }
 
-/// With a rollback somewhere, and no crash.
+/// With one rollback, and no crash.
 const fn standing(scenario: Scenario) -> Scenario {
     Scenario { aborts: 1, crashes: 0, ..scenario }
 }
@@ -210,7 +210,7 @@ fn after_holds_with_little_memory() {
     holds(&Scenario { one_cell: true, ..FULL }, 102_000);
 }
 
-/// More jobs are after one than the duty serves in one transaction.
+/// A job has more successors than the duty serves in one transaction.
 #[test]
 fn after_holds_in_batches() {
     holds(&standing(WIDE), 104_000);
@@ -218,7 +218,7 @@ fn after_holds_in_batches() {
     holds(&calm(Scenario { room: 1, ..WIDE }), 16_000);
 }
 
-/// The duty is done by two processes.
+/// Two processes do the duty.
 #[test]
 fn after_holds_with_two_duties() {
     holds(&TWO_DUTIES, 13_000);
@@ -226,12 +226,12 @@ fn after_holds_with_two_duties() {
     holds(&standing(Scenario { duties: 2, ..BOTH_CANCELLED }), 240);
 }
 
-/// A scenario in which ending transactions release what is after their jobs.
+/// A scenario in which ending transactions release the successors of their jobs.
 const fn ahead(scenario: Scenario) -> Scenario {
     Scenario { ahead: true, ..scenario }
 }
 
-/// The release by the ending transaction itself, which then leaves the duty nothing to do.
+/// The release by the ending transaction itself, which leaves the duty nothing to do.
 #[test]
 fn after_holds_with_a_head_start() {
     holds(&ahead(ENQUEUED), 7_750);

@@ -7,11 +7,11 @@ use super::{After, Fault};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Verb {
-    /// Enqueues these jobs, as bits, as soon as those that they are after are there.
+    /// Enqueues these jobs, as bits, when their predecessors exist.
     Enqueue(u8),
-    /// Claims the job as soon as the frontier hands it out.
+    /// Claims the job when the frontier hands it out.
     Claim(u8),
-    /// Ends the job that runs.
+    /// Ends the running job.
     End(u8, How),
     /// Cancels the job if it waits or is held.
     Cancel(u8),
@@ -25,7 +25,7 @@ impl After {
         script.get(usize::from(world.sessions[session].transaction)).copied()
     }
 
-    /// Whether a session has something to do that need not wait.
+    /// True if a session has something to do that need not wait.
     pub fn can_step(&self, world: &World, session: usize) -> bool {
         if world.sessions[session].phase != Phase::Idle {
             return true;
@@ -95,13 +95,13 @@ impl After {
         }
     }
 
-    /// The jobs, as bits, that these jobs are after.
+    /// Returns the predecessors of these jobs, as bits.
     fn awaited_by(&self, jobs: u8) -> u8 {
         let all = (0..8_u8).filter(|job| jobs & (1 << job) != 0);
         all.fold(0, |awaited, job| awaited | self.scenario.jobs[usize::from(job)].after)
     }
 
-    /// Looks whether all that the jobs are after live; those that the same transaction enqueues do.
+    /// Checks whether all predecessors of the jobs live. Those that the same transaction enqueues do.
     fn look(&self, world: &mut World, session: usize, jobs: u8) {
         let seen = world.seen(session);
         let awaited = self.awaited_by(jobs) & !jobs;
@@ -120,7 +120,7 @@ impl After {
         }
     }
 
-    /// Takes a job from the frontier, which reads the logs first if it is behind.
+    /// Takes a job from the frontier. If the frontier is behind, it reads the logs first.
     fn take(&self, world: &mut World, session: usize, job: u8) {
         if world.memory.is_behind {
             let seen = world.committed();
@@ -161,7 +161,7 @@ impl After {
         self.is(Fault::CountedInTransaction) || self.is(Fault::FilterAskedBeforeCommit)
     }
 
-    /// Asks how often jobs have become known as awaited: before the look, or after it by a fault.
+    /// Reads how often jobs became known to have successors: before the look, or after it by a fault.
     fn count(&self, world: &mut World, session: usize, is_late: bool) {
         if self.is(Fault::CountedAfterLook) != is_late {
             return;
@@ -176,13 +176,14 @@ impl After {
         }
     }
 
-    /// Releases what is after a job before the commit of its end. The job is still to be handed over if something stays
-    /// held, as another end may be under way that does not see this one; or else if more has come since the count.
+    /// Releases the successors of a job before the commit of its end. If some stay held, the job must still be handed
+    /// over, because another end may be under way that does not see this one. It must also be handed over if more have
+    /// come since the count.
     fn release_ahead(&self, world: &mut World, session: usize, job: u8) {
         let seen = world.seen(session);
         let mut is_all = true;
         for after in self.dependents(job).filter(|after| seen.is_held(*after)) {
-            // Another end, a death above all, may be taken back by a retry before this commit.
+            // A retry before this commit may undo another end, above all a death.
             let is_final = self.predecessors(after).all(|before| seen.end(before) == Some(How::Completed));
             let is_final = is_final || self.is(Fault::ReleasedOnDeath);
             if is_final && self.verdict(&seen, after, Seen::end) == Verdict::Release {
@@ -202,7 +203,7 @@ impl After {
         }
     }
 
-    /// What an ending transaction looks at before its commit, by a fault.
+    /// What an ending transaction reads before its commit, by a fault.
     fn look_before_commit(&self, world: &mut World, session: usize, job: u8) {
         let seen = world.seen(session);
         let verdict = |after: u8| self.verdict(&seen, after, Seen::end);

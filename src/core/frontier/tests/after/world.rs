@@ -4,7 +4,7 @@ use super::memory::Memory;
 use super::rows::{Fact, How, Seen, Verdict, verdict};
 use super::{After, Fault, Promise};
 
-/// The transaction of a row that is committed.
+/// The transaction of a committed row.
 const COMMITTED: u8 = u8::MAX;
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,7 +13,7 @@ struct Row {
     by: u8,
 }
 
-/// What a look for a key meets.
+/// The result of a look for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     Absent,
@@ -21,16 +21,17 @@ pub enum Probe {
     InProgress,
 }
 
-/// What a transaction does to memory at its end.
+/// What a transaction changes in memory at its end.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Step {
-    /// A committed job is after this one.
+    /// A committed job has this predecessor.
     Awaits(u8),
-    /// The job as a whole has ended.
+    /// The whole job has ended.
     Ended(u8),
-    /// The same, after a look at what is after it; so many jobs had become known as awaited before the look.
+    /// As `Ended`, after a look at the successors. The number is the count of known jobs with successors before the
+    /// look.
     Spared(u8, u8),
-    /// The job waits, and is not held.
+    /// The job waits and is not held.
     Pushed(u8),
     /// The job was taken from the frontier to be claimed.
     Taken(u8),
@@ -40,7 +41,7 @@ pub enum Step {
     Unseen(u8),
     /// The duty has taken a job from the list, or the order to look at everything.
     Served(Option<u8>),
-    /// The duty is to look at the job again.
+    /// The duty must look at the job again.
     Again(u8),
 }
 
@@ -49,26 +50,26 @@ pub enum Phase {
     #[default]
     Idle,
     Open,
-    /// The rows can be seen; the callback has not run.
+    /// The rows are visible. The callback has not run.
     Committed,
-    /// The rows are dead; the callback has not run.
+    /// The rows are dead. The callback has not run.
     Aborted,
 }
 
 #[derive(Clone, Debug, Default, Hash, PartialEq, Eq)]
 pub struct Session {
     pub phase: Phase,
-    /// The transaction of its script that it has come to, and the step in it.
+    /// The current transaction of its script, and the step in it.
     pub transaction: u8,
     pub pc: u8,
     pub steps: Vec<Step>,
-    /// What the duty's snapshot sees.
+    /// The snapshot of the duty.
     pub seen: Option<Seen>,
-    /// Ended jobs that the duty has still to serve, with the job at which it goes on: found by a look at everything, or
-    /// with more jobs after them than one transaction serves. And where this transaction goes on.
+    /// Ended jobs that the duty must still serve, each with the job at which to continue. They were found by a look at
+    /// everything, or have more successors than one transaction serves. Also where this transaction continues.
     pub left: Vec<(u8, u8)>,
     pub from: u8,
-    /// Whether all that its jobs are after was found to live, when it was announced.
+    /// True if all predecessors of its jobs were found living when they were announced.
     pub lives: bool,
 }
 
@@ -78,7 +79,7 @@ pub struct World {
     pub memory: Memory,
     /// The sessions, and at the end those that do the duty.
     pub sessions: Vec<Session>,
-    /// Jobs of which the table has said, in some committed state since they are there, that they are to be released or
+    /// Jobs of which the table has said, in some committed state since they exist, that they must be released or
     /// skipped. As bits.
     to_release: u8,
     to_skip: u8,
@@ -121,13 +122,13 @@ impl World {
         self.broken |= 1 << promise as u8;
     }
 
-    /// What a snapshot of this moment sees in a session: what is committed, and its own rows.
+    /// Returns what a snapshot of this moment sees in a session: committed rows, and its own.
     pub fn seen(&self, session: usize) -> Seen {
         let is_seen = |row: &&Row| row.by == COMMITTED || usize::from(row.by) == session;
         Seen(self.rows.iter().filter(is_seen).map(|row| row.fact).collect())
     }
 
-    /// What is committed.
+    /// Returns the committed rows.
     pub fn committed(&self) -> Seen {
         self.seen(usize::from(COMMITTED))
     }
@@ -137,7 +138,7 @@ impl World {
         self.rows.sort_unstable();
     }
 
-    /// Whether an attempt's key of `claim` is taken.
+    /// True if an attempt's key of `claim` is taken.
     pub fn probe_claim(&self, session: usize, job: u8, number: u8) -> Probe {
         let met = self.rows.iter().find(|row| row.fact == Fact::Claim(job, number));
         met.map_or(Probe::Absent, |row| {
@@ -145,13 +146,13 @@ impl World {
         })
     }
 
-    /// Whether an open transaction has an outcome for the attempt.
+    /// True if an open transaction has an outcome for the attempt.
     pub fn is_ending(&self, job: u8, number: u8) -> bool {
         let is_it = |fact: Fact| matches!(fact, Fact::Outcome(j, n, _) if (j, n) == (job, number));
         self.rows.iter().any(|row| row.by != COMMITTED && is_it(row.fact))
     }
 
-    /// The first half of a commit: the rows appear, and are judged.
+    /// The first half of a commit: the rows become visible, and are judged.
     fn appear(&mut self, model: &After, session: usize) {
         let own: Vec<Fact> =
             self.rows.iter().filter(|row| usize::from(row.by) == session).map(|row| row.fact).collect();
@@ -180,7 +181,7 @@ impl World {
                     self.break_promise(Promise::EndsOnce);
                 }
                 Fact::Claim(..) if count(&|f| f == fact) > 1 => self.break_promise(Promise::EndsOnce),
-                // A cancel has an outcome beside its claim: a worker has not.
+                // A cancel has an outcome beside its claim. A worker's claim has none.
                 Fact::Claim(job, 0)
                     if model.scenario.jobs[usize::from(job)].after != 0
                         && seen.outcome(job, 0).is_none()
@@ -193,13 +194,13 @@ impl World {
         }
     }
 
-    /// Whether the duty is between two transactions of one piece of work.
+    /// True if the duty is between two transactions of one piece of work.
     pub fn is_between(&self, session: usize) -> bool {
         self.sessions[session].phase == Phase::Idle && !self.sessions[session].left.is_empty()
     }
 
-    /// The first half of a rollback: the rows die. If it is the duty's, its process ends, and the one that follows it
-    /// begins with a look at everything.
+    /// The first half of a rollback: the rows die. If it is the duty's, its process ends, and the next one begins with
+    /// a look at everything.
     pub fn abort(&mut self, model: &After, session: usize) {
         let had_left = !std::mem::take(&mut self.sessions[session].left).is_empty();
         self.memory.everything |= had_left && !model.is(Fault::LeftForgottenByExit);
@@ -209,7 +210,7 @@ impl World {
         }
     }
 
-    /// The server crashes and starts: open transactions are gone, what was committed stays, memory is empty.
+    /// The server crashes and starts: open transactions are gone, committed rows stay, memory is empty.
     pub fn crash(&mut self, model: &After) {
         self.crashes_left -= 1;
         self.rows.retain(|row| row.by == COMMITTED);
@@ -222,7 +223,7 @@ impl World {
         }
     }
 
-    /// The transaction is over.
+    /// The transaction has ended.
     fn close(&mut self, model: &After, session: usize) {
         let is_duty = model.is_duty(session);
         self.memory.forget(session);
@@ -233,14 +234,14 @@ impl World {
 }
 
 impl After {
-    /// What the table says of a job. `end`: how the ends of its predecessors are seen.
+    /// Returns what the table says about a job. `end`: how the ends of its predecessors are seen.
     pub fn verdict(&self, seen: &Seen, job: u8, end: fn(&Seen, u8) -> Option<How>) -> Verdict {
         let plan = self.scenario.jobs[usize::from(job)];
         let ends: Vec<_> = self.predecessors(job).map(|before| end(seen, before)).collect();
         if plan.after == 0 { Verdict::Hold } else { verdict(plan.upon, &ends) }
     }
 
-    /// When all is quiet: what is held has to be, and what is released can be claimed.
+    /// When no session has anything left to do: held jobs must be held, and released ones can be claimed.
     pub fn judge_end(&self, world: &World) -> Result<(), Promise> {
         let seen = world.committed();
         let is_served = |job: u8| {
@@ -254,7 +255,7 @@ impl After {
         if all { Ok(()) } else { Err(Promise::NotStranded) }
     }
 
-    /// The next step of a commit, a callback or a rollback.
+    /// Does the next step of a commit, a callback or a rollback.
     pub fn settle(&self, world: &mut World, session: usize) {
         match world.sessions[session].phase {
             Phase::Idle => {}
@@ -281,7 +282,7 @@ impl After {
         }
     }
 
-    /// Whether memory is told before the rows can be seen.
+    /// True if memory is updated before the rows are visible.
     fn is_told_early(&self, world: &World, session: usize) -> bool {
         world.sessions[session].steps.iter().any(|step| match step {
             Step::Awaits(_) => self.is(Fault::ProducerToldBeforeVisible),
@@ -312,8 +313,8 @@ impl After {
         }
     }
 
-    /// Whether the producer's callback hands over what its job is after: unless all that lived, and its end was not
-    /// told since.
+    /// True if the producer's callback hands over the predecessors of its job. It does not if all of them lived and no
+    /// end was reported since.
     fn is_handed_over(&self, session: &Session, is_told: bool) -> bool {
         match self.fault {
             Some(Fault::ProducerSilent) => false,

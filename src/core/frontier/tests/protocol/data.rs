@@ -1,4 +1,4 @@
-//! What the model is made of: rows, places, steps, and how far a client has come.
+//! The parts of the model: rows, places, steps, and the progress of a client.
 
 use crate::frontier::{Place, Rank, Ready};
 
@@ -11,7 +11,7 @@ pub const SEGMENTS: usize = 3;
 
 pub const OLD: u8 = 2;
 
-/// The writer of a row that is committed.
+/// The writer of a committed row.
 pub const COMMITTED: u8 = u8::MAX;
 
 /// An attempt and the segment in which a row of it lies.
@@ -49,17 +49,17 @@ pub enum Kind {
     System,
     /// The mark of a waiting attempt that has moved: in the log of claims.
     MovedWaiting,
-    /// A claim that met another one, and was taken back: dead when its transaction ends, until then in the way.
+    /// A claim that met another one and was taken back. Until its transaction ends it blocks others, then it is dead.
     Vain,
     Completed,
-    /// Failed or timed out; the attempt that goes on with the job.
+    /// Failed or timed out. Has the attempt that continues the job.
     Failed(Option<i64>),
     Cancelled,
     /// The mark of a running attempt that has moved: in the log of outcomes.
     MovedRunning,
     /// As `Vain`, in the log of outcomes.
     VainOutcome,
-    /// A note that the attempt is to be cancelled.
+    /// A note that the attempt must be cancelled.
     CancelNote,
 }
 
@@ -123,14 +123,14 @@ pub struct Segment {
     pub users: u8,
 }
 
-/// Where a session's transaction stands.
+/// The state of a session's transaction.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Phase {
     Idle,
     Open,
-    /// The rows can be seen; the callback has not run.
+    /// The rows are visible. The callback has not run.
     Committed,
-    /// The rows are dead; the callback has not run.
+    /// The rows are dead. The callback has not run.
     Aborted,
 }
 
@@ -150,7 +150,7 @@ pub enum Step {
     Drained,
 }
 
-/// What a script says that a session does.
+/// What a session does by its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     Enqueue(u8),
@@ -166,7 +166,7 @@ pub enum Verb {
 /// What a session does next within its transaction.
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 pub enum Pc {
-    /// To begin a transaction, or with a verb.
+    /// It begins a transaction or a verb.
     Next,
     Commit,
     /// An error was raised: the transaction rolls back.
@@ -240,11 +240,11 @@ pub enum Pc {
 pub enum Then {
     Hold(At, End),
     Note(At, u8),
-    /// The duty goes on behind this claim.
+    /// The duty continues behind this claim.
     Duty((u8, i64)),
 }
 
-/// A refill that is under way.
+/// A refill in progress.
 #[derive(Clone, Debug, Hash, Default, PartialEq, Eq)]
 pub struct Refill {
     pub(super) has_begun: bool,
@@ -254,7 +254,7 @@ pub struct Refill {
     pub(super) found: Vec<At>,
     pub(super) is_read: bool,
     pub(super) is_pushed: bool,
-    /// The claim goes on when it has ended.
+    /// The claim continues when the refill has ended.
     pub(super) is_for_claim: bool,
 }
 
@@ -275,23 +275,23 @@ pub enum Duty {
     Move,
     Empty,
     ServeCancels,
-    /// Cancels an attempt that was asked to be cancelled while its claim was open, after that was rolled back.
+    /// Cancels an attempt for which a cancel was requested while its claim was open, after the rollback of the claim.
     CancelUnclaimed(i64),
-    /// Ends an attempt whose lease is over.
+    /// Ends an attempt whose lease has expired.
     Expire(i64),
     Recover,
 }
 
-/// `move_living::Batch`, and how far its walk has come.
+/// `move_living::Batch`, and the position of its walk.
 #[derive(Clone, Debug, Hash, Default, PartialEq, Eq)]
 pub struct Batch {
     pub(super) looked_to: i64,
     pub(super) waiting: Vec<At>,
     pub(super) running: Vec<At>,
     pub(super) marked: Vec<At>,
-    /// Something was left for later.
+    /// Some attempts were left for later.
     pub(super) has_left: bool,
-    /// With a fault: what was read of the notes of the attempt that is marked next.
+    /// With a fault: the notes that were read before the next attempt is marked.
     pub(super) has_note: Option<bool>,
 }
 
@@ -299,7 +299,7 @@ pub struct Batch {
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum End {
     Complete,
-    /// By its worker, or by the background worker because its lease is over: the same steps.
+    /// By its worker, or by the background worker because its lease has expired. The steps are the same.
     Fail,
 }
 
@@ -308,11 +308,11 @@ pub enum End {
 pub struct Held {
     pub at: At,
     pub(super) generation: u8,
-    /// What memory said of it: it is to be cancelled.
+    /// Memory's answer: a cancel was requested.
     pub(super) is_cancelled: bool,
 }
 
-/// What a waiting attempt is taken for.
+/// The purpose for which a waiting attempt is taken.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Why {
     Cancel,
@@ -327,7 +327,7 @@ pub enum Why {
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 pub struct Client {
     pub phase: Phase,
-    /// The transaction of its script that it has come to, and the verb in it.
+    /// The current transaction of its script, and the verb in it.
     pub transaction: u8,
     pub verb: u8,
     pub pc: Pc,
@@ -335,13 +335,13 @@ pub struct Client {
     /// What its committed claims have given it, and what this transaction has claimed.
     pub held: Vec<At>,
     pub claimed: Vec<At>,
-    /// What the transaction has told its user, true with the commit: jobs that it has asked to cancel, as bits.
+    /// What the transaction has reported to its user, valid with the commit: jobs that it has asked to cancel, as bits.
     pub asked: u8,
     /// How often this transaction did not wait for a move any longer.
     pub given_up: u8,
-    /// The claim is to refill the lane when it is done.
+    /// The claim must refill the lane when it is done.
     pub to_refill: bool,
-    /// A fault: the callback ran before the rows appeared.
+    /// A fault: the callback ran before the rows were visible.
     pub told_early: bool,
 }
 

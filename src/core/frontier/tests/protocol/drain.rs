@@ -1,7 +1,7 @@
-//! What is left when all sessions are done is brought to its end, one session at a time: the worker does what is due,
-//! a session claims and completes what it gets, leases end.
+//! Brings the remaining work to its end when all sessions are done, one session at a time. The worker does what is due,
+//! a session claims and completes what it gets, and leases end.
 //!
-//! Invariant: nothing is taken from the logs that memory does not hand out, so what memory has lost stays.
+//! Invariant: nothing is taken from the logs that memory does not hand out. So what memory has lost stays lost.
 
 use super::data::{At, Duty, End, Kind, Log, Pc, Phase, Verb};
 use super::scenario::{Fault, Promise, Scenario};
@@ -11,13 +11,13 @@ use crate::frontier;
 const CLAIM: &[&[Verb]] = &[&[Verb::Claim]];
 const COMPLETE: &[&[Verb]] = &[&[Verb::Complete]];
 
-/// Runs the world to its end. The error is the promise that was broken.
+/// Runs the world to its end. The error is the broken promise.
 pub fn drain(scenario: &Scenario, fault: Option<Fault>, world: &World) -> Result<(), Promise> {
     let mut drain = Drain { world: world.clone(), scenario: scenario.clone(), fault };
     // The ring does not turn any more, and nothing else happens.
     drain.scenario.moves = false;
     drain.world.expiries_left = 0;
-    // More rounds than there are attempts.
+    // There are more rounds than attempts.
     for _ in 0..20 {
         drain.serve()?;
         if let Some(claimed) = drain.claim()? {
@@ -44,7 +44,7 @@ impl Drain {
         self.world.told.asked & !self.world.told.ended & (1 << at.job) != 0
     }
 
-    /// Runs a session's transaction to its end, which no other is in the way of.
+    /// Runs a session's transaction to its end. No other session blocks it.
     fn run(&mut self, session: usize) -> Result<(), Promise> {
         for _ in 0..200 {
             if !self.world.step(&self.scenario, self.fault, session) {
@@ -95,7 +95,7 @@ impl Drain {
         if is_done { Ok(()) } else { Err(Promise::Served) }
     }
 
-    /// A lease ends that memory knows of. Its worker was told if it was to stop. False: there is none.
+    /// A lease that memory knows ends. If a cancel was requested, its worker has been told. False: no lease is left.
     fn end_a_lease(&mut self) -> Result<bool, Promise> {
         let running = self.world.memory.entries().find(|entry| entry.state == frontier::State::Running);
         let Some(entry) = running else { return Ok(false) };

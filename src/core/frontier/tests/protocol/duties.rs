@@ -1,5 +1,5 @@
-//! What the background worker does: it moves the living out of a closed segment and empties it, serves requests that
-//! came too late, cancels what no worker is to run, ends leases, and reads what runs into memory after a crash.
+//! The background worker: it moves living attempts out of a closed segment and empties it, serves late requests,
+//! cancels attempts that no worker may run, ends leases, and reads running attempts into memory after a crash.
 
 use super::data::{At, Batch, Duty, End, INSTANCE, Kind, Log, OLD, Pc, Phase, Probe, Row, State, Step, Then, Why};
 use super::scenario::{Fault, Scenario};
@@ -7,7 +7,7 @@ use super::world::World;
 use crate::frontier;
 
 impl World {
-    /// What is due for the worker, which is idle.
+    /// The work that is due for the idle worker.
     pub fn duties(&self, scenario: &Scenario, fault: Option<Fault>) -> Vec<Duty> {
         let mut due = Vec::new();
         if scenario.moves {
@@ -92,7 +92,7 @@ impl World {
                         self.memory.cancels.add(id, fault);
                     }
                 }
-                // What was found is served at once: there may be more than memory has room for.
+                // Found requests are served immediately: there may be more than memory has room for.
                 let first = self.memory.cancels.ids.first().copied();
                 self.go(session, first.map_or(Pc::Commit, Pc::ServeLook));
             }
@@ -273,7 +273,7 @@ impl World {
             && self.insert_unique(session, Log::Outcomes, at, Kind::MovedRunning)
     }
 
-    /// `note::all_settled`: whether there is a note; `None`: an open transaction is writing one.
+    /// `note::all_settled`: true if there is a note. `None`: an open transaction is writing one.
     fn settled_notes(&self, session: usize, at: At) -> Option<bool> {
         let is_it = |row: &&Row| row.kind == Kind::CancelNote && (row.at.segment, row.at.id) == (at.segment, at.id);
         if self.open_rows(session).any(|row| is_it(&row)) {

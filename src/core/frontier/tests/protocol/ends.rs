@@ -1,5 +1,5 @@
-//! How a session ends an attempt that it has claimed, or the worker one whose lease is over: `job::hold`,
-//! `job::complete`, `job::fail`, and `job::recover` where memory does not know the attempt.
+//! How a session ends an attempt that it has claimed, or the worker one whose lease has expired: `job::hold`,
+//! `job::complete`, `job::fail`. If memory does not know the attempt, also `job::recover`.
 
 use super::data::{At, End, Held, INSTANCE, Kind, LANE, Log, Pc, Probe, Row, Step, Then, Why};
 use super::scenario::{Fault, Scenario};
@@ -7,7 +7,7 @@ use super::world::World;
 use crate::frontier::{self, Running};
 
 impl World {
-    /// The call is refused: the attempt is not the session's any more.
+    /// The call is refused: the session no longer has the attempt.
     fn refuse(&mut self, scenario: &Scenario, session: usize, id: i64) {
         self.clients[session].held.retain(|at| at.id != id);
         self.finish(scenario, session);
@@ -158,7 +158,7 @@ impl World {
         self.memory.with(|frontier, root| frontier.undo_end(root, INSTANCE, id));
     }
 
-    /// Whether a session sees a note that the attempt is to be cancelled, where the attempt is.
+    /// True if a session sees a note, where the attempt is, that a cancel was requested.
     pub fn is_noted(&self, session: usize, at: At) -> bool {
         let is_it = |row: &Row| row.kind == Kind::CancelNote && (row.at.segment, row.at.id) == (at.segment, at.id);
         self.seen(session).any(is_it)
@@ -221,7 +221,7 @@ impl World {
             }
             Pc::RecoverAdd { at, generation, is_cancelled, then } => {
                 if fault == Some(Fault::RecoveredWithoutLock) {
-                    // The entry is made all the same.
+                    // The entry is made nevertheless.
                 } else if !self.open_home(session, (at.segment, generation), fault) {
                     return self.go(session, Pc::RecoverRead(at.id, then));
                 }

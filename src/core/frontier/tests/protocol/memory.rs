@@ -1,7 +1,7 @@
 //! Shared memory, as far as the protocols use it: the real frontier (`crate::frontier`), and the requests that the
-//! worker is to serve.
+//! worker must serve.
 //!
-//! Invariant: two memories are the same if they say the same; which slot says it does not count.
+//! Invariant: two memories are equal if they say the same. It does not matter which slot says it.
 
 use std::hash::{Hash, Hasher};
 
@@ -44,7 +44,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Empty memory. `is_first`: before the first job; else after a crash.
+    /// Empty memory. `is_first`: before the first job. Otherwise after a crash.
     pub fn new(is_first: bool, fault: Option<Fault>) -> Self {
         const RUNNING: usize = 8;
         let must_scan = !is_first && fault != Some(Fault::NoScanAfterCrash);
@@ -79,7 +79,7 @@ impl Memory {
         self.frontier.running.iter().copied().filter(|entry| entry.state != crate::frontier::State::Free)
     }
 
-    /// What a session had asked of an entry is forgotten: a fault.
+    /// Forgets what a session had requested of an entry: a fault.
     pub fn forget_cancel(&mut self, id: i64) {
         self.frontier.running.iter_mut().filter(|entry| entry.id == id).for_each(|entry| entry.cancel = 0);
     }

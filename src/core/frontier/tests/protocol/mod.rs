@@ -1,15 +1,15 @@
-//! The protocols of transactions, of the move and of late requests, explored to the end: every way in which the steps
-//! of a few sessions and the background worker can come one after the other, with rollbacks and a crash.
+//! The protocols of transactions, of the move and of late requests, explored to the end. The exploration runs the steps
+//! of a few sessions and the background worker in every order, with rollbacks and a crash.
 //!
-//! Each test explores one small scenario. The frontier in it is the real one; rows, locks, callbacks and the steps of
+//! Each test explores one small scenario. The frontier in it is the real one. Rows, locks, callbacks and the steps of
 //! each verb are transcribed from `src`, and each step names its function. `docs/internals/model.md` says what is
 //! abstracted away.
 //!
-//! For each mistake that was made in these protocols, or that they were made to avoid, there is a [`Fault`] that puts
-//! it back, and a test that the exploration finds it: so it is known that the model can see such mistakes.
+//! For each mistake that was made in these protocols, or that they avoid, a [`Fault`] puts it back. A test shows that
+//! the exploration finds it. So it is known that the model can see such mistakes.
 //!
-//! Invariant: a promise is checked in every state, and what was not served is looked for in every state in which all
-//! sessions are done ([`drain`]).
+//! Invariant: a promise is checked in every state. Requests that were not served are looked for in every state in which
+//! all sessions are done ([`drain`]).
 
 mod data;
 mod drain;
@@ -57,7 +57,7 @@ impl Model for Protocol {
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        // A broken promise is not mended by what follows.
+        // What follows cannot repair a broken promise.
         if world.told.broken != 0 {
             return;
         }

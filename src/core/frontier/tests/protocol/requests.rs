@@ -1,5 +1,5 @@
-//! Cancelling: what waits is taken and ended unrun, what runs is asked to stop, by a note that may come too late for
-//! the end of its attempt. `api::cancel`, `job::take`, `job::cancel`, `hold::write_note`.
+//! Cancelling. A waiting attempt is taken and ended unrun. A running one is asked to stop, by a note that may come too
+//! late for its end. `api::cancel`, `job::take`, `job::cancel`, `hold::write_note`.
 
 use super::data::{At, INSTANCE, Kind, LANE, Log, Pc, Probe, Row, Step, Then, Why};
 use super::scenario::{Fault, Scenario};
@@ -100,7 +100,7 @@ impl World {
         true
     }
 
-    /// Whether an attempt is claimed, or being claimed, as one that looks for waiting attempts sees it.
+    /// True if an attempt is claimed or being claimed, as a search for waiting attempts sees it.
     fn is_claimed(&self, session: usize, at: At) -> bool {
         !matches!(self.probe(session, Log::Claims, at), Probe::Absent | Probe::Moving)
     }
@@ -154,7 +154,7 @@ impl World {
             }
             (Why::Cancel, Not::Stale) => Pc::Find(at.job),
             (Why::Purge, _) => Pc::PurgeNext(at.segment, at.id),
-            // Busy: it is tried again.
+            // Busy: it is retried.
             (Why::Serve(_), Not::InUse | Not::Stale) => Pc::Commit,
             (Why::Doomed, _) => return self.finish(scenario, session),
         };
@@ -198,9 +198,9 @@ impl World {
         true
     }
 
-    /// The attempt is not where the note was meant to be written.
+    /// The attempt is not where the note should be written.
     fn note_elsewhere(&mut self, session: usize, about: At, at: At, why: Why) {
-        // Lost, if it has ended.
+        // Lost, if the attempt has ended.
         let now = self.by_id(session, about.id).filter(|now| *now != at);
         let next = match (now, why) {
             (Some(at), _) => Pc::Note { at, generation: self.generation(at.segment), about, why },

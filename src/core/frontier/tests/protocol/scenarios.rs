@@ -8,10 +8,11 @@ use super::Protocol;
 use super::data::Verb::{Cancel, Claim, Complete, Enqueue, Fail, Purge};
 use super::scenario::{Fault, Promise, Scenario};
 
-/// Under miri, which is a thousand times slower, a way is explored for so many steps only; else to its end.
+/// The number of steps that are explored under miri, which is a thousand times slower. Otherwise a way is explored to
+/// its end.
 const STEPS: usize = if cfg!(miri) { 4 } else { 0 };
 
-/// Explores a scenario: how many states there are, and what was broken, with the way there.
+/// Explores a scenario. Returns the number of states, and the broken promise with the way to it.
 fn explore(scenario: &Scenario, fault: Option<Fault>) -> (usize, Option<(&'static str, String)>) {
     let protocol = Protocol { scenario: scenario.clone(), fault };
     let checker = protocol.checker().threads(2).finish_when(HasDiscoveries::Any);
@@ -63,12 +64,12 @@ const ROLLBACKS: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// A purge, which memory does not know each attempt of, beside claims.
+/// A purge, of which memory does not know each attempt, beside claims.
 const PURGES: Scenario = Scenario {
     waiting: 1,
     scripts: &[&[&[Purge]], &[&[Claim]], &[&[Claim]]],
     aborts: 1,
-    // What a purge has given back a refill may pass over: the first page of the frontier says so.
+    // A refill may skip attempts that a purge has given back: the first page of the frontier says so.
     is_order_checked: false,
     ..Scenario::QUIET
 };
@@ -113,7 +114,7 @@ const UNDONE_MOVE: Scenario = Scenario {
     scripts: &[&[&[Claim]], &[&[Purge]]],
     moves: true,
     aborts: 1,
-    // What came back by a rollback a refill may pass over.
+    // A refill may skip attempts that came back by a rollback.
     is_order_checked: false,
     ..Scenario::QUIET
 };
@@ -193,11 +194,11 @@ const LATE: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// The same with a rollback: of the claim, of the request, of the duty that serves it.
+/// As before, with a rollback: of the claim, of the request, or of the duty that serves it.
 const UNDONE_LATE: Scenario =
     Scenario { waiting: 1, scripts: &[&[&[Claim], &[Fail]], &[&[Cancel(1)]]], aborts: 1, ..Scenario::QUIET };
 
-/// Two requests, where memory has room for one.
+/// Two requests, while memory has room for one.
 const MANY_LATE: Scenario = Scenario {
     waiting: 2,
     scripts: &[&[&[Claim, Claim], &[Fail, Fail]], &[&[Cancel(1)]], &[&[Cancel(2)]]],

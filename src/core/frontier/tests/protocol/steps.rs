@@ -1,4 +1,4 @@
-//! What an open transaction will do to memory at its end: `transaction::pending` and `transaction::settle`, without
+//! What an open transaction will change in memory at its end (`transaction::pending`, `transaction::settle`), without
 //! what only counts or wakes.
 
 use super::data::{INSTANCE, LANE, Step};
@@ -58,7 +58,7 @@ impl World {
         self.memory.with(|frontier, _| frontier.push(INSTANCE, LANE, ready));
     }
 
-    /// `settle::settle`: the callback, under one hold of the lock; then the locks go.
+    /// `settle::settle`: the callback, under one hold of the lock. Then the transaction's locks are released.
     pub fn settle(&mut self, session: usize, is_committed: bool, fault: Option<Fault>) {
         let steps = std::mem::take(&mut self.clients[session].steps);
         if is_committed {
@@ -70,7 +70,7 @@ impl World {
     }
 
     fn commit(&mut self, step: Step, fault: Option<Fault>) {
-        /// Far off: in the model a lease ends when the worker is told to end it.
+        /// Far away: in the model a lease ends when the worker is told to end it.
         const DEADLINE: i64 = 100;
         match step {
             Step::Enqueued(at, has_moved) => {

@@ -1,8 +1,8 @@
 //! What sessions do, cut wherever another session may come between: the steps of a transaction, of a claim and of a
 //! refill.
 //!
-//! Each step is one hold of the frontier's lock, or one look at rows, or one insert. The function in `src` that a step
-//! stands for is named beside it.
+//! Each step is one hold of the frontier's lock, one read of rows, or one insert. A comment names the function in `src`
+//! for which the step stands.
 
 use super::data::{At, End, INSTANCE, Kind, LANE, Log, OLD, Pc, Phase, Probe, Refill, Row, Source, State, Step, Verb};
 use super::scenario::{Fault, Promise, Scenario};
@@ -10,7 +10,7 @@ use super::world::World;
 use crate::frontier::{Rank, Ready, Take};
 
 impl World {
-    /// One step of a session whose transaction is open or about to begin. False: it has to wait for another.
+    /// Does one step of a session whose transaction is open or about to begin. False: it must wait for another session.
     pub fn step(&mut self, scenario: &Scenario, fault: Option<Fault>, session: usize) -> bool {
         let client = &mut self.clients[session];
         match client.phase {
@@ -86,7 +86,7 @@ impl World {
         true
     }
 
-    /// The session's patience with a move is at an end. False: it is not waiting for one.
+    /// The session stops waiting for a move. False: it is not waiting for one.
     pub fn give_up(&mut self, scenario: &Scenario, fault: Option<Fault>, session: usize) -> bool {
         // In the server a move ends before a session gives up again and again.
         const MOST: u8 = 1;
@@ -111,7 +111,7 @@ impl World {
         self.vanish(session);
     }
 
-    /// Whether the session has something to do: a transaction, or more of its script.
+    /// True if the session has something to do: a transaction, or more of its script.
     pub fn is_busy(&self, scenario: &Scenario, session: usize) -> bool {
         let client = &self.clients[session];
         client.phase != Phase::Idle
@@ -146,7 +146,7 @@ impl World {
         self.go(session, pc);
     }
 
-    /// A verb has ended: the next one begins, or the commit.
+    /// A verb has ended. The next one begins, or the commit.
     pub fn finish(&mut self, scenario: &Scenario, session: usize) {
         if session == self.worker() {
             self.go(session, Pc::Commit);
@@ -181,7 +181,7 @@ impl World {
         true
     }
 
-    /// Nothing that ranks before what is handed out was free: committed and told of, and not claimed.
+    /// Nothing that ranks before the handed-out attempt was free: committed, reported and not claimed.
     fn check_order(&mut self, taken: At) {
         let is_told = |job: u8| self.told.settled & !self.told.ended & (1 << job) != 0;
         let is_taken = |job: u8| self.memory.entries().any(|entry| entry.rank.job_id == i64::from(job));

@@ -1,4 +1,5 @@
-//! What the protocols act on: the rows of the logs, the memory, the sessions, and what was promised to users.
+//! The state on which the protocols act: the rows of the logs, the memory, the sessions, and what was promised to
+//! users.
 //!
 //! Responsible for the state and for what Postgres does to it: which rows a session sees, unique keys, commits in two
 //! steps (the rows appear, then the callback runs), rollbacks in two steps, crashes. Not responsible for what pg_queue
@@ -89,7 +90,7 @@ impl World {
         (row.by == COMMITTED || row.by as usize == session) && !row.kind.is_vain()
     }
 
-    /// The rows that a session sees at this moment: what is committed, and its own (`Snapshot::Now`).
+    /// Returns the rows that a session sees now: committed rows, and its own (`Snapshot::Now`).
     pub fn seen(&self, session: usize) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| Self::sees(row, session))
     }
@@ -99,12 +100,12 @@ impl World {
         self.rows.iter().filter(move |row| row.by != COMMITTED && row.by as usize != session)
     }
 
-    /// Whether this session's open transaction has written the row.
+    /// True if this session's open transaction has written the row.
     pub fn is_own(row: &Row, session: usize) -> bool {
         row.by as usize == session
     }
 
-    /// The row with this key that a session sees.
+    /// Returns the row with this key that a session sees.
     pub fn find(&self, session: usize, log: Log, at: At) -> Option<Kind> {
         let is_it = |row: &&Row| row.kind.log() == log as u8 && (row.at.segment, row.at.id) == (at.segment, at.id);
         self.seen(session).find(is_it).map(|row| row.kind)
@@ -133,8 +134,8 @@ impl World {
         self.rows.sort_by_key(|row| (row.kind.log(), row.at.segment, row.at.id));
     }
 
-    /// Inserts a row under the key of its log, without waiting. False: the key is taken, or being taken; what is left
-    /// is a dead row that others meet until the transaction ends.
+    /// Inserts a row under the key of its log, without waiting. False: the key is taken, or is being taken. Then a dead
+    /// row remains, which others meet until the transaction ends.
     #[must_use]
     pub fn insert_unique(&mut self, session: usize, log: Log, at: At, kind: Kind) -> bool {
         let is_free = self.probe(session, log, at) == Probe::Absent;
@@ -143,14 +144,14 @@ impl World {
         is_free
     }
 
-    /// Takes back a row that the session has just made.
+    /// Takes back a row that the session has just inserted.
     pub fn take_back(&mut self, session: usize, at: At, kind: Kind) {
         let vain = if kind.log() == Log::Claims as u8 { Kind::Vain } else { Kind::VainOutcome };
         let made = self.rows.iter_mut().find(|row| (row.at, row.kind) == (at, kind) && row.by as usize == session);
         made.into_iter().for_each(|row| row.kind = vain);
     }
 
-    /// Whether the row of an attempt is the trace of one that has moved, as the session sees it.
+    /// True if the row of an attempt is the trace of one that has moved, as the session sees it.
     pub fn has_moved(&self, session: usize, at: At) -> bool {
         [Log::Claims, Log::Outcomes].into_iter().any(|log| self.find(session, log, at).is_some_and(Kind::is_mark))
     }
@@ -192,8 +193,8 @@ impl World {
         self.segments[segment as usize].users |= 1 << session;
     }
 
-    /// `Writer::open_home`: takes the lock, then asks whether the segment is what it was. If not, the lock is given
-    /// back, unless the session had it before.
+    /// `Writer::open_home`: takes the lock, then checks whether the segment has the same filling. If not, releases the
+    /// lock, unless the session had it before.
     pub fn open_home(&mut self, session: usize, (segment, generation): (u8, u8), fault: Option<Fault>) -> bool {
         let had = self.segments[segment as usize].users;
         self.lock(session, segment);
@@ -211,7 +212,7 @@ impl World {
 
     // ---- ends of transactions ----
 
-    /// The first half of a commit: what the transaction has written appears. Notes what users may rely on from now on.
+    /// The first half of a commit: the transaction's rows become visible. Notes what users may rely on from now on.
     pub fn appear(&mut self, session: usize) {
         let own: Vec<Row> = self.rows.iter().copied().filter(|row| Self::is_own(row, session)).collect();
         for row in &own {
@@ -259,7 +260,7 @@ impl World {
         (1..8).filter(|job| enqueued & (1 << job) != 0).for_each(|job| self.check_job(job));
     }
 
-    /// The first half of a rollback: what the transaction has written dies.
+    /// The first half of a rollback: the transaction's rows die.
     pub fn vanish(&mut self, session: usize) {
         self.rows.retain(|row| !Self::is_own(row, session));
         let client = &mut self.clients[session];
@@ -268,7 +269,7 @@ impl World {
         client.asked = 0;
     }
 
-    /// The locks go, after the callback.
+    /// The locks are released, after the callback.
     pub fn release(&mut self, session: usize) {
         let worker = self.worker();
         for segment in &mut self.segments {
@@ -288,8 +289,8 @@ impl World {
         }
     }
 
-    /// The server crashes and starts: open transactions are gone, what was committed stays, memory is empty. Workers
-    /// come back and mean to end what they have claimed.
+    /// The server crashes and starts: open transactions are gone, committed rows stay, memory is empty. Workers come
+    /// back and try to end what they have claimed.
     pub fn crash(&mut self, fault: Option<Fault>) {
         self.crashes_left -= 1;
         self.rows.retain(|row| row.by == COMMITTED);
@@ -301,7 +302,7 @@ impl World {
                 self.release(session);
             }
         }
-        // No callback is to come any more: the rows are there to be read.
+        // No callback is still to come: the rows can be read.
         self.told.settled = self.told.enqueued;
     }
 }
