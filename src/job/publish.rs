@@ -1,13 +1,13 @@
-//! Publishing: of each event a job in each queue that is bound to the topic and whose binding matches, all or none.
+//! Publishes events: each event becomes a job in each queue that is bound to the topic and whose binding matches, all
+//! or none.
 //!
-//! Responsible for which bindings match, for what they change, and for writing the jobs together. Not responsible for
-//! the words of keys (`core::topic`), nor for what a session knows of topics (`catalog::topic`).
+//! Responsible for which bindings match, for the options that they change, and for writing the jobs together. Not
+//! responsible for the words of keys (`core::topic`), nor for what a session knows of topics (`catalog::topic`).
 //!
-//! Invariant: nothing that a bound queue's owner can say refuses an event, or holds it up: a stage that is gone, a
-//! filter that fails or takes long, a delay without end, a queue that is being dropped change the copy, not the
-//! publisher's call. The one exception is `on_full => 'error'`, which needs a right on the topic. A payload in a row of
-//! its own is referred to by first attempts in the same segment alone: what follows one, or moves, takes the payload
-//! along.
+//! Invariant: the owner of a bound queue can neither refuse an event nor hold it up. A stage that is gone, a filter
+//! that fails or takes long, an endless delay, and a queue that is being dropped change the copy, not the publisher's
+//! call. The only exception is `on_full => 'error'`, which needs a right on the topic. Only first attempts in the same
+//! segment refer to a payload in a row of its own: a next attempt, and one that moves, take the payload along.
 
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
@@ -33,38 +33,38 @@ use crate::shmem::topics::Published;
 use crate::shmem::troubles::Kind;
 use crate::transaction::{self, SegmentStep, TopicStep};
 
-/// What is published.
+/// An event to publish.
 pub struct Event {
-    /// One that `core::topic::check_key` has passed.
+    /// A key that `core::topic::check_key` has accepted.
     pub key: String,
     pub payload: Datum,
     /// An object.
     pub headers: Option<Datum>,
 }
 
-/// A job that an event has become.
+/// A job that was made of an event.
 pub struct Copy {
     pub binding: usize,
     pub job_id: i64,
 }
 
-/// What an event has become.
+/// The copies of an event.
 pub struct Outcome {
     pub copies: Vec<Copy>,
 }
 
-/// A binding by which an event goes.
+/// A binding that matches an event.
 pub struct Match {
     pub binding: usize,
-    /// What the binding's path to the group's key leads to.
+    /// The value at the binding's path to the group's key.
     group_key: Option<String>,
 }
 
-/// By which bindings of a topic an event goes, one for each queue; and how many filters had no answer.
+/// Returns the bindings of a topic that match an event, one for each queue, and how many filters had no answer.
 pub fn route(catalog: &Catalog, topic: &Topic, routes: &Routes, event: &Event) -> (Vec<Match>, i64) {
     let mut matched = Vec::new();
     routes.patterns.each_match(&event.key, |n| matched.push(n as usize));
-    // Of several bindings of a queue the oldest one counts.
+    // If several bindings of a queue match, the oldest one counts.
     matched.sort_unstable();
     matched.dedup();
     let envelope = LazyCell::new(|| envelope_of(topic, event));
@@ -97,7 +97,7 @@ pub fn route(catalog: &Catalog, topic: &Topic, routes: &Routes, event: &Event) -
     (found, errors)
 }
 
-/// The budget of a queue for an event; none if its filters have taken too long of late.
+/// Returns the budget of a queue for an event. It is empty if the queue's filters have taken too long recently.
 fn budget_of<'a>(catalog: &Catalog, budgets: &'a mut HashMap<i32, Budget>, queue: i32) -> &'a mut Budget {
     budgets.entry(queue).or_insert_with(|| {
         let now = time::now_us();
@@ -106,16 +106,17 @@ fn budget_of<'a>(catalog: &Catalog, budgets: &'a mut HashMap<i32, Budget>, queue
     })
 }
 
-/// Tells the doctor, at once: it happened, whether or not the transaction commits.
+/// Tells the doctor immediately, whether or not the transaction commits.
 pub fn note(catalog: &Catalog, kind: Kind, queue: i32, other: i32) {
     let now = time::now_us();
     shmem::with_instance(catalog.number, |_, instance| instance.troubles.note(kind, queue, other, now));
 }
 
-/// The fields of what filters and paths look at.
+/// The fields of the object that filters and paths read.
 pub const FIELDS: [&str; 4] = ["topic", "key", "headers", "payload"];
 
-/// What filters and paths look at. `None`: a payload that is as large as may be, with more around it, is too large.
+/// Returns the object that filters and paths read. `None`: the payload has the largest possible size, so the object
+/// around it would be too large.
 fn envelope_of(topic: &Topic, event: &Event) -> Option<Datum> {
     jsonb::if_possible(|| {
         let headers = jsonb::object_of("headers", Some(event.headers.unwrap_or_else(jsonb::empty_object)))?;
@@ -124,7 +125,7 @@ fn envelope_of(topic: &Topic, event: &Event) -> Option<Datum> {
     })
 }
 
-/// A job that is to be made.
+/// A job to make.
 struct Wanted<'a> {
     event: usize,
     binding: usize,
@@ -133,16 +134,16 @@ struct Wanted<'a> {
     job_id: i64,
 }
 
-/// What a publish is going to do.
+/// The decisions of a publish.
 struct Plan<'a> {
     topic: &'a Topic,
-    /// How many.
+    /// The number of events.
     events: usize,
     wanted: Vec<Wanted<'a>>,
     counts: Published,
 }
 
-/// Publishes events with the options of their publisher. Returns what became of each.
+/// Publishes events with the options of their publisher. Returns the copies of each.
 ///
 /// Errors: 53400 when a queue is full whose binding says so; those of `enqueue::produce`.
 pub fn publish(
@@ -161,16 +162,16 @@ pub fn publish(
     Ok(plan.finish(catalog))
 }
 
-/// What becomes of the copy for a full queue whose binding says `error`.
+/// What happens to the copy for a full queue whose binding says `error`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Full {
-    /// An error.
+    /// The call fails.
     AsBound,
-    /// There is none: nobody is left to be told.
+    /// No copy is made, because no publisher could be told.
     Dropped,
 }
 
-/// As `publish`, of options without a key that wait for no other job.
+/// As `publish`, for options without a key and without predecessors.
 pub fn publish_plainly(
     catalog: &Catalog,
     topic: &Topic,
@@ -203,7 +204,7 @@ impl<'a> Plan<'a> {
         let mut wanted: Vec<Wanted<'_>> = Vec::new();
         let (mut given, mut scratch) = (HashMap::new(), datum::Scratch::new());
         for (n, event) in events.iter().enumerate() {
-            // Many large payloads that filters look at are not to be there all at once, many times over.
+            // The memory is freed after each event, so that filters do not keep copies of many large payloads.
             let (found, errors) = scratch.lend(|| route(catalog, topic, routes, event));
             counts.filter_errors += errors;
             if found.is_empty() {
@@ -234,13 +235,14 @@ impl<'a> Plan<'a> {
         Ok(Self { topic, events: events.len(), wanted, counts })
     }
 
-    /// Holds the keys of the copies, in all queues, or leaves copies out. Another publisher of the same key is done
-    /// soon; whoever holds a key in its own queue for longer holds up its own copy alone.
+    /// Holds the keys of the copies in all queues, or leaves copies out. Another publisher of the same key ends soon. A
+    /// role that holds a key in its own queue for longer loses only its own copy.
     fn hold_keys(&mut self, catalog: &Catalog) {
         /// How long, in microseconds, a publish waits for keys that open transactions hold.
         const PATIENCE: i64 = 1_000_000;
         let deadline = time::monotonic_us().saturating_add(PATIENCE);
-        // In the order of the queues, so that two publishers of the same keys do not wait for each other.
+        // The keys are acquired in the order of the queues, so that two publishers of the same keys do not wait for
+        // each other.
         let mut order: Vec<usize> = (0..self.wanted.len()).collect();
         order.sort_by_key(|&n| self.wanted[n].bound.queue.id);
         let mut left_out = HashSet::new();
@@ -267,7 +269,7 @@ impl<'a> Plan<'a> {
         self.counts.dropped += left_out;
     }
 
-    /// Has the commit count what was made.
+    /// Records the steps by which the commit counts the events. Returns the copies.
     fn finish(self, catalog: &Catalog) -> Vec<Outcome> {
         transaction::record(catalog.number, TopicStep::Published { topic: self.topic.id, counts: self.counts });
         let mut outcomes: Vec<Outcome> = (0..self.events).map(|_| Outcome { copies: Vec::new() }).collect();
@@ -278,7 +280,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The headers of all copies of an event.
+/// Returns the headers of all copies of an event.
 fn headers_of(topic: &Topic, event: &Event, count: i64, now: i64) -> Option<Datum> {
     let told = jsonb::of(&serde_json::json!({ "event": {
         "topic": topic.name,
@@ -292,9 +294,9 @@ fn headers_of(topic: &Topic, event: &Event, count: i64, now: i64) -> Option<Datu
     }
 }
 
-/// Whether a queue gets a job although it may be full. `given`: how many this call has given to each queue that may be.
+/// Returns whether a queue that may be full gets a job. `given`: how many jobs this call has given to each such queue.
 ///
-/// Errors: 53400 when its binding says so.
+/// Errors: 53400 when the queue is full and its binding says `error`.
 fn has_room(catalog: &Catalog, bound: &Binding, given: &mut HashMap<i32, usize>, full: Full) -> Result<bool> {
     let Some(most) = bound.queue.max_waiting.filter(|_| bound.on_full != OnFull::Keep) else { return Ok(true) };
     let given = given.entry(bound.queue.id).or_default();
@@ -310,15 +312,15 @@ fn has_room(catalog: &Catalog, bound: &Binding, given: &mut HashMap<i32, usize>,
     }
 }
 
-/// Whether the copies of a binding are members of a flow that the publisher names. A member can end its flow or hold it
-/// up, so it takes more than the subscriber's word: the publisher has bound the queue itself, or a role that manages
-/// the topic has.
+/// Returns whether the copies of a binding are members of a flow that the publisher names. A member can end its flow or
+/// hold it up, so the subscriber alone cannot decide. The publisher must have bound the queue itself, or a role that
+/// manages the topic must have.
 fn gives_members(catalog: &Catalog, topic: &Topic, bound: &Binding) -> bool {
     let Some(by) = role::role(&bound.bound_by) else { return false };
     by == role::user() || permission::of_role(catalog, by, topic.id, Privilege::Manage)
 }
 
-/// The options of a copy.
+/// Returns the options of a copy.
 fn options_of(bound: &Binding, found: &Match, publisher: &Options, now: i64) -> Options {
     let own = &bound.options;
     let mut options = publisher.clone();
@@ -331,12 +333,12 @@ fn options_of(bound: &Binding, found: &Match, publisher: &Options, now: i64) -> 
     if own.group_path.is_some() {
         options.set_group_of_event(found.group_key.as_deref());
     }
-    // A stage that is gone, or was never this queue's, is none.
+    // A stage that is gone, or never was in this queue, is ignored.
     options.lane = own.stage.as_ref().and_then(|stage| bound.queue.stage(stage).ok());
     options
 }
 
-/// Inserts the jobs with keys, or after others, queue by queue. The queues come in the order of their numbers, so that
+/// Inserts the jobs with keys or predecessors, queue by queue. The queues come in the order of their numbers, so that
 /// two publishers of the same keys do not wait for each other.
 fn produce(catalog: &Rc<Catalog>, events: &[Event], wanted: &mut [Wanted<'_>], now: i64) -> Result<()> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
@@ -350,7 +352,7 @@ fn produce(catalog: &Rc<Catalog>, events: &[Event], wanted: &mut [Wanted<'_>], n
     Ok(())
 }
 
-/// Inserts the jobs of all queues together. A large payload that several of them have is written once, in a row of its
+/// Inserts the jobs of all queues together. A large payload that several jobs share is written once, in a row of its
 /// own.
 fn insert(catalog: &Catalog, events: &[Event], wanted: &mut [Wanted<'_>], now: i64) -> Result<()> {
     let node = ids::node();
@@ -358,8 +360,8 @@ fn insert(catalog: &Catalog, events: &[Event], wanted: &mut [Wanted<'_>], now: i
         let is_here = |one: &Wanted<'_>| enqueue::far(catalog, &one.options).is_some() == wants_far;
         let mut chosen: Vec<usize> = (0..wanted.len()).filter(|&n| is_here(&wanted[n])).collect();
         let Some(&first) = chosen.first() else { continue };
-        // The rows of a queue lie side by side, and so do their entries in the indexes; its jobs stay in the events'
-        // order.
+        // The rows of a queue lie side by side, and so do their index entries. The jobs of a queue stay in the order of
+        // the events.
         chosen.sort_by_key(|&n| wanted[n].bound.queue.lane);
         let mut counts = Vec::with_capacity(chosen.len());
         ids::take(catalog, chosen.len(), |count| counts.push(count))?;
@@ -393,8 +395,8 @@ fn insert(catalog: &Catalog, events: &[Event], wanted: &mut [Wanted<'_>], now: i
     Ok(())
 }
 
-/// Makes rows of the payloads that several jobs have, where that takes less room. Returns for each event the row that
-/// holds its payload, 0 if each job has it; and the rows.
+/// Makes rows of payloads that several jobs share, if that takes less room. Returns the row with the payload of each
+/// event, or 0 if each job has the payload, and the rows.
 fn shared_payloads(
     catalog: &Catalog,
     target: &Target,
@@ -425,7 +427,7 @@ pub fn check_key(key: &str) -> Result<()> {
     pg_queue_core::topic::check_key(key).map_err(|fault| refused("key", fault))
 }
 
-/// Says what is wrong with a key or a pattern.
+/// Returns the error for a wrong key or pattern.
 pub fn refused(what: &str, fault: pg_queue_core::topic::Fault) -> Error {
     use pg_queue_core::topic::{Fault, MAX_BYTES, MAX_WORDS};
     match fault {

@@ -1,6 +1,6 @@
-//! Reads what runs from the logs into memory: one attempt that memory does not know, or all of them after a start.
+//! Reads running attempts from the logs into memory: one that memory does not know, or all of them after a start.
 //!
-//! Leases begin anew, with the longest length that they were given; claims bound to a connection are due at once.
+//! Leases begin anew, with the longest length that was noted. Claims bound to a connection expire immediately.
 
 use std::cell::Cell;
 
@@ -27,12 +27,12 @@ thread_local! {
     pub static NEXT_TRY: Cell<i64> = const { Cell::new(0) };
 }
 
-/// The monotonic time of the next try.
+/// Returns the monotonic time of the next try.
 pub fn next_try() -> i64 {
     NEXT_TRY.get()
 }
 
-/// Reads all that runs. For the duty, and for a session that has to know what runs before it goes on.
+/// Reads all running attempts, for the duty and for a session that must know them before it goes on.
 pub fn recover_all(number: u32) -> i64 {
     let Some(catalog) = catalog::of_duty(number) else { return 0 };
     if shmem::with_instance(number, |_, instance| instance.restore.is_suspect).unwrap_or(false) {
@@ -49,8 +49,8 @@ pub fn recover_all(number: u32) -> i64 {
     recovered
 }
 
-/// Drops entries whose claims are gone or that have an outcome, after the tables were written by SQL. An attempt
-/// without its claim waits again; the frontier was not told so, since the attempt was taken.
+/// Drops entries whose claims are gone or that have an outcome, after the tables were written by SQL. An attempt whose
+/// claim is gone waits again. The frontier was not told, because the attempt was taken.
 fn forget_strangers(catalog: &Catalog) {
     let number = catalog.number;
     let is_claimed = |entry: &Running| entry.state == State::Running && entry.claimed != 0;
@@ -85,7 +85,7 @@ fn forget_strangers(catalog: &Catalog) {
     }
 }
 
-/// False: memory is full.
+/// Reads the running attempts of a segment. Returns false if memory is full.
 fn recover_segment(catalog: &Catalog, segment: u8, recovered: &mut i64) -> bool {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.claim);
@@ -116,13 +116,13 @@ fn recover_segment(catalog: &Catalog, segment: u8, recovered: &mut i64) -> bool 
     true
 }
 
-/// What the logs say of a claimed attempt that memory has no room for; `None`: it is not there any more.
+/// Returns what the logs say of a claimed attempt for which memory has no room. `None`: the attempt is gone.
 pub fn locate(catalog: &Catalog, id: i64) -> Option<(Running, Home)> {
     let mut entry = Running::of(id);
     let attempt = Reader::new(catalog).by_id(id)?;
     let ready = attempt.ready();
     (entry.lane, entry.rank, entry.place, entry.claimed) = (attempt.lane(), ready.rank, ready.place, 1);
-    // The caller did not say; the notes do.
+    // The notes say whether another run was requested.
     entry.rerun = 1;
     if let Some(claim) = claim::find(catalog, attempt.home.segment, id) {
         let notes = note::summary(catalog, attempt.home.segment, id);
@@ -132,7 +132,7 @@ pub fn locate(catalog: &Catalog, id: i64) -> Option<(Running, Home)> {
     Some((entry, attempt.home))
 }
 
-/// Asks the logs for a claimed attempt that memory does not know, and tells memory. It was claimed before the server's
+/// Looks up a claimed attempt that memory does not know, and tells memory. Either it was claimed before the server's
 /// start and the worker has not read it yet, or memory is full.
 pub fn recover(catalog: &Catalog, id: i64, rights: &Rights) -> std::result::Result<(), Refusal> {
     loop {
@@ -143,7 +143,7 @@ pub fn recover(catalog: &Catalog, id: i64, rights: &Rights) -> std::result::Resu
         let outcome = outcome::find(catalog, attempt.home.segment, id);
         let claim = claim::find(catalog, attempt.home.segment, id);
         match (outcome, claim) {
-            // It moved between the looks.
+            // The attempt moved between the looks.
             (Some(outcome::Outcome { kind: outcome::Kind::Moved, .. }), _)
             | (_, Some(claim::Claim { kind: claim::Kind::Moved, .. })) => process::check_for_interrupts(),
             (Some(found), _) => return Err(held::ended(id, &found)),
@@ -168,7 +168,7 @@ pub fn recover(catalog: &Catalog, id: i64, rights: &Rights) -> std::result::Resu
     }
 }
 
-/// The error for an attempt that the logs do not know.
+/// Returns the refusal for an attempt that the logs do not know.
 pub fn gone(catalog: &Catalog, id: i64, rights: &Rights) -> Refusal {
     match history::find(catalog, id) {
         Some(past) if !rights.on_lane(past.lane(), Privilege::Consume) => held::denied(catalog, id, past.lane()),
@@ -177,12 +177,12 @@ pub fn gone(catalog: &Catalog, id: i64, rights: &Rights) -> Refusal {
     }
 }
 
-/// Tells memory of a committed claim without outcome: the lease starts anew, with the longest length it was given; one
-/// bound to a connection has ended with it. False: memory is full. `None`: the attempt has moved, and its segment was
-/// emptied since it was found; it is to be looked for again.
+/// Tells memory of a committed claim without an outcome. The lease starts anew, with the longest length that was noted.
+/// A claim bound to a connection has ended with it. Returns false if memory is full. `None`: the attempt has moved, and
+/// its segment was emptied since it was found, so the caller must look again.
 pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim) -> Option<bool> {
-    // Lock, then resolve: until the look below the entry may have a place that is not true any more, which must not
-    // become one in the segment's next filling.
+    // The lock comes before the look below. Until then the entry may have an old place, which must not become a place
+    // in the segment's next filling.
     let _held = Relation::read(catalog.segments[attempt.home.segment as usize].claim);
     if !attempt.home.is_valid(catalog) {
         return None;
@@ -190,7 +190,7 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
     let notes = note::summary(catalog, attempt.home.segment, claim.id);
     let longest = claim.lease.max(notes.lease());
     let ready = attempt.ready();
-    // Claims since the server's start are in memory, so the connection of one that is not there has ended.
+    // Memory has all claims since the server's start, so the connection of a claim that it does not have has ended.
     let deadline =
         if claim.kind == claim::Kind::Bound { i64::MIN } else { time::monotonic_us().saturating_add(longest) };
     let mut entry = Running::of(claim.id);
@@ -210,8 +210,8 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
     if let Some(latch) = worker {
         shmem::wake_latch(latch);
     }
-    // If the attempt has moved or ended, or its queue was dropped, before the entry was there, the entry was not told.
-    // Its place would then be taken for one in the segment's next filling.
+    // If the attempt moved or ended, or its queue was dropped, before the entry existed, the entry was not told. Its
+    // place would then be taken for one in the segment's next filling.
     session::accept_invalidations();
     let lane = attempt.lane();
     let is_dropped = matches!(queue::by_lane(catalog, lane), Ok(None)) && !transaction::drops(lane);
@@ -233,7 +233,7 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
             }
         },
     };
-    // Nor was it told of a longer lease that was noted since the look at the notes.
+    // The entry was not told either of a longer lease that was noted since the look at the notes.
     if let Some(home) = home {
         let noted = note::summary(catalog, home.segment, claim.id).lease();
         if noted > longest {

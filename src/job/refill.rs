@@ -1,8 +1,8 @@
-//! Refills a lane's `ready` from its index, when less than half of it is left: by one claimer, in order,
-//! over all segments, leaving out what is claimed or not yet due.
+//! Refills a lane's `ready` from its index when less than half of it is left. One claimer does so, in order, over all
+//! segments. It leaves out attempts that are claimed or not yet due.
 //!
-//! The protocol is the frontier's (`src/core/frontier`): the session raises the flag first; then it takes its snapshots
-//! and reads the logs; then it sets P and lowers the flag in one step. The guard lowers the flag on every way out.
+//! The protocol is the frontier's (`src/core/frontier`). The session raises the flag first. Then it takes its snapshots
+//! and reads the logs. Then it sets P and lowers the flag in one step. The guard lowers the flag on every way out.
 
 use pg_queue_core::frontier::{Rank, Ready};
 
@@ -16,8 +16,8 @@ use crate::shmem;
 
 /// Candidates handed over in one hold of the lock.
 const CANDIDATES_PER_HOLD: usize = 128;
-/// Rows looked at in one refill, so that a walk over finished or future jobs does not keep others waiting. Fewer where
-/// tests run, so that they meet the end of it.
+/// The most rows that one refill reads, so that a walk over ended or future jobs does not keep others waiting. It is
+/// small where tests run, so that they reach it.
 const MAX_EXAMINED: usize = if cfg!(debug_assertions) { 2_000 } else { 100_000 };
 
 struct Flag<'a> {
@@ -40,7 +40,7 @@ impl Flag<'_> {
         more.unwrap_or(false)
     }
 
-    /// Makes and marks the entries of those that are to be parked.
+    /// Makes and marks the index entries of attempts that must be parked.
     fn index(&self, found: &mut [Ready]) -> Option<Filled> {
         if found.iter().all(|entry| entry.group == 0) {
             return None;
@@ -69,8 +69,8 @@ impl Drop for Flag<'_> {
     }
 }
 
-/// Refills the lane if no other session is doing so and its index may have more. Reads only, and takes no lock that
-/// another session waits for.
+/// Refills the lane if no other session is doing so and its index may have more. It only reads, and takes no lock for
+/// which another session waits.
 ///
 /// Errors: 42704 when the extension was dropped since the session last heard of it.
 pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
@@ -96,8 +96,8 @@ pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
         };
         found.extend(next);
         fault!("refill.read");
-        // All attempts of a job rank alike: P has to get past them, else the next refill would begin with the same
-        // ones.
+        // All attempts of a job have the same rank. P has to pass them, or else the next refill would begin with the
+        // same ones.
         let is_over = waiting.examined >= MAX_EXAMINED && waiting.read_to() > after;
         if found.len() == CANDIDATES_PER_HOLD || is_over {
             let has_room = flag.push(&mut found, waiting.read_to());
@@ -109,10 +109,10 @@ pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
     Ok(())
 }
 
-/// Puts the first entries of `ready` that have to wait for their groups into the groups' index, so that they can be
-/// parked. Under the lane's flag, as a refill.
+/// Puts the first entries of `ready` that must wait for their groups into the index of groups, so that they can be
+/// parked. It holds the lane's flag, as a refill does.
 pub fn index_ready(catalog: &Catalog, lane: i32) {
-    /// Entries at a time: those further back may not have to wait when it is their turn.
+    /// Entries at a time. Entries further back may not have to wait when they are next.
     const ENTRIES_PER_TURN: usize = 32;
     let (number, session) = (catalog.number, session::session());
     let mut found = [Ready::default(); ENTRIES_PER_TURN];

@@ -1,4 +1,4 @@
-//! Releasing: an attempt is given back, uncounted.
+//! Releases attempts: an attempt is given back and does not count.
 
 use std::rc::Rc;
 
@@ -14,8 +14,8 @@ use crate::log::reader::Reader;
 use crate::pg::datum::Interval;
 use crate::pg::time;
 
-/// Ends a held attempt as released: the next one has the same number and keeps the job's place in the order. If the job
-/// is to be cancelled, it is cancelled. Returns which.
+/// Ends a held attempt as released. The next attempt has the same number and keeps the job's place in the order. If a
+/// cancellation was requested, the job is cancelled instead. Returns which of both.
 pub fn give_back(
     catalog: &Rc<Catalog>,
     outcomes: &mut Outcomes,

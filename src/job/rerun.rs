@@ -1,13 +1,13 @@
-//! Another run of a job that is running: a producer that finds it so leaves a note about the running attempt, and the
-//! session that ends that attempt makes the next one. Neither waits for the other; a note that comes too late is served
-//! by the background worker (`duty::serve_reruns`).
+//! Another run of a running job. A producer that finds the job running leaves a note about the running attempt, and the
+//! session that ends that attempt makes the next one. Neither waits for the other. The background worker serves notes
+//! that come too late (`duty::serve_reruns`).
 //!
-//! Calls under a key have ascending numbers (`asked`); a note has the number of its call, an attempt that of the call
-//! whose payload it has. A note is *owed* if its number is larger than that of the newest attempt under its key, and no
-//! note says that it was served: the attempt that has served it may be reclaimed first. So nothing is served twice, a
-//! newer payload is never replaced by an older one, and a look after a crash finds the same. Invariant: memory knows
-//! every committed note that is owed, as a flag of the attempt's entry in `running` or in `Instance::reruns`; or it
-//! must look through the notes.
+//! Calls under a key have ascending numbers (`asked`). A note has the number of its call, and an attempt has the number
+//! of the call whose payload it has. A note is *owed* if its number is larger than that of the newest attempt under its
+//! key, and no other note says that it was served. The second condition is needed because the attempt that has served
+//! the note may be reclaimed first. So no note is served twice, a newer payload is never replaced by an older one, and
+//! a look after a crash finds the same. Invariant: memory knows every committed note that is owed, as a flag of the
+//! attempt's entry in `running` or in `Missed::reruns`. Otherwise it must look through the notes.
 
 use std::rc::Rc;
 
@@ -29,20 +29,21 @@ use crate::pg::{jsonb, time};
 use crate::shmem;
 use crate::transaction::{self, Step};
 
-/// Whether a call came after another one. Numbers of another node tell nothing about that; their calls were long ago.
+/// Returns whether a call came after another one. Numbers of another node say nothing about that, but their calls were
+/// long ago.
 fn is_newer(asked: i64, than: i64) -> bool {
     id::node(asked) != id::node(than) || asked > than
 }
 
-/// A number for a call.
+/// Returns the number for a call.
 pub fn fresh_number(catalog: &Catalog) -> Result<i64> {
     let mut count = 0;
     ids::take(catalog, 1, |fresh| count = fresh)?;
     Ok(id::attempt(ids::node(), count, 0))
 }
 
-/// Returns an attempt's successor for another run, with a fresh id, and the segment to insert it into. It has the
-/// payload and all else that was requested, begins where jobs come in, and its attempts are counted from 1.
+/// Returns the attempt of another run, with a fresh id, and the segment to insert it into. It has the requested payload
+/// and options, begins in the first stage, and its attempts are counted from 1.
 pub fn renewed(catalog: &Catalog, attempt: New, rerun: &Rerun) -> Result<(Target, New)> {
     let run_at = rerun.run_at.filter(|&at| at > time::now_us());
     let (target, id) = next_attempt::fresh(catalog, run_at)?;
@@ -68,8 +69,8 @@ pub fn renewed(catalog: &Catalog, attempt: New, rerun: &Rerun) -> Result<(Target
     Ok((target, next))
 }
 
-/// Makes the attempt that goes on with the job of a held attempt, if another run was requested. Returns its id, which
-/// the outcome names, and when it runs. The caller has probed that the outcome can be inserted.
+/// Makes the next run of the job of a held attempt, if one was requested. Returns the id of its attempt, which the
+/// outcome names, and when it runs. The caller has probed that the outcome can be inserted.
 pub fn follow(catalog: &Rc<Catalog>, held: &Held) -> std::result::Result<Option<(i64, Option<i64>)>, Refusal> {
     if held.entry.rerun == 0 {
         return Ok(None);
@@ -86,7 +87,8 @@ pub fn follow(catalog: &Rc<Catalog>, held: &Held) -> std::result::Result<Option<
     Ok(Some((next.id, next.run_at)))
 }
 
-/// Leaves a note about an attempt that is taken. False: it has ended by now, and the note is there all the same.
+/// Leaves a note about a taken attempt. Returns false if the attempt has ended meanwhile. The note exists in both
+/// cases.
 pub fn ask(catalog: &Catalog, attempt: &Attempt, rerun: &Rerun) -> Result<bool> {
     let id = attempt.id();
     let probe = |home: Home| hold::probe_both(catalog, home, id);
@@ -97,7 +99,8 @@ pub fn ask(catalog: &Catalog, attempt: &Attempt, rerun: &Rerun) -> Result<bool> 
         Noted::Gone => return Ok(false),
     };
     transaction::record(catalog.number, Step::RerunAsked { id });
-    // At once, as this transaction may end the attempt itself. To other sessions it makes no difference.
+    // The request is made before the commit, because this transaction may end the attempt itself. To other sessions it
+    // makes no difference.
     shmem::with(|shared| shared.frontier.request_rerun(catalog.number, id));
     Ok(is_here)
 }
@@ -108,7 +111,7 @@ pub fn owed(catalog: &Catalog, newest: &Newest, about: &Attempt) -> Option<note:
     is_newer(asked.rerun().asked, newest.attempt.asked()).then_some(asked)
 }
 
-/// Notes that the run that was requested after this attempt is made, or not needed any more.
+/// Notes that the run that was requested after this attempt was made, or is no longer needed.
 pub fn settle(catalog: &Catalog, about: &Attempt) -> bool {
     let asked = note::newest_rerun(catalog, about.home.segment, about.id());
     let Some(asked) = asked.map(|asked| asked.rerun().asked) else { return false };
@@ -116,13 +119,13 @@ pub fn settle(catalog: &Catalog, about: &Attempt) -> bool {
     true
 }
 
-/// Whether what is owed after another attempt is noted about this one, too.
+/// Returns whether a request that is owed after another attempt is noted about this one, too.
 pub fn is_noted(catalog: &Catalog, attempt: &Attempt, rerun: &Rerun) -> bool {
     let noted = note::newest_rerun(catalog, attempt.home.segment, attempt.id());
     noted.is_some_and(|noted| !is_newer(rerun.asked, noted.rerun().asked))
 }
 
-/// Whether a note about this attempt is owed, or may be when an open transaction has ended.
+/// Returns whether a note about this attempt is owed, or may be owed after an open transaction has ended.
 pub fn may_be_owed(catalog: &Catalog, about: &Attempt) -> bool {
     let Some(key) = about.unique_key() else { return false };
     let newest = note::newest_rerun_even_open(catalog, about.home.segment, about.id());
@@ -131,17 +134,17 @@ pub fn may_be_owed(catalog: &Catalog, about: &Attempt) -> bool {
     is_open || served_by().is_none_or(|newest| is_newer(asked.rerun().asked, newest.attempt.asked()))
 }
 
-/// Whether another run was requested after the attempt with this id, and is not made yet.
+/// Returns whether another run was requested after the attempt with this id, and was not made yet.
 pub fn is_owed_after(catalog: &Rc<Catalog>, id: i64) -> bool {
     Reader::new(catalog).by_id(id).is_some_and(|attempt| may_be_owed(catalog, &attempt))
 }
 
-/// Flags the entry of a running attempt: another run is requested. False: it has no entry.
+/// Flags the entry of a running attempt for another run. Returns false if it has no entry.
 pub fn tell(catalog: &Catalog, id: i64) -> bool {
     if shmem::with(|shared| shared.frontier.request_rerun(catalog.number, id)) {
         return true;
     }
-    // The entry is made from the logs and the notes; also for a producer, which need not be a worker.
+    // The entry is made from the logs and the notes. All rights are used, because the producer need not be a worker.
     hold::check_claimed(catalog, id, &Rights::everything()).is_ok()
         && shmem::with(|shared| shared.frontier.request_rerun(catalog.number, id))
 }

@@ -1,7 +1,7 @@
-//! Another run of a job that has ended, by hand: it gets a new first attempt. A waiting job gets another time.
+//! Retries an ended job by hand: the job gets a new first attempt. A waiting job gets another time.
 //!
-//! Not here: another run that is requested by `enqueue` (`job::rerun`), and the next attempt of a failed one
-//! (`job::fail`).
+//! Not responsible for another run that `enqueue` requests (`rerun`), nor for the next attempt after a failure
+//! (`fail`).
 //!
 //! Invariant: an ended attempt gets at most one next attempt; the key of the row in `queue.successor` decides.
 
@@ -61,8 +61,8 @@ pub fn retry(catalog: &Rc<Catalog>, job_id: i64, run_at: Option<i64>) -> Result<
     }
 }
 
-/// If a job is a flow that ended while it waited, runs its members once more that have not completed. Returns whether
-/// it is: then it waits for them again.
+/// If a job is a flow that ended while it waited, retries its members that have not completed. Returns whether it is
+/// such a flow, which then waits for its members again.
 ///
 /// Errors: as `retry`, for any of them.
 fn retry_flow(catalog: &Rc<Catalog>, job_id: i64, ended: &Found) -> Result<bool> {
@@ -73,7 +73,7 @@ fn retry_flow(catalog: &Rc<Catalog>, job_id: i64, ended: &Found) -> Result<bool>
     Ok(waits)
 }
 
-/// Runs members of a flow once more. Returns how many.
+/// Retries members of a flow. Returns how many.
 ///
 /// Errors: as `retry`, for any of them.
 fn retry_members(catalog: &Rc<Catalog>, flow: i64, which: &[Standing]) -> Result<i64> {
@@ -106,11 +106,11 @@ fn claim_key(catalog: &Catalog, queue: &Queue, found: &Found) -> Result<()> {
     }
 }
 
-/// Revives a job that has ended, wherever it is. False: it is not there any more, and the caller has to look again.
+/// Revives an ended job, in the logs or in history. Returns false if it has gone, so that the caller must look again.
 fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>, waits: bool) -> Result<bool> {
     match ended {
         Found::Here(job) => {
-            // The lock keeps the segment from being emptied before the successor is committed.
+            // The lock prevents that the segment is emptied before the next attempt is committed.
             if outcome::Writer::open_home(catalog, job.attempt.home).is_none() {
                 return Ok(false);
             }

@@ -4,7 +4,7 @@
 //! Responsible for the list, and for which of its jobs were served. Not responsible for the release
 //! (`duty::release::ender`), which takes the list before the commit.
 //!
-//! Invariant: the commit hands over to the worker every job that is not in the list, or not served.
+//! Invariant: the commit hands every job that is not in the list, or not served, to the worker.
 
 use std::cell::{Cell, RefCell};
 

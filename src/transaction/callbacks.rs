@@ -24,7 +24,7 @@ thread_local! {
     static CHANGING_RIGHTS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Counts a change of rights that is about to commit. Whoever sees anything of the transaction finds it counted.
+/// Counts a change of rights that is about to commit. A session that sees anything of the transaction finds it counted.
 fn rights_begin() {
     if let Some(number) = pending::rights_instance() {
         CHANGING_RIGHTS.set(number);
@@ -51,8 +51,8 @@ pub fn register() {
         pg_sys::RegisterXactCallback(Some(on_transaction), std::ptr::null_mut());
         pg_sys::RegisterSubXactCallback(Some(on_subtransaction), std::ptr::null_mut());
         pg_sys::RegisterResourceReleaseCallback(Some(on_resource_release), std::ptr::null_mut());
-        // It runs after the abort of an open transaction (that is a before_shmem_exit callback), and before the process
-        // gives its slot back.
+        // This callback runs after the abort of an open transaction, which is a before_shmem_exit callback, and before
+        // the process gives its slot back.
         pg_sys::on_shmem_exit(Some(on_exit), pg_sys::Datum::from(0));
     }
 }
@@ -74,8 +74,8 @@ unsafe extern "C-unwind" fn on_resource_release(
     is_top: bool,
     _arg: *mut std::ffi::c_void,
 ) {
-    // Postgres calls this many times in a transaction, and there is seldom something to tell: the usual call must not
-    // cost a guard.
+    // Postgres calls this many times in a transaction, and there is seldom something to tell. So the usual call must
+    // not cost a guard.
     let is_last = phase == pg_sys::ResourceReleasePhase::RESOURCE_RELEASE_AFTER_LOCKS && is_top;
     // It must not panic here either, not even when the process is past its end and the thread-local is gone.
     let has_steps = || TO_TELL.try_with(|later| !later.borrow().is_empty()).unwrap_or(false);
@@ -194,7 +194,7 @@ unsafe extern "C-unwind" fn on_subtransaction(
     });
 }
 
-/// Hands on what this session held: the connection ends, and its transaction has ended.
+/// Releases what this session held, because the connection ends. Its transaction has ended before.
 #[pg_guard]
 unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
     fault_quietly!("exit.begun");

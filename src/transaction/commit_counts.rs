@@ -1,4 +1,5 @@
-//! What a commit adds to the counters of lanes: summed up while the steps are settled, entered once for each lane.
+//! The numbers that a commit adds to the counters of lanes. They are summed up while the steps are settled, and entered
+//! once for each lane.
 //!
 //! Responsible for which step counts as which event, and for whether it counts during a recount. Not responsible for
 //! the counters themselves (`pg_queue_core::counter`), nor for recounts (`shmem::recount`).
@@ -12,12 +13,13 @@ use crate::shmem::counting::State;
 use crate::shmem::{Instance, Shared};
 use crate::transaction::steps::{QueueStep, Step};
 
-/// The sum of what the steps of a commit count for, one lane at a time. It lives within one hold of the lock.
+/// The sum over the steps of a commit, one lane at a time. It lives within one hold of the lock.
 pub struct CommitCounts {
     xid: u32,
     instance: u32,
     lane: i32,
-    /// Whether what is entered now counts. During a recount it counts only if the recount's snapshot does not see it.
+    /// True if the entered events count. During a recount they count only if the recount's snapshot does not see the
+    /// transaction.
     counts: bool,
     is_counting: bool,
     counter: Counter,
@@ -83,8 +85,8 @@ impl CommitCounts {
         if counter == Counter::NONE {
             return;
         }
-        // A counter is made for a lane whose first job this is, and for one that the running recount has not reached
-        // yet. Any other lane without a counter was dropped.
+        // A counter is made for the first job of a lane, and for a lane that the running recount has not reached yet.
+        // Any other lane without a counter was dropped.
         let makes = counter.floor < Rank::MAX || self.is_counting;
         let minute = time::transaction_end_us() / 60_000_000;
         if !counters.add(self.instance, self.lane, &counter, minute, makes) {
@@ -92,7 +94,7 @@ impl CommitCounts {
         }
     }
 
-    /// Adds what was entered to the counters. If an instance had no room for one, its counters are given up.
+    /// Adds the sum to the counters. If an instance had no room for a counter, its counters are given up.
     pub fn close(mut self, instances: &mut [Instance], counters: &mut Counters<'_>) {
         self.post(counters);
         if let Some(instance) = instances.iter_mut().find(|i| self.full != 0 && i.number == self.full) {

@@ -1,5 +1,5 @@
-//! What the folders above want done when the open transaction ends, or the process: plain function pointers, so that
-//! this folder calls upwards without knowing the folders above it.
+//! Functions of higher floors that are called when the open transaction or the process ends. They are plain function
+//! pointers, so that this floor calls upwards without knowing the floors above it.
 //!
 //! Responsible for calling each registered function at its moment, once per registration. Not responsible for what the
 //! functions do.
@@ -17,7 +17,7 @@ use pg_queue_core::awaited::Awaited;
 
 use crate::shmem::Instance;
 
-/// How many functions a list has room for: more than are registered anywhere.
+/// The room of a list. It is larger than the number of functions that any transaction registers.
 const MAX_HOOKS: usize = 4;
 
 type List<F> = Cell<[Option<F>; MAX_HOOKS]>;
@@ -34,7 +34,7 @@ thread_local! {
     static AT_EXIT: List<AtExit> = const { Cell::new([None; MAX_HOOKS]) };
 }
 
-/// Adds a function to a list, unless it is there already.
+/// Adds a function to a list, unless the list has it.
 macro_rules! add {
     ($list:ident, $hook:expr) => {{
         let mut list = $list.get();
@@ -48,28 +48,28 @@ macro_rules! add {
     }};
 }
 
-/// Has `hook` run before each transaction commits or is prepared, before the hooks of that transaction alone. Called
+/// Registers `hook` to run before each transaction commits or is prepared, before the hooks of that transaction. Called
 /// when the library is loaded.
 pub fn before_each_commit(hook: fn() -> Result<()>) {
     add!(BEFORE_EACH_COMMIT, hook);
 }
 
-/// Has `hook` run before this transaction commits or is prepared, while that can still be refused.
+/// Registers `hook` to run before this transaction commits or is prepared, while that can still be refused.
 pub fn before_commit(hook: fn() -> Result<()>) {
     add!(BEFORE_COMMIT, hook);
 }
 
-/// Has `hook` run when this transaction is rolled back, or a part of it to a savepoint.
+/// Registers `hook` to run when this transaction is rolled back, or a part of it to a savepoint.
 pub fn on_rollback(hook: fn()) {
     add!(ON_ROLLBACK, hook);
 }
 
-/// Has `hook` run when this transaction has ended, by a commit or by a rollback.
+/// Registers `hook` to run when this transaction has ended, by a commit or by a rollback.
 pub fn at_end(hook: fn()) {
     add!(AT_END, hook);
 }
 
-/// Has `hook` run when this process exits.
+/// Registers `hook` to run when this process exits.
 pub fn at_exit(hook: AtExit) {
     add!(AT_EXIT, hook);
 }
@@ -87,8 +87,8 @@ pub(super) fn rolled_back() {
     ON_ROLLBACK.get().into_iter().flatten().for_each(|hook| hook());
 }
 
-/// Calls the hooks for the end of the transaction, and those of a rollback if it was not committed; then forgets all
-/// that were registered for it.
+/// Calls the hooks for the end of the transaction, and those of a rollback if it was not committed. Then forgets all
+/// hooks that were registered for it.
 pub(super) fn ended(committed: bool) {
     if !committed {
         rolled_back();

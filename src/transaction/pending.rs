@@ -1,10 +1,11 @@
-//! The steps of the open transaction: what it will do to shared memory when it commits, and undo when it aborts.
+//! The steps of the open transaction: the changes of shared memory that its commit applies, and that its rollback
+//! undoes.
 //!
-//! Responsible for the list of steps and for what verbs ask of it in the same transaction. Not responsible for applying
-//! the steps (`settle`), nor for the moment at which that happens (`callbacks`).
+//! Responsible for the list of steps, and for questions of verbs about it in the same transaction. Not responsible for
+//! applying the steps (`settle`), nor for the moment at which that happens (`callbacks`).
 //!
-//! Invariant: a step is recorded *before* the frontier is changed. Whatever the end of the transaction needs room for
-//! is allocated when the step is recorded: a commit allocates nothing.
+//! Invariant: a step is recorded *before* the frontier is changed. All memory that the end of the transaction needs is
+//! allocated when the step is recorded: a commit allocates nothing.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -33,14 +34,14 @@ thread_local! {
     /// See `ending`.
     static ENDS: RefCell<Ends> =
         const { RefCell::new(Ends { instance: 0, lanes: Vec::new(), steps: 0, ending: None }) };
-    /// Whether this transaction may have changed who may do what.
+    /// True if this transaction may have changed rights.
     static HAS_CHANGED_RIGHTS: Cell<bool> = const { Cell::new(false) };
-    /// Whether there may be a `LimitsAltered` among what is pending.
+    /// True if there may be a `LimitsAltered` among the steps.
     static HAS_ALTERED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Records a step. The caller calls it before it changes the frontier. Returns the step's place in the list; later it
-/// may have come forward, since steps before it are removed.
+/// Records a step. The caller calls it before it changes the frontier. Returns the step's place in the list. Later the
+/// step may have a smaller place, because steps before it are removed.
 pub fn record(instance: u32, step: impl Into<Step>) -> usize {
     let step = step.into();
     if let Step::Taken { bound: true, .. } = step {
@@ -50,7 +51,7 @@ pub fn record(instance: u32, step: impl Into<Step>) -> usize {
         HAS_ALTERED.set(true);
     }
     if step.is_told_later() {
-        // The room for it is made now: a commit allocates nothing.
+        // The room is made here, because a commit allocates nothing.
         TO_TELL.with_borrow_mut(|later| {
             let steps = PENDING.with_borrow(Vec::len) + 1;
             memory::grow(later, steps);
@@ -115,7 +116,7 @@ pub fn decide(place: usize, id: i64, end: End) {
     });
 }
 
-/// Whether this transaction completes an attempt, and its job with it.
+/// Returns whether this transaction completes an attempt, and its job with it.
 pub fn completes(id: i64) -> bool {
     PENDING.with_borrow(|pending| {
         pending.iter().rev().any(|p| match p.step {
@@ -137,8 +138,7 @@ pub fn set_lease(id: i64, lease: i64) -> bool {
     })
 }
 
-/// What has been summed up of the steps, so that a transaction that enqueues one by one does not read all of them each
-/// time.
+/// A sum over the steps, so that a transaction that enqueues one by one does not read all of them each time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Summed {
     instance: u32,
@@ -170,8 +170,8 @@ pub fn added(instance: u32, lanes: &[i32]) -> i64 {
     summed.added
 }
 
-/// What of the steps are attempts of one queue that are being ended, so that a transaction that claims and ends by
-/// turns does not read all of them each time.
+/// The attempts of one queue that the steps end, so that a transaction that claims and ends by turns does not read all
+/// steps each time.
 #[derive(Default)]
 struct Ends {
     instance: u32,
@@ -181,7 +181,7 @@ struct Ends {
     ending: Option<Rc<Ending>>,
 }
 
-/// Returns the attempts of these lanes of a queue that this transaction is ending; `None`: there are none.
+/// Returns the attempts of these lanes of a queue that this transaction is ending. `None`: there are none.
 pub fn ending(instance: u32, lanes: &[i32]) -> Option<Rc<Ending>> {
     /// Steps after which memory is asked for again.
     const BLOCK: usize = 16_384;
@@ -190,7 +190,7 @@ pub fn ending(instance: u32, lanes: &[i32]) -> Option<Rc<Ending>> {
             *known = Ends { instance, lanes: lanes.to_vec(), ..Ends::default() };
         }
         PENDING.with_borrow(|pending| {
-            // What is found grows by doubling.
+            // The list of attempts grows by doubling.
             if pending.len() / BLOCK != known.steps / BLOCK {
                 memory::room_for(pending.len().saturating_mul(64));
             }
@@ -207,9 +207,9 @@ pub fn ending(instance: u32, lanes: &[i32]) -> Option<Rc<Ending>> {
     })
 }
 
-/// Whether this transaction has altered the limits of the queue with this lane.
+/// Returns whether this transaction has altered the limits of the queue with this lane.
 pub fn has_altered_limits(instance: u32, lane: i32) -> bool {
-    // The answer is nearly always known without the list: every claim asks.
+    // Every claim asks, and the answer is nearly always known without the list.
     HAS_ALTERED.get()
         && PENDING.with_borrow(|pending| {
             pending.iter().any(|p| {
@@ -219,7 +219,7 @@ pub fn has_altered_limits(instance: u32, lane: i32) -> bool {
         })
 }
 
-/// Returns the lease, in microseconds, of an attempt that this transaction has taken; `None`: it has not taken it.
+/// Returns the lease, in microseconds, of an attempt that this transaction has taken. `None`: it has not taken it.
 pub fn lease_of(id: i64) -> Option<i64> {
     PENDING.with_borrow(|pending| {
         pending.iter().rev().find_map(|p| match p.step {
@@ -229,21 +229,21 @@ pub fn lease_of(id: i64) -> Option<i64> {
     })
 }
 
-/// Whether this transaction drops the extension of this instance.
+/// Returns whether this transaction drops the extension of this instance.
 pub fn is_dropping(number: u32) -> bool {
     PENDING.with_borrow(|pending| {
         pending.iter().any(|p| p.instance == number && matches!(p.step, Step::Extension(ExtensionStep::Dropped)))
     })
 }
 
-/// Whether this transaction drops the queue of this lane.
+/// Returns whether this transaction drops the queue of this lane.
 pub fn drops(lane: i32) -> bool {
     PENDING.with_borrow(|pending| {
         pending.iter().any(|p| matches!(p.step, Step::Queue(QueueStep::Dropped { lane: l }) if l == lane))
     })
 }
 
-/// Whether this transaction drops the extension.
+/// Returns whether this transaction drops the extension.
 pub fn has_dropped() -> bool {
     PENDING.with_borrow(|pending| pending.iter().any(|p| matches!(p.step, Step::Extension(ExtensionStep::Dropped))))
 }
@@ -259,8 +259,8 @@ fn dormancy_steps<R>(instance: u32, f: impl FnOnce(&mut dyn Iterator<Item = Exte
     })
 }
 
-/// Returns where in `foreign::TOUCHED` the tables touched by this transaction begin, if it was marked as one that
-/// writes to the tables by SQL and has not adopted that since.
+/// Returns where in `foreign::TOUCHED` the tables of this transaction begin, if it was marked as a foreign writer and
+/// has not adopted its writes since.
 pub fn foreign_writer(instance: u32) -> Option<usize> {
     dormancy_steps(instance, |steps| match steps.next() {
         Some(ExtensionStep::ForeignWrite { from }) => Some(from),
@@ -268,17 +268,17 @@ pub fn foreign_writer(instance: u32) -> Option<usize> {
     })
 }
 
-/// Whether this transaction adopts what is in the tables.
+/// Returns whether this transaction adopts what is in the tables.
 pub fn is_adopting(instance: u32) -> bool {
     dormancy_steps(instance, |steps| matches!(steps.next(), Some(ExtensionStep::Adopted { .. })))
 }
 
-/// Returns how often this transaction was marked as one that writes to the tables by SQL.
+/// Returns how often this transaction was marked as a foreign writer.
 pub fn foreign_writes(instance: u32) -> usize {
     dormancy_steps(instance, |steps| steps.filter(|step| matches!(step, ExtensionStep::ForeignWrite { .. })).count())
 }
 
-/// Drops what was summed up of the steps, because they have changed.
+/// Drops the sums over the steps, because the steps have changed.
 pub fn forget_sum() {
     SUMMED.set(None);
     ENDS.with_borrow_mut(|ends| {
@@ -288,7 +288,7 @@ pub fn forget_sum() {
     });
 }
 
-/// Notes that this transaction changes who may do what: grants of the extension, or roles and their memberships.
+/// Notes that this transaction changes rights: grants of the extension, or roles and their memberships.
 pub fn rights_changed() {
     HAS_CHANGED_RIGHTS.set(true);
 }
@@ -298,7 +298,7 @@ pub fn rights_instance() -> Option<u32> {
     PENDING.with_borrow(|pending| pending.first().map(|p| p.instance)).filter(|_| HAS_CHANGED_RIGHTS.get())
 }
 
-/// Drops what was kept beside the list, at the end of the transaction.
+/// Resets everything beside the list, at the end of the transaction.
 pub fn ended() {
     HAS_CHANGED_RIGHTS.set(false);
     HAS_ALTERED.set(false);
@@ -318,7 +318,7 @@ pub fn with_pending(f: impl FnOnce(&mut Vec<Pending>)) {
     PENDING.set(pending);
 }
 
-/// Returns the lanes that this transaction adds jobs or schedules to, except those that it drops itself: jobs of a
+/// Returns the lanes to which this transaction adds jobs or schedules, except those that it drops itself. Jobs of a
 /// queue that the same transaction drops go with the queue.
 pub fn lanes_added() -> Vec<i32> {
     PENDING.with_borrow(|pending| {
@@ -338,12 +338,12 @@ pub fn lanes_added() -> Vec<i32> {
     })
 }
 
-/// Whether this transaction will do anything to shared memory.
+/// Returns whether this transaction has steps.
 pub fn has_any() -> bool {
     PENDING.with_borrow(|pending| !pending.is_empty())
 }
 
-/// Refuses PREPARE TRANSACTION after anything but enqueuing: COMMIT PREPARED runs no callbacks of this session, so a
+/// Refuses PREPARE TRANSACTION after anything but enqueuing. COMMIT PREPARED runs no callbacks of this session, so a
 /// prepared claim or completion could never reach the frontier.
 ///
 /// Errors: 0A000, raised.
