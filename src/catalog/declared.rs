@@ -1,4 +1,4 @@
-//! What the SQL of the extension declares, and which argument of a function has which name.
+//! The declarations in the SQL of the extension, and the names of the arguments of each function.
 //!
 //! Responsible for the text, and for positions as constants. Not responsible for reading a declaration (`core::calls`).
 //!
@@ -19,7 +19,7 @@ pub const SCRIPT: &str = concat!(
     include_str!("../../sql/schema/tables.sql"),
 );
 
-/// The position of no argument: a call never has so many.
+/// The position of no argument. No call has this many.
 pub const NONE: usize = usize::MAX;
 
 /// Returns where the arguments of a function begin in the text. For constants.

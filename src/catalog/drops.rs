@@ -1,5 +1,5 @@
-//! No job is lost to `queue.drop`, nor to the removal of a stage: a transaction that adds jobs or a schedule to a queue
-//! and one that drops it, or the stage, do not both commit, and neither waits for the other.
+//! Prevents that `queue.drop` or the removal of a stage loses a job. A transaction that adds jobs or a schedule to a
+//! queue, and one that drops the queue or the stage, do not both commit, and neither waits for the other.
 //!
 //! The dropper marks the lane in shared memory, and only then looks for live jobs, including those of open
 //! transactions. The producer asks for marks before it inserts and once more before it commits. So either the dropper
@@ -21,9 +21,9 @@ thread_local! {
     /// The instance whose drops this transaction watches, its slot, and how many drops there had been when it began to
     /// watch.
     static WATCHED: Cell<Option<(u32, usize, u64)>> = const { Cell::new(None) };
-    /// A lane that had no mark: its instance, how many drops there had been by then, and the lane.
+    /// A lane that had no mark: its instance, the number of drops at that time, and the lane.
     static UNMARKED: Cell<(u32, u64, i32)> = const { Cell::new((0, 0, 0)) };
-    /// Lanes that `admits` has let this transaction add to.
+    /// Lanes to which `admits` lets this transaction add jobs.
     static ADMITTED: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -32,7 +32,7 @@ fn in_use() -> Error {
         .hint("Try again when that transaction has ended.")
 }
 
-/// Refuses a producer that is about to insert into a lane that is being dropped; otherwise has the lane looked at again
+/// Refuses a producer that is about to insert into a lane that is being dropped. Otherwise the lane is checked again
 /// before the transaction commits.
 ///
 /// Errors: 55006 when the lane's queue is being dropped, or was a moment ago. Takes the frontier's lock, unless there
@@ -59,9 +59,9 @@ pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether a job that this session does not add of its own accord may go into a lane: a copy of an event or of
-/// a dead job, or a job that its predecessor releases. False: the lane is being dropped. From here on a drop of the
-/// lane does not refuse this transaction: it ends the job with the queue.
+/// Returns whether a job that no producer of this transaction adds may go into a lane: a copy of an event or of a dead
+/// job, or a released job. False: the lane is being dropped. After this call a drop of the lane does not refuse this
+/// transaction. It ends the job with the queue.
 pub fn admits(catalog: &Catalog, lane: i32) -> bool {
     let is_marked = words::drops_word(catalog.slot, catalog.number) != 0
         && shmem::with_instance(catalog.number, |_, instance| instance.drops.has(lane)).unwrap_or(true);
@@ -77,7 +77,7 @@ pub fn admits(catalog: &Catalog, lane: i32) -> bool {
 }
 
 /// Returns whether a drop has begun since this transaction began to watch. A session that marks after this look finds
-/// the transaction's rows, because they are in their tables by then.
+/// the transaction's rows, because they are in their tables before the look.
 fn has_news() -> bool {
     WATCHED.get().is_some_and(|(number, slot, drops)| words::drops_word(slot, number) != drops)
 }

@@ -30,8 +30,8 @@ impl Kind {
     }
 }
 
-/// Says which privilege gives access to an object of this name, and who gives it. `queue`, `role`: what is known of the
-/// call. `None`: there is no object of that name.
+/// Returns which privilege gives access to an object of this name, and which roles can grant it. `queue`, `role`: the
+/// queue and the role, if the call names them. `None`: there is no object of that name.
 pub fn advice(name: &str, queue: Option<&str>, role: Option<&str>) -> Option<String> {
     let (bits, kind, _) = OBJECTS.iter().find(|(_, kind, known)| !matches!(kind, Kind::Schema) && *known == name)?;
     let quoted = |given: Option<&str>, instead: &str| format!("'{}'", given.unwrap_or(instead).replace('\'', "''"));
@@ -61,10 +61,9 @@ struct Object {
     bits: u8,
     kind: Kind,
     name: &'static str,
-    /// Whether it is there: not all are until ALTER EXTENSION UPDATE.
+    /// Whether it exists. After a new library is installed, some objects exist only after ALTER EXTENSION UPDATE.
     exists: bool,
-    /// The grantees as they are, the grantees as they are recorded, and the roles that may grant the privilege on; all
-    /// without the owner.
+    /// The present grantees, the recorded grantees, and the roles with the grant option, all without the owner.
     current: Vec<Oid>,
     recorded: Vec<Oid>,
     granting: Vec<Oid>,
@@ -76,8 +75,7 @@ pub fn lock(catalog: &Catalog) {
     lock::lock(catalog.permission, pg_sys::ShareRowExclusiveLock);
 }
 
-/// Makes the GRANTs those that the rows want, and tells all sessions when the transaction commits. Takes the lock of
-/// `lock`.
+/// Derives the GRANTs from the rows, and tells all sessions when the transaction commits. Takes the lock of `lock`.
 pub fn derive(catalog: &Catalog) -> Result<()> {
     queue::changed(catalog);
     transaction::rights_changed();
@@ -116,7 +114,7 @@ fn grantee(role: Oid) -> Option<String> {
     role::role_name(role).map(|name| role::quoted(&name))
 }
 
-/// Returns all objects that are there with their grantees as the catalogs have them.
+/// Returns all existing objects with their grantees, from the catalogs.
 fn read() -> Result<Vec<Object>> {
     let object = |&(bits, kind, name): &(u8, Kind, &'static str)| Object {
         bits,

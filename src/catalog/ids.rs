@@ -43,7 +43,7 @@ pub fn job_id(id: i64) -> Result<i64> {
 
 /// The sequence's increment: how many counts a block has. Each block costs one flush of the WAL.
 const BLOCK: i64 = 8192;
-/// Further behind, in counts, than any session could be that was overtaken by other sessions.
+/// A distance in counts. No session that was overtaken by others can be this far behind.
 const FAR: i64 = 65_536 * BLOCK;
 /// How many blocks are skipped after a promotion: 2^28 counts, half an hour of lag at 150,000 jobs a second.
 const JUMP: i64 = (1 << 28) / BLOCK;
@@ -105,9 +105,9 @@ fn next_block(catalog: &Catalog) -> Result<()> {
     Ok(())
 }
 
-/// Jumps ahead if this timeline is not yet on record: after a promotion the sequence may be behind what the old primary
-/// handed out. The record is a row, written by the session that comes first; if that rolls back, the next start jumps
-/// once more, which costs numbers and nothing else.
+/// Jumps ahead if this timeline is not yet on record. After a promotion the sequence may be behind the ids that the old
+/// primary has handed out. The record is a row that the first session writes. If its transaction is rolled back, the
+/// next start jumps once more, which costs numbers and nothing else.
 fn follow_timeline(catalog: &Catalog) {
     let timeline = session::timeline();
     let table = Relation::write(catalog.timeline);

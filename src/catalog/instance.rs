@@ -33,8 +33,8 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
         if let Some(slot) = instances.iter().position(is_ours) {
             return Some((instances[slot].number, slot));
         }
-        // If the extension was dropped and created again, what was known of the old one is worthless. If it was dropped
-        // in this transaction, it stays, because the transaction may be rolled back.
+        // If the extension was dropped and created again, the old instance is worthless. If this transaction has
+        // dropped it, it stays, because the transaction may be rolled back.
         let is_settled = |i: &&mut Instance| !transaction::is_dropping(i.number);
         for old in instances.iter_mut().filter(|i| i.number != 0 && i.database == database).filter(is_settled) {
             let mut root = old.deadlines;
@@ -55,7 +55,7 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
             extension,
             deadlines: 0,
             ids: Ids::default(),
-            // Every job that is due by now lies behind its lane's position, which is before everything.
+            // Every job that is due now lies behind its lane's position, which is before everything.
             due: Due { to: now, next: i64::MIN },
             counting: Default::default(),
             restore: Default::default(),
@@ -110,7 +110,7 @@ pub fn release(number: u32) {
     shmem::wake_watchers();
 }
 
-/// Has the instance freed when this transaction commits. Called while DROP EXTENSION runs.
+/// Frees the instance when this transaction commits. Called while DROP EXTENSION runs.
 pub fn extension_dropped(extension: Oid) {
     let database = session::database();
     let number = shmem::with(|shared| {

@@ -1,5 +1,6 @@
-//! Which extension instance this session talks to: its tables' oids (kept until the catalogs change) and its slot in
-//! shared memory (found by database and extension oid, so that DROP and CREATE of either never meet old state).
+//! The extension's instance that this session uses: the oids of its tables, which are kept until the catalogs change,
+//! and its slot in shared memory. The slot is found by the oids of database and extension, so that DROP and CREATE of
+//! either never meet old state.
 //!
 //! Responsible for the list of the extension's tables and indexes, for reading their oids, and for naming to
 //! `pg::relcache` those to be told of. Not responsible for the rows in the logs (`log`), nor for how a table is opened
@@ -125,7 +126,7 @@ pub struct Catalog {
     pub segment_log: Oid,
     /// See `segment_log`.
     pub segment_log_pkey: Oid,
-    /// Which ended attempts were given a successor by hand, and its key.
+    /// The ended attempts that were retried by hand, and the key.
     pub successor: Oid,
     /// See `successor`.
     pub successor_pkey: Oid,
@@ -235,7 +236,7 @@ pub fn is_written_directly(table: Oid) -> bool {
     current().is_ok_and(|catalog| catalog.is_written_directly(table))
 }
 
-/// Returns the instance of this database, from what the session knows if it was told of no change, otherwise read anew.
+/// Returns the instance of this database. If the session was told of a change, it is read anew.
 ///
 /// Errors: 42704 when the extension is not installed, 53400 when shared memory has no slot for this database, 55000
 /// when the extension's SQL is of another version than the library.
@@ -258,7 +259,7 @@ pub fn current() -> Result<Rc<Catalog>> {
 /// Reads the catalog until nothing changes meanwhile: a message that arrives in the middle must not be forgotten,
 /// because it is not sent again. If something changes all the time, the catalog is read again at the next use.
 fn read_unchanged() -> Result<Catalog> {
-    /// How often it is read at once.
+    /// How often it is read in one call.
     const READS: usize = 4;
     let read = || -> Result<Catalog> {
         relcache::begin();
@@ -362,7 +363,7 @@ fn read_catalog() -> Result<Catalog> {
     })
 }
 
-/// Returns the instance for a duty that was asked to serve this one; `None`: the database has another one now, or none.
+/// Returns the instance for a duty that serves this number. `None`: the database has another instance now, or none.
 pub fn of_duty(number: u32) -> Option<Rc<Catalog>> {
     current().ok().filter(|catalog| catalog.number == number)
 }

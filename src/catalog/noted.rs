@@ -37,8 +37,8 @@ impl Noted {
         (&self.name, self.id) == (&other.name, other.id)
     }
 
-    /// Returns the role, if it is still there under its name. Of a row that was restored the name alone counts, as oids
-    /// are a cluster's own.
+    /// Returns the role, if it still exists under its name. For a restored row only the name counts, because oids
+    /// differ between clusters.
     pub fn role(&self, catalog: &Catalog) -> Option<Oid> {
         let is_it = |role: &Oid| i64::from(role.to_u32()) == self.id || self.is_restored(catalog);
         role::role(&self.name).filter(is_it)
@@ -55,7 +55,7 @@ thread_local! {
     static INSTALLED_AT: Cell<(u32, i64)> = const { Cell::new((0, 0)) };
 }
 
-/// Returns when the extension was installed in this database: what is older has come from another one. The timelines
+/// Returns when the extension was installed in this database. Older rows have come from another database. The timelines
 /// are not dumped.
 fn installed_at(catalog: &Catalog) -> i64 {
     let (number, at) = INSTALLED_AT.get();

@@ -1,7 +1,7 @@
-//! Whether the current user may do something with a queue or topic, and what is said if not. Not responsible for the
-//! rights themselves (`rights`), nor for GRANTs on functions and views (`grants`).
+//! Checks whether the current user may do something with a queue or topic, and makes the error if not. Not responsible
+//! for the rights themselves (`rights`), nor for GRANTs on functions and views (`grants`).
 //!
-//! Invariant: what is refused names the privilege that it takes, and the statement that grants it.
+//! Invariant: each error names the missing privilege and the statement that grants it.
 
 use crate::catalog::Catalog;
 use crate::catalog::queue::{self, Queue};
@@ -26,7 +26,7 @@ pub fn check_topic(catalog: &Catalog, topic: &Topic, wanted: Privilege) -> Resul
     if rights(catalog).on_queue(topic.id, wanted) { Ok(()) } else { Err(denied("topic", &topic.name, wanted)) }
 }
 
-/// The error for a role that there is not, 42704.
+/// Returns the error for an unknown role, 42704.
 pub fn no_role(name: &str) -> Error {
     Error::new(error::UNDEFINED, format!("role \"{name}\" does not exist"))
         .hint("View pg_roles lists the roles; CREATE ROLE makes one. Names are compared byte by byte.")

@@ -3,8 +3,8 @@
 //! Responsible for finding it again. Not responsible for who may name one (`api::executors`), nor for calling it
 //! (`executor`).
 //!
-//! Invariant: what is found is the function or procedure that was named, and still its owner's. A name that is there
-//! alone, as an overload of other arguments, or one made anew, is not.
+//! Invariant: the found routine is the one that was named, and still belongs to its owner. An overload with other
+//! arguments, or a routine made anew under the same name, is another one.
 
 use pgrx::pg_sys::Oid;
 
@@ -24,7 +24,7 @@ pub struct Procedure {
 }
 
 impl Procedure {
-    /// Returns the procedure. Of a row that was restored the name alone counts, and the owner's name.
+    /// Returns the procedure. For a restored row only the names of the procedure and of its owner count.
     ///
     /// Errors: 42883 when it is gone, 42501 when it is another owner's now.
     pub fn find(&self, catalog: &Catalog) -> Result<Routine> {
