@@ -16,14 +16,15 @@ use crate::pg::session;
 use crate::pg::table::{Entry, Relation};
 use crate::transaction::{self, Step};
 
-/// The column that is null in attempts that follow no failure, for callers that read rows without `Attempt`.
+/// The column of the last error, for callers that read rows without `Attempt`. It is null in attempts that follow no
+/// failure.
 pub const LAST_ERROR: usize = columns::LAST_ERROR;
 
-/// A payload larger than this is referred to by the next attempt, not copied. Bytes as stored.
+/// If a payload has more stored bytes than this, the next attempt refers to it and does not copy it.
 pub const REFER_ABOVE: usize = 1024;
 
-/// The hash of a group's key, never 0. It is stored: groups are found by it. Two keys with the same hash are one group:
-/// fewer of them run at once than might.
+/// Returns the hash of a group's key, never 0. It is stored, and groups are found by it. Two keys with the same hash
+/// are one group, so fewer of their jobs run at the same time than could.
 pub fn group_hash(key: Datum) -> i64 {
     match session::hash(&text(key)) {
         0 => 1,
@@ -42,14 +43,14 @@ pub trait Stored {
 macro_rules! stored {
     ($($kind:ty: $read:expr, $datum:expr;)*) => {
         $(impl Stored for $kind {
-            #[inline]
+            # [inline]
             fn read(row: &Row, n: usize) -> Self {
-                #[allow(clippy::redundant_closure_call, reason = "one form for all kinds")]
+                # [allow(clippy::redundant_closure_call, reason = "one form for all kinds")]
                 ($read)(row, n)
             }
-            #[inline]
+            # [inline]
             fn datum(self) -> Option<Datum> {
-                #[allow(clippy::redundant_closure_call, reason = "one form for all kinds")]
+                # [allow(clippy::redundant_closure_call, reason = "one form for all kinds")]
                 ($datum)(self)
             }
         })*
@@ -70,21 +71,21 @@ stored! {
     Option<Datum>: Row::get, |value| value;
 }
 
-/// Makes of the list of columns the row to be inserted, what reads one, and the copies. Of a column that is `kept`
-/// history has the value.
+/// Makes the row to insert, its reader, and its copies of the list of columns. History keeps the value of a column that
+/// is marked `kept`.
 macro_rules! row {
     ($($(#[$doc:meta])* $field:ident, $reader:ident: $kind:ty = $column:ident $(, $kept:ident)?;)*) => {
-        /// An attempt to be inserted.
-        #[derive(Clone, Copy)]
+        /// An attempt to insert.
+        # [derive(Clone, Copy)]
         pub struct New {
             $($(#[$doc])* pub $field: $kind,)*
             /// The hash of the group's key, see [`group_hash`]; 0: no group.
             pub group_hash: i64,
-            /// As whom it runs: the role that wrote the payload. `None`: it was written for a queue without an
-            /// executor.
+            /// The role that has written the payload, as which the job runs. `None`: it was written for a queue without
+            /// an executor.
             pub run_as: Option<RunAs>,
-            /// Whether it gets its entry in the groups' index at once: its queue keeps an order in groups, so each
-            /// attempt is parked. No column.
+            /// True if it gets its entry in the index of groups immediately, because its queue keeps strict order and
+            /// parks each attempt. Not a column.
             pub is_parked: bool,
         }
 
@@ -95,7 +96,7 @@ macro_rules! row {
         );
 
         impl New {
-            /// A row without anything but its ids and a time: lane 0, as what is no attempt.
+            /// Returns a row with nothing but its ids and a time. Its lane is 0, as for rows that are no attempts.
             pub fn blank(id: i64, job_id: i64, enqueued_at: i64) -> Self {
                 let nothing = Self {
                     $($field: <$kind>::default(),)*
@@ -106,7 +107,7 @@ macro_rules! row {
                 Self { id, job_id, enqueued_at, ..nothing }
             }
 
-            /// In the order of the columns.
+            /// Returns the values in the order of the columns.
             fn row(&self) -> [Option<Datum>; columns::COUNT] {
                 let mut row = [None; columns::COUNT];
                 $(row[columns::$column] = self.$field.datum();)*
@@ -116,7 +117,8 @@ macro_rules! row {
                 row
             }
 
-            /// An attempt as history has it, for a successor. The datums are good as long as the row.
+            /// Returns an attempt of history as a template for the next attempt. The datums are valid as long as the
+            /// row.
             pub fn of_past(row: &Row) -> Self {
                 let [id, job_id, enqueued_at] =
                     [history::ID, history::JOB_ID, history::ENQUEUED_AT].map(|n| row.i64(n));
@@ -134,7 +136,7 @@ macro_rules! row {
                 <$kind>::read(&self.row, columns::$column)
             })*
 
-            /// Puts what history keeps of it into a row there.
+            /// Puts the kept columns into a row of history.
             pub fn keep(&self, past: &mut [Option<Datum>; history::COUNT]) {
                 past[history::ID] = Some(self.id().into());
                 past[history::JOB_ID] = Some(self.job_id().into());
@@ -147,7 +149,8 @@ macro_rules! row {
                 past[history::RUN_AS_ID] = self.run_as().map(|role| role.id.into());
             }
 
-            /// The row as it is, to be inserted elsewhere. The datums are good as long as this attempt.
+            /// Returns a copy of the row, to be inserted in another segment. The datums are valid as long as this
+            /// attempt.
             pub fn copy(&self) -> New {
                 New {
                     $($field: self.$reader(),)*
@@ -173,9 +176,9 @@ row! {
     priority, priority: i32 = PRIORITY, priority;
     /// The number of this run, from 1.
     attempt, attempt: i32 = ATTEMPT, attempt;
-    /// `None`: as the queue says.
+    /// `None`: the queue's value.
     max_attempts, max_attempts: Option<i32> = MAX_ATTEMPTS, max_attempts;
-    /// `None`: at once.
+    /// `None`: immediately.
     run_at, run_at: Option<i64> = RUN_AT;
     /// The attempt whose row holds the payload.
     payload_of, payload_of: Option<i64> = PAYLOAD_OF;
@@ -193,44 +196,44 @@ row! {
     version, version: Option<i64> = VERSION, version;
     /// How the last counted attempt failed.
     last_error, last_error: Option<Datum> = LAST_ERROR, last_error;
-    /// What the last attempt had reported.
+    /// The progress that the last attempt has reported.
     progress, progress: Option<Datum> = PROGRESS, progress;
-    /// The number of the call that gave the payload, see [`Attempt::asked`]. `None`: the call that made the attempt, or
-    /// the job has no key.
+    /// The number of the call that gave the payload, see [`Attempt::asked`]. `None`: the call that has made the
+    /// attempt, or the job has no key.
     asked, stored_asked: Option<i64> = ASKED;
-    /// The job whose flow it is a member of.
+    /// The flow of which the job is a member.
     flow, flow: Option<i64> = FLOW, flow;
-    /// Its name there.
+    /// The job's name in that flow.
     task, task: Option<Datum> = TASK, task;
-    /// The jobs that it is after, or was, as `bigint[]`; see [`crate::log::edge`].
+    /// The present or former predecessors, as `bigint[]`; see [`crate::log::edge`].
     after, after: Option<Datum> = AFTER, after;
-    /// What it waits for, or waited: the letter of an `Upon`.
+    /// The present or former condition: the letter of an `Upon`.
     upon, upon: Option<u8> = UPON, upon;
     /// The steps that attempts before this one have done: an object with a field for each.
     steps, steps: Option<Datum> = STEPS, steps;
-    /// What makes it a flow: an object with the fields `runs` and `fail_fast`.
+    /// The settings of the job's own flow: an object with the fields `runs` and `fail_fast`.
     own_flow, own_flow: Option<Datum> = OWN_FLOW, own_flow;
 }
 
 impl New {
-    /// A row that holds a payload which several jobs have. It is of no job that there is.
+    /// Returns a row that holds a payload for several jobs. No job has its id.
     pub fn payload_alone(id: i64, job_id: i64, now: i64, payload: Datum) -> Self {
         Self { payload: Some(payload), ..Self::blank(id, job_id, now) }
     }
 
-    /// Whether it is not its job's first attempt.
+    /// Returns whether it is not its job's first attempt.
     fn is_later(&self) -> bool {
         id::count(self.id) != id::count(self.job_id)
     }
 
-    /// Whether other attempts of its group may have to wait for it although it is not running.
+    /// Returns whether other attempts of its group may have to wait for it although it is not running.
     fn may_hold_group(&self) -> bool {
         self.group_hash != 0 && self.attempt > 1
     }
 }
 
-/// Inserts attempts into a segment and records the steps by which the commit tells the frontier. Rows that hold a
-/// payload alone come first, and are no attempts.
+/// Inserts attempts into a segment, and records the steps by which the commit tells the frontier. Rows that hold only a
+/// payload come first, and are no attempts.
 ///
 /// Errors: 55006 when a lane's queue is being dropped.
 pub fn insert(catalog: &Catalog, target: &Target, attempts: &[New]) -> Result<()> {
@@ -258,7 +261,7 @@ pub fn append_moved(catalog: &Catalog, target: &Target, attempts: &[New]) {
 fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool) {
     let tids = insert_quietly(catalog, target, attempts);
     let segment = target.home.segment;
-    // It is not known whether those that have moved were parked.
+    // It is not known whether moved attempts were parked.
     let is_indexed = |new: &New| new.group_hash != 0 && (has_moved || new.is_parked);
     if attempts.iter().any(is_indexed) {
         parked::fill_new(catalog, segment, &target.table, &tids, |n| {
@@ -278,7 +281,7 @@ fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool)
     );
 }
 
-/// Inserts attempts without telling the frontier. Returns where they lie.
+/// Inserts attempts without telling the frontier. Returns their places.
 pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> Vec<Tid> {
     if attempts.is_empty() {
         return Vec::new();
@@ -299,7 +302,7 @@ pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> V
         let tids = table.insert(&mut rows);
         // One index after the other: neighbours in an index stay in the cache.
         pkey.insert_entries(table, &tids, false, |n| Some([Datum::from(attempts[n].id)]));
-        // Lanes lie apart there: only neighbours of one lane may go into a leaf together.
+        // Lanes lie apart in this index: only neighbours of one lane may go into a leaf together.
         let mut rest = &tids[..];
         for of_lane in attempts.chunk_by(|a, b| a.lane == b.lane) {
             let (here, others) = rest.split_at(of_lane.len());
@@ -337,65 +340,66 @@ pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> V
 /// An attempt's row.
 pub struct Attempt {
     row: Row,
-    /// Where it was found.
+    /// The home in which it was found.
     pub home: Home,
 }
 
 impl Attempt {
-    /// A row of a segment's attempts.
+    /// Returns the attempt of a row.
     pub fn new(row: Row, home: Home) -> Self {
         Self { row, home }
     }
 
-    /// The hash of the group's key; 0: no group.
+    /// Returns the hash of the group's key. 0: no group.
     pub fn group_hash(&self) -> i64 {
         self.row.get(columns::GROUP_HASH).map_or(0, |d| d.value() as i64)
     }
 
-    /// As whom it runs.
+    /// Returns the role as which it runs.
     pub fn run_as(&self) -> Option<RunAs> {
         RunAs::read(&self.row, columns::RUN_AS, columns::RUN_AS_ID)
     }
 
-    /// The call under its key that gave the payload: a number that ascends, see `rerun::is_newer`.
+    /// Returns the number of the call under its key that gave the payload. The numbers ascend, see `rerun::is_newer`.
     pub fn asked(&self) -> i64 {
         self.stored_asked().unwrap_or_else(|| self.id() & !15)
     }
 
-    /// The attempt as the frontier knows it.
+    /// Returns the attempt as the frontier knows it.
     pub fn ready(&self) -> Ready {
         let rank = Rank { priority: self.priority(), job_id: self.job_id() };
         Ready { rank, id: self.id(), place: self.row.tid().place(self.home.segment), group: self.group_hash() }
     }
 
-    /// Whether its payload lies in a row that the jobs of an event share: only a first attempt is made so. What follows
-    /// it takes the payload along, so that nothing outside its segment refers to that row.
+    /// Returns whether its payload lies in a row that the jobs of an event share. Only a first attempt is made so. A
+    /// next attempt takes the payload along, so that nothing outside the segment refers to that row.
     pub fn shares_payload(&self) -> bool {
         self.payload_of().is_some() && id::count(self.id()) == id::count(self.job_id())
     }
 
-    /// Whether this transaction has inserted it.
+    /// Returns whether this transaction has inserted it.
     pub fn is_own(&self) -> bool {
         self.row.is_own()
     }
 
-    /// Whether it is no attempt but the payload of one that has ended, kept for its successors.
+    /// Returns whether the row is no attempt but the payload of an ended one, which is kept for later attempts.
     pub fn is_payload_only(&self) -> bool {
         self.lane() == 0
     }
 
-    /// Whether the payload is large enough to be referred to. Of varlenas the stored length counts, so that
-    /// nothing toasted is fetched.
+    /// Returns whether the payload is large enough to be referred to. The stored length counts, so that nothing is
+    /// detoasted.
     pub fn has_large_payload(&self) -> bool {
         self.own_payload().is_some_and(|d| datum::stored_size(d) > REFER_ABOVE)
     }
 
-    /// Bytes that the payload takes as it is stored.
+    /// Returns the stored bytes of the payload.
     pub fn payload_size(&self) -> usize {
         self.own_payload().map_or(0, datum::stored_size)
     }
 
-    /// The payload alone, for attempts that refer to it, when this attempt itself is of no more use.
+    /// Returns a row with only the payload, for attempts that refer to it, when this attempt itself is no longer
+    /// needed.
     pub fn payload_only(&self) -> New {
         let all = self.copy();
         New {

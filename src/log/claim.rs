@@ -11,21 +11,21 @@ use crate::pg::row::{NewRows, Row, Tid};
 use crate::pg::scan::{Probe, Scan, Snapshot};
 use crate::pg::{session, time};
 
-/// What took the attempt.
+/// Who has taken the attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A worker.
     Worker,
-    /// A worker, for as long as its connection lasts.
+    /// A worker, as long as its connection lasts.
     Bound,
     /// The system, to end it unrun.
     System,
-    /// Nothing: the attempt waits elsewhere now.
+    /// Nobody: the attempt waits in another segment now.
     Moved,
 }
 
 impl Kind {
-    /// As it is stored.
+    /// Returns the stored letter.
     pub fn char(self) -> u8 {
         match self {
             Self::Worker => b'w',
@@ -55,12 +55,12 @@ impl Writer {
         Self(Keyed::write(catalog, segment, Log::Claim))
     }
 
-    /// Opens the claims for an attempt found there; `None` if the segment has another generation by now.
+    /// Opens the claims for an attempt of this home. `None`: the segment has another generation now.
     pub fn open_home(catalog: &Catalog, home: Home) -> Option<Self> {
         Keyed::write_home(catalog, home, Log::Claim).map(Self)
     }
 
-    /// Whether the attempt is claimed, or being claimed.
+    /// Returns whether the attempt is claimed, or being claimed.
     pub fn probe(&self, id: i64) -> Probe {
         self.0.probe(id)
     }
@@ -80,9 +80,8 @@ impl Writer {
         self.0.copy::<{ column::COUNT }>(claims);
     }
 
-    /// Inserts claims (id, lease in microseconds) of attempts that the frontier has given to this transaction, at this
-    /// time. Returns the positions of those that are claimed already, or being claimed by an open transaction; they
-    /// get no row.
+    /// Inserts claims (id, lease in microseconds) of attempts that the frontier has given to this transaction. Returns
+    /// the positions of attempts that have a claim, or that an open transaction is claiming. They get no row.
     #[must_use]
     pub fn insert(&self, claims: &[(i64, i64)], now: i64, kind: Kind, worker: Option<&str>) -> Vec<usize> {
         let worker: Option<Datum> = worker.map(text_datum);
@@ -112,12 +111,12 @@ fn opened(catalog: &Catalog, segment: u8) -> Keyed {
     Keyed::of(catalog, segment, Log::Claim)
 }
 
-/// Whether the attempt is claimed, or being claimed, or moved; without opening anything to write.
+/// Returns whether the attempt is claimed, being claimed, or moved. It opens nothing to write.
 pub fn probe(catalog: &Catalog, segment: u8, id: i64) -> Probe {
     opened(catalog, segment).probe(id)
 }
 
-/// The committed claim of an attempt that lies in this segment.
+/// Returns the committed claim of an attempt in this segment.
 pub fn find(catalog: &Catalog, segment: u8, id: i64) -> Option<Claim> {
     find_row(catalog, segment, id).map(|row| read(&row))
 }
@@ -127,27 +126,27 @@ pub fn find_row(catalog: &Catalog, segment: u8, id: i64) -> Option<Row> {
     opened(catalog, segment).find(id, Snapshot::Now)
 }
 
-/// The name that the worker gave.
+/// Returns the name that the worker gave.
 pub fn worker(row: &Row) -> Option<String> {
     row.get(column::WORKER).map(text)
 }
 
-/// Whether the attempt has moved away from this segment while it waited.
+/// Returns whether the attempt has moved away from this segment while it waited.
 pub fn has_moved(catalog: &Catalog, segment: u8, id: i64) -> bool {
     opened(catalog, segment).has_moved(id)
 }
 
-/// What claims the attempt, also in a transaction that is open: `None` while there is no row.
+/// Returns who claims the attempt, also in an open transaction. `None`: there is no row.
 pub fn kind_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<Kind> {
     opened(catalog, segment).find(id, Snapshot::Dirty).map(|row| read(&row).kind)
 }
 
-/// Whether the row that a dirty scan of the claims has found is the mark of a move that is under way.
+/// Returns whether the row that a dirty scan has found is the mark of an unfinished move.
 pub fn is_moving(scan: &mut Scan<'_>) -> bool {
     scan.is_in_progress() && scan.columns(column::KIND + 1).0[column::KIND].value() as u8 == MOVED
 }
 
-/// A row of the claims.
+/// Returns the claim of a row.
 pub fn read(row: &Row) -> Claim {
     Claim {
         id: row.i64(column::ID),

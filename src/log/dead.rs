@@ -1,6 +1,6 @@
-//! Dead jobs that were not revived, in the segments and in history: by their indexes, which have nothing else.
+//! Finds dead jobs that were not revived, in the segments and in history, by indexes that have only dead jobs.
 //!
-//! Invariant: all as the calling statement sees it, each job once.
+//! Invariant: each dead job that the calling statement sees is found once.
 
 use crate::catalog::Catalog;
 use crate::log::history::{self, Counting, Dead};
@@ -45,7 +45,7 @@ pub fn each(catalog: &Catalog, ledger: &Ledger, mut f: impl FnMut(Dead)) {
             }
         }
     }
-    // What is still being copied was found in its segment.
+    // Attempts that are still being copied were found in their segment.
     history::each_dead(catalog, SNAPSHOT, &Counting::of(ledger), |dead| {
         if !retried.has(dead.id) {
             f(dead);

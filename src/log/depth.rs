@@ -1,4 +1,5 @@
-//! How many attempts of a lane are in which state: by the counters in memory, and for what they lack by the logs.
+//! Counts the attempts of each lane by state: by the counters in memory, and by the logs for the states that these
+//! lack.
 
 use std::collections::HashSet;
 
@@ -18,14 +19,14 @@ use crate::{guc, shmem};
 const MAX_ROWS: usize = 10_000;
 
 impl Tables {
-    /// Whether the attempt was claimed, or has moved; what this very transaction does is not counted.
+    /// Returns whether another transaction has claimed or moved the attempt.
     fn is_claimed_by_other(&self, id: i64) -> bool {
         let mut scan = self.claims().scan(&[Key::eq_i64(1, id)], Snapshot::Statement);
         scan.next().is_some() && !scan.is_own()
     }
 }
 
-/// Which attempts of a segment are claimed: by look-ups in the index, or, from the thousandth on, by a list.
+/// The claimed attempts of a segment. The first thousand are looked up in the index, later ones in a list.
 struct Claimed<'a> {
     tables: &'a Tables,
     asked: u32,
@@ -33,7 +34,7 @@ struct Claimed<'a> {
 }
 
 impl<'a> Claimed<'a> {
-    /// So many are looked up before the claims are listed; a larger table of claims, in blocks, is not listed.
+    /// The number of look-ups before the claims are listed. A table of claims with more blocks than this is not listed.
     const LOOKUPS_BEFORE_LIST: u32 = 1_000;
     const MAX_LISTED_BLOCKS: u32 = 16_384;
 
@@ -43,7 +44,7 @@ impl<'a> Claimed<'a> {
 
     fn has(&mut self, id: i64) -> bool {
         self.asked = self.asked.saturating_add(1);
-        // A list would not tell what this very transaction does.
+        // A list would not tell this transaction's claims from others.
         if self.asked == Self::LOOKUPS_BEFORE_LIST
             && !transaction::has_xid()
             && self.tables.claims().table().blocks() <= Self::MAX_LISTED_BLOCKS
@@ -54,21 +55,21 @@ impl<'a> Claimed<'a> {
     }
 }
 
-/// Which of the slow counts are wanted; each takes as long as there are such jobs.
+/// The wanted slow counts. Each takes time in proportion to the number of such jobs.
 #[derive(Clone, Copy)]
 pub struct Wanted {
-    /// Jobs that wait for their time.
+    /// Jobs that are not due.
     pub future: bool,
     /// Dead jobs.
     pub dead: bool,
 }
 
-/// Returns what memory knows, completed from the logs; `None` if memory does not know. Not on a standby.
+/// Returns the counts of memory, completed from the logs. `None`: memory does not know them. Must not run on a standby.
 pub fn known(catalog: &Catalog, wanted: Wanted) -> Option<LaneCounts> {
-    // Opened before the snapshot is taken, so that none of them is emptied meanwhile.
+    // The tables are opened before the snapshot is taken, so that none of them is emptied meanwhile.
     let mut tables = Tables::open_all(catalog, tables::ALL);
     let number = catalog.number;
-    // The snapshot and the counters are of the same moment: memory learns nothing while its lock is held.
+    // The snapshot and the counters are of the same moment, because memory learns nothing while its lock is held.
     let mut found = Vec::with_capacity(shmem::counters());
     let (_snapshot, is_known) = snapshot::ActiveSnapshot::take(|take| {
         shmem::with_counters(number, |counters| {
@@ -108,7 +109,7 @@ pub fn known(catalog: &Catalog, wanted: Wanted) -> Option<LaneCounts> {
     Some(lane_counts)
 }
 
-/// Counts the attempts that wait for a time after now.
+/// Counts the attempts that are due after `now`.
 fn add_future(tables: &[Tables], lane_counts: &mut LaneCounts, now: i64) {
     let mut n = 0_u32;
     for tables in tables {
@@ -124,7 +125,7 @@ fn add_future(tables: &[Tables], lane_counts: &mut LaneCounts, now: i64) {
             if claimed.has(id) || scan.is_own() {
                 continue;
             }
-            // A lane that is not there was dropped.
+            // A missing lane was dropped.
             if let Some(found) = lane_counts.0.get_mut(&lane) {
                 let count = if has_error { &mut found.retrying } else { &mut found.scheduled };
                 *count += 1;
@@ -134,7 +135,8 @@ fn add_future(tables: &[Tables], lane_counts: &mut LaneCounts, now: i64) {
 }
 
 /// The search for the oldest ready attempt of a lane. Within a priority jobs are in the order in which they were
-/// enqueued, and none is ready before that: so the search in a priority ends with the first that is not older.
+/// enqueued, and no job is ready before it was enqueued. So the search in a priority ends with the first job that is
+/// not older.
 struct Oldest {
     lane: i32,
     now: i64,
@@ -143,7 +145,7 @@ struct Oldest {
 }
 
 impl Oldest {
-    /// Looks at an attempt. False: those behind it in its priority are not older.
+    /// Considers an attempt. Returns false if the later attempts of its priority are not older.
     fn look(&mut self, enqueued_at: i64, run_at: Option<i64>, is_claimed: impl FnOnce() -> bool) -> bool {
         self.looked += 1;
         if self.since.is_some_and(|since| enqueued_at >= since) || self.looked > MAX_ROWS {
@@ -156,7 +158,7 @@ impl Oldest {
         true
     }
 
-    /// Looks at what memory has ready.
+    /// Considers the attempts that memory has in `ready`.
     fn among(&mut self, ready: &[Ready], catalog: &Catalog, tables: &[Tables]) {
         let mut reader = Reader::new(catalog);
         let mut done = None;
@@ -173,7 +175,7 @@ impl Oldest {
         }
     }
 
-    /// Looks at what ranks behind a position.
+    /// Considers the attempts that rank behind a position.
     fn behind(&mut self, position: Rank, tables: &[Tables]) {
         for tables in tables {
             let mut at = position;

@@ -1,8 +1,8 @@
-//! Edges: notes of kind `a` about a held attempt, one for each job that it is after; and notes of kind `n`, which say
-//! that one of these has completed.
+//! Edges are notes about a held attempt: one of kind `a` for each predecessor, and one of kind `n` when a predecessor
+//! has completed.
 //!
-//! Responsible for writing and finding them. Not responsible for what follows from them (`job::after`,
-//! `duty::release`), nor for other notes (`note`).
+//! Responsible for writing and finding them. Not responsible for the release (`job::after`, `duty::release`), nor for
+//! other notes (`note`).
 //!
 //! Invariant: the edges of an attempt lie in its segment. They are written with it, and move with it.
 
@@ -18,32 +18,32 @@ use crate::pg::table::{Entry, Relation};
 use crate::pg::time;
 use crate::pg::{jsonb, process};
 
-/// The kind of a note that says after which job an attempt is.
+/// The kind of a note that names a predecessor.
 const AFTER: u8 = b'a';
-/// The kind of a note that says that a job has completed after which an attempt is.
+/// The kind of a note that says that a predecessor has completed.
 const MET: u8 = b'n';
 
-/// The kind of a note that says that a flow is to end: its members are cancelled before.
+/// The kind of a note that says that a flow is to end. Its members are cancelled before.
 const ENDING: u8 = b'e';
 
 /// In place of a predecessor: the seal of an open flow.
 pub const SEAL: i64 = 0;
 
-/// What a held attempt waits for: another job; or, if that is its own job, the members of its flow; or [`SEAL`].
+/// An edge of a held attempt: to a predecessor, or to its own job for the members of its flow, or to [`SEAL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Edge {
     /// The held attempt.
     pub id: i64,
-    /// The job that it is after.
+    /// The predecessor.
     pub job_id: i64,
     pub upon: Upon,
-    /// The lane that it goes to; 0: it ends by itself.
+    /// The lane into which it is released. 0: it ends by itself.
     pub lane: i32,
-    /// Whether the job has completed once.
+    /// True if the predecessor has completed once.
     pub is_met: bool,
-    /// Whether the job is the attempt's own.
+    /// True if the predecessor is the attempt's own job.
     pub is_own: bool,
-    /// Of the members of a flow: whether the first death among them ends it.
+    /// True if the first death among the flow's members ends it.
     pub is_fail_fast: bool,
 }
 
@@ -94,8 +94,8 @@ fn insert_many(catalog: &Catalog, segment: u8, table: &Relation, edges: &[Edge],
     by_job.insert_entries(table, &tids, false, |n| Some([edges[n].job_id.into(), edges[n].id.into()]));
 }
 
-/// Inserts a note that the job of an edge has completed. False: the attempt's home has another generation by now, and
-/// nothing is inserted. See `hold::note_where_it_is`.
+/// Inserts a note that the predecessor of an edge has completed. Returns false if the attempt's home has another
+/// generation now; nothing is inserted then. See `hold::note_where_it_is`.
 pub fn insert_met(catalog: &Catalog, home: Home, edge: &Edge) -> bool {
     let Some(table) = note::open_home(catalog, home) else { return false };
     insert_met_into(catalog, home.segment, &table, edge);
@@ -147,7 +147,7 @@ impl Edges {
         Some(Self { table, by_id, by_job })
     }
 
-    /// The edges of an attempt.
+    /// Returns the edges of an attempt.
     pub fn of(&self, attempt: i64) -> Vec<Edge> {
         let mut scan = self.table.scan(&self.by_id, &[Key::eq_i64(1, attempt)], Snapshot::Now);
         let (mut edges, mut met): (Vec<Edge>, Vec<i64>) = (Vec::new(), Vec::new());

@@ -45,9 +45,9 @@ pub fn children(catalog: &Catalog) -> Vec<Child> {
         .collect()
 }
 
-/// Makes the table for a day. False: a lock of another session on the parent is in the way.
+/// Makes the table for a day. Returns false if a lock of another session on the parent is in the way.
 pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
-    // The lock of CREATE TABLE, which would wait for it, and with it the worker and all its duties.
+    // CREATE TABLE would wait for this lock, and with it the worker and all its duties.
     if !lock::try_lock(catalog.history, pg_sys::ShareUpdateExclusiveLock) {
         return Ok(false);
     }
@@ -58,9 +58,9 @@ pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
         &[oid_parameter(catalog.history)],
     )?;
     let owner = owner.ok_or_else(|| Error::internal("queue.history has no owner"))?;
-    // Columns of both are merged, of which each would get a notice.
+    // The columns of parent and child are merged, and each would cause a NOTICE.
     session::with_settings(&[(c"client_min_messages", c"warning")], || {
-        // Nothing is updated: what autovacuum finds to do is to freeze what is kept for long.
+        // No row is updated. Autovacuum only freezes rows that are kept for long.
         let made = format!(
             "CREATE TABLE queue.{name} (LIKE queue.history INCLUDING INDEXES) INHERITS (queue.history)
              USING heap WITH (fillfactor = 100)"
@@ -87,7 +87,7 @@ fn guard(name: &str) -> Result<()> {
     spi::run(&trigger, &[]).map(|_| ())
 }
 
-/// Takes back what default privileges have granted on a child.
+/// Revokes the grants of default privileges on a child.
 fn close(name: &str) -> Result<()> {
     let grantees = spi::texts(
         "SELECT DISTINCT CASE WHEN a.grantee OPERATOR(pg_catalog.=) 0::pg_catalog.oid THEN 'PUBLIC'
@@ -103,8 +103,8 @@ fn close(name: &str) -> Result<()> {
         .try_for_each(|grantee| spi::run(&format!("REVOKE ALL ON queue.{name} FROM {grantee}"), &[]).map(|_| ()))
 }
 
-/// Makes DROP EXTENSION drop the children, too. They are no members, so that pg_dump treats them as what they are:
-/// tables with data.
+/// Makes DROP EXTENSION drop the children, too. They are not members of the extension, so pg_dump treats them as tables
+/// with data.
 pub fn adopt_children(catalog: &Catalog) -> Result<()> {
     let orphans = spi::i64_column(
         "SELECT i.inhrelid::pg_catalog.int8 FROM pg_catalog.pg_inherits AS i
@@ -154,7 +154,7 @@ pub fn insert(child: Child, values: &[Values]) {
     }
 }
 
-/// What the index of dead jobs has.
+/// Returns whether the index of dead jobs has this row.
 fn is_dead(row: &Values) -> bool {
     let outcome = row[column::OUTCOME].map(|d| outcome::Kind::of(d.value() as u8));
     match outcome {
@@ -210,7 +210,7 @@ pub struct Dead {
     pub ended_at: i64,
 }
 
-/// Calls `each` with all attempts in history that were their jobs' last and ended badly.
+/// Calls `each` with the last attempts of dead jobs in history.
 pub fn each_dead(catalog: &Catalog, snapshot: Snapshot, counting: &Counting, mut each: impl FnMut(Dead)) {
     for child in children(catalog) {
         let Some(table) = open(child) else { continue };
@@ -246,11 +246,11 @@ fn oid_of_later(child: Child) -> Option<Oid> {
     syscache::index_on(child.table, column::ID as i16 + 1, true, "_id_idx")
 }
 
-/// Whether rows of this generation count: not while its segment is still being copied.
+/// Says whether the rows of a generation count. They do not while its segment is still being copied.
 pub struct Counting([i64; id::SEGMENTS]);
 
 impl Counting {
-    /// As of now.
+    /// Returns it for the present moment.
     pub fn now(catalog: &Catalog) -> Self {
         Self(std::array::from_fn(|n| {
             let word = segment::word(catalog, n as u8);
@@ -258,7 +258,7 @@ impl Counting {
         }))
     }
 
-    /// As of a look at the log of segments.
+    /// Returns it for a read of the log of segments.
     pub fn of(ledger: &Ledger) -> Self {
         Self(std::array::from_fn(|n| {
             let word = ledger.word(n as u8);
@@ -266,16 +266,16 @@ impl Counting {
         }))
     }
 
-    /// Whether they do.
+    /// Returns whether the rows of this generation count.
     pub fn has(&self, generation: i64) -> bool {
         !self.0.contains(&generation)
     }
 }
 
-/// An attempt in history; its datums are good as long as it is.
+/// An attempt in history. Its datums are valid as long as it.
 pub struct Past {
     row: Row,
-    // Its lock keeps the toast table from being dropped.
+    // Its lock prevents that the toast table is dropped.
     _table: Relation,
 }
 
@@ -285,12 +285,12 @@ impl Past {
         self.row.i32(column::LANE)
     }
 
-    /// The flow that it is a member of.
+    /// Returns the flow of which it is a member.
     pub fn flow(&self) -> Option<i64> {
         self.number(column::FLOW)
     }
 
-    /// How it ended.
+    /// Returns how it has ended.
     pub fn outcome(&self) -> outcome::Outcome {
         outcome::Outcome {
             ended_at: self.row.i64(column::ENDED_AT),
@@ -303,7 +303,7 @@ impl Past {
         self.row.get(column).map(|d| d.value() as i64)
     }
 
-    /// Any column.
+    /// Returns a column.
     pub fn get(&self, column: usize) -> Option<Datum> {
         self.row.get(column)
     }
@@ -313,23 +313,23 @@ impl Past {
         self.row.i64(column::ID)
     }
 
-    /// The attempt as it was, for a successor.
+    /// Returns the attempt as a template for the next attempt.
     pub fn template(&self) -> New {
         New::of_past(&self.row)
     }
 }
 
-/// An attempt in a child, by its row. `None`: the child is being dropped.
+/// Returns the attempt of a row in a child. `None`: the child is being dropped.
 pub fn past(child: Child, row: Row) -> Option<Past> {
     Some(Past { row, _table: open(child)? })
 }
 
-/// Opens a child that may be dropped this moment.
+/// Opens a child that may be dropped at any moment.
 pub fn open(child: Child) -> Option<Relation> {
     Relation::try_read(child.table, column::SHAPE)
 }
 
-/// Calls `f` with the attempts of a job that history has, as a snapshot sees them, until it returns false.
+/// Calls `f` with the attempts of a job in history, as a snapshot sees them, until it returns false.
 pub fn each_of_job(
     catalog: &Catalog,
     job_id: i64,
@@ -354,7 +354,7 @@ pub fn each_of_job(
     Ok(())
 }
 
-/// The newest attempt of a job that is in history only.
+/// Returns the newest attempt of a job that is only in history.
 pub fn newest(catalog: &Catalog, job_id: i64) -> Option<Past> {
     let counting = Counting::now(catalog);
     let mut newest: Option<(i64, Child)> = None;
@@ -374,12 +374,12 @@ pub fn newest(catalog: &Catalog, job_id: i64) -> Option<Past> {
     newest.and_then(|(id, child)| find_in(child, id))
 }
 
-/// An attempt in history.
+/// Returns an attempt in history.
 pub fn find(catalog: &Catalog, attempt: i64) -> Option<Past> {
     children(catalog).into_iter().find_map(|child| find_in(child, attempt))
 }
 
-/// An attempt in a child, whether it counts or not.
+/// Returns an attempt in a child, whether it counts or not.
 pub fn find_in(child: Child, attempt: i64) -> Option<Past> {
     let table = open(child)?;
     let look = |index: Oid, key: i64| {
@@ -392,14 +392,14 @@ pub fn find_in(child: Child, attempt: i64) -> Option<Past> {
         }
         None
     };
-    // A first attempt shares the count of its job; the others have an index.
+    // A first attempt shares the count of its job. The other attempts have an index.
     let by_job = || look(oid_by_job(child)?, attempt | id::JOB_NIBBLE);
     let later = || look(oid_of_later(child)?, attempt);
     let row = by_job().or_else(later)?;
     Some(Past { row, _table: table })
 }
 
-/// What of an ended attempt goes to history; `payload` when it is the job's last.
+/// Returns the values of an ended attempt that history keeps. `payload`: for the last attempt of a job.
 pub fn values(
     attempt: &Attempt,
     home: Home,

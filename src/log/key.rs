@@ -1,9 +1,9 @@
-//! What is recorded of unique keys beyond the end of their jobs: the newest version that was accepted, and until when
-//! the key is taken. Appended by producers that use `version` or `unique_for`; other producers pay nothing for it.
+//! The facts that are recorded of unique keys beyond the end of their jobs: the newest accepted version, and until when
+//! the key is taken. Producers that use `version` or `unique_for` append them. Other producers pay nothing.
 //!
-//! Two tables in turn. Rows are only added to the half that is open; of each key the newest row of both halves
-//! counts, so it does not matter where it lies. When the open half has grown the other one is opened, what still
-//! counts is copied there, and the old one is emptied (`duty::rotate_keys`): nothing is updated or deleted.
+//! There are two tables in turn. Rows are only added to the open half. The newest row of a key counts, in whichever
+//! half it lies. When the open half has grown, the other half is opened, the rows that still count are copied there,
+//! and the old half is emptied (`duty::rotate_keys`). No row is updated or deleted.
 
 use pgrx::pg_sys::Datum;
 
@@ -14,7 +14,7 @@ use crate::pg::scan::{Key, Scan, Snapshot};
 use crate::pg::table::Relation;
 use crate::shmem::words;
 
-/// What is known of a key.
+/// The recorded facts of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     /// Ascends with each call under the key.
@@ -25,7 +25,7 @@ pub struct Known {
     pub version: Option<i64>,
 }
 
-/// A row to be inserted.
+/// A row to insert.
 #[derive(Clone, Copy)]
 pub struct New {
     pub queue_id: i32,
@@ -44,12 +44,12 @@ fn known(row: &Row) -> Known {
     }
 }
 
-/// The half that is open.
+/// Returns the open half.
 pub fn open_half(catalog: &Catalog) -> usize {
     (words::key_half(catalog.slot, catalog.number) & 1) as usize
 }
 
-/// Inserts rows into the half that is open.
+/// Inserts rows into the open half.
 pub fn insert(catalog: &Catalog, rows: &[New]) {
     if rows.is_empty() {
         return;
@@ -57,7 +57,7 @@ pub fn insert(catalog: &Catalog, rows: &[New]) {
     let (half, table) = loop {
         let half = open_half(catalog);
         let table = Relation::write(catalog.key[half]);
-        // Under the lock: as long as this session holds it, that half is not copied from.
+        // This is asked under the lock. As long as this session holds it, no rows are copied from that half.
         if open_half(catalog) == half {
             break (half, table);
         }
@@ -66,7 +66,7 @@ pub fn insert(catalog: &Catalog, rows: &[New]) {
     insert_into(catalog, half, &table, rows);
 }
 
-/// Inserts rows into this half; the caller keeps it open.
+/// Inserts rows into this half. The caller keeps it open.
 pub fn copy(catalog: &Catalog, half: usize, rows: &[New]) {
     if !rows.is_empty() {
         insert_into(catalog, half, &Relation::write(catalog.key[half]), rows);
@@ -106,18 +106,18 @@ impl Keys {
         }))
     }
 
-    /// The newest that is known of a key; it may have expired.
+    /// Returns the newest facts of a key. They may have expired.
     pub fn newest(&self, queue_id: i32, key: Datum) -> Option<Known> {
         let halves = self.0.iter().flatten();
         halves.filter_map(|half| newest_in(half, queue_id, key)).max_by_key(|known| known.entry)
     }
 
-    /// The newest row of a key in one half.
+    /// Returns the newest row of a key in one half.
     pub fn newest_in(&self, half: usize, queue_id: i32, key: Datum) -> Option<Known> {
         newest_in(self.0[half].as_ref()?, queue_id, key)
     }
 
-    /// One half, row by row in the order of the keys, from this one on.
+    /// Walks over one half, row by row in the order of the keys, beginning with this key.
     pub fn walk(&self, half: usize, from: Option<Datum>) -> Option<Walk<'_>> {
         let (table, index) = self.0[half].as_ref()?;
         let keys: Vec<Key> = from.into_iter().map(|from| Key::ge_text(1, from)).collect();
@@ -134,7 +134,7 @@ fn newest_in((table, index): &(Relation, Relation), queue_id: i32, key: Datum) -
 /// See `Keys::walk`.
 pub struct Walk<'a>(Scan<'a>);
 
-/// A row that was met.
+/// A row of the walk.
 pub struct Met {
     row: Row,
     pub queue_id: i32,
@@ -142,12 +142,12 @@ pub struct Met {
 }
 
 impl Met {
-    /// The key; good as long as this.
+    /// Returns the key. It is valid as long as this value.
     pub fn key(&self) -> Datum {
         self.row.get(column::UNIQUE_KEY).unwrap_or(Datum::from(0))
     }
 
-    /// The row as it is.
+    /// Returns a copy of the row.
     pub fn copy(&self) -> New {
         New { queue_id: self.queue_id, key: self.key(), known: self.known }
     }

@@ -1,7 +1,7 @@
-//! The logs of claims and of outcomes, as far as they are alike: one row for an attempt, with the attempt's id as key.
+//! The common part of the logs of claims and of outcomes: one row for an attempt, with the attempt's id as key.
 //!
-//! Responsible for opening them, for finding and inserting rows, and for the mark of a move. Not responsible for what
-//! the rows say (`claim`, `outcome`).
+//! Responsible for opening them, for finding and inserting rows, and for the mark of a move. Not responsible for the
+//! other columns (`claim`, `outcome`).
 //!
 //! Invariant: of the rows of one attempt at most one is committed. The key decides which.
 
@@ -13,7 +13,7 @@ use crate::pg::row::{NewRows, Row, Tid};
 use crate::pg::scan::{Key, Probe, Scan, Snapshot};
 use crate::pg::table::{Entry, Relation};
 
-/// How both logs mark that an attempt has moved to another segment.
+/// The letter by which both logs mark that an attempt has moved to another segment.
 pub const MOVED: u8 = b'm';
 
 /// One of the two logs.
@@ -32,7 +32,7 @@ impl Log {
         }
     }
 
-    /// The column that may have the mark.
+    /// Returns the column that may have the mark.
     fn column(self) -> usize {
         match self {
             Self::Claim => 4,
@@ -55,7 +55,7 @@ impl Keyed {
         Self { log, table: Relation::read(table), pkey: Relation::read_index(pkey) }
     }
 
-    /// The same, by the segment's number.
+    /// As `read`, by the segment's number.
     pub fn of(catalog: &Catalog, segment: u8, log: Log) -> Self {
         Self::read(&catalog.segments[segment as usize], log)
     }
@@ -67,7 +67,7 @@ impl Keyed {
         Self { log, table, pkey }
     }
 
-    /// Opens the log for an attempt found there; `None` when that place is not what it was.
+    /// Opens the log for an attempt of this home. `None`: the segment has another generation now.
     pub fn write_home(catalog: &Catalog, home: Home, log: Log) -> Option<Self> {
         let opened = Self::write(catalog, home.segment, log);
         if home.is_valid(catalog) {
@@ -83,7 +83,7 @@ impl Keyed {
         &self.table
     }
 
-    /// The rows in the order of the ids.
+    /// Scans the rows in the order of the ids.
     pub fn scan(&self, keys: &[Key], snapshot: Snapshot) -> Scan<'_> {
         self.table.scan(&self.pkey, keys, snapshot)
     }
@@ -95,32 +95,32 @@ impl Keyed {
         Some(scan.row())
     }
 
-    /// Whether there is a row of the attempt, committed or not.
+    /// Returns whether there is a row of the attempt, committed or not.
     pub fn probe(&self, id: i64) -> Probe {
         self.table.probe(&self.pkey, id, (self.log.column(), MOVED))
     }
 
-    /// Whether the attempt has moved away from this segment.
+    /// Returns whether the attempt has moved away from this segment.
     pub fn has_moved(&self, id: i64) -> bool {
         self.find(id, Snapshot::Now).is_some_and(|row| row.char(self.log.column()) == MOVED)
     }
 
-    /// Inserts a row, the mark of a move. `None`: there is one of the attempt, or one is being inserted.
+    /// Inserts the mark of a move. `None`: there is a row of the attempt, or one is being inserted.
     pub fn mark<const COLUMNS: usize>(&self, id: i64, row: [Option<Datum>; COLUMNS]) -> Option<Tid> {
-        // A look before: a mark in vain would be a dead row.
+        // The look comes first, because a mark that is refused would be a dead row.
         if self.probe(id) != Probe::Absent {
             return None;
         }
         self.insert_one(id, row)
     }
 
-    /// Inserts a row. `None`: there is one of the attempt, or one is being inserted; then none is.
+    /// Inserts a row. `None`: there is a row of the attempt, or one is being inserted. Nothing is inserted then.
     pub fn insert_one<const COLUMNS: usize>(&self, id: i64, row: [Option<Datum>; COLUMNS]) -> Option<Tid> {
         self.table.insert_row(row, &mut [Entry { index: &self.pkey, is_unique: true, key: &mut [id.into()] }])
     }
 
-    /// Inserts rows; `id` is that of the row at a position. Returns where they lie, and the positions of those whose
-    /// key is taken, or being taken by an open transaction: these are taken back.
+    /// Inserts rows. `id` returns the id of the row at a position. Returns their places, and the positions of rows
+    /// whose key is taken, or being taken by an open transaction. These rows are removed again.
     pub fn insert_all(&self, rows: &mut NewRows, id: impl Fn(usize) -> i64) -> (Vec<Tid>, Vec<usize>) {
         let tids = self.table.insert(rows);
         let lost = self.pkey.insert_entries(&self.table, &tids, true, |n| Some([id(n).into()]));
@@ -128,7 +128,7 @@ impl Keyed {
         (tids, lost)
     }
 
-    /// Copies rows as they are, which have no others of their attempts here.
+    /// Copies rows unchanged. There must be no other rows of their attempts here.
     pub fn copy<const COLUMNS: usize>(&self, copied: &[&Row]) {
         let mut rows = NewRows::new(COLUMNS, copied.len());
         for row in copied {
@@ -138,7 +138,7 @@ impl Keyed {
         self.pkey.insert_entries(&self.table, &tids, false, |n| copied[n].get(0).map(|id| [id]));
     }
 
-    /// Takes a row back that this transaction has inserted.
+    /// Removes a row that this transaction has inserted.
     pub fn take_back(&self, row: Tid) {
         self.table.take_back(row);
     }

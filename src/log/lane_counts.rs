@@ -1,5 +1,5 @@
-//! How many jobs of each lane are in which state, counted row by row, and totals since the lane was made: what
-//! the counters (`pg_queue_core::counter`) keep up to date. All as the calling statement sees it.
+//! Counts the jobs of each lane by state, row by row, and their totals since the lane was made, as the calling
+//! statement sees them. The counters (`pg_queue_core::counter`) keep the same numbers up to date.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +25,11 @@ const SNAPSHOT: Snapshot = Snapshot::Statement;
 /// One lane.
 #[derive(Clone)]
 pub struct Lane {
-    /// What is counted in memory, too.
+    /// The numbers that memory counts, too.
     pub counter: Counter,
-    /// Attempts that wait for their time.
+    /// Attempts that are not due.
     pub scheduled: i64,
-    /// Attempts that wait for their time after a failure.
+    /// Attempts that are not due, after a failure.
     pub retrying: i64,
     /// Dead jobs that were not revived.
     pub dead: i64,
@@ -38,13 +38,13 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane of this counter.
+    /// Returns the lane of a counter.
     pub fn of(counter: Counter) -> Self {
         Self { counter, scheduled: 0, retrying: 0, dead: 0, oldest: None }
     }
 }
 
-/// All lanes in which there is or was anything.
+/// All lanes that have or had jobs.
 #[derive(Default)]
 pub struct LaneCounts(pub BTreeMap<i32, Lane>);
 
@@ -53,7 +53,7 @@ impl LaneCounts {
         self.0.entry(lane).or_insert_with(|| Lane::of(Counter::NONE))
     }
 
-    /// Counts the attempts of a segment, but for dead jobs. `pause` is called once in a while.
+    /// Counts the attempts of a segment, without dead jobs. Calls `pause` from time to time.
     pub fn walk(&mut self, tables: &Tables, now: i64, mut pause: impl FnMut()) {
         let mut n = 0_u32;
         tables.summaries(|summary| {
@@ -68,7 +68,7 @@ impl LaneCounts {
     fn count(&mut self, summary: &AttemptSummary, now: i64) {
         let moved = |char: u8| char == claim::Kind::Moved.char();
         let has_moved = summary.claim.is_some_and(moved) || summary.outcome.is_some_and(|(char, _)| moved(char));
-        // A moved attempt is counted where it is now. Lane 0 is no attempt but the payload of one.
+        // A moved attempt is counted in its new segment. A row of lane 0 is no attempt but only a payload.
         if has_moved || summary.lane == 0 {
             return;
         }
@@ -114,7 +114,7 @@ impl LaneCounts {
         dead::each(catalog, ledger, |dead| self.lane(dead.lane).dead += 1);
     }
 
-    /// Counts everything, by a walk through all segments.
+    /// Counts everything by a walk through all segments.
     pub fn take(catalog: &Catalog) -> Self {
         let mut lane_counts = Self::default();
         let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, SNAPSHOT);

@@ -1,6 +1,6 @@
-//! Which of many jobs certainly live.
+//! Finds out which of many jobs certainly live.
 //!
-//! Not responsible for what has become of the others (`job::after`): a job may live although it is not found here.
+//! Not responsible for the fates of the others (`job::after`): a job may live although it is not found here.
 //!
 //! Invariant: a job that is found had an attempt without an end at a moment of the look. So its end comes later than
 //! the begin of the look.
@@ -17,13 +17,13 @@ use crate::log::segment;
 use crate::pg::scan::{Key, Scan, Snapshot};
 use crate::pg::table::Relation;
 
-/// Takes the jobs out of a sorted list that are found to live. `pause` is called once in a while.
+/// Removes the jobs that are found to live from a sorted list. Calls `pause` from time to time.
 pub fn retain_others(catalog: &Catalog, jobs: &mut Vec<i64>, mut pause: impl FnMut()) {
     let mut lanes: HashMap<i32, bool> = HashMap::new();
     for segment in segment::inhabited(catalog) {
         let oids = &catalog.segments[segment as usize];
         let attempts = Relation::read(oids.attempt);
-        // Asked for once it is open: from then on it is not emptied.
+        // This is asked after the segment was opened, because it cannot be emptied since.
         if attempts.blocks() == 0 || !segment::word(catalog, segment).state().is_inhabited() {
             continue;
         }
@@ -34,10 +34,10 @@ pub fn retain_others(catalog: &Catalog, jobs: &mut Vec<i64>, mut pause: impl FnM
                 let (values, _) = scan.columns(columns::LANE + 1);
                 (values[columns::ID].value() as i64, values[columns::LANE].value() as i32)
             };
-            // Of a dropped queue, or a row that is there for its payload.
+            // The row is of a dropped queue, or only holds a payload.
             let is_there =
                 *lanes.entry(lane).or_insert_with(|| queue::by_lane(catalog, lane).is_ok_and(|queue| queue.is_some()));
-            // In this order: where there is no mark of a move, an end would be here.
+            // The mark is asked for first: if there is none, the end would be in this segment.
             let has_moved =
                 || claims.find(id, Snapshot::Now).is_some_and(|row| claim::read(&row).kind == claim::Kind::Moved);
             is_there && !has_moved() && outcomes.find(id, Snapshot::Now).is_none()
@@ -48,7 +48,7 @@ pub fn retain_others(catalog: &Catalog, jobs: &mut Vec<i64>, mut pause: impl FnM
             if n.is_multiple_of(1024) {
                 pause();
             }
-            // A first attempt has its job's count, wherever it was born.
+            // A first attempt has its job's count, in whichever segment it was made.
             let mut first = attempts.scan(&by_id, &[Key::gt_i64(1, job_id - id::JOB_NIBBLE - 1)], Snapshot::Now);
             let is_first = first.next().is_some() && first.columns(1).0[0].value() as i64 | id::JOB_NIBBLE == job_id;
             if is_first && lives(&mut first) {

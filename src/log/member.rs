@@ -1,12 +1,12 @@
-//! Finds the members of a flow, by the index of the attempts that are of it, and in history.
+//! Finds the members of a flow, by the index of attempts by flow, and in history.
 //!
-//! Responsible for what the rows say of them. Not responsible for what follows for the flow (`core::after`,
+//! Responsible for the state of members in the rows. Not responsible for what follows for the flow (`core::after`,
 //! `duty::release`).
 //!
-//! Invariant: a look is by one snapshot, taken when the segments are open, so that an attempt that ends is not seen
-//! without the one that goes on with its job, and a segment whose rows are being copied is read here or in history,
-//! never in neither. An attempt that has ended, and not as its job's death, holds its flow up never again; the one that
-//! goes on has a greater id.
+//! Invariant: a look uses one snapshot, which is taken after the segments were opened. So an ended attempt is not seen
+//! without the next attempt of its job, and a segment whose rows are being copied is read either in place or in
+//! history. An attempt that has ended without its job's death never holds its flow up again. The next attempt has a
+//! greater id.
 
 use crate::catalog::Catalog;
 use crate::catalog::tables::attempt as columns;
@@ -19,7 +19,7 @@ use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::table::Relation;
 use crate::shmem::ledger::Ledger;
 
-/// What has become of an attempt of a member.
+/// The standing of a member's attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
     /// Its job has not ended.
@@ -28,7 +28,7 @@ pub enum Standing {
     Dead,
     /// Its job was cancelled or skipped.
     Unrun,
-    /// It has completed, or its job goes on as another attempt, or elsewhere.
+    /// It has completed, or its job goes on with another attempt, or it has moved.
     Past,
 }
 
@@ -39,14 +39,14 @@ pub struct Blocker {
     pub standing: Standing,
 }
 
-/// The answer of a look at a flow's members.
+/// The result of a look at a flow's members.
 #[derive(Debug)]
 pub struct Look {
-    /// The first one in each segment that holds the flow up; of history one.
+    /// The first member in each segment that holds the flow up, and one of history.
     pub blockers: Vec<Blocker>,
-    /// No attempt up to this id holds the flow up any more.
+    /// No attempt up to this id will hold the flow up again.
     pub passed: i64,
-    /// Whether there were more attempts than were to be looked at.
+    /// True if there were more attempts than the look may read.
     pub is_cut: bool,
 }
 
@@ -59,7 +59,7 @@ fn of_outcome(outcome: &outcome::Outcome, was_retried: impl FnOnce() -> bool) ->
     if standing == Standing::Past || was_retried() { Standing::Past } else { standing }
 }
 
-/// Everything that a look reads, by one snapshot.
+/// The tables that a look reads, by one snapshot.
 struct Members {
     segments: Vec<OfSegment>,
     retried: retried::Reader,
@@ -81,7 +81,7 @@ impl Members {
         Self { segments, retried, ledger, _snapshot: snapshot }
     }
 
-    /// A member in history that is dead, if one is.
+    /// Returns a dead member in history, if there is one.
     fn dead_in_history(&self, catalog: &Catalog, flow: i64) -> Option<i64> {
         let mut dead = None;
         self.each_in_history(catalog, flow, |job_id, standing| {
@@ -99,14 +99,14 @@ impl Members {
     }
 }
 
-/// A segment's attempts that are of flows, open to read.
+/// A segment's attempts of flows, open to read.
 struct OfSegment {
     tables: Tables,
     by_flow: Relation,
 }
 
 impl OfSegment {
-    /// What has become of an attempt.
+    /// Returns the standing of an attempt.
     fn standing(&self, id: i64, retried: &retried::Reader) -> Standing {
         match self.tables.outcomes().find(id, Snapshot::Statement).as_ref().map(outcome::read) {
             Some(outcome) => of_outcome(&outcome, || retried.has(id)),
@@ -135,7 +135,7 @@ impl OfSegment {
         }
     }
 
-    /// The job of the newest attempt that lives, of the last few.
+    /// Returns the newest living attempt among the last few, with its job.
     fn newest_living(&self, flow: i64, retried: &retried::Reader) -> Option<(i64, i64)> {
         /// Attempts to look at.
         const LAST: usize = 64;
@@ -152,8 +152,8 @@ impl OfSegment {
     }
 }
 
-/// Looks for members that hold a flow up, above an attempt up to which none does, at `most` so many attempts.
-/// `counts_dead`: dead ones hold it up, too.
+/// Looks for members that hold a flow up. `above`: no attempt up to this one does. `counts_dead`: dead members hold it
+/// up, too. `most`: the most attempts to read.
 pub fn look(catalog: &Catalog, flow: i64, above: i64, counts_dead: bool, most: usize) -> Look {
     let holds_up = |standing| match standing {
         Standing::Living => true,
@@ -189,14 +189,14 @@ pub fn look(catalog: &Catalog, flow: i64, above: i64, counts_dead: bool, most: u
     look
 }
 
-/// The job of a flow's newest living member, if it is among the last that came to a segment.
+/// Returns a flow's newest living member, if it is among the last that came into a segment.
 pub fn newest_living(catalog: &Catalog, flow: i64) -> Option<i64> {
     let members = Members::open(catalog);
     let of_segments = members.segments.iter().filter_map(|segment| segment.newest_living(flow, &members.retried));
     of_segments.max().map(|(_, job_id)| job_id)
 }
 
-/// A member that is dead, if one is.
+/// Returns a dead member, if there is one.
 pub fn dead(catalog: &Catalog, flow: i64) -> Option<i64> {
     let members = Members::open(catalog);
     for segment in &members.segments {
@@ -212,7 +212,7 @@ pub fn dead(catalog: &Catalog, flow: i64) -> Option<i64> {
     members.dead_in_history(catalog, flow)
 }
 
-/// The jobs of a flow's living members above an attempt, at most `most` of each segment.
+/// Returns the living members of a flow above an attempt, at most `most` of each segment.
 pub fn living(catalog: &Catalog, flow: i64, above: i64, most: usize) -> Vec<i64> {
     let members = Members::open(catalog);
     let mut jobs = Vec::new();
@@ -230,7 +230,7 @@ pub fn living(catalog: &Catalog, flow: i64, above: i64, most: usize) -> Vec<i64>
     jobs
 }
 
-/// The jobs of a flow's members of which this became, in the logs and in history.
+/// Returns the members of a flow with one of these standings, in the logs and in history.
 pub fn of_standing(catalog: &Catalog, flow: i64, wanted: &[Standing]) -> Vec<i64> {
     let members = Members::open(catalog);
     let mut jobs = Vec::new();
@@ -252,7 +252,7 @@ pub fn of_standing(catalog: &Catalog, flow: i64, wanted: &[Standing]) -> Vec<i64
     jobs
 }
 
-/// The jobs of all members of a flow that are known, in the logs and in history, in their order.
+/// Returns all known members of a flow, in the logs and in history, in their order.
 pub fn all(catalog: &Catalog, flow: i64) -> Vec<i64> {
     let members = Members::open(catalog);
     let mut jobs = Vec::new();

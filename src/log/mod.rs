@@ -1,5 +1,5 @@
 //! The four logs: their rows, and how they are written and read. No verb updates or deletes a row; every change of
-//! state is an insert, guarded by a key. What has ended goes to `history` when its segment is reclaimed.
+//! state is an insert, guarded by a key. Ended attempts go to `history` when their segment is reclaimed.
 //!
 //! | log | one row says | key |
 //! |---|---|---|
