@@ -62,7 +62,7 @@ fn an_attempt_whose_claim_is_committed_but_not_settled_is_in_use() {
     let (mut client, q) = queue("");
     let job = client.enqueue(&q);
     let held = hold("app", "commit.visible", &format!("SELECT FROM queue.claim('{q}')"));
-    let id: i64 = client.value(&format!("SELECT id FROM queue.attempts WHERE job_id = {job}"));
+    let id: i64 = client.value(&format!("SELECT id FROM queue.job_attempts({job})"));
     for verb in ["complete", "release", "extend"] {
         let failure = client.failure(&format!("SELECT queue.{verb}({id})"));
         assert_eq!(failure.code, "55006", "{verb}: {failure:?}");
@@ -492,7 +492,7 @@ fn go_on(client: &mut Client, queue: &str, jobs: &[i64], claimed: &[i64], what: 
             assert_eq!(got, [job], "{what}");
         }
         assert!(claim_all(client, queue).is_empty(), "{what}: beside {job}");
-        let running = format!("SELECT id FROM queue.attempts WHERE job_id = {job} AND state = 'running'");
+        let running = format!("SELECT id FROM queue.job_attempts({job}) WHERE state = 'running'");
         client.run(&format!("SELECT queue.complete(id) FROM ({running}) AS a"));
     }
 }

@@ -274,7 +274,7 @@ fn texts_and_documents_may_be_large() {
     client.run(&format!("SELECT queue.complete({id}, json) FROM big"));
     let same: bool = client.value(&format!(
         "SELECT j.result = json AND j.payload = json AND j.error = left(text, 8192)
-             AND (SELECT a.worker FROM queue.attempts AS a WHERE a.job_id = j.job_id AND a.attempt = 1) = left(text,
+             AND (SELECT a.worker FROM queue.job_attempts(j.job_id) AS a WHERE a.attempt = 1) = left(text,
              200)
          FROM queue.job({job}) AS j, big"
     ));

@@ -307,8 +307,7 @@ fn a_held_job_keeps_what_it_was_given() {
     assert_eq!((row.get(3), row.get(4), row.get(5), row.get(6)), ("{\"h\": 1}", "g", 1, 4));
     assert_eq!((row.get(7), row.get(8)), ("k", true));
     assert_eq!(told(&mut client), format!("{{{before}}} completed"));
-    let states: Vec<String> =
-        client.column(&format!("SELECT state FROM queue.attempts WHERE job_id = {held} ORDER BY id"));
+    let states: Vec<String> = client.column(&format!("SELECT state FROM queue.job_attempts({held}) ORDER BY id"));
     assert_eq!(states, ["superseded", "running"]);
 }
 

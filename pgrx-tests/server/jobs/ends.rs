@@ -435,7 +435,7 @@ fn of_an_attempt_that_is_there_twice_the_first_end_counts() {
     let outcomes: Vec<&str> = answers.iter().map(|(_, outcome, _)| outcome.as_str()).collect();
     assert_eq!(outcomes, ["refused", "refused", "refused", "advanced", "lost", "refused", "lost"]);
     assert_eq!(client.value::<String>(&format!("SELECT stage || ' ' || state FROM queue.job({job})")), "b ready");
-    assert_eq!(client.count(&format!("SELECT FROM queue.attempts WHERE job_id = {job}")), 2);
+    assert_eq!(client.count(&format!("SELECT FROM queue.job_attempts({job})")), 2);
 }
 
 #[test]

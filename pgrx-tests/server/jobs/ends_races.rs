@@ -36,7 +36,7 @@ fn a_rollback_takes_all_ends_back() {
     let assert_running = |client: &mut Client, of: &mut Client| {
         for (job, id, object, _) in &all {
             assert_eq!(client.state(*job), "running", "{object}");
-            assert_eq!(of.count(&format!("SELECT FROM queue.attempts WHERE job_id = {job}")), 1, "{object}");
+            assert_eq!(of.count(&format!("SELECT FROM queue.job_attempts({job})")), 1, "{object}");
             client.run(&format!("SELECT queue.extend({id})"));
         }
     };

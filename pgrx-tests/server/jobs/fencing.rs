@@ -90,7 +90,7 @@ fn assert_busy(client: &mut Client, id: i64) {
 }
 
 fn next_of(client: &mut Client, job_id: i64) -> i64 {
-    client.value(&format!("SELECT id FROM queue.attempts WHERE job_id = {job_id} AND finished_at IS NULL"))
+    client.value(&format!("SELECT id FROM queue.job_attempts({job_id}) WHERE finished_at IS NULL"))
 }
 
 #[test]

@@ -395,8 +395,7 @@ fn a_suspended_job_waits_for_its_members_and_goes_on() {
     }
     assert_eq!(client.failure(&format!("SELECT queue.suspend({last}, upon => 'overdue')")).code, "22023");
     client.run(&format!("SELECT queue.complete({last})"));
-    let states: Vec<String> =
-        client.column(&format!("SELECT state FROM queue.attempts WHERE job_id = {job} ORDER BY id"));
+    let states: Vec<String> = client.column(&format!("SELECT state FROM queue.job_attempts({job}) ORDER BY id"));
     assert_eq!(states, ["suspended", "superseded", "suspended", "superseded", "completed"]);
 }
 

@@ -81,9 +81,8 @@ fn a_failed_job_is_retried_until_its_attempts_are_used_up() {
     }
     assert_eq!(look(&mut client, job, "state, attempt, max_attempts, error"), r#"(dead,3,3,"boom 3")"#);
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
-    let attempts: Vec<String> = client.column(&format!(
-        "SELECT ROW(attempt, state, error)::text FROM queue.attempts WHERE job_id = {job} ORDER BY attempt"
-    ));
+    let attempts: Vec<String> = client
+        .column(&format!("SELECT ROW(attempt, state, error)::text FROM queue.job_attempts({job}) ORDER BY attempt"));
     assert_eq!(attempts, [r#"(1,failed,"boom 1")"#, r#"(2,failed,"boom 2")"#, r#"(3,dead,"boom 3")"#]);
 }
 
@@ -108,7 +107,7 @@ fn timeouts_count_as_attempts() {
     let mut seen = Vec::new();
     for n in 1..=2 {
         seen.push(client.value::<i32>(&format!("SELECT attempt FROM queue.claim('{q}', lease => '5 ms')")));
-        let ended = format!("SELECT FROM queue.attempts WHERE job_id = {job} AND state = 'timed_out'");
+        let ended = format!("SELECT FROM queue.job_attempts({job}) WHERE state = 'timed_out'");
         client.maintain_until(&format!("(SELECT count(*) = {n} FROM ({ended}) AS ended)"));
     }
     assert_eq!(seen, [1, 2]);

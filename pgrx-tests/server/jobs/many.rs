@@ -58,8 +58,8 @@ fn of_each_kind(client: &mut Client, q: &str) -> Vec<i64> {
 fn known(client: &mut Client, jobs: &[i64]) -> Vec<String> {
     client.column(&format!(
         "SELECT concat_ws(' ', state, priority, attempt, error, result, CASE WHEN run_at > '2080-01-01' THEN run_at END,
-                    (SELECT string_agg(a.state, ',' ORDER BY a.id) FROM queue.attempts AS a WHERE a.job_id = j.job_id))
-         FROM queue.jobs AS j WHERE job_id = ANY (ARRAY{jobs:?}) ORDER BY array_position(ARRAY{jobs:?}, job_id)"
+                    (SELECT string_agg(a.state, ',' ORDER BY a.id) FROM queue.job_attempts(j.job_id) AS a))
+         FROM unnest(ARRAY{jobs:?}) WITH ORDINALITY AS i (job, n), queue.job(i.job) AS j ORDER BY i.n"
     ))
 }
 

@@ -14,14 +14,14 @@ pub fn claim_in(client: &mut Client, q: &str, stage: &str) -> i64 {
 
 pub fn stage_of(client: &mut Client, job: i64) -> Option<String> {
     let stage: Option<String> = client.value(&format!("SELECT stage FROM queue.job({job})"));
-    assert_eq!(stage, client.value(&format!("SELECT stage FROM queue.jobs WHERE job_id = {job}")));
+    assert_eq!(stage, client.value(&format!("SELECT stage FROM queue.job({job})")));
     stage
 }
 
 /// The attempts of a job in order: stage, number, state.
 pub fn attempts(client: &mut Client, job: i64) -> Vec<String> {
     client.column(&format!(
-        "SELECT concat_ws(' ', stage, attempt, state) FROM queue.attempts WHERE job_id = {job} ORDER BY id >> 4"
+        "SELECT concat_ws(' ', stage, attempt, state) FROM queue.job_attempts({job}) ORDER BY id >> 4"
     ))
 }
 

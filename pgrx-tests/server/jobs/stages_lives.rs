@@ -307,7 +307,7 @@ fn lanes_of_former_stages_go_and_are_bounded() {
     let job: i64 = client.value("SELECT queue.enqueue('q')");
     client.run("SELECT queue.cancel(job_id) FROM queue.jobs; SELECT queue.alter('q', stages => ARRAY['last'])");
     client.run("SELECT queue.alter('q', stages => ARRAY['end']); SELECT queue.alter('q', stages => ARRAY['last'])");
-    assert_eq!(client.value::<String>(&format!("SELECT stage FROM queue.jobs WHERE job_id = {job}")), "s29_1");
+    assert_eq!(client.value::<String>(&format!("SELECT stage FROM queue.job({job})")), "s29_1");
     assert!(client.count(lanes) < 14);
     // Up to a bound.
     let change = |n: i64| {

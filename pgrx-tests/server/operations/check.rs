@@ -55,7 +55,7 @@ fn report(name: &str, before: &str, sql: &str) -> (bool, Client) {
     let (database, mut client) = known();
     client.run("SELECT queue.enqueue('q', '\"other\"')");
     let job = client.enqueue("q");
-    let attempt: i64 = client.value(&format!("SELECT id FROM queue.attempts WHERE job_id = {job}"));
+    let attempt: i64 = client.value(&format!("SELECT id FROM queue.job_attempts({job})"));
     let fill = |sql: &str| {
         sql.replace("JOB", &job.to_string())
             .replace("ATTEMPT", &attempt.to_string())

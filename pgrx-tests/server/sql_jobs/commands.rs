@@ -372,7 +372,7 @@ fn the_lease_is_how_long_a_command_may_run() {
     let (state, _, error) = bed.end(job);
     assert_eq!((state.as_str(), error.as_str()), ("dead", "the lease expired"));
     let attempts: Vec<String> =
-        bed.client.column(&format!("SELECT state FROM queue.attempts WHERE job_id = {job} ORDER BY attempt"));
+        bed.client.column(&format!("SELECT state FROM queue.job_attempts({job}) ORDER BY attempt"));
     assert_eq!(attempts, ["timed_out", "timed_out"]);
     assert_eq!(bed.client.count("SELECT FROM t"), 0, "its transaction was rolled back");
     assert_eq!(bed.result("SELECT 1", ""), r#"{"tag": "SELECT 1", "rows": 1}"#);
