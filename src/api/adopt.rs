@@ -1,6 +1,6 @@
 //! `queue.adopt`: ends a restore by hand. Also the triggers on tables and views that see foreign writes.
 //!
-//! Not here: what a restore means and how it ends by itself (`restore`, `duty::restore`).
+//! Not responsible for what a restore means, nor for how it ends by itself (`restore`, `duty::restore`).
 
 use pgrx::pg_sys::{self, Datum};
 
@@ -14,7 +14,7 @@ use crate::restore;
 
 sql_function!(pg_queue_adopt, pg_finfo_pg_queue_adopt => adopt);
 
-/// `queue.adopt()`: makes the rows in the tables count from the commit on.
+/// `queue.adopt()`: after the commit, the rows in the tables count.
 ///
 /// Errors: 25001 at REPEATABLE READ or above, 42501 if the current user does not manage every queue.
 fn adopt(_call: &Call) -> Result<Option<Datum>> {
@@ -36,7 +36,7 @@ fn foreign_write(call: &Call) -> Result<Option<pg_sys::Datum>> {
     let Some((table, is_truncate)) = call.trigger() else {
         return Err(Error::new(error::NOT_SUPPORTED, "queue_internal.foreign_write can only be called as a trigger"));
     };
-    // Rows say as whom jobs run.
+    // Rows name the roles as which jobs run.
     if !role::owns_table(table) {
         let name = syscache::table_name(table).unwrap_or_default();
         return Err(Error::new(error::DENIED, format!("permission denied to change table \"queue.{name}\" by hand"))

@@ -1,6 +1,6 @@
-//! `queue.advance`: the attempt is done, and its job goes on in another stage, in the same transaction.
+//! `queue.advance`: ends an attempt, and its job goes on in another stage, in the same transaction.
 //!
-//! Not here: what the next attempt is (`job::advance`).
+//! Not responsible for the next attempt (`job::advance`).
 
 use pgrx::pg_sys::Datum;
 
@@ -17,7 +17,7 @@ use crate::pg::time;
 sql_function!(pg_queue_advance, pg_finfo_pg_queue_advance => advance);
 
 /// `queue.advance(id, stage, payload, delay)`. If `stage` is NULL, the job goes to the next stage; if `payload` is
-/// NULL, it keeps its payload; if `delay` is NULL, the next attempt is ready at once.
+/// NULL, it keeps its payload; if `delay` is NULL, the next attempt is ready immediately.
 fn advance(call: &Call) -> Result<Option<Datum>> {
     api::writable("advance")?;
     let id = call.required("id", call.i64(0))?;

@@ -1,12 +1,12 @@
-//! What verbs for many return: a row of type `queue.answer` for each id, with what became of it.
+//! The results of verbs for many: a row of type `queue.answer` for each id, with its outcome.
 //!
-//! Not here: the rows of `queue.extend_many` and of `queue.claim`, which have more columns; they take the words from
-//! here.
+//! Not responsible for the rows of `queue.extend_many` and of `queue.claim`, which have more columns and use the words
+//! of this file.
 //!
-//! The SQL of 0.3.0, which this library serves until ALTER EXTENSION UPDATE, has one column: the ids with which
-//! something was done.
+//! The SQL of 0.3.0, which this library serves until ALTER EXTENSION UPDATE, has one column: the ids for which the verb
+//! has succeeded.
 //!
-//! Invariant: what concerns one id never ends the call. An error that is returned is one of the call as a whole.
+//! Invariant: a failure for one id never ends the call. A returned error is about the call as a whole.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -33,7 +33,7 @@ impl Answers {
         Ok(Self { rows: call.rows()?, last: Cell::new(("", Datum::null())) })
     }
 
-    /// Adds the answer for an id with which the verb has done what it does: `outcome`.
+    /// Adds the answer for an id for which the verb has succeeded: `outcome`.
     pub fn done(&self, id: i64, outcome: &'static str) -> Result<()> {
         if self.rows.has_columns(1) {
             return self.rows.add(&mut [id.into()], &mut [false]);
@@ -46,7 +46,7 @@ impl Answers {
         self.rows.add(&mut [id.into(), datum, Datum::null()], &mut [false, false, true])
     }
 
-    /// Adds the answer for an id with which the verb could do nothing.
+    /// Adds the answer for an id for which the verb has failed.
     pub fn refused(&self, id: i64, outcome: &'static str, error: &Error) -> Result<()> {
         if self.rows.has_columns(1) {
             return Ok(());

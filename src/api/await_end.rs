@@ -1,8 +1,8 @@
 //! `CALL queue.await(job_id, timeout)`: sleeps until a job has ended.
 //!
-//! Not here: what is seen of the job, sleeping and waking (`job::await_end`).
+//! Not responsible for reading the job, sleeping and waking (`job::await_end`).
 //!
-//! Invariant: it sleeps without a snapshot, a transaction id and a lock, and so holds nothing back from vacuum.
+//! Invariant: the session sleeps without a snapshot, a transaction id or a lock, so vacuum is not held back.
 
 use pgrx::pg_sys::Datum;
 
@@ -43,7 +43,7 @@ fn await_end(call: &Call) -> Result<Option<Datum>> {
         )
         .hint("Call it on its own, or look at queue.job from time to time."));
     }
-    // A job of its own would never end, and others would wait for what it has locked.
+    // A job of this transaction would never end, and other sessions would wait for its locks.
     if transaction::has_xid() {
         return Err(Error::new(error::IN_TRANSACTION, "queue.await cannot run in a transaction that has written")
             .hint("Commit first."));

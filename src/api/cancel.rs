@@ -1,8 +1,8 @@
 //! `queue.cancel`, `cancel_many`: a waiting job is taken and ended; a running one is asked to stop, or ended by force.
 //! Also `queue.purge`, which cancels all waiting jobs of a queue.
 //!
-//! Not here: how a job is cancelled (`job::cancel`), and requests that come too late for the end of their attempt
-//! (`duty::serve_cancels`).
+//! Not responsible for cancelling a job (`job::cancel`), nor for requests that come too late for the end of their
+//! attempt (`duty::serve_cancels`).
 
 use pgrx::pg_sys::Datum;
 
@@ -41,8 +41,8 @@ fn cancel_many(call: &Call) -> Result<Option<Datum>> {
 
 /// `queue.purge(queue_name)`: cancels what it finds in the index of each lane. Returns how many jobs it has cancelled.
 ///
-/// The entries are not kept in memory, which may have room for fewer than there are jobs: until the commit only the
-/// claims' keys keep other sessions away, and a rollback makes the frontier read the lane again.
+/// The entries are not kept in memory, because it may have room for fewer entries than there are jobs. Until the commit
+/// only the claims' keys keep other sessions away. A rollback makes the frontier read the lane again.
 fn purge(call: &Call) -> Result<Option<Datum>> {
     api::writable("purge")?;
     let name = call.required("queue_name", call.text(0))?;

@@ -1,6 +1,6 @@
 //! `queue.check`: rows and memory against each other.
 //!
-//! Not here: what is compared with what, and how it is mended (`doctor::audit`).
+//! Not responsible for the comparisons and repairs (`doctor::audit`).
 
 use pgrx::pg_sys::Datum;
 

@@ -1,10 +1,10 @@
-//! `queue.claim`, `claim_any`: take the next attempts, or sleep until there are some.
+//! `queue.claim`, `claim_any`: take the next attempts, or sleep until there are attempts.
 //!
-//! An attempt is taken in the frontier under a short lock; then its row is read by its place, the claim's key is
-//! probed (a stale entry is dropped there), and the claims are inserted together. The transaction's end decides: commit
-//! starts the leases, abort puts the attempts back.
+//! An attempt is taken in the frontier under a short lock. Then its row is read by its place, the claim's key is
+//! probed, which drops a stale entry, and the claims are inserted together. The transaction's end decides: a commit
+//! starts the leases, a rollback puts the attempts back.
 //!
-//! Not here: one round of taking (`job::claim`), and sleeping (`job::wait`).
+//! Not responsible for one round of taking (`job::claim`), nor for sleeping (`job::wait`).
 
 use pgrx::pg_sys::Datum;
 
@@ -134,8 +134,7 @@ fn checked_worker(name: String) -> Result<String> {
     Ok(name)
 }
 
-/// Adds a row for an attempt that was to be completed and was not. It has no job, and says in its headers what became
-/// of it.
+/// Adds a row for an attempt that could not be completed. The row has no job, and its headers have the outcome.
 fn add_refusal(rows: &Rows, id: i64, refusal: Refusal) -> Result<()> {
     let (outcome, error) = answers::of_attempt(refusal)?;
     let answer = jsonb::of(&serde_json::json!({ "outcome": outcome, "reason": answers::reason(&error) }));

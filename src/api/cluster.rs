@@ -1,11 +1,10 @@
-//! The verbs of `pg_queue_cluster` that cost nothing at home. Each is passed on: to `queue.VERB` if the call is all of
-//! this server's, else to `queue_cluster.away_VERB`, which is SQL and asks other servers. And what of a key moves with
-//! it to another server.
+//! The verbs of `pg_queue_cluster` that cost nothing at home. Each call is passed on: to `queue.VERB` if it concerns
+//! only this server, otherwise to `queue_cluster.away_VERB`, which is SQL and asks other servers. Also the facts of a
+//! key that move with it to another server.
 //!
-//! Not here: what happens there (`cluster/sql`), nor the calls themselves (`pg::pass_on`).
+//! Not responsible for the calls to other servers (`cluster/sql`), nor for passing calls on (`pg::pass_on`).
 //!
-//! Invariant: what has a key, or belongs to jobs that might be elsewhere, never stays at home without having been
-//! looked at.
+//! Invariant: a call with a key, or about jobs that might be elsewhere, is never passed on at home without a check.
 
 use pg_queue_core::id;
 use pgrx::pg_sys::{self, Datum};
@@ -126,7 +125,7 @@ fn at_home(_call: &Call) -> Result<Way> {
     Ok(Way::plain(To::Home))
 }
 
-/// Verbs whose first argument is the id of a job or an attempt. `queue.VERB` says what is wrong with none.
+/// Verbs whose first argument is the id of a job or an attempt. `queue.VERB` raises the error for anything else.
 fn by_id(call: &Call) -> Result<Way> {
     Ok(Way::plain(if call.i64(0).is_none_or(is_own) { To::Home } else { To::Away }))
 }
@@ -160,7 +159,7 @@ by_key!(enqueue_flow);
 by_key!(publish);
 
 /// `queue_cluster.claim(…, steal)` and `claim_any`, which are those of schema `queue` with one argument more. At home a
-/// call that may steal does not wait: what it does not find there it waits for elsewhere, too.
+/// call that may steal does not wait, because it waits for jobs of other servers, too.
 fn claim(call: &Call) -> Result<Way> {
     let may_steal = !call.bool(SESSION_BOUND).unwrap_or(false) && call.bool(STEAL).unwrap_or(true);
     if !are_own(call, COMPLETED) {

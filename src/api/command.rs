@@ -1,8 +1,8 @@
-//! A command as producers give it, and the payload that it becomes. Which verbs take one: `queue.enqueue_sql`, a job of
-//! `queue.enqueue_batch`, a task of a flow, `queue.enqueue_flow`, `queue.schedule`.
+//! A command as producers give it, and the payload that is made of it. These verbs take one: `queue.enqueue_sql`, a job
+//! of `queue.enqueue_batch`, a task of a flow, `queue.enqueue_flow`, `queue.schedule`.
 //!
-//! Responsible for checking a command without running it. Not responsible for who may write one (`catalog::run_as`),
-//! nor for what it does (`executor::job`).
+//! Responsible for checking a command without running it. Not responsible for the roles that may write one
+//! (`catalog::run_as`), nor for running it (`executor::job`).
 
 use pgrx::pg_sys::Datum;
 
@@ -25,7 +25,8 @@ pub struct Command {
 }
 
 impl Command {
-    /// A command that stands beside a payload: its arguments and the like are the fields of the payload.
+    /// Returns the command of a call that has a payload, too: the payload's fields are the arguments and settings of
+    /// the command.
     ///
     /// Errors: 22023 for another payload.
     pub fn beside(text: String, payload: Option<Datum>) -> Result<Self> {
@@ -55,7 +56,7 @@ impl Command {
 
     /// Checks the command, and returns it as the payload of a job.
     ///
-    /// Errors: 42601 where it is no SQL, 22023 where the rest makes no sense.
+    /// Errors: 42601 when it is not SQL, 22023 when the other fields are wrong.
     pub fn payload(&self) -> Result<Datum> {
         let text =
             std::ffi::CString::new(self.text.as_str()).map_err(|_| Error::internal("a text holds a zero character"))?;
@@ -87,7 +88,7 @@ impl Command {
         }
         let mut payload = jsonb::of(&payload)
             .ok_or_else(|| Error::invalid("the command holds a character that jsonb cannot hold"))?;
-        // The values pass through as they are: no number loses a digit.
+        // The values are passed through unchanged, so no number loses a digit.
         for (name, value) in [("arguments", self.arguments), ("settings", self.settings)] {
             if let Some(field) = value.and_then(|value| jsonb::object_of(name, Some(value))) {
                 payload = jsonb::merged(payload, field);

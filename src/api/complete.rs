@@ -1,8 +1,9 @@
-//! `queue.complete`, `complete_many`: an attempt succeeded.
+//! `queue.complete`, `complete_many`: end attempts that have succeeded.
 //!
-//! Not here: which attempts a session may end (`job::hold`), and completing within a claim (`api::claim`).
+//! Not responsible for which attempts a session may end (`job::hold`), nor for completing within a claim
+//! (`api::claim`).
 //!
-//! Invariant: an attempt is completed at most once; the key of its outcome decides.
+//! Invariant: an attempt is completed at most once, because the key of its outcome decides.
 
 use pgrx::pg_sys::Datum;
 

@@ -1,9 +1,9 @@
 //! `queue.end_batch`: ends many attempts, each in its own way.
 //!
-//! Not here: how an attempt ends in each of the ways (`job`).
+//! Not responsible for how an attempt ends (`job`).
 //!
-//! Invariant: what cannot be done with one attempt does not keep the others from ending. What is no object of a known
-//! form is an error of the call, before any attempt is held.
+//! Invariant: a failure for one attempt does not prevent that the others end. An element that is not an object of a
+//! known form is an error of the call, before any attempt is held.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -33,7 +33,7 @@ sql_function!(pg_queue_end_batch, pg_finfo_pg_queue_end_batch => end_batch);
 /// How much of a wrong element is shown.
 const MAX_SHOWN_BYTES: usize = 200;
 
-/// How one attempt ends: the verb with its arguments by their names. Null is as if a field were left out.
+/// How one attempt ends: the verb with its arguments by their names. A null counts as left out.
 enum End {
     Complete(Complete),
     Fail(Fail),
@@ -162,7 +162,7 @@ impl End {
         }
     }
 
-    /// Ends the attempt. `outcomes` gets its outcome.
+    /// Ends the attempt. Adds its outcome to `outcomes`.
     fn run(self, catalog: &Rc<Catalog>, outcomes: &mut Outcomes, now: i64) -> std::result::Result<Kind, Refusal> {
         match self {
             Self::Complete(Complete { id, result }) => {

@@ -107,7 +107,7 @@ fn noted_role([name, id]: [&'static str; 2], role: pg_sys::Oid) -> [Setting; 2] 
 ///
 /// Errors: 55000 if it is bound to a topic, has a schedule of data, or living jobs that are data.
 pub fn check_no_data(catalog: &Catalog, queue: &Queue) -> Result<()> {
-    names::lock_ways(catalog);
+    names::lock_dead_letters(catalog);
     let refused = |what: String, hint: &str| {
         Err(Error::new(error::WRONG_STATE, format!("queue \"{}\" cannot run commands", queue.name))
             .detail(what)

@@ -1,6 +1,7 @@
-//! `queue.fail`, `fail_many`: a failed attempt is followed by another one, later, or the job is dead.
+//! `queue.fail`, `fail_many`: end failed attempts. Another attempt follows later, or the job is dead.
 //!
-//! Not here: how an attempt ends badly, which timeouts share (`job::fail`), and timeouts (`duty::expire`).
+//! Not responsible for how a failed attempt ends, which timeouts share (`job::fail`), nor for timeouts
+//! (`duty::expire`).
 
 use pgrx::pg_sys::Datum;
 
@@ -52,7 +53,7 @@ fn fail_many(call: &Call) -> Result<Option<Datum>> {
 
 fn reported<'a>(call: &Call, error: &'a str) -> Result<Failure<'a>> {
     let retry_in = call.interval(2);
-    // Checked before anything is held, so that the error does not depend on the job's state.
+    // This is checked before anything is held, so that the error does not depend on the job's state.
     if let Some(delay) = retry_in {
         in_future("retry_in", delay, time::now_us())?;
     }

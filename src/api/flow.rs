@@ -1,7 +1,7 @@
 //! `queue.enqueue_flow`, `seal`, `resolve`, `reject`: jobs that wait for their members, or for an event.
 //!
-//! Not here: which roles may add members (`job::flow`), how a flow is ended by a call (`job::end_flow`) or by its
-//! members (`duty::release`), and what is told of flows (`view::inputs`).
+//! Not responsible for which roles may add members (`job::flow`), for the end of a flow by a call (`job::end_flow`) or
+//! by its members (`duty::release`), nor for reading flows (`view::inputs`).
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -32,18 +32,19 @@ sql_function!(pg_queue_reject, pg_finfo_pg_queue_reject => reject);
 
 const PAYLOAD: usize = argument!(enqueue_flow, payload);
 /// The most tasks of one call.
-const MOST_TASKS: usize = 10_000;
+const MAX_TASKS: usize = 10_000;
 
 /// `queue.enqueue_flow(queue_name, tasks, payload, runs, open, fail_fast, …, command)`: enqueues a flow with named
 /// members, and returns its id.
 ///
-/// Errors: as `queue.enqueue`; 22023 for tasks that are after each other in a circle, or after none of the call.
+/// Errors: as `queue.enqueue`; 22023 for tasks that wait for each other in a cycle, or for a task that the call does
+/// not have.
 fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = enqueue::target(call)?;
     let now = time::now_us();
     let tasks = Task::all(call.json(argument!(enqueue_flow, tasks), "tasks")?)?;
     let mut given = Given::of_call(call, &const { Positions::of("enqueue_flow") })?;
-    // Of the jobs that it is after as of its members: so it counts without the former.
+    // The condition holds for predecessors and for members, so it counts without predecessors, too.
     let upon = given.upon.as_deref().and_then(Upon::parse).unwrap_or_default();
     given.after.get_or_insert_default();
     let mut options = given.check(Some(&queue), now)?;
@@ -86,23 +87,23 @@ fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
 struct Task {
     name: Option<String>,
     queue: Option<String>,
-    /// The names of the tasks that it is after.
+    /// The names of the task's predecessors.
     after: Vec<String>,
-    /// Everything else, as for `queue.enqueue_batch`.
+    /// The other fields, as for `queue.enqueue_batch`.
     fields: Vec<(String, Value)>,
     index: usize,
 }
 
 impl Task {
-    /// Reads the tasks of a call, and puts them into an order in which each comes behind those that it is after.
+    /// Reads the tasks of a call, and sorts them so that each comes behind its predecessors.
     fn all(tasks: Option<Datum>) -> Result<Vec<Self>> {
         let Some(tasks) = tasks else { return Ok(Vec::new()) };
         let Some(elements) = jsonb::elements(tasks) else {
             return Err(Error::invalid("tasks must be a JSON array of objects")
                 .hint("For instance: '[{\"task\": \"a\"}, {\"task\": \"b\", \"after\": [\"a\"]}]'."));
         };
-        if elements.len() > MOST_TASKS {
-            return Err(Error::invalid(format!("a call can have at most {MOST_TASKS} tasks"))
+        if elements.len() > MAX_TASKS {
+            return Err(Error::invalid(format!("a call can have at most {MAX_TASKS} tasks"))
                 .hint("Add further members with queue.enqueue_many(…, flow => …) in the same transaction."));
         }
         let tasks = elements.iter().enumerate().map(|(n, task)| Self::read(n, task)).collect::<Result<Vec<_>>>()?;
@@ -142,9 +143,9 @@ impl Task {
     }
 }
 
-/// Returns an order in which each task comes behind those that it is after.
+/// Returns an order in which each task comes behind its predecessors.
 ///
-/// Errors: 22023 when it is after no task of the call, or tasks are after each other in a circle.
+/// Errors: 22023 when a predecessor is no task of the call, or tasks wait for each other in a cycle.
 fn order(tasks: &[Task], places: &HashMap<&str, usize>) -> Result<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -156,7 +157,7 @@ fn order(tasks: &[Task], places: &HashMap<&str, usize>) -> Result<Vec<usize>> {
     let mut marks = vec![Mark::New; tasks.len()];
     let name = |n: usize| tasks[n].name.as_deref().unwrap_or("?");
     for start in 0..tasks.len() {
-        // The path from `start` on, each task with how many of those that it is after were looked at.
+        // The path from `start`: each task with the number of its predecessors that were visited.
         let mut path = if marks[start] == Mark::New { vec![(start, 0)] } else { Vec::new() };
         while let Some((n, looked)) = path.last_mut() {
             let (n, next) = (*n, tasks[*n].after.get(*looked));
@@ -219,7 +220,7 @@ fn enqueue_tasks(catalog: &Rc<Catalog>, flow: i64, tasks: &[Task], default: &str
     Ok(())
 }
 
-/// `queue.seal(job_id)`: an open flow gets no more members than those that hold it up.
+/// `queue.seal(job_id)`: an open flow gets no more members.
 fn seal(call: &Call) -> Result<Option<Datum>> {
     api::writable("seal")?;
     let job_id = call.required("job_id", call.i64(0))?;

@@ -1,7 +1,7 @@
-//! Functions of the released SQL that are gone: between the restart with a new library and ALTER EXTENSION UPDATE they
-//! are there.
+//! Functions that only the SQL of former releases has. It exists between the restart with a new library and ALTER
+//! EXTENSION UPDATE.
 //!
-//! Not here: functions of it that go on to work, which their own files take care of.
+//! Not responsible for functions of that SQL that still work: their own files serve them.
 //!
 //! Invariant: none of them reads an argument.
 

@@ -1,9 +1,9 @@
-//! The lanes of stages that a queue has no more. What has ended there is shown by them, so a lane stays while there is
-//! a trace of a job in it.
+//! The lanes of stages that were removed from a queue. They are needed to show the jobs that have ended there, so a
+//! lane stays while any row of a job names it.
 //!
 //! Responsible for removing the others, and for the bound. Not responsible for closing a lane (`queues`).
 //!
-//! Invariant: a lane that is removed was closed by an earlier transaction, so that no job comes into it any more.
+//! Invariant: a lane is removed only if an earlier transaction has closed it, so that no job can come into it.
 
 use std::fmt::Write as _;
 
@@ -17,8 +17,7 @@ use crate::pg::relcache;
 /// The most former stages of a queue. Each costs every look at the queue.
 const MAX_FORMER_STAGES: usize = 1_000;
 
-/// Removes the lanes of stages that were taken away earlier and have no trace of a job. `before` is the queue before
-/// the change of its stages.
+/// Removes the lanes of former stages that no row of a job names. `before`: the queue before the change of its stages.
 ///
 /// Errors: 53400 if too many former stages are left.
 pub fn clear(catalog: &Catalog, before: &Queue) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `queue.maintain`: one tick of the background worker, in the foreground. Also `queue_internal.kick`, which wakes the
 //! launcher.
 //!
-//! Not here: the duties (`duty`), and the worker's own loop (`worker::database`).
+//! Not responsible for the duties (`duty`), nor for the worker's own loop (`worker::database`).
 
 use pgrx::pg_sys::Datum;
 

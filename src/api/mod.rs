@@ -1,7 +1,7 @@
-//! The SQL functions, one file a verb or family. This file has what they share: the C symbols, and the checks that come
-//! before everything else.
+//! The SQL functions, one file for each verb or family. This file has the C symbols, and the checks that come before
+//! everything else.
 //!
-//! Not here: what happens to a job (`job`). A function here reads its arguments, calls `job`, and returns.
+//! Not responsible for changes of a job (`job`). A function reads its arguments, calls `job`, and returns.
 //!
 //! Invariant: no function runs its body without shared memory, unless it is declared with `run_unloaded`.
 
@@ -78,15 +78,15 @@ macro_rules! sql_function {
         $crate::api::sql_function!($symbol, $info => $body, $crate::api::run);
     };
     ($symbol:ident, $info:ident => $body:path, $run:path) => {
-        #[doc(hidden)]
-        #[unsafe(no_mangle)]
+        # [doc(hidden)]
+        # [unsafe(no_mangle)]
         pub extern "C" fn $info() -> &'static pgrx::pg_sys::Pg_finfo_record {
             const V1: pgrx::pg_sys::Pg_finfo_record = pgrx::pg_sys::Pg_finfo_record { api_version: 1 };
             &V1
         }
 
-        #[doc(hidden)]
-        #[unsafe(no_mangle)]
+        # [doc(hidden)]
+        # [unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $symbol(fcinfo: pgrx::pg_sys::FunctionCallInfo) -> pgrx::pg_sys::Datum {
             // SAFETY: Postgres calls this with a valid call info; nothing in this frame needs a drop.
             unsafe { $run(fcinfo, $body) }

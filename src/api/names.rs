@@ -1,8 +1,8 @@
-//! Names of queues and topics, which share them; and where what goes to one of them goes on to.
+//! Names of queues and topics, which share one set of names, and the cycles that dead letters and bindings could make.
 //!
-//! Not here: how sessions know queues and topics (`catalog::queue`, `catalog::topic`).
+//! Not responsible for how sessions know queues and topics (`catalog::queue`, `catalog::topic`).
 //!
-//! Invariant: of a name there is one queue or one topic; and no job that dies comes back to the queue that it died in.
+//! Invariant: a name has one queue or one topic. No dead job comes back to the queue in which it died.
 
 use crate::catalog::{Catalog, queue, topic};
 use crate::error::{self, Error, Result};
@@ -37,8 +37,8 @@ pub fn check_new(name: &str) -> Result<()> {
         .detail("In queue.grant and queue.revoke that means all queues."))
 }
 
-/// The error for a new queue or topic whose name a topic has.
-pub fn is_a_topic_s(name: &str) -> Error {
+/// Returns the error for a new queue or topic whose name a topic has.
+pub fn taken_by_topic(name: &str) -> Error {
     Error::new(error::DUPLICATE, format!("topic \"{name}\" already exists"))
         .hint("Topics and queues share their names.")
 }
@@ -49,26 +49,26 @@ pub fn lock(catalog: &Catalog, name: &str) {
     session::accept_invalidations();
 }
 
-/// Has one transaction at a time decide where dead jobs go: two could close a circle of which neither sees the whole.
-pub fn lock_ways(catalog: &Catalog) {
+/// Serialises changes of `dead_letter` and bindings: two at the same time could make a cycle that neither sees.
+pub fn lock_dead_letters(catalog: &Catalog) {
     lock::lock_token(catalog.queue, NAME_TOKENS);
     session::accept_invalidations();
 }
 
-/// Checks that what goes from `name` to `target`, both queues or topics, does not come back: a queue's dead jobs go to
-/// its `dead_letter`, and a topic's events to all queues that are bound to it.
+/// Checks that jobs that go from `name` to `target`, both queues or topics, do not come back. A queue's dead jobs go to
+/// its `dead_letter`, and a topic's events go to all queues that are bound to it.
 ///
 /// Errors: 22023 when it does.
 pub fn check_no_circle(catalog: &Catalog, name: &str, target: &str) -> Result<()> {
-    // Each way that was not gone yet. What was met once is not gone through again: a circle that the tables were given
-    // by SQL, or by an earlier version, does not end.
+    // The paths that were not followed yet. No name is visited twice, because the tables may have a cycle that SQL or
+    // an earlier version has made.
     let mut ways = vec![vec![name.to_owned(), target.to_owned()]];
     let mut met = vec![target.to_owned()];
     while let Some(way) = ways.pop() {
         let Some(last) = way.last() else { continue };
         let next: Vec<String> = match topic::find(last)? {
             Some(topic) => topic::bound_queues(&topic)?,
-            // A queue that is not there ends the way: the call that creates it with a dead_letter looks again.
+            // A missing queue ends the path: the call that creates it with a dead_letter checks again.
             None => {
                 queue::by_name(catalog, last).ok().and_then(|queue| queue.dead_letter.clone()).into_iter().collect()
             }

@@ -1,7 +1,8 @@
 //! `queue.grant`, `queue.revoke`: which role may do what with a queue. Also `queue_internal.may_observe`, by which the
 //! views choose their rows.
 //!
-//! Not here: the checks of privileges (`catalog::permission`), and the GRANTs derived from them (`catalog::grants`).
+//! Not responsible for the checks of privileges (`catalog::permission`), nor for the GRANTs derived from them
+//! (`catalog::grants`).
 //!
 //! Invariant: the lock of `catalog::grants` is taken before a permission is written, and the GRANTs are derived before
 //! the function returns.
@@ -67,7 +68,7 @@ fn add(catalog: &Catalog, id: i32, role: &str, privilege: Privilege) -> Result<(
     grants::derive(catalog)
 }
 
-/// `queue.revoke(queue_name, role_name, privilege)`: the role need not exist any more.
+/// `queue.revoke(queue_name, role_name, privilege)`: the role may be gone.
 fn revoke(call: &Call) -> Result<Option<Datum>> {
     api::writable("revoke a privilege")?;
     let name = call.required("queue_name", call.text(0))?;

@@ -1,6 +1,6 @@
-//! `queue.progress`: records how far the worker has come, for the next attempt.
+//! `queue.progress`: records the progress of an attempt, for the next attempt.
 //!
-//! Not here: what is recorded (`job::progress`), and how the next attempt gets it (`job::next_attempt`).
+//! Not responsible for the record (`job::progress`), nor for how the next attempt gets it (`job::next_attempt`).
 
 use pgrx::pg_sys::Datum;
 

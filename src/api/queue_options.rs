@@ -1,7 +1,7 @@
 //! The options of a queue, as `queue.create` and `queue.alter` take them.
 //!
-//! Responsible for the one table of them (name, type, default, check), and for reading those that a call gives. Not
-//! responsible for what needs the catalog: the dead letter, the executor (`queues`, `executors`).
+//! Responsible for the one table of options (name, type, default, check), and for reading the options of a call. Not
+//! responsible for options that need the catalog: the dead letter and the executor (`queues`, `executors`).
 //!
 //! Invariant: each option is an argument of both verbs and a column of `queue.queue`, all of one name.
 
@@ -44,7 +44,7 @@ pub struct QueueOption {
     /// As SQL.
     pub default: &'static str,
     kind: pg_sys::Oid,
-    /// Where each verb has it among its arguments.
+    /// The position of the option among each verb's arguments.
     at: [usize; 2],
     /// Checks an argument that is not NULL. Errors: 22023.
     check: fn(&Call, usize, &str) -> Result<()>,
@@ -105,7 +105,7 @@ pub fn given(call: &Call, verb: Verb) -> Result<Vec<(&'static str, Parameter)>> 
         (option.check)(call, n, option.name)?;
         let text = || call.text(n).unwrap_or_default();
         match option.name {
-            // These have columns of their own beside them.
+            // These options set other columns, too.
             "procedure" => found.extend(executors::procedure(&text())?),
             "run_as" => found.extend(executors::run_as(&text())?),
             "settings" => found.extend(executors::settings(datum)?),

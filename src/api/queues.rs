@@ -3,7 +3,8 @@
 //! A queue has a lane of its own and one for each stage. The lane of a removed stage is kept for the attempts that have
 //! ended in it, and serves again if the stage comes back.
 //!
-//! Not here: how sessions read and cache queues (`catalog::queue`), and which roles may use them (`api::permissions`).
+//! Not responsible for how sessions read and cache queues (`catalog::queue`), nor for which roles may use them
+//! (`permissions`).
 //!
 //! Invariant: settings are rows of `queue.queue`, and the commit of every change tells all sessions.
 
@@ -38,7 +39,7 @@ fn check_dead_letter(catalog: &Catalog, target: Option<String>, name: &str) -> R
         return Err(Error::invalid(format!("queue \"{name}\" cannot be its own dead_letter"))
             .hint("Create another queue for the dead jobs."));
     }
-    names::lock_ways(catalog);
+    names::lock_dead_letters(catalog);
     match topic::find(&target)? {
         Some(topic) => permission::check_topic(catalog, &topic, Privilege::Produce)?,
         None => permission::check(catalog, &*queue::by_name(catalog, &target)?, Privilege::Produce)?,
@@ -78,7 +79,7 @@ fn create(call: &Call) -> Result<Option<Datum>> {
             }
         } else if holds_name {
             if queue::is_topic(&name)? {
-                return Err(names::is_a_topic_s(&name));
+                return Err(names::taken_by_topic(&name));
             }
             break;
         } else {
@@ -223,7 +224,7 @@ fn change(
 /// Makes lanes for the stages that a queue has now, and closes those of removed stages. `queue` is the queue before the
 /// change.
 ///
-/// Errors: 55000 if a removed stage has live jobs.
+/// Errors: 55000 if a removed stage has living jobs.
 fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
     spi::run(
         "INSERT INTO queue.lane (queue_id, stage)
@@ -319,7 +320,7 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
         if queue.has_lane(lane) {
             drops::mark(&catalog, lane)?;
         }
-        // It is recorded at once: if there is no room for the next mark, the abort has to take this one away.
+        // The step is recorded immediately: if there is no room for the next mark, the rollback has to remove this one.
         transaction::record(catalog.number, QueueStep::Dropped { lane });
     }
     if !force && let Some(what) = living::any(&catalog, queue.living_lanes())? {

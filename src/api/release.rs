@@ -1,6 +1,6 @@
-//! `queue.release`, `release_many`: give an attempt back, uncounted, for a shutdown or a snooze.
+//! `queue.release`, `release_many`: give attempts back, uncounted, for a shutdown or a snooze.
 //!
-//! Not here: how an attempt is given back (`job::release`).
+//! Not responsible for how an attempt is given back (`job::release`).
 
 use pgrx::pg_sys::Datum;
 
@@ -19,7 +19,7 @@ use crate::pg::time;
 sql_function!(pg_queue_release, pg_finfo_pg_queue_release => release);
 sql_function!(pg_queue_release_many, pg_finfo_pg_queue_release_many => release_many);
 
-/// `queue.release(id, delay)`. If `delay` is NULL, the next attempt is ready at once.
+/// `queue.release(id, delay)`. If `delay` is NULL, the next attempt is ready immediately.
 fn release(call: &Call) -> Result<Option<Datum>> {
     api::writable("release")?;
     let id = call.required("id", call.i64(0))?;

@@ -42,7 +42,7 @@ fn create_topic(call: &Call) -> Result<Option<Datum>> {
     names::check_new(&name)?;
     names::lock(&catalog, &name);
     if topic::find(&name)?.is_some() {
-        return if call.bool(1).unwrap_or(false) { Ok(Some(VOID)) } else { Err(names::is_a_topic_s(&name)) };
+        return if call.bool(1).unwrap_or(false) { Ok(Some(VOID)) } else { Err(names::taken_by_topic(&name)) };
     }
     if queue::exists_by_name(&catalog, &name) {
         return Err(Error::new(error::DUPLICATE, format!("queue \"{name}\" already exists"))
@@ -51,7 +51,7 @@ fn create_topic(call: &Call) -> Result<Option<Datum>> {
     let insert = "INSERT INTO queue.topic (topic_id, topic_name) VALUES (pg_catalog.nextval('queue.queue_id_seq'), $1)
          ON CONFLICT (topic_name) DO NOTHING RETURNING topic_id::pg_catalog.int8";
     let made = spi::own_write(|| spi::i64_column(insert, &[name.clone().into()]))?;
-    let &[id] = &made[..] else { return Err(names::is_a_topic_s(&name)) };
+    let &[id] = &made[..] else { return Err(names::taken_by_topic(&name)) };
     queue::changed(&catalog);
     permissions::created(&catalog, id as i32)?;
     Ok(Some(VOID))
@@ -123,7 +123,7 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
     permission::check(&catalog, &queue, Privilege::Manage)?;
     call.text(argument!(bind, stage)).map(|stage| queue.stage(&stage)).transpose()?;
     drops::watch(&catalog, queue.lane)?;
-    names::lock_ways(&catalog);
+    names::lock_dead_letters(&catalog);
     // Another transaction may have changed the queue before this one got the lock.
     let queue = queue::by_name(&catalog, &queue_name)?;
     if matches!(queue.executor, Some(Executor::Sql)) {
