@@ -1,11 +1,11 @@
-//! The log of firings: a row says that a slot of a schedule was dealt with, and with it every slot before. It is
-//! inserted in the transaction that enqueues the slot's job.
+//! The log of firings: a row says that a slot of a schedule was handled, and every slot before it. It is inserted in
+//! the transaction that enqueues the slot's job.
 //!
-//! Insert-only, in two halves that are used in turn. When the current one is large, the newest row of each schedule is
-//! copied to the other, which is the current one from then on; the first is then truncated as segments are, even while
-//! a transaction holds back the horizon. So the log does not grow, and leaves nothing to vacuum.
+//! Rows are only inserted, into two halves in turn. When the current half is large, the newest row of each schedule is
+//! copied to the other half, which becomes the current one. Then the first half is truncated as segments are, even
+//! while a transaction holds back the horizon. So the log does not grow, and leaves nothing to vacuum.
 //!
-//! If more slots were missed than run, and not all that run could be run at once, a row of its own says which are owed.
+//! If many missed slots have to run and not all of them can run together, a row of its own says which are owed.
 //!
 //! Invariant: a session that inserts holds the token, so that there is one at a time and none waits. The key (schedule,
 //! slot) stands behind that. The newest row of a schedule is in the current half, unless that has none of it.
@@ -22,21 +22,20 @@ use crate::pg::{lock, transaction};
 /// Columns: schedule_id, turn, slot, fired_at, job_id, kind.
 const COLUMNS: usize = 6;
 
-/// What became of a slot.
+/// How a slot was handled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Its job was enqueued.
     Run = b'r' as isize,
     /// It was skipped.
     Skipped = b's' as isize,
-    /// This is known from the other half.
+    /// The row was copied from the other half.
     Copied = b'c' as isize,
-    /// Not all missed slots that are to be run could be run at once: the row says which are, beside the newest of those
-    /// that were.
+    /// Some missed slots are still owed. The row says which, beside the newest slot that has run.
     Owed = b'o' as isize,
 }
 
-/// The missed slots that are yet to be run, and those behind them that are not.
+/// The missed slots that still have to run, and the later ones that are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owed {
     /// The last slot that is to be run.
@@ -45,7 +44,7 @@ pub struct Owed {
     pub skip_to: i64,
 }
 
-/// A slot that was dealt with.
+/// A slot that was handled.
 #[derive(Clone, Copy)]
 pub struct Firing {
     pub schedule: i32,
@@ -54,19 +53,19 @@ pub struct Firing {
     /// When the last job up to this slot was enqueued, and its id.
     pub last: Option<(i64, i64)>,
     pub kind: Kind,
-    /// The slots of before `slot` that are still owed.
+    /// The slots before `slot` that are still owed.
     pub owed: Option<Owed>,
 }
 
 impl Firing {
-    /// The row that says what is owed. Its slot is the last that is skipped, so that it is the newest row until a later
-    /// slot is fired; the time is the last slot that is to be run.
+    /// Returns the row about owed slots. Its slot is the last skipped one, so that it is the newest row until a later
+    /// slot is fired. Its time is the last slot that has to run.
     pub fn owed(schedule: i32, owed: Owed) -> Self {
         Self { schedule, slot: owed.skip_to, last: None, kind: Kind::Owed, owed: Some(owed) }
     }
 }
 
-/// Takes the token until the transaction ends. False: another transaction has it.
+/// Takes the token until the transaction ends. Returns false if another transaction has it.
 pub fn try_lock(catalog: &Catalog) -> bool {
     lock::try_lock_token(catalog.firing[0].0)
 }
@@ -86,7 +85,7 @@ impl Half {
         let (table, pkey) = catalog.firing[number];
         let (table, pkey) = (Relation::read(table), Relation::read_index(pkey));
         let mut half = Self { number, table, pkey, turn: None, is_own: false };
-        // What looks empty may have an index that a crash has left.
+        // A half without blocks may have an index that a crash has left.
         if half.table.blocks() > 0 {
             let mut scan = half.table.scan(&half.pkey, &[], Snapshot::Now);
             let turn = scan.next().map(|_| (scan.columns(2).0[1].value() as i32, scan.is_own()));
@@ -97,7 +96,7 @@ impl Half {
         half
     }
 
-    /// The newest rows of a schedule: the last one, and the one before it if that says what is owed.
+    /// Returns the newest rows of a schedule: the last one, and the one before it if the last one is about owed slots.
     fn newest(&self, schedule: i32) -> Vec<Firing> {
         if self.turn.is_none() {
             return Vec::new();
@@ -125,7 +124,7 @@ fn read(scan: &mut Scan<'_>) -> Firing {
     Firing { schedule: values[0].value() as i32, slot, last: number(3).zip(number(4)), kind, owed }
 }
 
-/// Both halves, open to read: neither is emptied meanwhile.
+/// Both halves, open to read. Neither is emptied meanwhile.
 pub struct Log {
     current: Half,
     other: Half,
@@ -142,8 +141,8 @@ impl Log {
         }
     }
 
-    /// The newest firing of a schedule, with what is owed. If nothing is any more, its slot is the last that was
-    /// skipped.
+    /// Returns the newest firing of a schedule, with the owed slots. If none is owed any more, its slot is the last
+    /// skipped one.
     pub fn last(&self, schedule: i32) -> Option<Firing> {
         let rows = self.newest(schedule);
         let (&last, owed) = (rows.last()?, rows.first()?.owed);
@@ -180,28 +179,28 @@ impl Log {
         if rows.is_empty() { self.other.newest(schedule) } else { rows }
     }
 
-    /// How many blocks the current half has.
+    /// Returns how many blocks the current half has.
     pub fn blocks(&self) -> u32 {
         self.current.table.blocks()
     }
 
-    /// Whether the other half has rows, and waits to be emptied.
+    /// Returns whether the other half has rows, and waits to be emptied.
     pub fn has_other(&self) -> bool {
         self.other.turn.is_some()
     }
 
-    /// Whether this transaction has turned to the current half, so that the turn may be undone.
+    /// Returns whether this transaction has turned to the current half, so that the turn may be undone.
     pub fn has_turned(&self) -> bool {
         self.current.is_own
     }
 }
 
-/// Inserts firings into the current half. The token is held.
+/// Inserts firings into the current half. The caller holds the token.
 ///
-/// Errors: XX000 when one of the slots is in it already; the caller's transaction must not go on.
+/// Errors: XX000 when the half has one of the slots. The caller's transaction must not go on then.
 pub fn insert(catalog: &Catalog, firings: &[Firing]) -> Result<()> {
     let current = Log::read(catalog).current;
-    // A crash has interrupted its emptying. A session that reads it at this moment is soon done.
+    // A crash has interrupted the emptying of this half. A session that reads it now ends soon.
     if current.pkey.blocks() == 0 && !empty_half(catalog, current.number) {
         return Err(Error::new(error::IN_USE, "the log of firings is in use").hint("Try again."));
     }
@@ -232,7 +231,8 @@ fn append(catalog: &Catalog, half: usize, turn: i32, firings: &[Firing]) -> Resu
     }
 }
 
-/// Makes the other half, which has no rows, the current one. False: a session reads it. The token is held.
+/// Makes the other half, which has no rows, the current one. Returns false if a session reads it. The caller holds the
+/// token.
 pub fn turn(catalog: &Catalog, schedules: &[i32]) -> Result<bool> {
     let (current, half, turn, copies) = {
         let log = Log::read(catalog);
@@ -254,8 +254,8 @@ pub fn turn(catalog: &Catalog, schedules: &[i32]) -> Result<bool> {
     Ok(true)
 }
 
-/// Empties the half that is not the current one. False: a session reads it. The token is held, and by an earlier
-/// transaction the newest rows were copied.
+/// Empties the half that is not the current one. Returns false if a session reads it. The caller holds the token, and
+/// an earlier transaction has copied the newest rows.
 pub fn empty_other(catalog: &Catalog) -> bool {
     let half = Log::read(catalog).other.number;
     empty_half(catalog, half)
@@ -266,7 +266,7 @@ fn empty_half(catalog: &Catalog, half: usize) -> bool {
     if !lock::try_lock_whole(&[table], pg_sys::AccessExclusiveLock) {
         return false;
     }
-    // What is emptied is gone at once: before, the copies must be as durable.
+    // A truncation cannot be undone, so the copies must be durable before.
     transaction::flush_log();
     lock::truncate(table);
     true

@@ -1,16 +1,16 @@
-//! What has started of groups that have a rate, by the minute, after its segment is gone: a claim after a start of the
-//! server counts it. It is appended to as segments are copied to history, and pruned then.
+//! The starts of groups with a rate, by the minute, after their segments are gone. A claim after a start of the server
+//! counts them. Rows are appended and pruned when a segment is copied to history.
 //!
-//! Not here: the starts in live segments (`job::limits` reads both).
+//! Not responsible for the starts in live segments (`job::limits` reads both).
 //!
 //! Invariant: a start that counts for a rate is in a live segment or here.
 
 use crate::catalog::spi;
 use crate::error::Result;
 
-/// Appends the starts of a segment that still count, and deletes those that do not count any more.
+/// Appends the starts of a segment that still count, and deletes older rows that no longer count.
 pub fn write(segment: u8) -> Result<()> {
-    // Mostly no queue has such a rate, and nothing is left of one.
+    // Mostly no queue has such a rate, and the table is empty.
     let is_used = "SELECT 1 FROM queue.queue WHERE rate_limit_per_group IS NOT NULL
                    UNION ALL SELECT 1 FROM queue.group_start LIMIT 1";
     if !spi::has_row(is_used, &[])? {

@@ -1,4 +1,4 @@
-//! The `note` log: what must survive a crash about a running attempt.
+//! The `note` log: facts about a running attempt that must survive a crash.
 
 use pgrx::pg_sys::{Datum, Oid};
 
@@ -13,7 +13,7 @@ use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::{Entry, Relation};
 use crate::pg::{jsonb, process, time};
 
-/// What a note says.
+/// The kind of a note.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// The worker reported progress: the body.
@@ -22,7 +22,7 @@ pub enum Kind {
     CancelRequested,
     /// The lease was made longer than the claim's: microseconds.
     Lease,
-    /// A step is done: the body is an object with a field of its name.
+    /// A step is done: the body is an object with a field of the step's name.
     Step,
 }
 
@@ -37,7 +37,7 @@ impl Kind {
     }
 }
 
-/// Another run of a job, as a producer requests it.
+/// A producer's request for another run of a job.
 #[derive(Clone, Copy)]
 pub struct Rerun {
     /// Ascends with each call under the key, see `rerun::is_newer`.
@@ -47,19 +47,19 @@ pub struct Rerun {
     pub priority: i32,
     pub run_at: Option<i64>,
     pub version: Option<i64>,
-    /// `None`: as the job had it.
+    /// `None`: the job's value.
     pub max_attempts: Option<i32>,
-    /// `None`: as the job had it.
+    /// `None`: the job's value.
     pub lease: Option<Interval>,
-    /// As whom it runs: the role that wrote the payload.
+    /// The role that has written the payload, as which the job runs.
     pub run_as: Option<RunAs>,
 }
 
-/// A note of another run, as it was read.
+/// A note of another run that was read.
 pub struct Asked(Row);
 
 impl Asked {
-    /// What it says; good as long as this.
+    /// Returns the request. It is valid as long as this note.
     pub fn rerun(&self) -> Rerun {
         let number = |column| self.0.get(column).map(|d| d.value() as i64);
         Rerun {
@@ -76,7 +76,7 @@ impl Asked {
     }
 }
 
-/// Opens the notes for an attempt found there, to write; `None` if the segment has another generation by now.
+/// Opens the notes for an attempt of this home, to write. `None`: the segment has another generation now.
 pub(super) fn open_home(catalog: &Catalog, home: Home) -> Option<Relation> {
     let table = Relation::write(catalog.segments[home.segment as usize].note);
     if home.is_valid(catalog) {
@@ -86,7 +86,7 @@ pub(super) fn open_home(catalog: &Catalog, home: Home) -> Option<Relation> {
     None
 }
 
-/// Inserts a note that another run is requested. False: as `insert`.
+/// Inserts a note that requests another run. Returns false as `insert` does.
 pub fn insert_rerun(catalog: &Catalog, home: Home, id: i64, rerun: &Rerun) -> bool {
     let Some(table) = open_home(catalog, home) else { return false };
     let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
@@ -108,8 +108,8 @@ pub fn insert_rerun(catalog: &Catalog, home: Home, id: i64, rerun: &Rerun) -> bo
     true
 }
 
-/// Inserts a note that the run of this call and of those before was made, or is not needed any more. Inserts nothing if
-/// the attempt's home has another generation by now.
+/// Inserts a note that the run of this call and of earlier calls was made, or is no longer needed. Inserts nothing if
+/// the attempt's home has another generation now.
 pub fn insert_served(catalog: &Catalog, home: Home, id: i64, asked: i64) {
     let oids = &catalog.segments[home.segment as usize];
     let table = Relation::write(oids.note);
@@ -117,7 +117,8 @@ pub fn insert_served(catalog: &Catalog, home: Home, id: i64, asked: i64) {
         table.unlock();
         return;
     }
-    // Behind the call's own note, before that of the next call: the low bits of a call's number are 0.
+    // The note comes behind the call's own note and before that of the next call, because the low bits of a call's
+    // number are 0.
     let asked = asked | 1;
     let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
     row[column::ID] = Some(id.into());
@@ -128,8 +129,8 @@ pub fn insert_served(catalog: &Catalog, home: Home, id: i64, asked: i64) {
     table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [id.into(), asked.into()] }]);
 }
 
-/// Returns the newest request for another run after an attempt, if that was not made. It reads only this one, even if
-/// there are many.
+/// Returns the newest request for another run after an attempt, if that run was not made. It reads only this note, even
+/// if there are many.
 pub fn newest_rerun(catalog: &Catalog, segment: u8, id: i64) -> Option<Asked> {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.note);
@@ -143,8 +144,8 @@ pub fn newest_rerun(catalog: &Catalog, segment: u8, id: i64) -> Option<Asked> {
     (row.char(column::KIND) == b'r').then(|| Asked(row))
 }
 
-/// As `newest_rerun`, but also whether that is of an open transaction. A key has one producer at a time: if any is
-/// open, the newest is.
+/// As `newest_rerun`, and also whether the note is of an open transaction. A key has one producer at a time, so if any
+/// note is of an open transaction, the newest is.
 pub fn newest_rerun_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<(Asked, bool)> {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.note);
@@ -158,8 +159,8 @@ pub fn newest_rerun_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option
     (is_open || row.char(column::KIND) == b'r').then(|| (Asked(row), is_open))
 }
 
-/// Returns another open transaction that has requested another run after an attempt. A key has one producer at a time:
-/// if any is open, the newest note is its.
+/// Returns another open transaction that has requested another run after an attempt. A key has one producer at a time,
+/// so the newest note is of that transaction.
 pub fn open_producer(catalog: &Catalog, segment: u8, id: i64) -> Option<u32> {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.note);
@@ -169,18 +170,18 @@ pub fn open_producer(catalog: &Catalog, segment: u8, id: i64) -> Option<u32> {
     scan.inserter()
 }
 
-/// The attempts of a segment, ascending, after which another run was requested.
+/// Returns the attempts of a segment, ascending, after which another run was requested.
 pub fn with_rerun(catalog: &Catalog, segment: u8) -> Vec<i64> {
     ids_with(catalog, segment, catalog.segments[segment as usize].note_rerun, |_| true)
 }
 
-/// The attempts of a segment, ascending, that were to be cancelled.
+/// Returns the attempts of a segment, ascending, with a request to cancel.
 pub fn with_cancel(catalog: &Catalog, segment: u8) -> Vec<i64> {
     let is_request = |kind| kind == Kind::CancelRequested.char();
     ids_with(catalog, segment, catalog.segments[segment as usize].note_id, is_request)
 }
 
-/// The attempts with notes of these kinds, by an index.
+/// Returns the attempts with notes of these kinds, by an index.
 fn ids_with(catalog: &Catalog, segment: u8, index: Oid, is_wanted: impl Fn(u8) -> bool) -> Vec<i64> {
     let table = Relation::read(catalog.segments[segment as usize].note);
     if table.blocks() == 0 {
@@ -206,7 +207,7 @@ fn ids_with(catalog: &Catalog, segment: u8, index: Oid, is_wanted: impl Fn(u8) -
     ids
 }
 
-/// Inserts a note. False: the attempt's home has another generation by now, and nothing is inserted. See
+/// Inserts a note. Returns false if the attempt's home has another generation now; nothing is inserted then. See
 /// `hold::write_note`.
 pub fn insert(catalog: &Catalog, home: Home, id: i64, kind: Kind, lease: Option<i64>, body: Option<Datum>) -> bool {
     let Some(table) = open_home(catalog, home) else { return false };
@@ -221,7 +222,7 @@ pub fn insert(catalog: &Catalog, home: Home, id: i64, kind: Kind, lease: Option<
     true
 }
 
-/// Copies notes as they are into a segment.
+/// Copies notes unchanged into a segment.
 pub fn copy(catalog: &Catalog, segment: u8, notes: &[Row]) {
     if notes.is_empty() {
         return;
@@ -249,8 +250,8 @@ pub fn copy(catalog: &Catalog, segment: u8, notes: &[Row]) {
     }
 }
 
-/// The notes of an attempt that still say something: of each kind the newest, of leases the longest; `None` when an
-/// open transaction is writing one.
+/// Returns the notes of an attempt that still count: the newest of each kind, and the longest lease. `None`: an open
+/// transaction is writing one.
 pub fn all_settled(catalog: &Catalog, segment: u8, id: i64) -> Option<Vec<Row>> {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.note);
@@ -279,8 +280,8 @@ pub fn all_settled(catalog: &Catalog, segment: u8, id: i64) -> Option<Vec<Row>> 
     Some(notes)
 }
 
-/// Whether an attempt is to be cancelled: `Some(true)` when the transaction that asks for it is open, `None` when there
-/// is no such note.
+/// Returns whether there is a request to cancel an attempt. `Some(true)`: the transaction that requests it is open.
+/// `None`: there is no such note.
 pub fn cancel_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<bool> {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.note);
@@ -298,12 +299,12 @@ pub fn cancel_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<bool>
     found
 }
 
-/// The size of what a note carries, as it is stored.
+/// Returns the stored size of a note's body.
 pub fn size(note: &Row) -> usize {
     note.get(column::BODY).map_or(0, stored_size)
 }
 
-/// What the notes of an attempt say together.
+/// The facts of all notes of an attempt.
 #[derive(Default)]
 pub struct Summary {
     newest_progress: Option<(i64, Row)>,
@@ -312,21 +313,21 @@ pub struct Summary {
     steps: Vec<Row>,
 }
 
-/// A note that the attempt is to be cancelled.
+/// A request to cancel the attempt.
 pub struct Cancel(Row);
 
 impl Cancel {
-    /// A note for one reason, which may be none.
+    /// Returns the body of a request with this reason.
     pub fn new_body(reason: Option<&str>) -> Option<Datum> {
         jsonb::of(&serde_json::json!({ "reason": reason? }))
     }
 
-    /// What it carries.
+    /// Returns its body.
     pub fn body(&self) -> Option<Datum> {
         self.0.get(column::BODY)
     }
 
-    /// The reason that was given.
+    /// Returns the reason.
     pub fn reason(&self) -> Option<String> {
         jsonb::text_field(self.body()?, "reason")
     }
@@ -360,30 +361,30 @@ impl Summary {
         rows.into_iter().flatten().chain(steps).collect()
     }
 
-    /// The longest lease noted, microseconds.
+    /// Returns the longest noted lease, in microseconds.
     pub fn lease(&self) -> i64 {
         self.longest_lease.as_ref().map_or(0, |(lease, _)| *lease)
     }
 
-    /// The note that it is to be cancelled, if that was requested.
+    /// Returns the request to cancel, if there is one.
     pub fn cancel(&self) -> Option<&Cancel> {
         self.cancel.as_ref()
     }
 
-    /// The steps that this attempt has done, and those that were done before: an object with a field for each. Good as
-    /// long as this and `before`.
+    /// Returns the steps of this attempt and of earlier ones: an object with a field for each. It is valid as long as
+    /// this value and `before`.
     pub fn steps(&self, before: Option<Datum>) -> Option<Datum> {
         let done = self.steps.iter().filter_map(|row| row.get(column::BODY));
         before.into_iter().chain(done).reduce(jsonb::merged)
     }
 
-    /// Gives the attempt that goes on with the job what this one has reported and done. Good as long as this.
+    /// Hands progress and steps of this attempt to the next one. The datums are valid as long as this value.
     pub fn hand_on(&self, next: &mut New) {
         next.progress = self.progress().or(next.progress);
         next.steps = self.steps(next.steps);
     }
 
-    /// The last progress reported.
+    /// Returns the last reported progress.
     pub fn progress(&self) -> Option<Datum> {
         self.newest_progress.as_ref().and_then(|(_, row)| row.get(column::BODY))
     }

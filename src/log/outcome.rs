@@ -13,44 +13,44 @@ use crate::pg::scan::{Probe, Snapshot};
 use crate::pg::table::Relation;
 use crate::pg::time;
 
-/// Whether an outcome is the bad end of a job: the condition of the indexes of dead jobs.
+/// Returns whether a job is dead with this outcome: the condition of the indexes of dead jobs.
 pub fn is_dead(new: &New) -> bool {
     new.kind == Kind::Dead || new.kind == Kind::TimedOut && new.next_id.is_none()
 }
 
-/// Whether the marks say that an attempt has moved from where its claim and outcome were read.
+/// Returns whether the marks say that an attempt has moved from the segment of its claim and outcome.
 pub fn has_moved_claim(claim: Option<&claim::Claim>, outcome: Option<&Outcome>) -> bool {
     claim.is_some_and(|claim| claim.kind == claim::Kind::Moved)
         || outcome.is_some_and(|outcome| outcome.kind == Kind::Moved)
 }
 
-/// How an attempt ended.
+/// How an attempt has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Completed,
-    /// The worker reported an error; there is a next attempt.
+    /// The worker has reported an error, and there is a next attempt.
     Failed,
-    /// The worker reported an error, and that was the last attempt.
+    /// The worker has reported an error, and the attempt was the last one.
     Dead,
-    /// The lease ended; with a next attempt, or dead.
+    /// The lease has expired. There is a next attempt, or the job is dead.
     TimedOut,
-    /// Given back uncounted.
+    /// Given back, and not counted.
     Released,
-    /// Its job waits for others.
+    /// Its job waits for other jobs.
     Suspended,
-    /// Gone on to the next stage.
+    /// Its job has gone to another stage.
     Advanced,
     Cancelled,
     /// Replaced by an attempt with another priority, time or payload.
     Superseded,
-    /// Ended unrun, as what it was after cannot come any more.
+    /// Ended unrun, because its condition can no longer be met.
     Skipped,
-    /// No end: the attempt runs on elsewhere.
+    /// No end: the attempt runs on in another segment.
     Moved,
 }
 
 impl Kind {
-    /// As it is stored.
+    /// Returns the stored letter.
     pub fn char(self) -> u8 {
         match self {
             Self::Completed => b'c',
@@ -67,7 +67,7 @@ impl Kind {
         }
     }
 
-    /// As it was stored.
+    /// Returns the kind of a stored letter.
     pub fn of(char: u8) -> Self {
         match char {
             b'c' => Self::Completed,
@@ -84,7 +84,7 @@ impl Kind {
         }
     }
 
-    /// As `queue.attempts` names it.
+    /// Returns its name in `queue.attempts`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Completed => "completed",
@@ -100,7 +100,7 @@ impl Kind {
         }
     }
 
-    /// In words that follow "this attempt was".
+    /// Returns words that can follow "this attempt was".
     pub fn words(self) -> &'static str {
         match self {
             Self::Completed => "already completed",
@@ -117,24 +117,24 @@ impl Kind {
     }
 }
 
-/// An outcome to be inserted.
+/// An outcome to insert.
 #[derive(Clone, Copy)]
 pub struct New {
     pub id: i64,
     pub kind: Kind,
-    /// The attempt that goes on with the job.
+    /// The next attempt of the job.
     pub next_id: Option<i64>,
     pub result: Option<Datum>,
     pub error: Option<Datum>,
 }
 
 impl New {
-    /// An outcome without anything more.
+    /// Returns an outcome with nothing more.
     pub fn of(id: i64, kind: Kind) -> Self {
         Self { id, kind, next_id: None, result: None, error: None }
     }
 
-    /// In the order of the columns.
+    /// Returns the values in the order of the columns.
     fn row(&self, ended_at: i64) -> [Option<Datum>; column::COUNT] {
         [
             Some(self.id.into()),
@@ -147,7 +147,7 @@ impl New {
     }
 }
 
-/// An outcome as it was read.
+/// An outcome that was read.
 #[derive(Clone, Copy)]
 pub struct Outcome {
     pub ended_at: i64,
@@ -156,7 +156,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the job died with this.
+    /// Returns whether the job has died with this.
     pub fn is_death(&self) -> bool {
         match self.kind {
             Kind::Dead => true,
@@ -182,12 +182,12 @@ impl Writer {
         Self::of(catalog, segment, Keyed::write(catalog, segment, Log::Outcome))
     }
 
-    /// Opens the outcomes for an attempt found there; `None` if the segment has another generation by now.
+    /// Opens the outcomes for an attempt of this home. `None`: the segment has another generation now.
     pub fn open_home(catalog: &Catalog, home: Home) -> Option<Self> {
         Keyed::write_home(catalog, home, Log::Outcome).map(|log| Self::of(catalog, home.segment, log))
     }
 
-    /// Whether the attempt has ended, or is being ended.
+    /// Returns whether the attempt has ended, or is being ended.
     pub fn probe(&self, id: i64) -> Probe {
         self.log.probe(id)
     }
@@ -202,8 +202,8 @@ impl Writer {
         self.log.take_back(mark);
     }
 
-    /// Inserts outcomes of attempts that this transaction holds. Returns the positions of those that have ended
-    /// already, or are being ended by an open transaction; they get no row.
+    /// Inserts outcomes of attempts that this transaction holds. Returns the positions of attempts that have ended, or
+    /// that an open transaction is ending. They get no row.
     #[must_use]
     pub fn insert(&self, outcomes: &[New]) -> Vec<usize> {
         let now = time::now_us();
@@ -225,7 +225,7 @@ impl Writer {
     }
 }
 
-/// A row of the outcomes.
+/// Returns the outcome of a row.
 pub fn read(row: &Row) -> Outcome {
     Outcome {
         ended_at: row.i64(column::ENDED_AT),
@@ -239,29 +239,29 @@ fn opened(catalog: &Catalog, segment: u8) -> Keyed {
     Keyed::of(catalog, segment, Log::Outcome)
 }
 
-/// Whether the attempt has moved away from this segment while it ran.
+/// Returns whether the attempt has moved away from this segment while it ran.
 pub fn has_moved(catalog: &Catalog, segment: u8, id: i64) -> bool {
     opened(catalog, segment).has_moved(id)
 }
 
-/// Whether the attempt has ended, or is being ended, or moved; without opening anything to write.
+/// Returns whether the attempt has ended, is being ended, or has moved. It opens nothing to write.
 pub fn probe(catalog: &Catalog, segment: u8, id: i64) -> Probe {
     opened(catalog, segment).probe(id)
 }
 
-/// The result of an attempt that lies in this segment and has ended, whole. The outer `None`: it is not there any more.
+/// Returns the whole result of an ended attempt in this segment. The outer `None`: the attempt is gone.
 pub fn result(catalog: &Catalog, segment: u8, id: i64) -> Option<Option<Datum>> {
-    // What lies in the toast table stays as long as the segment is open.
+    // The toast table keeps its rows as long as the segment is open.
     let log = opened(catalog, segment);
     log.find(id, Snapshot::Now).map(|row| row.get(column::RESULT).map(datum::owned))
 }
 
-/// The committed outcome of an attempt that lies in this segment.
+/// Returns the committed outcome of an attempt in this segment.
 pub fn find(catalog: &Catalog, segment: u8, id: i64) -> Option<Outcome> {
     opened(catalog, segment).find(id, Snapshot::Now).map(|row| read(&row))
 }
 
-/// The error of an attempt's outcome, if it has one.
+/// Returns the error of an attempt's outcome, if it has one.
 pub fn error_of(catalog: &Catalog, segment: u8, id: i64) -> Option<String> {
     let outcomes = Keyed::read(&catalog.segments[segment as usize], Log::Outcome);
     outcomes.find(id, Snapshot::Now)?.get(column::COUNT - 1).map(crate::pg::datum::text)

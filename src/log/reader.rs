@@ -21,10 +21,10 @@ use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
 use crate::shmem::segments::{OLD, State, Word};
 
-/// How often to look again for a row that has moved during the search.
+/// How often to look for a row that may have moved during the search.
 const MAX_LOOKS: usize = 4;
 
-/// Reads attempts; keeps the tables it has opened until it is dropped.
+/// Reads attempts. Keeps the opened tables until it is dropped.
 pub struct Reader<'a> {
     catalog: &'a Catalog,
     tables: [Option<Relation>; id::SEGMENTS],
@@ -32,7 +32,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader with nothing open.
+    /// Returns a reader with nothing open.
     pub fn new(catalog: &'a Catalog) -> Self {
         Self { catalog, tables: std::array::from_fn(|_| None), pkeys: std::array::from_fn(|_| None) }
     }
@@ -73,8 +73,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the attempt of a `Ready`: at its place, or, if the row has moved, by its id. It may have moved from
-    /// there a moment ago: an insert about it finds that by its key.
+    /// Returns the attempt of a `Ready`: at its place, or by its id if the row has moved. It may move at any moment: an
+    /// insert about it finds that by its key.
     pub fn fetch(&mut self, ready: &Ready) -> Option<Attempt> {
         if !self.is_of_interest(ready.place.segment) {
             return self.by_id(ready.id);

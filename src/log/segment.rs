@@ -23,7 +23,7 @@ use crate::shmem::segments::{Filling, OLD, State, Word};
 use crate::shmem::{self, Instance, words};
 use crate::transaction::{self, SegmentStep};
 
-/// Waits for a move, which takes milliseconds; the wait is bounded, as the mover may be stopped.
+/// Waits for a move, which takes milliseconds. The wait is bounded, because the mover may be stopped.
 pub struct BoundedWait(u32);
 
 impl Default for BoundedWait {
@@ -39,7 +39,7 @@ impl BoundedWait {
         Self(500)
     }
 
-    /// Sleeps a millisecond. False: the bound is reached.
+    /// Sleeps for a millisecond. Returns false if the bound is reached.
     pub fn wait(&mut self) -> bool {
         let Some(left) = self.0.checked_sub(1) else { return false };
         self.0 = left;
@@ -47,7 +47,7 @@ impl BoundedWait {
         true
     }
 
-    /// Asks until nothing is on the move. Returns the answer; `Moving`: that was too long.
+    /// Repeats `probe` until it does not return `Moving`. Returns its last answer. `Moving`: the bound is reached.
     pub fn settled(&mut self, mut probe: impl FnMut() -> Probe) -> Probe {
         loop {
             let seen = probe();
@@ -58,7 +58,7 @@ impl BoundedWait {
     }
 }
 
-/// Where a row lies: the segment, in the generation in which it was found there.
+/// The home of a row: its segment, in the generation in which the row was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Home {
     pub segment: u8,
@@ -66,51 +66,52 @@ pub struct Home {
 }
 
 impl Home {
-    /// The segment as it is now. For rows: take the segment's lock first, or the frontier's.
+    /// Returns the segment with its present generation. For rows the caller must hold the segment's lock, or the
+    /// frontier's.
     pub fn now(catalog: &Catalog, segment: u8) -> Self {
         Self { segment, generation: word(catalog, segment).generation() }
     }
 
-    /// As of the moment at which the frontier's lock is held.
+    /// Returns it for the moment at which the caller holds the frontier's lock.
     pub fn of(instance: &Instance, segment: u8) -> Self {
         Self { segment, generation: instance.storage.word(segment).generation() }
     }
 
-    /// Of a row that was not found: valid never.
+    /// Returns the home of a row that was not found, which is never valid.
     pub fn nowhere(segment: u8) -> Self {
         Self { segment, generation: -1 }
     }
 
-    /// Whether the row is still there: ask it with a lock on one of the segment's tables.
+    /// Returns whether the segment was not emptied since. The caller holds a lock on one of the segment's tables.
     pub fn is_valid(self, catalog: &Catalog) -> bool {
         word(catalog, self.segment).generation() == self.generation
     }
 }
 
-/// What a segment is doing now.
+/// Returns generation and state of a segment.
 pub fn word(catalog: &Catalog, segment: u8) -> Word {
     let word = Word(words::segment_word(catalog.slot, catalog.number, segment as usize));
-    // Asked only of a segment that is free by memory: on a standby all are.
+    // This is asked only if memory says that the segment is free. On a standby memory says so of all segments.
     if word == Word::default() && session::in_recovery() {
         return Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now).word(segment);
     }
     word
 }
 
-/// The young segment that is open, and the open half of old.
+/// Returns the open young segment and the open half of old.
 fn open(catalog: &Catalog) -> (u8, u8) {
     let word = words::open_word(catalog.slot, catalog.number);
-    // An instance that is gone has no segments; any word will do, as the transaction cannot commit any more.
+    // An instance that is gone has no segments. Any word will do, because the transaction can no longer commit.
     ((word as u8).min(OLD - 1), ((word >> 8) as u8).clamp(OLD, OLD + 1))
 }
 
-/// The open half of old.
+/// Returns the open half of old.
 pub fn open_old(catalog: &Catalog) -> u8 {
     open(catalog).1
 }
 
-/// The segments in which attempts may live, so that a reader in this order meets every attempt that moves
-/// meanwhile at least once: they move into the open half of old, which comes last.
+/// Returns the segments in which attempts may live. A reader in this order meets every attempt that moves meanwhile at
+/// least once, because attempts move into the open half of old, which comes last.
 pub fn inhabited(catalog: &Catalog) -> impl Iterator<Item = u8> {
     let last = open_old(catalog);
     let other = if last == OLD { OLD + 1 } else { OLD };
@@ -119,26 +120,26 @@ pub fn inhabited(catalog: &Catalog) -> impl Iterator<Item = u8> {
     young.chain([other, last]).filter(move |&n| n == last || words[n as usize].state().is_inhabited())
 }
 
-/// The segments whose tables a statement may name. The planner reads the first page of each index. If a crash has
-/// interrupted the emptying of a table, its indexes lack that page: the segment is on record as being emptied. History
-/// has what it had.
+/// Returns the segments whose tables a statement may name. The planner reads the first page of each index. If a crash
+/// has interrupted the emptying of a table, its indexes lack that page, and the segment is on record as being emptied.
+/// History has its rows.
 pub fn plannable(catalog: &Catalog) -> Vec<u8> {
-    // By the log and not by memory, which may not have been told yet.
+    // The log is read, because memory may not have been told yet.
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now);
     let is_whole = |n: &u8| ledger.word(*n).state() != State::Emptying;
     let has_rows = |n: &u8| Relation::read(catalog.segments[*n as usize].attempt).blocks() > 0;
     (0..SEGMENTS as u8).filter(is_whole).filter(has_rows).collect()
 }
 
-/// A segment to insert attempts into: its table is locked until the transaction ends, so that it is not moved
-/// out of before.
+/// A segment to insert attempts into. Its table is locked until the transaction ends, so that no attempts are moved out
+/// of it before.
 pub struct Target {
     pub home: Home,
     pub table: Relation,
 }
 
 impl Target {
-    /// The open segment for an attempt that is to run at this time: far ones go to old.
+    /// Returns the open segment for an attempt that is to run at this time. Distant ones go to old.
     pub fn open(catalog: &Catalog, run_at: Option<i64>) -> Self {
         let is_far = run_at.is_some_and(|at| is_far(catalog, at));
         let wanted = || {
@@ -151,12 +152,12 @@ impl Target {
             if wanted() == segment {
                 return Self { home: Home::now(catalog, segment), table };
             }
-            // It was closed meanwhile. The session does not wait for the lock's end.
+            // The segment was closed meanwhile. The lock is released immediately.
             table.unlock();
         }
     }
 
-    /// The segment itself, for the duty that moves rows there and keeps it open.
+    /// Returns this segment, for the duty that moves rows there and keeps it open.
     pub fn of(catalog: &Catalog, segment: u8) -> Self {
         let table = Relation::write(catalog.segments[segment as usize].attempt);
         Self { home: Home::now(catalog, segment), table }
@@ -174,10 +175,10 @@ pub fn try_lock_to_write(catalog: &Catalog, segment: u8) -> bool {
     tables.all(|table| lock::try_lock(table, pg_sys::RowExclusiveLock))
 }
 
-/// Whether an attempt that runs at this time would see several turns of the ring before.
+/// Returns whether the ring would turn several times before an attempt of this time runs.
 pub fn is_far(catalog: &Catalog, run_at: i64) -> bool {
     thread_local! {
-        // It is asked for every delayed job, and changes once in a while.
+        // Every delayed job asks for it, and it changes seldom.
         static KNOWN: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
     }
     const FRESH: i64 = 1_000_000;
@@ -230,7 +231,7 @@ impl Ledger {
     }
 }
 
-/// Says in the log, and after the commit in memory, that a segment's state has changed.
+/// Records the change of a segment's state in the log, and after the commit in memory.
 pub fn record(catalog: &Catalog, segment: u8, generation: i64, state: State, copied_to: Option<i64>) {
     let entry = shmem::with_instance(catalog.number, |_, instance| {
         instance.storage.last_entry += 1;

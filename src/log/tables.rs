@@ -1,10 +1,10 @@
 //! A segment's logs, open to read.
 //!
-//! Responsible for opening them. Not responsible for what is read: all attempts with their ends (`walk`), those that
-//! wait (`waiting`), how many there are (`depth`).
+//! Responsible for opening them. Not responsible for reading: all attempts with their ends (`walk`), waiting attempts
+//! (`waiting`), counts (`depth`).
 //!
-//! Invariant: the attempts' table is opened first, and as long as it is open the segment is not emptied. All else is
-//! opened when it is first asked for; but a reader of several of the attempts' indexes opens them at once.
+//! Invariant: the attempts' table is opened first, and as long as it is open the segment is not emptied. Everything
+//! else is opened when it is first needed. But a reader of several of the attempts' indexes opens them together.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -54,24 +54,24 @@ impl Tables {
         }
     }
 
-    /// Opens the attempts of these segments, all before any is read: to read one may take long, and the next one could
-    /// be emptied meanwhile.
+    /// Opens the attempts of these segments, all of them before any is read. To read one may take long, and the next
+    /// one could be emptied meanwhile.
     pub fn open_all(catalog: &Catalog, segments: impl Iterator<Item = u8>) -> Vec<Self> {
         segments.map(|segment| Self::open(catalog, segment)).collect()
     }
 
-    /// Opens the indexes of the attempts' table that a reader may need which needs more than one, in the order in which
-    /// `Relation::read_indexes` opens them. Not of an empty segment.
+    /// Opens the indexes of the attempts' table, for a reader that needs several of them, in the order of
+    /// `Relation::read_indexes`. The segment must not be empty.
     pub fn open_indexes(&self) {
         let oids = [self.oids.attempt_pkey, self.oids.attempt_lane, self.oids.attempt_run_at];
         let cells = [&self.by_id, &self.by_lane, &self.by_run_at];
         for (cell, opened) in cells.into_iter().zip(Relation::read_indexes(oids)) {
-            // One that is open already stays.
+            // An index that is open stays open.
             let _ = cell.set(opened);
         }
     }
 
-    /// Whether there are no attempts. The indexes of an empty segment are not to be read: a crash in the middle of its
+    /// Returns whether there are no attempts. The indexes of an empty segment must not be read: a crash during its
     /// emptying may have left them without their first page.
     pub fn is_empty(&self) -> bool {
         self.attempt.blocks() == 0
@@ -97,12 +97,12 @@ impl Tables {
         index(&self.by_lane, self.oids.attempt_lane)
     }
 
-    /// Their index by the time from which they may run.
+    /// Their index by the time at which they are due.
     pub fn by_run_at(&self) -> &Relation {
         index(&self.by_run_at, self.oids.attempt_run_at)
     }
 
-    /// The outcomes' index of those that were the bad end of a job.
+    /// The outcomes' index of dead jobs.
     pub fn dead(&self) -> &Relation {
         index(&self.dead, self.oids.outcome_dead)
     }

@@ -1,6 +1,6 @@
-//! Finds the newest attempt under a unique key. Its index has the attempts of a key in the order of their ids, and
-//! a key has one producer at a time, so the newest alone tells whether a job lives: the ended ones before it that are
-//! not reclaimed yet are not read, even if they are many.
+//! Finds the newest attempt under a unique key. The index has the attempts of a key in the order of their ids, and a
+//! key has one producer at a time. So the newest attempt alone tells whether a job lives. Earlier ended attempts that
+//! are not reclaimed yet are not read, even if they are many.
 
 use pg_queue_core::id::{self, SEGMENTS};
 use pgrx::pg_sys::Datum;
@@ -15,13 +15,13 @@ use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
 use crate::shmem::segments::OLD;
 
-/// What the logs say of an attempt.
+/// The state of an attempt by the logs.
 pub enum State {
     /// It is not claimed, or the claim is not committed.
     Waiting,
     /// A worker has claimed it.
     Running,
-    /// It has ended, and nothing goes on.
+    /// It has ended, and there is no next attempt.
     Ended,
 }
 
@@ -32,13 +32,13 @@ pub struct Newest {
 }
 
 impl Newest {
-    /// Whether its job lives.
+    /// Returns whether its job lives.
     pub fn is_live(&self) -> bool {
         !matches!(self.state, State::Ended)
     }
 }
 
-/// Looks keys up; keeps what it has opened until it is dropped.
+/// Looks keys up. Keeps the opened tables until it is dropped.
 pub struct Lookup<'a> {
     catalog: &'a Catalog,
     reader: Reader<'a>,
@@ -46,21 +46,21 @@ pub struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// One with nothing open.
+    /// Returns a value with nothing open.
     pub fn new(catalog: &'a Catalog) -> Self {
         Self { catalog, reader: Reader::new(catalog), open: std::array::from_fn(|_| None) }
     }
 
-    /// As `newest`, in the queue of this lane; `None` also when that was dropped.
+    /// As `newest`, in the queue of this lane. `None` also if the queue was dropped.
     pub fn newest_beside(&mut self, lane: i32, key: Datum) -> Option<Newest> {
         let queue = queue::by_lane(self.catalog, lane).ok().flatten()?;
         self.newest(queue.living_lanes(), key)
     }
 
-    /// Returns the newest attempt of a queue's lanes under a key that is in the segments. If none lives and the
-    /// transaction holds the key, none is being made.
+    /// Returns the newest attempt in the segments under a key, in a queue's lanes. If no job lives and the transaction
+    /// holds the key, no job is being made.
     pub fn newest(&mut self, lanes: &[i32], key: Datum) -> Option<Newest> {
-        /// How often to look again: the attempt may have moved, or gone on as another one, during the search.
+        /// How often to look: during the search the attempt may have moved, or another attempt may have followed.
         const MAX_LOOKS: usize = 8;
         let old_words = |catalog| [OLD, OLD + 1].map(|segment| segment::word(catalog, segment));
         for look in 1..=MAX_LOOKS {
@@ -74,12 +74,12 @@ impl<'a> Lookup<'a> {
                 continue;
             };
             let (home, id) = (attempt.home, attempt.id());
-            // The claim first: an outcome comes after it.
+            // The claim is read first, because an outcome comes after it.
             let claim = claim::find(self.catalog, home.segment, id);
             let outcome = outcome::find(self.catalog, home.segment, id);
             let is_here = !has_moved_claim(claim.as_ref(), outcome.as_ref()) && home.is_valid(self.catalog);
             let went_on = outcome.is_some_and(|outcome| outcome.next_id.is_some());
-            // The attempt that it went on as may have ended and left the segments before it.
+            // The next attempt may have ended and left the segments before this one.
             if is_here && (!went_on || look == MAX_LOOKS) {
                 let state = match (claim, outcome) {
                     (_, Some(_)) => State::Ended,
@@ -92,9 +92,8 @@ impl<'a> Lookup<'a> {
         None
     }
 
-    /// Returns another open transaction that has made an attempt of a queue's lanes under a key, or has requested
-    /// another run after one. For keys that memory may not know, see `keys::may_miss_holders`: it reads all attempts of
-    /// the key.
+    /// Returns another open transaction that has made an attempt under a key, or has requested another run after one.
+    /// It is for keys that memory may not know (`keys::may_miss_holders`), and reads all attempts of the key.
     pub fn open_producer(&mut self, lanes: &[i32], key: Datum) -> Option<u32> {
         let catalog = self.catalog;
         for segment in segment::inhabited(catalog) {
@@ -121,7 +120,7 @@ impl<'a> Lookup<'a> {
         (table, index)
     }
 
-    /// Old and young alike: one that moves meanwhile is met at least once, see `segment::inhabited`.
+    /// Old and young segments are read. An attempt that moves meanwhile is met at least once, see `segment::inhabited`.
     fn newest_id(&mut self, lanes: &[i32], key: Datum) -> Option<i64> {
         let node = ids::node();
         // Ids of another node say nothing about the order.

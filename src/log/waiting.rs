@@ -1,7 +1,8 @@
-//! The waiting attempts of a lane or a group in the order of rank, merged over all segments; without those that are
-//! claimed or not due.
+//! Reads the waiting attempts of a lane or a group in the order of rank, merged over all segments, without attempts
+//! that are claimed or not due.
 //!
-//! Invariant: what is claimed behind the walk's back is in `running`, or its entry dies when a session takes it.
+//! Invariant: an attempt that is claimed during the walk is in `running`, or its entry is dropped when a session takes
+//! it.
 
 use pg_queue_core::frontier::{Rank, Ready};
 
@@ -21,9 +22,9 @@ pub struct Parked<'a> {
     table: &'a Relation,
     entries: Entries<'a>,
     home: Home,
-    /// Blocks that the table has, at least.
+    /// A lower bound of the table's blocks.
     blocks: u32,
-    /// The attempt found last, as its entry may be there twice.
+    /// The last found attempt, because its entry may exist twice.
     last: i64,
 }
 
@@ -33,7 +34,7 @@ impl<'a> Parked<'a> {
         Self { table, entries: Entries::begin(table, index, keys), home, blocks: table.blocks(), last: 0 }
     }
 
-    /// The next attempt that is there, and is what its entry says; not those that this transaction has inserted.
+    /// Returns the next attempt that exists and matches its entry. Attempts of this transaction are left out.
     pub fn next(&mut self) -> Option<Attempt> {
         loop {
             let (tid, key) = self.entries.next::<COLUMNS>()?;
@@ -49,7 +50,7 @@ impl<'a> Parked<'a> {
     }
 }
 
-/// What is read in the order of rank: the waiting attempts of a lane, or of one of its groups.
+/// What to read in the order of rank: the waiting attempts of a lane, or of one of its groups.
 #[derive(Clone, Copy)]
 pub enum Order {
     /// The lane.
@@ -59,7 +60,8 @@ pub enum Order {
 }
 
 impl Order {
-    /// The conditions for all of it, and then more on the columns of the rank, the priority being the first.
+    /// Returns the conditions for all of it, followed by conditions on the columns of the rank, of which the priority
+    /// is the first.
     fn keys(self, of_rank: impl FnOnce(i16) -> Vec<Key>) -> Vec<Key> {
         let (mut keys, priority) = match self {
             Self::Lane(lane) => (vec![Key::eq_i32(1, lane)], 2),
@@ -71,26 +73,26 @@ impl Order {
 }
 
 impl Tables {
-    /// Whether an attempt is claimed, and whether that is committed. One that is on the move this moment is not
-    /// claimed: its copy cannot be seen yet, and others must not overtake it. A session that takes it follows it.
+    /// Returns whether an attempt is claimed, and whether the claim is committed. A moving attempt is not claimed: its
+    /// copy cannot be seen yet, and other attempts must not overtake it. A session that takes it follows it.
     pub fn claim_of(&self, id: i64) -> Option<bool> {
         let mut scan = self.claims().scan(&[Key::eq_i64(1, id)], Snapshot::Dirty);
         scan.next()?;
         (!claim::is_moving(&mut scan)).then(|| !scan.is_in_progress())
     }
 
-    /// Also by an open transaction: its rollback gives the attempt back.
+    /// Claims of open transactions count, too: a rollback gives the attempt back.
     fn is_claimed(&self, id: i64) -> bool {
         self.claim_of(id).is_some()
     }
 }
 
-/// A walk over a segment's claims beside the candidates; their ids mostly ascend, so it is cheaper than a look-up for
-/// each. A claim made behind its back is in `running`, or its entry dies when a session takes it.
+/// A walk over a segment's claims beside the candidates. The ids mostly ascend, so the walk is cheaper than a look-up
+/// for each.
 struct Claims<'a> {
     tables: &'a Tables,
     scan: Option<Scan<'a>>,
-    /// From `from` to `head` there is no claim but that of `head`, if `head` is not `MAX`.
+    /// Between `from` and `head` there is no claim except that of `head`, if `head` is not `MAX`.
     from: i64,
     head: i64,
 }
@@ -114,7 +116,7 @@ impl<'a> Claims<'a> {
         };
     }
 
-    /// Whether the attempt is claimed, as `Tables::is_claimed`.
+    /// Returns whether the attempt is claimed, as `Tables::is_claimed`.
     fn has(&mut self, id: i64) -> bool {
         /// Claims to step over before a new descent is cheaper.
         const STEPS: usize = 16;
@@ -133,7 +135,7 @@ impl<'a> Claims<'a> {
     }
 }
 
-/// Opens the segments in which attempts may live and that hold anything.
+/// Opens the segments in which attempts may live, except empty ones.
 pub fn open_tables(catalog: &Catalog) -> Vec<Tables> {
     let mut tables = Tables::open_all(catalog, segment::inhabited(catalog));
     tables.retain(|tables| !tables.is_empty());
@@ -158,7 +160,7 @@ struct Candidate {
     run_at: Option<i64>,
 }
 
-/// Over the index of the lane, or over that of its groups.
+/// A walk over the index of the lane, or over the index of groups.
 enum Walk<'a> {
     Lane(Scan<'a>),
     Group(Parked<'a>),
@@ -172,7 +174,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The next one. What this transaction has added is left out; its commit pushes it.
+    /// Returns the next candidate. Attempts of this transaction are left out, because its commit pushes them.
     fn next(&mut self, segment: u8) -> Option<Candidate> {
         let scan = match self {
             Self::Lane(scan) => scan,
@@ -219,11 +221,11 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The waiting attempts behind a position in order, over all segments, leaving out what is claimed or not due.
+/// The waiting attempts behind a position in order, over all segments, without attempts that are claimed or not due.
 pub struct Waiting<'a> {
     sources: Vec<Source<'a>>,
     due_to: i64,
-    /// Rows looked at.
+    /// How many rows were read.
     pub examined: usize,
 }
 
@@ -233,7 +235,7 @@ impl<'a> Waiting<'a> {
         Self { sources: tables.iter().map(|t| Source::new(t, order, after)).collect(), due_to, examined: 0 }
     }
 
-    /// The next row: `Some(None)` is one that is left out. `None`: that was all.
+    /// Returns the next attempt. `Some(None)`: a row that is left out. `None`: there are no more rows.
     pub fn next(&mut self) -> Option<Option<Ready>> {
         let sources = self.sources.iter_mut().filter(|source| source.head.is_some());
         let source = sources.min_by_key(|s| s.head.map_or(Rank::MAX, |head| head.ready.rank))?;
@@ -242,23 +244,24 @@ impl<'a> Waiting<'a> {
         if self.examined.is_multiple_of(1024) {
             process::check_for_interrupts();
         }
-        // The cursor over run_at pushes what falls due later.
+        // The cursor over run_at pushes attempts that fall due later.
         let is_due = candidate.run_at.is_none_or(|at| at <= self.due_to);
         let is_waiting = is_due && !source.claims.has(candidate.ready.id);
         source.advance();
         Some(is_waiting.then_some(candidate.ready))
     }
 
-    /// Up to where everything was read. Attempts of one job rank alike, so that is before the next row.
+    /// Returns the rank up to which everything was read. It is before the next row, because attempts of one job have
+    /// the same rank.
     pub fn read_to(&self) -> Rank {
         self.sources.iter().filter_map(|s| s.head).map(|head| head.ready.rank.before()).min().unwrap_or(Rank::MAX)
     }
 }
 
-/// Rows handed to `for_each_waiting`'s caller at once.
+/// Rows in one call of `for_each_waiting`'s `each`.
 const ROWS_PER_BATCH: usize = 256;
 
-/// Calls `each` with all waiting attempts of a lane, due or not, a batch of one segment at a time.
+/// Calls `each` with all waiting attempts of a lane, due or not, in batches of one segment.
 pub fn for_each_waiting(catalog: &Catalog, lane: i32, mut each: impl FnMut(&[Attempt]) -> Result<()>) -> Result<()> {
     for tables in open_tables(catalog) {
         let mut scan = tables.attempt.scan(tables.by_lane(), &[Key::eq_i32(1, lane)], Snapshot::Now);
@@ -281,8 +284,8 @@ pub fn for_each_waiting(catalog: &Catalog, lane: i32, mut each: impl FnMut(&[Att
     Ok(())
 }
 
-/// Returns a sentence if a lane has a job that has not ended and of which `matters` says so; also one that an open
-/// transaction is adding, claiming or ending.
+/// Returns a sentence if a lane has a living job for which `matters` is true. A job that an open transaction is adding,
+/// claiming or ending counts, too.
 pub fn any_living(catalog: &Catalog, lane: i32, matters: &dyn Fn(&Attempt) -> bool) -> Result<Option<String>> {
     for tables in open_tables(catalog) {
         let mut scan = tables.attempt.scan(tables.by_lane(), &[Key::eq_i32(1, lane)], Snapshot::Dirty);
@@ -296,7 +299,7 @@ pub fn any_living(catalog: &Catalog, lane: i32, matters: &dyn Fn(&Attempt) -> bo
                 return Ok(Some("A transaction that has not ended yet is adding jobs.".into()));
             }
             let has_ended = tables.outcomes().find(id, Snapshot::Now).is_some();
-            // A moved attempt is read where it is now, which comes later.
+            // A moved attempt is read in its new segment, which comes later.
             if !has_ended && !tables.claims().has_moved(id) {
                 return Ok(Some(format!("One of them is job {job_id}.")));
             }

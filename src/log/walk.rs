@@ -1,5 +1,5 @@
-//! A segment's three logs read side by side: every attempt with its claim and its outcome, in the order of the
-//! ids, so that each row is read once.
+//! Reads a segment's three logs side by side: every attempt with its claim and its outcome, in the order of the ids, so
+//! that each row is read once.
 
 use crate::log::attempt::{Attempt, LAST_ERROR};
 use crate::log::segment::Home;
@@ -8,11 +8,11 @@ use crate::pg::row::Row;
 use crate::pg::scan::{Key, Scan, Snapshot};
 
 impl Tables {
-    /// Returns when attempts were claimed, and when attempts ended, since then, each time with the attempt's id. Reads
-    /// `rows` rows of each log, from its end on.
+    /// Returns the times of claims and of ends since `since`, each with the attempt's id. Reads the last `rows` rows of
+    /// each log.
     pub fn newest(&self, rows: usize, since: i64) -> [Vec<(i64, i64)>; 2] {
         [self.claims(), self.outcomes()].map(|log| {
-            // In both the time comes after the id.
+            // In both logs the time comes after the id.
             let newest = log.table().backwards().take(rows).map(|row| (row.i64(1), row.i64(0)));
             newest.filter(|(at, _)| *at >= since).collect()
         })
@@ -21,7 +21,7 @@ impl Tables {
     /// Walks through the attempts whose ids are larger than `after`.
     pub fn walk(&self, after: i64, snapshot: Snapshot) -> impl Iterator<Item = Trace> {
         let keys = [Key::gt_i64(1, after)];
-        // Of attempts only the committed ones, also if the snapshot is dirty; claims and outcomes of open transactions
+        // Only committed attempts are read, even if the snapshot is dirty. Claims and outcomes of open transactions
         // must be known then.
         let attempts = if snapshot == Snapshot::Dirty { Snapshot::Now } else { snapshot };
         let walk = (!self.is_empty()).then(|| Walk {
@@ -34,7 +34,7 @@ impl Tables {
     }
 }
 
-/// As much of an attempt as it takes to count it.
+/// The columns of an attempt that are needed to count it.
 pub struct AttemptSummary {
     pub id: i64,
     pub job_id: i64,
@@ -42,11 +42,11 @@ pub struct AttemptSummary {
     pub lane: i32,
     pub priority: i32,
     pub run_at: Option<i64>,
-    /// Whether it waits for its time after a failure.
+    /// True if it follows a failure.
     pub has_error: bool,
     /// The claim's kind, as stored.
     pub claim: Option<u8>,
-    /// The outcome, as stored, and whether another attempt goes on.
+    /// The outcome, as stored, and whether there is a next attempt.
     pub outcome: Option<(u8, bool)>,
 }
 
@@ -88,7 +88,7 @@ impl Tables {
     }
 }
 
-/// What another log has about an attempt.
+/// The row of another log about an attempt.
 #[allow(clippy::large_enum_variant, reason = "there are three at a time, and a box would cost more")]
 pub enum Seen {
     /// Nothing.
@@ -135,7 +135,7 @@ impl Iterator for Walk<'_> {
     }
 }
 
-/// A log read beside the attempts; its rows begin with the attempt's id.
+/// A log that is read beside the attempts. Its rows begin with the attempt's id.
 struct Side<'a> {
     scan: Scan<'a>,
     head: Option<i64>,
