@@ -1,8 +1,8 @@
 //! The errors that the extension itself raises: SQLSTATE, message, detail, hint.
 //!
 //! Responsible for the type, for the SQLSTATEs, and for errors that several places raise. Not responsible for raising
-//! them from an SQL function: `pg::function` does that outside all Rust frames, because an SQLSTATE of the extension's
-//! own, such as QJ001, does not survive a pgrx guard.
+//! them from an SQL function: `pg::function` does that outside all Rust frames. The extension's own SQLSTATEs, such as
+//! QJ001, do not survive a pgrx guard.
 //!
 //! Invariant: no error text holds a payload.
 
@@ -19,22 +19,22 @@ pub struct Error {
     pub code: &'static str,
     /// What went wrong.
     pub message: String,
-    /// The facts; `None`: there are no more.
+    /// The facts; `None` if the message says everything.
     pub detail: Option<String>,
-    /// What the user should do; `None`: there is no advice.
+    /// What the user should do; `None` if there is no advice.
     pub hint: Option<String>,
 }
 
 thread_local! {
-    /// The last error that was raised by `Error::report` with an SQLSTATE of the extension's own: the SQLSTATE and the
-    /// message.
+    /// The SQLSTATE and the message of the last error that `Error::report` raised with one of the extension's own
+    /// SQLSTATEs.
     static RAISED: RefCell<Option<(&'static str, String)>> = const { RefCell::new(None) };
 }
 
-/// Returns the SQLSTATE of an error that was caught.
+/// Returns the SQLSTATE of a caught error as text.
 pub fn state(code: PgSqlErrorCode) -> &'static str {
     thread_local! {
-        /// The SQLSTATEs that were met, kept for the life of the process; Postgres has some hundreds.
+        /// The SQLSTATEs that this process has met. It keeps them until it exits; Postgres has some hundreds.
         static MET: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
     }
     let packed = code as u32;
@@ -47,10 +47,10 @@ pub fn state(code: PgSqlErrorCode) -> &'static str {
     })
 }
 
-/// The result of everything that can fail with an error of the extension's own.
+/// The result of a function that can fail with an [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// successful_completion: of a NOTICE.
+/// successful_completion, the SQLSTATE of a NOTICE.
 pub const NOTICE: &str = "00000";
 /// The worker has lost its lease: the attempt has ended, was taken over, or was never claimed.
 pub const LOST_LEASE: &str = "QJ001";
@@ -95,7 +95,7 @@ pub const TOO_LARGE: &str = "54000";
 /// internal_error
 pub const INTERNAL: &str = "XX000";
 
-/// Returns the five characters of an SQLSTATE; those of XX000 for a text of another length.
+/// Returns the five characters of an SQLSTATE. If the text has another length, returns those of XX000.
 pub fn characters(code: &str) -> [u8; 5] {
     code.as_bytes().try_into().unwrap_or(*b"XX000")
 }
@@ -107,7 +107,7 @@ impl Error {
         Self { code, message: message.into(), detail: None, hint: None }
     }
 
-    /// Returns what was raised by Postgres, or a panic, and has been caught.
+    /// Converts a caught error of Postgres, or a caught panic.
     #[cold]
     pub fn caught(caught: &CaughtError) -> Self {
         let (CaughtError::PostgresError(report)
@@ -152,7 +152,7 @@ impl Error {
         }
     }
 
-    /// Returns the error for a library that was not preloaded, 55000.
+    /// Returns the error for a server that has not preloaded the library, 55000.
     #[cold]
     pub fn not_loaded() -> Self {
         Self::new(WRONG_STATE, "pg_queue is not in shared_preload_libraries")
@@ -160,13 +160,13 @@ impl Error {
             .hint("Add shared_preload_libraries = 'pg_queue' to postgresql.conf and restart the server.")
     }
 
-    /// Raises the error where no SQL function is there to do it: in callbacks and in the worker. An SQLSTATE of the
-    /// extension's own survives only as far as `Error::caught`; the client and the log would get another one.
+    /// Raises the error where no SQL function can do it: in callbacks and in the worker. The extension's own SQLSTATEs
+    /// survive only as far as `Error::caught`. The client and the log would get another SQLSTATE.
     pub fn report(self) -> ! {
         if self.code == LOST_LEASE {
             RAISED.set(Some((self.code, self.message.clone())));
         }
-        // Each character takes six bits, the first one the lowest, as Postgres packs them.
+        // Postgres packs each character into six bits, the first character into the lowest ones.
         let packed = self.code.bytes().rev().fold(0, |packed, char| packed << 6 | (i32::from(char) - 48) & 0x3f);
         let code = PgSqlErrorCode::from(packed);
         let mut report = pgrx::pg_sys::panic::ErrorReport::new(code, self.message, "pg_queue");

@@ -1,9 +1,9 @@
-//! Every setting of the extension, in one table. Documented for users in `docs/settings.md`.
+//! Every setting of the extension. `docs/settings.md` documents them for users.
 //!
-//! Responsible for names, ranges and defaults. Not responsible for what a setting does: the code that reads its static
-//! says that.
+//! Responsible for names, ranges and defaults. Not responsible for the effect of a setting: that is in the code that
+//! reads its static.
 //!
-//! Invariant: a setting that sizes shared memory can only be set at the start of the server.
+//! Invariant: a setting that sizes shared memory can be set only when the server starts.
 
 use std::ffi::{CStr, CString};
 
@@ -16,23 +16,23 @@ pub const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_P
     Err(_) => c"",
 };
 
-/// How many attempts are held in memory per lane.
+/// How many ready attempts of each lane are kept in memory.
 pub static MAX_READY: GucSetting<i32> = GucSetting::<i32>::new(2048);
-/// How many attempts can be taken at once, over all databases.
+/// How many attempts can be claimed at the same time, over all databases.
 pub static MAX_RUNNING: GucSetting<i32> = GucSetting::<i32>::new(65536);
-/// How many lanes are held in memory, over all databases.
+/// How many lanes are kept in memory, over all databases.
 pub static MAX_LANES: GucSetting<i32> = GucSetting::<i32>::new(256);
-/// How many groups can have started something within their queue's `rate_period`, over all databases.
+/// How many groups can have started jobs within the `rate_period` of their queue, over all databases.
 pub static MAX_RATED_GROUPS: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 /// How many unique keys open transactions can hold, over all databases.
 pub static MAX_KEYS: GucSetting<i32> = GucSetting::<i32>::new(262_144);
-/// How many databases can have the extension.
+/// How many databases can use the extension.
 pub static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(16);
 /// After how many rows a young segment is closed.
 pub static SEGMENT_ROWS: GucSetting<i32> = GucSetting::<i32>::new(1_000_000);
 /// After how many seconds a young segment is closed.
 pub static SEGMENT_AGE: GucSetting<i32> = GucSetting::<i32>::new(600);
-/// For how many seconds the minutes of `queue.throughput` are kept; negative: for ever.
+/// For how many seconds the minutes of `queue.throughput` are kept. A negative value keeps them for ever.
 pub static STATISTICS_RETENTION: GucSetting<i32> = GucSetting::<i32>::new(90 * 86_400);
 /// The longest sleep of one call, in milliseconds.
 pub static MAX_WAIT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
@@ -40,27 +40,26 @@ pub static MAX_WAIT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 pub static MAX_ERROR_LENGTH: GucSetting<i32> = GucSetting::<i32>::new(8192);
 /// The number of this node in the ids that it makes.
 pub static NODE_ID: GucSetting<i32> = GucSetting::<i32>::new(0);
-/// How long a segment that has been copied to history is kept for its last readers before it is emptied, in
-/// milliseconds.
+/// How many milliseconds a segment that was copied to history is kept for its last readers before it is emptied.
 pub static RECLAIM_DELAY: GucSetting<i32> = GucSetting::<i32>::new(10_000);
-/// After how many seconds without foreign writes a restore is over.
+/// After how many seconds without a write by foreign SQL a restore counts as finished.
 pub static RESTORE_QUIET: GucSetting<i32> = GucSetting::<i32>::new(10);
 /// Whether segments are reclaimed.
 pub static RECLAIM: GucSetting<bool> = GucSetting::<bool>::new(true);
-/// After how many seconds `queue.doctor()` finds that something has stood still for too long.
+/// `queue.doctor()` reports anything that is stuck for longer than this, in seconds.
 pub static PATIENCE: GucSetting<i32> = GucSetting::<i32>::new(300);
-/// By how many seconds the clock of schedules is ahead of the server's.
+/// By how many seconds the clock of schedules is ahead of the server's clock.
 pub static CLOCK_OFFSET: GucSetting<f64> = GucSetting::<f64>::new(0.0);
-/// The library's version: see `pg_queue.library_version`.
+/// The value of `pg_queue.library_version`.
 static LIBRARY_VERSION: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(VERSION));
-/// How many executors there can be, over all databases.
+/// How many executor processes can exist, over all databases.
 pub static MAX_EXECUTORS: GucSetting<i32> = GucSetting::<i32>::new(8);
 /// Whether jobs may run as superusers.
 pub static SUPERUSER_JOBS: GucSetting<bool> = GucSetting::<bool>::new(false);
 /// Whether the background worker does its duties in this database.
 pub static WORKER: GucSetting<bool> = GucSetting::<bool>::new(true);
 
-/// Defines the settings. Those that size shared memory can be defined only while preloading.
+/// Defines the settings. Settings that size shared memory can be defined only while the server preloads libraries.
 pub fn define(preloading: bool) {
     let none = GucFlags::default();
     if preloading {
@@ -258,7 +257,8 @@ pub fn define(preloading: bool) {
         GucContext::Suset,
         GucFlags::NO_SHOW_ALL,
     );
-    // Upgrade scripts read it: the server may have loaded an older library than the one that was installed with them.
+    // Upgrade scripts read it: the server may still run an older library than the one that was installed with the
+    // scripts.
     GucRegistry::define_string_guc(
         c"pg_queue.library_version",
         c"Shows the version of the library that the server has loaded.",

@@ -1,6 +1,6 @@
-//! `queue.enqueue`, `enqueue_many`, `enqueue_batch`: append attempts; the commit makes them known.
+//! `queue.enqueue`, `enqueue_many`, `enqueue_batch`: insert attempts. The commit makes them visible to workers.
 //!
-//! Not here: options and their limits (`job::options`), and inserting (`job::enqueue`).
+//! Not responsible for options and their limits (`job::options`), nor for inserting (`job::enqueue`).
 
 use std::rc::Rc;
 
@@ -44,7 +44,7 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
     Ok(made.ids.first().map(|&job_id| job_id.into()))
 }
 
-/// `queue.enqueue_many`: enqueues a job per payload, all with the same options.
+/// `queue.enqueue_many`: enqueues one job for each payload, all with the same options.
 fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
     run_as::refuse_data(&queue)?;
@@ -64,7 +64,7 @@ fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue.enqueue_batch`: enqueues a job per object of a JSON array.
+/// `queue.enqueue_batch`: enqueues one job for each object of a JSON array.
 fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
     let now = time::now_us();
@@ -85,7 +85,7 @@ fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// The payload and the options in the fields of a task.
+/// Returns the payload and the options that the fields of a flow's task give.
 pub fn parse_fields(fields: &[(String, Value)], queue: &Queue, now: i64) -> Result<(Datum, Options)> {
     let mut job = Job { is_task: true, ..Job::default() };
     fields.iter().try_for_each(|(name, value)| job.field(name, value))?;
@@ -104,15 +104,16 @@ pub fn parse_fields(fields: &[(String, Value)], queue: &Queue, now: i64) -> Resu
     }
 }
 
-/// One object of a batch, or a task, while it is read. Errors name its index, counted from 0 as in JSON, and the field.
+/// One object of a batch, or one task of a flow, while it is read. Errors name the field and the object's index,
+/// counted from 0 as in JSON.
 #[derive(Default)]
 struct Job {
     index: usize,
     given: Given<'static>,
     payload: Option<Datum>,
-    /// Makes the job a command; the payload holds what belongs to it.
+    /// The text of a command. If it is there, the job is a command, and `payload` holds the command's other parts.
     command: Option<String>,
-    /// Whether it is a task of a flow.
+    /// True for a task of a flow, false for a job of a batch.
     is_task: bool,
 }
 

@@ -1,7 +1,7 @@
-//! `queue.enqueue_sql`: enqueues a command, checked as far as that can be without running it.
+//! `queue.enqueue_sql`: checks a command, as far as possible without running it, and enqueues it.
 //!
-//! Not here: what makes a payload a command (`api::command`), inserting (`job::enqueue`), and running it
-//! (`executor::job`).
+//! Not responsible for what makes a payload a command (`api::command`), for inserting (`job::enqueue`), nor for running
+//! it (`executor::job`).
 
 use pgrx::pg_sys::Datum;
 
@@ -20,7 +20,8 @@ sql_function!(pg_queue_enqueue_sql, pg_finfo_pg_queue_enqueue_sql => enqueue_sql
 
 /// `queue.enqueue_sql(queue_name, command, arguments, autocommit, settings, result_rows, …)`: returns the job's id.
 ///
-/// Errors: 42601 where the command is no SQL, 55000 if the queue runs no commands, 22023 where the rest makes no sense.
+/// Errors: 42601 if the command is not SQL, 55000 if the queue does not run commands, 22023 if another argument is
+/// invalid.
 fn enqueue_sql(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = enqueue::target(call)?;
     let run_as = run_as::of_command(&queue)?;

@@ -1,9 +1,9 @@
 //! The options of a queue whose jobs run in the server: `executor`, `procedure`, `run_as`, `settings`.
 //!
-//! Not here: running the jobs (`executor`), and as whom the jobs of a queue with commands run (`catalog::run_as`).
+//! Not responsible for running the jobs (`executor`), nor for the role as which a command runs (`catalog::run_as`).
 //!
-//! Invariant: a role can be named by those alone that may SET ROLE to it, whichever of the options they change. A queue
-//! begins to run commands only when nothing in it is data.
+//! Invariant: only a user that may SET ROLE to a queue's role can change any of these options. A queue begins to run
+//! commands only if nothing in it is data.
 
 use std::rc::Rc;
 
@@ -17,12 +17,12 @@ use crate::job::living;
 use crate::pg::parameter::Parameter;
 use crate::pg::{jsonb, relcache, role, routine, session};
 
-/// The options, by their columns.
-pub const OPTIONS: [&str; 4] = ["executor", "procedure", "run_as", "settings"];
+/// The columns of the options.
+pub const OPTION_COLUMNS: [&str; 4] = ["executor", "procedure", "run_as", "settings"];
 
 /// Checks the option `executor`.
 ///
-/// Errors: 22023 if there is no such kind.
+/// Errors: 22023 if the kind does not exist.
 pub fn check_kind(kind: &str) -> Result<()> {
     if matches!(kind, "sql" | "call") {
         return Ok(());
@@ -32,7 +32,7 @@ pub fn check_kind(kind: &str) -> Result<()> {
 
 /// Checks settings for a session.
 ///
-/// Errors: 22023 unless it is an object of plain values, each with the name of a setting.
+/// Errors: 22023 unless they are a JSON object of scalar values whose names are settings.
 pub fn check_settings(settings: Datum) -> Result<()> {
     let wrong = || Error::invalid("settings must be a JSON object of settings and their values");
     if !jsonb::is_object(settings) {
@@ -53,9 +53,9 @@ pub fn check_settings(settings: Datum) -> Result<()> {
 /// A column of a queue, and its new value.
 pub type Setting = (&'static str, Parameter);
 
-/// Returns what a queue notes of a procedure or function of one jsonb: its full name, its oid and its owner.
+/// Returns what a queue's row stores about a procedure or function of one jsonb: its full name, its oid and its owner.
 ///
-/// Errors: 42883 if there is none.
+/// Errors: 42883 if neither exists.
 pub fn procedure(name: &str) -> Result<Vec<Setting>> {
     let found = routine::find(name).ok_or_else(|| {
         Error::new(error::NO_FUNCTION, format!("there is no procedure {name}(jsonb)"))
@@ -67,15 +67,15 @@ pub fn procedure(name: &str) -> Result<Vec<Setting>> {
     Ok(noted)
 }
 
-/// Returns what a queue notes of the role as which its jobs run.
+/// Returns what a queue's row stores about the role as which its jobs run.
 ///
-/// Errors: 42704 if there is no such role.
+/// Errors: 42704 if the role does not exist.
 pub fn run_as(name: &str) -> Result<Vec<Setting>> {
     let role = role::role(name).ok_or_else(|| permission::no_role(name))?;
     Ok(noted_role(["run_as", "run_as_id"], role).into())
 }
 
-/// Returns what a queue notes of settings, and of the current user, who has set them.
+/// Returns what a queue's row stores about settings, and about the current user, which has set them.
 ///
 /// Errors: as `check_settings`.
 pub fn settings(given: Datum) -> Result<Vec<Setting>> {
@@ -85,7 +85,7 @@ pub fn settings(given: Datum) -> Result<Vec<Setting>> {
     Ok(noted)
 }
 
-/// Returns the columns that an option has beside its own.
+/// Returns the further columns that store an option.
 pub fn beside(option: &str) -> &'static [&'static str] {
     match option {
         "procedure" => &["procedure_id", "procedure_owner", "procedure_owner_id"],
@@ -103,9 +103,9 @@ fn noted_role([name, id]: [&'static str; 2], role: pg_sys::Oid) -> [Setting; 2] 
     [(name, role::role_name(role).unwrap_or_default().into()), (id, oid(role))]
 }
 
-/// Checks that a queue that is to run commands has nothing that is data: what was written as data is never run.
+/// Checks that a queue that shall run commands holds no data. What was written as data is never run.
 ///
-/// Errors: 55000 if it is bound to a topic, has a schedule of data, or living jobs that are data.
+/// Errors: 55000 if the queue is bound to a topic, or if a schedule or a living job of it is data.
 pub fn check_no_data(catalog: &Catalog, queue: &Queue) -> Result<()> {
     names::lock_dead_letters(catalog);
     let refused = |what: String, hint: &str| {
@@ -128,11 +128,10 @@ pub fn check_no_data(catalog: &Catalog, queue: &Queue) -> Result<()> {
     Ok(())
 }
 
-/// Checks that what a queue has of these options now makes sense together, and that the current user may have it so.
-/// Returns the queue.
+/// Checks that the queue's current options fit together, and that the current user may set them. Returns the queue.
 ///
-/// Errors: 22023 if one is missing or one too many, 42501 if the user may not SET ROLE to the role, or if no job may
-/// run as it.
+/// Errors: 22023 if an option is missing or does not belong to the executor. 42501 if the user may not SET ROLE to the
+/// role, or if no job may run as that role.
 pub fn check(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
     session::accept_invalidations();
     relcache::forget_queues();
@@ -143,7 +142,7 @@ pub fn check(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
             Some(Executor::Call { role, .. }) => role,
             other => {
                 let kind = if other.is_some() { "executor => 'call'" } else { "an executor" };
-                let beside = if other.is_some() { &OPTIONS[1..3] } else { &OPTIONS[1..] };
+                let beside = if other.is_some() { &OPTION_COLUMNS[1..3] } else { &OPTION_COLUMNS[1..] };
                 return match beside.iter().find(|option| has(option)) {
                     Some(option) => Err(Error::invalid(format!("{option} needs {kind}"))
                         .hint("Give both, or reset both with queue.alter.")),
@@ -151,7 +150,7 @@ pub fn check(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
                 };
             }
         };
-    if let Some(missing) = OPTIONS[1..3].iter().find(|option| !has(option)) {
+    if let Some(missing) = OPTION_COLUMNS[1..3].iter().find(|option| !has(option)) {
         return Err(Error::invalid(format!("executor => 'call' needs {missing}"))
             .hint("Name the procedure or function of one jsonb, and the role as which it runs."));
     }

@@ -1,6 +1,6 @@
 //! `queue.extend`, `extend_many`: the heartbeat.
 //!
-//! Not here: what a longer lease changes (`job::extend`), and the end of a lease (`duty::expire`).
+//! Not responsible for what a longer lease changes (`job::extend`), nor for expired leases (`duty::expire`).
 
 use pgrx::pg_sys::Datum;
 
@@ -26,7 +26,8 @@ fn extend(call: &Call) -> Result<Option<Datum>> {
     call.result_row(&mut [expires_at.into(), is_cancelled.into()], &mut [false, false]).map(Some)
 }
 
-/// `queue.extend_many(ids, lease)`: as other verbs for many, with what `queue.extend` returns beside it.
+/// `queue.extend_many(ids, lease)`: returns id, outcome and reason, as other verbs for many jobs, and the columns of
+/// `queue.extend`.
 fn extend_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("extend")?;
     let rows = call.rows()?;
@@ -37,7 +38,7 @@ fn extend_many(call: &Call) -> Result<Option<Datum>> {
     for id in ids.into_iter().flatten() {
         match extend::extend(&catalog, id, lease, &rights) {
             Ok((expires_at, is_cancelled)) => {
-                // The SQL of 0.3.0, until ALTER EXTENSION UPDATE.
+                // The SQL of version 0.3.0 declares three columns. It is in use until ALTER EXTENSION UPDATE.
                 if rows.has_columns(3) {
                     rows.add(&mut [id.into(), expires_at.into(), is_cancelled.into()], &mut [false; 3])?;
                     continue;

@@ -125,7 +125,7 @@ fn create(call: &Call) -> Result<Option<Datum>> {
     }
     queue::changed(&catalog);
     permissions::created(&catalog, queue::by_name(&catalog, &name)?.id)?;
-    let is_of_executor = |(option, _): &(&str, Parameter)| executors::OPTIONS.contains(option);
+    let is_of_executor = |(option, _): &(&str, Parameter)| executors::OPTION_COLUMNS.contains(option);
     if options.iter().any(is_of_executor) {
         let queue = executors::check(&catalog, &name)?;
         // The worker looks at queues that have an executor.
@@ -207,7 +207,7 @@ fn change(
         }
         announce(catalog, &queue, queue.is_paused);
         let changes = |of: &[&str]| of.iter().any(|option| sets(option));
-        if changes(&executors::OPTIONS) {
+        if changes(&executors::OPTION_COLUMNS) {
             let now = executors::check(catalog, name)?;
             let runs_commands = |queue: &Queue| matches!(queue.executor, Some(Executor::Sql));
             if has_new_executor && runs_commands(&now) && !runs_commands(&queue) {

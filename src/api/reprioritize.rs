@@ -1,7 +1,8 @@
-//! `queue.reprioritize`, `reschedule`, and both for many: a waiting attempt is superseded by one with another priority
-//! or time. Its job_id, attempt number and everything else stay.
+//! `queue.reprioritize`, `reschedule`, and both for many jobs. An attempt with another priority or time supersedes the
+//! waiting one. Its job_id, attempt number and everything else stay.
 //!
-//! Not here: superseding (`job::next_attempt`), and `queue.retry`, which also gives a job another time (`api::retry`).
+//! Not responsible for superseding (`job::next_attempt`), nor for `queue.retry`, which can also change a job's time
+//! (`api::retry`).
 
 use std::rc::Rc;
 

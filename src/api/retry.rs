@@ -1,7 +1,7 @@
-//! `queue.retry`, `retry_many`: an ended job runs once more, a waiting one runs now or at another time. Also
+//! `queue.retry`, `retry_many`: an ended job runs once more, a waiting job runs now or at another time. Also
 //! `queue.forget`.
 //!
-//! Not here: how a job is run once more (`job::retry`), and what is erased (`job::forget`).
+//! Not responsible for how a job runs once more (`job::retry`), nor for what is erased (`job::forget`).
 
 use pgrx::pg_sys::Datum;
 
@@ -33,7 +33,7 @@ fn retry_many(call: &Call) -> Result<Option<Datum>> {
     answers::for_each_job(call, |catalog, job_id| retry::retry(catalog, job_id, run_at).map(|()| "retried"))
 }
 
-/// Reads when a job is to run; `None`: now.
+/// Returns the time at which a job shall run; `None` if it shall run now.
 fn run_time_of(call: &Call) -> Result<Option<i64>> {
     call.timestamp(1).map_or(Ok(None), |at| run_time(at, time::now_us()))
 }

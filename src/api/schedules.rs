@@ -1,10 +1,10 @@
 //! `queue.schedule`, `unschedule`, `pause_schedule`, `resume_schedule`, `run_schedule`, `upcoming`: the life of a
-//! schedule. The commit of every change tells the worker to look.
+//! schedule. The commit of every change wakes the worker.
 //!
-//! Not here: firing (`duty::fire_schedules`), and the arithmetic of slots (`core`).
+//! Not responsible for firing (`duty::fire_schedules`), nor for the arithmetic of slots (`core`).
 //!
-//! Invariant: a schedule whose plan stays the same keeps its slots, however often it is replaced: programs schedule
-//! their jobs at every start.
+//! Invariant: if a schedule is replaced by one with the same plan, it keeps its slots. Programs may thus schedule their
+//! jobs at every start.
 
 use pg_queue_core::schedule::{LATEST, Missed};
 use pgrx::pg_sys::{self, Datum};
@@ -73,14 +73,14 @@ fn timing_of(call: &Call) -> Result<Timing> {
     Ok(timing)
 }
 
-/// The statement that makes a schedule.
-const MAKE: &str =
+/// Inserts a schedule, unless one with the name exists.
+const INSERT_SCHEDULE: &str =
     "INSERT INTO queue.schedule (schedule_name, queue_id, payload, cron, every, timezone, missed, starts_at,
          ends_at, overlap, priority, max_attempts, group_key, headers, anchor, planned_from, run_as, run_as_id)
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
      ON CONFLICT (schedule_name) DO NOTHING";
-/// The statement that changes the schedule that was seen, and no other version of it.
-const REPLACE: &str =
+/// Replaces a schedule. The caller appends its id and version, so that no other version is changed.
+const REPLACE_SCHEDULE: &str =
     "UPDATE queue.schedule SET queue_id = $2, payload = $3, cron = $4, every = $5, timezone = $6, missed = $7,
          starts_at = $8, ends_at = $9, overlap = $10, priority = $11, max_attempts = $12, group_key = $13,
          headers = $14, anchor = $15, planned_from = $16, run_as = $17, run_as_id = $18,
@@ -104,7 +104,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             Error::invalid(format!("invalid value for missed: \"{missed}\"")).hint("Use 'skip', 'once' or 'all'.")
         );
     }
-    // What a job refuses is refused here, and not by each slot.
+    // Invalid options of its jobs are refused here. Otherwise each slot would fail.
     Options::default().set_max_attempts(call.i32(argument!(schedule, max_attempts)))?;
     Options::default().set_group_key(call.datum(argument!(schedule, group_key)))?;
     if call.json(argument!(schedule, headers), "headers")?.is_some_and(|headers| !jsonb::is_object(headers)) {
@@ -124,7 +124,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             0
         }
     };
-    // Without the argument, or with a payload alone, it is data, as whatever the queue is now or becomes.
+    // Without the argument `command`, the payload is data, whatever the queue runs now or later.
     let (payload, run_as) = match (call.text(argument!(schedule, command)), &goal) {
         (Some(command), Goal::Queue(queue)) => {
             let run_as = run_as::of_command(queue)?;
@@ -175,18 +175,21 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             given(argument!(schedule, headers), pg_sys::JSONBOID),
             time(Some(anchor)),
             time(Some(planned_from)),
-            // A replaced command is that of the role that replaces it.
+            // If a command is replaced, it belongs to the role that replaces it.
             Parameter::raw(run_as.map(|role| role.name), pg_sys::TEXTOID),
             Parameter::raw(run_as.map(|role| role.id.into()), pg_sys::INT8OID),
         ];
-        // If another session has made, changed or removed the schedule meanwhile, the loop looks at it again and checks
-        // the privilege again.
+        // If another session has made, changed or removed the schedule meanwhile, the loop reads it and checks the
+        // privilege again.
         let written = match &before {
-            None => spi::run(MAKE, &parameters)?,
+            None => spi::run(INSERT_SCHEDULE, &parameters)?,
             Some(before) => {
                 let n = parameters.len();
                 parameters.extend::<[Parameter; 2]>([before.id().into(), before.version().into()]);
-                spi::run(&format!("{REPLACE}${} AND version OPERATOR(pg_catalog.=) ${}", n + 1, n + 2), &parameters)?
+                spi::run(
+                    &format!("{REPLACE_SCHEDULE}${} AND version OPERATOR(pg_catalog.=) ${}", n + 1, n + 2),
+                    &parameters,
+                )?
             }
         };
         if written > 0 {
@@ -199,7 +202,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     Ok(job::schedule::next_run_now(&catalog, &schedule)?.map(Datum::from))
 }
 
-/// Checks that this transaction can see the change of another session that was quicker.
+/// Checks that this transaction can see a change that another session has just made.
 ///
 /// Errors: 40001 if it would never see the change.
 fn check_seen(name: &str) -> Result<()> {
@@ -210,9 +213,10 @@ fn check_seen(name: &str) -> Result<()> {
         .hint("Try again in a new transaction."))
 }
 
-/// Checks that the current user has a privilege on the schedule's queue, or, if the queue is gone, on every queue.
+/// Checks that the current user has a privilege on the schedule's queue. If the queue is gone, checks for the privilege
+/// on every queue.
 ///
-/// Errors: 42501 if the user has not.
+/// Errors: 42501 if the user lacks it.
 fn may(catalog: &Catalog, schedule: &Schedule, wanted: Privilege) -> Result<()> {
     match Goal::by_id(catalog, schedule.queue_id())? {
         Some(goal) => goal.check(catalog, wanted),
@@ -255,8 +259,8 @@ fn resume(call: &Call) -> Result<Option<Datum>> {
     )
 }
 
-/// Runs a statement on the schedule named in the call. `is_done` tells whether there is nothing to do, so that no row
-/// need be found.
+/// Runs a statement on the schedule that the call names. `is_done` returns whether nothing is left to do, so that the
+/// statement need not change a row.
 fn change(call: &Call, verb: &str, sql: &str, times: &[i64], is_done: fn(&Schedule) -> bool) -> Result<Option<Datum>> {
     api::writable(verb)?;
     let catalog = catalog::current()?;
@@ -268,7 +272,7 @@ fn change(call: &Call, verb: &str, sql: &str, times: &[i64], is_done: fn(&Schedu
         parameters.extend(times.iter().map(|&time| Parameter::raw(Some(time.into()), pg_sys::TIMESTAMPTZOID)));
         parameters.push(schedule.queue_id().into());
         let sql = format!("{sql} AND queue_id OPERATOR(pg_catalog.=) ${}", parameters.len());
-        // If another session has given the schedule to another queue meanwhile, the loop checks the privilege on that
+        // If another session has moved the schedule to another queue meanwhile, the loop checks the privilege on that
         // queue.
         let is_seen_to = |now: Schedule| now.queue_id() == schedule.queue_id() && is_done(&now);
         if spi::run(&sql, &parameters)? > 0 || catalog::schedule::by_name(&catalog, &name).map_or(true, is_seen_to) {
@@ -280,7 +284,8 @@ fn change(call: &Call, verb: &str, sql: &str, times: &[i64], is_done: fn(&Schedu
     Ok(Some(VOID))
 }
 
-/// `queue.run_schedule(name)`: enqueues a job and returns its id; of several the first one's, of none NULL.
+/// `queue.run_schedule(name)`: enqueues a job and returns its id. If the schedule publishes on a topic, returns the id
+/// of the first job, or NULL if there is none.
 fn run(call: &Call) -> Result<Option<Datum>> {
     api::writable("run a schedule")?;
     let catalog = catalog::current()?;

@@ -1,6 +1,7 @@
-//! `queue.suspend`: a running job waits for others, and goes on when these have ended.
+//! `queue.suspend`: a running job waits for other jobs, and goes on when they have ended.
 //!
-//! Not here: how the attempt ends and the next one is held (`job::suspend`), and the release (`duty::release`).
+//! Not responsible for how the attempt ends and the next one is held (`job::suspend`), nor for the release
+//! (`duty::release`).
 
 use pgrx::pg_sys::Datum;
 
@@ -16,7 +17,7 @@ sql_function!(pg_queue_suspend, pg_finfo_pg_queue_suspend => suspend);
 
 /// `queue.suspend(id, after, upon, progress)`.
 ///
-/// Errors: as `queue.complete`; 22023, P0002, 42501 as `queue.enqueue` has them for `after`.
+/// Errors: as `queue.complete`. 22023, P0002 and 42501 as `queue.enqueue` raises them for `after`.
 fn suspend(call: &Call) -> Result<Option<Datum>> {
     api::writable("suspend")?;
     let id = call.required("id", call.i64(0))?;

@@ -1,9 +1,10 @@
-//! `queue.create_topic`, `bind`, `unbind`: the life of a topic, and which queues get what of it; `queue.publish`,
-//! `publish_many`, `route`.
+//! `queue.create_topic`, `bind`, `unbind`: the life of a topic, and which queues get which of its events. Also
+//! `queue.publish`, `publish_many`, `route`.
 //!
-//! Not here: which bindings match and what is written (`job::publish`), how sessions know topics (`catalog::topic`).
+//! Not responsible for which bindings match and what is written (`job::publish`), nor for how sessions know topics
+//! (`catalog::topic`).
 //!
-//! Invariant: topics and bindings are rows, and the commit of every change of either tells all sessions.
+//! Invariant: topics and bindings are rows. The commit of every change of them tells all sessions.
 
 use pgrx::pg_sys::{self, Datum};
 
@@ -59,11 +60,11 @@ fn create_topic(call: &Call) -> Result<Option<Datum>> {
 
 /// Drops a topic, for `queue.drop`.
 ///
-/// Errors: 55000 when queues are bound to it or schedules publish on it, unless forced.
+/// Errors: 55000 if queues are bound to it or schedules publish on it, unless `force` is true.
 pub fn drop_topic(catalog: &Catalog, topic: &Topic, force: bool) -> Result<Option<Datum>> {
     permission::check_topic(catalog, topic, Privilege::Manage)?;
     let (id, name) = (topic.id, &topic.name);
-    // Waits for those that bind to it now, and keeps others from it.
+    // Waits for transactions that are binding queues to it, and prevents further bindings.
     let gone = spi::run("DELETE FROM queue.topic WHERE topic_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
     if gone == 0 {
         return Err(Error::new(error::UNDEFINED, format!("topic \"{name}\" does not exist")));
@@ -116,7 +117,7 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
 
     let catalog = catalog::current()?;
     let topic = topic::by_name(&catalog, &topic_name)?;
-    // A binding that refuses events is the topic's business, not its subscriber's alone.
+    // A binding that refuses events concerns all publishers of the topic, not only its subscriber.
     let wanted = if on_full_is == OnFull::Error { Privilege::Manage } else { Privilege::Observe };
     permission::check_topic(&catalog, &topic, wanted)?;
     let queue = queue::by_name(&catalog, &queue_name)?;
@@ -171,19 +172,19 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
     Ok(bound.first().map(|&id| id.into()))
 }
 
-/// Returns the text of a jsonpath that is going to be stored.
+/// Returns the text of a jsonpath that will be stored.
 ///
-/// Errors: 22023 when it is too long, or cannot be read again within the budget of a filter.
+/// Errors: 22023 if it is too long, or if it cannot be read again within the budget of a filter.
 fn path(call: &Call, n: usize, name: &str) -> Result<Option<String>> {
     let Some(path) = call.datum(n) else { return Ok(None) };
-    // A path is at most some times as long as its text.
+    // A binary jsonpath is at most a few times as long as its text.
     let text = if datum::is_small(path, 8 * jsonpath::MAX_PATH_BYTES) { jsonpath::text(path) } else { String::new() };
     if text.is_empty() || text.len() > jsonpath::MAX_PATH_BYTES {
         return Err(Error::invalid(format!("{name} must have at most {} bytes", jsonpath::MAX_PATH_BYTES))
             .hint("Send events of several kinds under several keys, and bind by a pattern."));
     }
-    if Path::parse(&text, &mut Budget::of(topic::FILTER_BUDGET)).is_broken() {
-        return Err(Error::invalid(format!("{name} cannot be read within {} ms", topic::FILTER_BUDGET / 1_000))
+    if Path::parse(&text, &mut Budget::of(topic::FILTER_BUDGET_US)).is_broken() {
+        return Err(Error::invalid(format!("{name} cannot be read within {} ms", topic::FILTER_BUDGET_US / 1_000))
             .detail("A regular expression is compiled when it is read, in each session that publishes.")
             .hint("Use a simpler one."));
     }
@@ -217,7 +218,7 @@ fn unbind(call: &Call) -> Result<Option<Datum>> {
     Ok(Some((gone as i64).into()))
 }
 
-/// Returns headers, which must be an object.
+/// Returns the headers.
 fn headers(call: &Call, n: usize) -> Result<Option<Datum>> {
     match call.json(n, "headers")? {
         Some(headers) if !jsonb::is_object(headers) => Err(Error::invalid("headers must be a JSON object")),
@@ -241,7 +242,7 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
     let headers = headers(call, argument!(publish, headers))?;
     let event = Event { key: key(call, argument!(publish, key))?, payload, headers };
     let mut given = Given::of_call(call, &const { Positions::of("publish") })?;
-    // They are the event's, and each copy gets them from there.
+    // The headers belong to the event, and each copy gets them from the event.
     given.headers = None;
     let options = given.check(None, now)?;
 
@@ -298,7 +299,7 @@ fn publish_many(call: &Call) -> Result<Option<Datum>> {
     Ok(Some((made as i64).into()))
 }
 
-/// `queue.route(topic, key, payload, headers)`: returns which bindings an event would go by.
+/// `queue.route(topic, key, payload, headers)`: returns the bindings that match an event.
 fn route(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let name = call.required("topic", call.text(0))?;
@@ -317,7 +318,7 @@ fn route(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue_internal.topic_counts()`: what was published, by topic that the current user may observe.
+/// `queue_internal.topic_counts()`: returns the counts of each topic that the current user may observe.
 fn topic_counts(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;

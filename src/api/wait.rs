@@ -1,8 +1,8 @@
-//! `CALL queue.wait(queue_name, timeout)`: sleeps until a job is there.
+//! `CALL queue.wait(queue_name, timeout)`: sleeps until the queue has a job.
 //!
-//! Not here: sleeping and waking (`job::wait`), and claiming with a wait (`api::claim`).
+//! Not responsible for sleeping and waking (`job::wait`), nor for claiming with a wait (`api::claim`).
 //!
-//! Invariant: it sleeps without a snapshot, and so holds nothing back from vacuum.
+//! Invariant: it sleeps without a snapshot, and so does not hold back vacuum.
 
 use pgrx::pg_sys::Datum;
 
@@ -17,8 +17,8 @@ use crate::shmem;
 
 sql_function!(pg_queue_wait, pg_finfo_pg_queue_wait => wait);
 
-/// How long a call waits that does not say, in microseconds.
-const DEFAULT: i64 = 30_000_000;
+/// How long a call without a timeout waits.
+const DEFAULT_TIMEOUT_US: i64 = 30_000_000;
 
 /// `CALL queue.wait(queue_name, timeout, INOUT has_jobs)`: returns whether there are jobs. If `timeout` is NULL, it is
 /// 30 seconds.
@@ -30,7 +30,7 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
     }
     crate::transaction::register();
     let name = call.required("queue_name", call.text(0))?;
-    let timeout = call.interval(1).map_or(DEFAULT, Interval::us);
+    let timeout = call.interval(1).map_or(DEFAULT_TIMEOUT_US, Interval::us);
     if timeout < 0 {
         let given = call.interval(1).map_or_else(String::new, Interval::text);
         return Err(Error::invalid("timeout cannot be negative").detail(format!("It is {given}.")));
@@ -42,8 +42,8 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
         )
         .hint("Call it on its own, or use queue.claim with wait."));
     }
-    // The default is longer than calls may sleep by default.
-    if timeout != DEFAULT {
+    // The default timeout is longer than the default of `pg_queue.max_wait`, so it gets no notice.
+    if timeout != DEFAULT_TIMEOUT_US {
         notice::wait_is_cut(timeout);
     }
     let deadline = time::monotonic_us().saturating_add(longest_wait(timeout));

@@ -1,12 +1,12 @@
-//! As which role a job's command runs: the role that wrote it, kept in the job's row by name and by oid. Both must
-//! still be one role's when it runs, so a new role of an old name inherits nothing.
+//! The role as which a job's command runs: the role that wrote it. The job's row keeps its name and its oid. Both must
+//! belong to the same role when the command runs, so a new role with an old name inherits nothing.
 //!
 //! Responsible for noting the role, for finding it again, and for refusing data where commands run. Not responsible for
-//! what a command is made of (`api::command`), nor for running anything (`executor`).
+//! the parts of a command (`api::command`), nor for running it (`executor`).
 //!
-//! Invariant: a row names a role if and only if that role wrote the row's payload as a command. The queue has no say in
-//! it: data that reaches a queue of commands is never run. Only the library fills these columns, and from nothing but
-//! the user at the moment of the call.
+//! Invariant: a row names a role if and only if that role wrote the row's payload as a command. The queue does not
+//! matter: data that reaches a queue of commands is never run. Only the library fills these columns, with the current
+//! user at the time of the call.
 
 use pgrx::pg_sys::{Datum, Oid};
 
@@ -19,7 +19,7 @@ use crate::pg::datum::{text, text_datum};
 use crate::pg::role;
 use crate::pg::row::Row;
 
-/// A role as a row has it.
+/// A role as a row stores it.
 #[derive(Clone, Copy)]
 pub struct RunAs {
     pub name: Datum,
@@ -27,31 +27,32 @@ pub struct RunAs {
 }
 
 impl RunAs {
-    /// Returns the current user; in a SECURITY DEFINER function that is its owner.
+    /// Returns the current user. In a SECURITY DEFINER function, that is the function's owner.
     pub fn caller() -> Option<Self> {
         let user = role::user();
         let name = role::role_name(user)?;
         Some(Self { name: text_datum(&name), id: i64::from(user.to_u32()) })
     }
 
-    /// Returns the role in these columns of a row. `None`: it has none.
+    /// Returns the role in these columns of a row. `None` if they are NULL.
     pub fn read(row: &Row, name: usize, id: usize) -> Option<Self> {
         Some(Self { name: row.get(name)?, id: row.get(id)?.value() as i64 })
     }
 
-    /// A copy that lives as long as wanted, of a row of this time.
+    /// Returns a copy that does not depend on the row. `since` is the time of the row.
     pub fn noted(self, since: i64) -> Noted {
         Noted { name: text(self.name), id: self.id, since }
     }
 
-    /// The same role with the oid that it has now, if the row of this time was restored.
+    /// Returns the same role. If the row was restored, it gets the oid that the role has now. `since` is the time of
+    /// the row.
     pub fn renewed(self, catalog: &Catalog, since: i64) -> Self {
         let id = self.noted(since).role(catalog).map_or(self.id, |role| i64::from(role.to_u32()));
         Self { id, ..self }
     }
 }
 
-/// Returns the current user, as the writer of a command for a queue.
+/// Returns the current user as the role that wrote a command for a queue.
 ///
 /// Errors: 55000 if the queue runs no commands, 42501 if no job runs as this user.
 pub fn of_command(queue: &Queue) -> Result<Option<RunAs>> {
@@ -81,8 +82,8 @@ pub fn refuse_data(queue: &Queue) -> Result<()> {
 
 /// Checks that jobs may run as a role.
 ///
-/// Errors: 42501 if it is a superuser and `pg_queue.superuser_jobs` is off, if it may not log in where that matters, or
-/// if it may not connect to this database.
+/// Errors: 42501 if the role is a superuser and `pg_queue.superuser_jobs` is off, if it cannot start sessions, or if it
+/// may not connect to this database.
 pub fn may_run(role: Oid) -> Result<()> {
     let name = || role::role_name(role).unwrap_or_default();
     if role::is_superuser(role) && !guc::SUPERUSER_JOBS.get() {

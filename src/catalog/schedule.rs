@@ -1,8 +1,8 @@
-//! A schedule as `queue.schedule` has it: its timing, its plan, the payload of its jobs; and what time it is for
+//! A row of `queue.schedule`: the timing of a schedule, its plan, and the payload of its jobs. Also the clock of
 //! schedules.
 //!
-//! Not responsible for when slots are (`pg_queue_core::schedule`), for enqueuing jobs (`job::schedule`), nor for firing
-//! slots (`duty::fire_schedules`).
+//! Not responsible for the times of slots (`pg_queue_core::schedule`), for enqueuing jobs (`job::schedule`), nor for
+//! firing slots (`duty::fire_schedules`).
 
 use pg_queue_core::schedule::{Cron, Missed, Period, PeriodError, Plan, Zone};
 use pgrx::pg_sys::Datum;
@@ -18,13 +18,13 @@ use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::table::Relation;
 use crate::pg::{jsonb, time};
 
-/// Returns what time it is for schedules, in microseconds as `timestamptz` counts them: the clock and
-/// `pg_queue.clock_offset`.
+/// Returns the current time for schedules: the server's clock plus `pg_queue.clock_offset`, in microseconds as
+/// `timestamptz` counts them.
 pub fn now_us() -> i64 {
     time::now_us().saturating_add((guc::CLOCK_OFFSET.get() * 1e6) as i64)
 }
 
-/// What determines when a schedule's slots are. Times are in microseconds as `timestamptz` counts them.
+/// The values that determine the times of a schedule's slots. Times are in microseconds as `timestamptz` counts them.
 #[derive(PartialEq, Eq)]
 pub struct Timing {
     pub cron: Option<String>,
@@ -35,10 +35,10 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Returns the plan. `anchor` is the time from which `every` is counted if there is no start.
+    /// Returns the plan. If there is no `starts_at`, `every` is counted from `anchor`.
     ///
-    /// Errors: 22023 when the zone, the cron expression or the period is invalid, or when there is not exactly one of
-    /// `cron` and `every`.
+    /// Errors: 22023 if the zone, the cron expression or the period is invalid, or unless exactly one of `cron` and
+    /// `every` is given.
     pub fn plan(&self, anchor: i64) -> Result<Plan> {
         let zone = zone(&self.timezone)?;
         let plan = match (&self.cron, self.every) {
@@ -62,7 +62,7 @@ impl Timing {
 
 /// Returns the time zone of this name.
 ///
-/// Errors: 22023 when there is none.
+/// Errors: 22023 if it does not exist.
 pub fn zone(name: &str) -> Result<Zone> {
     Zone::find(name).ok_or_else(|| {
         Error::invalid(format!("time zone \"{name}\" not recognized"))
@@ -72,7 +72,7 @@ pub fn zone(name: &str) -> Result<Zone> {
 
 /// Parses a cron expression.
 ///
-/// Errors: 22023, with a detail that shows the place of the fault.
+/// Errors: 22023. The detail shows the place of the fault.
 fn parse(cron: &str) -> Result<Cron> {
     Cron::parse(cron).map_err(|error| {
         let before = cron.get(..error.position.start).map_or(0, |text| text.chars().count());
@@ -91,7 +91,7 @@ fn parse(cron: &str) -> Result<Cron> {
 pub struct Schedule(pub Row);
 
 impl Schedule {
-    /// Whether its jobs are commands.
+    /// Returns whether its jobs are commands.
     pub fn is_of_commands(&self) -> bool {
         self.0.get(column::RUN_AS).is_some()
     }
@@ -112,7 +112,7 @@ impl Schedule {
         self.bool(column::IS_PAUSED)
     }
 
-    /// Returns whether a slot is fired while the job of the last one is live.
+    /// Returns whether a slot fires even if the job of the last slot is still alive.
     pub fn may_overlap(&self) -> bool {
         self.bool(column::OVERLAP)
     }
@@ -122,12 +122,12 @@ impl Schedule {
         self.0.i64(column::ANCHOR)
     }
 
-    /// Returns the time up to which slots do not belong to this plan.
+    /// Returns the time from which slots belong to this plan.
     pub fn planned_from(&self) -> i64 {
         self.0.i64(column::PLANNED_FROM)
     }
 
-    /// Returns the number of changes of the row.
+    /// Returns how often the row was changed.
     pub fn version(&self) -> i32 {
         self.0.i32(column::VERSION)
     }
@@ -149,13 +149,13 @@ impl Schedule {
 
     /// Returns the plan.
     ///
-    /// Errors: as `Timing::plan`. The table's values were checked when they were written, but perhaps by another
-    /// version.
+    /// Errors: as `Timing::plan`. The values were checked when they were written, but perhaps by another version of the
+    /// library.
     pub fn plan(&self) -> Result<Plan> {
         self.timing().plan(self.anchor())
     }
 
-    /// Returns the payload of its jobs, with a long value fetched in one piece.
+    /// Returns the payload of its jobs. A TOASTed value is fetched.
     pub fn payload(&self) -> Datum {
         self.0.get(column::PAYLOAD).map_or_else(jsonb::empty_object, datum::fetched)
     }
@@ -167,7 +167,7 @@ impl Schedule {
 
 /// Returns the schedule of this name.
 ///
-/// Errors: 42704 when there is none.
+/// Errors: 42704 if it does not exist.
 pub fn by_name(catalog: &Catalog, name: &str) -> Result<Schedule> {
     find(catalog, catalog.schedule_name, &Key::eq_text(1, text_datum(name))).ok_or_else(|| {
         Error::new(error::UNDEFINED, format!("schedule \"{name}\" does not exist"))
@@ -175,7 +175,7 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Schedule> {
     })
 }
 
-/// Returns the schedule of this id, if it is still there.
+/// Returns the schedule of this id, if it still exists.
 pub fn by_id(catalog: &Catalog, id: i32) -> Option<Schedule> {
     find(catalog, catalog.schedule_pkey, &Key::eq_i32(1, id))
 }
@@ -188,7 +188,7 @@ fn find(catalog: &Catalog, index: pgrx::pg_sys::Oid, key: &Key) -> Option<Schedu
     scan.next().map(|_| Schedule(scan.row()))
 }
 
-/// Calls `f` with every schedule that is there at this moment.
+/// Calls `f` with every schedule that exists now.
 pub fn each(catalog: &Catalog, f: impl FnMut(Schedule)) {
     let _latest = ActiveSnapshot::latest();
     each_seen(catalog, f);
@@ -211,8 +211,8 @@ pub fn ids(catalog: &Catalog) -> Vec<i32> {
     ids
 }
 
-/// Returns the name of a schedule that enqueues into this queue and of which `matters` says so; or that an open
-/// transaction is making or changing so that it does.
+/// Returns the name of a schedule that enqueues into this queue and for which `matters` returns true. It also finds
+/// schedules that an open transaction is making or changing.
 pub fn of_queue(catalog: &Catalog, queue: i32, matters: impl Fn(&Schedule) -> bool) -> Option<String> {
     let table = Relation::read(catalog.schedule);
     let index = Relation::read_index(catalog.schedule_queue);

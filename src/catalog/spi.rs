@@ -1,9 +1,9 @@
-//! SQL from Rust, for the rare verbs only. Not for frequent verbs, which read and write rows directly (`pg::table`).
+//! Runs SQL from Rust, for rare verbs only. Frequent verbs read and write rows directly (`pg::table`).
 //!
-//! Invariant: every name and operator in a statement is qualified, because it runs under the caller's search_path; only
-//! the doctor's checks run under one that `view::doctor` sets. A statement runs with the rights of the tables' owner,
-//! because what the caller may do was checked before; only `texts` and `holds_for_user` run with those of the current
-//! user.
+//! Invariant: every name and operator in a statement is qualified, because statements run under the caller's
+//! search_path. Only the doctor's checks run under a search_path that `view::doctor` sets. A statement runs with the
+//! rights of the tables' owner, because the caller's rights were checked before. Only `texts` and `holds_for_user` run
+//! with the rights of the current user.
 
 use std::cell::Cell;
 
@@ -15,19 +15,19 @@ use crate::pg::parameter::{self, Parameter};
 use crate::pg::role;
 
 thread_local! {
-    /// How many of the extension's own statements are under way.
-    pub static OWN: Cell<u32> = const { Cell::new(0) };
+    /// How many of the extension's own statements are running, one inside the other.
+    pub static OWN_STATEMENTS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Runs the extension's own SQL: what it writes to the tables does not count as foreign.
+/// Runs the extension's own SQL. Its writes to the tables do not count as foreign.
 pub fn own_write<R>(f: impl FnOnce() -> R) -> R {
     struct Guard;
     impl Drop for Guard {
         fn drop(&mut self) {
-            OWN.set(OWN.get() - 1);
+            OWN_STATEMENTS.set(OWN_STATEMENTS.get() - 1);
         }
     }
-    OWN.set(OWN.get() + 1);
+    OWN_STATEMENTS.set(OWN_STATEMENTS.get() + 1);
     let _guard = Guard;
     f()
 }
@@ -41,8 +41,8 @@ fn as_owner<T>(f: impl FnOnce() -> std::result::Result<T, pgrx::spi::Error>) -> 
     role::as_owner(catalog::current()?.queue, f).map_err(failed)
 }
 
-/// Runs a statement that writes, and returns how many rows it touched. The triggers on the extension's tables take it
-/// for the extension's own.
+/// Runs a statement that writes, and returns how many rows it touched. The triggers on the extension's tables treat it
+/// as the extension's own.
 pub fn run(sql: &str, parameters: &[Parameter]) -> Result<usize> {
     as_owner(|| {
         own_write(|| {
@@ -53,7 +53,7 @@ pub fn run(sql: &str, parameters: &[Parameter]) -> Result<usize> {
     })
 }
 
-/// Returns the first column of the first row, a `text`; `None`: there is no row, or it is NULL.
+/// Returns the first column of the first row, a `text`. `None` if there is no row, or if the column is NULL.
 pub fn text(sql: &str, parameters: &[Parameter]) -> Result<Option<String>> {
     as_owner(|| {
         Spi::connect_mut(|client| {
@@ -76,7 +76,7 @@ pub fn i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<i64>> {
     })
 }
 
-/// Does what `i64_column` does for a query that only reads. It gives the transaction no id.
+/// Does what `i64_column` does for a query that only reads. It does not assign a transaction id.
 pub fn read_i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<i64>> {
     as_owner(|| {
         Spi::connect(|client| {
@@ -86,7 +86,7 @@ pub fn read_i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<i64>> 
     })
 }
 
-/// Returns whether a query has a row. It gives the transaction no id either.
+/// Returns whether a query has a row. It does not assign a transaction id.
 pub fn has_row(sql: &str, parameters: &[Parameter]) -> Result<bool> {
     as_owner(|| {
         Spi::connect(|client| {
@@ -101,7 +101,7 @@ pub fn holds_for_user(condition: &str) -> Result<bool> {
 }
 
 /// Returns the first column, a `text`, of all rows of a query that only reads, where it is not NULL. The query runs
-/// with the rights of the current user, and gives the transaction no id either.
+/// with the rights of the current user, and does not assign a transaction id.
 pub fn texts(sql: &str, parameters: &[Parameter]) -> Result<Vec<String>> {
     Spi::connect(|client| {
         let rows = client.select(sql, None, &parameter::arguments(parameters))?;
@@ -111,8 +111,8 @@ pub fn texts(sql: &str, parameters: &[Parameter]) -> Result<Vec<String>> {
     .map_err(failed)
 }
 
-/// Returns what `read` makes of each row of a query that only reads, by the active snapshot. The query gives the
-/// transaction no id.
+/// Returns what `read` makes of each row of a query that only reads, under the active snapshot. The query does not
+/// assign a transaction id.
 pub fn read_rows<T>(
     sql: &str,
     parameters: &[Parameter],

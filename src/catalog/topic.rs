@@ -1,11 +1,11 @@
-//! Topics and their bindings, as this session knows them: read when a topic is used, and kept until Postgres says that
-//! queues or bindings have changed (every change of either sends that message with its commit).
+//! Topics and their bindings, as this session knows them. A session reads a topic when it uses it, and keeps it until
+//! Postgres reports a change of queues or bindings. Every such change sends an invalidation message with its commit.
 //!
-//! Not responsible for changing them (`api::topics`), for the words of keys and patterns (`core::topic`), nor for what
-//! a binding that matches does (`job::publish`).
+//! Not responsible for changing them (`api::topics`), for the words of keys and patterns (`core::topic`), nor for the
+//! effect of a binding that matches (`job::publish`).
 //!
-//! Invariant: what a session knows of a topic is what one snapshot has shown: all that a transaction has bound and
-//! unbound, or nothing of it; and a session that was told of a change uses nothing that it read before.
+//! Invariant: a session reads the routes of a topic under one snapshot, so it knows all or nothing of what a
+//! transaction has bound and unbound. After the message of a change, a session uses nothing that it read before.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ use crate::pg::snapshot::ActiveSnapshot;
 
 /// A topic.
 pub struct Topic {
-    /// From the numbers of queues.
+    /// Topics and queues share their numbers.
     pub id: i32,
     pub name: String,
     routes: OnceCell<Routes>,
@@ -36,8 +36,8 @@ impl Topic {
         Self { id, name, routes: OnceCell::new() }
     }
 
-    /// Returns where its events go. Read at the first call: a session that binds one more queue need not know all the
-    /// others.
+    /// Returns where its events go. The first call reads that, so a session that only binds one more queue does not
+    /// read all the other bindings.
     pub fn routes(&self, catalog: &Catalog) -> Result<&Routes> {
         if let Some(routes) = self.routes.get() {
             return Ok(routes);
@@ -50,13 +50,13 @@ impl Topic {
 /// Where a topic's events go.
 #[derive(Default)]
 pub struct Routes {
-    /// In the order of their numbers.
+    /// Ordered by number.
     pub bindings: Vec<Binding>,
-    /// The patterns of the bindings, by their places.
+    /// The patterns, by index in `bindings`.
     pub patterns: Patterns,
 }
 
-/// A queue that gets jobs, and which.
+/// A binding: a queue, and which events add a job to it.
 pub struct Binding {
     pub id: i32,
     pub queue: Rc<Queue>,
@@ -68,7 +68,7 @@ pub struct Binding {
     pub bound_by: String,
 }
 
-/// What counts in place of what the publisher says.
+/// Options of a binding that replace those of the publisher.
 pub struct Overrides {
     pub priority: Option<i32>,
     pub delay: Option<Interval>,
@@ -78,10 +78,10 @@ pub struct Overrides {
     pub stage: Option<String>,
 }
 
-/// What `max_waiting` of a bound queue means.
+/// What happens to an event when a bound queue has reached its `max_waiting`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnFull {
-    /// Nothing: the queue gets its job.
+    /// The queue gets its job nevertheless.
     Keep,
     /// The queue gets no job.
     Drop,
@@ -90,9 +90,9 @@ pub enum OnFull {
 }
 
 impl OnFull {
-    /// By its name.
+    /// Returns the value of this name.
     ///
-    /// Errors: 22023 when there is no such.
+    /// Errors: 22023 if there is none.
     pub fn parse(name: &str) -> Result<Self> {
         match name {
             "keep" => Ok(Self::Keep),
@@ -124,7 +124,7 @@ fn cached<T>(get: impl FnOnce(&mut Cache) -> T) -> T {
     })
 }
 
-/// Returns the topic of this name; `None`: there is none.
+/// Returns the topic of this name; `None` if it does not exist.
 pub fn find(name: &str) -> Result<Option<Rc<Topic>>> {
     let known = cached(|cache| cache.by_id.values().find(|topic| topic.name == name).cloned());
     if known.is_some() {
@@ -135,7 +135,7 @@ pub fn find(name: &str) -> Result<Option<Rc<Topic>>> {
 
 /// Returns the topic of this name.
 ///
-/// Errors: 42704 when there is none, with what else has the name.
+/// Errors: 42704 if it does not exist. The error says if a queue has the name, or which topic has a similar one.
 pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Topic>> {
     if let Some(topic) = find(name)? {
         return Ok(topic);
@@ -155,8 +155,8 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Topic>> {
     })
 }
 
-/// Returns the topic whose name is most like this one, of the first thousand, if the current user may do something with
-/// it. `None`: none is like it.
+/// Returns the topic with the most similar name, among the first 1000 topics and only if the current user has a
+/// privilege on it. `None` if no name is similar.
 fn nearest(catalog: &Catalog, name: &str) -> Result<Option<String>> {
     let rights = rights::rights(catalog);
     let is_known = |id: i32| Privilege::ALL.into_iter().any(|(privilege, _)| rights.on_queue(id, privilege));
@@ -168,7 +168,7 @@ fn nearest(catalog: &Catalog, name: &str) -> Result<Option<String>> {
     Ok(pg_queue_core::advice::nearest(name, names).map(str::to_owned))
 }
 
-/// Returns the topic of this number; `None`: there is none.
+/// Returns the topic of this number; `None` if it does not exist.
 pub fn by_id(id: i32) -> Result<Option<Rc<Topic>>> {
     let known = cached(|cache| cache.by_id.get(&id).cloned());
     if known.is_some() {
@@ -177,7 +177,7 @@ pub fn by_id(id: i32) -> Result<Option<Rc<Topic>>> {
     read("topic_id OPERATOR(pg_catalog.=) $1", id.into())
 }
 
-/// Reads a topic, and keeps it.
+/// Reads a topic and keeps it in the cache.
 fn read(condition: &str, which: Parameter) -> Result<Option<Rc<Topic>>> {
     let _snapshot = ActiveSnapshot::with_own();
     let sql = format!("SELECT topic_id, topic_name FROM queue.topic WHERE {condition}");
@@ -191,9 +191,8 @@ fn read(condition: &str, which: Parameter) -> Result<Option<Rc<Topic>>> {
     Ok(found)
 }
 
-/// How much processor time, in microseconds, the filters and paths of one queue may take: to be read, and for each
-/// event.
-pub const FILTER_BUDGET: i64 = 50_000;
+/// How much processor time the filters and paths of one queue may take to be read, and again for each event.
+pub const FILTER_BUDGET_US: i64 = 50_000;
 
 impl Routes {
     fn read(catalog: &Catalog, topic: i32) -> Result<Self> {
@@ -205,8 +204,8 @@ impl Routes {
         let mut budgets: HashMap<i32, Budget> = HashMap::new();
         let rows = spi::read_rows(sql, &[topic.into()], |row| {
             let queue_id: i32 = row.get(2)?.unwrap_or_default();
-            // What one queue's owner wrote takes no more than this of each session.
-            let budget = budgets.entry(queue_id).or_insert_with(|| Budget::of(FILTER_BUDGET));
+            // The paths of one queue's bindings take at most this much time of each session.
+            let budget = budgets.entry(queue_id).or_insert_with(|| Budget::of(FILTER_BUDGET_US));
             let mut path = |text: Option<String>| text.map(|text| Path::parse(&text, budget));
             let interval = |n: usize| -> std::result::Result<Option<Interval>, pgrx::spi::Error> {
                 let read = row.get::<pgrx::datum::Interval>(n)?;
@@ -243,7 +242,7 @@ impl Routes {
                 Some(known) => known.clone(),
                 None => queues.entry(queue_id).or_insert(queue::by_id(catalog, queue_id)?).clone(),
             };
-            // A queue that was dropped since has no bindings.
+            // The queue was dropped meanwhile, and its bindings with it.
             let Some(queue) = queue else { continue };
             routes.patterns.add(&pattern, routes.bindings.len() as u32);
             routes.bindings.push(Binding { id, queue, pattern, filter, options, on_full, bound_by });
@@ -265,11 +264,11 @@ pub struct Listed {
     /// Its number.
     pub id: i32,
     pub name: String,
-    /// Their numbers.
+    /// The numbers of the queues.
     pub queues: Vec<i32>,
 }
 
-/// Returns all topics, by name. It keeps nothing of what it reads.
+/// Returns all topics, ordered by name. It does not cache them.
 pub fn all() -> Result<Vec<Listed>> {
     let _snapshot = ActiveSnapshot::with_own();
     let sql = "SELECT t.topic_id, t.topic_name,
@@ -285,9 +284,9 @@ pub fn all() -> Result<Vec<Listed>> {
     })
 }
 
-/// Locks a topic against being dropped until the transaction ends.
+/// Prevents that a topic is dropped before this transaction ends.
 ///
-/// Errors: 42704 when it was dropped.
+/// Errors: 42704 if it was dropped.
 pub fn lock(topic: &Topic) -> Result<()> {
     let sql =
         "SELECT topic_id::pg_catalog.int8 FROM queue.topic WHERE topic_id OPERATOR(pg_catalog.=) $1 FOR KEY SHARE";
@@ -298,7 +297,7 @@ pub fn lock(topic: &Topic) -> Result<()> {
     Ok(())
 }
 
-/// Returns the name of a topic to which a queue is bound. `None`: it is bound to none.
+/// Returns the name of a topic to which a queue is bound. `None` if there is none.
 pub fn bound_to(queue: i32) -> Result<Option<String>> {
     let _snapshot = ActiveSnapshot::with_own();
     let sql = "SELECT t.topic_name FROM queue.binding AS b
@@ -307,7 +306,7 @@ pub fn bound_to(queue: i32) -> Result<Option<String>> {
     spi::text(sql, &[queue.into()])
 }
 
-/// Returns the topic's name, the pattern and the maker of a binding. `None`: it is gone.
+/// Returns the topic's name, the pattern and the maker of a binding. `None` if the binding is gone.
 pub fn binding(id: i32) -> Result<Option<(String, String, String)>> {
     let _snapshot = ActiveSnapshot::with_own();
     let sql = "SELECT t.topic_name, b.pattern, b.bound_by FROM queue.binding AS b

@@ -1,9 +1,9 @@
-//! What cannot be on the tables into which rows are inserted directly: triggers, rules, foreign keys. None of them
-//! would see a row, and a tool that moves a table by what its trigger has seen would lose jobs, or have them run twice.
+//! Refuses triggers, rules and foreign keys on tables into which the library inserts rows directly. They would not see
+//! those rows. A tool that copies a table with the help of a trigger would lose jobs or duplicate them.
 //!
-//! They are refused when they are made (`worker::hooks` sees that). One that was made while the library was not loaded
-//! is found by the first insert into the table, which holds a lock that keeps other sessions from making one
-//! (`pg::trigger`).
+//! `worker::hooks` refuses them when they are created. If one was created while the library was not loaded, the first
+//! insert into the table finds it (`pg::trigger`). That insert holds a lock that prevents other sessions from creating
+//! one.
 
 use pgrx::pg_sys::Oid;
 
@@ -11,14 +11,14 @@ use crate::catalog::{self, spi};
 use crate::error::{self, Error, Result};
 use crate::pg::{role, session, syscache};
 
-/// Refuses a trigger, rule or foreign key that is being made for this table. What runs for a statement of the
-/// extension's runs as the owner of the tables, so on none of them can another role have one, whatever it was granted.
+/// Refuses a trigger, rule or foreign key that is being created on this table. A trigger on one of the extension's
+/// tables would run as the owner of the tables. So no other role may create one, whatever it was granted.
 ///
-/// Errors: 0A000 if rows are inserted into the table directly; 42501 if the table is one of the extension's, and not
-/// the current user's.
+/// Errors: 42501 if the table is the extension's and the current user does not own it. 0A000 if the library inserts
+/// rows into the table directly.
 pub fn refuse_at(table: Oid) -> Result<()> {
-    // The triggers of the extension's own script see statements, and are there for SQL that is not the extension's.
-    let is_ours = session::is_in_our_script() || spi::OWN.get() > 0;
+    // The triggers of the extension's own script fire for statements, and notice SQL that is not the extension's.
+    let is_ours = session::is_in_our_script() || spi::OWN_STATEMENTS.get() > 0;
     if session::is_binary_upgrade() || is_ours {
         return Ok(());
     }
@@ -42,8 +42,8 @@ pub fn refuse_at(table: Oid) -> Result<()> {
         ))
 }
 
-/// Returns SQL for the oid of the function of the extension's own triggers on its tables. By name it is found only by
-/// roles that are let at its schema, and none is.
+/// Returns SQL for the oid of the function of the extension's own triggers. It does not use the function's name,
+/// because no role may use its schema.
 pub fn foreign_write() -> &'static str {
     "(SELECT f.oid FROM pg_catalog.pg_proc AS f
       JOIN pg_catalog.pg_namespace AS s ON s.oid OPERATOR(pg_catalog.=) f.pronamespace
@@ -51,8 +51,8 @@ pub fn foreign_write() -> &'static str {
         AND s.nspname OPERATOR(pg_catalog.=) 'queue_internal')"
 }
 
-/// Returns what is there all the same, a sentence each. `all`: also what would only never be served, such as rules and
-/// foreign keys; otherwise only triggers for each row.
+/// Returns a sentence about each trigger, rule and foreign key that exists nevertheless. If `all` is false, returns
+/// only triggers for each row; the others would merely have no effect.
 pub fn found(all: bool) -> Result<Vec<String>> {
     let ours = foreign_write();
     let sql = format!(

@@ -66,7 +66,7 @@ fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
 fn settle(catalog: &Catalog, about: &Attempt) -> Done {
     // If the attempt still runs, another run may be requested again. The session that ends it looks by itself.
     let has_ended = outcome::find(catalog, about.home.segment, about.id()).is_some();
-    if has_ended && rerun::settle(catalog, about) { Done::Made } else { Done::Nothing }
+    if has_ended && rerun::mark_served(catalog, about) { Done::Made } else { Done::Nothing }
 }
 
 /// A run that is owed after an attempt, and the newest attempt under its key, which does not serve it.
@@ -89,7 +89,7 @@ impl Owed {
         if !matches!(self.newest.state, State::Running) || !rerun::is_noted(catalog, attempt, &self.asked.rerun()) {
             return None;
         }
-        Some(if rerun::tell(catalog, attempt.id()) { Done::Nothing } else { Done::Busy })
+        Some(if rerun::flag_running(catalog, attempt.id()) { Done::Nothing } else { Done::Busy })
     }
 
     /// Serves the request. The transaction holds the key.

@@ -1,6 +1,7 @@
-//! The attempt that goes on with a job: a retry, the next stage, another priority or time.
+//! Makes a job's next attempt: a retry, the next stage, another priority or time.
 //!
-//! Responsible for its row, and for replacing a waiting attempt. Not responsible for which verb asks for it.
+//! Responsible for the row of the next attempt, and for replacing a waiting attempt. Not responsible for which verb
+//! needs it.
 //!
 //! Invariant: a job has one living attempt, because the last one ends in the transaction that inserts the next one.
 
@@ -22,8 +23,8 @@ use crate::log::reader::Reader;
 use crate::log::segment::Target;
 use crate::pg::jsonb;
 
-/// Returns the row of a held attempt, for the attempt that goes on with the job. Lost: the row went with its queue a
-/// moment ago.
+/// Returns the row of a held attempt, from which the next attempt is made. Refuses if the row was just dropped with its
+/// queue.
 pub fn row_of(catalog: &Catalog, reader: &mut Reader<'_>, held: &Held) -> std::result::Result<Attempt, Refusal> {
     let ready = Ready { id: held.id, ..held.entry.ready() };
     reader.fetch(&ready).ok_or_else(|| hold::vanished(catalog, held.id))
@@ -50,9 +51,10 @@ pub fn fresh(catalog: &Catalog, run_at: Option<i64>) -> Result<(Target, i64)> {
     Ok((target, id))
 }
 
-/// Replaces a job's waiting attempt by one that `change` has changed. A held one stays held, unless it is `released`.
+/// Replaces a job's waiting attempt by a copy that `change` has changed. A held attempt stays held, unless `released`
+/// is true.
 ///
-/// Errors: 55000 when the job has ended or is running, 55006 when an open transaction has it.
+/// Errors: 55000 if the job has ended or is running, 55006 if an open transaction has taken it.
 pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: impl Fn(&mut attempt::New)) -> Result<()> {
     for _ in 0..100 {
         let job = find::find(catalog, job_id)?;
@@ -80,7 +82,7 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: imp
         let (target, next) = make(catalog, &job.attempt, wanted.run_at)?;
         let mut next = attempt::New { priority: wanted.priority, ..next };
         let mut edges = after::edges_of(catalog, &job.attempt)?;
-        // Since it was taken no other transaction writes about it.
+        // This transaction has taken the attempt, so no other transaction writes about it.
         flow::check_goes_on(catalog, &job.attempt)?;
         if released && queue.is_held(next.lane) {
             next.lane = after::lane_of_release(&queue, &edges);

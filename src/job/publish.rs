@@ -17,7 +17,7 @@ use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::topic::{Binding, FILTER_BUDGET, OnFull, Routes, Topic};
+use crate::catalog::topic::{Binding, FILTER_BUDGET_US, OnFull, Routes, Topic};
 use crate::catalog::{Catalog, drops, ids};
 use crate::error::{self, Error, Result};
 use crate::job::enqueue::{self, By};
@@ -102,7 +102,7 @@ fn budget_of<'a>(catalog: &Catalog, budgets: &'a mut HashMap<i32, Budget>, queue
     budgets.entry(queue).or_insert_with(|| {
         let now = time::now_us();
         let are_off = shmem::with_instance(catalog.number, |_, instance| instance.troubles.are_filters_off(queue, now));
-        if are_off == Some(true) { Budget::none() } else { Budget::of(FILTER_BUDGET) }
+        if are_off == Some(true) { Budget::none() } else { Budget::of(FILTER_BUDGET_US) }
     })
 }
 

@@ -5,9 +5,9 @@
 //! Calls under a key have ascending numbers (`asked`). A note has the number of its call, and an attempt has the number
 //! of the call whose payload it has. A note is *owed* if its number is larger than that of the newest attempt under its
 //! key, and no other note says that it was served. The second condition is needed because the attempt that has served
-//! the note may be reclaimed first. So no note is served twice, a newer payload is never replaced by an older one, and
-//! a look after a crash finds the same. Invariant: memory knows every committed note that is owed, as a flag of the
-//! attempt's entry in `running` or in `Missed::reruns`. Otherwise it must look through the notes.
+//! the note may be reclaimed first. So no note is served twice, an older payload never replaces a newer one, and a
+//! search after a crash finds the same notes. Invariant: memory knows every committed note that is owed, as a flag of
+//! the attempt's entry in `running` or in `Missed::reruns`. If it does not know them, the notes must be searched.
 
 use std::rc::Rc;
 
@@ -29,8 +29,8 @@ use crate::pg::{jsonb, time};
 use crate::shmem;
 use crate::transaction::{self, Step};
 
-/// Returns whether a call came after another one. Numbers of another node say nothing about that, but their calls were
-/// long ago.
+/// Returns whether a call came after another one. Numbers of different nodes cannot be compared, but calls on another
+/// node were long ago.
 fn is_newer(asked: i64, than: i64) -> bool {
     id::node(asked) != id::node(than) || asked > than
 }
@@ -69,8 +69,8 @@ pub fn renewed(catalog: &Catalog, attempt: New, rerun: &Rerun) -> Result<(Target
     Ok((target, next))
 }
 
-/// Makes the next run of the job of a held attempt, if one was requested. Returns the id of its attempt, which the
-/// outcome names, and when it runs. The caller has probed that the outcome can be inserted.
+/// Makes the next run of the job of a held attempt, if a run was requested. Returns the id of the new attempt, which
+/// the outcome names, and its time. The caller has checked that the outcome can be inserted.
 pub fn follow(catalog: &Rc<Catalog>, held: &Held) -> std::result::Result<Option<(i64, Option<i64>)>, Refusal> {
     if held.entry.rerun == 0 {
         return Ok(None);
@@ -99,27 +99,27 @@ pub fn ask(catalog: &Catalog, attempt: &Attempt, rerun: &Rerun) -> Result<bool> 
         Noted::Gone => return Ok(false),
     };
     transaction::record(catalog.number, Step::RerunAsked { id });
-    // The request is made before the commit, because this transaction may end the attempt itself. To other sessions it
+    // The flag is set before the commit, because this transaction may end the attempt itself. To other sessions it
     // makes no difference.
     shmem::with(|shared| shared.frontier.request_rerun(catalog.number, id));
     Ok(is_here)
 }
 
-/// Returns the newest request for another run of a job that its newest attempt does not serve.
+/// Returns the newest request for another run in the notes of `about`, unless the job's newest attempt serves it.
 pub fn owed(catalog: &Catalog, newest: &Newest, about: &Attempt) -> Option<note::Asked> {
     let asked = note::newest_rerun(catalog, about.home.segment, about.id())?;
     is_newer(asked.rerun().asked, newest.attempt.asked()).then_some(asked)
 }
 
-/// Notes that the run that was requested after this attempt was made, or is no longer needed.
-pub fn settle(catalog: &Catalog, about: &Attempt) -> bool {
+/// Inserts a note that the requested run was made or is no longer needed. Returns false if no run was requested.
+pub fn mark_served(catalog: &Catalog, about: &Attempt) -> bool {
     let asked = note::newest_rerun(catalog, about.home.segment, about.id());
     let Some(asked) = asked.map(|asked| asked.rerun().asked) else { return false };
     note::insert_served(catalog, about.home, about.id(), asked);
     true
 }
 
-/// Returns whether a request that is owed after another attempt is noted about this one, too.
+/// Returns whether this attempt has a note of the same request, or of a newer one.
 pub fn is_noted(catalog: &Catalog, attempt: &Attempt, rerun: &Rerun) -> bool {
     let noted = note::newest_rerun(catalog, attempt.home.segment, attempt.id());
     noted.is_some_and(|noted| !is_newer(rerun.asked, noted.rerun().asked))
@@ -134,17 +134,18 @@ pub fn may_be_owed(catalog: &Catalog, about: &Attempt) -> bool {
     is_open || served_by().is_none_or(|newest| is_newer(asked.rerun().asked, newest.attempt.asked()))
 }
 
-/// Returns whether another run was requested after the attempt with this id, and was not made yet.
+/// Returns whether another run was requested during the attempt with this id and was not made yet.
 pub fn is_owed_after(catalog: &Rc<Catalog>, id: i64) -> bool {
     Reader::new(catalog).by_id(id).is_some_and(|attempt| may_be_owed(catalog, &attempt))
 }
 
 /// Flags the entry of a running attempt for another run. Returns false if it has no entry.
-pub fn tell(catalog: &Catalog, id: i64) -> bool {
+pub fn flag_running(catalog: &Catalog, id: i64) -> bool {
     if shmem::with(|shared| shared.frontier.request_rerun(catalog.number, id)) {
         return true;
     }
-    // The entry is made from the logs and the notes. All rights are used, because the producer need not be a worker.
+    // The check makes the entry from the logs and the notes. It uses all rights, because the producer need not be a
+    // worker.
     hold::check_claimed(catalog, id, &Rights::everything()).is_ok()
         && shmem::with(|shared| shared.frontier.request_rerun(catalog.number, id))
 }

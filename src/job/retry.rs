@@ -24,7 +24,7 @@ use crate::log::reader::Reader;
 use crate::log::{self, note};
 use crate::pg::{lock, process};
 
-/// Runs an ended job once more, or a waiting one at `run_at`. `None`: now.
+/// Runs an ended job once more, or a waiting job at another time. If `run_at` is `None`, it runs now.
 ///
 /// Errors: P0002, 42501; 23505 if another job has its key, 55006 if an open transaction is in the way.
 pub fn retry(catalog: &Rc<Catalog>, job_id: i64, run_at: Option<i64>) -> Result<()> {
@@ -110,7 +110,7 @@ fn claim_key(catalog: &Catalog, queue: &Queue, found: &Found) -> Result<()> {
 fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>, waits: bool) -> Result<bool> {
     match ended {
         Found::Here(job) => {
-            // The lock prevents that the segment is emptied before the next attempt is committed.
+            // The lock on the segment's outcomes prevents that it is emptied before the next attempt is committed.
             if outcome::Writer::open_home(catalog, job.attempt.home).is_none() {
                 return Ok(false);
             }
@@ -118,15 +118,16 @@ fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>, waits
             // The new attempt keeps the last run's payload and its `asked`: a request for another run that is not
             // served yet is not served by this attempt.
             let asked = job.attempt.unique_key().map(|_| job.attempt.asked());
-            // The progress that the last run has reported; else the one it began with.
+            // The last run's notes hold its progress. Without one, the new attempt keeps the progress that the last run
+            // began with.
             let notes = note::summary(catalog, job.attempt.home.segment, job.attempt.id());
             let mut copy = job.attempt.copy();
-            // It was held to its end: now it begins where it was to begin.
+            // If the job was held until it ended, it now begins in the lane in which its release would have put it.
             let edges = after::edges_of(catalog, &job.attempt)?;
             if let Some(queue) = queue::by_lane(catalog, copy.lane)?.filter(|_| !edges.is_empty()) {
                 copy.lane = after::lane_of_release(&queue, &edges);
             }
-            // What has completed begins anew.
+            // A completed job runs all its steps again.
             let has_completed = ended.outcome().is_some_and(|outcome| outcome.kind == Kind::Completed);
             let steps = if has_completed { None } else { notes.steps(copy.steps) };
             let was_held = after::is_held(catalog, job.attempt.lane())?;
@@ -150,7 +151,7 @@ fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>, waits
 ///
 /// Errors: 55006 if another transaction has made one.
 ///
-/// `waits`: if it was held to its end, it waits once more for what it was after.
+/// `waits`: a job that was held until it ended waits for its predecessors once more.
 fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>, waits: bool) -> Result<()> {
     let (target, id) = next_attempt::fresh(catalog, run_at)?;
     // The job's stage may be gone, or the queue may have got stages after the job ended.
@@ -173,12 +174,13 @@ fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>, waits: bool) 
     attempt::insert(catalog, &target, &[next])
 }
 
-/// Tries to lock an ended job until this transaction ends: no session revives a job that is being erased, or erases one
-/// that is being revived. Jobs share locks, so that a transaction can revive any number.
+/// Tries to lock an ended job until this transaction ends. So no session revives a job that is being erased, or erases
+/// a job that is being revived. Jobs share a fixed number of locks, so that a transaction can revive any number of
+/// jobs.
 ///
 /// Errors: 55006 if an open transaction holds the lock.
 pub fn lock_ended(catalog: &Catalog, job_id: i64, mode: u32) -> Result<()> {
-    const PARTS: i64 = 64;
-    let part = 1 + (id::count(job_id) % PARTS) as u16;
+    const LOCK_PARTS: i64 = 64;
+    let part = 1 + (id::count(job_id) % LOCK_PARTS) as u16;
     if lock::try_lock_part(catalog.successor, part, mode) { Ok(()) } else { Err(find::in_use(job_id)) }
 }

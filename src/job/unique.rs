@@ -385,7 +385,7 @@ pub fn rerun_ended(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> R
     if !retried::insert(catalog, attempt.id(), next.id) {
         return Err(find::in_use(attempt.job_id()));
     }
-    rerun::settle(catalog, attempt);
+    rerun::mark_served(catalog, attempt);
     attempt::insert(catalog, &target, &[next])?;
     Ok(true)
 }

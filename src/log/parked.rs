@@ -23,18 +23,19 @@ use crate::shmem::{self, Instance};
 /// Columns of the index.
 pub const COLUMNS: usize = 4;
 
-/// The files of the attempts' tables and of the indexes, as a session has found them; 0: it has not looked.
+/// The file numbers of each segment's table of attempts and of its index, as a session has found them. 0 if the session
+/// has not looked.
 #[derive(Clone, Copy, Default)]
 pub struct Files([[u32; 2]; SEGMENTS]);
 
 impl Files {
-    /// Takes note of a segment's attempts and their index, which are open.
+    /// Notes the files of a segment's table of attempts and of its index. Both are open.
     pub fn note(&mut self, segment: u8, table: &Relation, index: &Relation) {
         self.0[segment as usize] = [table.file(), index.file()];
     }
 
-    /// Whether they still are what the instance knows. If one was built anew, everything parked is to be
-    /// read, and put there, again.
+    /// Returns whether the instance knows the same files. If a file is another one, it unparks everything, so that all
+    /// parked attempts are read and inserted again.
     pub fn are_current(&self, frontier: &mut Frontier<'_>, instance: &mut Instance) -> bool {
         let mut are_current = true;
         for (known, &found) in
@@ -50,7 +51,7 @@ impl Files {
     }
 }
 
-/// Attempts that have their entries now; while this is there, no index is built anew.
+/// The open tables and indexes of attempts that have their entries now. While this value lives, no index is built anew.
 pub struct Filled {
     files: Files,
     _open: Vec<[Relation; 3]>,
@@ -63,8 +64,8 @@ impl Filled {
     }
 }
 
-/// Makes the entries of waiting attempts of a lane, at the places where they were found; those that are not there any
-/// more have moved, and got theirs with that. The caller has raised the lane's flag.
+/// Inserts entries for waiting attempts of a lane, at the places where they were found. An attempt that is no longer
+/// there has moved, and got its entry when it moved. The caller has raised the lane's flag.
 pub fn fill<'a>(catalog: &Catalog, lane: i32, attempts: impl Iterator<Item = &'a Ready> + Clone) -> Filled {
     let mut filled = Filled { files: Files::default(), _open: Vec::new() };
     for segment in 0..SEGMENTS as u8 {
@@ -73,7 +74,7 @@ pub fn fill<'a>(catalog: &Catalog, lane: i32, attempts: impl Iterator<Item = &'a
             continue;
         }
         let oids = &catalog.segments[segment as usize];
-        // Lock, then resolve.
+        // The table is locked before the segment's state is read.
         let table = Relation::read(oids.attempt);
         if !segment::word(catalog, segment).state().is_inhabited() {
             continue;
@@ -100,15 +101,15 @@ pub fn fill<'a>(catalog: &Catalog, lane: i32, attempts: impl Iterator<Item = &'a
     filled
 }
 
-/// What an entry says: lane, group, priority, job.
+/// The key of an entry: lane, group, priority, job.
 pub type EntryKey = (i32, i64, i32, i64);
 
 pub fn datums((lane, group, priority, job_id): EntryKey) -> [Datum; COLUMNS] {
     [lane.into(), group.into(), priority.into(), job_id.into()]
 }
 
-/// Makes entries of attempts that this transaction has inserted. `key`: that of each, and whether its job was there
-/// before, so that another attempt of it, which is gone, may have left the very same entry.
+/// Inserts entries for attempts that this transaction has inserted. `key` returns an attempt's key, and whether its job
+/// existed before. In that case an earlier attempt of the job may have left the same entry.
 pub fn fill_new(
     catalog: &Catalog,
     segment: u8,
@@ -126,7 +127,7 @@ pub fn fill_new(
     shmem::with_instance(catalog.number, |frontier, instance| files.are_current(frontier, instance));
 }
 
-/// Whether the entry for this place is there.
+/// Returns whether the index has the entry for this place.
 fn has(table: &Relation, index: &Relation, key: EntryKey, tid: Tid) -> bool {
     let (lane, group, priority, job_id) = key;
     let keys = [Key::eq_i32(1, lane), Key::eq_i64(2, group), Key::eq_i32(3, priority), Key::eq_i64(4, job_id)];

@@ -1,5 +1,5 @@
-//! How long attempts have waited and run of late: a sample, read from the ends of the logs, so that it costs the same
-//! at any depth.
+//! How long attempts have recently waited and run. A sample, read from the ends of the logs, so that its cost does not
+//! depend on their size.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,25 +13,25 @@ use crate::pg::process;
 use crate::pg::scan::Snapshot;
 use crate::shmem::ledger::Ledger;
 
-/// How many claims, and how many ends, are read.
-const SAMPLE: usize = 1_000;
+/// How many claims, and how many outcomes, are sampled.
+const MAX_SAMPLED_ROWS: usize = 1_000;
 
 /// The times of a lane.
 #[derive(Default)]
 pub struct Recent {
-    /// How long the attempts claimed since then had been ready.
+    /// For how long the claimed attempts had been ready.
     pub wait: Times,
-    /// How long those that ended since then had run.
+    /// For how long the ended attempts had run.
     pub run: Times,
 }
 
-/// The times of each lane since then, as the calling statement sees them.
+/// Returns the times of each lane since `since`, as the calling statement sees them.
 pub fn read(catalog: &Catalog, since: i64) -> BTreeMap<i32, Recent> {
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
     let segments = Tables::open_all(catalog, tables::ALL.filter(|&segment| ledger.is_inhabited(segment)));
     let (mut claimed, mut ended) = (Vec::new(), Vec::new());
     for tables in &segments {
-        let [claims, ends] = tables.newest(SAMPLE, since);
+        let [claims, ends] = tables.newest(MAX_SAMPLED_ROWS, since);
         claimed.extend(claims.into_iter().map(|(at, id)| (at, id, tables)));
         ended.extend(ends.into_iter().map(|(at, id)| (at, id, tables)));
     }
@@ -49,10 +49,10 @@ pub fn read(catalog: &Catalog, since: i64) -> BTreeMap<i32, Recent> {
     lanes
 }
 
-/// What the logs say of the latest of these attempts.
+/// Returns what the logs say about the latest of these attempts.
 fn lives(mut newest: Vec<(i64, i64, &Tables)>) -> impl Iterator<Item = Life> {
     newest.sort_unstable_by_key(|(at, ..)| Reverse(*at));
-    newest.truncate(SAMPLE);
+    newest.truncate(MAX_SAMPLED_ROWS);
     newest.into_iter().filter_map(|(_, id, tables)| {
         process::check_for_interrupts();
         let trace = tables.walk(id - 1, Snapshot::Statement).next().filter(|trace| trace.attempt.id() == id)?;
@@ -60,7 +60,7 @@ fn lives(mut newest: Vec<(i64, i64, &Tables)>) -> impl Iterator<Item = Life> {
     })
 }
 
-/// Not below zero: clocks are set back.
+/// Returns the microseconds between two times. If the clock was set back, returns 0.
 fn length(from: Option<i64>, to: Option<i64>) -> Option<u64> {
     u64::try_from(to?.saturating_sub(from?).max(0)).ok()
 }

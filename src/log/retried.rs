@@ -1,4 +1,5 @@
-//! The ended attempts whose job was retried by hand (`queue.retry`), each with the next attempt (`queue.successor`).
+//! The table `queue.successor`: ended attempts whose job was retried by hand (`queue.retry`), each with the next
+//! attempt.
 //!
 //! Responsible for the rows. Not responsible for the retry (`job::retry`).
 //!
@@ -15,7 +16,8 @@ use crate::pg::time;
 /// Columns: id, next_id, retried_at.
 const COLUMNS: usize = 3;
 
-/// Notes the next attempt. Returns false if there is one, or one is being made; nothing is inserted then.
+/// Inserts the row with the next attempt. If there is a row, or another session is inserting one, inserts nothing and
+/// returns false.
 pub fn insert(catalog: &Catalog, id: i64, next_id: i64) -> bool {
     let table = Relation::write(catalog.successor);
     let pkey = Relation::write_index(catalog.successor_pkey);
@@ -23,7 +25,7 @@ pub fn insert(catalog: &Catalog, id: i64, next_id: i64) -> bool {
     table.insert_row(row, &mut [Entry { index: &pkey, is_unique: true, key: &mut [id.into()] }]).is_some()
 }
 
-/// Returns the attempts that were retried.
+/// Returns all attempts that were retried.
 pub fn all(catalog: &Catalog) -> Vec<i64> {
     let table = Relation::read(catalog.successor);
     let pkey = Relation::read_index(catalog.successor_pkey);
@@ -31,7 +33,7 @@ pub fn all(catalog: &Catalog) -> Vec<i64> {
     std::iter::from_fn(|| scan.next().map(|_| scan.columns(1).0[0].value() as i64)).collect()
 }
 
-/// Tells whether ended attempts were retried. Keeps the table open for many questions.
+/// Looks up whether ended attempts were retried. It keeps the table open for many lookups.
 pub struct Reader {
     table: Relation,
     pkey: Relation,
@@ -50,8 +52,8 @@ impl Reader {
     }
 }
 
-/// Deletes the rows of a segment's attempts that are in no history, before the segment is emptied.
-/// No row is being added, because that takes a lock on the outcomes.
+/// Deletes the rows of a segment's attempts that history does not have, before the segment is emptied. No session adds
+/// such a row meanwhile, because that takes a lock on the outcomes.
 pub fn forget(catalog: &Catalog, segment: u8) -> Result<()> {
     if Relation::read(catalog.successor).blocks() == 0 || !segment::plannable(catalog).contains(&segment) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The table of minutes: what was in the logs, summed up, after their segment is gone. It is appended to and pruned.
+//! The table of minutes: sums over the logs that remain after their segment is gone. Rows are only appended and pruned.
 
 use pg_queue_core::id;
 use pg_queue_core::rollup::{Entry, Life, Rollup, Times};
@@ -14,7 +14,7 @@ use crate::pg::row::NewRows;
 use crate::pg::scan::Snapshot;
 use crate::pg::table::Relation;
 
-/// An entry of a rollup, with its minute and lane, in the order of the columns.
+/// Returns an entry of a rollup, with its minute and lane, in the order of the columns.
 pub fn row((minute, lane, entry): (i64, i32, &Entry), generation: Option<i64>) -> [Option<Datum>; column::COUNT] {
     let times = |times: &Times| (times.count() > 0).then(|| bytes_datum(&times.to_bytes()));
     let [enqueued, claimed, completed, failed, timed_out, died] = entry.totals.values().map(Datum::from).map(Some);
@@ -33,7 +33,7 @@ pub fn row((minute, lane, entry): (i64, i32, &Entry), generation: Option<i64>) -
     ]
 }
 
-/// What an attempt adds to the minutes; `None`: it has moved, and counts where it is now.
+/// Returns what an attempt adds to the minutes. `None` if the attempt has moved: it counts where it is now.
 pub fn life(trace: &Trace) -> Option<Life> {
     let attempt = &trace.attempt;
     let claim = trace.claim.row().map(claim::read);
@@ -49,7 +49,7 @@ pub fn life(trace: &Trace) -> Option<Life> {
         ready_at: if is_first_attempt {
             attempt.run_at().max(Some(attempt.enqueued_at()))
         } else {
-            // When it was made is not written down.
+            // The time at which it was made is not stored.
             attempt.run_at()
         },
         claimed_at: claim.filter(|claim| claim.kind != claim::Kind::System).map(|claim| claim.claimed_at),
@@ -59,7 +59,7 @@ pub fn life(trace: &Trace) -> Option<Life> {
     })
 }
 
-/// Appends the minutes of a segment of this generation.
+/// Appends the minutes of the segment with this generation.
 pub fn write(catalog: &Catalog, rollup: &Rollup, generation: i64) {
     let mut rows = NewRows::new(column::COUNT, rollup.iter().len());
     rollup.iter().for_each(|entry| rows.add(row(entry, Some(generation))));
@@ -70,7 +70,7 @@ pub fn write(catalog: &Catalog, rollup: &Rollup, generation: i64) {
         .insert_entries(&table, &tids, false, |n| Some([Datum::from(minutes[n])]));
 }
 
-/// The earliest minute.
+/// Returns the earliest minute.
 pub fn earliest(catalog: &Catalog) -> Option<i64> {
     let table = Relation::read(catalog.rollup);
     let index = Relation::read_index(catalog.rollup_minute);

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use pg_queue_core::id;
 use pgrx::pg_sys;
 
-use crate::catalog::spi::{self, OWN};
+use crate::catalog::spi::{self, OWN_STATEMENTS};
 use crate::catalog::{self, Catalog, grants, ids, queue, triggers};
 use crate::error::{self, Error, Result};
 use crate::guc;
@@ -95,7 +95,7 @@ pub fn matters(table: pg_sys::Oid) -> bool {
 /// Notes that the open transaction is about to write to this table by SQL. `counts`: the commit checks by the
 /// statistics whether it has written.
 pub fn mark(table: pg_sys::Oid, counts: bool) -> Result<()> {
-    if OWN.get() > 0 || session::is_in_extension_script() || session::is_binary_upgrade() {
+    if OWN_STATEMENTS.get() > 0 || session::is_in_extension_script() || session::is_binary_upgrade() {
         return Ok(());
     }
     transaction::register();

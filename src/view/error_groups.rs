@@ -11,7 +11,7 @@ use crate::catalog::permission::{self, Privilege};
 use crate::catalog::rows::listed_job;
 use crate::catalog::{self, queue};
 use crate::error::Result;
-use crate::log::listing::State;
+use crate::log::listing::JobState;
 use crate::pg::datum::{self, text_datum};
 use crate::pg::function::Call;
 use crate::view::list::{Answer, End, Look, at_most, observed};
@@ -55,7 +55,7 @@ fn error_groups(call: &Call) -> Result<Option<Datum>> {
     for (name, queue) in &queues {
         let mut groups: BTreeMap<Option<String>, Group> = BTreeMap::new();
         let mut is_complete = true;
-        for state in [State::Retrying, State::Dead] {
+        for state in [JobState::Retrying, JobState::Dead] {
             let mut left = max_jobs;
             let look = Look {
                 catalog: &catalog,
@@ -72,7 +72,7 @@ fn error_groups(call: &Call) -> Result<Option<Datum>> {
                 let ended_at = hit.row.and_then(|row| row[listed_job::FINISHED_AT]).map(|at| at.value() as i64);
                 let group = groups.entry(error).or_default();
                 match state {
-                    State::Dead => group.dead += 1,
+                    JobState::Dead => group.dead += 1,
                     _ => group.retrying += 1,
                 }
                 group.first_died_at = group.first_died_at.into_iter().chain(ended_at).min();

@@ -17,7 +17,7 @@ use crate::catalog::rows::listed_job;
 use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
 use crate::job::notice;
-use crate::log::listing::{Found, Opened, State, Wanted};
+use crate::log::listing::{Found, JobState, Opened, Wanted};
 use crate::pg::function::Call;
 use crate::pg::{datum, jsonb, jsonpath, time};
 use crate::view::attempts::{JobRow, Page};
@@ -37,7 +37,7 @@ pub struct Look<'a> {
     pub catalog: &'a Catalog,
     pub queue: &'a Queue,
     pub lane: Option<i32>,
-    pub states: Vec<State>,
+    pub states: Vec<JobState>,
     pub filter: Option<Datum>,
     pub beyond: Option<Value>,
     pub max_rows: i64,
@@ -77,7 +77,7 @@ impl Look<'_> {
         let rights = permission::rights(self.catalog);
         let mut page = Page::new(self.catalog, &opened, &rights);
         let mut scratch = datum::Scratch::new();
-        let begun = self.beyond.as_ref().and_then(|beyond| State::parse(beyond.get("state")?.as_str()?));
+        let begun = self.beyond.as_ref().and_then(|beyond| JobState::parse(beyond.get("state")?.as_str()?));
         let first = self.states.iter().position(|state| Some(*state) == begun);
         let mut beyond = self.beyond.as_ref().filter(|_| first.is_some());
         let mut rows_read = 0;
@@ -198,12 +198,12 @@ pub fn observed(catalog: &Catalog, rights: &Rights, name: &str) -> Result<Option
 /// Reads the names of states.
 ///
 /// Errors: 22023 for an unknown name, 22004 for a NULL.
-pub fn states(names: Vec<Option<String>>) -> Result<Vec<State>> {
+pub fn states(names: Vec<Option<String>>) -> Result<Vec<JobState>> {
     let mut states = Vec::new();
     for name in names {
         let name = name.ok_or_else(|| Error::null("states"))?;
-        let state = State::parse(&name).ok_or_else(|| {
-            let known: Vec<&str> = State::ALL.iter().map(|(_, name)| *name).collect();
+        let state = JobState::parse(&name).ok_or_else(|| {
+            let known: Vec<&str> = JobState::ALL.iter().map(|(_, name)| *name).collect();
             Error::invalid(format!("unknown state \"{name}\"")).hint(format!("The states are {}.", known.join(", ")))
         })?;
         if !states.contains(&state) {
@@ -297,7 +297,7 @@ fn search(call: &Call) -> Result<Option<Datum>> {
     let max_jobs = at_most("max_jobs", call.i32(4), 50, MAX_PAGE_JOBS)?;
     let max_rows = at_most("max_rows", call.i32(5), 20_000, 1_000_000)?.into();
     filter.inspect(|filter| look_at_filter(*filter));
-    let states = names.map_or_else(|| Ok(State::ALL.iter().map(|(state, _)| *state).collect()), states)?;
+    let states = names.map_or_else(|| Ok(JobState::ALL.iter().map(|(state, _)| *state).collect()), states)?;
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
     let Some(queue) = observed(&catalog, &rights, &name)? else {

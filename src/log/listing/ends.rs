@@ -1,8 +1,8 @@
-//! Jobs that have ended, the latest end first: the outcomes of each segment and each table of history are read from
-//! their ends, side by side. Dead jobs have indexes of their own.
+//! Jobs that have ended, the latest end first. The walk merges its sources, the outcomes of each segment and each table
+//! of history, and reads each of them from its end. Dead jobs have indexes of their own.
 //!
-//! Sessions that end jobs at the same time write their rows side by side, so the order is that of the ends up to what
-//! happened at once.
+//! Sessions that end jobs at the same time may write their rows in another order than the jobs ended. Apart from that,
+//! the order is that of the ends.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use pg_queue_core::id;
 use serde_json::{Value, json};
 
 use crate::log::history::{self, Counting, column};
-use crate::log::listing::walk::{Found, Opened, PastTable, SNAPSHOT, State, Walk, Wanted, Where, pair};
+use crate::log::listing::walk::{Found, JobState, Opened, PastTable, SNAPSHOT, Walk, Wanted, Where, pair};
 use crate::log::outcome::{self, Kind, Outcome};
 use crate::log::retried;
 use crate::log::tables::Tables;
@@ -18,20 +18,20 @@ use crate::pg::process;
 use crate::pg::row::Row;
 use crate::pg::scan::{Backwards, Key, Scan};
 
-/// Where the rows of a source are.
+/// Where the rows of a source are stored.
 #[derive(Clone, Copy)]
-enum Of<'a> {
+enum Origin<'a> {
     Segment(&'a Tables),
     History(&'a PastTable),
 }
 
-/// How they are read.
+/// How the rows of a source are read.
 enum Rows<'a> {
     Table(Backwards<'a>),
     Index(Scan<'a>),
 }
 
-/// A row of a source.
+/// The next row of a source.
 struct Head {
     row: Row,
     at: (i64, i64),
@@ -39,16 +39,16 @@ struct Head {
     id: i64,
 }
 
-/// What is read side by side with others.
+/// One input of the merge.
 struct Source<'a> {
-    /// What it is called in a position: segments by their generation, so that another filling is another source.
+    /// Its name in a position. Segments are named by their generation, so that each filling is another source.
     name: String,
-    of: Of<'a>,
+    of: Origin<'a>,
     rows: Rows<'a>,
-    /// Where the reading begins: rows are passed over from the end until they lie before this.
+    /// Where the reading begins: rows at or behind this place are skipped.
     before: Option<(i64, i64)>,
     head: Option<Head>,
-    /// Where the last row that was taken lies.
+    /// The place of the last row that was taken.
     taken: Option<(i64, i64)>,
 }
 
@@ -62,16 +62,16 @@ impl Source<'_> {
             let Some(row) = row else { break None };
             let (block, offset) = row.tid().parts();
             let (id, at, outcome) = match (self.of, &self.rows) {
-                (Of::Segment(_), rows) => {
+                (Origin::Segment(_), rows) => {
                     let id = row.i64(0);
-                    // The index is in the order of the ids.
+                    // The index is ordered by id.
                     let at = match rows {
                         Rows::Index(_) => (id, 0),
                         Rows::Table(_) => (i64::from(block), i64::from(offset)),
                     };
                     (id, at, outcome::read(&row))
                 }
-                (Of::History(_), _) => {
+                (Origin::History(_), _) => {
                     let outcome = Outcome {
                         ended_at: row.i64(column::ENDED_AT),
                         kind: Kind::of(row.char(column::OUTCOME)),
@@ -88,15 +88,15 @@ impl Source<'_> {
     }
 }
 
-/// The walk.
+/// The walk over ended jobs.
 pub struct Ends<'a> {
     wanted: &'a Wanted<'a>,
     sources: Vec<Source<'a>>,
     retried: retried::Reader,
     counting: Counting,
-    /// The end of the last row that was taken, in this walk or before.
+    /// The earliest end of a row that was taken, in this walk or in an earlier one.
     until: Option<i64>,
-    /// Where the sources had come to that are there no more.
+    /// Positions in sources that have gone.
     gone: BTreeMap<String, Value>,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Ends<'a> {
     pub fn new(wanted: &'a Wanted<'a>, opened: &'a Opened, beyond: Option<&Value>) -> Self {
         let known = beyond.and_then(|beyond| beyond.get("at"));
         let before = |name: &str| pair(known.and_then(|known| known.get(name)));
-        let is_dead = wanted.state == State::Dead;
+        let is_dead = wanted.state == JobState::Dead;
         let mut sources = Vec::new();
         for tables in &opened.segments {
             let outcomes = tables.outcomes().table();
@@ -119,7 +119,7 @@ impl<'a> Ends<'a> {
             } else {
                 Rows::Table(outcomes.backwards_from(before.and_then(|(block, _)| u32::try_from(block).ok())))
             };
-            sources.push(Source { name, of: Of::Segment(tables), rows, before, head: None, taken: before });
+            sources.push(Source { name, of: Origin::Segment(tables), rows, before, head: None, taken: before });
         }
         for past in &opened.history {
             let oid = u32::from(past.child.table);
@@ -129,7 +129,14 @@ impl<'a> Ends<'a> {
                         let name = format!("h{oid}.{lane}");
                         let before = before(&name);
                         let rows = Rows::Index(past.table.scan(index, &[Key::eq_i32(1, lane)], SNAPSHOT));
-                        sources.push(Source { name, of: Of::History(past), rows, before, head: None, taken: before });
+                        sources.push(Source {
+                            name,
+                            of: Origin::History(past),
+                            rows,
+                            before,
+                            head: None,
+                            taken: before,
+                        });
                     }
                 }
                 _ => {
@@ -137,7 +144,7 @@ impl<'a> Ends<'a> {
                     let before = before(&name);
                     let block = before.and_then(|(block, _)| u32::try_from(block).ok());
                     let rows = Rows::Table(past.table.backwards_from(block));
-                    sources.push(Source { name, of: Of::History(past), rows, before, head: None, taken: before });
+                    sources.push(Source { name, of: Origin::History(past), rows, before, head: None, taken: before });
                 }
             }
         }
@@ -158,19 +165,19 @@ impl<'a> Ends<'a> {
         walk
     }
 
-    fn found(&self, of: Of<'_>, head: Head) -> Option<Found> {
+    fn found(&self, of: Origin<'_>, head: Head) -> Option<Found> {
         let Head { row, outcome, id, .. } = head;
         let is_it = match self.wanted.state {
-            State::Completed => outcome.kind == Kind::Completed,
-            State::Cancelled => outcome.kind == Kind::Cancelled,
-            State::Skipped => outcome.kind == Kind::Skipped,
+            JobState::Completed => outcome.kind == Kind::Completed,
+            JobState::Cancelled => outcome.kind == Kind::Cancelled,
+            JobState::Skipped => outcome.kind == Kind::Skipped,
             _ => outcome.is_death(),
         };
         if !is_it || outcome.next_id.is_some() || self.retried.has(id) {
             return None;
         }
         match of {
-            Of::Segment(tables) => {
+            Origin::Segment(tables) => {
                 let mut scan = tables.attempt.scan(tables.by_id(), &[Key::eq_i64(1, id)], SNAPSHOT);
                 scan.next()?;
                 let (values, _) = scan.columns(4);
@@ -178,7 +185,7 @@ impl<'a> Ends<'a> {
                 let place = Where::Segment(tables.home.segment);
                 self.wanted.has(lane).then_some(Found { id, job_id, place })
             }
-            Of::History(past) => {
+            Origin::History(past) => {
                 let counts = self.counting.has(row.i64(column::GENERATION));
                 if !counts || !self.wanted.has(row.i32(column::LANE)) {
                     return None;
@@ -200,8 +207,8 @@ impl Walk for Ends<'_> {
             let source = &mut self.sources[n];
             let head = source.head.take()?;
             source.advance();
-            // What came into being between two pages, or has gone from a segment to history, is passed over as far as
-            // it is later than what was shown.
+            // A source may have appeared since the last page, as when a segment is copied to history. Its rows that are
+            // later than the shown ones are skipped.
             if source.taken.is_some() || self.until.is_none_or(|until| head.outcome.ended_at <= until) {
                 break (n, head);
             }

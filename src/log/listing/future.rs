@@ -1,12 +1,12 @@
-//! Jobs that wait for their time, first or after a failure, the next first: by the index over the time, which has those
-//! of all queues.
+//! Jobs that wait for their time, before the first attempt or after a failure, the earliest time first. The walk reads
+//! the index by time, which holds the jobs of all queues.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use crate::log::attempt::LAST_ERROR;
-use crate::log::listing::walk::{Found, Opened, SNAPSHOT, State, Walk, Wanted, Where, pair};
+use crate::log::listing::walk::{Found, JobState, Opened, SNAPSHOT, Walk, Wanted, Where, pair};
 use crate::log::tables::Tables;
 use crate::pg::scan::{Key, Scan};
 use crate::pg::{process, time};
@@ -16,7 +16,7 @@ struct Source<'a> {
     name: String,
     tables: &'a Tables,
     scan: Scan<'a>,
-    /// Among the rows of the first moment those up to this place were looked at before.
+    /// An earlier walk has read the rows of the first time up to this place.
     passed: Option<(i64, i64)>,
     head: Option<Head>,
     taken: Option<(i64, i64)>,
@@ -39,7 +39,7 @@ impl Source<'_> {
             let place = (i64::from(block), i64::from(offset));
             let (values, nulls) = self.scan.columns(LAST_ERROR + 1);
             let run_at = values[7].value() as i64;
-            // Entries of one moment are in the order of their places.
+            // Entries with the same time are ordered by place.
             if run_at == from && self.passed.is_some_and(|passed| place <= passed) {
                 process::check_for_interrupts();
                 continue;
@@ -51,12 +51,12 @@ impl Source<'_> {
     }
 }
 
-/// The walk.
+/// The walk over jobs that wait for their time.
 pub struct Future<'a> {
     wanted: &'a Wanted<'a>,
     sources: Vec<Source<'a>>,
     from: i64,
-    /// The moment that is being walked through.
+    /// The time of the last row that was taken.
     at: i64,
 }
 
@@ -92,7 +92,7 @@ impl Walk for Future<'_> {
         let head = source.head.take()?;
         source.taken = Some(head.place);
         source.advance(self.from);
-        let is_it = head.has_error == (self.wanted.state == State::Retrying)
+        let is_it = head.has_error == (self.wanted.state == JobState::Retrying)
             && self.wanted.has(head.lane)
             && !self.wanted.queue.is_held(head.lane)
             && source.tables.claims().find(head.id, SNAPSHOT).is_none();

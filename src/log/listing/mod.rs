@@ -1,10 +1,10 @@
-//! The jobs of a queue that are in a state, a page at a time: by the indexes and the memory that have these jobs and
-//! hardly others, so that a page costs the same at any depth.
+//! Lists the jobs of a queue in one state, page by page. It reads indexes and memory that hold these jobs and few
+//! others, so the cost of a page does not depend on the number of jobs.
 //!
-//! Responsible for candidates, in order, and for where a walk has come to. Not responsible for what is shown of a job,
-//! nor for whether it is still in that state when it is shown (`view::list`).
+//! Responsible for candidates, in order, and for the position of a walk. Not responsible for what is shown of a job,
+//! nor for whether the job is still in that state then (`view::list`).
 //!
-//! Invariant: each step of a walk reads a bounded number of rows, and `here` says how to go on behind it.
+//! Invariant: each step of a walk reads a bounded number of rows, and `here` returns the position behind it.
 
 use serde_json::Value;
 
@@ -14,16 +14,16 @@ mod ranked;
 mod taken;
 mod walk;
 
-pub use walk::{Found, Opened, State, Walk, Wanted, Where};
+pub use walk::{Found, JobState, Opened, Walk, Wanted, Where};
 
 impl Wanted<'_> {
-    /// Begins to walk, behind where another walk has come to. What cannot be understood there counts as the begin.
+    /// Begins a walk behind the position of another walk. An invalid position counts as the begin.
     pub fn walk<'a>(&'a self, opened: &'a Opened, beyond: Option<&Value>) -> Box<dyn Walk + 'a> {
         match self.state {
-            State::Ready | State::Held => Box::new(ranked::Ranked::new(self, opened, beyond)),
-            State::Scheduled | State::Retrying => Box::new(future::Future::new(self, opened, beyond)),
-            State::Running => taken::walk(self, opened, beyond),
-            State::Dead | State::Completed | State::Cancelled | State::Skipped => {
+            JobState::Ready | JobState::Held => Box::new(ranked::Ranked::new(self, opened, beyond)),
+            JobState::Scheduled | JobState::Retrying => Box::new(future::Future::new(self, opened, beyond)),
+            JobState::Running => taken::walk(self, opened, beyond),
+            JobState::Dead | JobState::Completed | JobState::Cancelled | JobState::Skipped => {
                 Box::new(ends::Ends::new(self, opened, beyond))
             }
         }

@@ -1,25 +1,25 @@
-//! Jobs that are ready, or held, in the order in which they would run: what memory has ready, and behind that the index
-//! by rank.
+//! Jobs that are ready, or held, in the order in which they would run. The walk reads the ready attempts in memory, and
+//! then the index by rank.
 
 use std::collections::VecDeque;
 
 use pg_queue_core::frontier::{Rank, Ready};
 use serde_json::{Value, json};
 
-use crate::log::listing::walk::{Found, Opened, State, Walk, Wanted, Where, is_job, pair};
+use crate::log::listing::walk::{Found, JobState, Opened, Walk, Wanted, Where, is_job, pair};
 use crate::log::tables::Tables;
 use crate::log::waiting::{Order, Waiting};
 use crate::pg::time;
 use crate::{guc, shmem};
 
-/// The walk, lane after lane.
+/// The walk over ready or held jobs, lane by lane.
 pub struct Ranked<'a> {
     wanted: &'a Wanted<'a>,
     tables: &'a [Tables],
     lanes: Vec<i32>,
-    /// The lane that is being walked through.
+    /// The index of the current lane in `lanes`.
     nth: usize,
-    /// Up to where everything was looked at in it.
+    /// The rank in the current lane up to which all jobs were read.
     at: Rank,
     memory: VecDeque<Ready>,
     index: Option<Waiting<'a>>,
@@ -28,7 +28,7 @@ pub struct Ranked<'a> {
 impl<'a> Ranked<'a> {
     pub fn new(wanted: &'a Wanted<'a>, opened: &'a Opened, beyond: Option<&Value>) -> Self {
         let queue = wanted.queue;
-        let is_held = wanted.state == State::Held;
+        let is_held = wanted.state == JobState::Held;
         let mut lanes: Vec<i32> = queue.living_lanes().iter().copied().filter(|&lane| wanted.has(lane)).collect();
         lanes.retain(|&lane| queue.is_held(lane) == is_held);
         let lane = beyond.and_then(|beyond| beyond.get("lane")).and_then(Value::as_i64);
@@ -48,14 +48,14 @@ impl<'a> Ranked<'a> {
         walk
     }
 
-    /// Begins with the lane, behind `at`.
+    /// Begins with the current lane, behind `at`.
     fn begin(&mut self) {
         let Some(&lane) = self.lanes.get(self.nth) else { return };
         let number = self.wanted.catalog.number;
         let floor = shmem::with_counters(number, |counters| counters.get(number, lane).map(|found| found.floor));
         let mut from = self.at.max(floor.flatten().unwrap_or(Rank::MIN));
-        // Of groups some that wait for others of theirs are not ready, and lie before the position.
-        if self.wanted.state == State::Ready && !self.wanted.queue.has_groups() {
+        // Attempts that wait for others of their group are not ready, and may lie before the position.
+        if self.wanted.state == JobState::Ready && !self.wanted.queue.has_groups() {
             let mut ready = Vec::with_capacity(usize::try_from(guc::MAX_READY.get()).unwrap_or(0));
             let position = shmem::with(|shared| {
                 shared.frontier.each_ready(number, lane, |entry| {
@@ -69,7 +69,7 @@ impl<'a> Ranked<'a> {
                 from = from.max(position);
             }
         }
-        let due_to = if self.wanted.state == State::Held { i64::MAX } else { time::now_us() };
+        let due_to = if self.wanted.state == JobState::Held { i64::MAX } else { time::now_us() };
         self.index = Some(Waiting::new(self.tables, Order::Lane(lane), from, due_to));
     }
 

@@ -1,5 +1,5 @@
-//! Jobs that run: on a primary by what memory knows, the oldest attempt first; on a standby, and shortly after a start,
-//! by the logs of claims from their ends, the latest claim first.
+//! Jobs that run. On a primary the walk reads memory, the oldest attempt first. On a standby, and shortly after a
+//! start, it reads the logs of claims from their ends, the latest claim first.
 
 use std::collections::BTreeMap;
 use std::vec;
@@ -15,10 +15,10 @@ use crate::pg::scan::{Backwards, Key};
 use crate::pg::{process, session};
 use crate::shmem;
 
-/// Begins to walk.
+/// Begins a walk over running jobs.
 pub fn walk<'a>(wanted: &'a Wanted<'a>, opened: &'a Opened, beyond: Option<&Value>) -> Box<dyn Walk + 'a> {
     let number = wanted.catalog.number;
-    // After a start memory does not know yet what runs.
+    // Shortly after a start, memory does not know yet which jobs run.
     let is_known = shmem::with_instance(number, |_, instance| instance.is_recovered()).unwrap_or(false);
     if session::in_recovery() || !is_known {
         return Box::new(Claims::new(wanted, opened, beyond));
@@ -38,7 +38,7 @@ pub fn walk<'a>(wanted: &'a Wanted<'a>, opened: &'a Opened, beyond: Option<&Valu
     Box::new(Taken { found: found.into_iter(), at: after })
 }
 
-/// By what memory knows.
+/// The walk over memory.
 struct Taken {
     found: vec::IntoIter<Found>,
     at: i64,
@@ -56,7 +56,7 @@ impl Walk for Taken {
     }
 }
 
-/// A segment's claims.
+/// The claims of one segment.
 struct Source<'a> {
     name: String,
     tables: &'a Tables,
@@ -77,7 +77,7 @@ impl Source<'_> {
     }
 }
 
-/// By the logs.
+/// The walk over the logs of claims.
 struct Claims<'a> {
     wanted: &'a Wanted<'a>,
     sources: Vec<Source<'a>>,

@@ -1,4 +1,4 @@
-//! What a walk over the jobs in a state is: what it reads, what it finds, what it is asked for.
+//! The types of walks over the jobs in one state: what a walk reads, what it finds, and what it shall find.
 //!
 //! Not responsible for the walks themselves.
 
@@ -15,12 +15,12 @@ use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
 use crate::shmem::ledger::Ledger;
 
-/// As the calling statement sees it, but for what memory knows.
+/// Walks see the rows that the calling statement sees. Memory is read as it is now.
 pub(super) const SNAPSHOT: Snapshot = Snapshot::Statement;
 
-/// What a job is doing, as the views name it.
+/// The state of a job, as the views name it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum JobState {
     Running,
     Retrying,
     Scheduled,
@@ -32,8 +32,8 @@ pub enum State {
     Skipped,
 }
 
-impl State {
-    /// All of them, those first of which there are mostly few.
+impl JobState {
+    /// All states. States that few jobs are in come first.
     pub const ALL: [(Self, &'static str); 9] = [
         (Self::Running, "running"),
         (Self::Retrying, "retrying"),
@@ -74,12 +74,12 @@ pub enum Where {
     History(Box<Past>),
 }
 
-/// A walk over the candidates of one state.
+/// A walk over the candidates for one state.
 pub trait Walk {
-    /// Looks at one more row. `Some(None)`: it is none of these. `None`: that was all.
+    /// Reads one more row. `Some(None)` if it is no candidate, `None` if no row is left.
     fn next(&mut self) -> Option<Option<Found>>;
 
-    /// Says how to go on behind the row that was looked at last.
+    /// Returns the position behind the last row that was read.
     fn here(&self) -> Value;
 }
 
@@ -101,7 +101,7 @@ fn open_history(catalog: &Catalog) -> Vec<PastTable> {
     opened.collect()
 }
 
-/// What walks read, opened: longer than each of them.
+/// The open tables that walks read. It outlives each walk.
 pub struct Opened {
     /// The segments in which attempts may be read.
     pub(super) segments: Vec<Tables>,
@@ -110,7 +110,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Opens segments and history. All are opened before any is read, so that none is emptied meanwhile.
+    /// Opens segments and history. All are opened before one of them is read, so that none is emptied meanwhile.
     pub fn open(catalog: &Catalog) -> Self {
         let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, SNAPSHOT);
         let mut segments = Tables::open_all(catalog, tables::ALL.filter(|&segment| ledger.is_read_here(segment)));
@@ -119,7 +119,7 @@ impl Opened {
         Self { segments, history: open_history(catalog), ledger }
     }
 
-    /// Returns an attempt with the rows of its claim and of its outcome. `None`: it is not in this segment.
+    /// Returns an attempt with the rows of its claim and of its outcome. `None` if it is not in this segment.
     pub fn attempt(&self, segment: u8, id: i64) -> Option<(Attempt, Option<Row>, Option<Row>)> {
         let tables = self.segments.iter().find(|tables| tables.home.segment == segment)?;
         let mut scan = tables.attempt.scan(tables.by_id(), &[Key::eq_i64(1, id)], SNAPSHOT);
@@ -129,13 +129,13 @@ impl Opened {
     }
 }
 
-/// The jobs that a walk is to find.
+/// The jobs that a walk shall find.
 pub struct Wanted<'a> {
     pub catalog: &'a Catalog,
     pub queue: &'a Queue,
-    /// The stage's lane. `None`: all of the queue.
+    /// The stage's lane. `None` for all lanes of the queue.
     pub lane: Option<i32>,
-    pub state: State,
+    pub state: JobState,
 }
 
 impl Wanted<'_> {
@@ -144,13 +144,13 @@ impl Wanted<'_> {
     }
 }
 
-/// Two numbers of a position, as they are in JSON.
+/// Reads a pair of numbers from the JSON of a position.
 pub(super) fn pair(value: Option<&Value>) -> Option<(i64, i64)> {
     let value = value?;
     Some((value.get(0)?.as_i64()?, value.get(1)?.as_i64()?))
 }
 
-/// Whether a number can be that of a job: positions come from callers.
+/// Returns whether a number can be a job's id. Positions come from callers, and may be invalid.
 pub(super) fn is_job(id: i64) -> bool {
     id::kind(id) == id::Kind::Job
 }
