@@ -19,7 +19,7 @@ use crate::pg::zone::Zone as ServerZone;
 use crate::shmem::ledger::Ledger;
 
 /// A schedule is reported if its last jobs have died, this many one after the other.
-const DEAD_IN_A_ROW: usize = 3;
+const MIN_DEAD_IN_A_ROW: usize = 3;
 /// The time zones are compared this far ahead, in microseconds.
 const COMPARED_US: i64 = 366 * 86_400_000_000;
 
@@ -39,8 +39,8 @@ pub fn schedules() -> Result<Finding> {
                 Err(error) => troubles.push(format!("\"{}\" cannot be planned: {}.", schedule.name(), error.message)),
             }
             // The newest job may still be waiting or running.
-            let jobs = log.last_jobs(schedule.id(), DEAD_IN_A_ROW + 1);
-            if jobs.len() >= DEAD_IN_A_ROW && !schedule.is_paused() {
+            let jobs = log.last_jobs(schedule.id(), MIN_DEAD_IN_A_ROW + 1);
+            if jobs.len() >= MIN_DEAD_IN_A_ROW && !schedule.is_paused() {
                 last_jobs.push((schedule, jobs));
             }
         });
@@ -70,7 +70,7 @@ fn dying(catalog: &Catalog, last_jobs: &[(Schedule, Vec<i64>)]) -> Result<Vec<St
     });
     dead.retain(|job_id| found.contains(job_id));
     let all_dead =
-        |jobs: &[i64]| jobs.len() >= DEAD_IN_A_ROW && jobs[..DEAD_IN_A_ROW].iter().all(|id| dead.contains(id));
+        |jobs: &[i64]| jobs.len() >= MIN_DEAD_IN_A_ROW && jobs[..MIN_DEAD_IN_A_ROW].iter().all(|id| dead.contains(id));
     let lives = |job_id| find::find_any(catalog, job_id).is_ok_and(|found| found.outcome().is_none());
     let mut troubles = Vec::new();
     for (schedule, jobs) in last_jobs {
@@ -80,7 +80,7 @@ fn dying(catalog: &Catalog, last_jobs: &[(Schedule, Vec<i64>)]) -> Result<Vec<St
                 Some(Goal::Topic(topic)) => format!(", of topic \"{}\"", topic.name),
                 None => String::new(),
             };
-            troubles.push(format!("The last {DEAD_IN_A_ROW} jobs of \"{}\"{goal}, have died.", schedule.name()));
+            troubles.push(format!("The last {MIN_DEAD_IN_A_ROW} jobs of \"{}\"{goal}, have died.", schedule.name()));
         }
     }
     Ok(troubles)

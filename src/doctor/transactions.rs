@@ -24,9 +24,9 @@ pub struct Lock {
     pids: Option<Vec<i64>>,
 }
 
-const WRITERS: &[&str] =
+const WRITER_MODES: &[&str] =
     &["RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"];
-const AGAINST_WRITERS: &[&str] = &["ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"];
+const MODES_BLOCKING_WRITERS: &[&str] = &["ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"];
 
 impl Lock {
     fn new(tables: impl IntoIterator<Item = pg_sys::Oid>, modes: &'static [&'static str]) -> Self {
@@ -40,12 +40,12 @@ impl Lock {
 
     /// Returns the locks of sessions that may still insert attempts into a segment.
     pub fn inserting(catalog: &Catalog, segment: u8) -> Self {
-        Self::new([catalog.segments[segment as usize].attempt], WRITERS)
+        Self::new([catalog.segments[segment as usize].attempt], WRITER_MODES)
     }
 
     /// Returns the locks that keep sessions from writing to a table.
     pub fn against_writers(table: pg_sys::Oid) -> Self {
-        Self::new([table], AGAINST_WRITERS)
+        Self::new([table], MODES_BLOCKING_WRITERS)
     }
 
     /// Returns the locks of dumps, which lock pg_extension.

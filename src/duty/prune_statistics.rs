@@ -75,9 +75,9 @@ fn run(number: u32) -> i64 {
 /// If `queue.total` has many rows, adds them up to one row per lane. Rows of dropped lanes are deleted.
 fn add_up(catalog: &Catalog) -> Result<()> {
     /// Blocks of about 80 rows each. A recount reads this many quickly.
-    const MANY_BLOCKS: u32 = 128;
+    const MIN_BLOCKS_TO_ADD_UP: u32 = 128;
     // Usually there are fewer. Then this run needs no transaction id.
-    if Relation::read(catalog.total).blocks() >= MANY_BLOCKS {
+    if Relation::read(catalog.total).blocks() >= MIN_BLOCKS_TO_ADD_UP {
         spi::run(
             "WITH gone AS (DELETE FROM queue.total RETURNING *)
              INSERT INTO queue.total (segment_generation, enqueued, claimed, completed, failed, timed_out, died, lane)

@@ -26,7 +26,7 @@ const MIN_ROWS: usize = 1000;
 const BLOCKED_PAUSE_US: i64 = 1_000_000;
 /// A half is large at this many blocks, of about 120 rows each. The limit is higher if the copies alone, one row per
 /// schedule, take many blocks.
-const LARGE_BLOCKS: usize = 64;
+const MIN_LARGE_BLOCKS: usize = 64;
 
 thread_local! {
     /// The number of rows that this session has inserted since its last look.
@@ -98,7 +98,7 @@ fn step(catalog: &Catalog, now: i64) -> Result<bool> {
     set_left_at(catalog.number, 0);
     ROWS_SINCE.set(0);
     let schedules = schedule::ids(catalog);
-    if (blocks as usize) < LARGE_BLOCKS + schedules.len() / 8 || !firing::turn(catalog, &schedules)? {
+    if (blocks as usize) < MIN_LARGE_BLOCKS + schedules.len() / 8 || !firing::turn(catalog, &schedules)? {
         return Ok(false);
     }
     set_left_at(catalog.number, now);

@@ -99,7 +99,7 @@ impl Owed {
         }
         let (attempt, request) = (&self.newest.attempt, self.asked.rerun());
         let is_done = match self.newest.state {
-            // The flow ends soon, and runs once more then.
+            // The flow is about to end. Then the job runs again.
             State::Waiting if flow::check_goes_on(catalog, attempt).is_err() => false,
             State::Waiting => match take::take_waiting(catalog, attempt)? {
                 TakeWaiting::Taken => {

@@ -120,7 +120,7 @@ struct Port {
 }
 
 /// More bytes than a Port has in any major.
-const PORT_BYTES: usize = 4096;
+const MAX_PORT_BYTES: usize = 4096;
 
 /// True if this process has no client of its own.
 pub fn is_stand_in() -> bool {
@@ -139,7 +139,7 @@ pub fn stand_in(database: &str, user: &str) {
     // the port as long as the process. The port is larger than what Postgres reads of it. The address of a local socket
     // has no number, so the system is not asked for one.
     unsafe {
-        let port = pg_sys::MemoryContextAllocZero(pg_sys::TopMemoryContext, PORT_BYTES).cast::<Port>();
+        let port = pg_sys::MemoryContextAllocZero(pg_sys::TopMemoryContext, MAX_PORT_BYTES).cast::<Port>();
         (*port).socket = -1;
         (*port).protocol = PROTOCOL;
         (*port).local.storage.ss_family = libc::AF_UNIX as libc::sa_family_t;

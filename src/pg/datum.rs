@@ -202,8 +202,8 @@ pub fn stored_size(datum: Datum) -> usize {
     unsafe { pgrx::pg_sys::toast_datum_size(datum) }
 }
 
-/// Returns a datum of a variable-length type with no part in a toast table, because that table may be truncated while
-/// the datum is in use. A copy lies in the current memory context.
+/// Returns a datum of a variable-length type with no part in a toast table. That table may be truncated while the
+/// datum is in use. A copy lies in the current memory context.
 pub fn fetched(datum: pg_sys::Datum) -> pg_sys::Datum {
     let pointer: *mut pg_sys::varlena = datum.cast_mut_ptr();
     // SAFETY: a datum of a variable-length type; its header tells where it is.
@@ -245,8 +245,8 @@ impl Scratch {
     }
 }
 
-/// Returns a copy of a datum of a variable-length type in the current memory context, whole and not compressed, with no
-/// part in a toast table.
+/// Returns a copy of a datum of a variable-length type in the current memory context. It is whole and not compressed,
+/// with no part in a toast table.
 pub fn owned(datum: pg_sys::Datum) -> pg_sys::Datum {
     // SAFETY: a datum of a variable-length type.
     unsafe { pg_sys::pg_detoast_datum_copy(datum.cast_mut_ptr()).into() }

@@ -232,7 +232,7 @@ impl Drop for Entries<'_> {
 }
 
 /// Ends an index scan. After an error the transaction's abort ends it instead. The error may have left a state half
-/// done, such as a page that is no longer pinned, and ending the scan here would raise again.
+/// done, such as a page that is no longer pinned. Ending the scan here would raise again.
 fn end_scan(scan: pg_sys::IndexScanDesc) {
     if !std::thread::panicking() {
         // SAFETY: begun, and not ended yet.

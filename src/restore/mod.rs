@@ -32,7 +32,7 @@ use crate::transaction::foreign::{HAS_WRITTEN, TOUCHED};
 use crate::transaction::{self, ExtensionStep, hooks};
 
 /// True if the instance may be used. The first session that asks after a start or a promotion reads the states of the
-/// segments, and whether a restore was under way before the crash.
+/// segments. It also reads whether a restore was in progress before the crash.
 pub fn learn(catalog: &Catalog) -> bool {
     if words::awake(catalog.slot).load(Ordering::Acquire) == catalog.number || awake::is_awake(catalog.number) {
         return true;

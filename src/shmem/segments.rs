@@ -220,8 +220,8 @@ impl Storage {
                 filling.opened_at = time::now_us();
                 Some(time::monotonic_us().saturating_add(i64::from(guc::SEGMENT_AGE.get()) * 1_000_000))
             }
-            // The storage duty looks at the open half of old when its first attempt has ended, and when a quarter of a
-            // segment's rows has ended in it.
+            // The storage duty looks at the open half of old when its first attempt has ended. It looks again when a
+            // quarter of a segment's rows has ended in it.
             State::Open if segment >= OLD && (before.ended == 0 || crosses(rows / 4, before.ended, filling.ended)) => {
                 (ended > 0).then(time::monotonic_us)
             }

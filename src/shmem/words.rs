@@ -38,8 +38,8 @@ pub fn open_word(slot: usize, number: u32) -> u64 {
     read_word(slot, number, |instance| unsafe { &raw mut (*instance).storage.open })
 }
 
-/// Returns the number of the half of the keys' tables that is written to (`KeyHalves::open`), read without the lock.
-/// 0 also if the instance was dropped.
+/// Returns the number of the open half of the keys' tables (`KeyHalves::open`), read without the lock. 0 also if the
+/// instance was dropped.
 pub fn key_half(slot: usize, number: u32) -> u64 {
     // SAFETY: an address within the instance.
     read_word(slot, number, |instance| unsafe { &raw mut (*instance).keys.open })

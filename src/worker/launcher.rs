@@ -1,9 +1,9 @@
 //! The launcher: a process without a database that keeps one worker in each database that has the extension. It can
 //! list the databases. Only a worker can see whether a database has the extension, so the launcher sends one to look.
 //!
-//! It sleeps until it is woken: by the postmaster when a worker has started or ended, by a worker that has found the
-//! extension or leaves, or by a session whose transaction changed the list of databases or created an extension. It has
-//! a time-out only while it must wait before a start.
+//! It sleeps until it is woken. The postmaster wakes it when a worker has started or ended. A worker wakes it when it
+//! has found the extension or leaves. A session wakes it if its transaction changed the list of databases or created an
+//! extension. The launcher has a time-out only while it must wait before a start.
 //!
 //! Invariant: at most one process per database was asked for and has not ended. An error ends the launcher, and the
 //! postmaster restarts it. So all that must outlive it is in `worker::table`.

@@ -1,5 +1,6 @@
-//! Adds advice to errors of Postgres that newcomers meet: a call of schema `queue` that does not fit, a value of
-//! another type, an unknown view or column, a role without the privilege, a database without the extension.
+//! Adds advice to errors of Postgres that newcomers meet. Such an error is about a call of schema `queue` that does not
+//! fit, a value of another type, or an unknown view or column. Others are about a role without the privilege, or a
+//! database without the extension.
 //!
 //! Responsible for the hook. Not responsible for guessing what a call meant (`core::advice`), nor for which privilege
 //! gives access to what (`catalog::grants`). Postgres calls the hook for each message that it logs, before it sends the

@@ -172,11 +172,11 @@ const VERBS: [Verb; 16] = [
 ];
 
 /// The fields that choose the jobs in a call for many, besides the verb's own fields.
-const OF_MANY: [&str; 3] = ["field", "op", "value"];
+const FIELDS_OF_MANY: [&str; 3] = ["field", "op", "value"];
 
 /// True if a verb uses this field of a body.
 pub fn is_field(name: &str) -> bool {
-    OF_MANY.contains(&name) || VERBS.iter().any(|verb| verb.fields.contains(&name))
+    FIELDS_OF_MANY.contains(&name) || VERBS.iter().any(|verb| verb.fields.contains(&name))
 }
 
 /// Runs a verb, and notes it in the audit.

@@ -30,9 +30,9 @@ pub const MAX_LOOK_TIME: Duration = Duration::from_secs(2);
 pub const MAX_VERB_TIME: Duration = Duration::from_secs(10);
 
 /// A request waits at most this long for a connection.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MAX_CONNECTION_WAIT: Duration = Duration::from_secs(5);
 /// The program waits this much longer than the time limit that the server keeps.
-const GRACE: Duration = Duration::from_secs(3);
+const SERVER_LIMIT_MARGIN: Duration = Duration::from_secs(3);
 
 /// The parameters of a statement: texts, which the statement casts.
 pub type Params<'a> = &'a [Option<&'a str>];
@@ -59,7 +59,11 @@ impl Database {
         let pool = Pool::builder(manager)
             .max_size(options.connections)
             .runtime(Runtime::Tokio1)
-            .timeouts(Timeouts { wait: Some(PATIENCE), create: Some(PATIENCE), recycle: Some(PATIENCE) })
+            .timeouts(Timeouts {
+                wait: Some(MAX_CONNECTION_WAIT),
+                create: Some(MAX_CONNECTION_WAIT),
+                recycle: Some(MAX_CONNECTION_WAIT),
+            })
             .build()
             .map_err(|e| e.to_string())?;
         // Without authentication there is only one viewer.
@@ -127,7 +131,7 @@ impl Database {
         bound: Duration,
         work: impl for<'a> FnOnce(&'a mut Object) -> BoxFuture<'a, Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let turn = tokio::time::timeout(PATIENCE, self.turns.wait(viewer)).await;
+        let turn = tokio::time::timeout(MAX_CONNECTION_WAIT, self.turns.wait(viewer)).await;
         let turn = turn.map_err(|_| {
             Error::new(StatusCode::TOO_MANY_REQUESTS, "you have too much running here")
                 .hint("One viewer has at most half of the connections to the database (--connections).")
@@ -181,7 +185,7 @@ impl Database {
     async fn lets_in(&self, role: &str, password: &str) -> Result<bool> {
         let mut config = self.config.clone();
         config.user(role).password(password);
-        let tried = tokio::time::timeout(PATIENCE, async {
+        let tried = tokio::time::timeout(MAX_CONNECTION_WAIT, async {
             match &self.tls {
                 Some(tls) => config.connect(tls.clone()).await.map(drop),
                 None => config.connect(NoTls).await.map(drop),
@@ -214,7 +218,7 @@ fn place(config: &Config) -> String {
 
 /// Waits for work that the server bounds. `None`: the server has not kept the bound.
 async fn within<T>(bound: Duration, work: impl Future<Output = Result<T>>) -> Option<Result<T>> {
-    tokio::time::timeout(bound + GRACE, work).await.ok()
+    tokio::time::timeout(bound + SERVER_LIMIT_MARGIN, work).await.ok()
 }
 
 /// Returns a connection to the pool. If the server did not answer, closes the connection, because the next statement on

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 
 /// The fields that are shown wherever a job is shown.
-const SHOWN: [&str; 8] = ["job_id", "stage", "worker", "error", "unique_key", "group_key", "task", "flow"];
+const SHOWN_FIELDS: [&str; 8] = ["job_id", "stage", "worker", "error", "unique_key", "group_key", "task", "flow"];
 
 /// Reads `filter`, a jsonpath, or `field`, `op` and `value`. `None`: all jobs.
 ///
@@ -24,7 +24,7 @@ pub fn of_query(query: &HashMap<String, String>, hides: bool) -> Result<Option<S
         return Ok(Some(filter.to_owned()));
     }
     let (Some(field), Some(value)) = (said("field"), said("value")) else { return Ok(None) };
-    if !SHOWN.contains(&field) {
+    if !SHOWN_FIELDS.contains(&field) {
         return Err(Error::bad(format!("jobs cannot be searched by {field:?}")));
     }
     if matches!(field, "job_id" | "flow") {

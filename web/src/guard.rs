@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::options::{Auth, Options};
 
 /// The header that no form of another site can send.
-pub const OURS: &str = "x-pg-queue-web";
+pub const OWN_HEADER: &str = "x-pg-queue-web";
 
 pub async fn guard(State(options): State<Arc<Options>>, request: Request<Body>, next: Next) -> Response {
     let mut response = match check(&options, request.method(), request.uri().path(), request.headers()) {
@@ -61,7 +61,7 @@ fn check(options: &Options, method: &Method, path: &str, headers: &HeaderMap) ->
     }
     let is_json =
         text("content-type").is_some_and(|kind| kind.split(';').next().map(str::trim) == Some("application/json"));
-    if text(OURS).is_none() || !is_json {
+    if text(OWN_HEADER).is_none() || !is_json {
         return Err(is_foreign());
     }
     Ok(())

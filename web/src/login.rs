@@ -24,13 +24,14 @@ const MAX_TRIES: usize = 4;
 const MAX_WAITING_OF_AN_ADDRESS: usize = 150;
 const MAX_WAITING: usize = 600;
 /// A login waits at most this long for its turn.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_TURN_WAIT: Duration = Duration::from_secs(10);
 
-/// The pause after a wrong password. It is long if `MANY_WRONG` were wrong within `WRONG_COUNT_FOR`.
-const PAUSE: Duration = Duration::from_secs(1);
-const LONG_PAUSE: Duration = Duration::from_secs(5);
-const MANY_WRONG: u32 = 10;
-const WRONG_COUNT_FOR: Duration = Duration::from_secs(60);
+/// The pause after a wrong password. It is long after `MANY_WRONG_PASSWORDS` wrong ones. The count
+/// starts again if none came for `WRONG_PASSWORD_MEMORY`.
+const WRONG_PASSWORD_PAUSE: Duration = Duration::from_secs(1);
+const LONG_WRONG_PASSWORD_PAUSE: Duration = Duration::from_secs(5);
+const MANY_WRONG_PASSWORDS: u32 = 10;
+const WRONG_PASSWORD_MEMORY: Duration = Duration::from_secs(60);
 /// At most this many names and addresses are remembered.
 const MAX_REMEMBERED: usize = 10_000;
 
@@ -103,11 +104,11 @@ impl Logins {
     fn is_suspect(&self, address: Option<IpAddr>) -> bool {
         let wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         let known = wrong.get(&Suspect::Address(address));
-        known.is_some_and(|known| known.count >= MANY_WRONG && known.last.elapsed() < WRONG_COUNT_FOR)
+        known.is_some_and(|known| known.count >= MANY_WRONG_PASSWORDS && known.last.elapsed() < WRONG_PASSWORD_MEMORY)
     }
 
     async fn try_it(&self, database: &Arc<Database>, user: &str, password: &str) -> Result<bool> {
-        let turn = tokio::time::timeout(PATIENCE, self.tries.clone().acquire_owned()).await;
+        let turn = tokio::time::timeout(MAX_TURN_WAIT, self.tries.clone().acquire_owned()).await;
         let Ok(Ok(turn)) = turn else { return Err(too_many()) };
         let (database, user, password) = (database.clone(), user.to_owned(), password.to_owned());
         // The try runs to its end even if the browser has gone, because the server is busy with it until then.
@@ -124,23 +125,23 @@ impl Logins {
         let now = Instant::now();
         let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         if wrong.len() + suspects.len() > MAX_REMEMBERED {
-            wrong.retain(|_, known| now - known.last < WRONG_COUNT_FOR);
+            wrong.retain(|_, known| now - known.last < WRONG_PASSWORD_MEMORY);
         }
         let mut most = 0;
         for suspect in suspects {
             if wrong.len() >= MAX_REMEMBERED && !wrong.contains_key(&suspect) {
                 // This many names within a minute are no typing errors.
-                most = MANY_WRONG;
+                most = MANY_WRONG_PASSWORDS;
                 continue;
             }
             let known = wrong.entry(suspect).or_insert(Wrong { count: 0, last: now });
-            if now - known.last >= WRONG_COUNT_FOR {
+            if now - known.last >= WRONG_PASSWORD_MEMORY {
                 known.count = 0;
             }
             *known = Wrong { count: known.count.saturating_add(1), last: now };
             most = most.max(known.count);
         }
-        if most >= MANY_WRONG { LONG_PAUSE } else { PAUSE }
+        if most >= MANY_WRONG_PASSWORDS { LONG_WRONG_PASSWORD_PAUSE } else { WRONG_PASSWORD_PAUSE }
     }
 }
 
@@ -164,16 +165,16 @@ mod tests {
     fn many_wrong_ones_pause_longer_and_what_is_remembered_is_bounded() {
         let logins = Logins::new();
         let of = |n: u32| [Suspect::Name(format!("{n}")), Suspect::Address(Some(IpAddr::from(n.to_be_bytes())))];
-        for _ in 1..MANY_WRONG {
-            assert_eq!(logins.pause_of(of(0)), PAUSE);
+        for _ in 1..MANY_WRONG_PASSWORDS {
+            assert_eq!(logins.pause_of(of(0)), WRONG_PASSWORD_PAUSE);
         }
-        assert_eq!(logins.pause_of(of(0)), LONG_PAUSE);
-        assert_eq!(logins.pause_of(of(1)), PAUSE, "others");
+        assert_eq!(logins.pause_of(of(0)), LONG_WRONG_PASSWORD_PAUSE);
+        assert_eq!(logins.pause_of(of(1)), WRONG_PASSWORD_PAUSE, "others");
         for n in 0..20_000 {
             logins.pause_of(of(n));
         }
         assert_eq!(logins.wrong.lock().unwrap().len(), MAX_REMEMBERED);
-        assert_eq!(logins.pause_of(of(30_000)), LONG_PAUSE);
+        assert_eq!(logins.pause_of(of(30_000)), LONG_WRONG_PASSWORD_PAUSE);
     }
 
     #[test]
@@ -181,7 +182,7 @@ mod tests {
         let logins = Logins::new();
         let address = |n: u8| Some(IpAddr::from([10, 0, 0, n]));
         for n in 1..=6 {
-            for _ in 0..MANY_WRONG {
+            for _ in 0..MANY_WRONG_PASSWORDS {
                 assert!(!logins.is_suspect(address(n)));
                 logins.pause_of([Suspect::Name("ada".to_owned()), Suspect::Address(address(n))]);
             }

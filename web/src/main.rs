@@ -1,11 +1,25 @@
 //! `pg_queue_web`: a dashboard for the queues of some databases. It is one program beside the server.
 //!
-//! From the ground up: [`error`] has errors and how they are shown; [`options`] the command line; [`share`] limits what
-//! one viewer may hold of a resource; [`serve`] the connections; [`fields`] reads bodies; [`database`] runs statements
-//! as the viewer; [`viewer`] finds the viewer's role, [`login`] checks passwords; [`guard`] refuses requests of other
-//! sites, and sets the headers; [`cache`] asks once for all equal requests; [`poll`] looks once a second for all
-//! browsers; [`look`] has the pages' queries, [`filter`] their search conditions; [`act`] the verbs, [`audit`] what was
-//! done; [`assets`] the page itself; [`once`] prints the overview in a terminal; [`routes`] combines all of these.
+//! The modules, each after those that it needs:
+//!
+//! * [`error`]: the errors, and how they are shown
+//! * [`options`]: the command line
+//! * [`share`]: limits what one viewer may hold of a resource
+//! * [`serve`]: the connections
+//! * [`fields`]: reads bodies
+//! * [`database`]: runs statements as the viewer
+//! * [`viewer`]: finds the viewer's role
+//! * [`login`]: checks passwords
+//! * [`guard`]: refuses requests of other sites, and sets the headers
+//! * [`cache`]: asks once for all equal requests
+//! * [`poll`]: looks once a second for all browsers
+//! * [`look`]: the pages' queries
+//! * [`filter`]: their search conditions
+//! * [`act`]: the verbs
+//! * [`audit`]: a record of what the viewers did
+//! * [`assets`]: the page itself
+//! * [`once`]: prints the overview in a terminal
+//! * [`routes`]: combines all of these
 //!
 //! Invariants: each statement that a viewer causes runs in its own transaction, as the viewer's role, with a time
 //! limit. A viewer's text never becomes SQL. What jobs contain is text in the page, never markup. Whatever a viewer or

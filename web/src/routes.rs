@@ -39,7 +39,7 @@ const MAX_VERBS_OF_A_VIEWER: usize = 8;
 const MAX_DOCUMENTS_OF_A_VIEWER: usize = 2;
 const MAX_DOCUMENTS: usize = 8;
 /// After this time the program checks again whether a viewer may still look.
-const ADMITTED_FOR: Duration = Duration::from_secs(1);
+const ADMISSION_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Site {
     pub options: Arc<Options>,
@@ -110,7 +110,7 @@ impl Site {
             let database = &self.databases[place];
             let question = key(place, &viewer, "admitted".to_owned());
             let admits = || async { database.admits(&viewer).await.map(|()| Bytes::new()) };
-            self.cache.get(question, ADMITTED_FOR, admits).await?;
+            self.cache.get(question, ADMISSION_CHECK_INTERVAL, admits).await?;
         }
         Ok(Entered { viewer, _share: share, busy })
     }

@@ -81,7 +81,7 @@ mod direct {
     }
 
     /// BT_WRITE of nbtree.h: the leaf is locked exclusively.
-    const WRITE: i32 = 2;
+    const BT_WRITE: i32 = 2;
     /// The position of `scantid` in BTScanInsertData, in words: the second word, after five booleans.
     const SEARCHED_TID: usize = 1;
     /// Inserts entries into one leaf, beginning with number `from`: as many as ascend, fit and have new keys. Returns
@@ -117,9 +117,9 @@ mod direct {
             // may have an equal key.
             search.cast::<*mut c_void>().add(SEARCHED_TID).write(ptr::null_mut());
             #[cfg(feature = "pg15")]
-            let stack = _bt_search(index, search, &raw mut buffer, WRITE, ptr::null_mut());
+            let stack = _bt_search(index, search, &raw mut buffer, BT_WRITE, ptr::null_mut());
             #[cfg(not(feature = "pg15"))]
-            let stack = _bt_search(index, table, search, &raw mut buffer, WRITE);
+            let stack = _bt_search(index, table, search, &raw mut buffer, BT_WRITE);
             _bt_freestack(stack);
             pfree(search);
             CheckForSerializableConflictIn(index, ptr::null_mut(), BufferGetBlockNumber(buffer));

@@ -164,9 +164,9 @@ pub struct Leaf<'a> {
 }
 
 impl<'a> Leaf<'a> {
-    /// Takes a page for a leaf. `None`: it is no leaf, is not whole, or has marks that are not logged, such as those of
-    /// dead entries. nbtree's own records leave these marks out, but a generic record does not. So the page on a
-    /// standby would differ under wal_consistency_checking.
+    /// Takes a page for a leaf. `None`: it is no leaf, is not whole, or has marks that are not logged. Such marks are
+    /// those of dead entries. nbtree's own records leave these marks out, but a generic record does not. So the page on
+    /// a standby would differ under wal_consistency_checking.
     ///
     /// # Safety
     /// `page` is a page of an index of this shape. It is changed by this value only.

@@ -1,8 +1,8 @@
 //! Tests limits and groups as `model` tests everything else. A few sessions do random things, cut wherever a real
 //! server may switch. After every step a naive model says whether each promise holds.
 //!
-//! 1. Never more jobs run than `running` says, never more of a group than `group` says, and never more start within a
-//!    period than the rate says, also of a group. Attempts that the claim's own session is ending do not count for what
+//! 1. Never more jobs run than `running` says, and never more of a group than `group` says. Within a period never more
+//!    start than the rate says, also of a group. Attempts that the claim's own session is ending do not count for what
 //!    runs.
 //! 2. In strict order no job starts beside, or before, a job of its group that has failed.
 //! 3. After `Empty`, no job could start.

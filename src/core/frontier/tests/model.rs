@@ -2,9 +2,9 @@
 //! another session. The frontier and a naive model of the logs run side by side. After every step the model says
 //! whether each promise still holds.
 //!
-//! 1. Coverage: every attempt that may be taken and whose commit callback has run is in `ready`, in `running`, or
-//!    behind the lane's horizon, or the lane has no slot. During a refill, an attempt behind the horizon is behind a
-//!    spill, or that refill has yet to read it or to hand it over.
+//! 1. Coverage: an attempt that may be taken, and whose commit callback has run, is in `ready`, in `running`, or behind
+//!    the lane's horizon, or the lane has no slot. If it is behind the horizon during a refill, it is behind a spill,
+//!    or the refill has yet to read it or to hand it over.
 //! 2. Nothing is handed out twice. A stale entry may be: its claim is in the log, so the session that takes it drops
 //!    it.
 //! 3. Order: nothing remains that ranks before what is handed out, except attempts that no callback has reported, while
@@ -408,8 +408,8 @@ impl World {
         pinned.iter().filter(|lane| !lanes.contains(lane)).count()
     }
 
-    /// True if sessions wait for so many lanes of an instance that one more is refused, now or when all of `lanes` but
-    /// one are waited for.
+    /// True if sessions wait for enough lanes of an instance that one more is refused. This may be so now, or when
+    /// sessions also wait for all of `lanes` but one.
     fn waits_for_enough(&self, instance: u32, lanes: &[LaneKey]) -> bool {
         let waited = self.sleepers.iter().filter(|(_, queue)| !queue.is_empty()).map(|(lane, _)| *lane);
         let waited: BTreeSet<LaneKey> = waited.chain(lanes[..lanes.len() - 1].iter().copied()).collect();
@@ -1471,8 +1471,8 @@ impl World {
                 let look = client.look.as_ref();
                 self.woken[s] && look.is_some_and(|look| look.instance == lane.0 && look.lanes.contains(&lane.1))
             };
-            let somebody_looks = self.clients.iter().enumerate().any(looks);
-            let will_look = somebody_looks || self.refiller(lane).is_some() || is_noted;
+            let is_looking = self.clients.iter().enumerate().any(looks);
+            let will_look = is_looking || self.refiller(lane).is_some() || is_noted;
             assert!(will_look, "{queue:?} sleep beside {:?}", self.jobs(lane));
         }
     }
@@ -1851,7 +1851,7 @@ fn an_attempt_that_awaits_cancel_can_be_taken_and_cancelled_but_not_ended_or_ext
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
     assert!(frontier.request_cancel(1, job(1).id));
     assert_eq!(frontier.give_back(root, 1, job(1).id, 0), None);
-    // It is not claimed: an outcome without a claim would let it run once more.
+    // It is not claimed: an outcome without a claim would let it run again.
     assert!(matches!(frontier.end(root, 1, job(1).id, 0), crate::frontier::End::Unknown));
     assert!(frontier.extend(root, 1, job(1).id, 5, 5).is_none());
     // A cancel that fails leaves it unchanged.

@@ -71,7 +71,7 @@ impl Memory {
         self.told.retain(|told| usize::from(told.0) != session);
     }
 
-    /// The job has successors from now on.
+    /// The job now has successors.
     pub fn add(&mut self, model: &After, job: u8) {
         self.adds += u8::from(model.scenario.ahead);
         self.put(model, 1 << job);

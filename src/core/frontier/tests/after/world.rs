@@ -79,8 +79,7 @@ pub struct World {
     pub memory: Memory,
     /// The sessions, and at the end those that do the duty.
     pub sessions: Vec<Session>,
-    /// Jobs of which the table has said, in some committed state since they exist, that they must be released or
-    /// skipped. As bits.
+    /// Jobs that the table, in some committed state since they exist, told to release or to skip. As bits.
     to_release: u8,
     to_skip: u8,
     /// The promises that were broken, as bits.

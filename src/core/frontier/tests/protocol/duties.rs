@@ -1,5 +1,5 @@
-//! The background worker: it moves living attempts out of a closed segment and empties it, serves late requests,
-//! cancels attempts that no worker may run, ends leases, and reads running attempts into memory after a crash.
+//! The background worker. It moves living attempts out of a closed segment and empties it. It serves late requests,
+//! cancels attempts that no worker may run, and ends leases. After a crash it reads running attempts into memory.
 
 use super::data::{At, Batch, Duty, End, INSTANCE, Kind, Log, OLD, Pc, Phase, Probe, Row, State, Step, Then, Why};
 use super::scenario::{Fault, Scenario};

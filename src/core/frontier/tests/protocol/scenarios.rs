@@ -64,7 +64,7 @@ const ROLLBACKS: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// A purge, of which memory does not know each attempt, beside claims.
+/// A purge beside claims. Memory does not know each attempt of the purge.
 const PURGES: Scenario = Scenario {
     waiting: 1,
     scripts: &[&[&[Purge]], &[&[Claim]], &[&[Claim]]],

@@ -89,8 +89,8 @@ impl World {
     /// The session stops waiting for a move. False: it is not waiting for one.
     pub fn give_up(&mut self, scenario: &Scenario, fault: Option<Fault>, session: usize) -> bool {
         // In the server a move ends before a session gives up again and again.
-        const MOST: u8 = 1;
-        if self.clients[session].phase != Phase::Open || self.clients[session].given_up == MOST {
+        const MAX_GIVEN_UP: u8 = 1;
+        if self.clients[session].phase != Phase::Open || self.clients[session].given_up == MAX_GIVEN_UP {
             return false;
         }
         self.clients[session].given_up += 1;

@@ -212,7 +212,7 @@ impl World {
 
     // ---- ends of transactions ----
 
-    /// The first half of a commit: the transaction's rows become visible. Notes what users may rely on from now on.
+    /// The first half of a commit: the transaction's rows become visible. Notes on what users may now rely.
     pub fn appear(&mut self, session: usize) {
         let own: Vec<Row> = self.rows.iter().copied().filter(|row| Self::is_own(row, session)).collect();
         for row in &own {
