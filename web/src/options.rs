@@ -39,62 +39,62 @@ pub type Roles = Vec<(String, String)>;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "pg_queue_web", version)]
 pub struct Options {
-    /// A database, as libpq writes it; may be given several times. What it does not say
-    /// comes from PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, PGSSLMODE
+    /// A connection string of libpq; may be given several times. Missing parts are read from
+    /// PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, PGSSLMODE
     #[arg(long = "database", value_name = "CONNINFO", value_parser = connection, verbatim_doc_comment)]
     #[arg(default_value = "", hide_default_value = true)]
     pub databases: Vec<Config>,
-    /// Certificates of the authorities that vouch for the server
+    /// Certificates of the authorities that sign the database server's certificate
     #[arg(long, value_name = "FILE")]
     pub database_ca: Option<PathBuf>,
-    /// At most so many connections to each database
+    /// The maximum number of connections to each database
     #[arg(long, value_name = "N", default_value_t = 4)]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
     pub connections: usize,
-    /// Where browsers come to: HOST:PORT, or unix:PATH
+    /// The address at which browsers connect: HOST:PORT, or unix:PATH
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8432", value_parser = listen)]
     pub listen: Listen,
-    /// How a viewer is known. none: everybody on this machine, with the program's own role;
-    /// proxy: a proxy says it in a header; password: name and password of a role of the
-    /// database
+    /// How the program finds a viewer's name. none: everybody on this machine looks as the
+    /// program's own role; proxy: a proxy sends the name in a header; password: the viewer
+    /// enters name and password of a role of the database
     #[arg(long, value_name = "MODE", default_value = "none", hide_possible_values = true, verbatim_doc_comment)]
     pub auth: Auth,
-    /// With --auth proxy: the header that has the name
+    /// With --auth proxy: the header that holds the name
     #[arg(long, value_name = "NAME", default_value = "X-Remote-User")]
     pub proxy_header: String,
-    /// With --auth proxy: what the proxy must send in X-Proxy-Secret; needed unless at a
-    /// unix socket
+    /// With --auth proxy: a file with the text that the proxy must send in X-Proxy-Secret;
+    /// required unless --listen is a unix socket
     #[arg(long, value_name = "FILE", value_parser = secret_of, verbatim_doc_comment)]
     pub proxy_secret: Option<String>,
-    /// Lines NAME ROLE: as which role they look. Others do not get in. Without, the role has
-    /// the name
+    /// A file of lines NAME ROLE: this name looks as this role, and other names are refused.
+    /// Without the option, a name looks as the role of the same name
     #[arg(long, value_name = "FILE", value_parser = roles_of, verbatim_doc_comment)]
     pub roles: Option<Roles>,
-    /// Retry, cancel, pause and so on, as far as the role may
+    /// Allow retry, cancel, pause and other actions to viewers whose role may do them
     #[arg(long)]
     pub allow_actions: bool,
-    /// payload: nobody sees what jobs carry: payload, headers, result, progress, steps,
-    /// commands
+    /// payload: hide payload, headers, result, progress, steps and commands of jobs from
+    /// all viewers
     #[arg(long, value_name = "WHAT", hide_possible_values = true, verbatim_doc_comment)]
     pub hide: Option<Hidden>,
-    /// But this role does; may be given several times
+    /// With --hide: this role sees them; may be given several times
     #[arg(long, value_name = "ROLE")]
     pub show_payload_to: Vec<String>,
-    /// With --auth none: a further name by which browsers call it, beside localhost; may be
+    /// With --auth none: another host name, besides localhost, that browsers may use; may be
     /// given several times
     #[arg(long = "host", value_name = "NAME", value_parser = lower_case, verbatim_doc_comment)]
     pub hosts: Vec<String>,
-    /// Browsers reach it by https, through a proxy: cookies are sent encrypted only
+    /// Browsers connect by https, through a proxy: cookies are sent only encrypted
     #[arg(long)]
     pub https: bool,
-    /// The proxy has it below this path
+    /// The path below which the proxy shows the dashboard
     // Empty, or with a slash before it and none behind.
     #[arg(long, value_name = "PATH", value_parser = prefix, default_value = "", hide_default_value = true)]
     pub prefix: String,
-    /// Sites that may show it in a frame
+    /// Sites that may show the dashboard in a frame
     #[arg(long, value_name = "S", value_parser = frame_ancestors, default_value = "'none'")]
     pub frame_ancestors: String,
-    /// Print the overview as text, and end
+    /// Print the overview as text, and exit
     #[arg(long)]
     pub once: bool,
 }
@@ -153,11 +153,11 @@ fn check_door(options: &Options) -> Result<(), String> {
         }
     };
     match options.auth {
-        Auth::None if !is_here => Err("without authentication it listens on this machine only: \
+        Auth::None if !is_here => Err("without authentication the program may listen only on this machine: \
             --listen 127.0.0.1:PORT, or --auth proxy, or --auth password"
             .to_owned()),
         Auth::Proxy if options.proxy_secret.is_none() && !matches!(options.listen, Listen::Unix(_)) => {
-            Err("with --auth proxy anything that reaches the port could say any name: \
+            Err("with --auth proxy, any client that reaches the port could send any name: \
             --proxy-secret FILE, or --listen unix:PATH"
                 .to_owned())
         }
