@@ -283,7 +283,7 @@ fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<
         return Ok(Served::Again);
     }
     let place = Place { database: session::database(), instance: catalog.number, role };
-    Ok(match table::ask(place, queue.lane, known.shortage.1 <= now) {
+    Ok(match table::find_process(place, queue.lane, known.shortage.1 <= now) {
         Asked::Told => {
             known.failures.remove(&role.to_u32());
             Served::Asked

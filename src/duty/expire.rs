@@ -66,7 +66,7 @@ fn one_by_one(catalog: &Rc<Catalog>) -> i64 {
         let Some(entry) = expired(catalog.number) else { break };
         let result = pg::transaction::in_subtransaction(|| {
             let mut outcomes = Outcomes::new(catalog);
-            let is_done = end(catalog, &mut outcomes, &entry)?;
+            let is_done = end_expired(catalog, &mut outcomes, &entry)?;
             outcomes.insert()?;
             Ok(is_done)
         });
@@ -87,7 +87,7 @@ fn all_at_once(catalog: &Rc<Catalog>) -> i64 {
     let mut ended = 0;
     for _ in 0..BATCH_ATTEMPTS {
         let Some(entry) = expired(catalog.number) else { break };
-        match end(catalog, &mut outcomes, &entry) {
+        match end_expired(catalog, &mut outcomes, &entry) {
             Ok(true) => ended += 1,
             Ok(false) => {}
             Err(error) => error.report(),
@@ -100,7 +100,7 @@ fn all_at_once(catalog: &Rc<Catalog>) -> i64 {
     ended
 }
 
-fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Result<bool> {
+fn end_expired(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Result<bool> {
     fault!("expire.found");
     if entry.claimed == 0 {
         return cancel_unclaimed(catalog, entry);

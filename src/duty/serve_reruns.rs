@@ -43,27 +43,27 @@ fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
     let Some(key) = about.unique_key().map(datum::plain) else { return Ok(Done::Nothing) };
     fault!("reruns.found");
     // The first look does not take the key, because that costs the transaction an id.
-    let Some(owed) = Owed::look(catalog, &about) else { return Ok(settle(catalog, &about)) };
-    if let Some(done) = owed.is_seen_to(catalog) {
+    let Some(owed) = Owed::find(catalog, &about) else { return Ok(record_served(catalog, &about)) };
+    if let Some(done) = owed.served_by_running(catalog) {
         return Ok(done);
     }
     if !keys::try_acquire(catalog, keys::hash(queue.id, datum::bytes_of(&key))) {
         return Ok(Done::Busy);
     }
     fault!("reruns.held");
-    match Owed::look(catalog, &about) {
+    match Owed::find(catalog, &about) {
         Some(owed) => owed.serve(catalog).inspect(|done| {
-            // A running attempt gets the request, so it is settled here.
+            // A running attempt gets the request, so it is recorded as served here.
             if matches!(done, Done::Made) {
-                settle(catalog, &about);
+                record_served(catalog, &about);
             }
         }),
-        None => Ok(settle(catalog, &about)),
+        None => Ok(record_served(catalog, &about)),
     }
 }
 
 /// Records that the request is served. The newer attempt that serves it may be deleted before this one.
-fn settle(catalog: &Catalog, about: &Attempt) -> Done {
+fn record_served(catalog: &Catalog, about: &Attempt) -> Done {
     // If the attempt still runs, another run may be requested again. The session that ends it looks by itself.
     let has_ended = outcome::find(catalog, about.home.segment, about.id()).is_some();
     if has_ended && rerun::mark_served(catalog, about) { Done::Made } else { Done::Nothing }
@@ -76,7 +76,7 @@ struct Owed {
 }
 
 impl Owed {
-    fn look(catalog: &Catalog, about: &Attempt) -> Option<Self> {
+    fn find(catalog: &Catalog, about: &Attempt) -> Option<Self> {
         let newest = Lookup::new(catalog).newest_beside(about.lane(), about.unique_key()?)?;
         let asked = rerun::owed(catalog, &newest, about)?;
         Some(Self { newest, asked })
@@ -84,7 +84,7 @@ impl Owed {
 
     /// Returns a result if the session that ends the running attempt will serve the request, once memory has passed it
     /// on. `None`: this duty must serve it.
-    fn is_seen_to(&self, catalog: &Catalog) -> Option<Done> {
+    fn served_by_running(&self, catalog: &Catalog) -> Option<Done> {
         let attempt = &self.newest.attempt;
         if !matches!(self.newest.state, State::Running) || !rerun::is_noted(catalog, attempt, &self.asked.rerun()) {
             return None;
@@ -94,7 +94,7 @@ impl Owed {
 
     /// Serves the request. The transaction holds the key.
     fn serve(&self, catalog: &Rc<Catalog>) -> Result<Done> {
-        if let Some(done) = self.is_seen_to(catalog) {
+        if let Some(done) = self.served_by_running(catalog) {
             return Ok(done);
         }
         let (attempt, request) = (&self.newest.attempt, self.asked.rerun());

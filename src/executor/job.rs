@@ -182,7 +182,7 @@ fn claim_next(place: Place, lane: i32) -> Result<Option<Job>> {
 /// Claims the next attempt of a queue if `is_it` accepts it. If the queue has groups, an attempt that is refused goes
 /// behind the attempts of the other groups. Then this function tries the following attempts until it meets one twice.
 fn claim_one(scope: &ClaimScope, queue: &Queue, is_it: &dyn Fn(&Attempt) -> bool, sink: claim::Sink<'_>) -> Result<()> {
-    /// After this many refused attempts it gives up. The worker sees to the queue again then.
+    /// After this many refused attempts it gives up. Then the worker serves the queue again.
     const MAX_REFUSED: usize = 1_000;
     let refused = Cell::new(0);
     let accepts: &dyn Fn(&Attempt) -> bool = &|attempt| {
@@ -374,7 +374,7 @@ fn write_failure(slot: usize, job: &Job, error: &Error, is_fatal: bool) {
         let done = attempt(|| {
             process::forget_cancel();
             pg_transaction::try_in_transaction(|| {
-                role::as_owner(catalog::current()?.queue, || end(slot, job, error, is_fatal))
+                role::as_owner(catalog::current()?.queue, || end_failed(slot, job, error, is_fatal))
             })
         });
         match done {
@@ -390,7 +390,7 @@ fn must_leave(slot: usize) -> bool {
     matches!(table::order(slot), Order::Leave) || process::is_server_stopping()
 }
 
-fn end(slot: usize, job: &Job, error: &Error, is_fatal: bool) -> Result<()> {
+fn end_failed(slot: usize, job: &Job, error: &Error, is_fatal: bool) -> Result<()> {
     let catalog = catalog::current()?;
     let Some(entry) = shmem::with(|shared| shared.frontier.entry(catalog.number, job.id)) else { return Ok(()) };
     let is_stopped = error.code == error::CANCELLED;

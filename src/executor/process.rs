@@ -81,7 +81,7 @@ pub extern "C-unwind" fn pg_queue_executor_main(arg: Datum) {
 #[pg_guard]
 unsafe extern "C-unwind" fn on_exit(_code: c_int, _arg: Datum) {
     let (slot, start) = SLOT.get();
-    table::left(slot, start);
+    table::give_up_slot(slot, start);
     process::broadcast(crate::shmem::latch::worker_left());
 }
 

@@ -67,7 +67,7 @@ fn is_within_share(own: usize, left: usize, places: usize) -> bool {
 
 /// Finds a process for a lane: an idle one, or a slot for a new one. `may_try`: true if a start may be tried although
 /// the server recently had no slot. Takes the launcher's lock, then the executors' lock.
-pub fn ask(place: Place, lane: i32, may_try: bool) -> Asked {
+pub fn find_process(place: Place, lane: i32, may_try: bool) -> Asked {
     let now = time::monotonic_us();
     let server_room = server_room();
     let (asked, latch) = executors::with(|head, slots| {
@@ -411,7 +411,7 @@ pub fn idle(slot: usize) {
 }
 
 /// Gives up the slot. This is the last act of the process.
-pub fn left(slot: usize, start: u32) {
+pub fn give_up_slot(slot: usize, start: u32) {
     let now = time::monotonic_us();
     let instance = executors::with(|head, slots| {
         let slot = slots.get_mut(slot).filter(|s| s.start == start && s.pid == session::pid())?;

@@ -58,7 +58,7 @@ unsafe extern "C-unwind" fn no() -> bool {
 unsafe extern "C-unwind" fn put(kind: c_char, text: *const c_char, length: usize) -> c_int {
     if kind as u8 == b'N' && !text.is_null() {
         // SAFETY: Postgres passes a message of `length` bytes.
-        keep(unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) });
+        keep_notice(unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) });
     }
     0
 }
@@ -72,7 +72,7 @@ thread_local! {
 }
 
 /// Keeps a notice. The message is a list of fields: a letter and a text each, with a zero byte at the end.
-fn keep(message: &[u8]) {
+fn keep_notice(message: &[u8]) {
     let field = |wanted: u8| {
         let mut fields = message.split(|&byte| byte == 0);
         let found = fields.find(|field| field.first() == Some(&wanted))?;

@@ -302,18 +302,18 @@ impl Error {
     /// Writes the error to the log as a warning, and in a session also sends it to the client. Zero bytes are removed.
     /// Can raise a cancel.
     pub fn warn(self) {
-        self.tell(pgrx::PgLogLevel::WARNING);
+        self.send_message(pgrx::PgLogLevel::WARNING);
     }
 
     /// Sends the error to the client as a NOTICE. Can raise a cancel.
     pub fn notice(self) {
-        self.tell(pgrx::PgLogLevel::NOTICE);
+        self.send_message(pgrx::PgLogLevel::NOTICE);
     }
 
-    fn tell(self, level: pgrx::PgLogLevel) {
+    fn send_message(self, level: pgrx::PgLogLevel) {
         let text = |text: String| CString::new(text.replace('\0', "")).unwrap_or_default();
         let (message, detail, hint) = (text(self.message), self.detail.map(text), self.hint.map(text));
-        tell(level, error::characters(self.code), &message, detail.as_deref(), hint.as_deref());
+        send_message(level, error::characters(self.code), &message, detail.as_deref(), hint.as_deref());
     }
 }
 
@@ -329,7 +329,7 @@ pub unsafe fn raise(code: [u8; 5], message: *const i8, detail: *const i8, hint: 
 }
 
 /// Sends a message of this level, with any SQLSTATE. Can raise a cancel.
-fn tell(level: pgrx::PgLogLevel, code: [u8; 5], message: &CStr, detail: Option<&CStr>, hint: Option<&CStr>) {
+fn send_message(level: pgrx::PgLogLevel, code: [u8; 5], message: &CStr, detail: Option<&CStr>, hint: Option<&CStr>) {
     let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
     let (detail, hint) = (pointer(detail), pointer(hint));
     // SAFETY: the C strings outlive the call. An error becomes an unwinding at the guard.

@@ -3,7 +3,8 @@
 //! Responsible for the lock, for its duration, and for checking that a table's columns have its shape. Not responsible
 //! for what is done with the relations (`table`, `scan`).
 //!
-//! Invariant: an index is opened after its table, because only then a dead index is known (`relcache::settle`).
+//! Invariant: an index is opened after its table, because only then a dead index is known
+//! (`relcache::replace_dead_indexes`).
 
 use pgrx::pg_sys;
 
@@ -30,7 +31,7 @@ impl Relation {
             pg_sys::ffi::pg_guard_ffi_boundary(|| {
                 let table = unguarded::table_open(table, lock);
                 // Taking the lock has read pending invalidation messages.
-                (table, relcache::is_settled().then(|| unguarded::index_open(now, lock)))
+                (table, relcache::has_no_suspects().then(|| unguarded::index_open(now, lock)))
             })
         };
         let table = Self::written(table, false);
@@ -55,7 +56,7 @@ impl Relation {
         let opened = Self { rel, is_index, release: pg_sys::NoLock as i32 };
         if !is_index {
             opened.check(None);
-            relcache::settle();
+            relcache::replace_dead_indexes();
         }
         opened
     }
@@ -75,17 +76,17 @@ impl Relation {
 
     /// Opens a table to read, with AccessShareLock until the value is dropped. Raises as `write` does.
     pub fn read(oid: pg_sys::Oid) -> Self {
-        let opened = Self::look(oid);
+        let opened = Self::read_unchecked(oid);
         opened.check(None);
         opened
     }
 
     /// Opens a table to read, as `read` does, but does not check its columns.
-    pub fn look(oid: pg_sys::Oid) -> Self {
+    pub fn read_unchecked(oid: pg_sys::Oid) -> Self {
         // SAFETY: as above.
         let rel = unsafe { pg_sys::table_open(oid, pg_sys::AccessShareLock as i32) };
         let opened = Self { rel, is_index: false, release: pg_sys::AccessShareLock as i32 };
-        relcache::settle();
+        relcache::replace_dead_indexes();
         opened
     }
 

@@ -4,8 +4,8 @@
 //! says (`watch`), nor for reading anything again (`catalog`).
 //!
 //! Invariant: the callback only takes notes. It looks nothing up and cannot fail. If an index died before its table was
-//! locked, it is not opened (`settle`): REINDEX CONCURRENTLY has replaced it by another one, and only that one gets new
-//! entries.
+//! locked, it is not opened (`replace_dead_indexes`): REINDEX CONCURRENTLY has replaced it by another one, and only
+//! that one gets new entries.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CString;
@@ -61,8 +61,8 @@ unsafe extern "C-unwind" fn on_relcache(_arg: pg_sys::Datum, relation: Oid) {
     if [Oid::INVALID, attempt, note].contains(&relation) {
         STALE.set(true);
     }
-    // REINDEX CONCURRENTLY replaces an index by another one. `settle` and `has_lost_index` look later, because a
-    // callback must not.
+    // REINDEX CONCURRENTLY replaces an index by another one. `replace_dead_indexes` and `has_lost_index` look later,
+    // because a callback must not.
     if relation == Oid::INVALID {
         INDEXES.with_borrow(|indexes| {
             SUSPECTS.with_borrow_mut(|suspects| {
@@ -161,8 +161,8 @@ pub fn has_lost_index() -> bool {
     has_lost
 }
 
-/// True if `settle` has nothing to do.
-pub fn is_settled() -> bool {
+/// True if `replace_dead_indexes` has nothing to do.
+pub fn has_no_suspects() -> bool {
     SUSPECTS.with_borrow(Vec::is_empty)
 }
 
@@ -170,8 +170,8 @@ pub fn is_settled() -> bool {
 /// held, none of the table's indexes dies, because REINDEX CONCURRENTLY waits for it. A dead index is replaced by the
 /// one that has its name now. An index that still lives stays in use for all calls that know it, even if another one
 /// has its name.
-pub fn settle() {
-    if is_settled() {
+pub fn replace_dead_indexes() {
+    if has_no_suspects() {
         return;
     }
     let suspects = SUSPECTS.with_borrow(Clone::clone);

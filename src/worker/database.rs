@@ -90,7 +90,7 @@ unsafe extern "C-unwind" fn on_exit(_code: c_int, _arg: Datum) {
         Exit::Failed if worker::was_terminated() => Exit::Asked,
         exit => exit,
     };
-    table::left(DATABASE.get(), exit, time::monotonic_us() - STARTED_AT.get());
+    table::give_up_place(DATABASE.get(), exit, time::monotonic_us() - STARTED_AT.get());
 }
 
 /// Sets the options on which duties depend, regardless of the database's settings.

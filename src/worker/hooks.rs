@@ -219,11 +219,11 @@ unsafe extern "C-unwind" fn after(statement: *mut pg_sys::Node, prepared: u64) {
                 transaction::rights_changed();
             }
             // ALTER DATABASE may allow or forbid connections, or make the database a template or an ordinary one.
-            NodeTag::T_CreatedbStmt | NodeTag::T_DropdbStmt | NodeTag::T_AlterDatabaseStmt => pending::list(),
+            NodeTag::T_CreatedbStmt | NodeTag::T_DropdbStmt | NodeTag::T_AlterDatabaseStmt => pending::list_at_commit(),
             NodeTag::T_AlterDatabaseSetStmt => {
                 let set = statement.cast::<pg_sys::AlterDatabaseSetStmt>();
                 if let Some(database) = syscache::database_oid((*set).dbname) {
-                    pending::renew(database);
+                    pending::restart_at_commit(database);
                 }
             }
             _ => {}
@@ -372,6 +372,6 @@ extern "C-unwind" fn on_new_trigger(trigger: Oid) {
 extern "C-unwind" fn on_extension_drop(extension: Oid) {
     if syscache::is_our_extension(extension) {
         instance::extension_dropped(extension);
-        pending::look();
+        pending::look_at_commit();
     }
 }

@@ -41,7 +41,7 @@ struct Launcher {
     /// in microseconds.
     shortage: Option<(i64, i64)>,
     /// True if the log already says that the table has no room for all databases.
-    told_of_room: bool,
+    has_warned: bool,
 }
 
 /// The main function of the process, called by the postmaster.
@@ -87,7 +87,7 @@ impl Launcher {
             }
         }
         let wanted: Vec<Oid> = listed.iter().map(|database| database.oid).collect();
-        self.tell_of_room(table::list(&wanted));
+        self.warn_of_missing_room(table::list(&wanted));
         if let Some((at, _)) = self.shortage.filter(|(at, _)| *at > time::monotonic_us()) {
             return Some(at);
         }
@@ -155,8 +155,8 @@ impl Launcher {
     }
 
     /// Logs once that some databases have no worker.
-    fn tell_of_room(&mut self, has_room: bool) {
-        if !has_room && !self.told_of_room {
+    fn warn_of_missing_room(&mut self, has_room: bool) {
+        if !has_room && !self.has_warned {
             ErrorReport::new(
                 PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
                 "too many databases for the pg_queue launcher",
@@ -166,7 +166,7 @@ impl Launcher {
             .set_hint("Raise pg_queue.max_databases and restart the server.")
             .report(PgLogLevel::WARNING);
         }
-        self.told_of_room = !has_room;
+        self.has_warned = !has_room;
     }
 }
 

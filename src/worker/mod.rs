@@ -36,7 +36,7 @@ pub fn register() {
 
 /// Wakes the worker or the launcher if this transaction commits. Called when the extension is created.
 pub fn kick_on_commit() {
-    pending::look();
+    pending::look_at_commit();
 }
 
 /// Asks the postmaster for a worker in the database. Returns a handle that tells whether it has ended; the caller's

@@ -64,17 +64,17 @@ fn note(note: Note) {
 }
 
 /// Makes the worker, or else the launcher, look at commit whether this database has the extension.
-pub fn look() {
+pub fn look_at_commit() {
     note(Note::Look);
 }
 
 /// Makes the launcher list the databases at commit.
-pub fn list() {
+pub fn list_at_commit() {
     note(Note::List);
 }
 
 /// Makes the database's worker restart at commit.
-pub fn renew(database: Oid) {
+pub fn restart_at_commit(database: Oid) {
     note(Note::Renewed(database));
 }
 
@@ -145,7 +145,7 @@ unsafe extern "C-unwind" fn at_end(event: pg_sys::XactEvent::Type, _arg: *mut c_
         must_look = true;
     }
     if must_look {
-        table::look(session::database());
+        table::request_look(session::database());
     }
 }
 

@@ -272,7 +272,7 @@ pub fn has_orders(oid: Oid) -> bool {
 }
 
 /// Gives up the worker's place. This is the last act of its process. `lived`: how long it lived, in microseconds.
-pub fn left(oid: Oid, exit: Exit, lived: i64) {
+pub fn give_up_place(oid: Oid, exit: Exit, lived: i64) {
     let launcher = launcher::with_launcher(|launcher| {
         let database = mine(launcher, oid)?;
         database.pid = 0;
@@ -318,7 +318,7 @@ pub fn short() -> Vec<Oid> {
 }
 
 /// Makes a worker look, because the extension may have been created in this database or dropped from it.
-pub fn look(oid: Oid) {
+pub fn request_look(oid: Oid) {
     let (worker, launcher) = launcher::with_launcher(|launcher| {
         let mut latch = std::ptr::null_mut();
         if let Some(database) = find(launcher.databases, oid) {

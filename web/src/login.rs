@@ -89,7 +89,7 @@ impl Logins {
             && user.len() <= MAX_NAME_BYTES
             && !password.is_empty()
             && password.len() <= MAX_PASSWORD_BYTES;
-        if is_possible && self.try_it(database, user, password).await? {
+        if is_possible && self.try_password(database, user, password).await? {
             return Ok(true);
         }
         let pause = self.pause_of([Suspect::Name(name), Suspect::Address(address)]);
@@ -107,7 +107,7 @@ impl Logins {
         known.is_some_and(|known| known.count >= MANY_WRONG_PASSWORDS && known.last.elapsed() < WRONG_PASSWORD_MEMORY)
     }
 
-    async fn try_it(&self, database: &Arc<Database>, user: &str, password: &str) -> Result<bool> {
+    async fn try_password(&self, database: &Arc<Database>, user: &str, password: &str) -> Result<bool> {
         let turn = tokio::time::timeout(MAX_TURN_WAIT, self.tries.clone().acquire_owned()).await;
         let Ok(Ok(turn)) = turn else { return Err(too_many()) };
         let (database, user, password) = (database.clone(), user.to_owned(), password.to_owned());

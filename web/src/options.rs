@@ -107,7 +107,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Options>
             print!("{e}");
             return Ok(None);
         }
-        Err(e) => return Err(told(&e)),
+        Err(e) => return Err(safe_text(&e)),
     };
     if !options.once {
         check_door(&options)?;
@@ -116,7 +116,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Options>
 }
 
 /// Returns what is wrong, without the argument itself.
-fn told(error: &clap::Error) -> String {
+fn safe_text(error: &clap::Error) -> String {
     let option = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(option)) if option.starts_with('-') => option.split(' ').next().unwrap_or_default(),
         _ => "option for an argument",

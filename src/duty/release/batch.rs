@@ -168,7 +168,7 @@ impl<'a> Batch<'a> {
         if let Some(attempt) = &job.held
             && from.is_none()
         {
-            self.look_at_itself(attempt)?;
+            self.decide_by_own_time(attempt)?;
         }
         if fate == Fate::Living && !is_flow {
             return Ok(None);
@@ -223,7 +223,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Decides about an attempt whose own time may have come.
-    fn look_at_itself(&mut self, attempt: &Attempt) -> Result<()> {
+    fn decide_by_own_time(&mut self, attempt: &Attempt) -> Result<()> {
         let segment = attempt.home.segment;
         let Some(edges) = Edges::open(self.catalog, segment) else { return Ok(()) };
         let tables = Tables::open(self.catalog, segment);
@@ -294,7 +294,7 @@ impl<'a> Batch<'a> {
         let is_due = attempt.run_at().is_none_or(|at| at <= self.due_to);
         let verdict = verdict(upon, &fates, is_due);
         // If the ending transaction rolls back, any other verdict may become wrong, above all one that follows from a
-        // death. And while another predecessor lives, its end may be under way and not see this one's.
+        // death. And while another predecessor lives, its end may be in progress and not see this one's end.
         let is_final = verdict == Verdict::Release && fates.iter().all(|fate| *fate == Fate::Completed);
         if self.is_at_commit && !is_final {
             self.again.push(job_id);
@@ -444,12 +444,12 @@ impl<'a> Batch<'a> {
         if lost > 0 {
             return Err(Error::internal("a held attempt without a claim has an outcome"));
         }
-        self.tell(home.segment, &acts);
+        self.record_in_memory(home.segment, &acts);
         Ok(())
     }
 
     /// Records what the commit changes in memory, except for the new attempts.
-    fn tell(&self, segment: u8, acts: &[Act]) {
+    fn record_in_memory(&self, segment: u8, acts: &[Act]) {
         let number = self.catalog.number;
         let mut lanes: HashMap<i32, i64> = HashMap::new();
         acts.iter().for_each(|act| *lanes.entry(act.attempt.lane()).or_default() += 1);

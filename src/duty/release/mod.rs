@@ -151,7 +151,7 @@ fn run(number: u32) -> i64 {
 
 /// Serves the jobs that memory has and the remaining ones, as many as fit into a transaction.
 fn serve(catalog: &Rc<Catalog>) -> Result<i64> {
-    if !take(catalog) {
+    if !take_jobs(catalog) {
         return Ok(0);
     }
     fault!("release.taken");
@@ -167,7 +167,7 @@ fn serve(catalog: &Rc<Catalog>) -> Result<i64> {
     fault!("release.looked");
     batch.write()?;
     fault!("release.written");
-    leave(catalog, batch.again, Vec::new());
+    leave_for_later(catalog, batch.again, Vec::new());
     Ok(did)
 }
 
@@ -176,7 +176,7 @@ fn serve(catalog: &Rc<Catalog>) -> Result<i64> {
 fn serve_each(catalog: &Rc<Catalog>) -> Result<i64> {
     /// At most this many jobs in one transaction.
     const MAX_JOBS: i64 = 100;
-    if !take(catalog) {
+    if !take_jobs(catalog) {
         return Ok(0);
     }
     let (mut did, mut again, mut failed) = (0, Vec::new(), Vec::new());
@@ -205,7 +205,7 @@ fn serve_each(catalog: &Rc<Catalog>) -> Result<i64> {
         }
         process::check_for_interrupts();
     }
-    leave(catalog, again, failed);
+    leave_for_later(catalog, again, failed);
     Ok(did)
 }
 
@@ -226,7 +226,7 @@ fn walk(batch: &mut Batch<'_>, job_id: i64, from: Option<Position>) -> Result<()
 }
 
 /// Leaves jobs for later: a short while if an open transaction blocks them, a minute if they failed.
-fn leave(catalog: &Catalog, again: Vec<i64>, failed: Vec<i64>) {
+fn leave_for_later(catalog: &Catalog, again: Vec<i64>, failed: Vec<i64>) {
     let now = time::monotonic_us();
     shmem::with_awaited(catalog.number, |awaited, instance| {
         again.iter().for_each(|job_id| awaited.put_off(*job_id, now.saturating_add(BLOCKED_PAUSE_US)));
@@ -245,7 +245,7 @@ fn leave(catalog: &Catalog, again: Vec<i64>, failed: Vec<i64>) {
 ///
 /// Jobs that were handed over come before the remaining ones. After a start the remaining ones may be all held jobs,
 /// and most of those must wait.
-fn take(catalog: &Rc<Catalog>) -> bool {
+fn take_jobs(catalog: &Rc<Catalog>) -> bool {
     let number = catalog.number;
     let now = time::monotonic_us();
     let mut is_look = false;

@@ -76,7 +76,7 @@ fn run(number: u32) -> i64 {
         watch.end(BLOCKED_PAUSE_US);
         return 0;
     }
-    let Some(states) = look(&catalog) else { return 0 };
+    let Some(states) = read_states(&catalog) else { return 0 };
     match step(&catalog, &states) {
         // The commit of the step changes the states of the segments.
         Ok(StepResult::Did(count)) => {
@@ -131,7 +131,7 @@ fn again(number: u32, pause: i64) {
 }
 
 /// Returns the states of the segments.
-fn look(catalog: &Catalog) -> Option<SegmentStates> {
+fn read_states(catalog: &Catalog) -> Option<SegmentStates> {
     shmem::with_instance(catalog.number, |_, instance| SegmentStates {
         words: std::array::from_fn(|n| instance.storage.word(n as u8)),
         fillings: instance.storage.fillings,

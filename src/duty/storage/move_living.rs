@@ -98,7 +98,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
         progress.looked_to = trace.attempt.id();
         looked += 1;
         let id = trace.attempt.id();
-        if !batch.take(trace)? {
+        if !batch.add(trace)? {
             progress.left_from.get_or_insert(id);
         }
         if looked >= MAX_LOOKS || batch.len() >= MAX_MOVED || batch.bytes >= MAX_BYTES {
@@ -109,7 +109,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
             process::check_for_interrupts();
         }
     }
-    if let Some(id) = batch.go()? {
+    if let Some(id) = batch.move_all()? {
         progress.left_from = Some(progress.left_from.map_or(id, |known| known.min(id)));
     }
     if !is_end {
@@ -148,7 +148,7 @@ impl Batch<'_> {
 
     /// Looks at an attempt, and adds it to the batch if it must be moved. False: it must be looked at again later,
     /// mostly because an open transaction decides its fate.
-    fn take(&mut self, trace: Trace) -> Result<bool> {
+    fn add(&mut self, trace: Trace) -> Result<bool> {
         let Trace { attempt, claim, outcome } = trace;
         if attempt.is_payload_only() {
             if is_referred_to(self.catalog, &attempt) {
@@ -200,7 +200,7 @@ impl Batch<'_> {
     }
 
     /// Moves the attempts of the batch. Returns the first id that must be left for later.
-    fn go(self) -> Result<Option<i64>> {
+    fn move_all(self) -> Result<Option<i64>> {
         let mut left: Option<i64> = None;
         let mut leave = |id: i64| left = Some(left.map_or(id, |known| known.min(id)));
         if self.len() == 0 {
