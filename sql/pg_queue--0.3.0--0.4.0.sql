@@ -74,72 +74,308 @@ BEGIN
 END
 $words$;
 
--- What becomes of many -----------------------------------------------------------------------------------
+COMMENT ON SCHEMA queue IS 'Job queue: functions for producers and workers, views of jobs.';
+
+COMMENT ON SCHEMA queue_internal IS
+    'Functions that the views of schema queue and the library of pg_queue call. It may change with any version.';
+
+COMMENT ON FUNCTION queue_internal.assert_loaded() IS
+    'Raises 55000, with the line to add, if pg_queue is not in shared_preload_libraries.';
+
+COMMENT ON COLUMN queue.queue.procedure_id IS
+    'The oid of the procedure. An overload, or a new procedure of the same name, is not called.';
+
+COMMENT ON COLUMN queue.queue.procedure_owner IS
+    'The owner of the procedure when the option was set. If the procedure belongs to another role, it is not called.';
+
+COMMENT ON COLUMN queue.queue.settings_by IS
+    'The role that set settings. Settings that affect the meaning of a command count only for jobs of roles to which '
+    'it may SET ROLE.';
+
+COMMENT ON COLUMN queue.queue.run_as_id IS 'The oid of that role. A new role of the same name does not count.';
+
+COMMENT ON TABLE queue.queue IS
+    'One row for each queue: its settings. Change it only through queue.create, alter, drop, pause and resume.';
+
+COMMENT ON COLUMN queue.queue.queue_id IS
+    'Never used twice, so that a queue that was dropped and created again never meets its old rows.';
+
+COMMENT ON TABLE queue.lane IS 'A lane is a queue (stage is null) or one of its stages. Attempts wait in lanes.';
+
+COMMENT ON COLUMN queue.lane.is_held IS 'True for the queue''s lane of held jobs. Nothing is claimed from it.';
+
+COMMENT ON TABLE queue.timeline IS
+    'WAL timelines on which ids were assigned. After a promotion, on a new timeline, the counter of ids jumps ahead. '
+    'Not dumped.';
+
+COMMENT ON COLUMN queue.timeline.system IS
+    'The server''s system identifier: other servers have timelines with the same numbers.';
+
+COMMENT ON SEQUENCE queue.id_seq IS 'The counts from which ids are made, assigned in blocks.';
+
+COMMENT ON TYPE queue.claimed_job IS 'What a worker gets: an attempt and everything that it needs to run it.';
+
+COMMENT ON COLUMN queue.claimed_job.id IS
+    'The attempt: the id for complete, fail, release, extend, progress and advance.';
+
+COMMENT ON COLUMN queue.claimed_job.job_id IS
+    'The job: the id for cancel, retry and the views. It stays the same over retries.';
+
+COMMENT ON COLUMN queue.claimed_job.queue_name IS 'The queue from which it was claimed.';
+
+COMMENT ON COLUMN queue.claimed_job.stage IS 'The current stage; null in a queue without stages.';
+
+COMMENT ON COLUMN queue.claimed_job.payload IS 'The payload that the producer gave.';
+
+COMMENT ON COLUMN queue.claimed_job.headers IS 'The headers that the producer gave.';
+
+COMMENT ON COLUMN queue.claimed_job.progress IS 'The progress that the last attempt had reported.';
+
+COMMENT ON COLUMN queue.claimed_job.lease_expires_at IS 'When the lease expires, unless the worker extends it.';
+
+COMMENT ON TABLE queue.segment_log IS
+    'The states of the segments of the logs. For each segment, the newest row counts.';
+
+COMMENT ON COLUMN queue.segment_log.entry IS 'Ascending number of the row.';
+
+COMMENT ON COLUMN queue.segment_log.generation IS 'The number of this filling of the segment; it is never used twice.';
+
+COMMENT ON COLUMN queue.segment_log.state IS
+    'f free, o open, c closed, m its living jobs are moved out, d drained and being copied to history, h copied to '
+    'history, e being emptied.';
+
+COMMENT ON COLUMN queue.segment_log.at IS 'Since when it has this state.';
+
+COMMENT ON COLUMN queue.segment_log.copied_to IS 'History has the attempts up to this id.';
+
+COMMENT ON TABLE queue.successor IS 'Ended attempts that queue.retry has given a next attempt.';
+
+COMMENT ON COLUMN queue.successor.retried_at IS 'When it was retried.';
+
+COMMENT ON TABLE queue.history IS
+    'Ended attempts that have left the segments: one child table for each day on which they expire. Read them through '
+    'queue.jobs and queue.attempts.';
+
+COMMENT ON COLUMN queue.history.generation IS
+    'The generation of the segment that had the attempt. The row counts once that segment is copied completely.';
+
+COMMENT ON COLUMN queue.history.lane IS 'The queue or stage, see queue.lane.';
+
+COMMENT ON COLUMN queue.history.max_attempts IS 'Null: the queue''s.';
+
+COMMENT ON COLUMN queue.history.claim_kind IS
+    'w: a worker; b: a worker, bound to its connection; s: the system, which ended it before it ran.';
+
+COMMENT ON COLUMN queue.history.payload IS 'Only in the last attempt of a job.';
+
+COMMENT ON COLUMN queue.history.lease IS 'Null: the queue''s.';
+
+COMMENT ON COLUMN queue.history.after IS 'Its predecessors.';
+
+COMMENT ON COLUMN queue.history.upon IS 'The condition on which it waited: see the attempts.';
+
+COMMENT ON COLUMN queue.history.own_flow IS 'Makes the job a flow: see the attempts.';
+
+COMMENT ON COLUMN queue.history.steps IS
+    'The steps that were done: a field for each, with its result. Only in the last attempt of a job.';
+
+COMMENT ON COLUMN queue.history.version IS 'The version that was enqueued under the key, as the producer counts.';
+
+COMMENT ON TABLE queue.permission IS
+    'The privileges that were granted on queues. Change it only through queue.grant and revoke. It has names, not '
+    'oids, so that a dump can be restored where a role is missing.';
+
+COMMENT ON COLUMN queue.permission.queue_id IS '0: every existing and future queue.';
+
+COMMENT ON COLUMN queue.permission.role_name IS
+    'The role; its members have the privilege, too. A role that does not exist is ignored. public: all roles.';
+
+COMMENT ON FUNCTION queue.grant IS
+'Grants a role, and its members, a privilege on a queue; ''*'': on every existing and future queue. privilege: produce
+(enqueue), consume (claim and end), observe (read), manage (all of these, and change the queue and its jobs, and
+grant). Needs the privilege manage. Errors: 42704 there is no such queue or role, 22023 there is no such privilege,
+22004 an argument is null, 42501.';
+
+COMMENT ON FUNCTION queue.revoke IS
+'Revokes what queue.grant has granted with the same arguments; does nothing if that was not granted. It takes effect
+with the next call of every session. The role need not exist any more. Errors: 42704 there is no such queue, 22023
+there is no such privilege, 22004, 42501.';
+
+COMMENT ON COLUMN queue.observed.is_held IS 'True for the queue''s lane of held jobs.';
+
+COMMENT ON FUNCTION queue.create IS
+'Creates a queue. Defaults: max_attempts 20, lease 5 minutes, backoff exponential from 10 seconds to 1 day with jitter
+0.1, retention 1 day, dead_retention 90 days. stages: up to 32 names; each job goes through them in this order, see
+queue.advance. dead_letter: the queue or topic that gets a copy of each job that dies. if_not_exists: an existing
+queue is altered instead. executor: the jobs run in the server. With sql, each job has a command and runs as the role
+that enqueued it. With call, procedure gets the payload of each job and runs as run_as. settings: the settings of the
+sessions in which jobs run in the server. Errors: 42710 the queue exists, 22023 an option is out of range, 42704
+there is no queue dead_letter or no role run_as, 42883 there is no such procedure, 42501 the user may not SET ROLE to
+run_as.';
+
+COMMENT ON FUNCTION queue.alter IS
+'Changes options of a queue. NULL leaves an option as it is; reset sets the named options to their defaults. stages:
+the new list; jobs stay in their stage. Errors: 42704 there is no such queue, or nothing has the name dead_letter;
+22023 an option is out of range; 55000 a stage that the new list drops has living jobs; 55006 an open transaction has
+enqueued into a stage that the new list drops. For executor, procedure, run_as and settings: as queue.create.';
+
+COMMENT ON FUNCTION queue.drop IS
+'Drops a queue or a topic. if_exists: raises a NOTICE instead of an error if there is none. Errors: 42704 there is no
+such queue, 55000 it has living jobs. With force, they are dropped with the queue.';
+
+COMMENT ON FUNCTION queue.pause IS
+    'Claims from this queue find nothing until queue.resume. Running jobs and producers go on. Errors: 42704.';
+
+COMMENT ON FUNCTION queue.resume IS 'Ends a pause and wakes the waiting sessions. Errors: 42704.';
+
+COMMENT ON FUNCTION queue.purge IS
+'Cancels all waiting jobs of the queue, due or not. Running jobs go on. Returns how many it has cancelled. Errors:
+42704.';
+
+COMMENT ON FUNCTION queue.enqueue IS
+'Adds a job; the job exists if and only if the transaction commits. A smaller priority runs first. Give delay or
+run_at, not both. stage: where the job begins; NULL: in the first stage. unique_key (at most 1024 bytes): the queue
+has at most one living job with this key. If there is one, on_duplicate decides. skip leaves it alone. replace and
+rerun give it the contents of this call if it waits, and run it once more with them if it runs. error raises 23505.
+version: a call whose version is not newer than the known one does nothing. unique_for: the key stays taken for this
+time, even if the job has ended. after: the job is held until these jobs (at most 100) have ended as upon says: all
+have completed, one has failed (is dead), all have ended, or overdue: they have not ended at this job''s own time. It
+is skipped if that can no longer happen. flow: the job becomes a member of this flow, which waits for it (see
+queue.enqueue_flow); task: its name there. Returns the job''s id; if nothing was added, the id of the existing job.
+Errors: 42704 there is no such queue; 22023 an argument is out of range, or there is no such stage; 23505 the key is
+taken; 53400 shared memory is full; P0002 there is no such predecessor or flow; 42501 the user has neither produce
+nor observe on a predecessor''s queue, or the flow is another role''s and the user may not consume from its queue;
+55000 the flow takes no members.';
+
+COMMENT ON FUNCTION queue.enqueue_many IS
+'Adds one job for each payload, all with the same options, written as a batch. Returns the jobs'' ids in order.
+Errors: as queue.enqueue; 22004 names the payload that is null.';
+
+COMMENT ON FUNCTION queue.enqueue_batch IS
+'Adds one job for each object of a JSON array. The fields are payload and the options of queue.enqueue. In a queue of
+commands, each object has the field command, and its payload holds arguments, autocommit, settings and result_rows.
+Returns the jobs'' ids in order. Errors: 22023 names the job (from 0) and the field; nothing is added then.';
+
+COMMENT ON FUNCTION queue.enqueue_sql IS
+'Adds a job that is a command to a queue with executor sql. The command runs in the server as the current user. One
+statement runs at the top level. Several statements run in one transaction or, with autocommit, in one transaction
+each. arguments: an array with the values of $1, $2 and so on. settings: the settings of the session. result_rows:
+how many rows the result gets. The other arguments are those of queue.enqueue. Errors: as queue.enqueue; 42601 the
+command is not SQL, 55000 the queue does not run commands, 42501 no job may run as the current user.';
+
+COMMENT ON FUNCTION queue.enqueue_flow IS
+'Adds a flow: a job that waits for its members. Members are added with flow => its id, or as tasks: an array of
+objects with the fields of queue.enqueue_batch, task (a name), queue (default: this queue), and after (names of other
+tasks). The flow is held until all members have completed; upon: another condition, as in queue.enqueue. Then it goes
+to its queue (runs), or ends by itself. open: members may be added until queue.seal; otherwise the flow may end as
+soon as this transaction is committed. fail_fast: the first dead member cancels the others, and then the flow is
+dead. command: what runs after the members, in a queue of commands, as for queue.schedule. Returns the flow''s id.
+Errors: as queue.enqueue; 22023 the tasks form a cycle, after names no task of the call, or data is given where a
+command is needed.';
+
+COMMENT ON FUNCTION queue.seal IS
+'Lets an open flow end when its members have ended. It takes effect when the transaction commits; a second call does
+nothing. Errors: P0002 there is no such job, 55000 it is not a waiting flow, 42501 the user has not made it and may
+not consume from its queue, 22023 not a job''s id.';
+
+COMMENT ON FUNCTION queue.resolve IS
+'Completes a flow that ends by itself, whatever it waits for. So it serves as an event for jobs that are after it, for
+instance an approval. It takes effect when the transaction commits. Errors: P0002 there is no such job, 55000 it is
+not a waiting flow, or it goes to a worker, 55006 another open transaction is changing it, 42501 the user has neither
+consume nor manage on its queue, 22023 not a job''s id.';
+
+-- Answers of verbs for many ------------------------------------------------------------------------------
 
 CREATE TYPE queue.answer AS (id bigint, outcome text, reason text);
 
 COMMENT ON TYPE queue.answer IS
-    'What a verb for many returns: a row for each id, in no order. Ids that are null are left out.';
+    'What a verb for many returns: a row for each id, in no particular order. Null ids are ignored.';
 
-COMMENT ON COLUMN queue.answer.id IS 'The id that the verb was given: of an attempt, or of a job.';
+COMMENT ON COLUMN queue.answer.id IS 'The given id: of an attempt, or of a job.';
 
 COMMENT ON COLUMN queue.answer.outcome IS
-    'How an attempt has ended: completed, failed, dead, released, advanced, suspended, cancelled. '
-    'What was done with a job: cancelled, cancelling, retried, reprioritized, rescheduled. '
-    'Or nothing was done: lost (the lease), missing (no such job), busy (another open transaction has it), '
-    'refused (as its state does not allow it), full (shared memory: try again in a new transaction).';
+    'How the attempt has ended: completed, failed, dead, released, advanced, suspended, cancelled. Or what was done '
+    'with the job: cancelled, cancelling, retried, reprioritized, rescheduled. Or why nothing was done: lost (the '
+    'lease), missing (there is no such job), busy (another open transaction has it), refused (its state does not '
+    'allow it), full (shared memory: try again in a new transaction).';
 
-COMMENT ON COLUMN queue.answer.reason IS 'Why nothing was done, for people; else NULL.';
+COMMENT ON COLUMN queue.answer.reason IS 'Why nothing was done, for people; NULL if something was done.';
 
 COMMENT ON FUNCTION queue.claim IS
-'Takes up to max_jobs jobs for this worker, under a lease (default: the job''s, else the queue''s) that starts at
-commit. Use every row: LIMIT or WHERE on the call leaves jobs claimed that nobody works on. '
-'With wait, sleeps until there is
-one, at most pg_queue.max_wait and just less than statement_timeout; not in a transaction that has written, nor at
-REPEATABLE READ or above (a NOTICE says it once). While it sleeps it holds back vacuum''s
-horizon; CALL queue.wait does not. stage: only of this one; NULL: of all, in the order of (priority, job_id) over
-all of them. completed: finish these attempts first; for each that could not be, there is a row without a job_id, '
-'whose headers have
-outcome and reason as queue.answer.
-session_bound: when this connection ends, its unfinished claims are offered again at once. Errors: 42704 no such
-queue, 22023 an argument out of range or no such stage, 53400 shared memory is full.';
+'Claims up to max_jobs jobs for this worker. Their lease (default: the job''s, else the queue''s) starts at commit.
+Use every row: LIMIT or WHERE on the call leaves jobs claimed that no worker runs. wait: sleeps until there is a job,
+for at most pg_queue.max_wait and a little less than statement_timeout. It does not sleep in a transaction that has
+written, nor at REPEATABLE READ or above; a NOTICE says so once. A sleeping claim holds back vacuum''s horizon; CALL
+queue.wait does not. stage: claims from this stage only; NULL: from all stages, in the order of (priority, job_id)
+over all of them. completed: completes these attempts first. For each attempt that could not be completed, there is a
+row without a job_id, whose headers have outcome and reason as queue.answer. session_bound: when this connection
+ends, its unfinished jobs are immediately offered to other workers. Errors: 42704 there is no such queue, 22023 an
+argument is out of range or there is no such stage, 53400 shared memory is full.';
+
+COMMENT ON FUNCTION queue.claim_any IS
+'As queue.claim, from the first of up to 8 queues that has jobs. stage: each of the queues must have it. Errors: as
+queue.claim; 53400 the call would wait for more than 64 lanes (a queue has one lane, and one for each stage).';
+
+COMMENT ON FUNCTION queue.current_job IS
+    'In the command of a job that runs in the server: that job, as queue.claim returns it. Elsewhere no row.';
+
+COMMENT ON PROCEDURE queue.wait IS
+'Sleeps until the queue may have a job, for at most timeout and pg_queue.max_wait. Returns whether it has one. It
+holds no snapshot and no lock while it sleeps. Errors: 25001 inside a transaction block or function, 42704 there is
+no such queue.';
+
+COMMENT ON FUNCTION queue.complete IS
+'Ends the attempt as completed, if and only if the transaction commits. Errors: QJ001 the lease is lost (timed out,
+cancelled, already ended; the detail says which), 55006 another open transaction is ending the attempt, 22023 not an
+attempt''s id, 55000 it is not in the last stage: see queue.advance.';
 
 -- For: consume.
 CREATE FUNCTION queue.complete_many(ids bigint[])
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_complete_many';
 
 COMMENT ON FUNCTION queue.complete_many IS
-'The attempts succeeded. Returns what became of each: completed; lost, busy, or refused (its stage is not the last).
-Errors: 22023 not an attempt''s id.';
+'Ends the attempts as completed. Returns the outcome of each: completed; or lost, busy, refused (its stage is not the
+last). Errors: 22023 not an attempt''s id.';
+
+COMMENT ON FUNCTION queue.fail IS
+'Ends the attempt as failed. Returns when the job runs again, by retry_in or the queue''s backoff. NULL: the job is
+dead (fatal, or this was the last attempt), or it was to be cancelled. The error is cut at pg_queue.max_error_length.
+Errors: as queue.complete.';
 
 -- For: consume.
 CREATE FUNCTION queue.fail_many(ids bigint[], error text, retry_in interval DEFAULT NULL, fatal boolean DEFAULT false)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_fail_many';
 
 COMMENT ON FUNCTION queue.fail_many IS
-'The attempts failed with the same error. Returns what became of each: '
-'failed (and there is a next one), dead, cancelled; lost or busy.
-Errors: as queue.fail for the other arguments, 22023 not an attempt''s id.';
+'Ends the attempts as failed, with the same error. Returns the outcome of each: failed (there is a next attempt),
+dead, cancelled; or lost, busy. Errors: as queue.fail for the other arguments, 22023 not an attempt''s id.';
+
+COMMENT ON FUNCTION queue.release IS
+'Gives the attempt back. The job keeps its place, and the attempt is not counted. delay: the job waits this long.
+Errors: as queue.complete.';
 
 -- For: consume.
 CREATE FUNCTION queue.release_many(ids bigint[], delay interval DEFAULT '0')
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_release_many';
 
 COMMENT ON FUNCTION queue.release_many IS
-'Gives the attempts back. Returns what became of each: released, cancelled; lost or busy. Errors: 22023.';
+    'Gives the attempts back. Returns the outcome of each: released, cancelled; or lost, busy. Errors: 22023.';
 
 -- For: consume.
 CREATE FUNCTION queue.end_batch(ends json)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_end_batch';
 
 COMMENT ON FUNCTION queue.end_batch IS
-'Ends many attempts, each in its own way. '
-'ends: an array of objects with one field, complete, fail, release, advance or suspend,
-which has the id and the arguments of that function. Returns what became of each: as queue.attempts calls it; '
-'lost, busy, or refused
-(it cannot end so, as with a result that jsonb cannot hold: its worker still has it). '
-'Errors: 22023 names the element, from 0, that is
-no such object; nothing is ended then.';
+'Ends many attempts, each in its own way. ends: an array of objects. Each has one field, complete, fail, release,
+advance or suspend, with the id and the arguments of that function. Returns the outcome of each, as queue.attempts
+names it; or lost, busy, refused. Refused attempts cannot end this way, for instance with a result that jsonb cannot
+hold: their worker still has them. Errors: 22023 names the element (from 0) that is not such an object; nothing is
+ended then.';
+
+COMMENT ON FUNCTION queue.extend IS
+'Heartbeat: the lease (default: that of the claim) starts anew now. Returns when it expires and whether the job is to
+be cancelled. It is not transactional, and writes only if the lease is longer than any before. Errors: as
+queue.complete.';
 
 -- For: consume.
 CREATE FUNCTION queue.extend_many(ids bigint[], lease interval DEFAULT NULL)
@@ -147,49 +383,172 @@ CREATE FUNCTION queue.extend_many(ids bigint[], lease interval DEFAULT NULL)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_extend_many';
 
 COMMENT ON FUNCTION queue.extend_many IS
-'Heartbeat for many. Returns what became of each: '
-'extended, with until when its lease runs and whether the job is to be cancelled; lost
-or busy (an open transaction is ending it), and why. Errors: 22023.';
+'Heartbeat for many attempts. Returns the outcome of each: extended, with the time at which its lease expires and
+whether the job is to be cancelled; or lost, busy (an open transaction is ending it), with the reason. Errors: 22023.';
+
+COMMENT ON FUNCTION queue.progress IS
+'Stores what the attempt has done; the job''s next attempt gets it back. It takes effect when the transaction commits.
+Errors: as queue.complete, 22004 progress is null.';
+
+COMMENT ON FUNCTION queue.advance IS
+'Ends the attempt in its stage; the job goes on in another stage. It takes effect when the transaction commits. stage:
+any stage of the queue; NULL: the next one. payload: the new payload; NULL keeps the old one. The job keeps its id,
+place, headers and group; its attempts are counted from 1 again. If the job is to be cancelled, it is cancelled
+instead. Errors: as queue.complete; 22023 there is no such stage, or the delay is negative; 55000 there is no next
+stage.';
+
+COMMENT ON FUNCTION queue.suspend IS
+'Ends the attempt; the job is held until these jobs have ended as upon says: ended, completed or failed. after NULL:
+the members of its own flow (queue.enqueue(…, flow => job_id)). Then the job goes on with the same attempt number.
+progress: as queue.progress. If the job is to be cancelled, it is cancelled instead. Errors: as queue.complete;
+22023, P0002 and 42501 as queue.enqueue raises them for after.';
+
+COMMENT ON FUNCTION queue.inputs IS
+'The outcomes of the jobs that the attempt''s job was after, and of the members of its flow. Results and errors are
+shown only for queues that the user may consume from or observe. If a job is no longer known, all columns but its id
+are null. Errors: 22023 not an attempt''s id, P0002 there is no such attempt, 42501 the user has neither consume nor
+observe on its queue.';
+
+COMMENT ON FUNCTION queue.step IS
+'The result of a step that this attempt, or an earlier attempt of the job, has stored by queue.step_done; NULL: the
+step is not done. Errors: as queue.complete; 22023 the name is empty or has more than 1024 bytes.';
+
+COMMENT ON FUNCTION queue.step_done IS
+'Stores that a step is done, and its result, for this attempt and the next ones of the job. It takes effect when the
+transaction commits. Errors: as queue.step.';
+
+COMMENT ON FUNCTION queue.cancel IS
+'Cancels a waiting job. A running job is asked to stop (returns ''cancelling''): its worker sees is_cancelled at its
+next extend, and the job is not retried. With force, a running job ends now, and its worker has lost the lease.
+Errors: P0002 there is no such job, 55000 it has ended, 55006 another open transaction is changing it, 22023 not a
+job''s id.';
+
+COMMENT ON FUNCTION queue.retry IS
+'An ended job runs once more, with attempts counted from 1; a waiting job runs now. If run_at is given, it runs then.
+Errors: P0002 there is no such job, 55000 it is running, 55006 another open transaction is changing it or holds its
+key, 23505 another living job has its key, 22023 not a job''s id.';
 
 -- For: manage.
 CREATE FUNCTION queue.retry_many(job_ids bigint[], run_at timestamptz DEFAULT NULL)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_retry_jobs';
 
 COMMENT ON FUNCTION queue.retry_many IS
-'queue.retry for many; queue.search finds their ids. Returns what became of each: retried; '
-'missing, busy, refused (it is running, or its
-key is taken), full. Errors: 22023 not a job''s id, 42501.';
+'queue.retry for many jobs; queue.search finds their ids. Returns the outcome of each: retried; or missing, busy,
+refused (it is running, or its key is taken), full. Errors: 22023 not a job''s id, 42501.';
 
 -- For: manage.
 CREATE FUNCTION queue.cancel_many(job_ids bigint[], reason text DEFAULT NULL, force boolean DEFAULT false)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_cancel_jobs';
 
 COMMENT ON FUNCTION queue.cancel_many IS
-'queue.cancel for many; queue.search finds their ids. Returns what became of each: cancelled, cancelling; '
-'missing, busy, refused (it
-has ended), full. Errors: 22023 not a job''s id, 42501.';
+'queue.cancel for many jobs; queue.search finds their ids. Returns the outcome of each: cancelled, cancelling; or
+missing, busy, refused (it has ended), full. Errors: 22023 not a job''s id, 42501.';
+
+COMMENT ON FUNCTION queue.reprioritize IS
+    'Gives a waiting job another priority. Errors: as queue.retry; also 55000 if the job has ended.';
 
 -- For: manage.
 CREATE FUNCTION queue.reprioritize_many(job_ids bigint[], priority integer)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_reprioritize_jobs';
 
 COMMENT ON FUNCTION queue.reprioritize_many IS
-'queue.reprioritize for many. Returns what became of each: reprioritized; '
-'missing, busy, refused (it does not wait), full. Errors: 22023
-not a job''s id, 42501.';
+'queue.reprioritize for many jobs. Returns the outcome of each: reprioritized; or missing, busy, refused (it does not
+wait), full. Errors: 22023 not a job''s id, 42501.';
+
+COMMENT ON FUNCTION queue.reschedule IS
+    'Lets a waiting job run at another time. Errors: as queue.retry; also 55000 if the job has ended.';
 
 -- For: manage.
 CREATE FUNCTION queue.reschedule_many(job_ids bigint[], run_at timestamptz)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_reschedule_jobs';
 
 COMMENT ON FUNCTION queue.reschedule_many IS
-'queue.reschedule for many. Returns what became of each: rescheduled; missing, busy, refused (it does not wait), full. '
-'Errors: 22023 not
-a job''s id or a time that is infinite, 42501.';
+'queue.reschedule for many jobs. Returns the outcome of each: rescheduled; or missing, busy, refused (it does not
+wait), full. Errors: 22023 not a job''s id, or the time is infinite; 42501.';
+
+COMMENT ON FUNCTION queue.forget IS
+'Erases payload, headers, result, progress and errors of an ended job, for privacy. The next VACUUM of the log tables
+removes the old versions of its rows. Errors: P0002 there is no such job, 55000 it has not ended, 55006 another open
+transaction is in the way, 25001 at REPEATABLE READ.';
+
+COMMENT ON FUNCTION queue.maintain IS
+    'Runs one tick of the background worker in the foreground. Returns each duty and how much it did.';
+
+COMMENT ON FUNCTION queue_internal.running_now IS
+    'The attempts that are taken, as shared memory knows them. For the views.';
+
+COMMENT ON FUNCTION queue_internal.lease_expires_at IS
+    'When the lease of a running attempt expires; null if shared memory does not know. For the views.';
+
+COMMENT ON FUNCTION queue_internal.tallies IS
+'The numbers of queue.stats, by lane. is_counted: they come from shared memory. walk => true always reads the logs.
+For the views.';
+
+COMMENT ON FUNCTION queue_internal.life_of IS
+'All attempts of a job, each with its claim and outcome, in the segments and in history. It uses indexes. Errors:
+22023 not a job''s id.';
+
+COMMENT ON FUNCTION queue.job_steps IS
+'The steps that a job has done. Errors: P0002 there is no such job, 42501 the user has neither observe nor consume on
+its queue, 22023 not a job''s id.';
+
+COMMENT ON FUNCTION queue_internal.payload_of IS
+    'The payload in an attempt''s row; null if the row is gone. It uses an index. For the views.';
+
+COMMENT ON FUNCTION queue_internal.kick IS
+    'Lets the launcher check this database when the transaction commits. Used by the install script.';
+
+COMMENT ON TABLE queue.rollup IS
+    'What queues did in each minute: the sums over reclaimed segments. Read it through queue.throughput.';
+
+COMMENT ON COLUMN queue.rollup.enqueued IS 'Jobs enqueued in this minute, in the stage in which they began.';
+
+COMMENT ON COLUMN queue.rollup.timed_out IS 'Attempts whose lease expired or whose connection ended in this minute.';
+
+COMMENT ON COLUMN queue.rollup.lane IS 'The queue or stage, see queue.lane.';
+
+COMMENT ON COLUMN queue.rollup.wait IS
+    'Histogram of how long the attempts claimed in this minute had waited; null if there are none.';
+
+COMMENT ON COLUMN queue.rollup.run IS
+    'Histogram of how long the attempts that ended in this minute had run; null if there are none.';
+
+COMMENT ON TABLE queue.group_start IS
+    'How many attempts of each group were claimed in each minute, in reclaimed segments. Kept as long as it counts '
+    'for a rate_limit_per_group.';
+
+COMMENT ON COLUMN queue.group_start.group_hash IS 'The hash of the group''s key.';
+
+COMMENT ON COLUMN queue.group_start.lane IS 'The lane of the attempts.';
+
+COMMENT ON TABLE queue.total IS 'What queues have done in reclaimed segments. Read it through queue.stats.';
+
+COMMENT ON COLUMN queue.total.segment_generation IS
+    'The generation of the segment that was summed up; if there are several, the last one.';
+
+COMMENT ON COLUMN queue.total.timed_out IS 'Attempts whose lease expired or whose connection ended.';
+
+COMMENT ON COLUMN queue.total.lane IS 'The queue or stage, see queue.lane.';
+
+COMMENT ON FUNCTION queue_internal.throughput_live IS
+'The rows that queue.rollup will get from the segments that are not reclaimed yet. Each call sums them up. For the
+views.';
+
+COMMENT ON FUNCTION queue_internal.times IS
+'Mean and percentiles of the times in all of these histograms of queue.rollup; null if they have none. For the views.
+Errors: 22023 not a histogram.';
+
+COMMENT ON VIEW queue.throughput_part IS
+    'The rows of queue.throughput before the parts of a minute in several segments are added up. For queue.throughput '
+    'and queue.throughput_by.';
+
+COMMENT ON VIEW queue.throughput IS
+    'What each queue and stage did in each minute. Minutes without events have no row; minutes before '
+    'pg_queue.statistics_retention are gone.';
 
 COMMENT ON COLUMN queue.throughput.stage IS 'The stage; NULL in a queue without stages.';
 
-COMMENT ON COLUMN queue.throughput.enqueued IS 'Jobs enqueued in this minute, in the stage in which they came in.';
+COMMENT ON COLUMN queue.throughput.enqueued IS 'Jobs enqueued in this minute, in the stage in which they began.';
 
 COMMENT ON COLUMN queue.throughput.claimed IS 'Attempts that workers claimed in this minute.';
 
@@ -197,51 +556,277 @@ COMMENT ON COLUMN queue.throughput.completed IS 'Attempts completed or advanced 
 
 COMMENT ON COLUMN queue.throughput.failed IS 'Attempts that their worker failed in this minute.';
 
+COMMENT ON COLUMN queue.throughput.timed_out IS
+    'Attempts whose lease expired or whose connection ended in this minute.';
+
 COMMENT ON COLUMN queue.throughput.died IS 'Attempts that were a job''s last and ended badly in this minute.';
 
 COMMENT ON COLUMN queue.throughput.wait_mean IS
-    'How long the attempts claimed in this minute had been ready, on average; NULL: none.';
+    'How long the attempts claimed in this minute had been ready, on average; NULL if there are none.';
+
+COMMENT ON COLUMN queue.throughput.wait_p50 IS 'Half of these attempts had waited at most this long, within 1.6 %.';
+
+COMMENT ON COLUMN queue.throughput.wait_p95 IS '95 % of these attempts had waited at most this long, within 1.6 %.';
+
+COMMENT ON COLUMN queue.throughput.wait_p99 IS '99 % of these attempts had waited at most this long, within 1.6 %.';
 
 COMMENT ON COLUMN queue.throughput.run_mean IS
-    'How long the attempts completed, advanced, failed or timed out in this minute had run, on average; NULL: none.';
+    'How long the attempts completed, advanced, failed or timed out in this minute had run, on average; NULL if there '
+    'are none.';
 
-COMMENT ON COLUMN queue.topics.dropped IS 'Jobs that were not made, since their queue was full (on_full drop).';
+COMMENT ON COLUMN queue.throughput.run_p50 IS 'Half of these attempts had run at most this long, within 1.6 %.';
 
-COMMENT ON COLUMN queue.bindings.filter IS 'The jsonpath that has to be true; NULL: none.';
+COMMENT ON COLUMN queue.throughput.run_p95 IS '95 % of these attempts had run at most this long, within 1.6 %.';
 
-COMMENT ON COLUMN queue.bindings.binding_id IS 'Of several of a queue that match, the smallest gives the options.';
+COMMENT ON COLUMN queue.throughput.run_p99 IS '99 % of these attempts had run at most this long, within 1.6 %.';
+
+COMMENT ON FUNCTION queue.throughput_by IS
+'queue.throughput in longer periods, such as hours and days. Counts are exact, and percentiles as good as those of a
+minute. since: leaves out the minutes before it. Errors: 0A000 a period of months, 22008 a period that is not
+positive.';
+
+COMMENT ON FUNCTION queue_internal.minutes_now IS
+'What memory has counted in each minute of the last hour, by lane. A row without a minute says since when memory has
+counted. For the views.';
+
+COMMENT ON VIEW queue.activity_part IS
+    'Minutes of queues: those of the last hour from memory, earlier ones as far as segments were summed up. For '
+    'queue.activity.';
+
+COMMENT ON COLUMN queue.activity_part.timed_out IS
+    'Attempts whose lease expired or whose connection ended in this minute.';
+
+COMMENT ON COLUMN queue.activity_part.is_complete IS
+    'True if memory has counted the whole minute. False: it has only what was summed up so far.';
+
+COMMENT ON COLUMN queue.activity_period.starts_at IS 'When the period begins.';
+
+COMMENT ON COLUMN queue.activity_period.enqueued IS 'Jobs enqueued in the period, in the stage in which they began.';
+
+COMMENT ON COLUMN queue.activity_period.claimed IS 'Attempts that workers claimed in the period.';
+
+COMMENT ON COLUMN queue.activity_period.completed IS 'Attempts completed, or advanced to another stage, in the period.';
+
+COMMENT ON COLUMN queue.activity_period.failed IS 'Attempts that their worker failed in the period.';
+
+COMMENT ON COLUMN queue.activity_period.timed_out IS
+    'Attempts whose lease expired or whose connection ended in the period.';
+
+COMMENT ON COLUMN queue.activity_period.died IS 'Attempts that were a job''s last and ended badly in the period.';
+
+COMMENT ON COLUMN queue.activity_period.is_complete IS
+    'True if memory has counted the whole period. False: it has only what was summed up so far.';
+
+COMMENT ON FUNCTION queue.activity IS
+'What queues did in each period, without reading the logs: for the last hour from memory, before that as far as it was
+summed up. queue_name null: all queues. since null: the last hour. is_complete: memory has counted the whole period.
+Errors: 0A000 a period of months, 22008 a period that is not positive.';
+
+COMMENT ON TABLE queue.topic IS 'One row for each topic. Change it only through queue.create_topic and queue.drop.';
+
+COMMENT ON COLUMN queue.topic.topic_id IS
+    'Topics and queues share a sequence, because queue.permission has the privileges on both.';
+
+COMMENT ON COLUMN queue.topic.topic_name IS 'Its name. No queue has the same name.';
+
+COMMENT ON TABLE queue.binding IS
+    'Which queues get which events of a topic. Change it only through queue.bind and queue.unbind.';
+
+COMMENT ON COLUMN queue.binding.filter IS 'A jsonpath as text; null if there is none.';
+
+COMMENT ON COLUMN queue.binding.group_path IS
+    'The jsonpath of the group''s key, as text; null: the publisher''s group.';
+
+COMMENT ON FUNCTION queue.create_topic IS
+'Creates a topic. It stores nothing: events that are published on it go to the queues that are bound to it. queue.drop
+removes it; queue.grant and revoke decide which roles may publish (produce) and bind (observe). Errors: 42710 a topic
+or queue has that name, 22023 the name is out of range.';
+
+COMMENT ON FUNCTION queue.bind IS
+'Subscribes a queue to a topic. The queue gets a job for each event whose key matches the pattern and for which the
+filter is true. pattern: words with dots between them; * is one word, # any number of words. filter: a predicate over
+an object with the fields topic, key, headers and payload, as ''$.payload.total > 1000''. group_key: a path in the
+same object. The other options replace those of the publisher. on_full: what happens if the queue has reached
+max_waiting: keep (it gets the job nevertheless), drop (it gets no job), error (the publisher gets 53400). A second
+call with the same pattern and filter changes the options. Needs observe on the topic and manage on the queue.
+Returns the binding''s id. Errors: 42704 there is no such topic or queue, 22023 a pattern or an option is out of
+range, 0A000 the queue runs commands, 42501.';
+
+COMMENT ON FUNCTION queue.unbind IS
+'Ends a queue''s bindings to a topic: those with a pattern, or all (NULL). Existing jobs stay. Returns how many
+bindings it has ended. Needs manage on the queue, or on the topic. Errors: 42704, 42501.';
+
+COMMENT ON FUNCTION queue.publish IS
+'Adds a job to each queue that has a matching binding to the topic, in the caller''s transaction. Each queue gets one
+job, and either all of them get it or none. The options are those of queue.enqueue; unique_key counts in each queue
+by itself. The jobs'' headers have the field event: topic, key, id (the same in all jobs) and published_at.
+mandatory: if no binding matches, raises P0002 instead of doing nothing. Returns the jobs. Needs produce on the
+topic, and no privilege on the queues. Errors: as queue.enqueue; 42704 there is no such topic, 22023 the key is out
+of range, 53400 a queue is full and its binding has on_full error.';
+
+COMMENT ON FUNCTION queue.publish_many IS
+'Publishes one event for each payload, with the key at the same place (NULL: the empty key for all), written as a
+batch. Returns how many jobs were made. Errors: as queue.publish; 22004 names the payload that is null, 22023 the
+numbers of keys and payloads differ.';
+
+COMMENT ON FUNCTION queue.route IS
+'Returns which queues would get a job for this event, and by which binding; makes no job. Needs observe on the topic.
+Errors: 42704 there is no such topic, 22023 the key is out of range, 42501.';
+
+COMMENT ON FUNCTION queue_internal.topic_counts IS
+    'The counts of what was published since the server started, by topic. For the views.';
+
+COMMENT ON VIEW queue.topics IS
+    'The topics that the current user may observe. The counts are of committed transactions since the server started, '
+    'and only of the first 64 topics that were published on.';
+
+COMMENT ON COLUMN queue.topics.published IS 'How many events were published.';
+
+COMMENT ON COLUMN queue.topics.copies IS 'How many jobs were made from these events.';
+
+COMMENT ON COLUMN queue.topics.unrouted IS 'How many events matched no binding.';
+
+COMMENT ON COLUMN queue.topics.dropped IS 'How many jobs were not made because their queue was full (on_full drop).';
+
+COMMENT ON COLUMN queue.topics.filter_errors IS
+    'How often a filter''s result was neither true nor false. It counts as false.';
+
+COMMENT ON VIEW queue.bindings IS 'Which queues get which events of the topics that the current user may observe.';
+
+COMMENT ON COLUMN queue.bindings.pattern IS 'The keys that match: * is one word, # any number of words.';
+
+COMMENT ON COLUMN queue.bindings.filter IS 'The jsonpath that has to be true; NULL if there is none.';
+
+COMMENT ON COLUMN queue.bindings.priority IS
+    'The priority of its jobs; null: the publisher''s. The same holds for delay and group_key.';
+
+COMMENT ON COLUMN queue.bindings.max_attempts IS 'After how many attempts its jobs are dead; null: the queue''s.';
+
+COMMENT ON COLUMN queue.bindings.lease IS 'How long a claim of its jobs lasts; null: the queue''s.';
+
+COMMENT ON COLUMN queue.bindings.stage IS 'The stage in which its jobs begin; null: the first.';
+
+COMMENT ON COLUMN queue.bindings.on_full IS 'What happens if the queue has reached max_waiting: keep, drop, error.';
+
+COMMENT ON COLUMN queue.bindings.bound_by IS 'The role that made it, or last changed it.';
+
+COMMENT ON COLUMN queue.bindings.binding_id IS
+    'The binding. If several bindings of a queue match, the one with the smallest id gives the options.';
+
+COMMENT ON TABLE queue.schedule IS
+    'One row for each schedule: its settings. Change it only through queue.schedule, unschedule, pause_schedule and '
+    'resume_schedule.';
+
+COMMENT ON COLUMN queue.schedule.schedule_id IS
+    'Never used twice, so that a schedule that was dropped and created again never meets its old firings.';
+
+COMMENT ON COLUMN queue.schedule.headers IS 'Headers of its jobs, in addition to schedule and slot.';
+
+COMMENT ON COLUMN queue.schedule.anchor IS 'The time from which every is counted if there is no starts_at.';
+
+COMMENT ON COLUMN queue.schedule.planned_from IS
+    'Slots up to this time do not belong to this plan: it was made, changed or resumed then.';
+
+COMMENT ON COLUMN queue.schedule.run_as IS
+    'The role that wrote the payload as a command and as which the jobs run; null: the payload is data.';
+
+COMMENT ON COLUMN queue.schedule.version IS 'How often this row was changed.';
+
+COMMENT ON FUNCTION queue.schedule IS
+'Enqueues a job at each slot of a plan: a cron expression, or every (100 ms or more); give one of the two. A schedule
+of the same name is replaced. If its plan stays the same, it keeps its slots. command: its jobs are commands, in a
+queue with executor sql; then payload holds arguments, autocommit, settings and result_rows. Returns the next slot;
+null if there is none, or if the schedule is paused. Errors: 22023 an argument is out of range (with the place of a
+fault in the expression), or data is given for a queue of commands; 42704 there is no such queue; 42601, 55000, 42501
+as queue.enqueue_sql.';
+
+COMMENT ON FUNCTION queue.unschedule IS
+    'Removes a schedule; the jobs that it has enqueued stay. Errors: 42704 there is no such schedule.';
+
+COMMENT ON FUNCTION queue.pause_schedule IS
+'No slot fires until queue.resume_schedule; the slots in between do not count as missed. Errors: 42704 there is no
+such schedule.';
+
+COMMENT ON FUNCTION queue.resume_schedule IS 'Ends a pause: later slots fire. Errors: 42704 there is no such schedule.';
+
+COMMENT ON FUNCTION queue.run_schedule IS
+'Enqueues a schedule''s job now, in this transaction, even if the schedule is paused. The plan does not change, and
+queue.schedules does not show this job. Returns the job''s id. Errors: 42704 there is no such schedule, or its queue
+is gone.';
+
+COMMENT ON FUNCTION queue.upcoming IS
+'The next planned slots of a schedule, even if it is paused: at most runs, 0 to 10000. Errors: 42704 there is no such
+schedule, 22023 runs is out of range.';
+
+COMMENT ON FUNCTION queue_internal.firings IS 'The last and the next firing of each schedule. For the view.';
+
+COMMENT ON VIEW queue.schedules IS 'One row for each schedule.';
 
 COMMENT ON COLUMN queue.schedules.queue_name IS
-    'The queue it enqueues into, or the topic that it publishes on; NULL when that is gone.';
+    'The queue into which it enqueues, or the topic on which it publishes; NULL if that is gone.';
 
-COMMENT ON COLUMN queue.schedules.cron IS 'The expression; NULL where every is given.';
+COMMENT ON COLUMN queue.schedules.cron IS 'The cron expression; NULL if every is given.';
 
-COMMENT ON COLUMN queue.schedules.every IS 'The time from slot to slot; NULL where cron is given.';
+COMMENT ON COLUMN queue.schedules.every IS 'The time between two slots; NULL if cron is given.';
+
+COMMENT ON COLUMN queue.schedules.timezone IS 'The time zone of the plan.';
 
 COMMENT ON COLUMN queue.schedules.next_run_at IS
-    'The first slot that was not dealt with, in the past while it is overdue; NULL: none is left, or it is paused.';
+    'The first slot that was not handled yet; in the past while it is overdue. NULL if none is left, or if the '
+    'schedule is paused.';
 
-COMMENT ON COLUMN queue.schedules.last_job_id IS 'That job; not one of queue.run_schedule.';
+COMMENT ON COLUMN queue.schedules.last_run_at IS 'When it last enqueued a slot''s job.';
+
+COMMENT ON COLUMN queue.schedules.last_job_id IS 'The id of that job. Jobs of queue.run_schedule do not count.';
+
+COMMENT ON COLUMN queue.schedules.is_paused IS 'True if no slot fires.';
+
+COMMENT ON COLUMN queue.schedules.missed IS 'What happens to missed slots: skip, once (one run for all of them), all.';
+
+COMMENT ON COLUMN queue.schedules.starts_at IS 'No slot is before it; every is counted from it.';
+
+COMMENT ON COLUMN queue.schedules.overlap IS 'False: a slot is skipped if the last slot''s job is still alive.';
 
 COMMENT ON COLUMN queue.schedules.priority IS 'The priority of its jobs.';
 
-COMMENT ON COLUMN queue.schedules.max_attempts IS
-    'After how many attempts a job of it is dead; NULL: as its queue says.';
+COMMENT ON COLUMN queue.schedules.max_attempts IS 'After how many attempts a job is dead; NULL: the queue''s.';
 
-COMMENT ON COLUMN queue.schedules.group_key IS 'The group of its jobs; NULL: none.';
+COMMENT ON COLUMN queue.schedules.group_key IS 'The group of its jobs; NULL if they have none.';
 
--- The views: the logs read as one table.
+COMMENT ON COLUMN queue.schedules.headers IS 'Headers of its jobs, in addition to schedule and slot.';
+
+COMMENT ON COLUMN queue.schedules.created_at IS 'When it was made. Replacing it does not change this.';
+
+COMMENT ON TABLE queue.restoring IS
+    'Transactions that have written to the tables by SQL. While there are any, no job runs. Not dumped.';
+
+COMMENT ON COLUMN queue.restoring.written_at IS 'When it began to write.';
+
+COMMENT ON COLUMN queue.restoring.pid IS 'The process of the transaction.';
+
+COMMENT ON FUNCTION queue_internal.foreign_write IS
+'Statement trigger on all tables. Only their owner may write to them by SQL, and while it does so, no job runs where
+that matters. The trigger ignores the extension''s own writes.';
+
+COMMENT ON FUNCTION queue_internal.read_only IS
+    'Trigger on the views: raises an error that says that they are read-only, and what to do instead.';
+
+COMMENT ON FUNCTION queue.adopt IS
+'Ends a restore by hand. From the commit on, the contents of the tables count, and sequences are set behind them.
+Errors: 55006 another transaction writes to the tables by SQL, 25001 at REPEATABLE READ or above.';
+
+-- The views: they read the logs as one table.
 --
--- Each user sees the rows of queues that the user may observe. The functions leave out the rest themselves; security
--- barriers keep it out of what is read from tables, so that no function in a condition sees it either. The barriers lie
--- as far down as possible, since conditions on payloads and errors do not pass them.
+-- Each user sees the rows of queues that the user may observe. The functions leave out all other rows. Where views read
+-- tables, security barriers exclude those rows, so that no function in a condition sees them either. The barriers are
+-- as far down as possible, because conditions on payloads and errors are not pushed below them.
 
 -- For: observe.
 CREATE FUNCTION queue_internal.job_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz,
     has_failed boolean)
     RETURNS text LANGUAGE c COST 2 AS 'MODULE_PATHNAME', 'pg_queue_job_state';
 
-COMMENT ON FUNCTION queue_internal.job_state IS 'The state of a job, by its newest attempt. For the views.';
+COMMENT ON FUNCTION queue_internal.job_state IS 'The state of a job, from its newest attempt. For the views.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.attempt_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz,
@@ -249,7 +834,10 @@ CREATE FUNCTION queue_internal.attempt_state(outcome "char", is_claimed boolean,
     RETURNS text LANGUAGE c COST 2 AS 'MODULE_PATHNAME', 'pg_queue_attempt_state';
 
 COMMENT ON FUNCTION queue_internal.attempt_state IS
-    'The state of an attempt: how it has ended, else that of its job. For the views.';
+    'The state of an attempt: how it has ended, else the state of its job. For the views.';
+
+COMMENT ON VIEW queue.life IS
+    'One row for each attempt in the logs and in history, with its claim and outcome. For the other views.';
 
 -- For: observe.
 CREATE OR REPLACE VIEW queue.attempts AS
@@ -261,20 +849,27 @@ SELECT l.id, l.job_id, o.queue_name, l.attempt,
 FROM queue.life AS l
 JOIN queue.observed AS o ON o.lane = l.lane;
 
+COMMENT ON VIEW queue.attempts IS
+    'One row for each attempt, that is, each run of a job. It includes runs that have not begun.';
+
+COMMENT ON COLUMN queue.attempts.attempt IS 'The number of this run, from 1 in each stage; a release does not count.';
+
 COMMENT ON COLUMN queue.attempts.state IS
-    'held, scheduled, ready, retrying, running, or how it ended: completed, failed (and there is a next), dead, '
+    'held, scheduled, ready, retrying, running, or how it ended: completed, failed (there is a next attempt), dead, '
     'timed_out, released, suspended (it waits for other jobs), advanced (to another stage), cancelled, skipped, '
-    'superseded (by one with another priority or time, or when it was held and is released).';
+    'superseded (by an attempt with another priority or time, or by the one that its release made).';
 
-COMMENT ON COLUMN queue.attempts.error IS 'Why it failed, timed out, was cancelled or skipped.';
+COMMENT ON COLUMN queue.attempts.worker IS 'The name that the worker gave.';
 
-COMMENT ON COLUMN queue.attempts.stage IS 'The stage it is of; NULL in a queue without stages.';
+COMMENT ON COLUMN queue.attempts.error IS 'Why it failed, timed out, was cancelled or was skipped.';
+
+COMMENT ON COLUMN queue.attempts.stage IS 'Its stage; NULL in a queue without stages.';
 
 CREATE OR REPLACE VIEW queue.job_life AS
 SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
        queue_internal.job_state(
            l.outcome, l.claimed_at IS NOT NULL, o.is_held, l.run_at, l.last_error IS NOT NULL) AS state,
-       -- Not before all conditions are met, of those rows that are wanted.
+       -- The function is called after all conditions, and only for the selected rows.
        coalesce(l.payload, queue_internal.payload_of(l.payload_in)) AS payload,
        l.priority, l.attempt, coalesce(l.max_attempts, o.max_attempts) AS max_attempts, l.run_at, l.enqueued_at,
        CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS claimed_at,
@@ -292,6 +887,9 @@ FROM queue.life AS l
 JOIN queue.observed AS o ON o.lane = l.lane
 WHERE l.is_newest;
 
+COMMENT ON VIEW queue.job_life IS
+    'The rows of queue.jobs, with the id of the newest attempt. For queue.job and the other views.';
+
 COMMENT ON COLUMN queue.job_life.claimed_at IS 'When a worker claimed the newest attempt.';
 
 -- For: observe.
@@ -301,28 +899,65 @@ SELECT job_id, queue_name, stage, state, payload, priority, attempt, max_attempt
        flow, task, after, upon
 FROM queue.job_life;
 
-COMMENT ON COLUMN queue.jobs.stage IS 'The stage it is at; NULL in a queue without stages, and while it is held.';
+COMMENT ON VIEW queue.jobs IS
+    'One row for each job. A condition on job_id reads all jobs: use queue.job(job_id) for one job.';
+
+COMMENT ON COLUMN queue.jobs.stage IS 'The current stage; NULL in a queue without stages, and while the job is held.';
 
 COMMENT ON COLUMN queue.jobs.payload IS
-    'What the producer gave. It is read when the row is: at the end of a cursor, or of a look at very many jobs, '
-    'it can be NULL because nothing of the job is kept any more.';
+    'The payload that the producer gave. It is read when the row is fetched. Late in a cursor, or in a query over '
+    'very many jobs, it can be NULL because the job is not kept any more.';
 
-COMMENT ON COLUMN queue.jobs.attempt IS 'Which run it is at, from 1 in each stage; a release does not count.';
+COMMENT ON COLUMN queue.jobs.attempt IS
+    'The number of its current run, from 1 in each stage; a release does not count.';
 
-COMMENT ON COLUMN queue.jobs.max_attempts IS 'After how many runs it is dead: its own, else the queue''s.';
+COMMENT ON COLUMN queue.jobs.max_attempts IS 'After how many runs it is dead: its own number, else the queue''s.';
 
-COMMENT ON COLUMN queue.jobs.run_at IS 'Not before this time; NULL: at once.';
+COMMENT ON COLUMN queue.jobs.run_at IS 'It does not run before this time; NULL: it may run immediately.';
 
 COMMENT ON COLUMN queue.jobs.claimed_at IS 'When a worker claimed the newest attempt.';
 
-COMMENT ON COLUMN queue.jobs.finished_at IS 'When the newest attempt ended; NULL while the job lives.';
+COMMENT ON COLUMN queue.jobs.finished_at IS 'When the newest attempt ended; NULL while the job is alive.';
 
-COMMENT ON COLUMN queue.jobs.lease_expires_at IS 'Until when the worker has it; NULL unless it runs.';
+COMMENT ON COLUMN queue.jobs.lease_expires_at IS 'When the worker''s lease expires; NULL if the job does not run.';
+
+COMMENT ON COLUMN queue.jobs.worker IS 'The name that the worker gave.';
+
+COMMENT ON COLUMN queue.jobs.result IS 'The result that the worker gave to queue.complete.';
+
+COMMENT ON COLUMN queue.jobs.progress IS 'The progress that the worker reported last.';
 
 COMMENT ON COLUMN queue.jobs.unique_key IS 'The key it has, or had.';
 
+COMMENT ON COLUMN queue.jobs.headers IS 'The headers that the producer gave.';
+
+COMMENT ON COLUMN queue.jobs.flow IS 'The flow of which it is a member.';
+
+COMMENT ON COLUMN queue.jobs.after IS 'Its predecessors, also after it was released.';
+
 COMMENT ON COLUMN queue.jobs.upon IS
-    'For what it waits, or waited: completed, failed, ended, overdue; NULL: for no other job.';
+    'The condition on its predecessors: completed, failed, ended, overdue; NULL if it has none.';
+
+COMMENT ON FUNCTION queue.job IS
+    'One job by its id; no row if there is none. It is fast with any number of jobs. Errors: 22023 not a job''s id.';
+
+COMMENT ON FUNCTION queue.job_attempts IS
+'The attempts of a job, as queue.attempts shows them; no row if there are none. It is fast with any number of jobs.
+Errors: 22023 not a job''s id.';
+
+COMMENT ON PROCEDURE queue.await IS
+'Sleeps until the job has ended, for at most timeout. Returns the job''s state at that moment, as queue.job shows it,
+and its result. It holds no snapshot and no lock while it sleeps. The result is NULL for a user that may only
+produce. Errors: 25001 inside a transaction block or function, P0002 there is no such job, 25006 on a standby, 22023,
+55000 its queue was dropped.';
+
+COMMENT ON FUNCTION queue.members IS
+'The members of a flow in this state, in the order of their ids: at most max_jobs, beginning behind the job beyond.
+Errors: 22023 not a job''s id.';
+
+COMMENT ON TYPE queue.listed_job IS
+    'What queue.list and queue.search return: the columns of queue.jobs, the position for the next call, and how many '
+    'rows were read so far.';
 
 DO $each_listed$
 DECLARE
@@ -340,6 +975,18 @@ BEGIN
 END
 $each_listed$;
 
+COMMENT ON COLUMN queue.listed_job.here IS
+    'The position at which the next call goes on, as its beyond. Null if this is not the last row, or if there are no '
+    'more jobs.';
+
+COMMENT ON COLUMN queue.listed_job.rows_read IS 'How many rows the call had read when it found the job.';
+
+COMMENT ON FUNCTION queue.list IS
+'A page of a queue''s jobs in a state, read by indexes. Jobs that run, wait or are held come in the order of their
+turn; the others begin with the latest end. beyond: the value of here in the last row of the previous page. A last
+row without a job says that more jobs may follow. Errors: 42704, 22023 there is no such state or stage, or beyond is
+not a position.';
+
 -- For: observe.
 CREATE OR REPLACE FUNCTION queue.search(
     queue_name text, filter jsonpath DEFAULT NULL, states text[] DEFAULT NULL, beyond jsonb DEFAULT NULL,
@@ -349,63 +996,177 @@ CREATE OR REPLACE FUNCTION queue.search(
     VOLATILE ROWS 50 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_search';
 
 COMMENT ON FUNCTION queue.search IS
-'A queue''s jobs for which filter is true, or finds something, in an object of job_id, stage, state, payload, priority,
-attempt, max_attempts, worker, error, result, progress, unique_key, group_key, headers, flow, task, is_flow; '
-'NULL: all of these states. Reads max_rows rows at most, and for half a second. '
-'The last row says by here how to go on, also if it
-has no job. states: of these, in this order; NULL: of all. Errors:
-42704, 22023 no such state, not a position.';
+'A queue''s jobs for which filter is true, or finds something. The filter reads an object of job_id, stage, state,
+payload, priority, attempt, max_attempts, worker, error, result, progress, unique_key, group_key, headers, flow,
+task, is_flow. filter NULL: all jobs in these states. It reads for at most half a second, and at most max_rows rows.
+The last row''s here says where the next call goes on, even if that row has no job. states: jobs in these states, in
+this order; NULL: in all. Errors: 42704, 22023 there is no such state, or beyond is not a position.';
+
+COMMENT ON COLUMN queue.error_group.error IS 'The error text of the last failure of these jobs.';
+
+COMMENT ON COLUMN queue.error_group.jobs IS 'How many jobs have this error.';
+
+COMMENT ON COLUMN queue.error_group.dead IS 'How many of these jobs are dead.';
+
+COMMENT ON COLUMN queue.error_group.retrying IS 'How many of these jobs wait for a retry.';
+
+COMMENT ON COLUMN queue.error_group.first_died_at IS 'When the first of the dead jobs died.';
+
+COMMENT ON COLUMN queue.error_group.last_died_at IS 'When the last of the dead jobs died.';
+
+COMMENT ON COLUMN queue.error_group.is_complete IS 'True if all dead and retrying jobs of the queue were read.';
+
+COMMENT ON FUNCTION queue.error_groups IS
+'The jobs that died last and the jobs that are retried next, grouped by error text. For each queue, it reads at most
+max_jobs of both. queue_name null: all queues. is_complete: all such jobs of the queue were read. Errors: 42704,
+22023.';
+
+COMMENT ON VIEW queue.flows IS
+    'One row for each flow: how many of its members are in which state. It reads all jobs, so do not query it often.';
 
 COMMENT ON COLUMN queue.flows.job_id IS 'The flow.';
 
 COMMENT ON COLUMN queue.flows.queue_name IS 'Its queue.';
 
-COMMENT ON COLUMN queue.flows.task IS 'Its name in the flow that it is a member of.';
+COMMENT ON COLUMN queue.flows.task IS 'Its name in the flow of which it is a member.';
 
-COMMENT ON COLUMN queue.flows.state IS 'As in queue.jobs.';
+COMMENT ON COLUMN queue.flows.state IS 'Its state, as in queue.jobs.';
 
-COMMENT ON COLUMN queue.flows.share_ended IS 'The share of its members that have ended, 0 to 1; NULL: it has none.';
+COMMENT ON COLUMN queue.life.own_flow IS 'Makes the job a flow: see the attempts.';
+
+COMMENT ON COLUMN queue.flows.members IS 'How many members are known.';
+
+COMMENT ON COLUMN queue.flows.held IS 'How many members wait for other jobs.';
+
+COMMENT ON COLUMN queue.flows.scheduled IS
+    'How many members wait for their time, before the first attempt or after a failure.';
+
+COMMENT ON COLUMN queue.flows.ready IS 'How many members can be claimed now.';
+
+COMMENT ON COLUMN queue.flows.running IS 'How many members a worker runs.';
+
+COMMENT ON COLUMN queue.flows.completed IS 'How many members have completed.';
+
+COMMENT ON COLUMN queue.flows.dead IS 'How many members are dead. They block the flow until they are retried.';
+
+COMMENT ON COLUMN queue.flows.cancelled IS 'How many members were cancelled.';
+
+COMMENT ON COLUMN queue.flows.skipped IS 'How many members were skipped.';
+
+COMMENT ON COLUMN queue.flows.share_ended IS
+    'The share of its members that have ended, 0 to 1; NULL if it has no members.';
+
+COMMENT ON COLUMN queue.job_life.is_flow IS 'True for a flow.';
+
+COMMENT ON COLUMN queue.queues.is_paused IS 'True if claims find nothing, because of queue.pause.';
+
+COMMENT ON COLUMN queue.queues.backoff_jitter IS 'By which share of itself a delay varies at most, up or down.';
+
+COMMENT ON COLUMN queue.queues.dead_letter IS
+    'The queue or topic that gets a copy of each job that dies; null if there is none.';
+
+COMMENT ON COLUMN queue.queues.max_running IS 'How many of its jobs run at the same time at most; null: no limit.';
+
+COMMENT ON COLUMN queue.queues.max_running_per_group IS
+    'How many jobs of a group run at the same time at most; null: no limit.';
+
+COMMENT ON COLUMN queue.queues.strict_order IS 'True if the jobs of a group run one by one in their order.';
+
+COMMENT ON COLUMN queue.queues.rate_limit IS 'How many jobs start in a rate_period at most; null: no limit.';
+
+COMMENT ON COLUMN queue.queues.stages IS 'The stages that its jobs go through, in this order; null if there are none.';
+
+COMMENT ON COLUMN queue.queues.notify IS 'True if it sends a NOTIFY when it gets jobs.';
+
+COMMENT ON COLUMN queue.queues.procedure IS 'With executor call: the procedure or function that gets the payloads.';
+
+COMMENT ON COLUMN queue.queues.run_as IS 'With executor call: the role as which the procedure runs.';
+
+COMMENT ON COLUMN queue.queues.settings IS 'Settings of the sessions in which its jobs run in the server.';
+
+COMMENT ON COLUMN queue.queues.rate_limit_per_group IS
+    'How many jobs of a group start in a rate_period at most; null: no limit.';
+
+COMMENT ON VIEW queue.stats IS
+    'For each queue and stage: how many jobs are in which state now, and totals since the queue was created. Cheap '
+    'with any number of ready jobs: it reads memory, and only the jobs that are scheduled, retrying or dead.';
 
 COMMENT ON COLUMN queue.stats.stage IS 'The stage; NULL in a queue without stages.';
 
+COMMENT ON COLUMN queue.stats.running IS 'Jobs that a worker runs.';
+
+COMMENT ON COLUMN queue.stats.dead IS 'Dead jobs that were not retried.';
+
 COMMENT ON COLUMN queue.stats.oldest_ready_age IS
-    'How long the oldest ready job has been ready; NULL when none is. '
-    'Looks at 10,000 attempts at most, of each priority in the order of enqueueing.';
+    'For how long the oldest ready job has been ready; NULL if no job is. It reads at most 10,000 attempts, of each '
+    'priority in the order of enqueueing.';
 
-COMMENT ON COLUMN queue.stats.enqueued IS 'Jobs, ever, in the stage in which they came in.';
+COMMENT ON COLUMN queue.stats.enqueued IS 'How many jobs were enqueued, ever, in the stage in which they began.';
 
-COMMENT ON COLUMN queue.stats.claimed IS 'Attempts that workers claimed, ever.';
+COMMENT ON COLUMN queue.stats.claimed IS 'How many attempts workers have claimed, ever.';
 
-COMMENT ON COLUMN queue.stats.completed IS 'Attempts completed or advanced, ever.';
+COMMENT ON COLUMN queue.stats.completed IS 'How many attempts were completed or advanced, ever.';
 
 COMMENT ON COLUMN queue.stats.failed IS
-    'Attempts that their worker failed, ever; those of jobs that were being cancelled count as neither of these two.';
+    'How many attempts their workers have failed, ever. If a job was being cancelled, its attempt counts neither here '
+    'nor as completed.';
 
-COMMENT ON COLUMN queue.stats.timed_out IS 'Attempts whose lease or connection ended, ever.';
+COMMENT ON COLUMN queue.stats.timed_out IS 'Attempts whose lease expired or whose connection ended, ever.';
 
-COMMENT ON COLUMN queue.stats.held IS 'Jobs that are after others, in the stage in which jobs come in.';
+COMMENT ON COLUMN queue.stats.held IS 'Jobs that wait for predecessors, in the stage in which jobs begin.';
 
 COMMENT ON COLUMN queue.stats.died IS 'Attempts that were a job''s last and ended badly, ever.';
 
-COMMENT ON COLUMN queue.errors.first_seen IS
-    'When one of these jobs first failed with this error, of the attempts that are kept; NULL: none is.';
+COMMENT ON VIEW queue.errors IS
+    'For each queue and error text: the jobs that died of this error or wait for a retry after it.';
 
-COMMENT ON COLUMN queue.errors.last_seen IS 'When one of these jobs last failed with this error; NULL as first_seen.';
+COMMENT ON COLUMN queue.errors.jobs IS 'How many jobs have this error.';
+
+COMMENT ON COLUMN queue.errors.first_seen IS
+    'When one of these jobs first failed with this error, among the attempts that are kept; NULL if none is kept.';
+
+COMMENT ON COLUMN queue.errors.last_seen IS
+    'When one of these jobs last failed with this error; NULL as for first_seen.';
+
+COMMENT ON COLUMN queue.errors.example_job_id IS 'One of the jobs, to read with queue.job.';
+
+COMMENT ON FUNCTION queue_internal.claims_now IS
+    'The claims of the attempts that workers have now: from memory and by index. For the view.';
+
+COMMENT ON VIEW queue.workers IS
+    'For each worker and queue: what runs. pid and client are those of the connection that claimed.';
+
+COMMENT ON COLUMN queue.workers.worker IS 'The name that the worker gave.';
 
 COMMENT ON COLUMN queue.workers.pid IS
-    'The process that claimed; after a restart of the server, a number from before it.';
+    'The process that claimed. After a restart of the server, it is a number from before the restart.';
 
 COMMENT ON COLUMN queue.workers.client_addr IS
-    'Where it is connected from; NULL for a local socket, or when it is gone.';
+    'The client''s address; NULL for a local socket, or if the connection is gone.';
 
-COMMENT ON COLUMN queue.workers.client_port IS 'The port there, -1 for a local socket; NULL when it is gone.';
+COMMENT ON COLUMN queue.workers.client_port IS
+    'The client''s port, -1 for a local socket; NULL if the connection is gone.';
 
-COMMENT ON COLUMN queue.workers.oldest_claim IS 'How long ago that was.';
+COMMENT ON COLUMN queue.workers.application_name IS 'The application_name of the connection.';
 
-COMMENT ON COLUMN queue.executors.job_id IS 'The job that it runs; NULL: none.';
+COMMENT ON COLUMN queue.workers.oldest_claimed_at IS 'When it claimed the oldest of these attempts.';
+
+COMMENT ON COLUMN queue.workers.oldest_claim IS 'How long ago it claimed the oldest of these attempts.';
+
+COMMENT ON FUNCTION queue_internal.executors_now IS
+    'The processes that run jobs in the server now, from memory. For the view.';
+
+COMMENT ON FUNCTION queue_internal.executor_counts IS
+    'Counts of the starts of such processes since the server started, over all databases. For the metrics.';
+
+COMMENT ON VIEW queue.executors IS 'The processes that run jobs in the server, and what each is doing.';
+
+COMMENT ON COLUMN queue.executors.job_id IS 'The job that it runs; NULL if it runs none.';
+
+COMMENT ON COLUMN queue.executors.since IS 'Since when it has been in this state.';
 
 COMMENT ON COLUMN queue.executors.command IS
-    'The first line of what it runs, as pg_stat_activity shows it to the user; NULL: nothing.';
+    'The first line of what it runs, as pg_stat_activity shows it to the user; NULL if it runs nothing.';
 
 -- For: observe.
 CREATE VIEW queue.storage WITH (security_barrier) AS
@@ -427,28 +1188,58 @@ WHERE queue_internal.may_observe(0)
 GROUP BY t.part, t.name, s.state, s.since;
 
 COMMENT ON VIEW queue.storage IS
-'What of the disk the queues take: a row for each segment of the logs, for each day of history, '
-'and for each other table. Needs observe
-on all queues.';
+    'The disk space of the queues: a row for each segment of the logs, for each day of history, and for each other '
+    'table. Needs observe on all queues.';
 
 COMMENT ON COLUMN queue.storage.part IS 'Log, history, other.';
 
 COMMENT ON COLUMN queue.storage.name IS
-    'Segment 0 to segment 9, which each stand for a set of tables; the table of a day of history; another table.';
+    'segment 0 to segment 9, which are sets of tables; else the table of a day of history, or another table.';
 
 COMMENT ON COLUMN queue.storage.state IS
-    'Of a segment: open (filled now), closed, moving (the living are moved out), drained (copied to history), copied, '
-    'emptying, free; NULL: never used, or no segment.';
+    'The state of a segment: open (being filled), closed, moving (living jobs are moved out), drained (being copied '
+    'to history), copied, emptying, free; NULL if it was never used, or for other tables.';
 
-COMMENT ON COLUMN queue.storage.since IS 'Since when it is in this state.';
+COMMENT ON COLUMN queue.storage.since IS 'Since when it has been in this state.';
 
 COMMENT ON COLUMN queue.storage.rows IS
-    'How many rows there are, as the server''s statistics know; they begin at 0 after a crash.';
+    'How many rows there are, according to the server''s statistics; these begin at 0 after a crash.';
 
 COMMENT ON COLUMN queue.storage.dead_rows IS
-    'How many rows only vacuum can remove: none in the logs, but for work that was rolled back.';
+    'How many rows only VACUUM can remove. The logs have none, apart from work that was rolled back.';
 
-COMMENT ON COLUMN queue.storage.bytes IS 'On the disk, with indexes.';
+COMMENT ON COLUMN queue.storage.bytes IS 'Disk space in bytes, with indexes.';
+
+COMMENT ON FUNCTION queue.doctor IS
+'Checks the extension. Returns a row for each check: what it has found and, if ok is false, what to do. Anything stuck
+longer than pg_queue.patience is reported. It waits for no other session. A check that raises an error is not ok. It
+also runs on a standby. Errors: 42501 without the privilege observe on every queue.';
+
+COMMENT ON FUNCTION queue.check IS
+'Compares the logs, history, settings and shared memory with each other. Returns a row for each fault, no row if there
+is none. It reads all rows, and blocks no session. repair: does what remedy says. Errors: 42501 without the privilege
+manage on every queue, 55000 during a restore; with repair also 25001 at REPEATABLE READ or above, 25006, 55006.';
+
+COMMENT ON FUNCTION queue_internal.memory_use IS
+    'How much of the memory that each setting reserves is in use, over all databases. For the metrics.';
+
+COMMENT ON FUNCTION queue_internal.recent_times IS
+'How long the attempts that were claimed or ended in the last minute had waited and run: quantiles in seconds of a
+sample of at most 1000 attempts. For the metrics.';
+
+COMMENT ON FUNCTION queue_internal.held_by_dead IS
+'How many held jobs wait for dead predecessors, for each lane of held jobs. A held job counts once for each dead
+predecessor; counting stops at 10,000. For the metrics.';
+
+COMMENT ON VIEW queue.metric IS 'The rows of queue.metrics().';
+
+COMMENT ON COLUMN queue.metric.labels IS 'The labels: a JSON object whose values are strings.';
+
+COMMENT ON COLUMN queue.metric.value IS 'Its current value.';
+
+COMMENT ON FUNCTION queue.metrics IS
+'The metrics for Prometheus exporters: a row for each name and set of labels. It does not read the logs. With a
+condition on name, the other metrics cost nothing. The counters of queues survive restarts and crashes.';
 
 DO $each_view$
 DECLARE
@@ -460,7 +1251,8 @@ BEGIN
           AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = pg_class.oid AND tgname = 'read_only')
         ORDER BY relname
     LOOP
-        -- For each statement, so that one which finds no row is told as well; only with the other does it fire.
+        -- A statement that finds no row gets the error, too, so there is a trigger for each statement. It fires only if
+        -- there is also a trigger for each row.
         EXECUTE format($sql$
             CREATE TRIGGER read_only BEFORE INSERT OR UPDATE OR DELETE ON %1$s
                 FOR EACH STATEMENT EXECUTE FUNCTION queue_internal.read_only();
@@ -471,8 +1263,8 @@ BEGIN
 END
 $each_view$;
 
--- On each table, whatever is granted, also to pg_write_all_data. The tables of history that are made later get it as
--- well.
+-- The trigger is on each table, so that no grant allows writes, not even membership in pg_write_all_data. Tables of
+-- history that are made later get it, too.
 DO $each_table$
 DECLARE
     relation regclass;
@@ -483,7 +1275,7 @@ BEGIN
           AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = pg_class.oid AND tgname = 'foreign_write')
         ORDER BY relname
     LOOP
-        -- Always: some restore with session_replication_role = replica.
+        -- ALWAYS, because some restores run with session_replication_role = replica.
         EXECUTE format($sql$
             CREATE TRIGGER foreign_write BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %1$s
                 FOR EACH STATEMENT EXECUTE FUNCTION queue_internal.foreign_write();
@@ -493,9 +1285,9 @@ BEGIN
 END
 $each_table$;
 
--- No role may do anything with what this transaction has made but its owner: neither by ALTER DEFAULT PRIVILEGES of the
--- role that runs this script, nor as PUBLIC. What was there before keeps its grants. A member of the extension is new
--- if the row that says so is.
+-- Only the owner may use the objects that this transaction has made: neither PUBLIC nor ALTER DEFAULT PRIVILEGES of the
+-- role that runs this script grant anything. Older objects keep their grants. A member of the extension is new if its
+-- row in pg_depend is.
 DO $each_grant$
 DECLARE
     opened record;

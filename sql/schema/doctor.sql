@@ -1,13 +1,13 @@
--- For monitoring: whether all is well, and what there is to count.
+-- For monitoring: checks and metrics.
 
 -- For: observe.
 CREATE FUNCTION queue.doctor()
     RETURNS TABLE (name text, ok boolean, detail text, hint text)
     STABLE LANGUAGE c ROWS 17 AS 'MODULE_PATHNAME', 'pg_queue_doctor';
 COMMENT ON FUNCTION queue.doctor IS
-'Checks whether all is well: a row for each check, with what it has seen and, where ok is false, what to do. What stands
-still counts after pg_queue.patience. Waits for no other session; a check that fails is not ok. Also on a standby.
-Errors: 42501 without the privilege observe on every queue.';
+'Checks the extension. Returns a row for each check: what it has found and, if ok is false, what to do. Anything stuck
+longer than pg_queue.patience is reported. It waits for no other session. A check that raises an error is not ok. It
+also runs on a standby. Errors: 42501 without the privilege observe on every queue.';
 
 -- For: manage '*'.
 CREATE FUNCTION queue.check(repair boolean DEFAULT false)
@@ -15,36 +15,34 @@ CREATE FUNCTION queue.check(repair boolean DEFAULT false)
                    is_repaired boolean)
     LANGUAGE c COST 1000000 ROWS 1 AS 'MODULE_PATHNAME', 'pg_queue_check';
 COMMENT ON FUNCTION queue.check IS
-'Compares everything with everything: the logs, history, settings and shared memory. A row for each fault; none: all is
-well. Reads all rows, and blocks no session. repair: does what remedy says. '
-'Errors: 42501 without the privilege manage on
-every queue, 55000 during a restore; with repair 25001 at REPEATABLE READ or above, 25006, 55006.';
+'Compares the logs, history, settings and shared memory with each other. Returns a row for each fault, no row if there
+is none. It reads all rows, and blocks no session. repair: does what remedy says. Errors: 42501 without the privilege
+manage on every queue, 55000 during a restore; with repair also 25001 at REPEATABLE READ or above, 25006, 55006.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.memory_use()
     RETURNS TABLE (setting text, used bigint, size bigint)
     STABLE LANGUAGE c ROWS 5 AS 'MODULE_PATHNAME', 'pg_queue_memory_use';
 COMMENT ON FUNCTION queue_internal.memory_use IS
-'How much of the room that each setting reserves is in use, over all databases. For the metrics.';
+    'How much of the memory that each setting reserves is in use, over all databases. For the metrics.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.recent_times()
     RETURNS TABLE (lane integer, kind text, quantile float8, seconds float8)
     STABLE LANGUAGE c COST 10000 ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_recent_times';
 COMMENT ON FUNCTION queue_internal.recent_times IS
-'How long attempts that were claimed or ended in the last minute had waited and run, in seconds: quantiles of a sample,
-at most the last thousand. For the metrics.';
+'How long the attempts that were claimed or ended in the last minute had waited and run: quantiles in seconds of a
+sample of at most 1000 attempts. For the metrics.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.held_by_dead()
     RETURNS TABLE (lane integer, jobs bigint)
     STABLE LANGUAGE c COST 10000 ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_held_by_dead';
 COMMENT ON FUNCTION queue_internal.held_by_dead IS
-'How many held jobs wait for dead ones, one for each dead one, by the lanes in which they are held; '
-'10,000 at most in all.
-For the metrics.';
+'How many held jobs wait for dead predecessors, for each lane of held jobs. A held job counts once for each dead
+predecessor; counting stops at 10,000. For the metrics.';
 
--- A part for each source: one that has nothing of what is asked for is not read.
+-- One part of the UNION for each source. A source whose metrics are excluded by the condition on name is not read.
 -- For: observe.
 CREATE VIEW queue.metric AS
 SELECT v.name::text AS name,
@@ -77,7 +75,7 @@ FROM (VALUES
         'Attempts that were a job''s last and failed, since the queue was created.')
 ) AS v (name, state, type, help)
 CROSS JOIN queue.stats AS s
--- There it would have to read the logs.
+-- On a standby this would have to read the logs.
 WHERE NOT pg_is_in_recovery()
 UNION ALL
 SELECT v.name,
@@ -128,7 +126,7 @@ UNION ALL
 SELECT 'pg_queue_log_segments', jsonb_build_object('state', v.word),
        (SELECT count(*) FROM (SELECT DISTINCT ON (l.segment) l.state FROM queue.segment_log AS l
                               ORDER BY l.segment, l.entry DESC) AS l WHERE l.state = v.state)
-           -- Those that were never used are not in the log.
+           -- Segments that were never used are not in the log.
            + CASE v.state WHEN 'f' THEN 10 - (SELECT count(DISTINCT l.segment) FROM queue.segment_log AS l) ELSE 0 END,
        'gauge', 'Segments of the logs that are doing this, of ten.'
 FROM (VALUES ('f'::"char", 'free'), ('o', 'open'), ('c', 'closed'), ('m', 'moving'), ('d', 'drained'), ('h', 'copied'),
@@ -183,10 +181,10 @@ SELECT 'pg_queue_extension_info',
                           'library_version', current_setting('pg_queue.library_version'),
                           'timezone_version', current_setting('pg_queue.timezone_version', true)),
        1, 'gauge', 'Always 1; its labels say which versions there are.';
-COMMENT ON VIEW queue.metric IS 'What queue.metrics() returns. For it.';
+COMMENT ON VIEW queue.metric IS 'The rows of queue.metrics().';
 COMMENT ON COLUMN queue.metric.name IS 'The metric, as Prometheus names it.';
-COMMENT ON COLUMN queue.metric.labels IS 'An object of texts.';
-COMMENT ON COLUMN queue.metric.value IS 'What it is now.';
+COMMENT ON COLUMN queue.metric.labels IS 'The labels: a JSON object whose values are strings.';
+COMMENT ON COLUMN queue.metric.value IS 'Its current value.';
 COMMENT ON COLUMN queue.metric.type IS 'gauge or counter.';
 COMMENT ON COLUMN queue.metric.help IS 'What the metric means.';
 
@@ -198,8 +196,8 @@ BEGIN ATOMIC
     SELECT m.name, m.labels, m.value, m.type, m.help FROM queue.metric AS m;
 END;
 COMMENT ON FUNCTION queue.metrics IS
-'The metrics for exporters to Prometheus: a row for each name and labels. Reads no log; a condition on name
-leaves out the cost of the others. Counters of queues go on over restarts and crashes.';
+'The metrics for Prometheus exporters: a row for each name and set of labels. It does not read the logs. With a
+condition on name, the other metrics cost nothing. The counters of queues survive restarts and crashes.';
 
 DO $each_view$
 DECLARE
@@ -211,7 +209,8 @@ BEGIN
           AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = pg_class.oid AND tgname = 'read_only')
         ORDER BY relname
     LOOP
-        -- For each statement, so that one which finds no row is told as well; only with the other does it fire.
+        -- A statement that finds no row gets the error, too, so there is a trigger for each statement. It fires only if
+        -- there is also a trigger for each row.
         EXECUTE format($sql$
             CREATE TRIGGER read_only BEFORE INSERT OR UPDATE OR DELETE ON %1$s
                 FOR EACH STATEMENT EXECUTE FUNCTION queue_internal.read_only();
@@ -222,8 +221,8 @@ BEGIN
 END
 $each_view$;
 
--- On each table, whatever is granted, also to pg_write_all_data. The tables of history that are made later get it as
--- well.
+-- The trigger is on each table, so that no grant allows writes, not even membership in pg_write_all_data. Tables of
+-- history that are made later get it, too.
 DO $each_table$
 DECLARE
     relation regclass;
@@ -234,7 +233,7 @@ BEGIN
           AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = pg_class.oid AND tgname = 'foreign_write')
         ORDER BY relname
     LOOP
-        -- Always: some restore with session_replication_role = replica.
+        -- ALWAYS, because some restores run with session_replication_role = replica.
         EXECUTE format($sql$
             CREATE TRIGGER foreign_write BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %1$s
                 FOR EACH STATEMENT EXECUTE FUNCTION queue_internal.foreign_write();
@@ -244,9 +243,9 @@ BEGIN
 END
 $each_table$;
 
--- No role may do anything with what this transaction has made but its owner: neither by ALTER DEFAULT PRIVILEGES of the
--- role that runs this script, nor as PUBLIC. What was there before keeps its grants. A member of the extension is new
--- if the row that says so is.
+-- Only the owner may use the objects that this transaction has made: neither PUBLIC nor ALTER DEFAULT PRIVILEGES of the
+-- role that runs this script grant anything. Older objects keep their grants. A member of the extension is new if its
+-- row in pg_depend is.
 DO $each_grant$
 DECLARE
     opened record;

@@ -1,4 +1,4 @@
--- Which role may do what with which queue.
+-- The privileges of roles on queues.
 
 CREATE TABLE queue.permission (
     queue_id    integer NOT NULL,
@@ -8,11 +8,11 @@ CREATE TABLE queue.permission (
     CONSTRAINT permission_pkey PRIMARY KEY (queue_id, role_name, privilege)
 );
 COMMENT ON TABLE queue.permission IS
-    'What was granted on queues. Change it through queue.grant and revoke only. '
-    'Names, not oids: so a dump can be restored where a role is missing.';
-COMMENT ON COLUMN queue.permission.queue_id IS '0: every queue that there is and will be.';
+    'The privileges that were granted on queues. Change it only through queue.grant and revoke. It has names, not '
+    'oids, so that a dump can be restored where a role is missing.';
+COMMENT ON COLUMN queue.permission.queue_id IS '0: every existing and future queue.';
 COMMENT ON COLUMN queue.permission.role_name IS
-    'The role; its members have the privilege, too. A role that does not exist counts for nothing; public: all roles.';
+    'The role; its members have the privilege, too. A role that does not exist is ignored. public: all roles.';
 COMMENT ON COLUMN queue.permission.privilege IS 'produce, consume, observe, manage.';
 SELECT pg_catalog.pg_extension_config_dump('queue.permission', '');
 
@@ -20,17 +20,18 @@ SELECT pg_catalog.pg_extension_config_dump('queue.permission', '');
 CREATE FUNCTION queue.grant(queue_name text, role_name text, privilege text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_grant';
 COMMENT ON FUNCTION queue.grant IS
-'Lets a role, and its members, use a queue; ''*'': every queue that there is and will be. privilege: produce (enqueue),
-consume (claim and end), observe (look), manage (all of these, and change the queue and its jobs, and grant). '
-'Needs the privilege
-manage. Errors: 42704 no such queue or role, 22023 no such privilege, 22004 an argument is null, 42501.';
+'Grants a role, and its members, a privilege on a queue; ''*'': on every existing and future queue. privilege: produce
+(enqueue), consume (claim and end), observe (read), manage (all of these, and change the queue and its jobs, and
+grant). Needs the privilege manage. Errors: 42704 there is no such queue or role, 22023 there is no such privilege,
+22004 an argument is null, 42501.';
 
 -- For: manage.
 CREATE FUNCTION queue.revoke(queue_name text, role_name text, privilege text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_revoke';
 COMMENT ON FUNCTION queue.revoke IS
-'Takes back what queue.grant has given with the same arguments; nothing when there is nothing. Counts from the next call
-of every session on. The role may be gone. Errors: 42704 no such queue, 22023 no such privilege, 22004, 42501.';
+'Revokes what queue.grant has granted with the same arguments; does nothing if that was not granted. It takes effect
+with the next call of every session. The role need not exist any more. Errors: 42704 there is no such queue, 22023
+there is no such privilege, 22004, 42501.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.may_observe(queue_id integer) RETURNS boolean STABLE
@@ -43,7 +44,7 @@ SELECT n.lane, n.stage, q.queue_id, q.queue_name, q.max_attempts, q.stages, n.is
 FROM queue.lane AS n JOIN queue.queue AS q ON q.queue_id = n.queue_id
 WHERE queue_internal.may_observe(q.queue_id);
 COMMENT ON VIEW queue.observed IS 'The lanes of the queues that the current user may observe. For the other views.';
-COMMENT ON COLUMN queue.observed.is_held IS 'Whether it is the queue''s lane of jobs that are after others.';
+COMMENT ON COLUMN queue.observed.is_held IS 'True for the queue''s lane of held jobs.';
 
 CREATE FUNCTION queue_internal.derive_grants() RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_derive_grants';

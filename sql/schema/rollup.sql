@@ -1,7 +1,7 @@
--- Throughput: what each queue did in each minute, of segments that are gone (queue.rollup) and of those that are there.
+-- Throughput: what each queue did in each minute, from reclaimed segments (queue.rollup) and from current ones.
 
--- Appended when a segment is reclaimed, pruned by age; never updated. A minute of a lane has a row from each segment
--- in which something of it lay.
+-- Rows are appended when a segment is reclaimed, and pruned by age; they are never updated. A minute of a lane has a
+-- row for each segment that had attempts of it.
 CREATE TABLE queue.rollup (
     minute              timestamptz NOT NULL,
     segment_generation  bigint      NOT NULL,
@@ -16,28 +16,29 @@ CREATE TABLE queue.rollup (
     run                 bytea
 ) USING heap;
 ALTER TABLE queue.rollup REPLICA IDENTITY FULL;
--- Not unique: a minute may be spread over several segments. Reading and pruning go by time.
+-- Not unique: a minute may be spread over several segments. Rows are read and pruned by time.
 CREATE INDEX rollup_minute_idx ON queue.rollup (minute);
--- Histograms are compact already: compressing them would only cost time.
+-- Histograms are compact, so compressing them would only cost time.
 ALTER TABLE queue.rollup ALTER COLUMN wait SET STORAGE EXTERNAL, ALTER COLUMN run SET STORAGE EXTERNAL;
 COMMENT ON TABLE queue.rollup IS
-    'What queues did in each minute, summed up from segments that were reclaimed. Read it through queue.throughput.';
+    'What queues did in each minute: the sums over reclaimed segments. Read it through queue.throughput.';
 COMMENT ON COLUMN queue.rollup.minute IS 'The begin of the minute.';
 COMMENT ON COLUMN queue.rollup.segment_generation IS 'The generation of the segment that was summed up.';
-COMMENT ON COLUMN queue.rollup.enqueued IS 'Jobs enqueued in this minute, in the stage in which they came in.';
+COMMENT ON COLUMN queue.rollup.enqueued IS 'Jobs enqueued in this minute, in the stage in which they began.';
 COMMENT ON COLUMN queue.rollup.claimed IS 'Attempts claimed by workers in this minute.';
 COMMENT ON COLUMN queue.rollup.completed IS 'Attempts completed, or advanced to another stage, in this minute.';
 COMMENT ON COLUMN queue.rollup.failed IS 'Attempts failed in this minute.';
-COMMENT ON COLUMN queue.rollup.timed_out IS 'Attempts whose lease or connection ended in this minute.';
+COMMENT ON COLUMN queue.rollup.timed_out IS 'Attempts whose lease expired or whose connection ended in this minute.';
 COMMENT ON COLUMN queue.rollup.died IS 'Attempts that were a job''s last and failed in this minute.';
-COMMENT ON COLUMN queue.rollup.lane IS 'Queue or stage, see queue.lane.';
+COMMENT ON COLUMN queue.rollup.lane IS 'The queue or stage, see queue.lane.';
 COMMENT ON COLUMN queue.rollup.wait IS
-    'Histogram of how long the attempts claimed in this minute had waited; null: none.';
+    'Histogram of how long the attempts claimed in this minute had waited; null if there are none.';
 COMMENT ON COLUMN queue.rollup.run IS
-    'Histogram of how long the attempts that ended in this minute had run; null: none.';
+    'Histogram of how long the attempts that ended in this minute had run; null if there are none.';
 SELECT pg_catalog.pg_extension_config_dump('queue.rollup', '');
 
--- What has started of groups, where these have a rate. Appended when a segment is reclaimed, and pruned then.
+-- How many attempts of groups have started, in queues with a rate_limit_per_group. Rows are appended and pruned when a
+-- segment is reclaimed.
 CREATE TABLE queue.group_start (
     minute      timestamptz NOT NULL,
     group_hash  bigint      NOT NULL,
@@ -46,16 +47,17 @@ CREATE TABLE queue.group_start (
 ) USING heap;
 ALTER TABLE queue.group_start REPLICA IDENTITY FULL;
 COMMENT ON TABLE queue.group_start IS
-    'How much of each group was claimed in each minute, of segments that were reclaimed, '
-    'as long as it counts for a rate_limit_per_group.';
+    'How many attempts of each group were claimed in each minute, in reclaimed segments. Kept as long as it counts '
+    'for a rate_limit_per_group.';
 COMMENT ON COLUMN queue.group_start.minute IS 'The begin of the minute.';
-COMMENT ON COLUMN queue.group_start.group_hash IS 'That of the attempts.';
+COMMENT ON COLUMN queue.group_start.group_hash IS 'The hash of the group''s key.';
 COMMENT ON COLUMN queue.group_start.claimed IS 'Attempts claimed by workers in this minute.';
-COMMENT ON COLUMN queue.group_start.lane IS 'That of the attempts.';
+COMMENT ON COLUMN queue.group_start.lane IS 'The lane of the attempts.';
 SELECT pg_catalog.pg_extension_config_dump('queue.group_start', '');
 
--- What the rollup adds up to, and keeps when its minutes are pruned: else a recount after a start would have to read
--- all of them. Appended with them; the worker makes one row a lane of many, once in a while.
+-- The totals of the rollup, which remain when its minutes are pruned. Without them, a recount after a start would have
+-- to read all minutes. Rows are appended with the rollup. From time to time the worker merges the rows of a lane into
+-- one.
 CREATE TABLE queue.total (
     segment_generation  bigint  NOT NULL,
     enqueued            bigint  NOT NULL,
@@ -68,16 +70,16 @@ CREATE TABLE queue.total (
 ) USING heap;
 ALTER TABLE queue.total REPLICA IDENTITY FULL;
 CREATE INDEX total_lane_idx ON queue.total (lane);
-COMMENT ON TABLE queue.total IS 'What queues have done in segments that were reclaimed. Read it through queue.stats.';
+COMMENT ON TABLE queue.total IS 'What queues have done in reclaimed segments. Read it through queue.stats.';
 COMMENT ON COLUMN queue.total.segment_generation IS
-    'The generation of the segment that was summed up; of several, the last one.';
+    'The generation of the segment that was summed up; if there are several, the last one.';
 COMMENT ON COLUMN queue.total.enqueued IS 'Jobs enqueued.';
 COMMENT ON COLUMN queue.total.claimed IS 'Attempts claimed by workers.';
 COMMENT ON COLUMN queue.total.completed IS 'Attempts completed.';
 COMMENT ON COLUMN queue.total.failed IS 'Attempts failed.';
-COMMENT ON COLUMN queue.total.timed_out IS 'Attempts whose lease or connection ended.';
+COMMENT ON COLUMN queue.total.timed_out IS 'Attempts whose lease expired or whose connection ended.';
 COMMENT ON COLUMN queue.total.died IS 'Attempts that were a job''s last and failed.';
-COMMENT ON COLUMN queue.total.lane IS 'Queue or stage, see queue.lane.';
+COMMENT ON COLUMN queue.total.lane IS 'The queue or stage, see queue.lane.';
 SELECT pg_catalog.pg_extension_config_dump('queue.total', '');
 
 -- For: observe.
@@ -86,15 +88,15 @@ CREATE FUNCTION queue_internal.throughput_live()
                    failed bigint, timed_out bigint, died bigint, lane integer, wait bytea, run bytea)
     STABLE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_throughput_live';
 COMMENT ON FUNCTION queue_internal.throughput_live IS
-'The rows that queue.rollup will get from the segments that are not reclaimed yet, summed up at each call. '
-'For the views.';
+'The rows that queue.rollup will get from the segments that are not reclaimed yet. Each call sums them up. For the
+views.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.times(histograms bytea[], OUT mean interval, OUT p50 interval, OUT p95 interval,
     OUT p99 interval)
     IMMUTABLE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_times';
 COMMENT ON FUNCTION queue_internal.times IS
-'Mean and percentiles of the times in all of these histograms of queue.rollup; null when there are none. For the views.
+'Mean and percentiles of the times in all of these histograms of queue.rollup; null if they have none. For the views.
 Errors: 22023 not a histogram.';
 
 -- For: observe.
@@ -106,9 +108,10 @@ FROM (SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane
       FROM queue_internal.throughput_live()) AS r
 JOIN queue.observed AS o ON o.lane = r.lane;
 COMMENT ON VIEW queue.throughput_part IS
-    'queue.throughput before the segments'' parts of a minute are added up. For it and queue.throughput_by.';
+    'The rows of queue.throughput before the parts of a minute in several segments are added up. For queue.throughput '
+    'and queue.throughput_by.';
 
--- A function call per column, and none for a column that is not asked for: mere counts do not read histograms.
+-- One function call for each column, so that a query reads no histogram for columns that it does not select.
 -- For: observe.
 CREATE VIEW queue.throughput AS
 SELECT queue_name, stage, minute, enqueued, claimed, completed, failed, timed_out, died,
@@ -121,29 +124,31 @@ FROM (SELECT queue_name, stage, minute, sum(enqueued)::bigint AS enqueued, sum(c
              sum(died)::bigint AS died, array_agg(wait) AS wait, array_agg(run) AS run
       FROM queue.throughput_part GROUP BY queue_name, stage, minute) AS g;
 COMMENT ON VIEW queue.throughput IS
-    'Per queue, stage and minute: what happened in it. Minutes without events have no row; '
-    'those before pg_queue.statistics_retention are gone.';
+    'What each queue and stage did in each minute. Minutes without events have no row; minutes before '
+    'pg_queue.statistics_retention are gone.';
 COMMENT ON COLUMN queue.throughput.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.throughput.stage IS 'The stage; NULL in a queue without stages.';
 COMMENT ON COLUMN queue.throughput.minute IS 'The begin of the minute.';
-COMMENT ON COLUMN queue.throughput.enqueued IS 'Jobs enqueued in this minute, in the stage in which they came in.';
+COMMENT ON COLUMN queue.throughput.enqueued IS 'Jobs enqueued in this minute, in the stage in which they began.';
 COMMENT ON COLUMN queue.throughput.claimed IS 'Attempts that workers claimed in this minute.';
 COMMENT ON COLUMN queue.throughput.completed IS 'Attempts completed or advanced in this minute.';
 COMMENT ON COLUMN queue.throughput.failed IS 'Attempts that their worker failed in this minute.';
-COMMENT ON COLUMN queue.throughput.timed_out IS 'Attempts whose lease or connection ended in this minute.';
+COMMENT ON COLUMN queue.throughput.timed_out IS
+    'Attempts whose lease expired or whose connection ended in this minute.';
 COMMENT ON COLUMN queue.throughput.died IS 'Attempts that were a job''s last and ended badly in this minute.';
 COMMENT ON COLUMN queue.throughput.wait_mean IS
-    'How long the attempts claimed in this minute had been ready, on average; NULL: none.';
-COMMENT ON COLUMN queue.throughput.wait_p50 IS 'Half of them had waited at most this long, within 1.6 %.';
-COMMENT ON COLUMN queue.throughput.wait_p95 IS '95 % of them had waited at most this long, within 1.6 %.';
-COMMENT ON COLUMN queue.throughput.wait_p99 IS '99 % of them had waited at most this long, within 1.6 %.';
+    'How long the attempts claimed in this minute had been ready, on average; NULL if there are none.';
+COMMENT ON COLUMN queue.throughput.wait_p50 IS 'Half of these attempts had waited at most this long, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.wait_p95 IS '95 % of these attempts had waited at most this long, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.wait_p99 IS '99 % of these attempts had waited at most this long, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.run_mean IS
-    'How long the attempts completed, advanced, failed or timed out in this minute had run, on average; NULL: none.';
-COMMENT ON COLUMN queue.throughput.run_p50 IS 'Half of them had run at most this long, within 1.6 %.';
-COMMENT ON COLUMN queue.throughput.run_p95 IS '95 % of them had run at most this long, within 1.6 %.';
-COMMENT ON COLUMN queue.throughput.run_p99 IS '99 % of them had run at most this long, within 1.6 %.';
+    'How long the attempts completed, advanced, failed or timed out in this minute had run, on average; NULL if there '
+    'are none.';
+COMMENT ON COLUMN queue.throughput.run_p50 IS 'Half of these attempts had run at most this long, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.run_p95 IS '95 % of these attempts had run at most this long, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.run_p99 IS '99 % of these attempts had run at most this long, within 1.6 %.';
 
--- Many histograms go into each period here, so they are merged once for all columns.
+-- Each period has many histograms, so they are merged once for all columns.
 -- For: observe.
 CREATE FUNCTION queue.throughput_by(period interval DEFAULT '1 hour', since timestamptz DEFAULT NULL)
     RETURNS TABLE (queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint,
@@ -155,8 +160,8 @@ BEGIN ATOMIC
     SELECT g.queue_name, g.stage, g.starts_at, g.enqueued, g.claimed, g.completed, g.failed, g.timed_out, g.died,
            w.mean, w.p50, w.p95, w.p99, r.mean, r.p50, r.p95, r.p99
     FROM (SELECT p.queue_name, p.stage,
-                 -- Counted from a Monday's midnight in the session's time zone. Days and more by its calendar; less by
-                 -- the clock that does not jump.
+                 -- Periods are counted from midnight of a Monday in the session's time zone. Periods of a day or more
+                 -- follow its calendar. Shorter periods follow the clock, which does not jump.
                  CASE WHEN coalesce(throughput_by.period, '1 hour') >= interval '1 day'
                       THEN date_bin(throughput_by.period, p.minute::timestamp, timestamp '2000-01-03')::timestamptz
                       ELSE date_bin(coalesce(throughput_by.period, '1 hour'), p.minute,
@@ -173,8 +178,9 @@ BEGIN ATOMIC
     CROSS JOIN LATERAL queue_internal.times(g.run) AS r;
 END;
 COMMENT ON FUNCTION queue.throughput_by IS
-'queue.throughput in longer periods, such as hours and days, with exact counts and percentiles as good as those of a
-minute. since: without the minutes before it. Errors: 0A000 a period of months, 22008 a period that is not positive.';
+'queue.throughput in longer periods, such as hours and days. Counts are exact, and percentiles as good as those of a
+minute. since: leaves out the minutes before it. Errors: 0A000 a period of months, 22008 a period that is not
+positive.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.minutes_now()
@@ -182,8 +188,8 @@ CREATE FUNCTION queue_internal.minutes_now()
                    claimed bigint, completed bigint, failed bigint, timed_out bigint, died bigint)
     VOLATILE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_minutes_now';
 COMMENT ON FUNCTION queue_internal.minutes_now IS
-'What memory has counted in each minute of the last hour, by lane; a row without a minute says from when on. '
-'For the views.';
+'What memory has counted in each minute of the last hour, by lane. A row without a minute says since when memory has
+counted. For the views.';
 
 -- For: observe.
 CREATE VIEW queue.activity_part WITH (security_barrier) AS
@@ -200,7 +206,8 @@ JOIN queue.observed AS o ON o.lane = r.lane
 LEFT JOIN memory AS m ON m.lane = r.lane AND m.minute IS NULL
 WHERE m.known_from IS NULL OR r.minute < m.known_from;
 COMMENT ON VIEW queue.activity_part IS
-    'Minutes of queues: of the last hour by memory, before that as far as segments were summed up. For queue.activity.';
+    'Minutes of queues: those of the last hour from memory, earlier ones as far as segments were summed up. For '
+    'queue.activity.';
 COMMENT ON COLUMN queue.activity_part.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.activity_part.stage IS 'The stage; null in a queue without stages.';
 COMMENT ON COLUMN queue.activity_part.minute IS 'The begin of the minute.';
@@ -208,10 +215,11 @@ COMMENT ON COLUMN queue.activity_part.enqueued IS 'Jobs enqueued in this minute.
 COMMENT ON COLUMN queue.activity_part.claimed IS 'Attempts claimed by workers in this minute.';
 COMMENT ON COLUMN queue.activity_part.completed IS 'Attempts completed in this minute.';
 COMMENT ON COLUMN queue.activity_part.failed IS 'Attempts failed in this minute.';
-COMMENT ON COLUMN queue.activity_part.timed_out IS 'Attempts whose lease or connection ended in this minute.';
+COMMENT ON COLUMN queue.activity_part.timed_out IS
+    'Attempts whose lease expired or whose connection ended in this minute.';
 COMMENT ON COLUMN queue.activity_part.died IS 'Attempts that were a job''s last and failed in this minute.';
 COMMENT ON COLUMN queue.activity_part.is_complete IS
-    'Whether memory has known all of it; else it is what was summed up so far.';
+    'True if memory has counted the whole minute. False: it has only what was summed up so far.';
 
 CREATE TYPE queue.activity_period AS (
     queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint, completed bigint,
@@ -220,15 +228,16 @@ CREATE TYPE queue.activity_period AS (
 COMMENT ON TYPE queue.activity_period IS 'What queue.activity returns.';
 COMMENT ON COLUMN queue.activity_period.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.activity_period.stage IS 'The stage; null in a queue without stages.';
-COMMENT ON COLUMN queue.activity_period.starts_at IS 'Its begin.';
-COMMENT ON COLUMN queue.activity_period.enqueued IS 'Jobs enqueued in it, in the stage in which they came in.';
-COMMENT ON COLUMN queue.activity_period.claimed IS 'Attempts that workers claimed in it.';
-COMMENT ON COLUMN queue.activity_period.completed IS 'Attempts completed, or advanced to another stage, in it.';
-COMMENT ON COLUMN queue.activity_period.failed IS 'Attempts that their worker failed in it.';
-COMMENT ON COLUMN queue.activity_period.timed_out IS 'Attempts whose lease or connection ended in it.';
-COMMENT ON COLUMN queue.activity_period.died IS 'Attempts that were the last of their job and ended badly in it.';
+COMMENT ON COLUMN queue.activity_period.starts_at IS 'When the period begins.';
+COMMENT ON COLUMN queue.activity_period.enqueued IS 'Jobs enqueued in the period, in the stage in which they began.';
+COMMENT ON COLUMN queue.activity_period.claimed IS 'Attempts that workers claimed in the period.';
+COMMENT ON COLUMN queue.activity_period.completed IS 'Attempts completed, or advanced to another stage, in the period.';
+COMMENT ON COLUMN queue.activity_period.failed IS 'Attempts that their worker failed in the period.';
+COMMENT ON COLUMN queue.activity_period.timed_out IS
+    'Attempts whose lease expired or whose connection ended in the period.';
+COMMENT ON COLUMN queue.activity_period.died IS 'Attempts that were a job''s last and ended badly in the period.';
 COMMENT ON COLUMN queue.activity_period.is_complete IS
-    'Whether memory has known all of it; else it is what was summed up so far.';
+    'True if memory has counted the whole period. False: it has only what was summed up so far.';
 
 -- For: observe.
 CREATE FUNCTION queue.activity(queue_name text DEFAULT NULL, since timestamptz DEFAULT NULL,
@@ -250,8 +259,6 @@ BEGIN ATOMIC
     ORDER BY 1, 2, 3;
 END;
 COMMENT ON FUNCTION queue.activity IS
-'What queues did in each period, without a look at the logs: of the last hour by memory, '
-'before that as far as it was summed
-up. queue_name null: all queues. since null: of the last hour. is_complete: memory has known all of the period. '
-'Errors: 0A000
-a period of months, 22008 a period that is not positive.';
+'What queues did in each period, without reading the logs: for the last hour from memory, before that as far as it was
+summed up. queue_name null: all queues. since null: the last hour. is_complete: memory has counted the whole period.
+Errors: 0A000 a period of months, 22008 a period that is not positive.';

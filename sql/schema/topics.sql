@@ -1,4 +1,5 @@
--- Topics: named places that keep nothing. What is published there becomes one job in each queue that is bound to it.
+-- Topics: named places that store nothing. An event that is published on a topic becomes one job in each queue with a
+-- matching binding.
 
 CREATE TABLE queue.topic (
     topic_id    integer     NOT NULL CONSTRAINT topic_pkey PRIMARY KEY,
@@ -6,10 +7,10 @@ CREATE TABLE queue.topic (
                             CONSTRAINT topic_topic_name_check CHECK (length(topic_name) BETWEEN 1 AND 200),
     created_at  timestamptz NOT NULL DEFAULT now()
 );
-COMMENT ON TABLE queue.topic IS 'One row per topic. Change it through queue.create_topic and queue.drop only.';
+COMMENT ON TABLE queue.topic IS 'One row for each topic. Change it only through queue.create_topic and queue.drop.';
 COMMENT ON COLUMN queue.topic.topic_id IS
-    'From the sequence of queue_id: what is granted on a topic stands beside what is granted on queues.';
-COMMENT ON COLUMN queue.topic.topic_name IS 'Its name, which no queue has.';
+    'Topics and queues share a sequence, because queue.permission has the privileges on both.';
+COMMENT ON COLUMN queue.topic.topic_name IS 'Its name. No queue has the same name.';
 COMMENT ON COLUMN queue.topic.created_at IS 'When it was created.';
 
 CREATE TABLE queue.binding (
@@ -32,12 +33,12 @@ CREATE TABLE queue.binding (
 CREATE UNIQUE INDEX binding_topic_id_idx ON queue.binding (topic_id, queue_id, pattern, (coalesce(filter, '')));
 CREATE INDEX binding_queue_id_idx ON queue.binding (queue_id);
 COMMENT ON TABLE queue.binding IS
-    'Which queues get what of a topic. Change it through queue.bind and queue.unbind only.';
+    'Which queues get which events of a topic. Change it only through queue.bind and queue.unbind.';
 COMMENT ON COLUMN queue.binding.topic_id IS 'The topic.';
 COMMENT ON COLUMN queue.binding.queue_id IS 'The queue that gets jobs.';
-COMMENT ON COLUMN queue.binding.filter IS 'A jsonpath as text; null: none.';
+COMMENT ON COLUMN queue.binding.filter IS 'A jsonpath as text; null if there is none.';
 COMMENT ON COLUMN queue.binding.group_path IS
-    'The jsonpath of the group''s key, as text; null: what the publisher says.';
+    'The jsonpath of the group''s key, as text; null: the publisher''s group.';
 
 SELECT pg_catalog.pg_extension_config_dump('queue.topic', '');
 SELECT pg_catalog.pg_extension_config_dump('queue.binding', '');
@@ -47,11 +48,9 @@ SELECT pg_catalog.pg_extension_config_dump('queue.binding_id_seq', '');
 CREATE FUNCTION queue.create_topic(topic text, if_not_exists boolean DEFAULT false)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create_topic';
 COMMENT ON FUNCTION queue.create_topic IS
-'Makes a topic. It keeps nothing: what is published there goes to the queues that are bound to it. '
-'queue.drop removes it,
-queue.grant and revoke say which role may publish (produce) and bind (observe). '
-'Errors: 42710 there is a topic or a queue of
-that name, 22023 a name out of range.';
+'Creates a topic. It stores nothing: events that are published on it go to the queues that are bound to it. queue.drop
+removes it; queue.grant and revoke decide which roles may publish (produce) and bind (observe). Errors: 42710 a topic
+or queue has that name, 22023 the name is out of range.';
 
 -- For: manage.
 CREATE FUNCTION queue.bind(
@@ -60,25 +59,21 @@ CREATE FUNCTION queue.bind(
     lease interval DEFAULT NULL, stage text DEFAULT NULL, on_full text DEFAULT 'keep'
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bind';
 COMMENT ON FUNCTION queue.bind IS
-'Subscribes a queue to a topic: it gets a job for each event whose key matches the pattern (words with dots between
-them; * is one word, # any number) and for which the filter is true: '
-'a predicate over an object with the fields topic, key,
-headers and payload, as ''$.payload.total > 1000''. The other options count in place of the publisher''s; '
-'group_key is a path
-in the same object. on_full: what max_waiting of the queue means: '
-'keep (nothing), drop (the queue gets no job), error (the
-publisher gets 53400). The same pattern and filter once more: its options are changed. '
-'Needs observe on the topic and manage
-on the queue. Returns the binding''s id. Errors: 42704 no such topic or queue, '
-'22023 a pattern or an option out of range,
-0A000 the queue runs commands, 42501.';
+'Subscribes a queue to a topic. The queue gets a job for each event whose key matches the pattern and for which the
+filter is true. pattern: words with dots between them; * is one word, # any number of words. filter: a predicate over
+an object with the fields topic, key, headers and payload, as ''$.payload.total > 1000''. group_key: a path in the
+same object. The other options replace those of the publisher. on_full: what happens if the queue has reached
+max_waiting: keep (it gets the job nevertheless), drop (it gets no job), error (the publisher gets 53400). A second
+call with the same pattern and filter changes the options. Needs observe on the topic and manage on the queue.
+Returns the binding''s id. Errors: 42704 there is no such topic or queue, 22023 a pattern or an option is out of
+range, 0A000 the queue runs commands, 42501.';
 
 -- For: manage.
 CREATE FUNCTION queue.unbind(topic text, queue_name text, pattern text DEFAULT NULL)
     RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_unbind';
 COMMENT ON FUNCTION queue.unbind IS
-'Ends a queue''s bindings to a topic: those of a pattern, or all (NULL). The jobs that are there stay. Returns how many
-bindings there were. Needs manage on the queue, or on the topic. Errors: 42704, 42501.';
+'Ends a queue''s bindings to a topic: those with a pattern, or all (NULL). Existing jobs stay. Returns how many
+bindings it has ended. Needs manage on the queue, or on the topic. Errors: 42704, 42501.';
 
 -- For: produce.
 CREATE FUNCTION queue.publish(
@@ -91,31 +86,29 @@ CREATE FUNCTION queue.publish(
     OUT queue_name text, OUT job_id bigint
 ) RETURNS SETOF record LANGUAGE c ROWS 8 AS 'MODULE_PATHNAME', 'pg_queue_publish';
 COMMENT ON FUNCTION queue.publish IS
-'Adds a job to each queue that is bound to the topic and whose binding matches, one to each queue, all or none, in the
-caller''s transaction. The options are those of queue.enqueue; unique_key counts in each queue by itself. '
-'The jobs'' headers
-have the field event: topic, key, id (the same in all) and published_at. '
-'mandatory: if no binding matches, it raises P0002
-instead of doing nothing. Returns the jobs. Needs produce on the topic, and nothing on the queues. '
-'Errors: as queue.enqueue;
-42704 no such topic, 22023 a key out of range, 53400 a binding with on_full error and no room.';
+'Adds a job to each queue that has a matching binding to the topic, in the caller''s transaction. Each queue gets one
+job, and either all of them get it or none. The options are those of queue.enqueue; unique_key counts in each queue
+by itself. The jobs'' headers have the field event: topic, key, id (the same in all jobs) and published_at.
+mandatory: if no binding matches, raises P0002 instead of doing nothing. Returns the jobs. Needs produce on the
+topic, and no privilege on the queues. Errors: as queue.enqueue; 42704 there is no such topic, 22023 the key is out
+of range, 53400 a queue is full and its binding has on_full error.';
 
 -- For: produce.
 CREATE FUNCTION queue.publish_many(topic text, payloads jsonb[], keys text[] DEFAULT NULL, headers jsonb DEFAULT NULL,
     priority integer DEFAULT 0)
     RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_publish_many';
 COMMENT ON FUNCTION queue.publish_many IS
-'Publishes an event per payload, with the key of the same place (NULL: all with the empty key), written as a batch. '
-'Returns how
-many jobs were made. Errors: as queue.publish; 22004 names the payload that is null, 22023 another number of keys.';
+'Publishes one event for each payload, with the key at the same place (NULL: the empty key for all), written as a
+batch. Returns how many jobs were made. Errors: as queue.publish; 22004 names the payload that is null, 22023 the
+numbers of keys and payloads differ.';
 
 -- For: observe.
 CREATE FUNCTION queue.route(topic text, key text DEFAULT '', payload jsonb DEFAULT '{}', headers jsonb DEFAULT NULL,
     OUT queue_name text, OUT binding_id bigint, OUT pattern text
 ) RETURNS SETOF record STABLE LANGUAGE c ROWS 8 AS 'MODULE_PATHNAME', 'pg_queue_route';
 COMMENT ON FUNCTION queue.route IS
-'Returns which queues would get a job for such an event, and by which binding; makes none. Needs observe on the topic.
-Errors: 42704 no such topic, 22023 a key out of range, 42501.';
+'Returns which queues would get a job for this event, and by which binding; makes no job. Needs observe on the topic.
+Errors: 42704 there is no such topic, 22023 the key is out of range, 42501.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.topic_counts(
@@ -123,7 +116,7 @@ CREATE FUNCTION queue_internal.topic_counts(
     OUT filter_errors bigint
 ) RETURNS SETOF record LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_topic_counts';
 COMMENT ON FUNCTION queue_internal.topic_counts IS
-    'What was published since the start of the server, by topic. For the views.';
+    'The counts of what was published since the server started, by topic. For the views.';
 
 -- For: observe.
 CREATE VIEW queue.topics WITH (security_barrier) AS
@@ -134,15 +127,16 @@ FROM queue.topic AS t
 LEFT JOIN queue_internal.topic_counts() AS c ON c.topic_id = t.topic_id
 WHERE queue_internal.may_observe(t.topic_id);
 COMMENT ON VIEW queue.topics IS
-    'The topics that the current user may observe. Counts are of committed transactions, '
-    'since the start of the server; of the 64 topics that were published to first.';
+    'The topics that the current user may observe. The counts are of committed transactions since the server started, '
+    'and only of the first 64 topics that were published on.';
 COMMENT ON COLUMN queue.topics.topic_name IS 'Its name.';
 COMMENT ON COLUMN queue.topics.bindings IS 'How many bindings it has.';
-COMMENT ON COLUMN queue.topics.published IS 'Events that were published.';
-COMMENT ON COLUMN queue.topics.copies IS 'Jobs that were made of them.';
-COMMENT ON COLUMN queue.topics.unrouted IS 'Events that no binding has matched.';
-COMMENT ON COLUMN queue.topics.dropped IS 'Jobs that were not made, since their queue was full (on_full drop).';
-COMMENT ON COLUMN queue.topics.filter_errors IS 'Filters whose answer was neither true nor false: they count as false.';
+COMMENT ON COLUMN queue.topics.published IS 'How many events were published.';
+COMMENT ON COLUMN queue.topics.copies IS 'How many jobs were made from these events.';
+COMMENT ON COLUMN queue.topics.unrouted IS 'How many events matched no binding.';
+COMMENT ON COLUMN queue.topics.dropped IS 'How many jobs were not made because their queue was full (on_full drop).';
+COMMENT ON COLUMN queue.topics.filter_errors IS
+    'How often a filter''s result was neither true nor false. It counts as false.';
 COMMENT ON COLUMN queue.topics.created_at IS 'When it was created.';
 
 -- For: observe.
@@ -153,20 +147,21 @@ FROM queue.binding AS b
 JOIN queue.topic AS t ON t.topic_id = b.topic_id
 JOIN queue.queue AS q ON q.queue_id = b.queue_id
 WHERE queue_internal.may_observe(t.topic_id);
-COMMENT ON VIEW queue.bindings IS 'Which queues get what of the topics that the current user may observe.';
+COMMENT ON VIEW queue.bindings IS 'Which queues get which events of the topics that the current user may observe.';
 COMMENT ON COLUMN queue.bindings.topic_name IS 'The topic.';
 COMMENT ON COLUMN queue.bindings.queue_name IS 'The queue that gets jobs.';
-COMMENT ON COLUMN queue.bindings.pattern IS 'Which keys it gets: * is one word, # any number of them.';
-COMMENT ON COLUMN queue.bindings.filter IS 'The jsonpath that has to be true; NULL: none.';
+COMMENT ON COLUMN queue.bindings.pattern IS 'The keys that match: * is one word, # any number of words.';
+COMMENT ON COLUMN queue.bindings.filter IS 'The jsonpath that has to be true; NULL if there is none.';
 COMMENT ON COLUMN queue.bindings.priority IS
-    'Of its jobs; null: as the publisher says. So with the following, up to stage.';
+    'The priority of its jobs; null: the publisher''s. The same holds for delay and group_key.';
 COMMENT ON COLUMN queue.bindings.delay IS 'How long its jobs wait.';
 COMMENT ON COLUMN queue.bindings.group_key IS 'The jsonpath of the group''s key.';
-COMMENT ON COLUMN queue.bindings.max_attempts IS 'After how many attempts they are dead; null: as the queue says.';
-COMMENT ON COLUMN queue.bindings.lease IS 'How long a claim of them lasts; null: as the queue says.';
-COMMENT ON COLUMN queue.bindings.stage IS 'Where they begin; null: in the first.';
-COMMENT ON COLUMN queue.bindings.on_full IS 'What max_waiting of the queue means: keep, drop, error.';
-COMMENT ON COLUMN queue.bindings.bound_by IS 'The role that has made it, or changed it last.';
+COMMENT ON COLUMN queue.bindings.max_attempts IS 'After how many attempts its jobs are dead; null: the queue''s.';
+COMMENT ON COLUMN queue.bindings.lease IS 'How long a claim of its jobs lasts; null: the queue''s.';
+COMMENT ON COLUMN queue.bindings.stage IS 'The stage in which its jobs begin; null: the first.';
+COMMENT ON COLUMN queue.bindings.on_full IS 'What happens if the queue has reached max_waiting: keep, drop, error.';
+COMMENT ON COLUMN queue.bindings.bound_by IS 'The role that made it, or last changed it.';
 COMMENT ON COLUMN queue.bindings.created_at IS 'When it was made.';
-COMMENT ON COLUMN queue.bindings.binding_id IS 'Of several of a queue that match, the smallest gives the options.';
+COMMENT ON COLUMN queue.bindings.binding_id IS
+    'The binding. If several bindings of a queue match, the one with the smallest id gives the options.';
 

@@ -1,21 +1,21 @@
--- The views: the logs read as one table.
+-- The views: they read the logs as one table.
 --
--- Each user sees the rows of queues that the user may observe. The functions leave out the rest themselves; security
--- barriers keep it out of what is read from tables, so that no function in a condition sees it either. The barriers lie
--- as far down as possible, since conditions on payloads and errors do not pass them.
+-- Each user sees the rows of queues that the user may observe. The functions leave out all other rows. Where views read
+-- tables, security barriers exclude those rows, so that no function in a condition sees them either. The barriers are
+-- as far down as possible, because conditions on payloads and errors are not pushed below them.
 
 -- For: observe.
 CREATE FUNCTION queue_internal.job_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz,
     has_failed boolean)
     RETURNS text LANGUAGE c COST 2 AS 'MODULE_PATHNAME', 'pg_queue_job_state';
-COMMENT ON FUNCTION queue_internal.job_state IS 'The state of a job, by its newest attempt. For the views.';
+COMMENT ON FUNCTION queue_internal.job_state IS 'The state of a job, from its newest attempt. For the views.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.attempt_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz,
     has_failed boolean)
     RETURNS text LANGUAGE c COST 2 AS 'MODULE_PATHNAME', 'pg_queue_attempt_state';
 COMMENT ON FUNCTION queue_internal.attempt_state IS
-    'The state of an attempt: how it has ended, else that of its job. For the views.';
+    'The state of an attempt: how it has ended, else the state of its job. For the views.';
 
 CREATE VIEW queue.life WITH (security_barrier) AS
 SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attempts, l.run_at,
@@ -31,13 +31,13 @@ SELECT h.id, h.job_id, h.enqueued_at, h.lane, h.priority, h.attempt, h.max_attem
        h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = h.id),
        h.flow, h.task, h.after, h.upon, h.own_flow
 FROM queue.history AS h
--- What is still being copied is read in its segment.
+-- Rows that are still being copied are read in their segment.
 WHERE h.generation <> ALL (ARRAY(
     SELECT d.generation FROM queue.segment_log AS d WHERE d.state = 'd' AND NOT EXISTS (
         SELECT FROM queue.segment_log AS c WHERE c.generation = d.generation AND c.state = 'h')))
   AND ((SELECT queue_internal.may_observe(0)) OR h.lane IN (SELECT o.lane FROM queue.observed AS o));
 COMMENT ON VIEW queue.life IS
-    'One row per attempt with its claim and outcome, as the logs and history have it. For the other views.';
+    'One row for each attempt in the logs and in history, with its claim and outcome. For the other views.';
 
 -- For: observe.
 CREATE VIEW queue.attempts AS
@@ -48,26 +48,27 @@ SELECT l.id, l.job_id, o.queue_name, l.attempt,
        l.ended_at AS finished_at, l.worker, l.error, o.stage
 FROM queue.life AS l
 JOIN queue.observed AS o ON o.lane = l.lane;
-COMMENT ON VIEW queue.attempts IS 'One row per attempt: each run of a job, also one that has not begun.';
+COMMENT ON VIEW queue.attempts IS
+    'One row for each attempt, that is, each run of a job. It includes runs that have not begun.';
 COMMENT ON COLUMN queue.attempts.id IS 'The attempt.';
 COMMENT ON COLUMN queue.attempts.job_id IS 'The job.';
 COMMENT ON COLUMN queue.attempts.queue_name IS 'The queue.';
-COMMENT ON COLUMN queue.attempts.attempt IS 'Which run this is, from 1 in each stage; a release does not count.';
+COMMENT ON COLUMN queue.attempts.attempt IS 'The number of this run, from 1 in each stage; a release does not count.';
 COMMENT ON COLUMN queue.attempts.state IS
-    'held, scheduled, ready, retrying, running, or how it ended: completed, failed (and there is a next), dead, '
+    'held, scheduled, ready, retrying, running, or how it ended: completed, failed (there is a next attempt), dead, '
     'timed_out, released, suspended (it waits for other jobs), advanced (to another stage), cancelled, skipped, '
-    'superseded (by one with another priority or time, or when it was held and is released).';
+    'superseded (by an attempt with another priority or time, or by the one that its release made).';
 COMMENT ON COLUMN queue.attempts.claimed_at IS 'When a worker claimed it.';
 COMMENT ON COLUMN queue.attempts.finished_at IS 'When it ended.';
-COMMENT ON COLUMN queue.attempts.worker IS 'The name the worker gave.';
-COMMENT ON COLUMN queue.attempts.error IS 'Why it failed, timed out, was cancelled or skipped.';
-COMMENT ON COLUMN queue.attempts.stage IS 'The stage it is of; NULL in a queue without stages.';
+COMMENT ON COLUMN queue.attempts.worker IS 'The name that the worker gave.';
+COMMENT ON COLUMN queue.attempts.error IS 'Why it failed, timed out, was cancelled or was skipped.';
+COMMENT ON COLUMN queue.attempts.stage IS 'Its stage; NULL in a queue without stages.';
 
 CREATE VIEW queue.job_life AS
 SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
        queue_internal.job_state(
            l.outcome, l.claimed_at IS NOT NULL, o.is_held, l.run_at, l.last_error IS NOT NULL) AS state,
-       -- Not before all conditions are met, of those rows that are wanted.
+       -- The function is called after all conditions, and only for the selected rows.
        coalesce(l.payload, queue_internal.payload_of(l.payload_in)) AS payload,
        l.priority, l.attempt, coalesce(l.max_attempts, o.max_attempts) AS max_attempts, l.run_at, l.enqueued_at,
        CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS claimed_at,
@@ -84,7 +85,8 @@ SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
 FROM queue.life AS l
 JOIN queue.observed AS o ON o.lane = l.lane
 WHERE l.is_newest;
-COMMENT ON VIEW queue.job_life IS 'queue.jobs with the id of the newest attempt. For queue.job and the other views.';
+COMMENT ON VIEW queue.job_life IS
+    'The rows of queue.jobs, with the id of the newest attempt. For queue.job and the other views.';
 COMMENT ON COLUMN queue.job_life.claimed_at IS 'When a worker claimed the newest attempt.';
 
 -- For: observe.
@@ -94,50 +96,50 @@ SELECT job_id, queue_name, stage, state, payload, priority, attempt, max_attempt
        flow, task, after, upon
 FROM queue.job_life;
 COMMENT ON VIEW queue.jobs IS
-    'One row per job. A condition on job_id reads everything: use queue.job(job_id) for one job.';
+    'One row for each job. A condition on job_id reads all jobs: use queue.job(job_id) for one job.';
 COMMENT ON COLUMN queue.jobs.job_id IS 'The job.';
 COMMENT ON COLUMN queue.jobs.queue_name IS 'The queue.';
-COMMENT ON COLUMN queue.jobs.stage IS 'The stage it is at; NULL in a queue without stages, and while it is held.';
+COMMENT ON COLUMN queue.jobs.stage IS 'The current stage; NULL in a queue without stages, and while the job is held.';
 COMMENT ON COLUMN queue.jobs.state IS
     'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), '
     'completed, dead (no attempts left), cancelled, skipped (its condition can no longer be met).';
 COMMENT ON COLUMN queue.jobs.payload IS
-    'What the producer gave. It is read when the row is: at the end of a cursor, or of a look at very many jobs, '
-    'it can be NULL because nothing of the job is kept any more.';
+    'The payload that the producer gave. It is read when the row is fetched. Late in a cursor, or in a query over '
+    'very many jobs, it can be NULL because the job is not kept any more.';
 COMMENT ON COLUMN queue.jobs.priority IS 'Smaller runs first.';
-COMMENT ON COLUMN queue.jobs.attempt IS 'Which run it is at, from 1 in each stage; a release does not count.';
-COMMENT ON COLUMN queue.jobs.max_attempts IS 'After how many runs it is dead: its own, else the queue''s.';
-COMMENT ON COLUMN queue.jobs.run_at IS 'Not before this time; NULL: at once.';
+COMMENT ON COLUMN queue.jobs.attempt IS
+    'The number of its current run, from 1 in each stage; a release does not count.';
+COMMENT ON COLUMN queue.jobs.max_attempts IS 'After how many runs it is dead: its own number, else the queue''s.';
+COMMENT ON COLUMN queue.jobs.run_at IS 'It does not run before this time; NULL: it may run immediately.';
 COMMENT ON COLUMN queue.jobs.enqueued_at IS 'When the producer enqueued it.';
 COMMENT ON COLUMN queue.jobs.claimed_at IS 'When a worker claimed the newest attempt.';
-COMMENT ON COLUMN queue.jobs.finished_at IS 'When the newest attempt ended; NULL while the job lives.';
-COMMENT ON COLUMN queue.jobs.lease_expires_at IS 'Until when the worker has it; NULL unless it runs.';
-COMMENT ON COLUMN queue.jobs.worker IS 'The name the worker gave.';
+COMMENT ON COLUMN queue.jobs.finished_at IS 'When the newest attempt ended; NULL while the job is alive.';
+COMMENT ON COLUMN queue.jobs.lease_expires_at IS 'When the worker''s lease expires; NULL if the job does not run.';
+COMMENT ON COLUMN queue.jobs.worker IS 'The name that the worker gave.';
 COMMENT ON COLUMN queue.jobs.error IS 'How the newest attempt, or the one before it, failed.';
-COMMENT ON COLUMN queue.jobs.result IS 'What the worker gave to queue.complete.';
-COMMENT ON COLUMN queue.jobs.progress IS 'What the worker reported last.';
+COMMENT ON COLUMN queue.jobs.result IS 'The result that the worker gave to queue.complete.';
+COMMENT ON COLUMN queue.jobs.progress IS 'The progress that the worker reported last.';
 COMMENT ON COLUMN queue.jobs.unique_key IS 'The key it has, or had.';
 COMMENT ON COLUMN queue.jobs.group_key IS 'The group it belongs to.';
-COMMENT ON COLUMN queue.jobs.headers IS 'What the producer gave beside the payload.';
-COMMENT ON COLUMN queue.jobs.flow IS 'The job whose flow it is a member of.';
+COMMENT ON COLUMN queue.jobs.headers IS 'The headers that the producer gave.';
+COMMENT ON COLUMN queue.jobs.flow IS 'The flow of which it is a member.';
 COMMENT ON COLUMN queue.jobs.task IS 'Its name in the flow.';
-COMMENT ON COLUMN queue.jobs.after IS 'The jobs that it is after, or was while it was held.';
+COMMENT ON COLUMN queue.jobs.after IS 'Its predecessors, also after it was released.';
 COMMENT ON COLUMN queue.jobs.upon IS
-    'For what it waits, or waited: completed, failed, ended, overdue; NULL: for no other job.';
+    'The condition on its predecessors: completed, failed, ended, overdue; NULL if it has none.';
 
 -- For: observe.
 CREATE FUNCTION queue.job(job_id bigint) RETURNS SETOF queue.jobs STABLE ROWS 1
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_job';
 COMMENT ON FUNCTION queue.job IS
-    'One job by its id, fast at any depth; no row when there is none. Errors: 22023 not a job''s id.';
+    'One job by its id; no row if there is none. It is fast with any number of jobs. Errors: 22023 not a job''s id.';
 
 -- For: observe.
 CREATE FUNCTION queue.job_attempts(job_id bigint)
     RETURNS SETOF queue.attempts STABLE ROWS 2 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_job_attempts';
 COMMENT ON FUNCTION queue.job_attempts IS
-'The attempts of a job, fast at any depth: those of queue.attempts that are of it; no row when there is none. '
-'Errors: 22023 not a
-job''s id.';
+'The attempts of a job, as queue.attempts shows them; no row if there are none. It is fast with any number of jobs.
+Errors: 22023 not a job''s id.';
 
 -- For: produce, consume, observe.
 CREATE PROCEDURE queue.await(
@@ -145,19 +147,18 @@ CREATE PROCEDURE queue.await(
 )
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_await';
 COMMENT ON PROCEDURE queue.await IS
-'Sleeps until the job has ended, at most timeout; says what it is doing then, as queue.job does, and its result. '
-'Holds no
-snapshot and no lock meanwhile. The result is NULL for a user that may only produce. Errors: 25001 inside a transaction
-block or function, P0002 no such job, 25006 on a standby, 22023, 55000 its queue was dropped.';
+'Sleeps until the job has ended, for at most timeout. Returns the job''s state at that moment, as queue.job shows it,
+and its result. It holds no snapshot and no lock while it sleeps. The result is NULL for a user that may only
+produce. Errors: 25001 inside a transaction block or function, P0002 there is no such job, 25006 on a standby, 22023,
+55000 its queue was dropped.';
 
 -- For: observe.
 CREATE FUNCTION queue.members(job_id bigint, state text DEFAULT NULL, beyond bigint DEFAULT NULL,
     max_jobs integer DEFAULT 100)
     RETURNS SETOF queue.jobs STABLE ROWS 100 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_members';
 COMMENT ON FUNCTION queue.members IS
-'The members of a flow, in the order of their ids: those in this state, at most max_jobs, '
-'from behind the job beyond on. Errors:
-22023 not a job''s id.';
+'The members of a flow in this state, in the order of their ids: at most max_jobs, beginning behind the job beyond.
+Errors: 22023 not a job''s id.';
 
 CREATE TYPE queue.listed_job AS (
     job_id bigint, queue_name text, stage text, state text, payload jsonb, priority integer, attempt integer,
@@ -166,7 +167,8 @@ CREATE TYPE queue.listed_job AS (
     group_key text, headers jsonb, flow bigint, task text, after bigint[], upon text, here jsonb, rows_read bigint
 );
 COMMENT ON TYPE queue.listed_job IS
-    'What queue.list and queue.search return: queue.jobs, where to go on, and how many rows were read so far.';
+    'What queue.list and queue.search return: the columns of queue.jobs, the position for the next call, and how many '
+    'rows were read so far.';
 DO $each_listed$
 DECLARE
     attribute name;
@@ -183,8 +185,9 @@ BEGIN
 END
 $each_listed$;
 COMMENT ON COLUMN queue.listed_job.here IS
-    'Where the next call goes on, as its beyond; null: this is not the last row, or that was all.';
-COMMENT ON COLUMN queue.listed_job.rows_read IS 'How many rows the call had read by then.';
+    'The position at which the next call goes on, as its beyond. Null if this is not the last row, or if there are no '
+    'more jobs.';
+COMMENT ON COLUMN queue.listed_job.rows_read IS 'How many rows the call had read when it found the job.';
 
 -- For: observe.
 CREATE FUNCTION queue.list(queue_name text, state text, stage text DEFAULT NULL, beyond jsonb DEFAULT NULL,
@@ -192,11 +195,10 @@ CREATE FUNCTION queue.list(queue_name text, state text, stage text DEFAULT NULL,
     RETURNS SETOF queue.listed_job
     VOLATILE ROWS 50 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_list';
 COMMENT ON FUNCTION queue.list IS
-'A page of a queue''s jobs in a state, by indexes: those that run, wait or are held in the order of their turn, '
-'the others from
-the latest end on. beyond: what here has in the last row of the page before; '
-'a last row without a job says that there may be
-more behind what was read. Errors: 42704, 22023 no such state or stage, not a position.';
+'A page of a queue''s jobs in a state, read by indexes. Jobs that run, wait or are held come in the order of their
+turn; the others begin with the latest end. beyond: the value of here in the last row of the previous page. A last
+row without a job says that more jobs may follow. Errors: 42704, 22023 there is no such state or stage, or beyond is
+not a position.';
 
 -- For: observe.
 CREATE FUNCTION queue.search(
@@ -206,12 +208,11 @@ CREATE FUNCTION queue.search(
     RETURNS SETOF queue.listed_job
     VOLATILE ROWS 50 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_search';
 COMMENT ON FUNCTION queue.search IS
-'A queue''s jobs for which filter is true, or finds something, in an object of job_id, stage, state, payload, priority,
-attempt, max_attempts, worker, error, result, progress, unique_key, group_key, headers, flow, task, is_flow; '
-'NULL: all of these states. Reads max_rows rows at most, and for half a second. '
-'The last row says by here how to go on, also if it
-has no job. states: of these, in this order; NULL: of all. Errors:
-42704, 22023 no such state, not a position.';
+'A queue''s jobs for which filter is true, or finds something. The filter reads an object of job_id, stage, state,
+payload, priority, attempt, max_attempts, worker, error, result, progress, unique_key, group_key, headers, flow,
+task, is_flow. filter NULL: all jobs in these states. It reads for at most half a second, and at most max_rows rows.
+The last row''s here says where the next call goes on, even if that row has no job. states: jobs in these states, in
+this order; NULL: in all. Errors: 42704, 22023 there is no such state, or beyond is not a position.';
 
 CREATE TYPE queue.error_group AS (
     queue_name text, error text, jobs bigint, dead bigint, retrying bigint, first_died_at timestamptz,
@@ -219,23 +220,23 @@ CREATE TYPE queue.error_group AS (
 );
 COMMENT ON TYPE queue.error_group IS 'What queue.error_groups returns.';
 COMMENT ON COLUMN queue.error_group.queue_name IS 'The queue.';
-COMMENT ON COLUMN queue.error_group.error IS 'The error text of their last failure.';
-COMMENT ON COLUMN queue.error_group.jobs IS 'How many jobs.';
-COMMENT ON COLUMN queue.error_group.dead IS 'Of these: are dead.';
-COMMENT ON COLUMN queue.error_group.retrying IS 'Of these: wait for a retry.';
-COMMENT ON COLUMN queue.error_group.first_died_at IS 'When the first of the dead ones died.';
-COMMENT ON COLUMN queue.error_group.last_died_at IS 'When the last of the dead ones died.';
+COMMENT ON COLUMN queue.error_group.error IS 'The error text of the last failure of these jobs.';
+COMMENT ON COLUMN queue.error_group.jobs IS 'How many jobs have this error.';
+COMMENT ON COLUMN queue.error_group.dead IS 'How many of these jobs are dead.';
+COMMENT ON COLUMN queue.error_group.retrying IS 'How many of these jobs wait for a retry.';
+COMMENT ON COLUMN queue.error_group.first_died_at IS 'When the first of the dead jobs died.';
+COMMENT ON COLUMN queue.error_group.last_died_at IS 'When the last of the dead jobs died.';
 COMMENT ON COLUMN queue.error_group.example_job_id IS 'The newest of the jobs.';
-COMMENT ON COLUMN queue.error_group.is_complete IS 'Whether all dead and retrying jobs of the queue were looked at.';
+COMMENT ON COLUMN queue.error_group.is_complete IS 'True if all dead and retrying jobs of the queue were read.';
 
 -- For: observe.
 CREATE FUNCTION queue.error_groups(queue_name text DEFAULT NULL, max_jobs integer DEFAULT 10000)
     RETURNS SETOF queue.error_group
     VOLATILE ROWS 100 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_error_groups';
 COMMENT ON FUNCTION queue.error_groups IS
-'By error text, the jobs that died last and those that are retried next: of each queue at most max_jobs of both. '
-'queue_name
-null: all queues. is_complete: these were all of the queue. Errors: 42704, 22023.';
+'The jobs that died last and the jobs that are retried next, grouped by error text. For each queue, it reads at most
+max_jobs of both. queue_name null: all queues. is_complete: all such jobs of the queue were read. Errors: 42704,
+22023.';
 
 -- For: observe.
 CREATE VIEW queue.flows AS
@@ -259,25 +260,27 @@ LEFT JOIN (SELECT j.flow, count(*) AS members, count(*) FILTER (WHERE j.state = 
            FROM queue.job_life AS j WHERE j.flow IS NOT NULL GROUP BY j.flow) AS m ON m.flow = f.job_id
 WHERE f.is_flow;
 COMMENT ON VIEW queue.flows IS
-    'One row per flow: how many of its members are in which state. Reads all jobs: look now and then.';
+    'One row for each flow: how many of its members are in which state. It reads all jobs, so do not query it often.';
 COMMENT ON COLUMN queue.flows.job_id IS 'The flow.';
 COMMENT ON COLUMN queue.flows.queue_name IS 'Its queue.';
-COMMENT ON COLUMN queue.flows.task IS 'Its name in the flow that it is a member of.';
-COMMENT ON COLUMN queue.flows.state IS 'As in queue.jobs.';
+COMMENT ON COLUMN queue.flows.task IS 'Its name in the flow of which it is a member.';
+COMMENT ON COLUMN queue.flows.state IS 'Its state, as in queue.jobs.';
 COMMENT ON COLUMN queue.flows.enqueued_at IS 'When the producer enqueued it.';
-COMMENT ON COLUMN queue.life.own_flow IS 'What makes it a flow: see the attempts.';
-COMMENT ON COLUMN queue.flows.members IS 'Its members that are known.';
-COMMENT ON COLUMN queue.flows.held IS 'Of these: wait for other jobs.';
-COMMENT ON COLUMN queue.flows.scheduled IS 'Of these: wait for their time, first or after a failure.';
-COMMENT ON COLUMN queue.flows.ready IS 'Of these: can be claimed now.';
-COMMENT ON COLUMN queue.flows.running IS 'Of these: a worker has them.';
-COMMENT ON COLUMN queue.flows.completed IS 'Of these: have completed.';
-COMMENT ON COLUMN queue.flows.dead IS 'Of these: are dead, and hold the flow up until they are retried.';
-COMMENT ON COLUMN queue.flows.cancelled IS 'Of these: were cancelled.';
-COMMENT ON COLUMN queue.flows.skipped IS 'Of these: were skipped.';
-COMMENT ON COLUMN queue.flows.share_ended IS 'The share of its members that have ended, 0 to 1; NULL: it has none.';
+COMMENT ON COLUMN queue.life.own_flow IS 'Makes the job a flow: see the attempts.';
+COMMENT ON COLUMN queue.flows.members IS 'How many members are known.';
+COMMENT ON COLUMN queue.flows.held IS 'How many members wait for other jobs.';
+COMMENT ON COLUMN queue.flows.scheduled IS
+    'How many members wait for their time, before the first attempt or after a failure.';
+COMMENT ON COLUMN queue.flows.ready IS 'How many members can be claimed now.';
+COMMENT ON COLUMN queue.flows.running IS 'How many members a worker runs.';
+COMMENT ON COLUMN queue.flows.completed IS 'How many members have completed.';
+COMMENT ON COLUMN queue.flows.dead IS 'How many members are dead. They block the flow until they are retried.';
+COMMENT ON COLUMN queue.flows.cancelled IS 'How many members were cancelled.';
+COMMENT ON COLUMN queue.flows.skipped IS 'How many members were skipped.';
+COMMENT ON COLUMN queue.flows.share_ended IS
+    'The share of its members that have ended, 0 to 1; NULL if it has no members.';
 COMMENT ON COLUMN queue.flows.finished_at IS 'When the flow itself ended.';
-COMMENT ON COLUMN queue.job_life.is_flow IS 'Whether it is a flow.';
+COMMENT ON COLUMN queue.job_life.is_flow IS 'True for a flow.';
 
 -- For: observe.
 CREATE VIEW queue.queues WITH (security_barrier) AS
@@ -288,37 +291,39 @@ FROM queue.queue
 WHERE queue_internal.may_observe(queue_id);
 COMMENT ON VIEW queue.queues IS 'The settings of every queue.';
 COMMENT ON COLUMN queue.queues.queue_name IS 'Its name.';
-COMMENT ON COLUMN queue.queues.is_paused IS 'Whether claims find nothing, by queue.pause.';
+COMMENT ON COLUMN queue.queues.is_paused IS 'True if claims find nothing, because of queue.pause.';
 COMMENT ON COLUMN queue.queues.max_attempts IS 'After how many attempts a failing job is dead.';
 COMMENT ON COLUMN queue.queues.lease IS 'How long a claim lasts without a heartbeat.';
 COMMENT ON COLUMN queue.queues.backoff IS 'How the delay before a retry grows: constant, linear, exponential.';
 COMMENT ON COLUMN queue.queues.backoff_base IS 'The delay after the first attempt.';
 COMMENT ON COLUMN queue.queues.backoff_max IS 'The longest delay, before the jitter.';
-COMMENT ON COLUMN queue.queues.backoff_jitter IS 'By up to which share of itself a delay is moved, either way.';
+COMMENT ON COLUMN queue.queues.backoff_jitter IS 'By which share of itself a delay varies at most, up or down.';
 COMMENT ON COLUMN queue.queues.retention IS
     'How long completed and cancelled jobs are kept; 0: not at all, -1: for ever.';
 COMMENT ON COLUMN queue.queues.dead_retention IS 'How long dead jobs are kept; 0: not at all, -1: for ever.';
-COMMENT ON COLUMN queue.queues.dead_letter IS 'The queue that gets a copy of each job that dies; null: none.';
-COMMENT ON COLUMN queue.queues.max_running IS 'How many of its jobs run at once at most; null: no limit.';
-COMMENT ON COLUMN queue.queues.max_running_per_group IS 'How many jobs of a group run at once at most; null: no limit.';
-COMMENT ON COLUMN queue.queues.strict_order IS 'Whether the jobs of a group run one by one in their order.';
-COMMENT ON COLUMN queue.queues.rate_limit IS 'How many jobs begin in a rate_period at most; null: no limit.';
+COMMENT ON COLUMN queue.queues.dead_letter IS
+    'The queue or topic that gets a copy of each job that dies; null if there is none.';
+COMMENT ON COLUMN queue.queues.max_running IS 'How many of its jobs run at the same time at most; null: no limit.';
+COMMENT ON COLUMN queue.queues.max_running_per_group IS
+    'How many jobs of a group run at the same time at most; null: no limit.';
+COMMENT ON COLUMN queue.queues.strict_order IS 'True if the jobs of a group run one by one in their order.';
+COMMENT ON COLUMN queue.queues.rate_limit IS 'How many jobs start in a rate_period at most; null: no limit.';
 COMMENT ON COLUMN queue.queues.rate_period IS 'The period of rate_limit and rate_limit_per_group.';
 COMMENT ON COLUMN queue.queues.max_waiting IS
     'How many jobs wait at most before enqueueing is refused; null: no limit.';
-COMMENT ON COLUMN queue.queues.stages IS 'The stages that its jobs go through, in this order; null: none.';
-COMMENT ON COLUMN queue.queues.notify IS 'Whether there is a NOTIFY when it gets jobs.';
+COMMENT ON COLUMN queue.queues.stages IS 'The stages that its jobs go through, in this order; null if there are none.';
+COMMENT ON COLUMN queue.queues.notify IS 'True if it sends a NOTIFY when it gets jobs.';
 COMMENT ON COLUMN queue.queues.created_at IS 'When it was created.';
 COMMENT ON COLUMN queue.queues.executor IS 'How its jobs run in the server: sql, call; null: workers claim them.';
-COMMENT ON COLUMN queue.queues.procedure IS 'With executor call: the procedure or function that gets their payloads.';
-COMMENT ON COLUMN queue.queues.run_as IS 'With executor call: the role as which it runs.';
-COMMENT ON COLUMN queue.queues.settings IS 'Settings of the sessions in which they run in the server.';
+COMMENT ON COLUMN queue.queues.procedure IS 'With executor call: the procedure or function that gets the payloads.';
+COMMENT ON COLUMN queue.queues.run_as IS 'With executor call: the role as which the procedure runs.';
+COMMENT ON COLUMN queue.queues.settings IS 'Settings of the sessions in which its jobs run in the server.';
 COMMENT ON COLUMN queue.queues.rate_limit_per_group IS
-    'How many jobs of a group begin in a rate_period at most; null: no limit.';
+    'How many jobs of a group start in a rate_period at most; null: no limit.';
 
 -- For: observe.
 CREATE VIEW queue.stats AS
--- Read once.
+-- Materialized, so that it is read once.
 WITH tallies AS MATERIALIZED (SELECT * FROM queue_internal.tallies())
 SELECT o.queue_name, o.stage,
        coalesce(t.ready, 0) AS ready, coalesce(t.scheduled, 0) AS scheduled, coalesce(t.retrying, 0) AS retrying,
@@ -331,7 +336,7 @@ SELECT o.queue_name, o.stage,
        coalesce(h.held, 0) AS held
 FROM queue.observed AS o
 LEFT JOIN tallies AS t ON t.lane = o.lane
--- Held jobs count where jobs come in, and so do flows that end by themselves.
+-- Held jobs count in the stage in which jobs begin, and so do flows that end by themselves.
 LEFT JOIN (SELECT l.queue_id, sum(t.ready + t.scheduled + t.retrying)::bigint AS held,
                   sum(t.enqueued)::bigint AS enqueued, sum(t.dead)::bigint AS dead,
                   sum(t.completed)::bigint AS completed, sum(t.failed)::bigint AS failed,
@@ -339,33 +344,35 @@ LEFT JOIN (SELECT l.queue_id, sum(t.ready + t.scheduled + t.retrying)::bigint AS
            FROM queue.observed AS l JOIN tallies AS t ON t.lane = l.lane
            WHERE l.is_held GROUP BY l.queue_id) AS h
     ON h.queue_id = o.queue_id AND o.stage IS NOT DISTINCT FROM o.stages[1]
--- Of former stages, and of jobs outside stages where there are some now, only what there is or was.
+-- Former stages are shown only if they have or had jobs. The same holds for jobs outside stages in a queue that now has
+-- stages.
 WHERE NOT o.is_held AND (t.lane IS NOT NULL OR o.stage = ANY (o.stages) OR o.stage IS NULL AND o.stages IS NULL);
 COMMENT ON VIEW queue.stats IS
-    'Per queue and stage: how many jobs are in which state now, and totals since the queue was created. '
-    'Cheap at any depth: reads memory, and the jobs that are scheduled, retrying or dead.';
+    'For each queue and stage: how many jobs are in which state now, and totals since the queue was created. Cheap '
+    'with any number of ready jobs: it reads memory, and only the jobs that are scheduled, retrying or dead.';
 COMMENT ON COLUMN queue.stats.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.stats.stage IS 'The stage; NULL in a queue without stages.';
 COMMENT ON COLUMN queue.stats.ready IS 'Jobs that can be claimed now.';
 COMMENT ON COLUMN queue.stats.scheduled IS 'Jobs that wait for their time.';
 COMMENT ON COLUMN queue.stats.retrying IS 'Jobs that wait for their time after a failure.';
-COMMENT ON COLUMN queue.stats.running IS 'Jobs that a worker has.';
-COMMENT ON COLUMN queue.stats.dead IS 'Dead jobs that were not retried since.';
+COMMENT ON COLUMN queue.stats.running IS 'Jobs that a worker runs.';
+COMMENT ON COLUMN queue.stats.dead IS 'Dead jobs that were not retried.';
 COMMENT ON COLUMN queue.stats.oldest_ready_age IS
-    'How long the oldest ready job has been ready; NULL when none is. '
-    'Looks at 10,000 attempts at most, of each priority in the order of enqueueing.';
-COMMENT ON COLUMN queue.stats.enqueued IS 'Jobs, ever, in the stage in which they came in.';
-COMMENT ON COLUMN queue.stats.claimed IS 'Attempts that workers claimed, ever.';
-COMMENT ON COLUMN queue.stats.completed IS 'Attempts completed or advanced, ever.';
+    'For how long the oldest ready job has been ready; NULL if no job is. It reads at most 10,000 attempts, of each '
+    'priority in the order of enqueueing.';
+COMMENT ON COLUMN queue.stats.enqueued IS 'How many jobs were enqueued, ever, in the stage in which they began.';
+COMMENT ON COLUMN queue.stats.claimed IS 'How many attempts workers have claimed, ever.';
+COMMENT ON COLUMN queue.stats.completed IS 'How many attempts were completed or advanced, ever.';
 COMMENT ON COLUMN queue.stats.failed IS
-    'Attempts that their worker failed, ever; those of jobs that were being cancelled count as neither of these two.';
-COMMENT ON COLUMN queue.stats.timed_out IS 'Attempts whose lease or connection ended, ever.';
-COMMENT ON COLUMN queue.stats.held IS 'Jobs that are after others, in the stage in which jobs come in.';
+    'How many attempts their workers have failed, ever. If a job was being cancelled, its attempt counts neither here '
+    'nor as completed.';
+COMMENT ON COLUMN queue.stats.timed_out IS 'Attempts whose lease expired or whose connection ended, ever.';
+COMMENT ON COLUMN queue.stats.held IS 'Jobs that wait for predecessors, in the stage in which jobs begin.';
 COMMENT ON COLUMN queue.stats.died IS 'Attempts that were a job''s last and ended badly, ever.';
 
 -- For: observe.
 CREATE VIEW queue.errors AS
--- What may be of interest, read once.
+-- The attempts that matter here, read once.
 WITH l AS MATERIALIZED (
     SELECT l.job_id, l.lane, l.error, coalesce(l.error, l.last_error) AS last_error, l.ended_at,
            l.is_newest AND (l.outcome IS NOT NULL OR l.claimed_at IS NULL) AS is_open
@@ -375,27 +382,28 @@ WITH l AS MATERIALIZED (
 SELECT o.queue_name, j.last_error AS error, count(DISTINCT j.job_id) AS jobs, min(f.ended_at) AS first_seen,
        max(f.ended_at) AS last_seen, min(j.job_id) AS example_job_id
 FROM l AS j
--- Of a job that waits, the attempt that failed may be kept no more.
+-- If a job waits, its failed attempt may not be kept any more.
 LEFT JOIN l AS f ON f.job_id = j.job_id AND f.error = j.last_error AND f.ended_at IS NOT NULL
 JOIN queue.observed AS o ON o.lane = j.lane
 WHERE j.is_open
 GROUP BY o.queue_name, j.last_error;
 COMMENT ON VIEW queue.errors IS
-    'Per queue and error text: the jobs that are dead of it or wait for another attempt after it.';
+    'For each queue and error text: the jobs that died of this error or wait for a retry after it.';
 COMMENT ON COLUMN queue.errors.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.errors.error IS 'The error text of the job''s last failure.';
-COMMENT ON COLUMN queue.errors.jobs IS 'How many jobs.';
+COMMENT ON COLUMN queue.errors.jobs IS 'How many jobs have this error.';
 COMMENT ON COLUMN queue.errors.first_seen IS
-    'When one of these jobs first failed with this error, of the attempts that are kept; NULL: none is.';
-COMMENT ON COLUMN queue.errors.last_seen IS 'When one of these jobs last failed with this error; NULL as first_seen.';
-COMMENT ON COLUMN queue.errors.example_job_id IS 'One of the jobs, to look at with queue.job.';
+    'When one of these jobs first failed with this error, among the attempts that are kept; NULL if none is kept.';
+COMMENT ON COLUMN queue.errors.last_seen IS
+    'When one of these jobs last failed with this error; NULL as for first_seen.';
+COMMENT ON COLUMN queue.errors.example_job_id IS 'One of the jobs, to read with queue.job.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.claims_now()
     RETURNS TABLE (lane integer, pid integer, claimed_at timestamptz, worker text)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_claims_now';
 COMMENT ON FUNCTION queue_internal.claims_now IS
-    'The claims of the attempts that workers have, this moment: from memory, and by index. For the view.';
+    'The claims of the attempts that workers have now: from memory and by index. For the view.';
 
 -- For: observe.
 CREATE VIEW queue.workers AS
@@ -407,32 +415,33 @@ JOIN queue.observed AS o ON o.lane = c.lane
 LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = c.pid
 GROUP BY c.worker, c.pid, s.client_addr, s.client_port, s.application_name, o.queue_name;
 COMMENT ON VIEW queue.workers IS
-    'Per worker and queue: what runs. pid and client are those of the connection that claimed.';
-COMMENT ON COLUMN queue.workers.worker IS 'The name the worker gave.';
+    'For each worker and queue: what runs. pid and client are those of the connection that claimed.';
+COMMENT ON COLUMN queue.workers.worker IS 'The name that the worker gave.';
 COMMENT ON COLUMN queue.workers.pid IS
-    'The process that claimed; after a restart of the server, a number from before it.';
+    'The process that claimed. After a restart of the server, it is a number from before the restart.';
 COMMENT ON COLUMN queue.workers.client_addr IS
-    'Where it is connected from; NULL for a local socket, or when it is gone.';
-COMMENT ON COLUMN queue.workers.client_port IS 'The port there, -1 for a local socket; NULL when it is gone.';
-COMMENT ON COLUMN queue.workers.application_name IS 'What the connection calls itself.';
+    'The client''s address; NULL for a local socket, or if the connection is gone.';
+COMMENT ON COLUMN queue.workers.client_port IS
+    'The client''s port, -1 for a local socket; NULL if the connection is gone.';
+COMMENT ON COLUMN queue.workers.application_name IS 'The application_name of the connection.';
 COMMENT ON COLUMN queue.workers.queue_name IS 'The queue.';
-COMMENT ON COLUMN queue.workers.oldest_claimed_at IS 'When it claimed the oldest of them.';
+COMMENT ON COLUMN queue.workers.oldest_claimed_at IS 'When it claimed the oldest of these attempts.';
 COMMENT ON COLUMN queue.workers.running IS 'How many attempts it runs.';
-COMMENT ON COLUMN queue.workers.oldest_claim IS 'How long ago that was.';
+COMMENT ON COLUMN queue.workers.oldest_claim IS 'How long ago it claimed the oldest of these attempts.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.executors_now()
     RETURNS TABLE (pid integer, role_name text, lane integer, state text, job_id bigint, since timestamptz)
     LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_executors_now';
 COMMENT ON FUNCTION queue_internal.executors_now IS
-    'The processes that run jobs in the server, this moment, from memory. For the view.';
+    'The processes that run jobs in the server now, from memory. For the view.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.executor_counts()
     RETURNS TABLE (starts bigint, failures bigint, dispatches bigint, dispatch_us bigint, short_us bigint)
     LANGUAGE c ROWS 1 AS 'MODULE_PATHNAME', 'pg_queue_executor_counts';
 COMMENT ON FUNCTION queue_internal.executor_counts IS
-'What became of the starts of such processes since the start of the server, over all databases. For the metrics.';
+    'Counts of the starts of such processes since the server started, over all databases. For the metrics.';
 
 -- For: observe.
 CREATE VIEW queue.executors AS
@@ -441,15 +450,15 @@ SELECT e.pid, e.role_name, o.queue_name, e.state, e.job_id, e.since,
 FROM queue_internal.executors_now() AS e
 JOIN queue.observed AS o ON o.lane = e.lane
 LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = e.pid;
-COMMENT ON VIEW queue.executors IS 'The processes that run jobs in the server: what each is doing.';
+COMMENT ON VIEW queue.executors IS 'The processes that run jobs in the server, and what each is doing.';
 COMMENT ON COLUMN queue.executors.pid IS 'The process.';
 COMMENT ON COLUMN queue.executors.role_name IS 'The role as which it is connected.';
 COMMENT ON COLUMN queue.executors.queue_name IS 'The queue that it serves, or served last.';
 COMMENT ON COLUMN queue.executors.state IS 'running, looking (for the next job), idle.';
-COMMENT ON COLUMN queue.executors.job_id IS 'The job that it runs; NULL: none.';
-COMMENT ON COLUMN queue.executors.since IS 'Since when it is in this state.';
+COMMENT ON COLUMN queue.executors.job_id IS 'The job that it runs; NULL if it runs none.';
+COMMENT ON COLUMN queue.executors.since IS 'Since when it has been in this state.';
 COMMENT ON COLUMN queue.executors.command IS
-    'The first line of what it runs, as pg_stat_activity shows it to the user; NULL: nothing.';
+    'The first line of what it runs, as pg_stat_activity shows it to the user; NULL if it runs nothing.';
 
 -- For: observe.
 CREATE VIEW queue.storage WITH (security_barrier) AS
@@ -470,19 +479,18 @@ LEFT JOIN (SELECT DISTINCT ON (l.segment) l.segment, l.at AS since,
 WHERE queue_internal.may_observe(0)
 GROUP BY t.part, t.name, s.state, s.since;
 COMMENT ON VIEW queue.storage IS
-'What of the disk the queues take: a row for each segment of the logs, for each day of history, '
-'and for each other table. Needs observe
-on all queues.';
+    'The disk space of the queues: a row for each segment of the logs, for each day of history, and for each other '
+    'table. Needs observe on all queues.';
 COMMENT ON COLUMN queue.storage.part IS 'Log, history, other.';
 COMMENT ON COLUMN queue.storage.name IS
-    'Segment 0 to segment 9, which each stand for a set of tables; the table of a day of history; another table.';
+    'segment 0 to segment 9, which are sets of tables; else the table of a day of history, or another table.';
 COMMENT ON COLUMN queue.storage.state IS
-    'Of a segment: open (filled now), closed, moving (the living are moved out), drained (copied to history), copied, '
-    'emptying, free; NULL: never used, or no segment.';
-COMMENT ON COLUMN queue.storage.since IS 'Since when it is in this state.';
+    'The state of a segment: open (being filled), closed, moving (living jobs are moved out), drained (being copied '
+    'to history), copied, emptying, free; NULL if it was never used, or for other tables.';
+COMMENT ON COLUMN queue.storage.since IS 'Since when it has been in this state.';
 COMMENT ON COLUMN queue.storage.rows IS
-    'How many rows there are, as the server''s statistics know; they begin at 0 after a crash.';
+    'How many rows there are, according to the server''s statistics; these begin at 0 after a crash.';
 COMMENT ON COLUMN queue.storage.dead_rows IS
-    'How many rows only vacuum can remove: none in the logs, but for work that was rolled back.';
-COMMENT ON COLUMN queue.storage.bytes IS 'On the disk, with indexes.';
+    'How many rows only VACUUM can remove. The logs have none, apart from work that was rolled back.';
+COMMENT ON COLUMN queue.storage.bytes IS 'Disk space in bytes, with indexes.';
 
