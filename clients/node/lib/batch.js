@@ -1,5 +1,5 @@
 'use strict'
-// Several jobs of a queue that one handler runs at once.
+// Several jobs of a queue that one handler runs together.
 
 const { Stopped } = require('./outcomes')
 
@@ -18,14 +18,14 @@ class Batch {
   get length () { return this.jobs.length }
   [Symbol.iterator] () { return this.jobs[Symbol.iterator]() }
 
-  // Aborted when all of them are to stop.
+  // Aborted when all of the jobs are to stop.
   get signal () { return this.#stop.signal }
 
-  // Throws `Stopped` if one of them is to stop.
+  // Throws `Stopped` if the handler is to stop one of the jobs.
   check () { for (const job of this.jobs) job.check() }
 
-  // Runs `work(client)` in a transaction that completes all of them at its end. If the lease of one is lost it rolls
-  // back, and the others are given back.
+  // Runs `work(client)` in a transaction that completes all jobs when it ends. If the lease of one job is lost, the
+  // transaction rolls back, and the other jobs are released.
   async transaction (work) {
     this.check()
     try {
@@ -34,7 +34,7 @@ class Batch {
         const sql = "SELECT FROM queue.complete_many($1::bigint[]) WHERE outcome = 'completed'"
         const { rowCount } = await client.query(sql, [this.jobs.map((job) => job.id)])
         if (rowCount < this.jobs.length) throw new Stopped('lost')
-        for (const job of this.jobs) job.ended = true // before the commit, of which a heartbeat may hear first
+        for (const job of this.jobs) job.ended = true // before the commit: a heartbeat may learn of it first
         return result
       })
     } catch (error) {

@@ -1,16 +1,16 @@
 'use strict'
-// Connections: how the worker connects, when one is gone, and the few that handlers' transactions use in turn.
+// Connections: how the worker connects, when a connection counts as gone, and the pool for handlers' transactions.
 //
-// No prepared statements: a pooler in transaction mode has another connection for each transaction. Nothing that the
-// worker itself asks the server waits longer than its `patience`: also a server that has fallen silent with its
-// connections open is given up. What handlers ask it may take as long as it takes.
+// No statement is prepared, because a pooler in transaction mode uses another connection for each transaction. No
+// statement of the worker itself waits longer than its `patience`. So the worker also gives up a server that keeps its
+// connections open but no longer answers. Statements of handlers have no time limit.
 
 const net = require('node:net')
 const { Client } = require('pg')
 
-const SILENCE = 60000 // A server that has not answered for so long, beyond what it was asked to wait, is given up.
-const LOST = 'QJ001' // The SQLSTATE of an attempt that is not the worker's any more.
-const FAREWELL = 1000 // How long a connection that is closed waits for the server to close it, too.
+const SILENCE = 60000 // If a server has not answered for this long, beyond the requested wait, the worker gives it up.
+const LOST = 'QJ001' // The SQLSTATE for an attempt that the worker has lost.
+const FAREWELL = 1000 // How long a closing connection waits for the server to close it, too.
 
 const DEFAULTS = {
   connectionTimeoutMillis: 10000,
@@ -18,21 +18,21 @@ const DEFAULTS = {
   application_name: 'pg_queue worker'
 }
 
-// The host has become a standby, or shuts down.
+// The host has become a standby, or is shutting down.
 const GONE = new Set(['25006', '57P01', '57P02', '57P03'])
 
-// The connection is no more, or leads to a server that takes no writes: connect anew, maybe to another host.
+// The connection is gone, or the server accepts no writes: the worker connects anew, maybe to another host.
 class Gone extends Error {}
 
-// Only the server's own errors leave a connection that can be used.
+// Only errors of the server leave a connection usable.
 const isGone = (error) => error.severity === undefined || error.severity === 'FATAL' || GONE.has(error.code)
 
-// Connects to the first of the hosts that takes writes.
+// Connects to the first of the hosts that accepts writes.
 async function connect (hosts) {
   let failure
   for (const host of hosts) {
     const client = new Client({ ...DEFAULTS, ...(typeof host === 'string' ? { connectionString: host } : host) })
-    client.on('error', () => {}) // the query that runs, or the next one, fails as well
+    client.on('error', () => {}) // the running or next query fails, too
     try {
       await client.connect()
       if (hosts.length > 1) {
@@ -53,7 +53,7 @@ function end (client) {
   return client.end().catch(() => {}).finally(() => clearTimeout(timer))
 }
 
-// Asks the server to cancel what runs on the connection.
+// Asks the server to cancel the running statement of a connection.
 function cancel (client) {
   const packet = Buffer.alloc(16)
   packet.writeInt32BE(16, 0)
@@ -63,26 +63,26 @@ function cancel (client) {
   return new Promise((resolve) => {
     const path = client.host.startsWith('/') ? { path: `${client.host}/.s.PGSQL.${client.port}` }
         : { host: client.host, port: client.port }
-    // The other side ends it: PgBouncer 1.18 falls over a client that has gone before its request was handed on.
+    // The other side closes it: PgBouncer 1.18 crashes if a client has gone before its request was passed on.
     const socket = net.connect(path, () => socket.write(packet))
     socket.setTimeout(2000, () => socket.destroy())
-    socket.on('error', () => {}) // the statement ends by itself, with its wait
+    socket.on('error', () => {}) // the statement ends by itself, when its wait is over
     socket.on('close', resolve)
   })
 }
 
-// One connection that is made when it is needed, and again when it was lost.
+// One connection, made when it is needed, and made again after it was lost.
 class Link {
   constructor (hosts, onConnect = () => {}, patience = SILENCE) {
     this.hosts = hosts
     this.onConnect = onConnect
     this.patience = patience
     this.client = null
-    this.giveUp = null // ends what runs, of which it is the sign
+    this.giveUp = null // ends the running statement; set while one runs
     this.isSevered = false
   }
 
-  // Runs a statement in a transaction of its own. Rejects with `Gone` where that needs another connection.
+  // Runs a statement in a transaction of its own. Rejects with `Gone` if another connection is needed.
   async fetch (text, values) {
     if (this.isSevered) throw new Gone('the worker has ended')
     let giveUp
@@ -91,7 +91,7 @@ class Link {
     })
     const timer = setTimeout(giveUp, Math.min(this.patience, 2 ** 31 - 1))
     const answer = this.answer(giveUp, text, values)
-    answer.catch(() => {}) // when it was given up
+    answer.catch(() => {}) // in case it was given up
     try {
       return await Promise.race([answer, silent])
     } catch (error) {
@@ -107,7 +107,7 @@ class Link {
   async answer (giveUp, text, values) {
     if (!this.client) {
       const client = await connect(this.hosts)
-      if (this.giveUp !== giveUp) { // too late: nobody would have what is claimed
+      if (this.giveUp !== giveUp) { // given up meanwhile: its claims would be lost
         end(client)
         throw new Error('the connection has come too late')
       }
@@ -117,7 +117,7 @@ class Link {
     return (await this.client.query(text, values)).rows
   }
 
-  // What runs, and all that follows, is answered by `Gone`.
+  // Lets the running statement, and all later ones, fail with `Gone`.
   sever () {
     this.isSevered = true
     this.giveUp?.()
@@ -134,7 +134,7 @@ class Link {
   }
 }
 
-// As many connections as are used at once, kept until `close`.
+// Connections for handlers. It grows to the number in use at the same time, and keeps them until `close`.
 class Pool {
   constructor (hosts) {
     this.hosts = hosts
@@ -149,7 +149,7 @@ class Pool {
       this.keep(client)
       return result
     } catch (error) {
-      // Nobody knows in which state it is: closing it rolls back.
+      // Its state is unknown. Closing it rolls back.
       end(client)
       throw error
     }

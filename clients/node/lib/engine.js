@@ -1,14 +1,14 @@
 'use strict'
-// Runs a worker: claims for all slots on one connection, and tells the queue everything else on a second one.
+// Runs a worker: it claims for all slots on one connection, and sends everything else on a second connection.
 //
-// The claimer claims as many jobs as there is room for. What was completed without a result goes along as `completed`,
-// so that a busy worker needs one transaction for both. The control sends one heartbeat for all that is held, and the
-// ends that the claimer did not take along.
+// The claimer claims as many jobs as there is room for. Its claims carry completions without a result as `completed`,
+// so that a busy worker needs one transaction for both. The control sends one heartbeat for all held attempts, and the
+// ends that no claim has carried.
 //
 // An attempt is held from its claim until its handler has ended. The worker sends each end until the server has
-// answered, over as many connections as it takes. `busy` is no answer: another open transaction has the attempt. It may
-// be the handler's own, which the server is still rolling back. A worker that does not hear from the server for as long
-// as the lease lasts has lost it.
+// answered, over new connections if necessary. `busy` does not count as an answer: another open transaction has the
+// attempt. It may be the handler's own, which the server is still rolling back. If the server does not answer for the
+// length of the lease, the worker has lost the lease.
 
 const { setTimeout: sleep } = require('node:timers/promises')
 const { Batch } = require('./batch')
@@ -19,12 +19,12 @@ const { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval } = require(
 const tracing = require('./tracing')
 const { watch } = require('./watchdog')
 
-const GATHER = 20 // How long a completion waits for a claim to take it along, in milliseconds as all times here.
-const GRACE = 1000 // How long handlers have to heed their signal when the worker's time is over.
-const FAREWELL = 5000 // How long a worker that ends tries to tell the server what has ended.
-const REMINDER = 60000 // How often a failure is logged that goes on.
-const MISSING = ['42704', '3F000', '42883'] // The SQLSTATEs of a queue, and of a database without the extension.
-const LONGEST = 2 ** 31 - 1 // What a timer of Node can wait.
+const GATHER = 20 // How long a completion waits for a claim to carry it, in milliseconds as all times here.
+const GRACE = 1000 // How long handlers have to react to their signal after the shutdown timeout.
+const FAREWELL = 5000 // How long a worker that shuts down tries to send the last ends.
+const REMINDER = 60000 // After what time a failure that persists is logged again.
+const MISSING = ['42704', '3F000', '42883'] // The SQLSTATEs for a missing queue or extension.
+const LONGEST = 2 ** 31 - 1 // The longest delay of a timer of Node.
 
 const CLAIM = `
   SELECT ${COLUMNS}, (extract(epoch FROM lease_expires_at - clock_timestamp()) * 1000)::float8 AS lease
@@ -33,9 +33,9 @@ const CLAIM = `
 
 const EXTEND = 'SELECT id::float8 AS id, outcome, is_cancelled FROM queue.extend_many($1::bigint[])'
 const END = 'SELECT id::float8 AS id, outcome, reason FROM queue.end_batch($1::text::json)'
-const AT_FAULT = ['22', '54'] // The classes of SQLSTATEs that blame an end itself, which the server will never take.
+const AT_FAULT = ['22', '54'] // The classes of SQLSTATEs for an end that the server will never accept.
 
-// Can be waited for until it is set, for a time at most.
+// A flag. `wait` waits until it is set, for at most a time.
 class Flag {
   constructor () { this.isSet = false; this.waiting = new Set() }
 
@@ -56,7 +56,7 @@ class Flag {
   }
 }
 
-// The pauses between attempts that fail, and how often that is logged.
+// The pauses between failing attempts, and how often failures are logged.
 class Backoff {
   constructor () { this.reset() }
 
@@ -65,8 +65,8 @@ class Backoff {
     this.said = new Map()
   }
 
-  // How long to wait until the next attempt. Logs a failure that is another one than before, or goes on for a minute
-  // more.
+  // Returns how long to wait until the next attempt. Logs the failure if it is a new one, or if it was last logged a
+  // minute ago.
   failed (log, what, error) {
     const text = lineOf(error)
     const now = performance.now()
@@ -84,15 +84,15 @@ class Engine {
     Object.assign(this, { worker, isDrain, watch, options: worker.options, log: worker.options.logger })
     this.calls = new Map([...worker.handlers.keys()].map((queue) => [queue, worker.bound(queue)]))
     this.held = new Map() // attempt's id -> { job, lease, beatAt, expiry }
-    this.ready = [] // of those, what has not begun
-    this.ended = new Map() // attempt's id -> what the server has not answered, but what a claim has with it
-    this.wakeAt = Infinity // when the control goes on by itself
-    this.hasClaimed = false // the queues were there
+    this.ready = [] // held jobs whose handlers have not begun
+    this.ended = new Map() // attempt's id -> its end, without an answer, except those that a claim carries
+    this.wakeAt = Infinity // when the control wakes by itself
+    this.hasClaimed = false // a claim has succeeded, so the queues exist
     this.isClosing = false
     this.stopping = new Flag()
     this.hurry = new Flag()
-    this.changed = new Flag() // for the claimer: there is room, or the end
-    this.due = new Flag() // for the control: there is something to send
+    this.changed = new Flag() // wakes the claimer: there is room, or the worker stops
+    this.due = new Flag() // wakes the control: there is something to send
     this.pool = new Pool(worker.hosts)
     this.control = new Link(worker.hosts)
     this.claims = new Link(worker.hosts, (client) => {
@@ -118,7 +118,7 @@ class Engine {
     try {
       while (!this.stopping.isSet) await this.stopping.wait()
       await this.shutDown(claimer.catch(() => {}), control.catch(() => {}))
-      await Promise.all([claimer, control]) // a fault of ours is thrown
+      await Promise.all([claimer, control]) // throws an error of the worker's own code
     } finally {
       unwatch()
     }
@@ -135,16 +135,16 @@ class Engine {
         await this.changed.wait()
         continue
       }
-      // What is due the control sends, or is sending.
+      // The control sends the ends that are due.
       const completed = [...this.ended.values()].filter((ending) => ending.isPlain && ending.due > Date.now())
       for (const { job } of completed) this.ended.delete(job.id)
-      // An end during the claim may make a job ready that the claim does not see.
+      // If an attempt ends during the claim, that may make a job ready that the claim does not see.
       const isIdle = !this.held.size && !this.ended.size
       let rows
       try {
         rows = await this.claim(room, completed.map((ending) => ending.job.id))
       } catch (error) {
-        for (const ending of completed) this.send(ending) // one of them may be the cause, which the control finds out
+        for (const ending of completed) this.send(ending) // one of them may be the cause; the control finds out which
         if (error.code === '57014') continue
         if (!this.hasClaimed && MISSING.includes(error.code)) {
           throw new Error(`the worker cannot start: ${lineOf(error)}`, { cause: error })
@@ -155,7 +155,7 @@ class Engine {
       }
       backoff.reset()
       this.hasClaimed = true
-      // What could not be completed has a row without a job.
+      // An attempt that could not be completed has a row without a job.
       const answers = new Map(rows.filter((row) => !row.jobId).map((row) => [row.id, JSON.parse(row.headers)]))
       for (const ending of completed) this.answered(ending, answers.get(ending.job.id) ?? { outcome: 'completed' })
       for (const row of rows) if (row.jobId) this.accept(row)
@@ -175,7 +175,7 @@ class Engine {
     return this.claims.fetch(CLAIM, [...values, sessionBound, completed])
   }
 
-  // How many jobs to claim now. A worker that claims ahead waits until it is worth the round trip.
+  // Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile.
   room () {
     const { concurrency, prefetch } = this.options
     const limit = concurrency + prefetch
@@ -183,7 +183,8 @@ class Engine {
     return taken < concurrency || taken <= limit / 2 ? limit - taken : 0
   }
 
-  // What the control sends, or is sending. Ends that wait for a claim or are put off take no slot.
+  // Returns the ends that the control has to send, or is sending. Ends that wait for a claim, and postponed ends, take
+  // no slot.
   dueEnds () { return [...this.ended.values()].filter(({ due }) => due <= Date.now()) }
 
   running () { return this.held.size - this.ready.length }
@@ -195,7 +196,7 @@ class Engine {
     this.expireLater(held)
     this.held.set(job.id, held)
     this.ready.push(held)
-    this.due.set() // the control takes the new lease into account
+    this.due.set() // so that the control considers the new lease
   }
 
   expireLater (held) {
@@ -207,12 +208,13 @@ class Engine {
     while (this.ready.length && this.running() < this.options.concurrency && !this.stopping.isSet) {
       const held = this.ready.shift()
       const group = [held, ...this.others(held)]
-      for (const one of group) one.hasBegun = true // before the handler runs, which may stop the worker
+      for (const one of group) one.hasBegun = true // before the handler runs, as it may stop the worker
       this.run(group)
     }
   }
 
-  // What the first one's handler runs together with it: ready jobs of the same queue, if it takes batches.
+  // Returns the jobs that the handler runs together with the first one: ready jobs of the same queue, if it takes
+  // batches.
   others ({ job: { queue, unreadable } }) {
     if (unreadable || !this.worker.batches.has(queue)) return []
     const most = Math.min(this.worker.batches.get(queue) - 1, this.options.concurrency - this.running())
@@ -232,7 +234,7 @@ class Engine {
       const results = await this.call(jobs)
       endings = jobs.map((job, n) => this.ending(job, results[n]))
     } catch (error) {
-      // If one of a batch is lost the server says so of each.
+      // If a lease in a batch is lost, the server's answer for each attempt says which one.
       const failure = jobs.length > 1 && error?.code === LOST ? new Snooze() : error
       endings = jobs.map((job) => this.threw(job, failure))
     }
@@ -244,7 +246,7 @@ class Engine {
     this.changed.set()
   }
 
-  // What the handler has returned for each of the jobs.
+  // Calls the handler. Returns its result for each of the jobs.
   async call (jobs) {
     const [job] = jobs
     if (job.unreadable) throw job.unreadable
@@ -256,7 +258,7 @@ class Engine {
     throw new TypeError(`a handler of ${jobs.length} jobs must return ${jobs.length} results or none`)
   }
 
-  // How the attempt ends, by what its handler has returned.
+  // Returns how the attempt ends, from what its handler has returned.
   ending (job, result) {
     try {
       const { stage, payload, delay, after, upon, progress } = result ?? {}
@@ -267,12 +269,13 @@ class Engine {
         return new Ending(job, 'suspend', { after: after && Array.from(after, Number), upon, progress })
       }
       return new Ending(job, 'complete', { result })
-    } catch (error) { // such as a result that is no JSON
+    } catch (error) { // such as a result that is not JSON
       return this.threw(job, error)
     }
   }
 
-  // A job that is to be cancelled is cancelled by its release. Of a lost one there is nothing to tell.
+  // Returns the end of a stopped attempt: a release, which cancels a job that is to be cancelled. If the lease is lost,
+  // nothing is sent.
   stopped (job) {
     return new Ending(job, job.stopReason === 'lost' ? 'none' : 'release')
   }
@@ -300,14 +303,14 @@ class Engine {
     }
   }
 
-  // Tells the handler to stop. A job that has not begun ends at once.
+  // Tells the handler to stop. If it has not begun, the attempt ends immediately.
   stopJob (id, reason) {
     const held = this.held.get(id)
     if (!held) return
-    if (reason === 'lost') { // there is no lease any more
+    if (reason === 'lost') { // the lease has expired
       clearTimeout(held.expiry)
       held.beatAt = Infinity
-      if (held.job.ended) return // by the handler, which goes on
+      if (held.job.ended) return // the handler has ended the attempt, and goes on
     }
     if ([reason, 'lost'].includes(held.job.stopReason)) return
     this.log.warn(held.job.toJSON(), `a job is to stop: ${reason}`)
@@ -331,7 +334,7 @@ class Engine {
         await this.heartbeat()
         backoff.reset()
       } catch (error) {
-        if (!(error instanceof Gone || error.severity)) throw error // a fault of ours
+        if (!(error instanceof Gone || error.severity)) throw error // an error of the worker's own code
         if (this.control.isSevered) return
         await sleep(backoff.failed(this.log, 'heartbeat', error))
       }
@@ -347,8 +350,8 @@ class Engine {
 
   beat (lease) { return Math.min(lease / 3, this.options.heartbeat) }
 
-  // Starts the leases anew. A busy attempt does not expire: an open transaction is ending it, mostly the handler's own.
-  // The worker asks for it again soon.
+  // Extends all leases. A busy attempt does not expire: an open transaction is ending it, mostly the handler's own. The
+  // worker extends it again soon.
   async heartbeat () {
     const begun = Date.now()
     const asked = [...this.held.values()]
@@ -370,7 +373,8 @@ class Engine {
     if (ending.due < this.wakeAt) this.due.set()
   }
 
-  // Sends what has ended. After an error each is sent by itself: an end which is at fault keeps no other.
+  // Sends the ends that are due. After an error each end is sent by itself, so that a faulty end does not block the
+  // others.
   async flush () {
     const due = this.dueEnds()
     const alone = due.filter(({ errors }) => errors).map((ending) => [ending])
@@ -394,7 +398,7 @@ class Engine {
     }
   }
 
-  // Settles an end that the server has answered, or sends it again, or a failure in its place.
+  // Handles the server's answer for an end: finishes it, sends it again, or sends a failure in its place.
   answered (ending, { outcome, reason }) {
     const { job, kind, milliseconds } = ending
     if (outcome === 'error') ending.errors++
@@ -411,9 +415,9 @@ class Engine {
     }
   }
 
-  // What has happened.
+  // Events.
 
-  // The server has answered: this attempt has ended, or was lost before.
+  // Reports that the server has answered: this attempt has ended, or its lease was lost.
   settle (ending, kind) {
     if (kind === 'lost') this.log.warn(ending.job.toJSON(), 'lost lease')
     else this.log.debug(ending.job.toJSON(), kind)
@@ -430,7 +434,7 @@ class Engine {
     }
   }
 
-  // Whether all slots are taken by handlers that should have ended so long ago.
+  // Returns whether all slots are taken by handlers that should have ended at least `limit` ago.
   isStuck (limit) {
     const late = [...this.held.values()].filter(({ stoppedAt }) => stoppedAt && Date.now() - stoppedAt >= limit)
     return this.running() >= this.options.concurrency && late.length >= this.running()
@@ -441,10 +445,11 @@ class Engine {
   async shutDown (claimer, control) {
     this.stopping.set()
     this.changed.set()
-    // Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
+    // If the server has not begun the claim, it ignores the request. So the request is repeated until the claim has
+    // ended.
     this.claims.cancel()
     const cancelling = setInterval(() => this.claims.cancel(), 100)
-    const severing = setTimeout(() => this.claims.sever(), FAREWELL) // also the server does not answer
+    const severing = setTimeout(() => this.claims.sever(), FAREWELL) // in case the server does not answer
     await claimer
     clearInterval(cancelling)
     clearTimeout(severing)
@@ -452,7 +457,7 @@ class Engine {
     await this.waitForHandlers(this.options.shutdownTimeout, this.hurry)
     for (const id of [...this.held.keys()]) this.stopJob(id, 'shutdown')
     await this.waitForHandlers(GRACE)
-    for (const held of [...this.held.values()]) { // those that did not stop
+    for (const held of [...this.held.values()]) { // their handlers did not stop
       this.log.warn(held.job.toJSON(), 'a job still runs; it is given back')
       this.end(held, this.stopped(held.job))
     }
@@ -476,7 +481,7 @@ class Engine {
   }
 }
 
-// Anything can be thrown, also what has no text.
+// Any value can be thrown, even one without a text.
 function textOf (error) {
   try {
     return error instanceof RetryIn || error instanceof Fatal ? String(error.message) : String(error)
@@ -485,7 +490,8 @@ function textOf (error) {
   }
 }
 
-// What the server says, with its hint. A driver that tries several addresses has a message for each, and none itself.
+// Returns the server's message with its hint. If the driver has tried several addresses, only their errors have
+// messages.
 function lineOf (error) {
   const texts = error.message || error.errors?.map((one) => one.message).join('; ') || String(error)
   return [texts, error.hint].filter(Boolean).join(' Hint: ').replace(/\s+/g, ' ').trim()

@@ -1,7 +1,8 @@
 'use strict'
-// Adds jobs, on the caller's own connection and in its transaction: a job exists if and only if that commits.
+// Adds jobs, on the caller's own connection and in its transaction: a job exists if and only if the transaction
+// commits.
 //
-// Each parameter goes as text, a number or an array of texts, and is cast in SQL: so the statement is the same for any
+// Each parameter is a text, a number or an array of texts, and is cast in SQL. So the statement is the same for any
 // driver.
 
 const { stringify } = require('./json')
@@ -30,10 +31,10 @@ const OPTIONS = {
   mandatory: ['mandatory', '::boolean']
 }
 
-// Of a job that is published these are said by bindings and queues; and only there is `mandatory`.
+// For published jobs, bindings and queues determine these options. `mandatory` exists only there.
 const OWN = { publish: ['stage', 'maxAttempts', 'lease'], other: ['mandatory'] }
 
-// `arguments_` are of the function's own, each a value and its cast, beside the options.
+// `arguments_` are the function's arguments besides the options, each a value and its cast.
 function call (name, arguments_, options) {
   const values = arguments_.map(([value]) => value)
   const own = arguments_.map(([, before, cast], n) => `${before}$${n + 1}${cast}`).join(', ')
@@ -50,14 +51,14 @@ function call (name, arguments_, options) {
   return { text: `SELECT ${columns} FROM queue.${name}(${own}${list})`, values }
 }
 
-// A payload as JSON. What JSON has no word for would be a NULL of SQL, and that a job with the payload {}.
+// Returns a payload as JSON. A value without JSON would become NULL in SQL, and so a job with the payload {}.
 function json (payload) {
   const text = stringify(payload)
   if (text === undefined) throw new TypeError(`a payload cannot be ${typeof payload}: leave it out for {}, or use null`)
   return text
 }
 
-// The rest are the payload and the options: a payload that is left out is {}, one that is undefined is refused.
+// The rest are the payload and the options. A missing payload is {}; a payload of undefined is refused.
 function enqueueQuery (queue, ...rest) {
   const [payload, options = {}] = rest.length ? rest : [{}]
   return call('enqueue', [[queue, '', '::text'], [json(payload), '', '::text::jsonb']], options)
@@ -89,7 +90,7 @@ function own (options) {
   return payload
 }
 
-// A task as `queue.enqueue_batch` reads it.
+// Returns a task as `queue.enqueue_batch` reads it.
 function fields ({ queue, after = [], ...options }) {
   const payload = own(options)
   json(payload)
@@ -122,15 +123,15 @@ async function enqueueFlow (client, queue, flow) {
   return (await client.query(enqueueFlowQuery(queue, flow))).rows[0].id
 }
 
-// An open flow can end when its members have.
+// Lets an open flow end when its members have ended.
 async function seal (client, flow) { await client.query('SELECT queue.seal($1::bigint)', [flow]) }
 
-// Completes an open flow without members: an event has come.
+// Completes an open flow without members: the event that it stands for has occurred.
 async function resolve (client, flow, result = null) {
   await client.query('SELECT queue.resolve($1::bigint, $2::text::jsonb)', [flow, stringify(result)])
 }
 
-// Ends it as dead: the event has failed.
+// Ends an open flow without members as dead: the event that it stands for has failed.
 async function reject (client, flow, error) {
   await client.query('SELECT queue.reject($1::bigint, $2::text)', [flow, error])
 }

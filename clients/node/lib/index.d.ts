@@ -4,7 +4,7 @@ import type { ClientBase, ClientConfig } from 'pg'
 /** A length of time: a number of milliseconds, or an interval as Postgres reads it, such as `'5 minutes'`. */
 export type Duration = number | string
 
-/** What runs a statement: a client or pool of pg, or anything alike. */
+/** An object that runs a statement: a client or pool of pg, or a similar one. */
 export interface Queryable {
   query (statement: any, values?: any): Promise<{ rows: any[] }>
 }
@@ -23,10 +23,10 @@ export interface EnqueueOptions {
   maxAttempts?: number | null
   lease?: Duration | null
   headers?: unknown
-  /** It is held until these jobs have ended, as `upon` says. */
+  /** The job is held until these jobs have ended as `upon` says. */
   after?: Iterable<number> | null
   upon?: Upon | null
-  /** It is a member of this flow, or of this job that runs. */
+  /** The job is a member of this flow, or of this running job. */
   flow?: number | null
   /** Its name in the flow. */
   task?: string | null
@@ -37,31 +37,31 @@ export type Upon = 'completed' | 'failed' | 'ended' | 'overdue'
 /** A member of a flow. */
 export interface Task extends Omit<EnqueueOptions, 'after' | 'flow'> {
   task: string
-  /** That of the flow unless it is said. */
+  /** Its queue. The default is the flow's queue. */
   queue?: string
   payload?: unknown
   /** The names of the tasks that it waits for. */
   after?: string[]
 }
 
-/** A job that waits for any number of others, its members. The options are its own. */
+/** A job that waits for any number of other jobs, its members. The options are those of the flow itself. */
 export interface Flow extends EnqueueOptions {
   tasks?: Task[]
   payload?: unknown
-  /** Whether it goes to its queue when its members have ended, for a worker; else it completes by itself. */
+  /** True: when its members have ended, it goes to its queue, and a worker runs it. False: it completes by itself. */
   runs?: boolean
-  /** Whether it waits for `seal`, too. */
+  /** True: it waits for `seal`, too. */
   open?: boolean
-  /** Whether the first death among its members cancels the others, and ends it as dead. */
+  /** True: the first dead member cancels the others, and the flow is dead. */
   failFast?: boolean
 }
 
-/** A statement for any driver: each value is a text, a number or an array of texts. */
+/** A statement for any driver. Each value is a text, a number or an array of texts. */
 export interface Statement { text: string, values: any[] }
 
 /** Adds a job in the client's transaction and returns its id. */
 export function enqueue (client: Queryable, queue: string, payload?: unknown, options?: EnqueueOptions): Promise<number>
-/** Adds a job per payload, all with the same options, and returns their ids in the order of the payloads. */
+/** Adds one job for each payload, all with the same options, and returns their ids in the order of the payloads. */
 export function enqueueMany (
   client: Queryable, queue: string, payloads: Iterable<unknown>, options?: EnqueueOptions
 ): Promise<number[]>
@@ -69,17 +69,17 @@ export function enqueueMany (
 export function enqueueQuery (queue: string, payload?: unknown, options?: EnqueueOptions): Statement
 export function enqueueManyQuery (queue: string, payloads: Iterable<unknown>, options?: EnqueueOptions): Statement
 
-/** The options of `queue.publish`. What else a job has is said by bindings and queues. */
+/** The options of `queue.publish`. Bindings and queues determine a job's other options. */
 export interface PublishOptions extends Omit<EnqueueOptions, 'stage' | 'maxAttempts' | 'lease'> {
   /** Words with dots between them, which the patterns of bindings match. */
   key?: string
-  /** Whether it is an error (`P0002`) if no queue gets it. */
+  /** True: it is an error (`P0002`) if no queue gets the event. */
   mandatory?: boolean | null
 }
 
 /**
- * Publishes an event in the client's transaction: a job in each queue that is bound to the topic. Returns their ids by
- * queue.
+ * Publishes an event in the client's transaction. It adds a job to each queue with a matching binding. Returns the
+ * jobs' ids by queue.
  */
 export function publish (
   client: Queryable, topic: string, payload?: unknown, options?: PublishOptions
@@ -87,50 +87,51 @@ export function publish (
 /** The statement of `publish`, which returns columns `queue` and `id`. */
 export function publishQuery (topic: string, payload?: unknown, options?: PublishOptions): Statement
 
-/** Adds a flow and returns its id, which is a job's. */
+/** Adds a flow and returns its id, which is a job id. */
 export function enqueueFlow (client: Queryable, queue: string, flow?: Flow): Promise<number>
 export function enqueueFlowQuery (queue: string, flow?: Flow): Statement
-/** An open flow can end when its members have. */
+/** Lets an open flow end when its members have ended. */
 export function seal (client: Queryable, flow: number): Promise<void>
-/** Completes an open flow without members: an event has come. */
+/** Completes an open flow without members: the event that it stands for has occurred. */
 export function resolve (client: Queryable, flow: number, result?: unknown): Promise<void>
-/** Ends it as dead: the event has failed. */
+/** Ends an open flow without members as dead: the event that it stands for has failed. */
 export function reject (client: Queryable, flow: number, error: string): Promise<void>
 
 export type StopReason = 'cancelled' | 'lost' | 'shutdown'
 
-/** Fails the attempt; the job runs again after `delay`. */
+/** Fails the attempt. The job runs again after `delay`. */
 export class RetryIn extends Error {
   constructor (delay: Duration, message?: string)
   readonly delay: Duration
 }
-/** Fails the job for good: it is dead. */
+/** Fails the job for good: the job is dead. */
 export class Fatal extends Error {}
-/** Gives the attempt back, uncounted. The job runs again after `delay`. */
+/** Releases the job, and does not count the attempt. The job runs again after `delay`. */
 export class Snooze extends Error {
   constructor (delay?: Duration)
   readonly delay: Duration
 }
-/** The handler is to stop. */
+/** Thrown when the handler is to stop. */
 export class Stopped extends Error {
   constructor (reason: StopReason)
   readonly reason: StopReason
 }
 export interface AdvanceOptions { stage?: string | null, payload?: unknown, delay?: Duration }
-/** Returned by a handler: the job goes on in another stage, in the next one unless `stage` says so. */
+/** Returned by a handler: the job goes on in the stage `stage`, by default in the next one. */
 export class Advance {
   constructor (options?: AdvanceOptions)
 }
 
 export interface SuspendOptions { after?: Iterable<number> | null, upon?: Upon, progress?: unknown }
 /**
- * Returned by a handler: the job is held until others have ended, and then runs on. Without `after`: its own members.
+ * Returned by a handler: the job is held until other jobs have ended, and then goes on. Without `after`, it waits for
+ * its own members.
  */
 export class Suspend {
   constructor (options?: SuspendOptions)
 }
 
-/** What became of a job that another one waited for. Of one that is kept no longer there is no more than its id. */
+/** The outcome of a job that another job waited for. If it is no longer kept, only its id is there. */
 export interface Input {
   jobId: number
   queue: string | null
@@ -141,7 +142,7 @@ export interface Input {
 }
 
 /**
- * Reads JSON without loss: an integer beyond 2^53 is a `bigint`. All that a job carries is read so.
+ * Reads JSON without loss: an integer beyond 2^53 is a `bigint`. The JSON of jobs is read this way.
  */
 export function parseJson (text: string | null): any
 /** Writes JSON, a `bigint` as an integer. `JSON.stringify` throws a TypeError for a `bigint`. */
@@ -149,7 +150,7 @@ export function stringifyJson (value: unknown): string
 
 /** Integers beyond 2^53 in `payload`, `headers`, `progress` and results are of type `bigint`, exactly. */
 export interface Job<Payload = any> {
-  /** The attempt's id, good for one end. */
+  /** The attempt's id. The attempt can be ended once. */
   readonly id: number
   readonly jobId: number
   readonly queue: string
@@ -161,7 +162,7 @@ export interface Job<Payload = any> {
   readonly priority: number
   readonly uniqueKey: string | null
   readonly groupKey: string | null
-  /** What the last attempt, or this one, has reported. */
+  /** The progress that the last attempt, or this one, has reported. */
   readonly progress: any
   readonly lastError: string | null
   readonly enqueuedAt: Date
@@ -169,27 +170,33 @@ export interface Job<Payload = any> {
   /** Aborted when the handler is to stop; its reason is a `Stopped`. */
   readonly signal: AbortSignal
   readonly stopReason: StopReason | null
-  /** Whether the worker shuts down. The handler may go on until its signal is aborted. */
+  /** True if the worker shuts down. The handler may go on until its signal is aborted. */
   readonly stopping: boolean
-  /** Whether the handler has ended the attempt itself. To be set where it did so by other means. */
+  /**
+   * True if the handler itself has ended the attempt. A handler that does so without this package's functions sets it.
+   */
   ended: boolean
   /** Throws `Stopped` if the handler is to stop. */
   check (): void
-  /** Runs `work` in a transaction that completes the job at its end, with what it returns, unless it did. */
+  /**
+   * Runs `work` in a transaction that completes the job when it ends, with the result of `work`. If `work` has ended
+   * the job itself, the transaction only commits.
+   */
   transaction<T> (work: (client: ClientBase) => Promise<T>): Promise<T>
   /** Completes the job in the caller's own transaction. */
   complete (client: Queryable, result?: unknown): Promise<void>
-  /** Takes the job on to another stage, in the caller's own transaction. */
+  /** Moves the job to another stage, in the caller's own transaction. */
   advance (client: Queryable, options?: AdvanceOptions): Promise<void>
-  /** Lets the job wait for others, in the caller's own transaction. */
+  /** Lets the job wait for other jobs, in the caller's own transaction. */
   suspend (client: Queryable, options?: SuspendOptions): Promise<void>
   /**
-   * The result of `work`, which runs once for all attempts: what it writes and the note of its result commit together.
+   * Returns the result of `work`, which runs once for all attempts. Its writes and the note of its result commit
+   * together.
    */
   step<T> (name: string, work: (client: ClientBase) => Promise<T>): Promise<T>
-  /** What became of the jobs that this one was after, and of its members. */
+  /** Returns the outcomes of the jobs that this job was after, and of the members of its flow. */
   inputs (): Promise<Input[]>
-  /** Remembers what was done so far, for the next attempt. */
+  /** Stores what was done so far, for the next attempt. */
   saveProgress (progress: unknown): Promise<void>
 }
 
@@ -201,21 +208,23 @@ export class Batch<Payload = any> implements Iterable<Job<Payload>> {
   readonly queue: string
   readonly length: number
   [Symbol.iterator] (): Iterator<Job<Payload>>
-  /** Aborted when all of them are to stop. */
+  /** Aborted when all of the jobs are to stop. */
   readonly signal: AbortSignal
-  /** Throws `Stopped` if one of them is to stop. */
+  /** Throws `Stopped` if the handler is to stop one of the jobs. */
   check (): void
-  /** Runs `work` in a transaction that completes all of them. If the lease of one is lost it rolls back. */
+  /**
+   * Runs `work` in a transaction that completes all jobs. If the lease of one job is lost, the transaction rolls back.
+   */
   transaction<T> (work: (client: ClientBase) => Promise<T>): Promise<T>
 }
-/** Returns nothing, and all are completed, or a result for each, which may be an error. */
+/** If it returns nothing, all jobs are completed. Otherwise it returns a result for each job, which may be an error. */
 export type BatchHandler<Payload = any> = (batch: Batch<Payload>) => unknown
 export type Middleware = (job: Job, call: (job: Job) => unknown) => unknown
 
 export type EventKind =
   'started' | 'completed' | 'advanced' | 'suspended' | 'failed' | 'released' | 'lost' | 'connected' | 'disconnected'
 
-/** Something that has happened. An end is told when the server has confirmed it. */
+/** An event. The worker reports the end of an attempt when the server has confirmed it. */
 export interface WorkerEvent {
   kind: EventKind
   queue?: string
@@ -235,48 +244,54 @@ export interface Logger {
 }
 
 export interface WorkerOptions {
-  /** So many handlers run at once. 10 */
+  /** How many handlers run at the same time. Default: 10 */
   concurrency?: number
-  /** So many jobs more are claimed ahead: for short jobs. 0 */
+  /** How many further jobs are claimed ahead, for short jobs. Default: 0 */
   prefetch?: number
-  /** How long one claim sleeps; the server's `pg_queue.max_wait` at most. 10 seconds */
+  /** How long one claim sleeps; at most the server's `pg_queue.max_wait`. Default: 10 seconds */
   wait?: number
-  /** The longest time between two heartbeats. 10 seconds, or a third of the lease */
+  /** The longest time between two heartbeats. Default: 10 seconds; a third of the lease if that is shorter */
   heartbeat?: number
   lease?: Duration
   stage?: string
-  /** Not behind a pooler in transaction mode. */
+  /** Does not work behind a pooler in transaction mode. */
   sessionBound?: boolean
-  /** How long handlers may go on after `stop` or SIGTERM. 30 seconds */
+  /** How long handlers may go on after `stop` or SIGTERM. Default: 30 seconds */
   shutdownTimeout?: number
-  /** Ends the process when for so long the event loop was blocked, or all slots were taken by handlers that go on after
-   * they were told to stop. Never, unless this is set. */
+  /**
+   * Ends the process if for this long the event loop was blocked, or all slots were taken by handlers that did not stop
+   * when they were told to. The default is never.
+   */
   stallTimeout?: number
-  /** For the views: host and process id unless given. */
+  /** The worker's name in the views. Default: host and process id */
   name?: string
-  /** As that of pino. Unless given, lines of JSON to stderr. */
+  /** A logger with pino's methods. Default: lines of JSON to stderr */
   logger?: Logger
 }
 
 /** Runs the jobs of up to eight queues. It emits each `WorkerEvent` under its kind. */
 export class Worker extends EventEmitter {
-  /** `connection`: as of pg; several: the first one that takes writes is used. */
+  /** `connection`: as for pg. If there are several, the worker uses the first one that accepts writes. */
   constructor (connection?: string | ClientConfig | Array<string | ClientConfig>, options?: WorkerOptions)
-  /** What the handler returns is the job's result; an error fails the attempt. */
+  /** The handler returns the job's result; an error fails the attempt. */
   handle<Payload = any> (queues: string | string[], handler: Handler<Payload>): this
-  /** The handler gets up to `size` jobs of a queue at once, as many as are there. Each of them takes a slot. Not within
-   * `use`. */
+  /**
+   * The handler gets up to `size` jobs of a queue together, as many as are claimed. Each job takes a slot. `use` does
+   * not apply.
+   */
   handleBatch<Payload = any> (queues: string | string[], size: number, handler: BatchHandler<Payload>): this
-  /** Is called around each handler, the first one outermost. */
+  /** Adds a function that is called around each handler. The first one is the outermost. */
   use (around: Middleware): this
-  /** Works until SIGTERM, SIGINT or `stop`, then waits for the handlers and gives back what is left. */
+  /** Works until SIGTERM, SIGINT or `stop`. Then it waits for the handlers, and releases the remaining jobs. */
   run (): Promise<void>
-  /** The same without a look at signals. */
+  /** Works as `run`, and does not handle signals. */
   serve (): Promise<void>
-  /** Begins to shut down. A second call ends the wait for the handlers. A worker that does not run yet ends as soon as
-   * it does. */
+  /**
+   * Begins to shut down. A second call ends the wait for the handlers. If the worker does not run yet, it stops as soon
+   * as it starts.
+   */
   stop (): void
-  /** Works off everything that is ready now, and returns what happened. */
+  /** Runs all jobs that are ready now, and returns the events. */
   drain (): Promise<WorkerEvent[]>
   on (event: EventKind, listener: (event: WorkerEvent) => void): this
 }

@@ -1,11 +1,11 @@
 'use strict'
-// What a handler gets: the job, and what it may do with the attempt that it runs.
+// What a handler gets: the job, and what it can do with its attempt.
 
 const { parse, stringify } = require('./json')
 const { Stopped, interval, json } = require('./outcomes')
 
-// Of queue.claimed_job. Ids are exact as floating point numbers: they are below 2^53. JSON comes as text, which the
-// driver does not read.
+// Columns of queue.claimed_job. Ids are below 2^53, so floating point numbers hold them exactly. JSON comes as text,
+// which the driver does not read.
 const COLUMNS = `id::float8 AS id, job_id::float8 AS "jobId", queue_name AS queue, stage, payload::text AS payload,
   headers::text AS headers, attempt, max_attempts AS "maxAttempts", priority, unique_key AS "uniqueKey",
   group_key AS "groupKey", progress::text AS progress,
@@ -17,7 +17,7 @@ class Job {
 
   constructor (columns, pool) {
     Object.assign(this, columns)
-    this.unreadable = null // why its JSON could not be read: then the job fails, and its worker goes on
+    this.unreadable = null // why the job's JSON could not be read: then the attempt fails, and the worker goes on
     for (const name of ['payload', 'headers', 'progress']) {
       try {
         this[name] = parse(columns[name])
@@ -40,13 +40,14 @@ class Job {
   // Throws `Stopped` if the handler is to stop.
   check () { this.signal.throwIfAborted() }
 
-  // For the worker. The first reason counts, but that a lost lease beats all.
+  // For the worker. The first reason counts, but a lost lease replaces any other reason.
   stop (reason) {
     if (this.stopReason === null || reason === 'lost') this.stopReason = reason
     this.#stop.abort(new Stopped(reason))
   }
 
-  // Runs `work(client)` in a transaction that completes the job at its end, with what it returns, unless it did.
+  // Runs `work(client)` in a transaction that completes the job when it ends, with the result of `work`. If `work` has
+  // ended the job itself, the transaction only commits.
   async transaction (work) {
     this.check()
     try {
@@ -67,22 +68,22 @@ class Job {
     this.ended = true
   }
 
-  // Takes the job on to another stage, in the caller's own transaction.
+  // Moves the job to another stage, in the caller's own transaction.
   async advance (client, { stage = null, payload = null, delay = 0 } = {}) {
     const values = [this.id, stage, json(payload), interval(delay)]
     await client.query('SELECT queue.advance($1::bigint, $2::text, $3::text::jsonb, $4::text::interval)', values)
     this.ended = true
   }
 
-  // Lets the job wait for others, in the caller's own transaction: as `Suspend` says.
+  // Lets the job wait for other jobs, in the caller's own transaction, as `Suspend` does.
   async suspend (client, { after = null, upon = 'ended', progress = null } = {}) {
     const values = [this.id, after, upon, json(progress)]
     await client.query('SELECT queue.suspend($1::bigint, $2::bigint[], $3::text, $4::text::jsonb)', values)
     this.ended = true
   }
 
-  // The result of `work(client)`, which runs once for all attempts: what it writes and the note that it is done, with
-  // its result, commit together. The result is JSON.
+  // Returns the result of `work(client)`, which runs once for all attempts. Its writes commit together with the note
+  // that the step is done and its result. The result must be JSON.
   async step (name, work) {
     this.check()
     return this.#pool.transaction(async (client) => {
@@ -96,7 +97,7 @@ class Job {
     })
   }
 
-  // What became of the jobs that this one was after, and of its members.
+  // Returns the outcomes of the jobs that this job was after, and of the members of its flow.
   async inputs () {
     const text = `SELECT job_id::float8 AS "jobId", queue_name AS queue, task, state, result::text AS result, error
       FROM queue.inputs($1::bigint)`
@@ -104,7 +105,7 @@ class Job {
     return rows.map((row) => ({ ...row, result: parse(row.result) }))
   }
 
-  // Remembers what was done so far: the next attempt, if there is one, finds it in `progress`.
+  // Stores what was done so far. The next attempt, if there is one, finds it in `progress`.
   async saveProgress (progress) {
     const values = [this.id, stringify(progress)]
     await this.#pool.use((client) => client.query('SELECT queue.progress($1::bigint, $2::text::jsonb)', values))

@@ -1,24 +1,24 @@
 'use strict'
-// JSON without loss: an integer that a number of JavaScript may not hold exactly is a BigInt, read and written.
+// JSON without loss: an integer that a JavaScript number may not hold exactly is read and written as a BigInt.
 //
-// JSON.parse rounds such integers without a word, and JSON.stringify refuses a BigInt. A number with a fraction becomes
-// a number of JavaScript. A producer that needs all of its digits sends a text.
+// JSON.parse silently rounds such integers, and JSON.stringify refuses a BigInt. A number with a fraction becomes a
+// JavaScript number. A producer that needs all of its digits sends a text.
 
 const { randomUUID } = require('node:crypto')
 
 const LONG = /\d{16}/ // Below 2^53 an integer has at most 16 digits.
 const INTEGER = /^-?\d+$/
 
-// Reads JSON as Postgres writes it. Null of null.
+// Reads JSON as Postgres writes it. Returns null for null.
 function parse (text) {
   if (text === null || text === undefined) return null
   if (!LONG.test(text)) return JSON.parse(text)
-  const mark = randomUUID() // which no text of a job can foresee
+  const mark = randomUUID() // unpredictable, so no text of a job contains it
   return JSON.parse(marked(text, mark), (key, value) =>
     typeof value === 'string' && value.startsWith(mark) ? BigInt(value.slice(mark.length)) : value)
 }
 
-// The JSON with a marked string for each integer that would be rounded.
+// Returns the JSON with a marked string for each integer that would be rounded.
 function marked (text, mark) {
   let found = ''
   let from = 0
@@ -54,7 +54,7 @@ function endOfString (text, begin) {
   }
 }
 
-// Writes JSON, a BigInt as an integer. Undefined for what JSON has no word for, as JSON.stringify.
+// Writes JSON, a BigInt as an integer. Returns undefined for values without JSON, as JSON.stringify does.
 function stringify (value) {
   try {
     return JSON.stringify(value)

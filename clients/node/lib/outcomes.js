@@ -1,5 +1,5 @@
 'use strict'
-// How a handler says that an attempt ends otherwise than by a result or an error.
+// What a handler returns or raises to end an attempt in another way than by a result or an error.
 
 const { stringify } = require('./json')
 
@@ -7,15 +7,15 @@ class Outcome extends Error {
   get name () { return this.constructor.name }
 }
 
-// Fails the attempt; the job runs again after `delay`, instead of the queue's own.
+// Fails the attempt. The job runs again after `delay` instead of the queue's backoff.
 class RetryIn extends Outcome {
   constructor (delay, message = 'to be retried') { super(message); this.delay = delay }
 }
 
-// Fails the job for good: it is dead, however many attempts it has left.
+// Fails the job for good: it is dead, even if it has attempts left.
 class Fatal extends Outcome {}
 
-// Gives the attempt back, uncounted: the job's time has not come. It runs again after `delay`.
+// Releases the job, and does not count the attempt, because the job's time has not come. It runs again after `delay`.
 class Snooze extends Outcome {
   constructor (delay = 0) { super('snoozed'); this.delay = delay }
 }
@@ -25,12 +25,12 @@ class Stopped extends Outcome {
   constructor (reason) { super(reason); this.reason = reason }
 }
 
-// Returned by a handler: the job goes on in another stage, in the next one unless `stage` says so.
+// Returned by a handler: the job goes on in the stage `stage`, by default in the next one.
 class Advance {
   constructor ({ stage = null, payload = null, delay = 0 } = {}) { Object.assign(this, { stage, payload, delay }) }
 }
 
-// Returned by a handler: the job is held until others have ended, and then runs on with the same number of the attempt.
+// Returned by a handler: the job is held until other jobs have ended. Then it goes on with the same attempt number.
 // `after`: these jobs; null: the members of its own flow, which were enqueued with `flow` its job's id.
 class Suspend {
   constructor ({ after = null, upon = 'ended', progress = null } = {}) {
@@ -38,7 +38,7 @@ class Suspend {
   }
 }
 
-// What Postgres reads as an interval. A number means milliseconds.
+// Returns the text of an interval for Postgres. A number is milliseconds.
 const interval = (duration) => typeof duration === 'number' ? `${duration} milliseconds` : duration ?? null
 
 const json = (value) => value == null ? null : stringify(value)

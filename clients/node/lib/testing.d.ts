@@ -19,16 +19,16 @@ export function assertEnqueued (
   client: Queryable, queue: string, payload?: unknown, options?: { count?: number }
 ): Promise<JobRow[]>
 export function refuteEnqueued (client: Queryable, queue: string, payload?: unknown): Promise<JobRow[]>
-/** Lets time pass for jobs that wait for theirs. Returns the ids of those that became due. */
+/** Lets time pass for jobs that wait for their time. Returns the ids of the jobs that became due. */
 export function advanceTime (client: Queryable, by: Duration, queue?: string): Promise<number[]>
 
-/** A throw-away server with pg_queue. */
+/** A temporary server with pg_queue. */
 export class Server {
   constructor (options?: { pgConfig?: string, settings?: Record<string, string | number> })
   readonly dir: string
   start (): void
   stop (mode?: 'fast' | 'immediate' | 'smart'): void
-  /** Makes the other server a standby of this one. */
+  /** Makes the other server a standby of this one, and starts it. */
   baseBackup (standby: Server): void
   promote (): void
   close (): void

@@ -1,7 +1,7 @@
 'use strict'
-// For the tests of applications: what was enqueued, letting time pass, and servers to throw away.
+// For tests of applications: which jobs were enqueued, letting time pass, and temporary servers.
 //
-// The functions take a client of pg and look at what its transaction sees, also before it commits.
+// The functions take a client of pg and read what its transaction sees, even before it commits.
 
 const assert = require('node:assert')
 const { execFileSync } = require('node:child_process')
@@ -11,7 +11,7 @@ const { Client } = require('pg')
 const { parse, stringify } = require('./json')
 const { interval } = require('./outcomes')
 
-// The living jobs of the queue whose payload contains this one, the oldest first, as rows of queue.jobs.
+// Returns the living jobs of the queue whose payload contains this one, the oldest first, as rows of queue.jobs.
 async function enqueued (client, queue, payload) {
   const { rows } = await client.query(`
     SELECT *, job_id::float8 AS job_id, payload::text AS payload, headers::text AS headers, progress::text AS progress,
@@ -23,7 +23,7 @@ async function enqueued (client, queue, payload) {
   return rows.map((row) => ({ ...row, ...Object.fromEntries(json.map((name) => [name, parse(row[name])])) }))
 }
 
-// Fails unless there are such jobs: `count` of them, or at least one. Returns them.
+// Fails unless there are `count` such jobs, or at least one if `count` is not given. Returns them.
 async function assertEnqueued (client, queue, payload, { count } = {}) {
   const found = await enqueued(client, queue, payload)
   if (count === undefined ? found.length > 0 : found.length === count) return found
@@ -35,7 +35,8 @@ async function assertEnqueued (client, queue, payload, { count } = {}) {
 // Fails if there is such a job.
 const refuteEnqueued = (client, queue, payload) => assertEnqueued(client, queue, payload, { count: 0 })
 
-// Lets time pass for jobs that wait for theirs: it comes so much earlier. Returns the jobs that became due.
+// Lets time pass for jobs that wait for their time, by moving it earlier by this much. Returns the jobs that became
+// due.
 async function advanceTime (client, by, queue = null) {
   const { rows } = await client.query(`
     SELECT j.job_id::float8 AS id, j.run_at - $1::text::interval <= clock_timestamp() AS is_due
@@ -45,10 +46,10 @@ async function advanceTime (client, by, queue = null) {
   return rows.filter((row) => row.is_due).map((row) => row.id)
 }
 
-// A throw-away server with pg_queue, in a folder of its own, which listens on a socket there and nowhere else.
+// A temporary server with pg_queue in a folder of its own. It listens only on a socket in that folder.
 //
-// `pgConfig` names the installation; without, the variable PG_CONFIG does, or the PATH. Started by root it runs as the
-// account `postgres` or `nobody`.
+// `pgConfig` names the installation; the default is the variable PG_CONFIG, else the PATH. If root starts it, it runs
+// as the account `postgres` or `nobody`.
 class Server {
   #account = account()
   #count = 0
@@ -79,13 +80,13 @@ class Server {
     }
   }
 
-  // Starts it and waits until it takes connections.
+  // Starts the server and waits until it accepts connections.
   start () { this.#call('pg_ctl', 'start', '--wait', '--silent', `--log=${this.log}`) }
 
-  // Stops it; with mode `immediate` as a crash would.
+  // Stops the server. Mode `immediate` stops it as a crash does.
   stop (mode = 'fast') { this.#call('pg_ctl', 'stop', '--wait', '--silent', `--mode=${mode}`) }
 
-  // Makes the other server a standby of this one, and starts it as that.
+  // Makes the other server a standby of this one, and starts it.
   baseBackup (standby) {
     standby.stop()
     const file = path.join(standby.data, 'postgresql.conf')
@@ -97,16 +98,16 @@ class Server {
     standby.start()
   }
 
-  // Makes a standby a server of its own, and waits until it is.
+  // Promotes a standby, and waits until it is promoted.
   promote () { this.#call('pg_ctl', 'promote', '--wait', '--silent') }
 
-  // Stops it and removes all of it.
+  // Stops the server and removes its folder.
   close () {
     if (fs.existsSync(path.join(this.data, 'postmaster.pid'))) this.stop('immediate')
     fs.rmSync(this.dir, { recursive: true, force: true })
   }
 
-  // The connection parameters of a database.
+  // Returns the connection parameters of a database.
   config (database = 'postgres') {
     return { host: this.dir, port: 5432, user: 'postgres', database }
   }
@@ -134,16 +135,16 @@ class Server {
   }
 
   #call (program, ...args) {
-    // What a server inherits must not be our pipes.
+    // The server must not inherit the pipes of this process.
     execFileSync(path.join(this.bindir, program), ['-D', this.data, ...args],
         { cwd: '/', stdio: 'ignore', ...this.#account })
   }
 }
 
-// Where files lie in memory, as Linux has it.
+// The folder of Linux's in-memory file system.
 const MEMORY = '/dev/shm'
 
-// Whether there is room for a few servers. Containers may have little of it.
+// Returns whether it has room for a few servers. Containers may have little of it.
 function hasMemory () {
   try {
     const found = fs.statfsSync(MEMORY)
@@ -153,7 +154,7 @@ function hasMemory () {
   }
 }
 
-// User and group for a server that root starts, which Postgres refuses to be.
+// Returns user and group for a server that root starts, because Postgres refuses to run as root.
 function account () {
   if (process.geteuid() !== 0) return null
   for (const line of fs.readFileSync('/etc/passwd', 'utf8').split('\n')) {

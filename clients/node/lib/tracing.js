@@ -1,5 +1,6 @@
 'use strict'
-// The trace context in the headers of jobs, by OpenTelemetry's conventions. Does nothing where that is not installed.
+// The trace context in the headers of jobs, by OpenTelemetry's conventions. Does nothing if OpenTelemetry is not
+// installed.
 
 let api = null
 try {
@@ -10,7 +11,7 @@ try {
 
 const isObject = (value) => value !== null && typeof value === 'object' && !Array.isArray(value)
 
-// The headers with the current trace context (`traceparent`), unless they have one or there is none.
+// Returns the headers with the current trace context (`traceparent`), unless they have one already, or there is none.
 function inject (headers) {
   if (!api || (headers != null && (!isObject(headers) || headers.traceparent))) return headers
   const carrier = {}
@@ -18,7 +19,7 @@ function inject (headers) {
   return Object.keys(carrier).length ? { ...headers, ...carrier } : headers
 }
 
-// Runs a handler within a span of its own, the child of the producer's; a batch's has no parent.
+// Runs a handler within a span of its own. Its parent is the producer's span; the span of a batch has no parent.
 async function within (job, run, isBatch = false) {
   if (!api) return run()
   const parent = api.propagation.extract(api.context.active(), isObject(job.headers) && !isBatch ? job.headers : {})

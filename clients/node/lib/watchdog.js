@@ -1,9 +1,9 @@
 'use strict'
-// Ends a process whose worker makes no progress, so that what supervises it starts another.
+// Ends a process whose worker makes no progress, so that its supervisor starts another one.
 //
-// A worker whose event loop is blocked sends no heartbeats: its leases end, and other workers get its jobs. The
-// watchdog is a thread, since nothing on that loop can be relied on. A thread cannot choose the status of its process:
-// so that ends by SIGKILL then.
+// A worker whose event loop is blocked sends no heartbeats: its leases expire, and other workers get its jobs. The
+// watchdog is a thread, because code on that loop would be blocked, too. A thread cannot choose the exit status of its
+// process, so it ends the process by SIGKILL.
 
 const fs = require('node:fs')
 const { Worker: Thread } = require('node:worker_threads')
@@ -15,7 +15,7 @@ const WATCH = `
   const pulse = new Int32Array(shared)
   let before = -1
   for (;;) {
-    // Woken by nobody: a sleep.
+    // A sleep: nothing wakes it.
     Atomics.wait(pulse, 1, 0, limit)
     if (Atomics.load(pulse, 1)) break
     const now = Atomics.load(pulse, 0)
@@ -27,7 +27,7 @@ const WATCH = `
     before = now
   }`
 
-// Returns what ends the watch.
+// Returns a function that ends the watch.
 function watch (limit, isStuck) {
   const shared = new SharedArrayBuffer(8)
   const pulse = new Int32Array(shared)

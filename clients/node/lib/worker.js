@@ -1,5 +1,5 @@
 'use strict'
-// The worker as its user sees it: what it is told, which handlers it has, how it is run. `engine` runs it.
+// The worker as its user sees it: its options, its handlers, and how to run it. `engine` runs it.
 
 const { EventEmitter } = require('node:events')
 const os = require('node:os')
@@ -16,7 +16,7 @@ const LOGGER = { debug () {}, info: log('info'), warn: log('warn'), error: log('
 
 class Worker extends EventEmitter {
   #engine = null
-  #isToldToStop = false // before it runs
+  #isToldToStop = false // stop() was called before run()
   #middleware = []
 
   constructor (connection = {}, options = {}) {
@@ -55,14 +55,14 @@ class Worker extends EventEmitter {
     return this
   }
 
-  // The queue's handler within the middleware, the first of which is the outermost.
+  // Returns the queue's handler within the middleware, of which the first one is the outermost.
   bound (queue) {
     if (this.batches.has(queue)) return this.handlers.get(queue)
     return this.#middleware.reduceRight((call, around) => (job) => around(job, call), this.handlers.get(queue))
   }
 
-  // Works until SIGTERM, SIGINT or `stop`; then waits for the handlers, and gives back what is left. A second one ends
-  // the wait.
+  // Works until SIGTERM, SIGINT or `stop`. Then it waits for the handlers, and releases the remaining jobs. A second
+  // signal ends the wait.
   async run () {
     const stop = () => this.stop()
     process.on('SIGTERM', stop).on('SIGINT', stop)
@@ -73,16 +73,16 @@ class Worker extends EventEmitter {
     }
   }
 
-  // Works until `stop`, without a look at signals.
+  // Works until `stop`, and does not handle signals.
   serve () { return this.#serve(false) }
 
-  // A worker that does not run yet ends as soon as it does.
+  // If the worker does not run yet, it stops as soon as it starts.
   stop () {
     if (this.#engine) this.#engine.stop()
     else this.#isToldToStop = true
   }
 
-  // Works off everything that is ready now, and returns what happened.
+  // Runs all jobs that are ready now, and returns the events.
   async drain () {
     const events = []
     await this.#serve(true, (event) => events.push(event))

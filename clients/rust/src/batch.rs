@@ -1,4 +1,4 @@
-//! Several jobs of a queue that one handler runs at once.
+//! Several jobs of a queue that one handler runs together.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Deref for Batch {
 }
 
 impl Batch {
-    /// A transaction on a connection of the worker's. It rolls back when it is dropped.
+    /// Begins a transaction on one of the worker's connections. It rolls back when it is dropped.
     pub async fn transaction(&self) -> Result<BatchTransaction<'_>, Failure> {
         for job in &self.jobs {
             job.check()?;
@@ -59,13 +59,15 @@ impl Deref for BatchTransaction<'_> {
 }
 
 impl BatchTransaction<'_> {
-    /// Completes all jobs and commits. If the lease of one is lost nothing is, and the others are given back.
+    /// Completes all jobs and commits. If the lease of one job is lost, no job is completed, and the others are
+    /// released.
     pub async fn complete(self) -> Result<(), Failure> {
         let ids: Vec<i64> = self.batch.iter().map(|job| job.id).collect();
         let sql = "SELECT FROM queue.complete_many($1) WHERE outcome = 'completed'";
         let rows = self.client.query_typed(sql, &[(&ids, Type::INT8_ARRAY)]).await?;
         if rows.len() < ids.len() {
-            // At once, so that the others can be given back. The server does that as well when the connection ends.
+            // The rollback is immediate, so that the other jobs can be released. The server also rolls back when the
+            // connection ends.
             if self.client.batch_execute("ROLLBACK").await.is_ok() {
                 self.client.give_back();
             }
@@ -79,12 +81,12 @@ impl BatchTransaction<'_> {
     }
 }
 
-/// What a batch's handler returns: `()`, all are completed, or for each job in turn what became of it.
+/// What a batch's handler returns: `()` if all jobs are completed, or an answer for each job in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Each {
     /// All jobs are completed.
     All,
-    /// As many as there are jobs.
+    /// One answer for each job.
     One(Vec<Result<Done, Failure>>),
 }
 

@@ -1,4 +1,4 @@
-//! Connections: how the worker connects, when one is gone, and the few that handlers' transactions use in turn.
+//! Connections: how the worker connects, when a connection counts as gone, and the pool for handlers' transactions.
 
 use std::future::poll_fn;
 use std::ops::Deref;
@@ -19,27 +19,27 @@ use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, NoTls, Row, Sock
 
 use crate::sql::Parameter;
 
-/// A server that has not answered for so long, beyond what it was asked to wait, is given up.
+/// If a server has not answered for this long, beyond the requested wait, the worker gives it up.
 pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 
 /// The host has become a standby, or shuts down.
 const GONE: [&str; 4] = ["25006", "57P01", "57P02", "57P03"];
 
-/// The SQLSTATE of an attempt that is not the worker's any more.
+/// The SQLSTATE for an attempt that the worker has lost.
 pub(crate) const LOST: &str = "QJ001";
 
 type Cancel = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// A connection and how to cancel what runs on it.
+/// A connection, and a function that cancels its running statement.
 pub(crate) struct Connection {
     client: Client,
     cancel: Cancel,
 }
 
-/// Connects to the first of some hosts that takes writes, and logs the server's notices at a level.
+/// Connects to the first of some hosts that accepts writes, and logs the server's notices at a level.
 pub(crate) type Connector = Arc<dyn Fn(log::Level) -> BoxFuture<'static, Result<Connection, String>> + Send + Sync>;
 
-/// The connector of a configuration, with the worker's own defaults for what it does not say.
+/// Returns the connector of a configuration, with the worker's defaults for parameters that it leaves out.
 pub(crate) fn connector<T>(config: &Config, tls: T) -> Connector
 where
     T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
@@ -64,7 +64,7 @@ where
     })
 }
 
-/// Where the one host of a configuration is.
+/// Returns the address of the only host of a configuration.
 fn place(config: &Config) -> String {
     let port = config.get_ports().first().copied().unwrap_or(5432);
     let host = match (config.get_hosts().first(), config.get_hostaddrs().first()) {
@@ -76,7 +76,7 @@ fn place(config: &Config) -> String {
     format!("{host}, port {port}")
 }
 
-/// A configuration for each host: so that it is known which one to ask for a cancel.
+/// Returns a configuration for each host, so that a cancel request goes to the connected host.
 fn single_hosts(config: &Config) -> Vec<Config> {
     let hosts = config.get_hosts();
     let count = hosts.len().max(config.get_hostaddrs().len());
@@ -97,7 +97,7 @@ fn single_hosts(config: &Config) -> Vec<Config> {
         config.get_hostaddrs().get(number).map(|address| one.hostaddr(*address));
         let ports = config.get_ports();
         ports.get(number).or(ports.first()).map(|port| one.port(*port));
-        // A host that has fallen silent is noticed within half a minute.
+        // With these, a host that does not answer any more is noticed within half a minute.
         one.connect_timeout(config.get_connect_timeout().copied().unwrap_or(Duration::from_secs(10)));
         one.tcp_user_timeout(config.get_tcp_user_timeout().copied().unwrap_or(Duration::from_secs(30)));
         one.keepalives(config.get_keepalives());
@@ -121,7 +121,7 @@ where
 {
     let (client, mut connection) = config.connect(tls.clone()).await?;
     let token = client.cancel_token();
-    // Its end is seen by the calls of the client.
+    // When the connection ends, the client's calls fail.
     tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
             if let AsyncMessage::Notice(notice) = message {
@@ -133,14 +133,15 @@ where
     let cancel: Cancel = Arc::new(move || {
         let (token, config, tls) = (token.clone(), config.clone(), tls.clone());
         Box::pin(async move {
-            // Without an answer the statement ends by itself, with its wait.
+            // Without an answer the statement ends by itself, when its wait is over.
             let _ = timeout(Duration::from_secs(2), cancel(&token, &config, tls)).await;
         })
     });
     Ok(Connection { client, cancel })
 }
 
-/// Asks the server to cancel what runs. As libpq does not encrypt this, unless encryption is required.
+/// Asks the server to cancel the running statement. As in libpq, the request is not encrypted unless encryption is
+/// required.
 async fn cancel<T>(token: &CancelToken, config: &Config, tls: T) -> Result<(), tokio_postgres::Error>
 where
     T: MakeTlsConnect<Socket>,
@@ -161,8 +162,7 @@ where
     token.cancel_query_raw(Patient(stream), NoTls).await
 }
 
-/// A stream that the other side ends: `PgBouncer` 1.18 falls over a client that has gone before its request was handed
-/// on.
+/// A stream that the other side closes: `PgBouncer` 1.18 crashes if a client has gone before its request was passed on.
 struct Patient<S>(S);
 
 impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
@@ -188,7 +188,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         loop {
             let mut bytes = [0; 64];
             let mut buffer = ReadBuf::new(&mut bytes);
-            // However it ends: the request was made.
+            // Any end will do: the request was sent.
             if ready!(Pin::new(&mut self.0).poll_read(context, &mut buffer)).is_err() || buffer.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
@@ -196,7 +196,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     }
 }
 
-/// What the server has said, or the driver.
+/// Returns the message of the server, or of the driver.
 pub(crate) fn text(error: &tokio_postgres::Error) -> String {
     use std::error::Error as _;
     if let Some(said) = error.as_db_error() {
@@ -213,7 +213,7 @@ pub(crate) fn code(error: &tokio_postgres::Error) -> &str {
     error.code().map_or("", |code| code.code())
 }
 
-/// Whether the connection is of no more use. Only the server's own errors leave one that can be used.
+/// Returns whether the connection is unusable after this error. Only errors of the server leave it usable.
 fn is_gone(client: &Client, error: &tokio_postgres::Error) -> bool {
     client.is_closed()
         || error
@@ -221,12 +221,12 @@ fn is_gone(client: &Client, error: &tokio_postgres::Error) -> bool {
             .is_none_or(|error| ["FATAL", "PANIC"].contains(&error.severity()) || GONE.contains(&error.code().code()))
 }
 
-/// Why a statement has no answer.
+/// Why a statement has failed.
 pub(crate) struct Refusal {
-    /// The SQLSTATE. Empty: the connection is no more, or leads to a server that takes no writes. Connect anew, maybe
-    /// to another host.
+    /// The SQLSTATE. Empty if the connection is gone, or if the server accepts no writes: the worker connects anew,
+    /// maybe to another host.
     pub code: String,
-    /// What the server has said, with its hint, or the driver.
+    /// The message of the server with its hint, or of the driver.
     pub text: String,
 }
 
@@ -245,7 +245,7 @@ impl Refusal {
     }
 }
 
-/// One connection that is made when it is needed, and again when it was lost.
+/// One connection, made when it is needed, and made again after it was lost.
 pub(crate) struct Link {
     connector: Connector,
     connection: Mutex<Option<Arc<Connection>>>,
@@ -263,7 +263,7 @@ impl Link {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a statement in a transaction of its own. Calls `on_connect` if it has made a connection for that.
+    /// Runs a statement in a transaction of its own. If it has made a connection for that, it calls `on_connect`.
     pub async fn fetch(
         &self,
         sql: &str,
@@ -281,7 +281,7 @@ impl Link {
         }
     }
 
-    /// What runs, and all that follows, is answered by `Gone`.
+    /// Lets the running statement, and all later ones, fail with `Gone`.
     pub fn sever(&self) {
         self.severed.send_replace(true);
     }
@@ -316,7 +316,7 @@ impl Link {
         }
     }
 
-    /// Cancels the statement that runs, if one does.
+    /// Cancels the running statement, if there is one.
     pub async fn cancel(&self) {
         let current = self.current().clone();
         if let Some(connection) = current {
@@ -329,7 +329,7 @@ impl Link {
     }
 }
 
-/// As many connections as are used at once, kept until `close`.
+/// Connections for handlers. It grows to the number in use at the same time, and keeps them until `close`.
 pub(crate) struct Pool {
     connector: Connector,
     idle: Mutex<Option<Vec<Client>>>,
@@ -362,14 +362,14 @@ impl Pool {
     }
 }
 
-/// A connection of the pool's. Closed when it is dropped, which rolls back, unless it was given back before.
+/// A connection of the pool. If it is dropped without `give_back`, it is closed, which rolls back.
 pub(crate) struct Pooled {
     client: Option<Client>,
     pool: Arc<Pool>,
 }
 
 impl Pooled {
-    /// For the next one: no transaction is open.
+    /// Returns the connection to the pool. No transaction may be open.
     pub fn give_back(mut self) {
         if let (Some(client), Some(idle)) = (self.client.take(), self.pool.idle().as_mut()) {
             idle.push(client);

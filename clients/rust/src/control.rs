@@ -1,7 +1,8 @@
-//! The control: tells the server what the claimer does not. One heartbeat for all that is held, and what has ended.
+//! The control: sends one heartbeat for all held attempts, and the ends that no claim carries.
 //!
-//! The worker sends each end until the server has answered: it counts, or the attempt is lost. `busy` is no answer:
-//! another open transaction has the attempt. It may be the handler's own, which the server is still rolling back.
+//! The worker sends each end until the server has answered: it counts, or the attempt is lost. `busy` does not count as
+//! an answer: another open transaction has the attempt. It may be the handler's own, which the server is still rolling
+//! back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ const EXTEND: &str = "SELECT id, outcome, is_cancelled FROM queue.extend_many($1
 
 const END: &str = "SELECT id, outcome, reason FROM queue.end_batch($1::json)";
 
-/// The classes of SQLSTATEs that blame an end itself, which the server will never take: bad data, or too much.
+/// The classes of SQLSTATEs for an end that the server will never accept: invalid data, or too much data.
 const AT_FAULT: [&str; 2] = ["22", "54"];
 
 impl Engine {
@@ -44,7 +45,7 @@ impl Engine {
         }
     }
 
-    /// Waits until a heartbeat is due, or something is to be sent that no claim takes along.
+    /// Waits until a heartbeat is due, or an end that no claim carries.
     async fn until_due(&self) {
         let until = {
             let state = self.lock();
@@ -58,8 +59,8 @@ impl Engine {
         (lease / 3).min(self.settings.heartbeat)
     }
 
-    /// Starts the leases anew. A busy attempt does not expire: an open transaction is ending it, mostly the handler's
-    /// own. The worker asks for it again soon.
+    /// Extends all leases. A busy attempt does not expire: an open transaction is ending it, mostly the handler's own.
+    /// The worker extends it again soon.
     async fn heartbeat(&self) -> Result<(), Refusal> {
         let begun = Instant::now();
         let asked: Vec<i64> = {
@@ -91,7 +92,8 @@ impl Engine {
         self.due.notify_one();
     }
 
-    /// Sends what has ended. After an error each is sent by itself: an end which is at fault keeps no other.
+    /// Sends the ends that are due. After an error each end is sent by itself, so that a faulty end does not block the
+    /// others.
     async fn flush(&self) -> Result<(), Refusal> {
         let batches: Vec<Vec<(i64, String)>> = {
             let state = self.lock();
@@ -123,7 +125,7 @@ impl Engine {
         }
     }
 
-    /// Settles an end that the server has answered, or sends it again, or a failure in its place.
+    /// Handles the server's answer for an end: finishes it, sends it again, or sends a failure in its place.
     pub fn answered(&self, mut ending: Ending, outcome: &str, reason: &str) {
         let facts = &ending.shared.facts;
         ending.errors += u32::from(outcome == "error");

@@ -18,16 +18,16 @@ const RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// How one attempt ends.
 pub(crate) struct Ending {
     pub shared: Arc<Shared>,
-    /// The function that ends the attempt. `none`: the handler has ended it itself, or its lease is lost.
+    /// The function that ends the attempt. `none`: the handler itself has ended it, or its lease is lost.
     pub kind: &'static str,
     /// Its arguments, with the attempt's id.
     arguments: Value,
     pub time: Duration,
     /// When the control sends it.
     pub due: Instant,
-    /// How often the worker has put it off.
+    /// How often the worker has postponed it.
     pub pauses: u32,
-    /// How often the call that it was in has failed.
+    /// How often a call that contained it has failed.
     pub errors: u32,
 }
 
@@ -44,8 +44,8 @@ impl Ending {
         Self::new(shared, "fail", [("error", error.into()), ("retry_in", retry_in.into()), ("fatal", is_fatal.into())])
     }
 
-    /// Returns what a handler's answer means. A job that is to stop and does is given back. That cancels a job that is
-    /// to be cancelled.
+    /// Returns the end that a handler's answer stands for. If the handler has stopped as it was told, the job is
+    /// released. The release cancels the job if it is to be cancelled.
     pub fn of(shared: &Arc<Shared>, answer: Result<Done, Failure>) -> Self {
         if shared.ended.load(Ordering::Acquire) {
             return Self::new(shared, "none", []);
@@ -72,7 +72,7 @@ impl Ending {
         }
     }
 
-    /// Of a lost one there is nothing to tell.
+    /// Returns the end of a stopped attempt. If its lease is lost, nothing is sent.
     pub fn stopped(shared: &Arc<Shared>) -> Self {
         let is_lost = shared.reason() == Some(StopReason::Lost);
         Self::new(shared, if is_lost { "none" } else { "release" }, [])
@@ -100,17 +100,18 @@ impl Ending {
         }
     }
 
-    /// Whether a claim can take it along: a completion without a result, which was not put off.
+    /// True if the next claim can carry it: a completion without a result that was not postponed.
     pub fn is_plain(&self) -> bool {
         self.kind == "complete" && self.arguments["result"].is_null() && self.pauses == 0
     }
 
-    /// Whether nothing else can be sent when the server refuses it: a failure that the queue retries as it likes.
+    /// True if nothing else can be sent in its place when the server refuses it: a failure with the queue's own
+    /// backoff.
     pub fn is_last_resort(&self) -> bool {
         self.kind == "fail" && self.arguments["retry_in"].is_null()
     }
 
-    /// Returns how long to wait until it is sent again.
+    /// Postpones it. Returns how long to wait before it is sent again.
     pub fn pause(&mut self) -> Duration {
         self.pauses += 1;
         RETRY_PAUSE * (1 << (self.pauses - 1).min(7))

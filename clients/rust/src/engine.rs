@@ -1,12 +1,12 @@
-//! Runs a worker: claims for all slots on one connection, and tells the queue everything else on a second one.
+//! Runs a worker: it claims for all slots on one connection, and sends everything else on a second connection.
 //!
-//! The *claimer* claims as many jobs as there is room for. What was completed without a result goes along as
-//! `completed`, so that a busy worker needs one transaction for both. The *control* sends one heartbeat for all that is
-//! held, and the ends that the claimer did not take along. A handler runs in a task of its own.
+//! The *claimer* claims as many jobs as there is room for. Its claims carry completions without a result as
+//! `completed`, so that a busy worker needs one transaction for both. The *control* sends one heartbeat for all held
+//! attempts, and the ends that no claim has carried. A handler runs in a task of its own.
 //!
 //! An attempt is held from its claim until its handler has ended. The worker sends each end until the server has
-//! answered, over as many connections as it takes. A worker that does not hear from the server for as long as the lease
-//! lasts has lost it.
+//! answered, over new connections if necessary. If the server does not answer for the length of the lease, the worker
+//! has lost the lease.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -35,25 +35,25 @@ use crate::state::{Held, State};
 use crate::tracing;
 use crate::watchdog::Watchdog;
 
-/// How long a completion waits for a claim to take it along.
+/// How long a completion waits for a claim to carry it.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// How long handlers have to heed `check` when the worker's time is over.
+/// How long handlers have to react to `check` after the shutdown timeout.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a worker that ends tries to tell the server what has ended.
+/// How long a worker that shuts down tries to send the last ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Longer than any worker runs.
 pub(crate) const FOREVER: Duration = Duration::from_secs(1_000_000_000);
 
-/// How often a failure is logged that goes on.
+/// After what time a failure that persists is logged again.
 const REMINDER: Duration = Duration::from_secs(60);
 
-/// The SQLSTATEs of a queue that does not exist, and of a database without the extension.
+/// The SQLSTATEs for a missing queue, and for a database without the extension.
 const MISSING: [&str; 3] = ["42704", "3F000", "42883"];
 
-/// The pauses between attempts that fail, and how often that is logged.
+/// The pauses between failing attempts, and how often failures are logged.
 #[derive(Default)]
 pub(crate) struct Backoff {
     failures: u32,
@@ -61,8 +61,8 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Returns how long to wait until the next attempt. Logs a failure that is another one than before, or goes on for
-    /// a minute more.
+    /// Returns how long to wait until the next attempt. Logs the failure if it is a new one, or if it was last logged a
+    /// minute ago.
     pub fn failed(&mut self, what: &str, Refusal { code, text }: &Refusal) -> Duration {
         let now = Instant::now();
         if self.said.get(text).is_none_or(|at| now - *at >= REMINDER) {
@@ -75,13 +75,13 @@ impl Backoff {
         }
         self.failures += 1;
         let most = Duration::from_millis(100 << self.failures.min(10)).min(Duration::from_secs(10));
-        // Half of it is chance: workers that lose a server together do not come back together.
+        // Half of the pause is random, so that workers that lose a server together do not return together.
         let chance = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), self.failures) % 1000;
         most.mul_f64(0.5 + chance as f64 / 2000.0)
     }
 }
 
-/// One run of a worker, from its first claim to the release of what is left.
+/// One run of a worker, from its first claim to the release of the remaining jobs.
 pub(crate) struct Engine {
     pub settings: Arc<Settings>,
     calls: HashMap<String, Call>,
@@ -89,19 +89,19 @@ pub(crate) struct Engine {
     state: Mutex<State>,
     /// How often it was told to stop.
     stops: watch::Receiver<u32>,
-    /// For the claimer: there is room, or the end.
+    /// Wakes the claimer: there is room, or the worker stops.
     pub changed: Notify,
-    /// For the control: there is something to send.
+    /// Wakes the control: there is something to send.
     pub due: Notify,
     claims: Link,
     pub control: Link,
     pool: Arc<Pool>,
 }
 
-/// How the claimer and the control end. An error: the worker could not start.
+/// The result of the claimer and of the control. An error means that the worker could not start.
 pub(crate) type Ended = Result<(), WorkerError>;
 
-/// Ends the tasks of an engine whose run was dropped before its end: its leases run out.
+/// Ends the tasks of an engine whose run was dropped before it ended. Its leases expire.
 struct Tasks(Vec<JoinHandle<Ended>>, Arc<Engine>);
 
 impl Drop for Tasks {
@@ -138,13 +138,13 @@ impl Engine {
 
     async fn told_to_stop(&self, times: u32) {
         let mut stops = self.stops.clone();
-        // Without a sender nobody says it any more.
+        // Without a sender, no further stop can come.
         if stops.wait_for(|&count| count >= times).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Works until it is told to stop, or has drained all. Returns what has happened, when it drains.
+    /// Works until it is told to stop, or until no job is left when it drains. Returns the events if it drains.
     ///
     /// Errors: a queue does not exist when the worker starts.
     pub async fn serve(self: Arc<Self>) -> Result<Vec<Event>, WorkerError> {
@@ -163,10 +163,11 @@ impl Engine {
                 }
                 () = sleep(Duration::from_millis(200)), if stopped_at.is_some() => {}
             }
-            // Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
+            // If the server has not begun the claim, it ignores the request. So the request is repeated until the claim
+            // has ended.
             self.claims.cancel().await;
             if stopped_at.is_some_and(|at| at.elapsed() > FAREWELL) {
-                self.claims.sever(); // also the server does not answer
+                self.claims.sever(); // in case the server does not answer
             }
         };
         self.shut_down(&mut tasks.0[1]).await;
@@ -185,16 +186,16 @@ impl Engine {
             }
             let (completed, is_idle) = {
                 let (mut state, now) = (self.lock(), Instant::now());
-                // What is due the control sends, or is sending.
+                // The control sends the ends that are due.
                 let plain = state.ended.extract_if(.., |_, ending| ending.is_plain() && ending.due > now);
                 let completed: Vec<Ending> = plain.map(|(_, ending)| ending).collect();
-                // An end during the claim may make a job ready that the claim does not see.
+                // If an attempt ends during the claim, that may make a job ready that the claim does not see.
                 (completed, state.is_idle())
             };
             let rows = match self.claim(room, &completed, has_claimed).await {
                 Ok(rows) => rows,
                 Err(refusal) => {
-                    // One of them may be the cause, which the control finds out.
+                    // One of them may be the cause; the control finds out which.
                     completed.into_iter().for_each(|ending| self.send(ending, Duration::ZERO));
                     let Refusal { code, text } = &refusal;
                     if code == "57014" {
@@ -213,7 +214,7 @@ impl Engine {
             backoff = Backoff::default();
             has_claimed = true;
             let (is_empty, had_none) = (rows.is_empty(), completed.is_empty());
-            // What could not be completed has a row without a job.
+            // An attempt that could not be completed has a row without a job.
             let (jobs, answers): (Vec<Row>, Vec<Row>) =
                 rows.into_iter().partition(|row| row.get::<_, Option<i64>>(1).is_some());
             let answers: HashMap<i64, Value> = answers.iter().map(|row| (row.get(0), row.get(5))).collect();
@@ -344,7 +345,7 @@ impl Engine {
             Err(failure) => vec![Err(failure); shared.len()],
         };
         if shared.len() > 1 {
-            // Which one is lost each answer of the server says.
+            // The server's answer for each attempt says which lease is lost.
             let lost = answers.iter_mut().filter(|answer| **answer == Err(Failure::Lost));
             lost.for_each(|answer| *answer = Err(Failure::Snooze(Duration::ZERO)));
         }
@@ -360,7 +361,7 @@ impl Engine {
         self.changed.notify_one();
     }
 
-    /// Waits until all of these are to stop. One whose lease is over is lost.
+    /// Waits until all of these are to stop. A job whose lease has expired is lost.
     async fn until_stopped(&self, shared: &[Arc<Shared>]) {
         for one in shared {
             let mut stop = one.stop.subscribe();
@@ -374,7 +375,7 @@ impl Engine {
         }
     }
 
-    /// Stops what is held and was not extended in time: it is lost.
+    /// Stops the handlers of attempts whose lease has expired.
     fn expire(&self) {
         let now = Instant::now();
         let expired = |held: &&Held| held.expires_at <= now;
@@ -384,7 +385,7 @@ impl Engine {
 
     fn end(&self, ending: Ending) {
         let mut state = self.lock();
-        // What was given back in its place has ended.
+        // The attempt was released in its place and has ended.
         if state.held.remove(&ending.id()).is_none() {
             return;
         }
@@ -401,16 +402,16 @@ impl Engine {
         }
     }
 
-    /// Tells the handler to stop. One that has not begun ends at once.
+    /// Tells the handler to stop. If it has not begun, the attempt ends immediately.
     pub fn stop_job(&self, id: i64, reason: StopReason) {
         let mut state = self.lock();
         let Some(held) = state.held.get_mut(&id) else { return };
         if reason == StopReason::Lost {
-            // There is no lease any more.
+            // The lease has expired.
             held.expires_at = Instant::now() + FOREVER;
             held.beat_at = held.expires_at;
             if held.shared.ended.load(Ordering::Acquire) {
-                return; // by the handler, which goes on
+                return; // the handler has ended the attempt, and goes on
             }
         }
         if !held.shared.stop(reason) {
@@ -427,9 +428,9 @@ impl Engine {
         }
     }
 
-    // What has happened.
+    // Events.
 
-    /// The server has answered: this attempt has ended, or was lost before.
+    /// Reports that the server has answered: this attempt has ended, or its lease was lost.
     pub fn settle(&self, ending: &Ending, kind: EventKind) {
         if kind == EventKind::Lost {
             warn(&ending.shared.facts, format_args!("has lost its lease"));
@@ -458,7 +459,7 @@ impl Engine {
         }
     }
 
-    /// Whether all slots are taken by handlers that should have ended so long ago.
+    /// Returns whether all slots are taken by handlers that should have ended at least `limit` ago.
     fn is_stuck(&self, limit: Duration) -> bool {
         let state = self.lock();
         let is_late = |held: &&Held| held.stopped_at.is_some_and(|at| at.elapsed() >= limit);
@@ -475,7 +476,7 @@ impl Engine {
         let left: Vec<i64> = self.lock().held.keys().copied().collect();
         left.into_iter().for_each(|id| self.stop_job(id, StopReason::Shutdown));
         self.wait_for_handlers(GRACE, false).await;
-        // Those that do not await.
+        // Handlers that do not reach an `await`.
         let deaf: Vec<Arc<Shared>> = self.lock().held.values().map(|held| held.shared.clone()).collect();
         for shared in deaf {
             warn(&shared.facts, format_args!("still runs; it is given back"));
@@ -494,7 +495,7 @@ impl Engine {
         self.control.close();
     }
 
-    /// A second call to stop ends the wait, if it can be hurried.
+    /// If `is_hurried` is true, a second call of stop ends the wait.
     async fn wait_for_handlers(&self, limit: Duration, is_hurried: bool) {
         let end = Instant::now() + limit;
         while !self.lock().held.is_empty() && Instant::now() < end {
@@ -507,12 +508,12 @@ impl Engine {
     }
 }
 
-/// A fault of ours is raised where the worker was called.
+/// Passes a panic of the worker's own code to the caller.
 fn raise(result: Result<Ended, JoinError>) -> Ended {
     result.unwrap_or_else(|error| error.try_into_panic().map_or(Ok(()), |panic| std::panic::resume_unwind(panic)))
 }
 
-/// Logs what has become of a job, with what names it as fields.
+/// Logs a message about a job, with its queue and ids as fields.
 fn warn(facts: &Facts, what: std::fmt::Arguments<'_>) {
     log::warn!(target: "pg_queue", queue = &*facts.queue, job_id = facts.job_id, attempt_id = facts.id;
         "{facts} {what}");

@@ -1,4 +1,5 @@
-//! Adds jobs, on the caller's own connection and in its transaction: a job exists if and only if that commits.
+//! Adds jobs, on the caller's own connection and in its transaction: a job exists if and only if the transaction
+//! commits.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +13,7 @@ use crate::sql::{Json, Parameters, interval, timestamp};
 use crate::tracing;
 use crate::upon::Upon;
 
-/// The options of `queue.enqueue`. What is not said is as the function has it by default.
+/// The options of `queue.enqueue`. The defaults are those of the function.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     priority: Option<i32>,
@@ -34,60 +35,60 @@ pub struct Options {
 }
 
 impl Options {
-    /// None.
+    /// Returns options that are all at their defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Smaller runs first; 0.
+    /// A smaller priority runs first. Default: 0.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// Not before this long from now.
+    /// The job does not run before this time has passed.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
         self
     }
 
-    /// Not before this time.
+    /// The job does not run before this time.
     pub fn run_at(mut self, time: SystemTime) -> Self {
         self.run_at = Some(time);
         self
     }
 
-    /// Under each key of a queue one job lives at a time. A second one is skipped.
+    /// A queue has at most one living job for each key. A second one is skipped.
     pub fn unique_key(mut self, key: impl Into<String>) -> Self {
         self.unique_key = Some(key.into());
         self
     }
 
-    /// A live job under the key gets this call's contents.
+    /// A living job under the key gets this call's contents.
     pub fn or_replace(mut self) -> Self {
         self.on_duplicate = Some("replace");
         self
     }
 
-    /// A live job under the key runs once more.
+    /// A living job under the key runs once more.
     pub fn or_rerun(mut self) -> Self {
         self.on_duplicate = Some("rerun");
         self
     }
 
-    /// A live job under the key is an error, `23505`.
+    /// A living job under the key is an error, `23505`.
     pub fn or_error(mut self) -> Self {
         self.on_duplicate = Some("error");
         self
     }
 
-    /// A call whose version is not larger than the one known under the key does nothing.
+    /// A call does nothing unless its version is larger than the known version of the key.
     pub fn version(mut self, version: SystemTime) -> Self {
         self.version = Some(version);
         self
     }
 
-    /// The key stays taken for so long, even if the job has ended.
+    /// The key stays taken for this time, even if the job has ended.
     pub fn unique_for(mut self, time: Duration) -> Self {
         self.unique_for = Some(time);
         self
@@ -99,55 +100,55 @@ impl Options {
         self
     }
 
-    /// The stage in which it begins.
+    /// The stage in which the job begins.
     pub fn stage(mut self, stage: impl Into<String>) -> Self {
         self.stage = Some(stage.into());
         self
     }
 
-    /// After so many attempts it is dead.
+    /// After this many attempts the job is dead.
     pub fn max_attempts(mut self, attempts: i32) -> Self {
         self.max_attempts = Some(attempts);
         self
     }
 
-    /// How long a claim of it lasts.
+    /// How long a claim of the job lasts.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Kept beside the payload.
+    /// An object that is kept beside the payload.
     pub fn headers(mut self, headers: Value) -> Self {
         self.headers = Some(headers);
         self
     }
 
-    /// It is held until these jobs have ended, as `upon` says.
+    /// The job is held until these jobs have ended as `upon` says.
     pub fn after(mut self, jobs: impl IntoIterator<Item = i64>) -> Self {
         self.after = Some(jobs.into_iter().collect());
         self
     }
 
-    /// For what end of these; `Completed`.
+    /// How the jobs of `after` have to end. Default: `Completed`.
     pub fn upon(mut self, upon: Upon) -> Self {
         self.upon = Some(upon);
         self
     }
 
-    /// It is a member of this flow, or of this job that runs, which waits for it.
+    /// The job is a member of this flow, or of this running job, which waits for it.
     pub fn flow(mut self, job: i64) -> Self {
         self.flow = Some(job);
         self
     }
 
-    /// Its name in the flow.
+    /// The job's name in the flow.
     pub fn task(mut self, name: impl Into<String>) -> Self {
         self.task = Some(name.into());
         self
     }
 
-    /// The arguments of a call by name, each with what comes before it; its values are added to the parameters.
+    /// Returns the named arguments of a call, each after a comma. Adds their values to the parameters.
     pub(crate) fn arguments(&self, parameters: &mut Parameters) -> String {
         let mut text = String::new();
         let mut add = |name: &str, cast: &str, number: usize| text.push_str(&format!(", {name} => ${number}{cast}"));
@@ -187,7 +188,7 @@ impl Options {
         text
     }
 
-    /// The same as fields of an object, for `tasks`.
+    /// Returns the options as fields of an object, for `tasks`.
     pub(crate) fn fields(&self) -> Value {
         let mut fields = serde_json::Map::new();
         let mut add = |name: &str, value: Option<Value>| {
@@ -212,7 +213,7 @@ impl Options {
     }
 }
 
-/// Adds a job and returns its id. A payload that cannot be JSON is an error of the driver's.
+/// Adds a job and returns its id. If the payload cannot be written as JSON, that is an error of the driver.
 pub async fn enqueue<C: GenericClient + Sync>(
     client: &C,
     queue: &str,
@@ -225,7 +226,7 @@ pub async fn enqueue<C: GenericClient + Sync>(
     Ok(client.query_typed_one(&sql, &parameters.list()).await?.get(0))
 }
 
-/// Adds a job per payload, all with the same options, and returns their ids in the order of the payloads.
+/// Adds one job for each payload, all with the same options, and returns their ids in the order of the payloads.
 pub async fn enqueue_many<C: GenericClient + Sync, P: Serialize>(
     client: &C,
     queue: &str,

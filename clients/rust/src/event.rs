@@ -1,8 +1,8 @@
-//! What a worker tells its `on_event` hook: for metrics, and for tests.
+//! Events that a worker passes to its `on_event` hook, for metrics and tests.
 
 use std::time::Duration;
 
-/// What has happened.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventKind {
@@ -10,29 +10,29 @@ pub enum EventKind {
     Started,
     /// The job is completed.
     Completed,
-    /// It goes on in another stage.
+    /// The job goes on in another stage.
     Advanced,
-    /// It waits for others.
+    /// The job waits for other jobs.
     Suspended,
     /// The attempt has failed.
     Failed,
-    /// It was given back.
+    /// The job was released.
     Released,
     /// The lease was lost.
     Lost,
     /// The worker has a connection for its claims.
     Connected,
-    /// It has lost it.
+    /// The worker has lost that connection.
     Disconnected,
 }
 
-/// Something that has happened. An end is told when the server has confirmed it, each attempt's once.
+/// An event. The worker reports the end of each attempt once, when the server has confirmed it.
 ///
 /// `Connected` and `Disconnected` are about the worker's own connection; all others have a job.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Event {
-    /// What.
+    /// What has happened.
     pub kind: EventKind,
     /// The job's queue.
     pub queue: String,
@@ -40,10 +40,10 @@ pub struct Event {
     pub job_id: i64,
     /// The attempt.
     pub attempt_id: i64,
-    /// Its number.
+    /// The attempt's number.
     pub attempt: i32,
     /// How long the handler ran.
     pub time: Duration,
-    /// Why it failed.
+    /// Why the attempt failed.
     pub error: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Flows: jobs that wait for any number of others, their members.
+//! Flows: jobs that wait for any number of other jobs, their members.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -8,22 +8,22 @@ use tokio_postgres::{Error, GenericClient};
 use crate::enqueue::Options;
 use crate::sql::{Json, Parameters};
 
-/// What a flow has beside the options of a job.
+/// What a flow has in addition to the options of a job.
 #[derive(Debug, Clone, Default)]
 pub struct Flow {
-    /// The members to begin with.
+    /// The first members.
     pub tasks: Vec<Task>,
-    /// Whether it goes to its queue when they have ended, for a worker; else it completes by itself.
+    /// True: when its members have ended, it goes to its queue, and a worker runs it. False: it completes by itself.
     pub runs: bool,
-    /// Whether it waits for [`seal`], too.
+    /// True: it waits for [`seal`], too.
     pub open: bool,
-    /// Whether the first death among its members cancels the others, and ends the flow as dead.
+    /// True: the first dead member cancels the others, and the flow is dead.
     pub fail_fast: bool,
-    /// Of the flow itself.
+    /// The options of the flow itself.
     pub options: Options,
 }
 
-/// A member, by its name in the flow.
+/// A member, with its name in the flow.
 #[derive(Debug, Clone)]
 pub struct Task {
     name: String,
@@ -34,7 +34,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// A task in the flow's own queue.
+    /// Returns a task in the flow's own queue.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), queue: None, payload: json!({}), after: Vec::new(), options: Options::new() }
     }
@@ -57,7 +57,7 @@ impl Task {
         self
     }
 
-    /// Its options; those of other jobs' ends are of no use here.
+    /// Its options. Their `after`, `flow` and `task` are ignored.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
@@ -77,7 +77,7 @@ impl Task {
     }
 }
 
-/// Adds a flow and returns its id, which is a job's.
+/// Adds a flow and returns its id, which is a job id.
 pub async fn enqueue_flow<C: GenericClient + Sync>(
     client: &C,
     queue: &str,
@@ -97,18 +97,18 @@ pub async fn enqueue_flow<C: GenericClient + Sync>(
     Ok(client.query_typed_one(&sql, &parameters.list()).await?.get(0))
 }
 
-/// An open flow can end when its members have.
+/// Lets an open flow end when its members have ended.
 pub async fn seal<C: GenericClient + Sync>(client: &C, flow: i64) -> Result<(), Error> {
     client.execute_typed("SELECT queue.seal($1)", &[(&flow, Type::INT8)]).await.map(drop)
 }
 
-/// Completes an open flow without members: an event has come.
+/// Completes an open flow without members: the event that it stands for has occurred.
 pub async fn resolve<C: GenericClient + Sync>(client: &C, flow: i64, result: impl Serialize) -> Result<(), Error> {
     let parameters = Parameters::default().with(flow, Type::INT8).with(Json::of(result), Type::JSONB);
     client.execute_typed("SELECT queue.resolve($1, $2)", &parameters.list()).await.map(drop)
 }
 
-/// Ends it as dead: the event has failed.
+/// Ends an open flow without members as dead: the event that it stands for has failed.
 pub async fn reject<C: GenericClient + Sync>(client: &C, flow: i64, error: &str) -> Result<(), Error> {
     client.execute_typed("SELECT queue.reject($1, $2)", &[(&flow, Type::INT8), (&error, Type::TEXT)]).await.map(drop)
 }

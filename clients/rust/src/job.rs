@@ -1,6 +1,6 @@
-//! What a handler gets: the job, and what it may do with the attempt that it runs.
+//! What a handler gets: the job, and what it can do with its attempt.
 //!
-//! A handler that writes to the database does so in [`Job::transaction`]: what it writes and the completion commit
+//! A handler that writes to the database should do so in [`Job::transaction`]: its writes and the completion commit
 //! together.
 
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::outcome::{Advance, Failure, StopReason, Stopped, Suspend};
 use crate::shared::{Committing, Facts, Shared};
 use crate::sql::{Json, Parameters, interval};
 
-/// Of `queue.claimed_job`, in the order in which [`Job::new`] reads them.
+/// Columns of `queue.claimed_job`, in the order in which [`Job::new`] reads them.
 pub(crate) const COLUMNS: &str = "id, job_id, queue_name, stage, payload, headers, attempt, max_attempts, priority, \
     unique_key, group_key, progress, last_error, enqueued_at";
 
@@ -34,21 +34,21 @@ impl fmt::Display for Facts {
 /// A job that runs.
 #[non_exhaustive]
 pub struct Job {
-    /// The attempt's id, good for one end.
+    /// The attempt's id. The attempt can be ended once.
     pub id: i64,
     /// The job's.
     pub job_id: i64,
-    /// The queue it came from.
+    /// The queue from which it was claimed.
     pub queue: Arc<str>,
-    /// The stage it is at.
+    /// Its current stage.
     pub stage: Option<String>,
-    /// What the producer gave.
+    /// The payload that the producer gave.
     pub payload: Value,
-    /// What the producer gave beside it.
+    /// The headers that the producer gave.
     pub headers: Option<Value>,
-    /// Which run this is, from 1 in each stage.
+    /// The number of this run, from 1 in each stage.
     pub attempt: i32,
-    /// After how many it is dead.
+    /// After how many attempts the job is dead.
     pub max_attempts: i32,
     /// Smaller runs first.
     pub priority: i32,
@@ -56,13 +56,13 @@ pub struct Job {
     pub unique_key: Option<String>,
     /// The group it belongs to.
     pub group_key: Option<String>,
-    /// What the last attempt had reported.
+    /// The progress that the last attempt had reported.
     pub progress: Option<Value>,
     /// How the last attempt failed.
     pub last_error: Option<String>,
     /// When the producer enqueued it.
     pub enqueued_at: SystemTime,
-    /// Why its JSON could not be read. Its handler is not called then: the attempt fails.
+    /// Why the job's JSON could not be read. Then the handler is not called, and the attempt fails.
     pub(crate) unreadable: Option<String>,
     pub(crate) shared: Arc<Shared>,
     pool: Arc<Pool>,
@@ -81,7 +81,7 @@ impl Job {
         let facts = Facts { id: row.get(0), job_id: row.get(1), queue: queue.clone(), attempt: row.get(6) };
         let json = |n: usize| row.try_get::<_, Option<Value>>(n);
         let (payload, headers, progress) = (json(4), json(5), json(11));
-        // Such as a number of 400 digits, or what is nested more than 128 deep.
+        // Such as a number of 400 digits, or JSON that is nested more than 128 levels deep.
         let unreadable = [&payload, &headers, &progress].into_iter().find_map(|read| read.as_ref().err());
         let unreadable = unreadable.map(|error| format!("what the job carries cannot be read: {}", reason(error)));
         let shared = Shared { facts, stop: watch::channel(None).0, ended: AtomicBool::new(false) };
@@ -107,43 +107,44 @@ impl Job {
         }
     }
 
-    /// The payload as a type of yours.
+    /// Returns the payload as a type of the caller.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         T::deserialize(&self.payload)
     }
 
-    /// The trace context that the producer has given.
+    /// The producer's trace context.
     pub fn traceparent(&self) -> Option<&str> {
         self.headers.as_ref()?.get("traceparent")?.as_str()
     }
 
-    /// Why the handler is to stop; none: it is not.
+    /// Returns why the handler is to stop; none if it may go on.
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.shared.reason()
     }
 
-    /// An error if the handler is to stop. For code that does not await: elsewhere it is dropped.
+    /// Returns an error if the handler is to stop. It is for code that does not await: a handler that awaits is
+    /// dropped.
     pub fn check(&self) -> Result<(), Stopped> {
         self.stop_reason().map_or(Ok(()), |reason| Err(Stopped(reason)))
     }
 
-    /// Whether the worker shuts down. The handler may go on until `stop_reason` says otherwise.
+    /// True if the worker shuts down. The handler may go on until `stop_reason` is set.
     pub fn is_stopping(&self) -> bool {
         *self.stopping.borrow() > 0
     }
 
-    /// Tells the worker that the handler has ended the attempt by other means than ours.
+    /// Tells the worker that the handler has ended the attempt without this crate's functions.
     pub fn set_ended(&self) {
         self.shared.ended.store(true, Ordering::Release);
     }
 
-    /// A transaction on a connection of the worker's. It rolls back when it is dropped.
+    /// Begins a transaction on one of the worker's connections. It rolls back when it is dropped.
     pub async fn transaction(&self) -> Result<JobTransaction<'_>, Failure> {
         self.check()?;
         Ok(JobTransaction { job: self, client: begin(&self.pool).await? })
     }
 
-    /// Remembers what was done so far: the next attempt, if there is one, finds it in `progress`.
+    /// Stores what was done so far. The next attempt, if there is one, finds it in `progress`.
     pub async fn save_progress(&self, progress: impl Serialize) -> Result<(), Failure> {
         let client = taken(&self.pool).await?;
         let parameters = Parameters::default().with(self.id, Type::INT8).with(Json::of(progress), Type::JSONB);
@@ -152,7 +153,8 @@ impl Job {
         Ok(())
     }
 
-    /// A step that a retry skips: what it has returned, or a transaction in which to do it.
+    /// Returns the result of a step that is done, or a transaction in which to do it. So a retry skips the steps that
+    /// are done.
     pub async fn step<T: DeserializeOwned>(&self, name: &str) -> Result<Step<T>, Failure> {
         self.check()?;
         let client = begin(&self.pool).await?;
@@ -168,7 +170,7 @@ impl Job {
         }
     }
 
-    /// What became of the jobs that this one was after, and of its members.
+    /// Returns the outcomes of the jobs that this job was after, and of the members of its flow.
     pub async fn inputs(&self) -> Result<Vec<Input>, Failure> {
         let client = taken(&self.pool).await?;
         let sql = "SELECT job_id, queue_name, task, state, result, error FROM queue.inputs($1)";
@@ -188,7 +190,7 @@ impl Job {
     }
 }
 
-/// The innermost reason of an error of the driver's.
+/// Returns the innermost cause of an error of the driver.
 fn reason(error: &tokio_postgres::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -203,7 +205,7 @@ pub(crate) async fn begin(pool: &Arc<Pool>) -> Result<Pooled, Failure> {
     Ok(client)
 }
 
-/// What became of a job that this one waited for. Of one that is kept no longer there is no more than its id.
+/// The outcome of a job that this job waited for. If that job is no longer kept, only its id is there.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Input {
@@ -213,18 +215,19 @@ pub struct Input {
     pub queue: Option<String>,
     /// Its name in the flow.
     pub task: Option<String>,
-    /// How it has ended, or where it is.
+    /// Its state: how it has ended, or what it is doing.
     pub state: Option<String>,
-    /// What it has returned.
+    /// The result that it has returned.
     pub result: Option<Value>,
     /// Why it has failed.
     pub error: Option<String>,
 }
 
-/// A transaction on a connection of the worker's: a client of tokio-postgres. Behind a pooler use its `…_typed`
+/// A transaction on one of the worker's connections: a client of tokio-postgres. Behind a pooler use its `…_typed`
 /// methods.
 ///
-/// What ends the job commits; dropped without, all is rolled back, and the worker ends the job as the handler returns.
+/// The methods that end the job commit. If the transaction is dropped before, it rolls back, and the worker ends the
+/// job as the handler returns.
 pub struct JobTransaction<'a> {
     job: &'a Job,
     client: Pooled,
@@ -239,13 +242,13 @@ impl Deref for JobTransaction<'_> {
 }
 
 impl JobTransaction<'_> {
-    /// Completes the job and commits: what was written and the completion, or neither.
+    /// Completes the job and commits. The writes and the completion commit together, or neither does.
     pub async fn complete(self, result: impl Serialize) -> Result<(), Error> {
         let parameters = Parameters::default().with(self.job.id, Type::INT8).with(Json::of(result), Type::JSONB);
         self.end("SELECT queue.complete($1, nullif($2, 'null'))", parameters).await
     }
 
-    /// Takes the job on to another stage and commits.
+    /// Moves the job to another stage and commits.
     pub async fn advance(self, advance: Advance) -> Result<(), Error> {
         let parameters = Parameters::default()
             .with(self.job.id, Type::INT8)
@@ -255,8 +258,8 @@ impl JobTransaction<'_> {
         self.end("SELECT queue.advance($1, $2, $3, $4::interval)", parameters).await
     }
 
-    /// Lets the job wait for others and commits: those that were enqueued in this transaction with `flow` its job's id,
-    /// say.
+    /// Lets the job wait for other jobs and commits. For instance, it waits for jobs that this transaction has enqueued
+    /// with `flow` = this job's id.
     pub async fn suspend(self, suspend: Suspend) -> Result<(), Error> {
         let after = (!suspend.after.is_empty()).then_some(suspend.after);
         let parameters = Parameters::default()
@@ -267,7 +270,7 @@ impl JobTransaction<'_> {
         self.end("SELECT queue.suspend($1, $2, $3, $4)", parameters).await
     }
 
-    /// Commits, and the job goes on.
+    /// Commits without ending the job.
     pub async fn commit(self) -> Result<(), Error> {
         self.client.batch_execute("COMMIT").await?;
         self.client.give_back();
@@ -286,13 +289,13 @@ impl JobTransaction<'_> {
 
 /// A step of a job.
 pub enum Step<T> {
-    /// It was done, by this attempt or one before: what it has returned.
+    /// The step was done, by this attempt or an earlier one. This is its result.
     Done(T),
-    /// It is to be done.
+    /// The step is not done yet.
     Open(OpenStep),
 }
 
-/// A step that is to be done, in a transaction: a client of tokio-postgres. It rolls back when it is dropped.
+/// A transaction in which to do a step: a client of tokio-postgres. It rolls back when it is dropped.
 pub struct OpenStep {
     id: i64,
     name: String,
@@ -308,7 +311,7 @@ impl Deref for OpenStep {
 }
 
 impl OpenStep {
-    /// Notes that it is done, with its result, and commits. Returns the result.
+    /// Stores that the step is done, with its result, and commits. Returns the result.
     pub async fn done<T: Serialize>(self, result: T) -> Result<T, Error> {
         let parameters = Parameters::default()
             .with(self.id, Type::INT8)

@@ -1,6 +1,6 @@
 //! Producers and workers for [pg_queue], the job queue inside PostgreSQL, with tokio-postgres.
 //!
-//! [`enqueue()`] adds jobs in the caller's own transaction. A [`Worker`] runs them with handlers. The words are those
+//! [`enqueue()`] adds jobs in the caller's own transaction. A [`Worker`] runs them with handlers. The terms are those
 //! of pg_queue: a *job* is run in *attempts*, each under a *lease*. README.md shows all of it.
 //!
 //! [pg_queue]: https://crates.io/crates/pg-queue-client

@@ -1,4 +1,4 @@
-//! How a handler says how an attempt has ended: what it returns, [`Done`], and what it fails with, [`Failure`].
+//! How a handler ends its attempt: by what it returns, [`Done`], or by its error, [`Failure`].
 
 use std::error::Error;
 use std::fmt;
@@ -9,15 +9,15 @@ use serde_json::Value;
 use crate::connection::{self, LOST, code};
 use crate::upon::Upon;
 
-/// What a handler returns when the attempt has succeeded. `()` and a `Value` are turned into it.
+/// What a handler returns if the attempt has succeeded. `()` and a `Value` are converted into it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Done {
     /// The job is completed, with a result unless it is null.
     Complete(Value),
-    /// It goes on in another stage.
+    /// The job goes on in another stage.
     Advance(Advance),
-    /// It waits for others, and runs on then.
+    /// The job waits for other jobs, and then goes on.
     Suspend(Suspend),
 }
 
@@ -45,26 +45,26 @@ impl From<Suspend> for Done {
     }
 }
 
-/// The job goes on in another of the queue's stages, in the next one unless `stage` says so. It keeps its payload where
-/// that is none.
+/// The job goes on in the stage `stage` of its queue, by default in the next one. If `payload` is none, it keeps its
+/// payload.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Advance {
-    /// The stage; none: the next one.
+    /// The stage; none means the next one.
     pub stage: Option<String>,
-    /// The payload from now on; none: the one it has.
+    /// The new payload; none keeps the old one.
     pub payload: Option<Value>,
-    /// How long it waits before that.
+    /// How long the job waits before that stage.
     pub delay: Duration,
 }
 
-/// The job is held until others have ended, and then runs on with the same number of the attempt.
+/// The job is held until other jobs have ended. Then it goes on with the same attempt number.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Suspend {
-    /// The jobs; none: the members of the job's own flow, which were enqueued with `flow` its job's id.
+    /// The jobs; none means the members of the job's own flow, which were enqueued with `flow` = this job's id.
     pub after: Vec<i64>,
-    /// How they are to end; none: however.
+    /// How these jobs have to end; none means in any way.
     pub upon: Option<Upon>,
-    /// What the next run gets as progress; none: what this one has saved.
+    /// The progress for the next run; none means what this run has saved.
     pub progress: Option<Value>,
 }
 
@@ -89,22 +89,22 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// What a handler fails with. Every error is turned into one by `?`: then the queue decides when the job runs again.
+/// The error of a handler. `?` converts every error into one; then the queue decides when the job runs again.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Failure {
     /// The attempt has failed. The job runs again after the delay, or when the queue says.
     Retry {
-        /// What is stored.
+        /// The error text that is stored.
         error: String,
-        /// After what time; none: the queue's.
+        /// The time before the next attempt; none means the queue's backoff.
         delay: Option<Duration>,
     },
-    /// The job is dead, however many attempts it has left.
+    /// The job is dead, even if it has attempts left.
     Fatal(String),
-    /// The attempt is given back, uncounted. The job runs again after the delay.
+    /// The job is released, and the attempt is not counted. The job runs again after the delay.
     Snooze(Duration),
-    /// The handler has heeded [`crate::Job::check`].
+    /// The handler has stopped because of [`crate::Job::check`].
     Stopped,
     /// The server has said that the lease is lost.
     Lost,
@@ -133,14 +133,14 @@ impl<E: Error + 'static> From<E> for Failure {
             }
             let colon = if text.is_empty() { "" } else { ": " };
             text = format!("{text}{colon}{}", postgres.map_or_else(|| error.to_string(), connection::text));
-            // The driver says less than its cause, which is what the server has said.
+            // The driver's own text says less than its cause, the server's message.
             at = error.source().filter(|_| postgres.is_none());
         }
         Failure::Retry { error: text, delay: None }
     }
 }
 
-/// Fails the attempt; the job runs again after the delay, instead of the queue's own.
+/// Fails the attempt. The job runs again after this delay instead of the queue's backoff.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetryIn(pub Duration, pub String);
 
@@ -148,11 +148,11 @@ pub struct RetryIn(pub Duration, pub String);
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fatal(pub String);
 
-/// Gives the attempt back, uncounted: the job's time has not come.
+/// Releases the job, and does not count the attempt, because the job's time has not come.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Snooze(pub Duration);
 
-/// The handler is to stop: what [`crate::Job::check`] returns.
+/// The error that [`crate::Job::check`] returns if the handler is to stop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stopped(pub StopReason);
 

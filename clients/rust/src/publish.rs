@@ -1,5 +1,5 @@
-//! Publishes events, on the caller's own connection and in its transaction: a job in each queue that is bound to the
-//! topic, or none.
+//! Publishes events, on the caller's own connection and in its transaction: each adds a job to each queue with a
+//! matching binding.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ use crate::sql::{Json, Parameters};
 pub struct Publish {
     /// Words with dots between them, which the patterns of bindings match.
     pub key: String,
-    /// Whether it is an error (`P0002`) if no queue gets it.
+    /// True: it is an error (`P0002`) if no queue gets the event.
     pub mandatory: bool,
-    /// Of its jobs. Stage, largest number of attempts and lease are said by bindings and queues: the server refuses
+    /// The options of its jobs. Bindings and queues determine stage, maximum of attempts and lease: the server refuses
     /// them here.
     pub options: Options,
 }
 
 impl Publish {
-    /// Under this key, without options.
+    /// Returns how to publish under this key, without options.
     pub fn key(key: impl Into<String>) -> Self {
         Self { key: key.into(), ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! What a run of the worker is told, and how it ends if it cannot go on.
+//! The settings of a run of the worker, and the error if it cannot go on.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::event::Event;
 use crate::job::Job;
 use crate::outcome::{Done, Failure};
 
-/// What a middleware calls next.
+/// The next function that a middleware calls.
 pub type Next = Arc<dyn Fn(Job) -> BoxFuture<'static, Result<Done, Failure>> + Send + Sync>;
 
 pub(crate) type BatchCall = Arc<dyn Fn(Batch) -> BoxFuture<'static, Result<Each, Failure>> + Send + Sync>;
@@ -30,7 +30,7 @@ pub(crate) enum Call {
     Batch { size: usize, call: BatchCall },
 }
 
-/// What a run of the worker needs to know.
+/// The settings of a run of the worker.
 pub(crate) struct Settings {
     pub connector: Connector,
     pub handlers: HashMap<String, Call>,
@@ -49,7 +49,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The handlers within the middleware, the first of which is the outermost.
+    /// Returns the handlers within the middleware, of which the first one is the outermost.
     pub fn calls(&self) -> HashMap<String, Call> {
         let within = |call: &Call| match call {
             Call::One(next) => Call::One(self.middleware.iter().rev().fold(next.clone(), |next, around| {
@@ -62,7 +62,7 @@ impl Settings {
     }
 }
 
-/// What a worker cannot do.
+/// Why a worker cannot run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerError(pub(crate) Cow<'static, str>);
 

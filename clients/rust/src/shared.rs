@@ -1,4 +1,4 @@
-//! What the worker and a handler know in common of a job.
+//! What the worker and a handler share about a job.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::outcome::StopReason;
 
-/// Which attempt of which job it is: for logs and events.
+/// Identifies an attempt and its job, for logs and events.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     pub id: i64,
@@ -16,16 +16,16 @@ pub(crate) struct Facts {
     pub attempt: i32,
 }
 
-/// What the worker and the handler have in common.
+/// State that the worker and the handler share.
 pub(crate) struct Shared {
     pub facts: Facts,
     pub stop: watch::Sender<Option<StopReason>>,
-    /// Whether the handler has ended the attempt itself.
+    /// True if the handler itself has ended the attempt.
     pub ended: AtomicBool,
 }
 
-/// Notes that handlers end their attempts, from before the commit on: a heartbeat may hear of that before the handler
-/// does, and must not stop it. Takes the note back when it is dropped, unless the commit was confirmed.
+/// Marks attempts as ended by their handlers before the commit. A heartbeat may learn of the commit before the handler
+/// does, and must not stop it. When dropped, it removes the marks, unless the commit was confirmed.
 pub(crate) struct Committing<'a>(pub Vec<&'a Shared>);
 
 impl<'a> Committing<'a> {
@@ -51,7 +51,8 @@ impl Shared {
         *self.stop.borrow()
     }
 
-    /// The first reason counts, but that a lost lease beats all. Whether it was news.
+    /// Tells the handler to stop. The first reason counts, but a lost lease replaces any other reason. Returns whether
+    /// the reason is new.
     pub fn stop(&self, reason: StopReason) -> bool {
         self.stop.send_if_modified(|now| {
             let is_news = now.is_none() || (reason == StopReason::Lost && *now != Some(reason));

@@ -1,5 +1,5 @@
-//! Statements with the types of their parameters: nothing is prepared, since a pooler in transaction mode has another
-//! connection for each transaction. JSON and intervals go as text and are cast by the server.
+//! Statements with the types of their parameters. No statement is prepared, because a pooler in transaction mode uses
+//! another connection for each transaction. JSON and intervals are sent as text, and the server casts them.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime};
@@ -11,12 +11,12 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 /// A value and its type, as the driver's `query_typed` takes them.
 pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// A list of parameters that owns what it holds.
+/// A list of parameters that owns its values.
 #[derive(Default)]
 pub(crate) struct Parameters(Vec<(Box<dyn ToSql + Sync + Send>, Type)>);
 
 impl Parameters {
-    /// Adds one, and returns its number.
+    /// Adds a parameter, and returns its number.
     pub fn push(&mut self, value: impl ToSql + Sync + Send + 'static, kind: Type) -> usize {
         self.0.push((Box::new(value), kind));
         self.0.len()
@@ -32,12 +32,12 @@ impl Parameters {
     }
 }
 
-/// What Postgres reads as an interval.
+/// Returns the text of an interval for Postgres.
 pub(crate) fn interval(duration: Duration) -> String {
     format!("{} microseconds", duration.as_micros())
 }
 
-/// A time as Postgres reads it, in UTC.
+/// Returns the text of a time for Postgres, in UTC.
 pub(crate) fn timestamp(time: SystemTime) -> String {
     const DAY: i128 = 86_400_000_000;
     let micros = match time.duration_since(SystemTime::UNIX_EPOCH) {
@@ -45,7 +45,7 @@ pub(crate) fn timestamp(time: SystemTime) -> String {
         Err(before) => -(before.duration().as_micros() as i128),
     };
     let (days, rest) = (micros.div_euclid(DAY), micros.rem_euclid(DAY));
-    // Years begin in March here: then the day that a leap year has more is the last one.
+    // Years begin in March here, so that the leap day is the last day of a year.
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -58,7 +58,7 @@ pub(crate) fn timestamp(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02}.{micros:06}+00")
 }
 
-/// A value as `jsonb`. What cannot be JSON is an error when it is sent.
+/// A value as `jsonb`. If it cannot be written as JSON, sending it is an error.
 #[derive(Debug)]
 pub(crate) struct Json(Result<String, String>);
 

@@ -1,4 +1,5 @@
-//! What a worker knows of the attempts that it holds. All of it is behind one lock, which nothing awaits under.
+//! What a worker knows about the attempts that it holds. One lock guards all of it; no code awaits while it holds that
+//! lock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,13 +16,13 @@ use crate::shared::Shared;
 /// A claimed attempt whose handler has not ended.
 pub(crate) struct Held {
     pub shared: Arc<Shared>,
-    /// Its length.
+    /// The length of the lease.
     pub lease: Duration,
     /// When the next heartbeat is due.
     pub beat_at: Instant,
-    /// When the lease is over, unless a heartbeat comes through.
+    /// When the lease expires, unless a heartbeat succeeds.
     pub expires_at: Instant,
-    /// Its handler's task, once that has begun.
+    /// The handler's task, once it has begun.
     pub task: Option<AbortHandle>,
     /// Since when the handler should have ended.
     pub stopped_at: Option<Instant>,
@@ -29,43 +30,44 @@ pub(crate) struct Held {
 
 #[derive(Default)]
 pub(crate) struct State {
-    /// By the attempt's id.
+    /// The held attempts, by id.
     pub held: BTreeMap<i64, Held>,
-    /// Of those, what has not begun.
+    /// Held jobs whose handlers have not begun.
     pub ready: VecDeque<Job>,
-    /// What the server has not answered, but what a claim has with it, by the attempt's id.
+    /// Ends that the server has not answered, except those that a claim carries, by the attempt's id.
     pub ended: BTreeMap<i64, Ending>,
     pub is_closing: bool,
-    /// What has happened, if the worker drains.
+    /// The events so far, if the worker drains.
     pub events: Vec<Event>,
 }
 
 impl State {
-    /// How many jobs to claim now. A worker that claims ahead waits until it is worth the round trip.
+    /// Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile.
     pub fn room(&self, concurrency: usize, prefetch: usize) -> usize {
         let limit = concurrency + prefetch;
         let taken = self.held.len() + self.due_ends().count();
         if taken < concurrency || taken <= limit / 2 { limit - taken } else { 0 }
     }
 
-    /// What the control sends, or is sending. Ends that wait for a claim or are put off take no slot.
+    /// Returns the ends that the control has to send, or is sending. Ends that wait for a claim, and postponed ends,
+    /// take no slot.
     pub fn due_ends(&self) -> impl Iterator<Item = &Ending> {
         let now = Instant::now();
         self.ended.values().filter(move |ending| ending.due <= now)
     }
 
-    /// Has the control send an end after a delay.
+    /// Queues an end for the control, which sends it after a delay.
     pub fn send(&mut self, mut ending: Ending, delay: Duration) {
         ending.due = Instant::now() + delay;
         self.ended.insert(ending.id(), ending);
     }
 
-    /// How many run.
+    /// Returns how many handlers run.
     pub fn running(&self) -> usize {
         self.held.len() - self.ready.len()
     }
 
-    /// Whether nothing is left to do with what was claimed.
+    /// Returns whether no attempt is held and no end waits for an answer.
     pub fn is_idle(&self) -> bool {
         self.held.is_empty() && self.ended.is_empty()
     }

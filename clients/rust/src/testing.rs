@@ -1,6 +1,6 @@
-//! For the tests of applications: what was enqueued, letting time pass, and servers to throw away.
+//! For tests of applications: which jobs were enqueued, letting time pass, and temporary servers.
 //!
-//! The functions take a client and look at what its transaction sees, also before it commits.
+//! The functions take a client and read what its transaction sees, even before it commits.
 
 use std::fs;
 use std::io::Write as _;
@@ -30,7 +30,7 @@ pub struct Enqueued {
     pub priority: i32,
 }
 
-/// The living jobs of the queue whose payload contains this one, the oldest first.
+/// Returns the living jobs of the queue whose payload contains this one, the oldest first.
 pub async fn enqueued<C: GenericClient + Sync>(
     client: &C,
     queue: &str,
@@ -48,7 +48,7 @@ pub async fn enqueued<C: GenericClient + Sync>(
     Ok(rows.iter().map(job).collect())
 }
 
-/// Panics unless there are so many such jobs. Returns them.
+/// Panics unless there are exactly this many such jobs. Returns them.
 pub async fn assert_enqueued<C: GenericClient + Sync>(
     client: &C,
     queue: &str,
@@ -65,7 +65,8 @@ pub async fn assert_enqueued<C: GenericClient + Sync>(
     Ok(found)
 }
 
-/// Lets time pass for jobs that wait for theirs: it comes so much earlier. Returns the jobs that became due.
+/// Lets time pass for jobs that wait for their time, by moving it earlier by this much. Returns the jobs that became
+/// due.
 pub async fn advance_time<C: GenericClient + Sync>(client: &C, by: Duration) -> Result<Vec<i64>, Error> {
     let sql = "SELECT j.job_id, j.run_at - $1::interval <= clock_timestamp() AS is_due
         FROM queue.jobs AS j, LATERAL (SELECT queue.reschedule(j.job_id, j.run_at - $1::interval)) AS r
@@ -74,10 +75,10 @@ pub async fn advance_time<C: GenericClient + Sync>(client: &C, by: Duration) -> 
     Ok(rows.iter().filter(|row| row.get(1)).map(|row| row.get(0)).collect())
 }
 
-/// A throw-away server with `pg_queue`, in a folder of its own, which listens on a socket there and nowhere else. It
-/// ends when this is dropped.
+/// A temporary server with `pg_queue` in a folder of its own. It listens only on a socket in that folder. It ends when
+/// this value is dropped.
 ///
-/// The variable `PG_CONFIG` names the installation, or the `PATH` does. Started by root it runs as the account
+/// The variable `PG_CONFIG`, else the `PATH`, names the installation. If root starts it, it runs as the account
 /// `postgres`.
 #[derive(Debug)]
 pub struct Server {
@@ -88,12 +89,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one. Panics where that cannot be.
+    /// Starts a server. Panics if that fails.
     pub fn start() -> Self {
         Self::with_settings(&[])
     }
 
-    /// Starts one with settings of its own.
+    /// Starts a server with these settings. Panics if that fails.
     pub fn with_settings(settings: &[(&str, &str)]) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let config = std::env::var("PG_CONFIG").unwrap_or_else(|_| "pg_config".to_owned());
@@ -128,27 +129,27 @@ impl Server {
         server
     }
 
-    /// Where it listens.
+    /// Returns the folder with its socket.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Where its data are.
+    /// Returns its data directory.
     pub fn data(&self) -> PathBuf {
         self.dir.join("data")
     }
 
-    /// Starts it after `stop`, and waits until it takes connections.
+    /// Starts the server after `stop`, and waits until it accepts connections.
     pub fn start_again(&self) {
         self.call("pg_ctl", &["start", "--wait", "--silent", &format!("--log={}", self.dir.join("log").display())]);
     }
 
-    /// Stops it; with mode `immediate` as a crash would.
+    /// Stops the server. Mode `immediate` stops it as a crash does.
     pub fn stop(&self, mode: &str) {
         self.call("pg_ctl", &["stop", "--wait", "--silent", &format!("--mode={mode}")]);
     }
 
-    /// Makes the other server a standby of this one, and starts it as that.
+    /// Makes the other server a standby of this one, and starts it.
     pub fn base_backup(&self, standby: &Server) {
         standby.stop("fast");
         let kept = fs::read(standby.data().join("postgresql.conf")).expect("initdb has made it");
@@ -159,17 +160,17 @@ impl Server {
         standby.start_again();
     }
 
-    /// Makes a standby a server of its own, and waits until it is.
+    /// Promotes a standby, and waits until it is promoted.
     pub fn promote(&self) {
         self.call("pg_ctl", &["promote", "--wait", "--silent"]);
     }
 
-    /// The connection string of a database.
+    /// Returns the connection string of a database.
     pub fn config(&self, database: &str) -> String {
         format!("host={} user=postgres dbname={database}", self.dir.display())
     }
 
-    /// A connection, which lives as long as the client.
+    /// Connects to a database. The connection lives as long as the client.
     pub async fn connect(&self, database: &str) -> Result<Client, Error> {
         let (client, connection) = tokio_postgres::connect(&self.config(database), NoTls).await?;
         tokio::spawn(connection); // its errors are those of the client's calls
@@ -184,7 +185,7 @@ impl Server {
         Ok(name)
     }
 
-    /// Runs a program of the server as its account. What a server inherits must not be our pipes.
+    /// Runs a program of the server as its account. The server must not inherit the pipes of this process.
     fn call(&self, program: &str, arguments: &[&str]) {
         let mut command = Command::new(self.bindir.join(program));
         command.arg("-D").arg(self.data()).args(arguments).current_dir("/");
@@ -215,14 +216,14 @@ impl Drop for Server {
     }
 }
 
-/// Whether a few servers have room there. Containers may have little of it.
+/// Returns whether a few servers have room there. Containers may have little of it.
 fn has_room(memory: &Path) -> bool {
     let asked = Command::new("df").args(["--output=avail", "-k"]).arg(memory).stderr(Stdio::null()).output();
     let text = asked.map(|answer| String::from_utf8_lossy(&answer.stdout).into_owned()).unwrap_or_default();
     text.lines().nth(1).and_then(|line| line.trim().parse::<u64>().ok()).is_some_and(|kilobytes| kilobytes > 2 << 20)
 }
 
-/// User and group for a server that root starts, which Postgres refuses to be.
+/// Returns user and group for a server that root starts, because Postgres refuses to run as root.
 fn account() -> Option<(u32, u32)> {
     use std::os::unix::fs::MetadataExt as _;
     if fs::metadata("/proc/self").ok()?.uid() != 0 {

@@ -13,7 +13,8 @@ mod with {
     use crate::outcome::Failure;
     use crate::shared::Facts;
 
-    /// The headers with the current trace context (`traceparent`), unless they have one or there is none.
+    /// Returns the headers with the current trace context (`traceparent`), unless they have one already, or there is
+    /// none.
     pub(crate) fn inject(headers: Option<Value>) -> Option<Value> {
         let fields = match &headers {
             None => Map::new(),
@@ -30,7 +31,7 @@ mod with {
         Some(Value::Object(fields))
     }
 
-    /// Runs a handler within a span of its own, the child of the producer's; a batch in one that has no parent.
+    /// Runs a handler within a span of its own. Its parent is the producer's span; the span of a batch has no parent.
     pub(crate) async fn within<T>(
         job: Facts,
         headers: Option<Value>,

@@ -1,16 +1,16 @@
-//! For what end of other jobs a job waits.
+//! Which end of other jobs a job waits for.
 
-/// For what end of other jobs a job waits.
+/// Which end of other jobs a job waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Upon {
-    /// That all have completed.
+    /// All of them have completed.
     Completed,
-    /// That one is dead.
+    /// One of them is dead.
     Failed,
-    /// That all have ended, however.
+    /// All of them have ended, in any way.
     Ended,
-    /// That they have not ended by the job's own time.
+    /// They have not ended by the job's own time.
     Overdue,
 }
 

@@ -1,7 +1,7 @@
-//! Ends a process whose worker makes no progress, so that what supervises it starts another.
+//! Ends a process whose worker makes no progress, so that its supervisor starts another one.
 //!
-//! A runtime that is blocked sends no heartbeats: its leases end, and other workers get its jobs. The watchdog is a
-//! thread of its own, since nothing that runs on that runtime can be relied on.
+//! A blocked runtime sends no heartbeats: its leases expire, and other workers get its jobs. The watchdog is a thread
+//! of its own, because tasks on that runtime would be blocked, too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// What the process ends with: `EX_SOFTWARE`.
+/// The exit status of the process: `EX_SOFTWARE`.
 const STATUS: i32 = 70;
 
-/// Watches until it is dropped.
+/// Watches the runtime until it is dropped.
 pub(crate) struct Watchdog {
     is_over: Arc<AtomicBool>,
     thread: std::thread::Thread,
@@ -20,8 +20,8 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches the runtime, and whether `is_stuck` returns true: all handlers go on for this long after they were told
-    /// to stop.
+    /// Starts a thread that watches the runtime and `is_stuck`. That returns true if all handlers have not stopped for
+    /// this long after they were told to.
     pub fn start(limit: Duration, is_stuck: impl Fn(Duration) -> bool + Send + 'static) -> Self {
         let begun = Instant::now();
         let now = move || begun.elapsed().as_millis() as u64;

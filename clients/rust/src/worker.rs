@@ -1,4 +1,4 @@
-//! The worker as its user sees it: what it is told, which handlers it has, how it is run. `engine` runs it.
+//! The worker as its user sees it: its options, its handlers, and how to run it. `engine` runs it.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -19,7 +19,7 @@ use crate::job::Job;
 use crate::outcome::{Done, Failure};
 use crate::settings::{BatchCall, Call, Next, Settings, WorkerError};
 
-/// Ends a worker, from anywhere.
+/// Stops a worker, from any task or thread.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<watch::Sender<u32>>);
 
@@ -30,19 +30,20 @@ impl Stopper {
     }
 }
 
-/// Runs the jobs of up to eight queues. Within a runtime of tokio's, of either kind.
+/// Runs the jobs of up to eight queues, within a tokio runtime of either kind.
 pub struct Worker {
     settings: Settings,
     stops: Arc<watch::Sender<u32>>,
 }
 
 impl Worker {
-    /// A worker that connects as the text says, of several hosts to the first that takes writes.
+    /// Returns a worker that connects as the text says. If it names several hosts, the worker uses the first one that
+    /// accepts writes.
     pub fn new(config: &str) -> Result<Self, tokio_postgres::Error> {
         Ok(Self::with_tls(&Config::from_str(config)?, NoTls))
     }
 
-    /// A worker with a configuration, and TLS as the driver knows it.
+    /// Returns a worker with a configuration, and the driver's TLS connector.
     pub fn with_tls<T>(config: &Config, tls: T) -> Self
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
@@ -70,77 +71,78 @@ impl Worker {
         Self { settings, stops: Arc::new(watch::channel(0).0) }
     }
 
-    /// So many jobs run at once; 10.
+    /// How many jobs run at the same time. Default: 10.
     pub fn concurrency(mut self, jobs: usize) -> Self {
         self.settings.concurrency = jobs;
         self
     }
 
-    /// So many jobs more are claimed ahead; 0. For short jobs, which then need fewer round trips.
+    /// How many further jobs are claimed ahead. Default: 0. Use it for short jobs, which then need fewer round trips.
     pub fn prefetch(mut self, jobs: usize) -> Self {
         self.settings.prefetch = jobs;
         self
     }
 
-    /// How long one claim sleeps; 10 seconds. The server's `pg_queue.max_wait` at most.
+    /// How long one claim sleeps, at most the server's `pg_queue.max_wait`. Default: 10 seconds.
     pub fn wait(mut self, time: Duration) -> Self {
         self.settings.wait = time;
         self
     }
 
-    /// The longest time between two heartbeats; 10 seconds, or a third of the lease if that is shorter. A cancelled job
-    /// is told so within it.
+    /// The longest time between two heartbeats. Default: 10 seconds; a third of the lease if that is shorter. A handler
+    /// learns within this time that its job is to be cancelled.
     pub fn heartbeat(mut self, time: Duration) -> Self {
         self.settings.heartbeat = time;
         self
     }
 
-    /// How long a claim lasts; as the job or the queue says.
+    /// How long a claim lasts. Default: the job's lease, else the queue's.
     pub fn lease(mut self, time: Duration) -> Self {
         self.settings.lease = Some(time);
         self
     }
 
-    /// Jobs of this stage only.
+    /// Claims only jobs of this stage.
     pub fn stage(mut self, stage: impl Into<String>) -> Self {
         self.settings.stage = Some(stage.into());
         self
     }
 
-    /// What is claimed is given back at once when the connection ends. Not behind a pooler in transaction mode.
+    /// Releases the claimed jobs immediately when the connection ends. Does not work behind a pooler in transaction
+    /// mode.
     pub fn session_bound(mut self) -> Self {
         self.settings.session_bound = true;
         self
     }
 
-    /// How long handlers may go on after `stop` or SIGTERM; 30 seconds.
+    /// How long handlers may go on after `stop` or SIGTERM. Default: 30 seconds.
     pub fn shutdown_timeout(mut self, time: Duration) -> Self {
         self.settings.shutdown_timeout = time;
         self
     }
 
-    /// Ends the process, with status 70, when for so long the runtime was blocked, or all slots were taken by handlers
-    /// that go on after they were told to stop. Never, unless this is set.
+    /// Ends the process, with status 70, if for this long the runtime was blocked, or all slots were taken by handlers
+    /// that did not stop when they were told to. The default is never.
     pub fn stall_timeout(mut self, time: Duration) -> Self {
         self.settings.stall_timeout = Some(time);
         self
     }
 
-    /// For the views; host and process id.
+    /// The worker's name in the views. Default: host and process id.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.settings.name = name.into();
         self
     }
 
-    /// Is called with each event. It must not block.
+    /// Calls this function with each event. It must not block.
     pub fn on_event(mut self, hook: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.settings.on_event = Some(Arc::new(hook));
         self
     }
 
-    /// The function runs the jobs of this queue. What it returns is the job's result; an error fails the attempt.
+    /// Lets the function run the jobs of this queue. It returns the job's result; an error fails the attempt.
     ///
-    /// It is dropped at its next `await` when the job is to stop.
+    /// When the job is to stop, its future is dropped at its next `await`.
     pub fn handler<F, R, D>(mut self, queue: &str, handler: F) -> Self
     where
         F: Fn(Job) -> R + Send + Sync + 'static,
@@ -155,7 +157,7 @@ impl Worker {
         self
     }
 
-    /// The function runs up to `size` jobs of this queue at once, as many as are there. Each of them takes a slot of
+    /// Lets the function run up to `size` jobs of this queue together, as many as are claimed. Each job takes a slot of
     /// `concurrency`. Middleware is not called.
     pub fn batch_handler<F, R, E>(mut self, queue: &str, size: usize, handler: F) -> Self
     where
@@ -171,7 +173,8 @@ impl Worker {
         self
     }
 
-    /// Is called around each handler, with the job and what to call next. The first one is the outermost.
+    /// Calls this function around each handler, with the job and the next function to call. The first one is the
+    /// outermost.
     pub fn middleware<F, R>(mut self, around: F) -> Self
     where
         F: Fn(Job, Next) -> R + Send + Sync + 'static,
@@ -181,15 +184,15 @@ impl Worker {
         self
     }
 
-    /// What ends it.
+    /// Returns what stops the worker.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.stops.clone())
     }
 
-    /// Works until SIGTERM, SIGINT or `stop`; then waits for the handlers, and gives back what is left. A second signal
-    /// ends the wait.
+    /// Works until SIGTERM, SIGINT or `stop`. Then it waits for the handlers, and releases the remaining jobs. A second
+    /// signal ends the wait.
     ///
-    /// Errors: a queue does not exist when the worker starts. One that is dropped later is tried again.
+    /// Errors: a queue does not exist when the worker starts. If a queue is dropped later, the worker keeps trying.
     pub async fn run(self) -> Result<(), WorkerError> {
         let refused = WorkerError("signals cannot be heard: the runtime needs enable_io".into());
         let mut terminate = signal(SignalKind::terminate()).map_err(|_| refused.clone())?;
@@ -206,12 +209,12 @@ impl Worker {
         }
     }
 
-    /// Works until `stop`, without a look at signals. What is dropped before leaves its jobs to their leases.
+    /// Works until `stop`, and does not handle signals. If the future is dropped before, the leases of its jobs expire.
     pub async fn serve(self) -> Result<(), WorkerError> {
         self.start(false).await.map(drop)
     }
 
-    /// Works off everything that is ready now, and returns what happened: for tests, and for jobs by cron.
+    /// Runs all jobs that are ready now, and returns the events. For tests, and for workers that cron starts.
     pub async fn drain(self) -> Result<Vec<Event>, WorkerError> {
         self.start(true).await
     }

@@ -1,7 +1,7 @@
 """Producers and workers for pg_queue, the job queue inside PostgreSQL.
 
-`enqueue` adds jobs in the caller's own transaction; a `Worker` runs them with handlers, `def` or `async def`.
-The words are those of pg_queue: a *job* is run in *attempts*, each under a *lease*.
+`enqueue` adds jobs in the caller's own transaction. A `Worker` runs them with handlers, `def` or `async def`. The terms
+are those of pg_queue: a *job* is run in *attempts*, each under a *lease*.
 """
 
 from .batch import AsyncBatch, Batch

@@ -1,4 +1,4 @@
-"""Several jobs of a queue that one handler runs at once."""
+"""Several jobs of a queue that one handler runs together."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BaseBatch(Sequence[J], Generic[J]):
         return len(self._jobs)
 
     def check(self) -> None:
-        """Raises `Stopped` if one of them is to stop."""
+        """Raises `Stopped` if the handler is to stop one of the jobs."""
         for job in self._jobs:
             job.check()
 
@@ -50,13 +50,13 @@ class BaseBatch(Sequence[J], Generic[J]):
 
 
 class Batch(BaseBatch[Job]):
-    """The jobs of a handler that is a `def`, which runs in a thread."""
+    """The jobs of a synchronous handler (`def`), which runs in a thread."""
 
     @contextmanager
     def transaction(self) -> Iterator[Connection[Any]]:
-        """A transaction on a connection of the worker's, which completes all of them at its end.
+        """A transaction on one of the worker's connections. When it ends, it completes all jobs of the batch.
 
-        If the lease of one is lost it is rolled back, and the others are given back.
+        If the lease of one job is lost, the transaction rolls back, and the other jobs are released.
         """
         self.check()
         with self[0]._connection() as conn:
@@ -64,20 +64,20 @@ class Batch(BaseBatch[Job]):
                 with conn.transaction():
                     yield conn
                     self._check_all(conn.execute(*self._statement()).fetchall())
-                    self._set_ended(True)  # before the commit, of which a heartbeat may hear first
+                    self._set_ended(True)  # before the commit: a heartbeat may learn of it first
             except BaseException:
-                self._set_ended(False)  # it was rolled back
+                self._set_ended(False)  # the transaction was rolled back
                 raise
 
 
 class AsyncBatch(BaseBatch[AsyncJob]):
-    """The jobs of a handler that is an `async def`. Its task is cancelled when all of them are to stop."""
+    """The jobs of an `async def` handler. When all of the jobs are to stop, its task is cancelled."""
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
-        """A transaction on a connection of the worker's, which completes all of them at its end.
+        """A transaction on one of the worker's connections. When it ends, it completes all jobs of the batch.
 
-        If the lease of one is lost it is rolled back, and the others are given back.
+        If the lease of one job is lost, the transaction rolls back, and the other jobs are released.
         """
         self.check()
         async with self[0]._connection() as conn:
@@ -85,7 +85,7 @@ class AsyncBatch(BaseBatch[AsyncJob]):
                 async with conn.transaction():
                     yield conn
                     self._check_all(await (await conn.execute(*self._statement())).fetchall())
-                    self._set_ended(True)  # before the commit, of which a heartbeat may hear first
+                    self._set_ended(True)  # before the commit: a heartbeat may learn of it first
             except BaseException:
-                self._set_ended(False)  # it was rolled back
+                self._set_ended(False)  # the transaction was rolled back
                 raise

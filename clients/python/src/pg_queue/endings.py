@@ -26,9 +26,10 @@ _EVENTS: Dict[Kind, EventKind] = {
 
 
 class Ending:
-    """How one attempt ends: the function that ends it, and its arguments beside the id.
+    """How one attempt ends: the function that ends it, and its arguments except the id.
 
-    `none`: the handler has ended the attempt itself, or its lease is lost. Raises an error if an argument is no JSON.
+    `none`: the handler itself has ended the attempt, or its lease is lost. Raises an error if an argument cannot be
+    written as JSON.
     """
 
     def __init__(self, job: BaseJob, kind: Kind, **arguments: Any) -> None:
@@ -41,29 +42,31 @@ class Ending:
         self.error: Optional[str] = arguments.get("error")
         self.seconds = 0.0
         self.due = 0.0
-        """When the control sends it, by the loop's clock."""
+        """When the control sends it, by the event loop's clock."""
         self.pauses = 0
-        """How often the worker has put it off."""
+        """How often the worker has postponed it."""
         self.errors = 0
-        """How often the call that it was in has failed."""
+        """How often a call that contained it has failed."""
 
     @property
     def is_plain(self) -> bool:
-        """True if a claim can take it along: a completion without a result, which was not put off."""
+        """True if the next claim can carry it: a completion without a result that was not postponed."""
         return self.kind == "complete" and self.arguments["result"] is None and not self.pauses
 
     @property
     def is_last_resort(self) -> bool:
-        """True if nothing else can be sent when the server refuses it: a failure that the queue retries as it likes."""
+        """True if nothing else can be sent in its place when the server refuses it: a failure with the queue's own
+        backoff.
+        """
         return self.kind == "fail" and self.arguments.get("retry_in") is None
 
     def pause(self) -> float:
-        """Returns the seconds until it is sent again."""
+        """Postpones it. Returns the seconds until it is sent again."""
         self.pauses += 1
         return RETRY_PAUSE * 2.0 ** min(self.pauses - 1, 7)
 
 
 def span(duration: Optional[Duration]) -> Optional[str]:
-    """Returns what Postgres reads as an interval."""
+    """Returns the text of an interval for Postgres."""
     length = interval(duration)
     return None if length is None else f"{length // timedelta(microseconds=1)} microseconds"

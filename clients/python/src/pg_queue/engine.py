@@ -1,14 +1,14 @@
-"""Runs a worker: claims for all slots on one connection, and tells the queue everything else on a second one.
+"""Runs a worker: it claims for all slots on one connection, and sends everything else on a second connection.
 
-* The *claimer* claims as many jobs as there is room for. What was completed without a result goes along as
-  `completed`, so that a busy worker needs one transaction for both.
-* The *control* sends one heartbeat for all that is held, and the ends that the claimer did not take along.
-* A handler runs in a task of its own; a `def` in a thread.
+* The *claimer* claims as many jobs as there is room for. Its claims carry completions without a result as `completed`,
+  so that a busy worker needs one transaction for both.
+* The *control* sends one heartbeat for all held attempts, and the ends that no claim has carried.
+* Each handler runs in a task of its own; a `def` runs in a thread.
 
 An attempt is *held* from its claim until its handler has ended. The worker sends each end until the server has
-answered, over as many connections as it takes. `busy` is no answer: another open transaction has the attempt. It may be
-the handler's own, which the server is still rolling back. A worker that does not hear from the server for as long as
-the lease lasts has lost it. All state belongs to the event loop's thread.
+answered, over new connections if necessary. `busy` does not count as an answer: another open transaction has the
+attempt. It may be the handler's own, which the server is still rolling back. If the server does not answer for the
+length of the lease, the worker has lost the lease. Only the event loop's thread uses the state.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pg_queue.worker")
 
 GATHER = 0.02
-"""How long, in seconds, a completion waits for a claim to take it along."""
+"""How many seconds a completion waits for a claim to carry it."""
 
 GRACE = 1.0
-"""How long handlers have to heed `cancelled` when the worker's time is over."""
+"""How many seconds handlers have to react to `cancelled` after the shutdown timeout."""
 
 FAREWELL = 5.0
-"""How long a worker that ends tries to tell the server what has ended."""
+"""How long a worker that shuts down tries to send the last ends."""
 
 _MISSING = ("42704", "3F000", "42883")
-"""The SQLSTATEs of a queue, and of a database without the extension."""
+"""The SQLSTATEs for a missing queue, and for a database without the extension."""
 
 CLAIM = f"""
     SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8
@@ -63,11 +63,11 @@ EXTEND = "SELECT id, outcome, is_cancelled FROM queue.extend_many(%s::bigint[])"
 END = "SELECT id, outcome, reason FROM queue.end_batch(%s::json)"
 
 _AT_FAULT = ("22", "54")
-"""The classes of SQLSTATEs that blame an end itself, which the server will never take: bad data, or too much."""
+"""The classes of SQLSTATEs for an end that the server will never accept: invalid data, or too much data."""
 
 
 class Engine:
-    """One run of a worker, from its first claim to the release of what is left."""
+    """One run of a worker, from its first claim to the release of the remaining jobs."""
 
     def __init__(self, worker: Worker, drain: bool, watch: Optional[Callable[[Event], None]]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -78,13 +78,13 @@ class Engine:
         self._is_async = {queue: inspect.iscoroutinefunction(h) for queue, h in worker.handlers.items()}
         self._held: Dict[int, Held] = {}
         self._ready: Deque[Held] = deque()
-        self._ended: Dict[int, Ending] = {}  # what the server has not answered, but what a claim has with it
+        self._ended: Dict[int, Ending] = {}  # ends without an answer, except those that a claim carries
         self._wake_at = math.inf
-        self._has_claimed = False  # the queues were there
+        self._has_claimed = False  # a claim has succeeded, so the queues exist
         self._is_closing = False
         self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
-        self._changed = asyncio.Event()  # for the claimer: there is room, or the end
-        self._due = asyncio.Event()  # for the control: there is something to send
+        self._changed = asyncio.Event()  # wakes the claimer: there is room, or the worker stops
+        self._due = asyncio.Event()  # wakes the control: there is something to send
         self._threads = Threads()
         self._hosts = hosts(worker.conninfo)
         self._pool = Pool(lambda: connect(self._hosts))
@@ -93,7 +93,7 @@ class Engine:
         self._control = Link(lambda: connect_async(self._hosts))
 
     def stop(self) -> None:
-        """From any thread. The second call ends the wait for the handlers."""
+        """Any thread may call it. A second call ends the wait for the handlers."""
         self._loop.call_soon_threadsafe(self._stop)
 
     def _stop(self) -> None:
@@ -116,7 +116,7 @@ class Engine:
             finally:
                 await asyncio.shield(self._loop.create_task(self._shut_down(claimer, control)))
 
-    # Connections. No prepared statements: a pooler in transaction mode has another connection for each transaction.
+    # Connections. No statement is prepared: a pooler in transaction mode uses another connection for each transaction.
 
     async def _connect_claims(self) -> AsyncConnection[Any]:
         conn = await connect_async(self._hosts)
@@ -135,16 +135,16 @@ class Engine:
             if room <= 0:
                 await self._changed.wait()
                 continue
-            # What is due the control sends, or is sending.
+            # The control sends the ends that are due.
             completed = [one for one in self._ended.values() if one.is_plain and one.due > self._loop.time()]
             for ending in completed:
                 del self._ended[ending.id]
-            # An end during the claim may make a job ready that the claim does not see.
+            # If an attempt ends during the claim, that may make a job ready that the claim does not see.
             is_idle = not self._held and not self._ended
             try:
                 rows = await self._claim(room, [ending.id for ending in completed])
             except (Gone, psycopg.Error) as error:
-                for ending in completed:  # one of them may be the cause, which the control finds out
+                for ending in completed:  # one of them may be the cause; the control finds out which
                     self._send(ending)
                 if isinstance(error, psycopg.errors.QueryCanceled):
                     continue
@@ -156,7 +156,7 @@ class Engine:
                 continue
             backoff.reset()
             self._has_claimed = True
-            # What could not be completed has a row without a job.
+            # An attempt that could not be completed has a row without a job.
             answers = {row[0]: row[5] for row in rows if row[1] is None}
             for ending in completed:
                 answer = answers.get(ending.id, {"outcome": "completed", "reason": None})
@@ -178,13 +178,15 @@ class Engine:
         return await self._claims.fetch(CLAIM, [*parameters, worker.name, worker.session_bound, completed])
 
     def _room(self) -> int:
-        """How many jobs to claim now. One that claims ahead waits until it is worth the round trip."""
+        """Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile."""
         limit = self._worker.concurrency + self._worker.prefetch
         taken = len(self._held) + len(self._due_ends())
         return limit - taken if taken < self._worker.concurrency or taken <= limit // 2 else 0
 
     def _due_ends(self) -> List[Ending]:
-        """What the control sends, or is sending. Ends that wait for a claim or are put off take no slot."""
+        """Returns the ends that the control has to send, or is sending. Ends that wait for a claim, and postponed ends,
+        take no slot.
+        """
         now = self._loop.time()
         return [ending for ending in self._ended.values() if ending.due <= now]
 
@@ -203,7 +205,7 @@ class Engine:
         expiry = self._loop.call_at(now + lease, self._stop_job, job.id, "lost")
         self._held[job.id] = held = Held(job, lease, now + self._beat(lease), expiry)
         self._ready.append(held)
-        self._due.set()  # the control takes the new lease into account
+        self._due.set()  # so that the control considers the new lease
 
     def _start(self) -> None:
         while self._ready and self._running() < self._worker.concurrency and not self._stopping.is_set():
@@ -214,7 +216,9 @@ class Engine:
                 held.task, held.group = task, group
 
     def _others(self, first: Held) -> List[Held]:
-        """What the first one's handler runs together with it: ready jobs of the same queue, if it takes batches."""
+        """Returns the jobs that the handler runs together with the first one: ready jobs of the same queue, if it takes
+        batches.
+        """
         queue = first.job.queue
         if queue not in self._worker.batches or first.job.unreadable is not None:
             return []
@@ -232,11 +236,11 @@ class Engine:
             self._tell(Event("started", job.queue, job.job_id, job.id, job.attempt))
         try:
             results = await self._call(jobs)
-        except BaseException as error:  # also SystemExit, which is not to end the event loop
+        except BaseException as error:  # also SystemExit, which must not end the event loop
             if isinstance(error, KeyboardInterrupt):
                 self._stop()
             if len(jobs) > 1 and isinstance(error, psycopg.Error) and error.sqlstate == LOST:
-                error = Snooze()  # one is lost, which the server says of each
+                error = Snooze()  # one lease is lost; the server answers for each which one
             results = [error] * len(jobs)
         for held, result in zip(group, results):
             ending = self._ending(held.job, result)
@@ -247,7 +251,7 @@ class Engine:
         self._changed.set()
 
     async def _call(self, jobs: List[BaseJob]) -> List[Any]:
-        """What the handler has returned for each of the jobs."""
+        """Calls the handler. Returns its result for each of the jobs."""
         if jobs[0].unreadable is not None:
             raise jobs[0].unreadable
         queue = jobs[0].queue
@@ -267,7 +271,7 @@ class Engine:
         return list(result)
 
     def _ending(self, job: BaseJob, result: Any) -> Ending:
-        """How the attempt ends, by what its handler has returned or raised."""
+        """Returns how the attempt ends, from what its handler has returned or raised."""
         try:
             if isinstance(result, BaseException):
                 return self._raised(job, result)
@@ -279,12 +283,14 @@ class Engine:
                 after = None if result.after is None else list(map(int, result.after))
                 return Ending(job, "suspend", after=after, upon=result.upon, progress=result.progress)
             return Ending(job, "complete", result=result)
-        except Exception as error:  # such as a result that is no JSON
+        except Exception as error:  # such as a result that is not JSON
             return self._raised(job, error)
 
     @staticmethod
     def _stopped(job: BaseJob) -> Ending:
-        """A job that is to be cancelled is cancelled by its release. Of a lost one there is nothing to tell."""
+        """Returns the end of a stopped attempt: a release, which cancels a job that is to be cancelled. If the lease is
+        lost, nothing is sent.
+        """
         return Ending(job, "none" if job.stop_reason == "lost" else "release")
 
     def _raised(self, job: BaseJob, error: BaseException) -> Ending:
@@ -310,12 +316,12 @@ class Engine:
             self._send(ending, GATHER if ending.is_plain else 0)
 
     def _stop_job(self, attempt_id: int, reason: Any) -> None:
-        """Tells the handler to stop. One that has not begun ends at once."""
+        """Tells the handler to stop. If it has not begun, the attempt ends immediately."""
         held = self._held.get(attempt_id)
         if held is None:
             return
-        is_ended = reason == "lost" and held.job.ended  # by the handler, which goes on
-        if reason == "lost":  # there is no lease any more
+        is_ended = reason == "lost" and held.job.ended  # the handler has ended the attempt, and goes on
+        if reason == "lost":  # the lease has expired
             held.expiry.cancel()
             held.beat_at = math.inf
         if held.job.stop_reason in (reason, "lost") or is_ended:
@@ -332,7 +338,9 @@ class Engine:
             held.task.cancel()
 
     def is_stuck(self, limit: float) -> bool:
-        """Whether all slots are taken by handlers that should have ended so long ago. From any thread."""
+        """Returns whether all slots are taken by handlers that should have ended at least `limit` seconds ago. Any
+        thread may call it.
+        """
         now = self._loop.time()
         late = [held for held in list(self._held.values()) if held.stopped_at and now - held.stopped_at >= limit]
         return len(late) >= self._running() >= self._worker.concurrency
@@ -361,8 +369,8 @@ class Engine:
         return min(lease / 3, self._worker.heartbeat)
 
     async def _heartbeat(self) -> None:
-        """Starts the leases anew. A busy attempt does not expire: an open transaction is ending it, mostly the
-        handler's own. The worker asks for it again soon.
+        """Extends all leases. A busy attempt does not expire: an open transaction is ending it, mostly the handler's
+        own. The worker extends it again soon.
         """
         begun, held_now = self._loop.time(), list(self._held.values())
         if all(held.beat_at > begun for held in held_now):
@@ -386,7 +394,9 @@ class Engine:
             self._due.set()
 
     async def _flush(self) -> None:
-        """Sends what has ended. After an error each is sent by itself: an end which is at fault keeps no other."""
+        """Sends the ends that are due. After an error each end is sent by itself, so that a faulty end does not block
+        the others.
+        """
         due = self._due_ends()
         alone = [[ending] for ending in due if ending.errors]
         for batch in [[ending for ending in due if not ending.errors], *alone]:
@@ -403,7 +413,7 @@ class Engine:
             self._changed.set()
 
     def _answered(self, ending: Ending, outcome: str, reason: str) -> None:
-        """Settles an end that the server has answered, or sends it again, or a failure in its place."""
+        """Handles the server's answer for an end: finishes it, sends it again, or sends a failure in its place."""
         ending.errors += outcome == "error"
         if outcome == "refused" or (outcome == "error" and ending.errors == 2):
             logger.error("%r could not end by %r: %s", ending.job, ending.kind, reason, extra=_extra(ending.job))
@@ -416,10 +426,10 @@ class Engine:
         else:
             self._settle(ending, "lost" if outcome in ("lost", "refused") else None)
 
-    # What has happened.
+    # Events.
 
     def _settle(self, ending: Ending, kind: Optional[EventKind] = None) -> None:
-        """The server has answered: this attempt has ended, or was lost before."""
+        """Reports that the server has answered: this attempt has ended, or its lease was lost."""
         job = ending.job
         kind = kind or ending.event
         if kind == "lost":
@@ -441,9 +451,10 @@ class Engine:
     async def _shut_down(self, claimer: asyncio.Task[None], control: asyncio.Task[None]) -> None:
         self._stopping.set()
         self._changed.set()
-        self._loop.call_later(FAREWELL, self._claims.sever)  # if the server does not answer
+        self._loop.call_later(FAREWELL, self._claims.sever)  # in case the server does not answer
         while not claimer.done():
-            # Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
+            # If the server has not begun the claim, it ignores the request. So the request is repeated until the claim
+            # has ended.
             await self._claims.cancel()
             await asyncio.wait({claimer}, timeout=0.2)
         while self._ready:
@@ -453,11 +464,11 @@ class Engine:
         for attempt_id in list(self._held):
             self._stop_job(attempt_id, "shutdown")
         await self._wait_for_handlers(GRACE)
-        for held in list(self._held.values()):  # those that did not stop
+        for held in list(self._held.values()):  # their handlers did not stop
             logger.warning("%r still runs; it is given back", held.job, extra=_extra(held.job))
             self._end(held, self._stopped(held.job))
             if held.task is not None and self._is_async[held.job.queue]:
-                # Its cancellation was swallowed: `asyncio.run` would wait for it.
+                # The handler has suppressed its cancellation, and `asyncio.run` would wait for it.
                 asyncio.tasks._unregister_task(held.task)
         self._is_closing = True
         self._due.set()
@@ -473,7 +484,7 @@ class Engine:
             await link.close()
         for task in (claimer, control):
             if task.done() and not task.cancelled():
-                task.result()  # a fault of ours is raised
+                task.result()  # raises an error of the worker's own code
 
     async def _wait_for_handlers(self, seconds: float, hurry: Optional[asyncio.Event] = None) -> None:
         end = self._loop.time() + seconds
@@ -497,10 +508,10 @@ def _text(error: BaseException) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """A message of several lines, such as one with a hint, in one."""
+    """Returns a message of several lines, such as one with a hint, as one line."""
     return " ".join(_text(error).split())
 
 
 def _extra(job: BaseJob) -> Dict[str, Any]:
-    """For structured logs."""
+    """Returns fields for structured logs."""
     return {"queue": job.queue, "job_id": job.job_id, "attempt_id": job.id, "attempt": job.attempt}

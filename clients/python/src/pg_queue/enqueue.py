@@ -1,4 +1,6 @@
-"""Adds jobs, on the caller's own connection and in its transaction: a job exists if and only if that commits."""
+"""Adds jobs, on the caller's own connection and in its transaction: a job exists if and only if the transaction
+commits.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class EventOptions(TypedDict, total=False):
-    """What a job has for itself, also one that a topic makes."""
+    """The options of a single job, which publishing takes, too."""
 
     priority: Optional[int]
     delay: Optional[Duration]
@@ -31,7 +33,7 @@ class EventOptions(TypedDict, total=False):
 
 
 class OwnOptions(EventOptions, total=False):
-    """What a job has for itself."""
+    """The options of a single job."""
 
     stage: Optional[str]
     max_attempts: Optional[int]
@@ -39,7 +41,7 @@ class OwnOptions(EventOptions, total=False):
 
 
 class Options(OwnOptions, total=False):
-    """The options of `queue.enqueue`. None leaves one at its default, as if it were left out."""
+    """The options of `queue.enqueue`. None means the default, as if the option were left out."""
 
     after: Optional[Iterable[int]]
     flow: Optional[int]
@@ -52,7 +54,7 @@ def enqueue(conn: Connection[Any], queue: str, payload: Any = {}, **options: Unp
 
 
 def enqueue_many(conn: Connection[Any], queue: str, payloads: Iterable[Any], **options: Unpack[Options]) -> List[int]:
-    """Adds a job per payload, all with the same options, and returns their ids in the order of the payloads."""
+    """Adds one job for each payload, all with the same options, and returns their ids in the order of the payloads."""
     return ids(conn, *_call("enqueue_many", queue, list(map(Jsonb, payloads)), "jsonb[]", options))
 
 
@@ -78,7 +80,7 @@ def _call(function: str, queue: str, content: Any, cast: str, options: Mapping[s
 def arguments(
     function: str, options: Mapping[str, Any], known: Mapping[str, Any] = Options.__annotations__
 ) -> Tuple[str, List[Any]]:
-    """The options that were given, as arguments by name, with the trace context of the caller in the headers."""
+    """Returns the given options as named arguments, with the caller's trace context in the headers."""
     unknown = options.keys() - known.keys()
     if unknown:
         raise TypeError(f"{function}() got an unexpected keyword argument {min(unknown)!r}")
@@ -109,5 +111,5 @@ async def ids_async(conn: AsyncConnection[Any], sql: str, parameters: List[Any])
 
 
 def _first(cursor: Any) -> Any:
-    """Makes of each row its first column, whatever the connection's own row factory makes."""
+    """A row factory that returns the first column of each row, whatever the connection's own row factory does."""
     return lambda values: values[0]

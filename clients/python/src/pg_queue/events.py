@@ -1,4 +1,4 @@
-"""What a worker tells its `on_event` hook: for metrics, and for tests."""
+"""Events that a worker passes to its `on_event` hook, for metrics and tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EventKind = Literal[
 
 @dataclass(frozen=True)
 class Event:
-    """Something that has happened. An end is told when the server has confirmed it, each job's once.
+    """An event. The worker reports the end of each attempt once, when the server has confirmed it.
 
     `connected` and `disconnected` are about the worker's own connection; all others have a job.
     """

@@ -1,5 +1,5 @@
-"""Flows: jobs that wait for any number of others, their members. In the caller's own transaction, as all that is
-enqueued.
+"""Flows: jobs that wait for any number of other jobs, their members. They are added in the caller's own transaction, as
+all jobs are.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class Task:
-    """A member of a flow, by its name there; `after`: the names of the tasks that it waits for.
+    """A member of a flow, with its name in the flow. `after`: the names of the tasks that it waits for.
 
-    `queue`: that of the flow unless it is said. The options are those of `enqueue`.
+    `queue`: the default is the flow's queue. The options are those of `enqueue`.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ def enqueue_flow(
     fail_fast: bool = False,
     **options: Unpack[Options],
 ) -> int:
-    """Adds a flow and returns its id, which is a job's.
+    """Adds a flow and returns its id, which is a job id.
 
-    `runs`: it goes to its queue when its members have ended, for a worker. `open`: it waits for `seal`, too.
-    `fail_fast`: the first death among its members cancels the others, and ends it as dead.
+    `runs`: when its members have ended, the flow goes to its queue, and a worker runs it. `open`: it waits for `seal`,
+    too. `fail_fast`: the first dead member cancels the others, and the flow is dead.
     """
     return ids(conn, *_call(queue, tasks, payload, runs, open, fail_fast, options))[0]
 
@@ -76,17 +76,17 @@ async def enqueue_flow_async(
 
 
 def seal(conn: Connection[Any], flow: int) -> None:
-    """An open flow can end when its members have."""
+    """Lets an open flow end when its members have ended."""
     conn.execute("SELECT queue.seal(%s)", [flow])
 
 
 def resolve(conn: Connection[Any], flow: int, result: Any = None) -> None:
-    """Completes an open flow without members: an event has come."""
+    """Completes an open flow without members: the event that it stands for has occurred."""
     conn.execute("SELECT queue.resolve(%s, %s)", [flow, Jsonb(result)])
 
 
 def reject(conn: Connection[Any], flow: int, error: str) -> None:
-    """Ends it as dead: the event has failed."""
+    """Ends an open flow without members as dead: the event that it stands for has failed."""
     conn.execute("SELECT queue.reject(%s, %s)", [flow, error])
 
 
@@ -109,7 +109,7 @@ _DURATIONS = {"delay", "unique_for", "lease"}
 
 
 def _text(name: str, value: Any) -> Any:
-    """An option as JSON has it."""
+    """Returns an option as it is written in JSON."""
     if name in _DURATIONS:
         return f"{value.total_seconds() if isinstance(value, timedelta) else value} seconds"
     return value.isoformat() if isinstance(value, datetime) else value

@@ -1,4 +1,4 @@
-"""What a worker knows of an attempt that it holds."""
+"""What a worker knows about an attempt that it holds."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Held:
 
     job: BaseJob
     lease: float
-    """Its length, in seconds."""
+    """The length of the lease, in seconds."""
     beat_at: float
-    """When the next heartbeat is due, by the loop's clock."""
+    """When the next heartbeat is due, by the event loop's clock."""
     expiry: asyncio.TimerHandle
-    """Ends it when no heartbeat has come through for the length of the lease."""
+    """Stops the handler when no heartbeat has succeeded for the length of the lease."""
     task: Optional[asyncio.Task[None]] = None
     group: List[Held] = field(default_factory=list, repr=False)
-    """Those that its handler runs at once, itself among them."""
+    """The attempts that its handler runs together, including this one."""
     stopped_at: Optional[float] = None
     """Since when the handler should have ended."""

@@ -1,6 +1,6 @@
-"""What a handler gets: the job, and what it may do with the attempt that it runs.
+"""What a handler gets: the job, and what it can do with its attempt.
 
-A handler that writes to the database does so in `transaction()`: what it writes and the completion commit together.
+A handler that writes to the database should do so in `transaction()`: its writes and the completion commit together.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ COLUMNS = (
     "id, job_id, queue_name, stage, payload, headers, attempt, max_attempts, priority, unique_key, group_key, "
     "progress, last_error, enqueued_at"
 )
-"""Of queue.claimed_job, in the order of the arguments of `BaseJob`."""
+"""Columns of queue.claimed_job, in the order of the arguments of `BaseJob`."""
 
 
 T = TypeVar("T")
 
-STEP = "SELECT step IS NOT NULL, step FROM queue.step(%s, %s) AS step"  # JSON's null is a result, too
+STEP = "SELECT step IS NOT NULL, step FROM queue.step(%s, %s) AS step"  # JSON's null is a valid result
 STEP_DONE = "SELECT queue.step_done(%s, %s, %s)"
 INPUTS = "SELECT job_id, queue_name, task, state, result, error FROM queue.inputs(%s)"
 
 
 @dataclass(frozen=True)
 class Input:
-    """What became of a job that this one waited for. Of one that is kept no longer there is no more than its id."""
+    """The outcome of a job that this job waited for. If that job is no longer kept, only its id is there."""
 
     job_id: int
     queue: Optional[str]
@@ -64,7 +64,7 @@ def suspension(
 
 
 class BaseJob:
-    """What both kinds of jobs have in common."""
+    """The common part of both kinds of jobs."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class BaseJob:
         enqueued_at: Optional[datetime] = None,
     ) -> None:
         self.id = id
-        """The attempt's id, good for one end."""
+        """The attempt's id. The attempt can be ended once."""
         self.job_id = job_id
         self.queue = queue
         self.stage = stage
@@ -96,24 +96,26 @@ class BaseJob:
         self.unique_key = unique_key
         self.group_key = group_key
         self.progress = progress
-        """What the last attempt, or this one, has reported."""
+        """The progress that the last attempt, or this one, has reported."""
         self.last_error = last_error
         self.enqueued_at = enqueued_at
         self.stop_reason: Optional[StopReason] = None
-        """Why the handler is to stop; None: it is not."""
+        """Why the handler is to stop; None if it may go on."""
         self.stopping = False
-        """Whether the worker shuts down. The handler may go on until `stop_reason` says otherwise."""
+        """True if the worker shuts down. The handler may go on until `stop_reason` is set."""
         self.unreadable: Optional[Exception] = None
-        """Why its JSON could not be read. Its handler is not called then: the attempt fails."""
+        """Why the job's JSON could not be read. Then the handler is not called, and the attempt fails."""
         self.ended = False
-        """Whether the handler has ended the attempt itself. To be set where it did so by other means than ours."""
+        """True if the handler itself has ended the attempt. A handler that does so without this package's functions
+        sets it.
+        """
 
     def __repr__(self) -> str:
         return f"<job {self.job_id} of {self.queue}, attempt {self.attempt} (id {self.id})>"
 
     @property
     def traceparent(self) -> Optional[str]:
-        """The trace context that the producer has given."""
+        """The producer's trace context."""
         return self.headers.get("traceparent") if isinstance(self.headers, dict) else None
 
     def check(self) -> None:
@@ -122,18 +124,19 @@ class BaseJob:
             raise Stopped(self.stop_reason)
 
     def stop(self, reason: StopReason) -> None:
-        """Tells the handler to stop. The first reason counts, but that a lost lease beats all."""
+        """Tells the handler to stop. The first reason counts, but a lost lease replaces any other reason."""
         if self.stop_reason is None or reason == "lost":
             self.stop_reason = reason
 
 
 class Job(BaseJob):
-    """The job of a handler that is a `def`, which runs in a thread."""
+    """The job of a synchronous handler (`def`), which runs in a thread."""
 
     def __init__(self, *columns: Any, pool: Optional[Pool] = None, **named: Any) -> None:
         super().__init__(*columns, **named)
         self.cancelled = threading.Event()
-        """Set when the handler is to stop; `stop_reason` says why. `cancelled.wait(5)` is a sleep that heeds it."""
+        """Set when the handler is to stop; `stop_reason` says why. `cancelled.wait(5)` is a sleep that ends early then.
+        """
         self._pool = pool
 
     def stop(self, reason: StopReason) -> None:
@@ -142,7 +145,9 @@ class Job(BaseJob):
 
     @contextmanager
     def transaction(self, result: Any = None) -> Iterator[Connection[Any]]:
-        """A transaction on a connection of the worker's, which completes the job at its end, unless the block did."""
+        """A transaction on one of the worker's connections. When it ends, it completes the job, unless the block has
+        ended it.
+        """
         self.check()
         with self._connection() as conn:
             try:
@@ -152,7 +157,7 @@ class Job(BaseJob):
                     if not self.ended:
                         self.complete(conn, result)
             except BaseException:
-                self.ended = False  # it was rolled back
+                self.ended = False  # the transaction was rolled back
                 raise
 
     def complete(self, conn: Connection[Any], result: Any = None) -> None:
@@ -163,7 +168,7 @@ class Job(BaseJob):
     def advance(
         self, conn: Connection[Any], stage: Optional[str] = None, payload: Any = None, delay: Duration = 0
     ) -> None:
-        """Takes the job on to another stage, in the caller's own transaction."""
+        """Moves the job to another stage, in the caller's own transaction."""
         conn.execute(*advancement(self.id, stage, payload, delay))
         self.ended = True
 
@@ -174,13 +179,13 @@ class Job(BaseJob):
         upon: Upon = "ended",
         progress: Any = None,
     ) -> None:
-        """Lets the job wait for others, in the caller's own transaction: as `Suspend` says."""
+        """Lets the job wait for other jobs, in the caller's own transaction, as `Suspend` does."""
         conn.execute(*suspension(self.id, after, upon, progress))
         self.ended = True
 
     def step(self, name: str, function: Callable[[Connection[Any]], T]) -> T:
-        """The result of `function(conn)`, which runs once for all attempts: what it writes and the note that it is
-        done, with its result, commit together. The result is JSON.
+        """Returns the result of `function(conn)`, which runs once for all attempts. Its writes commit together with the
+        note that the step is done and its result. The result must be JSON.
         """
         self.check()
         with self._connection() as conn, conn.transaction():
@@ -192,12 +197,12 @@ class Job(BaseJob):
         return result
 
     def inputs(self) -> List[Input]:
-        """What became of the jobs that this one was after, and of its members."""
+        """Returns the outcomes of the jobs that this job was after, and of the members of its flow."""
         with self._connection() as conn:
             return [Input(*row) for row in conn.execute(INPUTS, [self.id])]
 
     def save_progress(self, progress: Any) -> None:
-        """Remembers what was done so far: the next attempt, if there is one, finds it in `progress`."""
+        """Stores what was done so far. The next attempt, if there is one, finds it in `progress`."""
         with self._connection() as conn:
             conn.execute("SELECT queue.progress(%s, %s)", [self.id, Jsonb(progress)])
         self.progress = progress
@@ -211,7 +216,7 @@ class Job(BaseJob):
 
 
 class AsyncJob(BaseJob):
-    """The job of a handler that is an `async def`. When it is to stop, its task is cancelled."""
+    """The job of an `async def` handler. When the handler is to stop, its task is cancelled."""
 
     def __init__(self, *columns: Any, pool: Optional[AsyncPool] = None, **named: Any) -> None:
         super().__init__(*columns, **named)
@@ -225,7 +230,9 @@ class AsyncJob(BaseJob):
 
     @asynccontextmanager
     async def transaction(self, result: Any = None) -> AsyncIterator[AsyncConnection[Any]]:
-        """A transaction on a connection of the worker's, which completes the job at its end, unless the block did."""
+        """A transaction on one of the worker's connections. When it ends, it completes the job, unless the block has
+        ended it.
+        """
         self.check()
         async with self._connection() as conn:
             try:
@@ -235,7 +242,7 @@ class AsyncJob(BaseJob):
                     if not self.ended:
                         await self.complete(conn, result)
             except BaseException:
-                self.ended = False  # it was rolled back
+                self.ended = False  # the transaction was rolled back
                 raise
 
     async def complete(self, conn: AsyncConnection[Any], result: Any = None) -> None:
@@ -246,7 +253,7 @@ class AsyncJob(BaseJob):
     async def advance(
         self, conn: AsyncConnection[Any], stage: Optional[str] = None, payload: Any = None, delay: Duration = 0
     ) -> None:
-        """Takes the job on to another stage, in the caller's own transaction."""
+        """Moves the job to another stage, in the caller's own transaction."""
         await conn.execute(*advancement(self.id, stage, payload, delay))
         self.ended = True
 
@@ -257,13 +264,13 @@ class AsyncJob(BaseJob):
         upon: Upon = "ended",
         progress: Any = None,
     ) -> None:
-        """Lets the job wait for others, in the caller's own transaction: as `Suspend` says."""
+        """Lets the job wait for other jobs, in the caller's own transaction, as `Suspend` does."""
         await conn.execute(*suspension(self.id, after, upon, progress))
         self.ended = True
 
     async def step(self, name: str, function: Callable[[AsyncConnection[Any]], Awaitable[T]]) -> T:
-        """The result of `await function(conn)`, which runs once for all attempts: what it writes and the note that it
-        is done, with its result, commit together. The result is JSON.
+        """Returns the result of `await function(conn)`, which runs once for all attempts. Its writes commit together
+        with the note that the step is done and its result. The result must be JSON.
         """
         self.check()
         async with self._connection() as conn, conn.transaction():
@@ -275,12 +282,12 @@ class AsyncJob(BaseJob):
         return result
 
     async def inputs(self) -> List[Input]:
-        """What became of the jobs that this one was after, and of its members."""
+        """Returns the outcomes of the jobs that this job was after, and of the members of its flow."""
         async with self._connection() as conn:
             return [Input(*row) for row in await (await conn.execute(INPUTS, [self.id])).fetchall()]
 
     async def save_progress(self, progress: Any) -> None:
-        """Remembers what was done so far: the next attempt, if there is one, finds it in `progress`."""
+        """Stores what was done so far. The next attempt, if there is one, finds it in `progress`."""
         async with self._connection() as conn:
             await conn.execute("SELECT queue.progress(%s, %s)", [self.id, Jsonb(progress)])
         self.progress = progress

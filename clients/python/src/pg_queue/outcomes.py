@@ -1,4 +1,4 @@
-"""How a handler says that an attempt ends otherwise than by a result or an error."""
+"""What a handler returns or raises to end an attempt in another way than by a result or an error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Literal, Optional, Sequence, Union
 
 Duration = Union[timedelta, float]
-"""A length of time; a number means seconds."""
+"""A length of time; a number is seconds."""
 
 Upon = Literal["completed", "failed", "ended", "overdue"]
 
@@ -15,14 +15,14 @@ StopReason = Literal["cancelled", "lost", "shutdown"]
 
 
 def interval(duration: Optional[Duration]) -> Optional[timedelta]:
-    """What psycopg passes as an interval."""
+    """Returns the value that psycopg passes as an interval."""
     if duration is None or isinstance(duration, timedelta):
         return duration
     return timedelta(seconds=duration)
 
 
 class RetryIn(Exception):
-    """Fails the attempt; the job runs again after `delay`, instead of the queue's own."""
+    """Fails the attempt. The job runs again after `delay` instead of the queue's backoff."""
 
     def __init__(self, delay: Duration, error: str = "") -> None:
         super().__init__(error or "to be retried")
@@ -30,11 +30,13 @@ class RetryIn(Exception):
 
 
 class Fatal(Exception):
-    """Fails the job for good: it is dead, however many attempts it has left."""
+    """Fails the job for good: it is dead, even if it has attempts left."""
 
 
 class Snooze(Exception):
-    """Gives the attempt back, uncounted: the job's time has not come. It runs again after `delay`."""
+    """Releases the job, and does not count the attempt, because the job's time has not come. It runs again after
+    `delay`.
+    """
 
     def __init__(self, delay: Duration = 0) -> None:
         super().__init__("snoozed")
@@ -51,9 +53,9 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Advance:
-    """Returned by a handler: the job goes on in another of the queue's stages, in the next one unless `stage` says so.
+    """Returned by a handler: the job goes on in the stage `stage` of its queue, by default in the next one.
 
-    It keeps its payload where that is None.
+    If `payload` is None, it keeps its payload.
     """
 
     stage: Optional[str] = None
@@ -63,8 +65,7 @@ class Advance:
 
 @dataclass(frozen=True)
 class Suspend:
-    """Returned by a handler: the job is held until others have ended, and then runs on with the same number of the
-    attempt.
+    """Returned by a handler: the job is held until other jobs have ended. Then it goes on with the same attempt number.
 
     `after`: these jobs; None: the members of its own flow, which were enqueued with `flow=job.job_id`. `progress`: what
     the next run finds in `job.progress`; None: what this one has saved.

@@ -1,7 +1,8 @@
-"""Connections: how the worker connects, when one is gone, and the few that handlers' transactions use in turn.
+"""Connections: how the worker connects, when a connection counts as gone, and the pool for handlers' transactions.
 
-A connection that the server has closed while it was idle is not handed out. Nothing that the worker itself asks the
-server waits longer than its `patience`: also a server that has fallen silent with its connections open is given up.
+The pool does not hand out a connection that the server has closed while it was idle. No statement of the worker itself
+waits longer than its `patience`. So the worker also gives up a server that keeps its connections open but no longer
+answers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from psycopg.pq import TransactionStatus
 logger = logging.getLogger("pg_queue.worker")
 
 _DEFAULTS = {
-    # A host that has fallen silent is noticed within half a minute.
+    # With these, a host that does not answer any more is noticed within half a minute.
     "connect_timeout": 10,
     "keepalives_idle": 15,
     "keepalives_interval": 5,
@@ -42,13 +43,13 @@ _GONE = {
 }
 
 LOST = "QJ001"
-"""The SQLSTATE of an attempt that is not the worker's any more."""
+"""The SQLSTATE for an attempt that the worker has lost."""
 
 SILENCE = 60.0
-"""A server that has not answered for so many seconds, beyond what it was asked to wait, is given up."""
+"""If a server has not answered for this many seconds, beyond the requested wait, the worker gives it up."""
 
 CANCEL = 2.0
-"""How long, in seconds, one attempt to cancel a statement may take."""
+"""How many seconds an attempt to cancel a statement may take."""
 
 AnyConnection = Union[Connection[Any], AsyncConnection[Any]]
 C = TypeVar("C", bound=AnyConnection)
@@ -56,23 +57,23 @@ T = TypeVar("T")
 
 
 class Gone(Exception):
-    """The connection is no more, or leads to a server that takes no writes: connect anew, maybe to another host."""
+    """The connection is gone, or the server accepts no writes: the worker connects anew, maybe to another host."""
 
 
 REMINDER = 60.0
-"""How often, in seconds, a failure is logged that goes on."""
+"""After how many seconds a failure that persists is logged again."""
 
 
 class Backoff:
-    """The pauses between attempts that fail, and how often that is logged."""
+    """The pauses between failing attempts, and how often failures are logged."""
 
     def __init__(self) -> None:
         self.failures = 0
         self._said: Dict[str, float] = {}
 
     def failed(self, what: str, error: Exception) -> float:
-        """Returns the seconds until the next attempt. Logs a failure that is another one than before, or goes on for a
-        minute more.
+        """Returns the seconds until the next attempt. Logs the failure if it is a new one, or if it was last logged a
+        minute ago.
         """
         text, now = " ".join(str(error).split()), time.monotonic()
         if now - self._said.get(text, -REMINDER) >= REMINDER:
@@ -90,10 +91,10 @@ class Backoff:
 
 
 def hosts(conninfo: str) -> List[str]:
-    """A connection string for each host, with the worker's own defaults for what it does not say.
+    """Returns a connection string for each host, with the worker's defaults for parameters that `conninfo` leaves out.
 
-    Each by itself, since older versions of psycopg give all of them together the time that one may take: behind a host
-    that is silent the others would never have a turn.
+    Each host gets its own, because older versions of psycopg give all hosts together the timeout of one. Hosts behind a
+    silent one would never be tried.
     """
     given = conninfo_to_dict(conninfo)
     defaults: Dict[str, Any] = dict(_DEFAULTS, fallback_application_name="pg_queue worker")
@@ -105,13 +106,13 @@ def hosts(conninfo: str) -> List[str]:
         defaults["target_session_attrs"] = "read-write"
     whole = {**defaults, **given}
     if any(len(values) not in (1, count) for values in lists.values()):
-        return [make_conninfo(**whole)]  # libpq says what is wrong with it
+        return [make_conninfo(**whole)]  # libpq reports the fault
     of_one = [{name: values[n % len(values)] for name, values in lists.items() if any(values)} for n in range(count)]
     return [make_conninfo(**{**whole, **one}) for one in of_one]
 
 
 def _at(conninfo: str, error: psycopg.OperationalError) -> psycopg.OperationalError:
-    """The error with the server's place, which not all versions of psycopg tell."""
+    """Returns the error with the host and port, which some versions of psycopg leave out."""
     given = conninfo_to_dict(conninfo)
     host = given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST") or "the default host"
     port = given.get("port") or os.environ.get("PGPORT") or 5432
@@ -119,7 +120,7 @@ def _at(conninfo: str, error: psycopg.OperationalError) -> psycopg.OperationalEr
 
 
 def connect(attempts: List[str]) -> Connection[Any]:
-    """Connects to the first of the hosts that takes writes."""
+    """Connects to the first of the hosts that accepts writes."""
     errors: List[psycopg.OperationalError] = []
     for conninfo in attempts:
         try:
@@ -141,14 +142,14 @@ async def connect_async(attempts: List[str]) -> AsyncConnection[Any]:
 
 
 def is_gone(conn: Optional[AnyConnection], error: psycopg.Error) -> bool:
-    """Whether the connection, if there is one, is of no more use after this error."""
+    """Returns whether the connection, if there is one, is unusable after this error."""
     if conn is None or conn.closed or conn.broken or error.sqlstate in _GONE:
         return True
     return error.sqlstate is None and isinstance(error, psycopg.OperationalError)
 
 
 def _is_usable(conn: AnyConnection) -> bool:
-    """Whether an idle connection is still there: one that the server has closed has something to read."""
+    """Returns whether an idle connection is still open. If the server has closed it, its socket is readable."""
     if conn.closed or conn.broken:
         return False
     poll = select.poll()
@@ -161,7 +162,7 @@ def _is_reusable(conn: AnyConnection) -> bool:
 
 
 class _Idle(Generic[C]):
-    """The connections that nobody uses, kept for the next ones until `close`."""
+    """The idle connections, kept for reuse until `close`."""
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self._connect = connect
@@ -179,7 +180,7 @@ class _Idle(Generic[C]):
         if _is_reusable(conn):
             self._idle.append(conn)
         else:
-            conn.pgconn.finish()  # of both kinds: closing awaits nothing
+            conn.pgconn.finish()  # for both kinds of connection: `finish` awaits nothing
 
     def close(self) -> None:
         while self._idle:
@@ -187,7 +188,7 @@ class _Idle(Generic[C]):
 
 
 class Pool(_Idle["Connection[Any]"]):
-    """As many connections as are used at once."""
+    """Connections for handlers. It grows to the number in use at the same time."""
 
     @contextmanager
     def connection(self) -> Iterator[Connection[Any]]:
@@ -211,7 +212,7 @@ class AsyncPool(_Idle["AsyncConnection[Any]"]):
 
 
 class Link:
-    """One connection that is made when it is needed, and again when it was lost."""
+    """One connection, made when it is needed, and made again after it was lost."""
 
     def __init__(self, connect: Callable[[], Any], patience: Optional[float] = None) -> None:
         self._connect = connect
@@ -221,7 +222,7 @@ class Link:
         self.conn: Optional[AsyncConnection[Any]] = None
 
     async def fetch(self, sql: str, parameters: List[Any]) -> List[Any]:
-        """Runs a statement in a transaction of its own. Raises `Gone` where that needs another connection."""
+        """Runs a statement in a transaction of its own. Raises `Gone` if another connection is needed."""
         try:
             conn = self.conn
             if conn is None:
@@ -252,27 +253,28 @@ class Link:
         return task.result()
 
     async def _abandon(self, task: asyncio.Task[Any]) -> None:
-        """Ends a statement without the server. Where a task is cancelled, psycopg asks the server to, and waits for it.
+        """Ends a statement without the server. Cancelling its task would not do: psycopg then asks the server to
+        cancel, and waits for it.
         """
         conn = self.conn
         if conn is None or not _shut(conn):
             task.cancel()
         await asyncio.wait({task}, timeout=1)
         if task.done() and not task.cancelled():
-            task.exception()  # nobody else asks for it
+            task.exception()  # marks it as retrieved, as nothing else reads it
         else:
             task.cancel()
         await self.close()
 
     def sever(self) -> None:
-        """What runs, and all that follows, is answered by `Gone`."""
+        """Lets the running statement, and all later ones, fail with `Gone`."""
         if not self._severed.done():
             self._severed.set_result(None)
 
     async def cancel(self) -> None:
-        """Asks the server to cancel the statement that runs, if one does."""
+        """Asks the server to cancel the running statement, if there is one."""
         conn = self.conn
-        # libpq waits for an answer for ever, and psycopg lets no other thread run meanwhile.
+        # libpq waits for the answer without a limit, and psycopg lets no other thread run meanwhile.
         if conn is None or not await _answers(conn):
             return
         done = asyncio.Event()
@@ -281,11 +283,11 @@ class Link:
             try:
                 conn.cancel()
             except psycopg.Error:
-                pass  # it ends by itself, with its wait
+                pass  # the statement ends by itself, when its wait is over
             try:
                 self._loop.call_soon_threadsafe(done.set)
             except RuntimeError:
-                pass  # the loop has ended
+                pass  # the event loop has ended
 
         threading.Thread(target=ask, args=[conn], name="pg_queue-cancel", daemon=True).start()
         try:
@@ -300,7 +302,7 @@ class Link:
 
 
 def _shut(conn: AnyConnection) -> bool:
-    """Has the connection end as if the server had closed it."""
+    """Ends the connection as if the server had closed it."""
     try:
         with socket.socket(fileno=os.dup(conn.fileno())) as copy:
             copy.shutdown(socket.SHUT_RDWR)
@@ -310,7 +312,7 @@ def _shut(conn: AnyConnection) -> bool:
 
 
 async def _answers(conn: AnyConnection) -> bool:
-    """Whether what listens at the other end does, as far as can be told."""
+    """Returns whether the server answers on a new connection. For abstract sockets it returns true unchecked."""
     host, port = conn.info.host, conn.info.port
     if host.startswith("@"):
         return True
@@ -323,7 +325,7 @@ async def _answers(conn: AnyConnection) -> bool:
     except (OSError, asyncio.TimeoutError):
         return False
     try:
-        writer.write(struct.pack("!ii", 8, 80877103))  # whether it would encrypt
+        writer.write(struct.pack("!ii", 8, 80877103))  # an SSLRequest, which every server answers
         return bool(await asyncio.wait_for(reader.read(1), CANCEL))
     except (OSError, asyncio.TimeoutError):
         return False

@@ -1,5 +1,5 @@
-"""Publishes events, on the caller's own connection and in its transaction: a job in each queue that is bound to the
-topic, or none.
+"""Publishes events, on the caller's own connection and in its transaction: each adds a job to each queue with a
+matching binding.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 
 class PublishOptions(EventOptions, total=False):
-    """The options of `queue.publish`. None leaves one at its default; what else a job has is said by bindings and
-    queues.
+    """The options of `queue.publish`. None means the default. Bindings and queues determine a job's other options.
     """
 
     mandatory: Optional[bool]
@@ -30,7 +29,9 @@ class PublishOptions(EventOptions, total=False):
 def publish(
     conn: Connection[Any], topic: str, payload: Any = {}, key: str = "", **options: Unpack[PublishOptions]
 ) -> Dict[str, int]:
-    """Publishes an event. Returns the ids of its jobs by queue; with `mandatory`, none is an error (P0002)."""
+    """Publishes an event. Returns the ids of its jobs by queue. With `mandatory`, it is an error (P0002) if there are
+    none.
+    """
     with conn.cursor(row_factory=tuple_row) as cursor:
         return {queue: job for queue, job in cursor.execute(*_call(topic, payload, key, options)).fetchall()}
 

@@ -1,4 +1,4 @@
-"""Fixtures for pytest, there where the package is installed.
+"""Fixtures for pytest. They are available if the package is installed.
 
 Override `pg_queue_schema` in conftest.py with the SQL that makes the application's own queues and tables.
 """
@@ -16,13 +16,13 @@ from .testing import Server
 
 @pytest.fixture(scope="session")
 def pg_queue_schema() -> str:
-    """The SQL that runs in each new database."""
+    """Returns the SQL that runs in each new database."""
     return ""
 
 
 @pytest.fixture(scope="session")
 def pg_queue_server() -> Iterator[Server]:
-    """A throw-away server for the whole run."""
+    """A temporary server for the whole test run."""
     with Server() as server:
         yield server
 
@@ -43,7 +43,8 @@ def pg_queue_shared_database(pg_queue_server: Server, pg_queue_schema: str) -> s
 
 @pytest.fixture
 def pg_queue_transaction(pg_queue_shared_database: str) -> Iterator[Connection[Any]]:
-    """A connection in a transaction that is rolled back when the test ends: fast, but nothing in it can be claimed."""
+    """A connection in a transaction that is rolled back when the test ends. It is fast, but its jobs cannot be claimed.
+    """
     with psycopg.connect(pg_queue_shared_database) as conn:
         yield conn
         conn.rollback()

@@ -1,6 +1,6 @@
-"""For the tests of applications: what was enqueued, letting time pass, and servers to throw away.
+"""For tests of applications: which jobs were enqueued, letting time pass, and temporary servers.
 
-The functions take a psycopg connection and look at what its transaction sees, also before it commits.
+The functions take a psycopg connection and read what its transaction sees, even before it commits.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _LIVING = ("ready", "scheduled", "retrying", "held", "running")
 
 
 def enqueued(conn: Connection[Any], queue: str, payload: Any = None, **columns: Any) -> List[Dict[str, Any]]:
-    """The living jobs of the queue, as rows of `queue.jobs`, the oldest first.
+    """Returns the living jobs of the queue as rows of `queue.jobs`, the oldest first.
 
-    `payload`: what their payload contains, as by `@>`. Other columns have to be equal: `priority=5, state="ready"`.
+    `payload`: a value that their payload contains, as `@>` decides. Other columns have to be equal: `priority=5,
+    state="ready"`.
     """
     sql = "SELECT * FROM queue.jobs WHERE queue_name = %s AND state = ANY (%s) ORDER BY job_id"
     with conn.cursor(row_factory=dict_row) as cursor:
@@ -43,7 +44,9 @@ def enqueued(conn: Connection[Any], queue: str, payload: Any = None, **columns: 
 
 
 def contains(whole: Any, part: Any) -> bool:
-    """Whether a JSON value contains another one, as `jsonb @> jsonb` says for objects; other values are equal."""
+    """Returns whether a JSON value contains another one. Objects are compared as by `jsonb @> jsonb`; other values have
+    to be equal.
+    """
     if isinstance(whole, dict) and isinstance(part, dict):
         return all(name in whole and contains(whole[name], value) for name, value in part.items())
     return bool(whole == part)
@@ -52,7 +55,7 @@ def contains(whole: Any, part: Any) -> bool:
 def assert_enqueued(
     conn: Connection[Any], queue: str, payload: Any = None, *, count: Optional[int] = None, **columns: Any
 ) -> List[Dict[str, Any]]:
-    """Fails unless there are such jobs: `count` of them, or at least one. Returns them."""
+    """Fails unless there are `count` such jobs, or at least one if `count` is not given. Returns them."""
     found = enqueued(conn, queue, payload, **columns)
     if len(found) == count or count is None and found:
         return found
@@ -70,9 +73,10 @@ def refute_enqueued(conn: Connection[Any], queue: str, payload: Any = None, **co
 
 
 def advance_time(conn: Connection[Any], by: Duration, queue: Optional[str] = None) -> List[int]:
-    """Lets time pass for jobs that wait for theirs: it comes so much earlier. Returns the jobs that became due.
+    """Lets time pass for jobs that wait for their time, by moving it earlier by this much. Returns the jobs that became
+    due.
 
-    Schedules and leases are left as they are.
+    Schedules and leases do not change.
     """
     sql = """
         SELECT j.job_id, j.run_at - %s <= clock_timestamp()
@@ -85,10 +89,10 @@ def advance_time(conn: Connection[Any], by: Duration, queue: Optional[str] = Non
 
 
 class Server:
-    """A throw-away server with pg_queue, in a folder of its own, which listens on a socket there and nowhere else.
+    """A temporary server with pg_queue in a folder of its own. It listens only on a socket in that folder.
 
-    `pg_config` names the installation; without, the variable `PG_CONFIG` does, or the PATH. Started by root it runs as
-    the account `postgres` or `nobody`.
+    `pg_config` names the installation; the default is the variable `PG_CONFIG`, else the PATH. If root starts it, it
+    runs as the account `postgres` or `nobody`.
     """
 
     def __init__(self, pg_config: Optional[str] = None, **settings: Any) -> None:
@@ -124,14 +128,14 @@ class Server:
         self.close()
 
     def start(self) -> None:
-        """Starts it and waits until it takes connections."""
+        """Starts the server and waits until it accepts connections."""
         try:
             self._call("pg_ctl", "start", "--wait", "--silent", f"--log={self.log}")
         except subprocess.CalledProcessError as error:
             raise RuntimeError(f"the server did not start: {self.log.read_text()}") from error
 
     def stop(self, mode: str = "fast") -> None:
-        """Stops it; with mode `immediate` as a crash would."""
+        """Stops the server. Mode `immediate` stops it as a crash does."""
         self._call("pg_ctl", "stop", "--wait", "--silent", f"--mode={mode}")
 
     def restart(self, mode: str = "fast") -> None:
@@ -139,7 +143,7 @@ class Server:
         self.start()
 
     def base_backup(self, standby: Server) -> None:
-        """Makes the other server a standby of this one, and starts it as that."""
+        """Makes the other server a standby of this one, and starts it."""
         standby.stop()
         data = standby.dir / "data"
         kept = (data / "postgresql.conf").read_text()
@@ -150,11 +154,11 @@ class Server:
         standby.start()
 
     def promote(self) -> None:
-        """Makes a standby a server of its own, and waits until it is."""
+        """Promotes a standby, and waits until it is promoted."""
         self._call("pg_ctl", "promote", "--wait", "--silent")
 
     def close(self) -> None:
-        """Stops it and removes all of it."""
+        """Stops the server and removes its folder."""
         if (self.dir / "data/postmaster.pid").exists():
             self.stop("immediate")
         shutil.rmtree(self.dir, ignore_errors=True)
@@ -163,7 +167,7 @@ class Server:
         return make_conninfo(**{"host": str(self.dir), "user": "postgres", "dbname": dbname, **parameters})
 
     def connect(self, dbname: str = "postgres", **parameters: Any) -> Connection[Any]:
-        """A connection that commits each statement."""
+        """Returns a connection that commits each statement."""
         return psycopg.connect(self.conninfo(dbname, **parameters), autocommit=True)
 
     def create_database(self) -> str:
@@ -184,7 +188,7 @@ class Server:
         self._run(program, "-D", str(self.dir / "data"), *arguments)
 
     def _run(self, program: str, *arguments: str) -> None:
-        """Runs a program of the server as its account. What a server inherits must not be our pipes."""
+        """Runs a program of the server as its account. The server must not inherit the pipes of this process."""
         user = {"user": self._account[0], "group": self._account[1], "extra_groups": []} if self._account else {}
         command = [str(self.bindir / program), *arguments]
         errors = subprocess.DEVNULL if program == "pg_ctl" else None
@@ -192,7 +196,9 @@ class Server:
 
 
 def _memory() -> Optional[str]:
-    """Where files lie in memory, if there is room for a few servers. Containers may have little of it."""
+    """Returns the folder of an in-memory file system, if it has room for a few servers. Containers may have little of
+    it.
+    """
     path = "/dev/shm"
     if not os.access(path, os.W_OK):
         return None
@@ -201,7 +207,7 @@ def _memory() -> Optional[str]:
 
 
 def _account() -> Any:
-    """User and group for a server that root starts, which Postgres refuses to be."""
+    """Returns user and group for a server that root starts, because Postgres refuses to run as root."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

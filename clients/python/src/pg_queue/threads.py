@@ -1,4 +1,6 @@
-"""Threads for handlers that are a `def`. They are daemons: one that does not stop does not keep the process alive."""
+"""Threads for synchronous handlers (`def`). They are daemons, so a handler that does not stop does not keep the process
+alive.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ Task = Tuple[Callable[[], Any], "asyncio.Future[Any]", contextvars.Context]
 
 
 class Threads:
-    """Runs functions in threads, which are kept for the next ones. There is a thread for each that runs at once."""
+    """Runs functions in threads, and keeps these for later calls. It has as many threads as functions run at the same
+    time.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -28,7 +32,7 @@ class Threads:
             threading.Thread(target=self._work, name=f"pg_queue-{self._count}", daemon=True).start()
         self._tasks.put((function, future, contextvars.copy_context()))
         try:
-            # The function cannot be interrupted: when it is given up, it is left to its thread.
+            # Python cannot interrupt the function. If its caller is cancelled, the function goes on in its thread.
             return await asyncio.shield(future)
         finally:
             if future.done():
@@ -39,7 +43,7 @@ class Threads:
     def _late(self, future: asyncio.Future[Any]) -> None:
         self._busy -= 1
         if not future.cancelled():
-            future.exception()  # nobody else asks for it
+            future.exception()  # marks it as retrieved, as nothing else reads it
 
     def close(self) -> None:
         for _ in range(self._count):
@@ -59,7 +63,7 @@ class Threads:
             try:
                 self._loop.call_soon_threadsafe(_settle, future, result, error)
             except RuntimeError:
-                return  # the loop has ended without us
+                return  # the event loop has ended
             del task, function, future, context, result, error
 
 
@@ -70,5 +74,5 @@ def _settle(future: asyncio.Future[Any], result: Any, error: Optional[BaseExcept
         future.set_result(result)
     elif isinstance(error, Exception) and not isinstance(error, StopIteration):
         future.set_exception(error)
-    else:  # such as SystemExit, which is not to end the event loop; no future takes a StopIteration
+    else:  # such as SystemExit, which must not end the event loop; a future refuses a StopIteration
         future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))

@@ -1,4 +1,5 @@
-"""The trace context in the headers of jobs, by OpenTelemetry's conventions. Does nothing where that is not installed.
+"""The trace context in the headers of jobs, by OpenTelemetry's conventions. Does nothing if OpenTelemetry is not
+installed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ except ImportError:
 
 
 def inject(headers: Optional[Any]) -> Optional[Any]:
-    """The headers with the current trace context (`traceparent`), unless they have one or there is none."""
+    """Returns the headers with the current trace context (`traceparent`), unless they have one already, or there is
+    none.
+    """
     if trace is None or not isinstance(headers, (dict, type(None))) or "traceparent" in (headers or {}):
         return headers
     carrier: Dict[str, str] = {}
@@ -29,7 +32,7 @@ def inject(headers: Optional[Any]) -> Optional[Any]:
 
 @contextmanager
 def span(job: BaseJob, is_batch: bool = False) -> Iterator[None]:
-    """Runs a handler within a span of its own, the child of the producer's; a batch's has no parent."""
+    """Runs a handler within a span of its own. Its parent is the producer's span; the span of a batch has no parent."""
     if trace is None:
         yield
         return

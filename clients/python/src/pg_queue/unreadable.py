@@ -1,5 +1,4 @@
-"""JSON that Python does not read, such as an integer of 5,000 digits: the job fails that has it, and its worker goes
-on.
+"""JSON that Python cannot read, such as an integer of 5,000 digits. A job that has it fails, and its worker goes on.
 """
 
 from __future__ import annotations
@@ -26,5 +25,5 @@ class _Loader(JsonbLoader):
 
 
 def keep(conn: AsyncConnection[Any]) -> None:
-    """From now on the connection returns an `Unreadable` for JSON that it cannot read, instead of raising an error."""
+    """Lets the connection return an `Unreadable` for JSON that it cannot read, instead of raising an error."""
     conn.adapters.register_loader("jsonb", _Loader)

@@ -1,7 +1,7 @@
-"""Ends a process whose worker makes no progress, so that what supervises it starts another.
+"""Ends a process whose worker makes no progress, so that its supervisor starts another one.
 
-A worker whose event loop is blocked sends no heartbeats: its leases end, and other workers get its jobs. The watchdog
-is a thread, since nothing on that loop can be relied on.
+A worker whose event loop is blocked sends no heartbeats: its leases expire, and other workers get its jobs. The
+watchdog is a thread, because code on that loop would be blocked, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 STATUS = 70
-"""What the process ends with: EX_SOFTWARE."""
+"""The exit status of the process: EX_SOFTWARE."""
 
 
 class Watchdog(ContextManager[None]):
@@ -49,7 +49,7 @@ class Watchdog(ContextManager[None]):
                 self._end("all its handlers go on after they were told to stop")
 
     def _end(self, reason: str) -> None:
-        # Others may hold the locks of the loggers.
+        # It prints, because blocked threads may hold the locks of the loggers.
         print(f"pg_queue: the worker makes no progress: {reason}; its process ends", file=sys.stderr, flush=True)
         faulthandler.dump_traceback(all_threads=True)
         os._exit(STATUS)

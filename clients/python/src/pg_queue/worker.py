@@ -1,4 +1,4 @@
-"""The worker as its user sees it: what it is told, which handlers it has, how it is run. `engine` runs it."""
+"""The worker as its user sees it: its options, its handlers, and how to run it. `engine` runs it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ H = TypeVar("H", bound=Callable[..., Any])
 class Worker:
     """Runs the jobs of up to eight queues.
 
-    * `conninfo`: as of libpq; what it leaves out comes from the variables `PGHOST`, …. Several hosts: the one that
-      takes writes is used.
-    * `concurrency`: so many handlers run at once.
-    * `prefetch`: so many jobs more are claimed ahead. For short jobs, which then need fewer round trips.
-    * `wait`: how long one claim sleeps, in seconds; the server's `pg_queue.max_wait` at most.
+    * `conninfo`: as for libpq; the environment (`PGHOST`, …) gives what it leaves out. If it names several hosts, the
+      worker uses the one that accepts writes.
+    * `concurrency`: how many handlers run at the same time.
+    * `prefetch`: how many further jobs are claimed ahead. Use it for short jobs, which then need fewer round trips.
+    * `wait`: how long one claim sleeps, in seconds; at most the server's `pg_queue.max_wait`.
     * `heartbeat`: the longest time between two heartbeats, in seconds; a third of the lease if that is shorter. A
-      cancelled job is told so within it.
-    * `lease`, `stage`, `session_bound`: as of `queue.claim`. `session_bound` not behind a pooler in transaction mode.
+      handler learns within this time that its job is to be cancelled.
+    * `lease`, `stage`, `session_bound`: as for `queue.claim`. `session_bound` does not work behind a pooler in
+      transaction mode.
     * `shutdown_timeout`: how long handlers may go on after `stop` or SIGTERM, in seconds.
-    * `stall_timeout`: ends the process, with status 70, when for so many seconds the event loop was blocked, or all
-      slots were taken by handlers that go on after they were told to stop. None: never.
-    * `name`: for the views; host and process id unless given.
-    * `on_event`: called with each `Event`, on the worker's own thread: it must not block.
+    * `stall_timeout`: ends the process, with status 70, if for this many seconds the event loop was blocked, or all
+      slots were taken by handlers that did not stop when they were told to. None: never.
+    * `name`: the worker's name in the views; the default is host and process id.
+    * `on_event`: called with each `Event` on the thread of the worker, so it must not block.
     """
 
     def __init__(
@@ -71,18 +72,18 @@ class Worker:
         self.batches: Dict[str, int] = {}
         self._middleware: List[Callable[..., Any]] = []
         self._engine: Optional[Engine] = None
-        self._is_told_to_stop = False  # before it runs
+        self._is_told_to_stop = False  # stop() was called before run()
         self._starting = threading.Lock()
 
     def handler(self, *queues: str, batch: Optional[int] = None) -> Callable[[H], H]:
-        """A decorator: the function runs the jobs of these queues.
+        """Decorates a function that runs the jobs of these queues.
 
-        A `def` runs in a thread and gets a `Job`, an `async def` on the event loop, and gets an `AsyncJob`. What it
-        returns is the job's result; an exception fails the attempt.
+        A `def` runs in a thread and gets a `Job`. An `async def` runs on the event loop and gets an `AsyncJob`. The
+        function returns the job's result; an exception fails the attempt.
 
-        With `batch` it gets up to this number of jobs of a queue together, as a `Batch` or an `AsyncBatch`. Each of
-        them takes a slot of `concurrency`. It returns None, and all are completed, or a list with a result for each,
-        which may be an exception. Middleware is not called.
+        With `batch` it gets up to this number of jobs of a queue together, as a `Batch` or an `AsyncBatch`. Each job
+        takes a slot of `concurrency`. If it returns None, all jobs are completed. Otherwise it returns a list with a
+        result for each job, which may be an exception. Middleware is not called.
         """
 
         def register(function: H) -> H:
@@ -99,7 +100,8 @@ class Worker:
         return register
 
     def middleware(self, function: H) -> H:
-        """A decorator: the function is called around each handler of its kind, with the job and what to call next.
+        """Decorates a function that is called around each handler of its kind, with the job and the next function to
+        call.
 
         `def around(job, call): return call(job)`, or `async def around(job, call): return await call(job)`. The first
         one is the outermost.
@@ -108,7 +110,7 @@ class Worker:
         return function
 
     def bound(self, queue: str) -> Callable[..., Any]:
-        """The queue's handler within the middleware of its kind."""
+        """Returns the queue's handler within the middleware of its kind."""
         call = self.handlers[queue]
         if queue in self.batches:
             return call
@@ -119,20 +121,20 @@ class Worker:
         return call
 
     def run(self) -> None:
-        """Works until SIGTERM, SIGINT or `stop`; then waits for the handlers, and gives back what is left.
+        """Works until SIGTERM, SIGINT or `stop`. Then it waits for the handlers, and releases the remaining jobs.
 
-        A second signal ends the wait. Raises RuntimeError if a queue does not exist when the worker starts; a queue
-        that is dropped later is tried again.
+        A second signal ends the wait. Raises RuntimeError if a queue does not exist when the worker starts. If a queue
+        is dropped later, the worker keeps trying.
         """
         asyncio.run(self._run_with_signals())
 
     async def serve(self) -> None:
-        """Works within the caller's event loop until `stop`. Cancelling it stops it as well."""
+        """Works within the caller's event loop until `stop`. Cancelling this coroutine stops the worker, too."""
         await self._serve()
 
     def stop(self) -> None:
-        """Begins to shut down, from any thread. A second call ends the wait for the handlers. A worker that does not
-        run yet ends as soon as it does.
+        """Begins to shut down; any thread may call it. A second call ends the wait for the handlers. If the worker does
+        not run yet, it stops as soon as it starts.
         """
         with self._starting:
             if self._engine is None:
@@ -141,7 +143,7 @@ class Worker:
                 self._engine.stop()
 
     def drain(self) -> List[Event]:
-        """Works off everything that is ready now, and returns what happened: for tests, and for jobs by cron."""
+        """Runs all jobs that are ready now, and returns the events. For tests, and for workers that cron starts."""
         events: List[Event] = []
         asyncio.run(self._serve(drain=True, watch=events.append))
         return events
