@@ -113,6 +113,115 @@ COMMENT ON COLUMN queue.timeline.system IS
 
 COMMENT ON SEQUENCE queue.id_seq IS 'The counts from which ids are made, assigned in blocks.';
 
+-- Apart from the tables, so that an upgrade renews the comments, too.
+DO $each_log$
+DECLARE
+    n integer;
+BEGIN
+    FOR n IN 0..9 LOOP
+        EXECUTE format($sql$
+            COMMENT ON TABLE queue.attempt_%1$s IS 'Log, segment %1$s: a job may run.';
+            COMMENT ON TABLE queue.parked_%1$s IS
+                'Always empty. Its index has the attempts of segment %1$s that had to wait for others of their group.';
+            COMMENT ON TABLE queue.claim_%1$s IS 'Log, segment %1$s: an attempt was taken.';
+            COMMENT ON TABLE queue.outcome_%1$s IS 'Log, segment %1$s: an attempt ended.';
+            COMMENT ON TABLE queue.note_%1$s IS
+                'Log, segment %1$s: what must survive a crash about a running attempt, and the predecessors of a held '
+                'one.';
+            COMMENT ON COLUMN queue.attempt_%1$s.id IS
+                'The attempt. The low four bits are the segment in which it was made.';
+            COMMENT ON COLUMN queue.attempt_%1$s.job_id IS 'The job. The low four bits are 15.';
+            COMMENT ON COLUMN queue.attempt_%1$s.enqueued_at IS 'When the job was enqueued.';
+            COMMENT ON COLUMN queue.attempt_%1$s.lane IS
+                'The queue or stage, see queue.lane. 0: the row only keeps the payload, for other rows that refer to '
+                'it.';
+            COMMENT ON COLUMN queue.attempt_%1$s.priority IS 'Smaller runs first.';
+            COMMENT ON COLUMN queue.attempt_%1$s.attempt IS 'The number of this run, from 1; a release does not count.';
+            COMMENT ON COLUMN queue.attempt_%1$s.max_attempts IS 'Null: the queue''s.';
+            COMMENT ON COLUMN queue.attempt_%1$s.run_at IS
+                'It does not run before this time; null: it may run immediately.';
+            COMMENT ON COLUMN queue.attempt_%1$s.group_hash IS
+                'The hash of the group''s key; null if it is in no group.';
+            COMMENT ON COLUMN queue.attempt_%1$s.payload_of IS
+                'The attempt whose row holds the payload; null: this one.';
+            COMMENT ON COLUMN queue.attempt_%1$s.lease IS 'Null: the queue''s.';
+            COMMENT ON COLUMN queue.attempt_%1$s.last_error IS 'How the attempt before this one failed.';
+            COMMENT ON COLUMN queue.attempt_%1$s.progress IS
+                'The progress that the attempt before this one had reported.';
+            COMMENT ON COLUMN queue.attempt_%1$s.unique_key IS 'At most one living job of the queue has this key.';
+            COMMENT ON COLUMN queue.attempt_%1$s.version IS
+                'The version that was enqueued under the key, as the producer counts.';
+            COMMENT ON COLUMN queue.attempt_%1$s.asked IS
+                'The number of the call under the key that gave this payload; ascending. Null: the call that made the '
+                'attempt.';
+            COMMENT ON COLUMN queue.attempt_%1$s.flow IS 'The job whose flow it is a member of.';
+            COMMENT ON COLUMN queue.attempt_%1$s.task IS 'Its name in the flow.';
+            COMMENT ON COLUMN queue.attempt_%1$s.after IS 'Its predecessors, also after it was released.';
+            COMMENT ON COLUMN queue.attempt_%1$s.upon IS 'The condition on which it waits, or waited: as in the notes.';
+            COMMENT ON COLUMN queue.attempt_%1$s.steps IS
+                'The steps that earlier attempts have done: a field for each, with its result.';
+            COMMENT ON COLUMN queue.attempt_%1$s.run_as IS
+                'The role that wrote the payload as a command; null: the payload is data.';
+            COMMENT ON COLUMN queue.attempt_%1$s.run_as_id IS 'The oid of that role.';
+            COMMENT ON COLUMN queue.attempt_%1$s.own_flow IS
+                'Makes the job a flow, which waits for its members: runs, fail_fast, and the role that made it.';
+            COMMENT ON COLUMN queue.parked_%1$s.lane IS 'The lane of the attempt.';
+            COMMENT ON COLUMN queue.parked_%1$s.group_hash IS 'The hash of the attempt''s group.';
+            COMMENT ON COLUMN queue.parked_%1$s.priority IS 'The priority of the attempt.';
+            COMMENT ON COLUMN queue.parked_%1$s.job_id IS 'The job of the attempt.';
+            COMMENT ON COLUMN queue.claim_%1$s.kind IS
+                'w: a worker; b: a worker, bound to its connection; s: the system, which ended it before it ran; m: '
+                'not a claim, the attempt now waits in another segment.';
+            COMMENT ON COLUMN queue.outcome_%1$s.outcome IS
+                'c completed, f failed, d dead, t timed out, r released, w suspended, a advanced, x cancelled, s '
+                'superseded, k skipped; m: not an end, the attempt now runs in another segment.';
+            COMMENT ON COLUMN queue.outcome_%1$s.next_id IS 'The attempt that goes on with the job.';
+            COMMENT ON COLUMN queue.note_%1$s.kind IS
+                'p progress, c cancel requested, l a lease longer than the claim''s, r another run requested, s that '
+                'run was made, a the attempt has a predecessor, n that predecessor has completed, e its flow is to '
+                'end, t a step is done.';
+            COMMENT ON COLUMN queue.note_%1$s.asked IS
+                'Another run: ascends with each call under the key. An attempt whose number is not smaller has served '
+                'it.';
+            COMMENT ON COLUMN queue.note_%1$s.lease IS 'Another run: its lease.';
+            COMMENT ON COLUMN queue.note_%1$s.max_attempts IS 'Another run: after how many attempts the job is dead.';
+            COMMENT ON COLUMN queue.note_%1$s.body IS
+                'Another run: its payload. The columns behind it belong to the other run, too.';
+            COMMENT ON COLUMN queue.note_%1$s.run_as IS
+                'Another run: the role that wrote its payload as a command; null: the payload is data.';
+            COMMENT ON COLUMN queue.note_%1$s.run_as_id IS 'The oid of that role.';
+            COMMENT ON COLUMN queue.note_%1$s.job_id IS
+                'Predecessor: that job. The attempt''s own job: the members of its flow. 0: the seal of its flow.';
+            COMMENT ON COLUMN queue.note_%1$s.lane IS
+                'Predecessor: the lane to which the attempt is released. 0: it ends by itself.';
+            COMMENT ON COLUMN queue.note_%1$s.upon IS
+                'Predecessor: c when all have completed, f when one has died, e when all have ended, o at its own '
+                'time unless they have ended.';
+        $sql$, n);
+    END LOOP;
+END
+$each_log$;
+
+-- Apart from the tables, so that an upgrade renews the comments, too.
+DO $each_key$
+DECLARE
+    n integer;
+BEGIN
+    FOR n IN 0..1 LOOP
+        EXECUTE format($sql$
+            COMMENT ON TABLE queue.key_%1$s IS
+                'What is kept about unique keys, half %1$s. For each key, the newest row in both halves counts.';
+            COMMENT ON COLUMN queue.key_%1$s.entry IS 'Ascending number of the row.';
+            COMMENT ON COLUMN queue.key_%1$s.job_id IS 'The job that was enqueued under the key.';
+            COMMENT ON COLUMN queue.key_%1$s.expires_at IS 'Until when the row counts.';
+            COMMENT ON COLUMN queue.key_%1$s.taken_until IS
+                'Until when the key is taken, even if the job has ended (unique_for).';
+            COMMENT ON COLUMN queue.key_%1$s.version IS 'The newest version that was accepted.';
+        $sql$, n);
+    END LOOP;
+END
+$each_key$;
+
 COMMENT ON TYPE queue.claimed_job IS 'What a worker gets: an attempt and everything that it needs to run it.';
 
 COMMENT ON COLUMN queue.claimed_job.id IS
@@ -731,6 +840,28 @@ COMMENT ON COLUMN queue.schedule.run_as IS
     'The role that wrote the payload as a command and as which the jobs run; null: the payload is data.';
 
 COMMENT ON COLUMN queue.schedule.version IS 'How often this row was changed.';
+
+-- Apart from the tables, so that an upgrade renews the comments, too.
+DO $each_firing$
+DECLARE
+    n integer;
+BEGIN
+    FOR n IN 0..1 LOOP
+        EXECUTE format($sql$
+            COMMENT ON TABLE queue.firing_%1$s IS 'Half %1$s of the log of firings: a slot of a schedule was handled.';
+            COMMENT ON COLUMN queue.firing_%1$s.schedule_id IS 'The schedule.';
+            COMMENT ON COLUMN queue.firing_%1$s.turn IS 'Larger in the half that is written now.';
+            COMMENT ON COLUMN queue.firing_%1$s.slot IS 'The planned time. Slots up to it do not fire any more.';
+            COMMENT ON COLUMN queue.firing_%1$s.fired_at IS
+                'When the schedule''s last job up to this slot was enqueued.';
+            COMMENT ON COLUMN queue.firing_%1$s.job_id IS 'That job.';
+            COMMENT ON COLUMN queue.firing_%1$s.kind IS
+                'r: the slot''s job was enqueued; s: the slot was skipped; c: the row was copied from the other half; '
+                'o: missed slots up to fired_at still have to run, and later slots up to this one are skipped.';
+        $sql$, n);
+    END LOOP;
+END
+$each_firing$;
 
 COMMENT ON FUNCTION queue.schedule IS
 'Enqueues a job at each slot of a plan: a cron expression, or every (100 ms or more); give one of the two. A schedule

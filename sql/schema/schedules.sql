@@ -62,6 +62,21 @@ BEGIN
                 kind            "char"      NOT NULL,
                 CONSTRAINT firing_%1$s_pkey PRIMARY KEY (schedule_id, slot) WITH (deduplicate_items = off)
             ) USING heap WITH (fillfactor = 100, autovacuum_enabled = off);
+        $sql$, n);
+    END LOOP;
+    FOREACH relation IN ARRAY ARRAY['schedule', 'schedule_id_seq', 'firing_0', 'firing_1'] LOOP
+        PERFORM pg_catalog.pg_extension_config_dump(format('queue.%s', relation)::regclass, '');
+    END LOOP;
+END
+$tables$;
+
+-- Apart from the tables, so that an upgrade renews the comments, too.
+DO $each_firing$
+DECLARE
+    n integer;
+BEGIN
+    FOR n IN 0..1 LOOP
+        EXECUTE format($sql$
             COMMENT ON TABLE queue.firing_%1$s IS 'Half %1$s of the log of firings: a slot of a schedule was handled.';
             COMMENT ON COLUMN queue.firing_%1$s.schedule_id IS 'The schedule.';
             COMMENT ON COLUMN queue.firing_%1$s.turn IS 'Larger in the half that is written now.';
@@ -74,11 +89,8 @@ BEGIN
                 'o: missed slots up to fired_at still have to run, and later slots up to this one are skipped.';
         $sql$, n);
     END LOOP;
-    FOREACH relation IN ARRAY ARRAY['schedule', 'schedule_id_seq', 'firing_0', 'firing_1'] LOOP
-        PERFORM pg_catalog.pg_extension_config_dump(format('queue.%s', relation)::regclass, '');
-    END LOOP;
 END
-$tables$;
+$each_firing$;
 
 -- For: manage.
 CREATE FUNCTION queue.schedule(

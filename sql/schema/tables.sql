@@ -135,7 +135,6 @@ BEGIN
                 WHERE unique_key IS NOT NULL;
             CREATE INDEX attempt_%1$s_flow_idx ON queue.attempt_%1$s (flow, id) WITH (deduplicate_items = off)
                 WHERE flow IS NOT NULL;
-            COMMENT ON TABLE queue.attempt_%1$s IS 'Log, segment %1$s: a job may run.';
 
             CREATE TABLE queue.parked_%1$s (
                 lane            integer     NOT NULL,
@@ -145,8 +144,6 @@ BEGIN
             ) USING heap;
             CREATE INDEX parked_%1$s_idx ON queue.parked_%1$s (lane, group_hash, priority, job_id)
                 WITH (deduplicate_items = off);
-            COMMENT ON TABLE queue.parked_%1$s IS
-                'Always empty. Its index has the attempts of segment %1$s that had to wait for others of their group.';
 
             CREATE TABLE queue.claim_%1$s (
                 id              bigint      NOT NULL CONSTRAINT claim_%1$s_pkey PRIMARY KEY
@@ -157,7 +154,6 @@ BEGIN
                 kind            "char"      NOT NULL,
                 worker          text
             ) USING heap WITH (fillfactor = 100%2$s);
-            COMMENT ON TABLE queue.claim_%1$s IS 'Log, segment %1$s: an attempt was taken.';
 
             CREATE TABLE queue.outcome_%1$s (
                 id              bigint      NOT NULL CONSTRAINT outcome_%1$s_pkey PRIMARY KEY
@@ -170,7 +166,6 @@ BEGIN
             ) USING heap WITH (fillfactor = 100%2$s);
             CREATE INDEX outcome_%1$s_dead_idx ON queue.outcome_%1$s (id) WITH (deduplicate_items = off)
                 WHERE outcome = 'd' OR outcome = 't' AND next_id IS NULL;
-            COMMENT ON TABLE queue.outcome_%1$s IS 'Log, segment %1$s: an attempt ended.';
 
             CREATE TABLE queue.note_%1$s (
                 id              bigint      NOT NULL,
@@ -195,11 +190,32 @@ BEGIN
             CREATE INDEX note_%1$s_id_idx ON queue.note_%1$s (id) WHERE asked IS NULL;
             CREATE INDEX note_%1$s_rerun_idx ON queue.note_%1$s (id, asked) WHERE asked IS NOT NULL;
             CREATE INDEX note_%1$s_job_idx ON queue.note_%1$s (job_id, id) WHERE job_id IS NOT NULL;
+        $sql$, n, young);
+        FOREACH log IN ARRAY ARRAY['attempt', 'claim', 'outcome', 'note'] LOOP
+            PERFORM pg_catalog.pg_extension_config_dump(format('queue.%s_%s', log, n)::regclass, '');
+        END LOOP;
+    END LOOP;
+    FOREACH log IN ARRAY ARRAY['queue', 'queue_id_seq', 'lane', 'lane_seq', 'id_seq'] LOOP
+        PERFORM pg_catalog.pg_extension_config_dump(format('queue.%s', log)::regclass, '');
+    END LOOP;
+END
+$tables$;
+
+-- Apart from the tables, so that an upgrade renews the comments, too.
+DO $each_log$
+DECLARE
+    n integer;
+BEGIN
+    FOR n IN 0..9 LOOP
+        EXECUTE format($sql$
+            COMMENT ON TABLE queue.attempt_%1$s IS 'Log, segment %1$s: a job may run.';
+            COMMENT ON TABLE queue.parked_%1$s IS
+                'Always empty. Its index has the attempts of segment %1$s that had to wait for others of their group.';
+            COMMENT ON TABLE queue.claim_%1$s IS 'Log, segment %1$s: an attempt was taken.';
+            COMMENT ON TABLE queue.outcome_%1$s IS 'Log, segment %1$s: an attempt ended.';
             COMMENT ON TABLE queue.note_%1$s IS
                 'Log, segment %1$s: what must survive a crash about a running attempt, and the predecessors of a held '
                 'one.';
-        $sql$, n, young);
-        EXECUTE format($sql$
             COMMENT ON COLUMN queue.attempt_%1$s.id IS
                 'The attempt. The low four bits are the segment in which it was made.';
             COMMENT ON COLUMN queue.attempt_%1$s.job_id IS 'The job. The low four bits are 15.';
@@ -270,15 +286,9 @@ BEGIN
                 'Predecessor: c when all have completed, f when one has died, e when all have ended, o at its own '
                 'time unless they have ended.';
         $sql$, n);
-        FOREACH log IN ARRAY ARRAY['attempt', 'claim', 'outcome', 'note'] LOOP
-            PERFORM pg_catalog.pg_extension_config_dump(format('queue.%s_%s', log, n)::regclass, '');
-        END LOOP;
-    END LOOP;
-    FOREACH log IN ARRAY ARRAY['queue', 'queue_id_seq', 'lane', 'lane_seq', 'id_seq'] LOOP
-        PERFORM pg_catalog.pg_extension_config_dump(format('queue.%s', log)::regclass, '');
     END LOOP;
 END
-$tables$;
+$each_log$;
 
 -- What is kept about unique keys after their jobs have ended, only for keys that were used with version or unique_for.
 -- Two halves are used in turn: rows that still count move to the other half, and then the first half is emptied.
@@ -298,6 +308,19 @@ BEGIN
                 version         timestamptz
             ) USING heap WITH (fillfactor = 100, autovacuum_enabled = off, toast.autovacuum_enabled = off);
             CREATE INDEX key_%1$s_key_idx ON queue.key_%1$s (unique_key, queue_id, entry);
+        $sql$, n);
+        PERFORM pg_catalog.pg_extension_config_dump(format('queue.key_%s', n)::regclass, '');
+    END LOOP;
+END
+$memory$;
+
+-- Apart from the tables, so that an upgrade renews the comments, too.
+DO $each_key$
+DECLARE
+    n integer;
+BEGIN
+    FOR n IN 0..1 LOOP
+        EXECUTE format($sql$
             COMMENT ON TABLE queue.key_%1$s IS
                 'What is kept about unique keys, half %1$s. For each key, the newest row in both halves counts.';
             COMMENT ON COLUMN queue.key_%1$s.entry IS 'Ascending number of the row.';
@@ -307,10 +330,9 @@ BEGIN
                 'Until when the key is taken, even if the job has ended (unique_for).';
             COMMENT ON COLUMN queue.key_%1$s.version IS 'The newest version that was accepted.';
         $sql$, n);
-        PERFORM pg_catalog.pg_extension_config_dump(format('queue.key_%s', n)::regclass, '');
     END LOOP;
 END
-$memory$;
+$each_key$;
 
 CREATE TYPE queue.claimed_job AS (
     id bigint, job_id bigint, queue_name text, stage text, payload jsonb, headers jsonb, attempt integer,
