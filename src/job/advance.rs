@@ -1,10 +1,10 @@
 //! Advances a job: its attempt ends, and the job goes on in another stage, in the same transaction.
 //!
-//! The next attempt belongs to the same job and keeps its place in the order, but it is a first attempt: attempts, the
-//! last error and progress are a stage's own. A job with a requested cancellation is cancelled instead. A job that got
-//! new contents while it ran begins anew with them instead.
+//! The next attempt belongs to the same job and keeps its place in the order, but it is a first attempt. Each stage
+//! counts its own attempts, and has its own last error and progress. A job with a requested cancellation is cancelled
+//! instead. If the job got new contents while it ran, it begins anew with them instead.
 //!
-//! Not responsible for making the next attempt of the last one (`next_attempt`), nor for another run (`rerun`).
+//! Not responsible for the row of the next attempt (`next_attempt`), nor for another run (`rerun`).
 
 use std::rc::Rc;
 
@@ -22,7 +22,7 @@ use crate::log::outcome::{Kind, New};
 use crate::log::reader::Reader;
 use crate::transaction::{self, QueueStep};
 
-/// Where a job goes on.
+/// Where, when and with which payload a job goes on.
 pub struct To<'a> {
     pub queue: &'a Queue,
     pub lane: i32,

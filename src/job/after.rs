@@ -4,8 +4,9 @@
 //! (`duty::release`). The protocol is docs/internals/after.md.
 //!
 //! Invariant: a transaction that makes edges known to others hands over the predecessors when it commits
-//! (`FlowStep::Awaited`). It does not if they were announced, then found to live, and memory was told of no end of them
-//! since. So a look at a predecessor decides only what cannot be undone: that the job has ended.
+//! (`FlowStep::Awaited`). It need not do so for predecessors that were announced, then found alive, and whose end
+//! memory has not been told since. So reading a predecessor decides only a fact that cannot change: that the job has
+//! ended.
 
 use std::rc::Rc;
 
@@ -117,8 +118,8 @@ pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
     Ok(waits.then(|| Rc::new(After { upon: after.upon, jobs: unmet, named: after.named, mark })))
 }
 
-/// Tells memory that an open transaction is about to look at these predecessors. Returns the mark since which memory
-/// notes their ends for the commit.
+/// Tells memory that an open transaction is about to read these predecessors. Returns the mark since which memory notes
+/// their ends for the commit.
 fn announce(number: u32, jobs: &[i64]) -> Option<u64> {
     let (mark, worker) = shmem::with_awaited(number, |awaited, instance| {
         let (mark, is_ordered) = awaited.announce(jobs);
@@ -128,7 +129,7 @@ fn announce(number: u32, jobs: &[i64]) -> Option<u64> {
     Some(mark)
 }
 
-/// Returns the lane of a job that waits for its first claim, as most predecessors do. `None`: a closer look is needed.
+/// Returns the lane of a job that waits for its first claim, as most predecessors do. `None`: the logs must decide.
 fn waiting_lane(catalog: &Catalog, job_id: i64) -> Result<Option<i32>> {
     ids::job_id(job_id)?;
     let Some(attempt) = Reader::new(catalog).first(job_id) else { return Ok(None) };
@@ -153,7 +154,7 @@ pub fn insert_edges(
     edge::insert(catalog, segment, edges);
     let notes = edges.len() as i64;
     transaction::record(catalog.number, SegmentStep::Counted { segment, attempts: notes, ended: notes });
-    // Neighbours mostly have the same predecessor.
+    // Consecutive edges mostly have the same predecessor.
     let mut last = 0;
     for edge in edges {
         if edge.job_id != last && edge.job_id != edge::SEAL {

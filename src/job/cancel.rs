@@ -72,8 +72,8 @@ fn end_held(catalog: &Rc<Catalog>, lane: i32, held: Vec<&Attempt>) -> Result<i64
 /// Errors: as `queue.cancel`.
 pub fn cancel(catalog: &Rc<Catalog>, job_id: i64, reason: Option<&str>, force: bool) -> Result<&'static str> {
     let error = reason.map(text_datum);
-    // `Stale` and `Lost` mean that the attempt changed between the look and the attempt to hold it; the next look sees
-    // that. In practice no job takes 100 looks. The limit keeps the loop finite.
+    // `Stale` and `Lost` mean that the attempt changed after it was found and before it was held. The next turn of the
+    // loop sees the change. In practice no job takes 100 turns; the limit keeps the loop finite.
     for _ in 0..100 {
         let found = find::managed(catalog, job_id)?;
         if let Some(outcome) = &found.outcome() {

@@ -60,7 +60,7 @@ pub struct ClaimedAttempt<'a, 'b> {
 /// Receives claimed attempts.
 pub type Sink<'a> = &'a dyn Fn(ClaimedAttempt<'_, '_>) -> Result<()>;
 
-/// The result of a look for jobs.
+/// The result of an attempt to claim jobs.
 pub enum Claimed {
     /// This many were claimed.
     To(usize),
@@ -71,7 +71,7 @@ pub enum Claimed {
     Stale,
 }
 
-/// Returns whether to give up, because another session may keep other settings for any time.
+/// Returns whether the call should give up, because another session may keep different settings for any length of time.
 pub fn is_in_vain(since: &mut Option<i64>) -> bool {
     /// Microseconds. A refill that passes very many attempts takes much less.
     const MAX_REFILL_US: i64 = 10_000_000;
@@ -102,7 +102,7 @@ fn claim_from(
     rows: Sink<'_>,
 ) -> Result<Claimed> {
     /// The loop may give up after this many turns without a job.
-    const TURNS: usize = 64;
+    const TURNS_BEFORE_STALE: usize = 64;
     let check = LimitCheck::of(catalog, queue)?;
     let mut turns = 0;
     let mut taking = ClaimBatch::new(catalog, queue, lanes, request, rows);
@@ -110,7 +110,7 @@ fn claim_from(
     let mut lacks_place = false;
     while claimed < request.max_jobs {
         turns += 1;
-        if turns > TURNS && claimed == 0 && check.is_some() {
+        if turns > TURNS_BEFORE_STALE && claimed == 0 && check.is_some() {
             fault!("claim.in_vain");
             return Ok(Claimed::Stale);
         }
@@ -162,7 +162,7 @@ fn claim_from(
 /// The result of one hold of the lock.
 struct Taken {
     answer: Take,
-    /// Why nothing was taken. It counts if the answer is not `Some`.
+    /// The lane that gave the answer. It counts only if the answer is not `Some`.
     lane: i32,
     /// The wall time up to which jobs were due then.
     due_to: i64,
@@ -223,16 +223,16 @@ impl<'a> ClaimBatch<'a> {
         let mut low = [0; GATE_LANES];
         let mut lows = 0;
         let lanes = &mut self.lanes;
-        // An announced turn is served alone.
+        // If the queue has groups, lanes are taken one by one, because a turn that `take` announces is served alone.
         let is_one_by_one = self.queue.has_groups();
         let mut worker = None;
         let mut opened = [None; 8];
-        // This is asked under the same lock, so that no attempt that a restore brings in is handed out.
+        // The check for a restore is made under the same lock, so that no restored attempt is handed out.
         let took = shmem::with_instance(number, |frontier, instance| {
             if !instance.restore.is_awake() {
                 return None;
             }
-            // The worker does this, too, when it finds the time.
+            // The background worker does this, too, but perhaps later.
             if let Some(claimer) = claimer {
                 for session in &mut opened {
                     *session = frontier.open_gates(claimer.now);

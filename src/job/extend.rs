@@ -53,8 +53,8 @@ pub fn extend(
         if let Some(entry) = extended.flatten() {
             return Ok((expires_at, entry.cancel != 0));
         }
-        // The end of the attempt has begun since the look. Or memory has no room for the attempt, and no deadline ends
-        // it.
+        // A session has begun to end the attempt since it was checked. Or memory has no room for the attempt, so no
+        // deadline ends it.
         let is_known = entry.state != State::Free;
         entry = hold::check_claimed(catalog, id, rights)?.entry;
         if !is_known && entry.state == State::Free {

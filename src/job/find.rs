@@ -131,7 +131,7 @@ pub fn find_settled(catalog: &Catalog, job_id: i64) -> Result<Found> {
 }
 
 fn look(catalog: &Catalog, job_id: i64, passes_open: bool) -> Result<Found> {
-    /// How often to look for the next attempt, which may have come a moment ago.
+    /// How often to search for the next attempt, which may have been inserted a moment ago.
     const MAX_LOOKS: usize = 4;
     ids::job_id(job_id)?;
     let retried = retried::Reader::open(catalog, Snapshot::Now);
@@ -147,7 +147,8 @@ fn look(catalog: &Catalog, job_id: i64, passes_open: bool) -> Result<Found> {
         if let Some(attempt) = newest {
             let outcome = outcome::find(catalog, attempt.home.segment, attempt.id());
             let claim = claim::find(catalog, attempt.home.segment, attempt.id());
-            // The attempt came between the looks. Or it went through both halves of old before this look.
+            // The attempt was inserted between the two searches. Or it has moved through both halves of old before this
+            // search.
             if has_moved_claim(claim.as_ref(), outcome.as_ref()) || !attempt.home.is_valid(catalog) {
                 continue;
             }

@@ -97,7 +97,7 @@ impl<'a> GroupTurn<'a> {
                 if attempt.run_at().is_some_and(|at| at > self.due_to) {
                     return Some(held);
                 }
-                // The other attempts are where they were.
+                // The other attempts of the group have not moved.
                 let ready = vec![attempt.ready()];
                 return Some(Found { ready, read_to: self.turn.after, is_held: false, files });
             }

@@ -1,4 +1,4 @@
-//! Held jobs that wait for dead predecessors: they go on only if a user retries these.
+//! Held jobs that wait for dead predecessors. They go on only if a user retries the predecessors.
 //!
 //! Not responsible for other successors of dead jobs (`core::after`): only `upon => 'completed'` leaves them held for
 //! good.
@@ -19,17 +19,17 @@ use crate::pg::scan::{Key, Snapshot};
 use crate::shmem;
 use crate::shmem::ledger::Ledger;
 
-/// How many held jobs are counted at most, so that a look is short at any depth.
+/// How many held jobs are counted at most, so that the count is fast with any number of jobs.
 pub const MAX_COUNTED: usize = 10_000;
 
-/// A dead job that holds others up.
+/// A dead job that blocks held jobs.
 pub struct Holder {
     pub dead: Dead,
-    /// How many jobs it holds up, by their lanes.
+    /// How many held jobs it blocks, by lane.
     pub held: BTreeMap<i32, i64>,
 }
 
-/// Returns the dead jobs that hold others up. Stops at [`MAX_COUNTED`] held jobs. A held job counts once for each of
+/// Returns the dead jobs that block held jobs. Stops at [`MAX_COUNTED`] held jobs. A held job counts once for each of
 /// its dead predecessors.
 pub fn find(catalog: &Catalog) -> Result<Vec<Holder>> {
     /// Dead jobs looked up in one hold of the lock.
@@ -38,7 +38,7 @@ pub fn find(catalog: &Catalog) -> Result<Vec<Holder>> {
     if shmem::with_awaited(catalog.number, |awaited, _| awaited.is_quiet()) != Some(false) {
         return Ok(found);
     }
-    // Most dead jobs have no successors, and memory knows many of these for certain.
+    // Most dead jobs have no successors, and memory can exclude many of them.
     let (mut asked, mut may_hold) = (Vec::with_capacity(LOOKUPS_PER_HOLD), Vec::new());
     let mut sift = |asked: &mut Vec<Dead>| {
         shmem::with_awaited(catalog.number, |awaited, _| asked.retain(|dead| awaited.may_await(dead.job_id)));
@@ -73,7 +73,7 @@ pub fn find(catalog: &Catalog) -> Result<Vec<Holder>> {
     Ok(found)
 }
 
-/// Counts the jobs in a segment that a dead job holds up, at most `most`. Returns how many there are.
+/// Counts the held jobs in a segment that a dead job blocks, at most `most`. Returns how many there are.
 fn count(catalog: &Catalog, segment: u8, job_id: i64, most: usize, held: &mut BTreeMap<i32, i64>) -> Result<usize> {
     let Some(edges) = Edges::open(catalog, segment) else { return Ok(0) };
     let mut ids = Vec::new();

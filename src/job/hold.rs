@@ -278,7 +278,7 @@ pub fn unfit(catalog: &Catalog, held: &Held, error: Error) -> Refusal {
     Refusal::Unfit(error)
 }
 
-/// Releases a held attempt with which nothing is to be done.
+/// Releases a held attempt that the caller does not end.
 pub fn release_hold(catalog: &Catalog, id: i64) {
     transaction::unrecord(id);
     shmem::with_instance(catalog.number, |frontier, instance| {
@@ -301,7 +301,7 @@ pub fn check_claimed(catalog: &Catalog, id: i64, rights: &Rights) -> std::result
                 return Err(held::denied(catalog, id, entry.lane));
             }
             Some(entry) if entry.state == State::Running => {
-                // As in `queue_of`. The later write about the attempt checks its home once more.
+                // As in `queue_of`. The later write about the attempt checks the attempt's home once more.
                 session::accept_invalidations();
                 if queue::by_lane(catalog, entry.lane)?.is_none() {
                     return Err(held::dropped(id));
@@ -331,8 +331,8 @@ pub fn check_claimed(catalog: &Catalog, id: i64, rights: &Rights) -> std::result
 /// Writes a note about a claimed attempt, and follows the attempt if it moves meanwhile. A request to cancel may be
 /// about an attempt that waited when it was found.
 ///
-/// Lost: the attempt is gone. Or a request is about an ended attempt, whose segment may be emptied before the request
-/// is served.
+/// Refuses with `Lost` if the attempt is gone, or if a request is about an ended attempt: its segment may be emptied
+/// before the request is served.
 pub fn write_note(
     catalog: &Catalog,
     id: i64,
@@ -362,8 +362,8 @@ pub fn write_note(
     }
 }
 
-/// Returns whether an attempt has moved or ended that may have waited or run. A waiting attempt moves, too, with a mark
-/// among the claims. The outcomes decide on its end.
+/// Returns whether a waiting or running attempt has moved or ended. If a waiting attempt moves, its mark is among the
+/// claims. The outcomes decide whether it has ended.
 pub fn probe_both(catalog: &Catalog, home: Home, id: i64) -> Probe {
     match claim::probe(catalog, home.segment, id) {
         seen @ (Probe::Moving | Probe::Moved) => seen,

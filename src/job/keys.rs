@@ -1,12 +1,12 @@
 //! Gives each unique key to one producer at a time. A producer that enqueues under a key holds it until its transaction
-//! has ended, because other sessions see its job only then. A producer that wants a held key waits for the holder's
-//! transaction, as with a unique index: the wait is seen in pg_locks, can be cancelled, and a deadlock is found. The
-//! rollback of a savepoint releases the keys that were acquired since. Nobody else waits here: workers that end jobs
-//! ask for no keys, and the background worker only tries.
+//! has ended, because other sessions see its job only then. A producer that needs a held key waits for the holder's
+//! transaction, as with a unique index. The wait is visible in pg_locks, can be cancelled, and deadlocks are detected.
+//! The rollback of a savepoint releases the keys that were acquired since. No other session waits here: workers that
+//! end jobs acquire no keys, and the background worker only tries to.
 //!
-//! Invariant: every key that a transaction holds is in `HELD`. It is released in a callback when the transaction ends,
-//! or the part of it that has acquired the key, before Postgres wakes the waiters. Keys of a prepared transaction stay:
-//! a session that meets one finds out whether that transaction has ended. Transactions that were prepared before the
+//! Invariant: every key that a transaction holds is in `HELD`. A callback releases it when the transaction or
+//! subtransaction that has acquired it ends, before Postgres wakes the waiters. Keys of a prepared transaction stay: a
+//! session that finds one checks whether that transaction has ended. Transactions that were prepared before the
 //! server's start are found by their rows.
 
 use std::hash::{DefaultHasher, Hasher};
@@ -27,8 +27,8 @@ pub fn hash(queue_id: i32, key: &[u8]) -> u64 {
     holders::key(queue_id.cast_unsigned(), hasher.finish())
 }
 
-/// Acquires keys, and waits for other holders. The order is that of the hashes, so that two sessions that want many
-/// keys cannot block each other.
+/// Acquires keys, and waits for other holders. They are acquired in the order of the hashes, so that two sessions that
+/// need many keys cannot block each other.
 ///
 /// Errors: 53400 when too many keys are held.
 pub fn acquire(catalog: &Catalog, hashes: &mut Vec<u64>) -> Result<()> {
@@ -73,7 +73,7 @@ pub fn may_miss_holders() -> Result<bool> {
     if !transaction::has_prepared_transactions() || keys::with_holders(|holders| holders.head.is_complete) {
         return Ok(false);
     }
-    // Transactions of all databases count, also those that memory knows. They cost another look.
+    // The query finds prepared transactions of all databases, even those that memory knows. They cost one more search.
     if spi::has_row("SELECT FROM pg_catalog.pg_prepared_xacts", &[])? {
         return Ok(true);
     }

@@ -74,7 +74,7 @@ impl<'a> LimitCheck<'a> {
             of_groups = starts_of_groups(catalog, self.queue.lanes(), self.limits.period)?;
         }
         fault!("limits.read");
-        // The wall clock is read first. The time between the two looks makes starts later than they were, never
+        // The wall clock is read first. The time between the two readings makes starts later than they were, never
         // earlier.
         let (wall, now) = (time::now_us(), time::monotonic_us());
         let at = |then: i64| now.saturating_sub((wall - then).max(0));
@@ -94,7 +94,7 @@ impl<'a> LimitCheck<'a> {
     }
 }
 
-/// The claimer of a session that only looks and claims nothing.
+/// Returns the claimer of a session that reads the gate and claims nothing.
 pub fn without_claims(queue: &Queue, limits: Limits) -> Claimer<'_> {
     Claimer { queue: queue.id, limits, lanes: queue.lanes(), ending: None, now: time::monotonic_us() }
 }
@@ -140,7 +140,7 @@ fn starts(catalog: &Catalog, lanes: &[i32], period: i64, minutes: &str, by: &str
             )
         })
         .collect();
-    // A few parts of the period are enough, because memory distinguishes no more.
+    // Memory divides the period into a few parts, so a finer resolution is not needed.
     let sql = format!(
         "SELECT pg_catalog.unnest(ARRAY[at, n {by}]) FROM (
              SELECT pg_catalog.max(us) AS at, pg_catalog.sum(n)::pg_catalog.int8 AS n {by} FROM (

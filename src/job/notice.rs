@@ -12,7 +12,7 @@ use crate::guc;
 use crate::pg::transaction;
 
 thread_local! {
-    /// The NOTICEs that this session has got.
+    /// The NOTICEs that this session has already raised.
     static TOLD: RefCell<HashSet<Told>> = RefCell::default();
 }
 
@@ -36,7 +36,8 @@ pub fn group_without_limits(queue: &Queue) {
     }
 }
 
-/// The call should wait for a job, and returns early without one: a loop of such calls does not rest.
+/// The call was asked to wait for a job, but cannot sleep and returns early without one. A loop of such calls does not
+/// pause.
 pub fn cannot_sleep() {
     if is_first(Told::CannotSleep) {
         let why = if transaction::has_xid() { "has written" } else { "reads by one snapshot" };

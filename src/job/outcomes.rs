@@ -76,7 +76,7 @@ impl Outcomes {
                 let home = Home { segment: segment as u8, generation: self.generations[segment] };
                 let is_moving = segment::word(&self.catalog, home.segment).state() >= segments::State::Moving;
                 match self.writer(home) {
-                    // The look spares a dead row for each attempt that has moved.
+                    // The probe avoids a dead row for each attempt that has moved.
                     Some(writer) if is_moving => {
                         outcomes.retain(|new| {
                             let is_free = writer.probe(new.id) == Probe::Absent;
@@ -119,7 +119,7 @@ impl Outcomes {
 
 /// Inserts the claim and the outcome that end an attempt which this transaction has taken unrun.
 ///
-/// Errors: 55006 when an open transaction came between.
+/// Errors: 55006 if an open transaction has inserted one of them meanwhile.
 pub fn end_unrun(catalog: &Rc<Catalog>, attempt: &Attempt, outcome: outcome::New) -> Result<()> {
     let mut outcomes = Outcomes::new(catalog);
     outcomes.add_unrun(attempt.home, outcome);

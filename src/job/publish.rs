@@ -4,8 +4,8 @@
 //! Responsible for which bindings match, for the options that they change, and for writing the jobs together. Not
 //! responsible for the words of keys (`core::topic`), nor for what a session knows of topics (`catalog::topic`).
 //!
-//! Invariant: the owner of a bound queue can neither refuse an event nor hold it up. A stage that is gone, a filter
-//! that fails or takes long, an endless delay, and a queue that is being dropped change the copy, not the publisher's
+//! Invariant: the owner of a bound queue can neither refuse an event nor delay its publisher. A removed stage, a filter
+//! that fails or is slow, an infinite delay, and a queue that is being dropped affect the copy, but not the publisher's
 //! call. The only exception is `on_full => 'error'`, which needs a right on the topic. Only first attempts in the same
 //! segment refer to a payload in a row of its own: a next attempt, and one that moves, take the payload along.
 
@@ -106,7 +106,7 @@ fn budget_of<'a>(catalog: &Catalog, budgets: &'a mut HashMap<i32, Budget>, queue
     })
 }
 
-/// Tells the doctor immediately, whether or not the transaction commits.
+/// Notes trouble for the doctor immediately, whether or not the transaction commits.
 pub fn note(catalog: &Catalog, kind: Kind, queue: i32, other: i32) {
     let now = time::now_us();
     shmem::with_instance(catalog.number, |_, instance| instance.troubles.note(kind, queue, other, now));
@@ -238,9 +238,9 @@ impl<'a> Plan<'a> {
     /// Holds the keys of the copies in all queues, or leaves copies out. Another publisher of the same key ends soon. A
     /// role that holds a key in its own queue for longer loses only its own copy.
     fn hold_keys(&mut self, catalog: &Catalog) {
-        /// How long, in microseconds, a publish waits for keys that open transactions hold.
-        const PATIENCE: i64 = 1_000_000;
-        let deadline = time::monotonic_us().saturating_add(PATIENCE);
+        /// How long a publish waits for keys that open transactions hold.
+        const MAX_KEY_WAIT_US: i64 = 1_000_000;
+        let deadline = time::monotonic_us().saturating_add(MAX_KEY_WAIT_US);
         // The keys are acquired in the order of the queues, so that two publishers of the same keys do not wait for
         // each other.
         let mut order: Vec<usize> = (0..self.wanted.len()).collect();
@@ -312,8 +312,8 @@ fn has_room(catalog: &Catalog, bound: &Binding, given: &mut HashMap<i32, usize>,
     }
 }
 
-/// Returns whether the copies of a binding are members of a flow that the publisher names. A member can end its flow or
-/// hold it up, so the subscriber alone cannot decide. The publisher must have bound the queue itself, or a role that
+/// Returns whether the copies of a binding are members of a flow that the publisher names. A member can end or block
+/// its flow, so the subscriber alone cannot decide. The publisher must have bound the queue itself, or a role that
 /// manages the topic must have.
 fn gives_members(catalog: &Catalog, topic: &Topic, bound: &Binding) -> bool {
     let Some(by) = role::role(&bound.bound_by) else { return false };
@@ -333,7 +333,7 @@ fn options_of(bound: &Binding, found: &Match, publisher: &Options, now: i64) -> 
     if own.group_path.is_some() {
         options.set_group_of_event(found.group_key.as_deref());
     }
-    // A stage that is gone, or never was in this queue, is ignored.
+    // A stage that the queue does not have, or no longer has, is ignored.
     options.lane = own.stage.as_ref().and_then(|stage| bound.queue.stage(stage).ok());
     options
 }

@@ -143,7 +143,7 @@ pub fn recover(catalog: &Catalog, id: i64, rights: &Rights) -> std::result::Resu
         let outcome = outcome::find(catalog, attempt.home.segment, id);
         let claim = claim::find(catalog, attempt.home.segment, id);
         match (outcome, claim) {
-            // The attempt moved between the looks.
+            // The attempt moved between the two reads.
             (Some(outcome::Outcome { kind: outcome::Kind::Moved, .. }), _)
             | (_, Some(claim::Claim { kind: claim::Kind::Moved, .. })) => process::check_for_interrupts(),
             (Some(found), _) => return Err(held::ended(id, &found)),
@@ -181,8 +181,8 @@ pub fn gone(catalog: &Catalog, id: i64, rights: &Rights) -> Refusal {
 /// A claim bound to a connection has ended with it. Returns false if memory is full. `None`: the attempt has moved, and
 /// its segment was emptied since it was found, so the caller must look again.
 pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim) -> Option<bool> {
-    // The lock comes before the look below. Until then the entry may have an old place, which must not become a place
-    // in the segment's next filling.
+    // The lock is taken before the check below. Until that check the entry may have an old place, which must not become
+    // a place in the segment's next filling.
     let _held = Relation::read(catalog.segments[attempt.home.segment as usize].claim);
     if !attempt.home.is_valid(catalog) {
         return None;
@@ -210,8 +210,8 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
     if let Some(latch) = worker {
         shmem::wake_latch(latch);
     }
-    // If the attempt moved or ended, or its queue was dropped, before the entry existed, the entry was not told. Its
-    // place would then be taken for one in the segment's next filling.
+    // The attempt may have moved or ended, or its queue may have been dropped, before the entry existed. Then the entry
+    // does not know, and its place would be taken for a place in the segment's next filling.
     session::accept_invalidations();
     let lane = attempt.lane();
     let is_dropped = matches!(queue::by_lane(catalog, lane), Ok(None)) && !transaction::drops(lane);
@@ -233,7 +233,7 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
             }
         },
     };
-    // The entry was not told either of a longer lease that was noted since the look at the notes.
+    // Nor does the entry know of a longer lease that was noted after the notes were read.
     if let Some(home) = home {
         let noted = note::summary(catalog, home.segment, claim.id).lease();
         if noted > longest {

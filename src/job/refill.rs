@@ -16,8 +16,8 @@ use crate::shmem;
 
 /// Candidates handed over in one hold of the lock.
 const CANDIDATES_PER_HOLD: usize = 128;
-/// The most rows that one refill reads, so that a walk over ended or future jobs does not keep others waiting. It is
-/// small where tests run, so that they reach it.
+/// The most rows that one refill reads, so that a walk over ended or future jobs does not keep other sessions waiting.
+/// It is small in debug builds, so that tests reach it.
 const MAX_EXAMINED: usize = if cfg!(debug_assertions) { 2_000 } else { 100_000 };
 
 struct Flag<'a> {
@@ -96,8 +96,8 @@ pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
         };
         found.extend(next);
         fault!("refill.read");
-        // All attempts of a job have the same rank. P has to pass them, or else the next refill would begin with the
-        // same ones.
+        // All attempts of a job have the same rank. P has to pass all of them. Otherwise the next refill would begin
+        // with the same attempts.
         let is_over = waiting.examined >= MAX_EXAMINED && waiting.read_to() > after;
         if found.len() == CANDIDATES_PER_HOLD || is_over {
             let has_room = flag.push(&mut found, waiting.read_to());

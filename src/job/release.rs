@@ -1,4 +1,4 @@
-//! Releases attempts: an attempt is given back and does not count.
+//! Releases attempts: the job is given back, and the attempt does not count.
 
 use std::rc::Rc;
 

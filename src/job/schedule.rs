@@ -32,8 +32,8 @@ pub fn next_run_now(catalog: &Catalog, schedule: &Schedule) -> Result<Option<i64
     next_run(schedule, &Log::read(catalog))
 }
 
-/// Returns the last slot that was handled, or that is not of this plan, by the newest firing. Returns also the slots
-/// that are owed behind it.
+/// Returns the last slot that was handled, according to the newest firing, or that is before this plan. Also returns
+/// the owed slots behind it.
 pub fn handled(schedule: &Schedule, firing: Option<Firing>) -> (i64, Option<Owed>) {
     let slot = firing.map_or(i64::MIN, |firing| firing.slot).max(schedule.planned_from());
     let owed = firing.and_then(|firing| firing.owed);
@@ -110,7 +110,7 @@ impl Goal {
     }
 }
 
-/// Where the jobs of a schedule go.
+/// Returns the target of a schedule's jobs.
 ///
 /// Errors: 42704 when the target is gone.
 pub fn goal(catalog: &Catalog, schedule: &Schedule) -> Result<Goal> {

@@ -90,7 +90,7 @@ pub fn take_waiting(catalog: &Catalog, attempt: &Attempt) -> Result<TakeWaiting>
     // If its segment was emptied, the attempt has moved.
     let mut seen = Probe::Moved;
     if let Some(writer) = claim::Writer::open_home(catalog, attempt.home) {
-        // The look spares a dead row.
+        // The probe avoids a dead row.
         seen = writer.probe(ready.id);
         if seen == Probe::Absent
             && writer.insert(&[(ready.id, 0)], time::now_us(), claim::Kind::System, None).is_empty()

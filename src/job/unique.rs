@@ -2,9 +2,9 @@
 //! producer holds the keys: it makes a new job, returns the existing one, gives new contents to a waiting one, or
 //! leaves a note about a running one.
 //!
-//! Invariant: a session decides only while it holds the key, by a look that began after it had acquired the key. So it
-//! has seen all jobs of the producers before it. Several calls for one key in one batch have the effect that they would
-//! have one after the other.
+//! Invariant: a session decides only while it holds the key, and reads the logs only after it has acquired the key. So
+//! it sees all jobs of earlier producers. Several calls for one key in one batch have the effect that they would have
+//! one after the other.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use pgrx::pg_sys::Datum;
 use crate::catalog::Catalog;
 use crate::catalog::queue::Queue;
 use crate::error::{self, Error, Result};
-use crate::job::options::{OnDuplicate, Options, Unique};
+use crate::job::options::{LAST_TIME, OnDuplicate, Options, Unique};
 use crate::job::outcomes::end_unrun;
 use crate::job::take::{self, TakeWaiting};
 use crate::job::{after, find, flow, keys, rerun};
@@ -51,7 +51,7 @@ struct Slot {
     taken_until: Option<i64>,
     /// The last call that counts.
     last_call: Option<usize>,
-    /// True if something must be remembered beyond the job's end.
+    /// True if facts about the key must be kept after the job's end.
     is_remembered: bool,
 }
 
@@ -255,11 +255,9 @@ impl Plan<'_> {
 
     /// Records the facts that must be known after the job has ended.
     fn remember(&self, slots: &[Slot], ids: &[i64]) -> Result<()> {
-        /// The shortest time for which a version is known, in microseconds.
-        const HOUR: i64 = 3_600_000_000;
-        /// The last moment before `infinity` for which Postgres has a date.
-        const LAST: i64 = 9_223_371_331_199_999_999;
-        let retention = if self.queue.retention < 0 { i64::MAX } else { self.queue.retention.max(HOUR) };
+        /// The shortest time for which a version is known: an hour.
+        const MIN_RETENTION_US: i64 = 3_600_000_000;
+        let retention = if self.queue.retention < 0 { i64::MAX } else { self.queue.retention.max(MIN_RETENTION_US) };
         let mut rows = Vec::new();
         for slot in slots.iter().filter(|slot| slot.is_remembered) {
             let Some(at) = slot.last_call else { continue };
@@ -269,7 +267,7 @@ impl Plan<'_> {
             let known = Known {
                 entry: id::count(rerun::fresh_number(self.catalog)?),
                 job_id: ids[first],
-                expires_at: if expires_at > LAST { i64::MAX } else { expires_at },
+                expires_at: if expires_at > LAST_TIME { i64::MAX } else { expires_at },
                 taken_until: slot.taken_until,
                 version: slot.version,
             };
@@ -352,8 +350,8 @@ fn renew_waiting(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Res
         // A purge does not tell memory which attempts it has taken.
         TakeWaiting::Stale => claim::probe(catalog, attempt.home.segment, attempt.id()) == Probe::InProgress,
     };
-    // A worker has the attempt, or an open transaction that may release it. This session does not wait for that. The
-    // session that ends the attempt sees the note, or else the background worker does.
+    // A worker has the attempt, or an open transaction has it and may release it. This session does not wait for
+    // either. The session that ends the attempt sees the note, or else the background worker does.
     if is_in_use { rerun::ask(catalog, attempt, rerun) } else { Ok(false) }
 }
 

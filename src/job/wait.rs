@@ -39,7 +39,7 @@ impl ClaimScope {
         let mut changes = 0;
         if may_sleep {
             let number = catalog::current()?.number;
-            // Changes are counted after they are announced, so the messages accepted below include all changes counted
+            // A change is announced before it is counted, so the messages accepted below include all changes counted
             // here.
             changes = shmem::with_instance(number, |_, instance| instance.changes).unwrap_or(0);
         }
@@ -123,11 +123,11 @@ pub fn longest_wait(wait: i64) -> i64 {
     within_statement(wait.min(i64::from(guc::MAX_WAIT.get()) * 1_000))
 }
 
-/// Returns how long a call may sleep that holds nothing: the requested time, and a little less than statement_timeout
+/// Returns how long a call that holds nothing may sleep: the requested time, but a little less than statement_timeout
 /// leaves.
 pub fn within_statement(wait: i64) -> i64 {
-    const MARGIN: i64 = 20_000;
-    let left = time::statement_deadline_us().map_or(i64::MAX, |at| at - time::now_us() - MARGIN);
+    const MARGIN_US: i64 = 20_000;
+    let left = time::statement_deadline_us().map_or(i64::MAX, |at| at - time::now_us() - MARGIN_US);
     wait.min(left).max(0)
 }
 
@@ -215,7 +215,7 @@ pub fn lanes_full() -> Error {
 
 /// Sleeps until another session's refill of the lane has ended. A refill reads and waits for nothing, so this is short.
 pub fn wait_for_refill(catalog: &Catalog, lane: i32) -> Result<()> {
-    /// If the refiller is lost, the session looks again after this many microseconds.
+    /// If the refilling session is lost, this session checks again after this many microseconds.
     const LOOK_AGAIN_AFTER_US: i64 = 1_000_000;
     let (next, answer) = shmem::with(|shared| {
         if !shared.frontier.is_refilling(catalog.number, lane) {

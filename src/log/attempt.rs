@@ -32,7 +32,7 @@ pub fn group_hash(key: Datum) -> i64 {
     }
 }
 
-/// A value as a row has it.
+/// A value as a row stores it.
 pub trait Stored {
     /// Reads a column of a row.
     fn read(row: &Row, n: usize) -> Self;
@@ -302,7 +302,7 @@ pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> V
         let tids = table.insert(&mut rows);
         // One index after the other: neighbours in an index stay in the cache.
         pkey.insert_entries(table, &tids, false, |n| Some([Datum::from(attempts[n].id)]));
-        // Lanes lie apart in this index: only neighbours of one lane may go into a leaf together.
+        // This index is ordered by lane, so only consecutive entries of one lane may go into a leaf together.
         let mut rest = &tids[..];
         for of_lane in attempts.chunk_by(|a, b| a.lane == b.lane) {
             let (here, others) = rest.split_at(of_lane.len());
@@ -414,7 +414,7 @@ impl Attempt {
         }
     }
 
-    /// Returns the next attempt of the same job, with all that is carried over; the caller changes the rest.
+    /// Returns the next attempt of the same job with the values that it keeps. The caller sets the other values.
     pub fn next(&self, id: i64) -> New {
         let payload_of = self.payload_of().or(self.has_large_payload().then(|| self.id()));
         New {

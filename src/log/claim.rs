@@ -20,7 +20,7 @@ pub enum Kind {
     Bound,
     /// The system, to end it unrun.
     System,
-    /// Nobody: the attempt waits in another segment now.
+    /// No claim: the attempt now waits in another segment.
     Moved,
 }
 
@@ -111,7 +111,7 @@ fn opened(catalog: &Catalog, segment: u8) -> Keyed {
     Keyed::of(catalog, segment, Log::Claim)
 }
 
-/// Returns whether the attempt is claimed, being claimed, or moved. It opens nothing to write.
+/// Returns whether the attempt is claimed, being claimed, or moved. It opens the log only to read.
 pub fn probe(catalog: &Catalog, segment: u8, id: i64) -> Probe {
     opened(catalog, segment).probe(id)
 }
@@ -121,7 +121,7 @@ pub fn find(catalog: &Catalog, segment: u8, id: i64) -> Option<Claim> {
     find_row(catalog, segment, id).map(|row| read(&row))
 }
 
-/// Its row.
+/// Returns the row of that claim.
 pub fn find_row(catalog: &Catalog, segment: u8, id: i64) -> Option<Row> {
     opened(catalog, segment).find(id, Snapshot::Now)
 }
@@ -136,7 +136,7 @@ pub fn has_moved(catalog: &Catalog, segment: u8, id: i64) -> bool {
     opened(catalog, segment).has_moved(id)
 }
 
-/// Returns who claims the attempt, also in an open transaction. `None`: there is no row.
+/// Returns the kind of the attempt's claim, even of one in an open transaction. `None`: there is no row.
 pub fn kind_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<Kind> {
     opened(catalog, segment).find(id, Snapshot::Dirty).map(|row| read(&row).kind)
 }

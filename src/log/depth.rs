@@ -44,7 +44,7 @@ impl<'a> Claimed<'a> {
 
     fn has(&mut self, id: i64) -> bool {
         self.asked = self.asked.saturating_add(1);
-        // A list would not tell this transaction's claims from others.
+        // A list would not distinguish this transaction's claims from others.
         if self.asked == Self::LOOKUPS_BEFORE_LIST
             && !transaction::has_xid()
             && self.tables.claims().table().blocks() <= Self::MAX_LISTED_BLOCKS

@@ -49,7 +49,7 @@ pub struct Edge {
 
 /// Why and how a flow ends before its members have.
 pub struct Ending {
-    /// Whether running members are ended, too.
+    /// True if running members are ended, too.
     pub is_forced: bool,
     /// The member whose death ends it; `None`: it is cancelled.
     pub dead: Option<i64>,
@@ -162,7 +162,7 @@ impl Edges {
         edges
     }
 
-    /// The rows of an attempt's edges, also of those that are met, to be copied; `None` when an open transaction is
+    /// Returns the rows of an attempt's edges, including met ones, to be copied. `None` if an open transaction is
     /// writing one.
     pub fn rows_settled(&self, attempt: i64) -> Option<Vec<Row>> {
         let mut scan = self.table.scan(&self.by_id, &[Key::eq_i64(1, attempt)], Snapshot::Dirty);
@@ -178,13 +178,13 @@ impl Edges {
         Some(rows)
     }
 
-    /// Whether an open transaction is writing a note about an attempt: what takes the attempt's place would not have
-    /// it.
+    /// Returns whether an open transaction is writing a note about an attempt. An attempt that replaces it would not
+    /// get that note.
     pub fn is_being_noted(&self, attempt: i64) -> bool {
         self.rows_settled(attempt).is_none()
     }
 
-    /// How a flow is to end before its members have, if it is.
+    /// Returns how a flow is to end before its members have ended. `None`: it is not.
     pub fn ending_of(&self, attempt: i64) -> Option<Ending> {
         let mut scan = self.table.scan(&self.by_id, &[Key::eq_i64(1, attempt)], Snapshot::Now);
         let mut ending: Option<Ending> = None;
@@ -204,8 +204,8 @@ impl Edges {
         ending
     }
 
-    /// Calls `f` with the edges of attempts that are after a job, in the order of the attempts' ids from behind `after`
-    /// on, until it returns false. Whether they are met is not told.
+    /// Calls `f` with the edges of attempts that are after a job, in the order of the attempts' ids, beginning behind
+    /// `after`, until it returns false. `is_met` is not set.
     pub fn each_after(&self, job_id: i64, after: i64, mut f: impl FnMut(Edge) -> bool) {
         let keys = [Key::eq_i64(1, job_id), Key::gt_i64(2, after)];
         let mut scan = self.table.scan(&self.by_job, &keys, Snapshot::Now);
@@ -218,7 +218,7 @@ impl Edges {
         }
     }
 
-    /// Calls `f` with each edge, in the order of the jobs that attempts are after. Whether it is met is not told.
+    /// Calls `f` with each edge, in the order of the predecessors. `is_met` is not set.
     pub fn each(&self, mut f: impl FnMut(Edge)) {
         let mut scan = self.table.scan(&self.by_job, &[], Snapshot::Now);
         for n in 1_u32.. {
@@ -250,7 +250,7 @@ fn read(scan: &mut Scan<'_>) -> (u8, Edge) {
     (values[column::KIND].value() as u8, edge)
 }
 
-/// The same edges for the attempt that goes on with the job.
+/// Returns the same edges for the job's next attempt.
 pub fn carried(edges: &[Edge], id: i64) -> Vec<Edge> {
     edges.iter().map(|edge| Edge { id, ..*edge }).collect()
 }

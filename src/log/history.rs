@@ -1,11 +1,11 @@
-//! `queue.history`: ended attempts, for as long as their queue says. Filled when a segment is reclaimed.
+//! `queue.history`: ended attempts, kept for the retention of their queue. It is filled when a segment is reclaimed.
 //!
-//! One table for each day on which rows expire, all of them children of `queue.history`: so that what has expired is
-//! dropped as a whole, and a queue that keeps its jobs long does not keep those of other queues. A child's name begins
-//! with that day; the rest is random, so that a restored child never meets one of the same name.
+//! It has one child table for each day on which rows expire. So expired rows are dropped with their table, and a queue
+//! with a long retention does not keep the rows of other queues. A child's name begins with that day. The rest is
+//! random, so that a restored child never meets another child of the same name.
 //!
-//! A row counts once its generation's segment is marked as copied (`queue.history` may have rows of one that is
-//! still being copied: those are read in the segment).
+//! A row counts once the segment of its generation is marked as copied. While a segment is still being copied, its rows
+//! are read in the segment.
 
 use pg_queue_core::day::Day;
 use pg_queue_core::id;
@@ -33,7 +33,7 @@ pub struct Child {
     pub table: Oid,
 }
 
-/// All of them.
+/// Returns all child tables.
 pub fn children(catalog: &Catalog) -> Vec<Child> {
     let day = |name: &str| {
         let is_plain = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
@@ -250,7 +250,7 @@ fn oid_of_later(child: Child) -> Option<Oid> {
 pub struct Counting([i64; id::SEGMENTS]);
 
 impl Counting {
-    /// Returns it for the present moment.
+    /// Returns the generations that count now.
     pub fn now(catalog: &Catalog) -> Self {
         Self(std::array::from_fn(|n| {
             let word = segment::word(catalog, n as u8);
@@ -258,7 +258,7 @@ impl Counting {
         }))
     }
 
-    /// Returns it for a read of the log of segments.
+    /// Returns the generations that count according to a ledger.
     pub fn of(ledger: &Ledger) -> Self {
         Self(std::array::from_fn(|n| {
             let word = ledger.word(n as u8);

@@ -57,7 +57,7 @@ pub fn insert(catalog: &Catalog, rows: &[New]) {
     let (half, table) = loop {
         let half = open_half(catalog);
         let table = Relation::write(catalog.key[half]);
-        // This is asked under the lock. As long as this session holds it, no rows are copied from that half.
+        // The check is made under the lock. While this session holds it, no rows are copied from that half.
         if open_half(catalog) == half {
             break (half, table);
         }

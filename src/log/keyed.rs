@@ -107,7 +107,7 @@ impl Keyed {
 
     /// Inserts the mark of a move. `None`: there is a row of the attempt, or one is being inserted.
     pub fn mark<const COLUMNS: usize>(&self, id: i64, row: [Option<Datum>; COLUMNS]) -> Option<Tid> {
-        // The look comes first, because a mark that is refused would be a dead row.
+        // The probe comes first, because a refused mark would leave a dead row.
         if self.probe(id) != Probe::Absent {
             return None;
         }

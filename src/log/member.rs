@@ -32,7 +32,7 @@ pub enum Standing {
     Past,
 }
 
-/// A member that holds its flow up.
+/// A member that blocks its flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Blocker {
     pub job_id: i64,
@@ -42,9 +42,9 @@ pub struct Blocker {
 /// The result of a look at a flow's members.
 #[derive(Debug)]
 pub struct Look {
-    /// The first member in each segment that holds the flow up, and one of history.
+    /// The first member in each segment that blocks the flow, and one in history.
     pub blockers: Vec<Blocker>,
-    /// No attempt up to this id will hold the flow up again.
+    /// No attempt up to this id will block the flow again.
     pub passed: i64,
     /// True if there were more attempts than the look may read.
     pub is_cut: bool,
@@ -137,10 +137,10 @@ impl OfSegment {
 
     /// Returns the newest living attempt among the last few, with its job.
     fn newest_living(&self, flow: i64, retried: &retried::Reader) -> Option<(i64, i64)> {
-        /// Attempts to look at.
-        const LAST: usize = 64;
+        /// How many attempts are examined at most.
+        const MAX_EXAMINED: usize = 64;
         let mut scan = self.tables.attempt.scan(&self.by_flow, &[Key::eq_i64(1, flow)], Snapshot::Statement);
-        for _ in 0..LAST {
+        for _ in 0..MAX_EXAMINED {
             scan.previous()?;
             let (values, _) = scan.columns(columns::JOB_ID + 1);
             let id = values[columns::ID].value() as i64;

@@ -34,7 +34,7 @@ pub enum Kind {
     Dead,
     /// The lease has expired. There is a next attempt, or the job is dead.
     TimedOut,
-    /// Given back, and not counted.
+    /// The job was given back, and the attempt does not count.
     Released,
     /// Its job waits for other jobs.
     Suspended,

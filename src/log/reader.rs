@@ -3,8 +3,8 @@
 //! Responsible for following a row that has moved to another segment meanwhile. Not responsible for the row
 //! (`attempt`).
 //!
-//! Invariant: a segment is opened before its generation is read, so an attempt lies where it was found as long as the
-//! reader lives, or has a mark there that says that it has moved.
+//! Invariant: a segment is opened before its generation is read. So as long as the reader lives, an attempt is still
+//! where it was found, or a mark there says that it has moved.
 
 use pg_queue_core::frontier::Ready;
 use pg_queue_core::id;
@@ -21,7 +21,7 @@ use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
 use crate::shmem::segments::{OLD, State, Word};
 
-/// How often to look for a row that may have moved during the search.
+/// How often to search for a row that may have moved during the search.
 const MAX_LOOKS: usize = 4;
 
 /// Reads attempts. Keeps the opened tables until it is dropped.
@@ -41,8 +41,8 @@ impl<'a> Reader<'a> {
         &self.catalog.segments[segment as usize]
     }
 
-    /// Opens a segment before it reads its generation, which stays the same as long as the segment is open, unless it
-    /// was free.
+    /// Opens a segment and then reads its generation. Unless the segment was free, the generation stays the same as
+    /// long as it is open.
     fn table(&mut self, segment: u8) -> (&Relation, Home) {
         let (catalog, oid) = (self.catalog, self.oids(segment).attempt);
         let table = self.tables[segment as usize].get_or_insert_with(|| Relation::read(oid));
@@ -88,20 +88,21 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// As `fetch`, but where it is now if it has moved: a claim in its old place would be in vain, and leave a dead
-    /// row.
+    /// As `fetch`, but returns an attempt that has moved from its new place. A claim in its old place would fail and
+    /// leave a dead row.
     pub fn fetch_now(&mut self, ready: &Ready) -> Option<Attempt> {
         let found = self.fetch(ready)?;
         if self.has_moved(&found) { self.by_id(ready.id) } else { Some(found) }
     }
 
-    /// Whether a segment has rows, and indexes that a crash has not left half emptied.
+    /// Returns whether a segment has rows, and indexes that a crash has not left half emptied.
     fn is_whole(&mut self, segment: u8) -> bool {
-        // In this order, as no emptying begins under the lock that opening takes.
+        // The order matters: opening takes a lock under which no emptying begins.
         self.table(segment).0.blocks() > 0 && segment::word(self.catalog, segment).state() != State::Emptying
     }
 
-    /// The row with this id in a segment: an attempt, its payload only, or the trace of one that moved.
+    /// Returns the row with this id in a segment: an attempt, only its payload, or the trace of an attempt that has
+    /// moved.
     fn at(&mut self, segment: u8, attempt: i64) -> Option<Attempt> {
         let is_whole = self.is_whole(segment);
         let (table, pkey, home) = self.keyed(segment);
@@ -113,10 +114,10 @@ impl<'a> Reader<'a> {
         Some(Attempt::new(scan.row(), home))
     }
 
-    /// The first attempt of a job, if its row lies where it was born.
+    /// Returns the first attempt of a job, if its row is still in the segment in which it was inserted.
     pub fn first(&mut self, job_id: i64) -> Option<Attempt> {
         let mut segments: [u8; OLD as usize] = std::array::from_fn(|segment| segment as u8);
-        // Most probably in the one that is being filled.
+        // The open segment comes first, because the row is most probably there.
         segments.sort_unstable_by_key(|&segment| segment::word(self.catalog, segment).state() != State::Open);
         segments.into_iter().find_map(|segment| {
             let found =
@@ -125,23 +126,23 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Whether a segment has a row with this id, of whatever kind.
+    /// Returns whether a segment has a row with this id, of any kind.
     pub fn has_row(&mut self, segment: u8, attempt: i64) -> bool {
         self.at(segment, attempt).is_some()
     }
 
-    /// The payload in the row of an attempt, also of one that has ended or moved.
+    /// Returns the row that holds the payload of an attempt, even of one that has ended or moved.
     pub fn payload_in(&mut self, holder: i64) -> Option<Attempt> {
         let id::Kind::Attempt(born) = id::kind(holder) else { return None };
         let mut segments = [born, OLD, OLD + 1];
-        // A segment that history has is read only if no other has the row: it may be emptied this moment.
+        // Segments that history has come last, because they may be emptied at any moment.
         segments.sort_by_key(|&segment| !self.is_of_interest(segment));
         // The trace of a moved attempt may refer to a payload that the attempt has taken along.
         let holds = |attempt: &Attempt| attempt.payload_of().is_none();
         segments.into_iter().find_map(|segment| self.at(segment, holder).filter(holds))
     }
 
-    /// Returns any row of an attempt that says where its payload is, so none that is there for its payload alone.
+    /// Returns any row of an attempt that says where its payload is. Rows that only hold a payload do not.
     pub fn trace(&mut self, attempt: i64) -> Option<Attempt> {
         let id::Kind::Attempt(born) = id::kind(attempt) else { return None };
         let mut segments = [born, OLD, OLD + 1];
@@ -149,18 +150,18 @@ impl<'a> Reader<'a> {
         segments.into_iter().find_map(|segment| self.at(segment, attempt).filter(|found| !found.is_payload_only()))
     }
 
-    /// Whether a segment may have attempts that are not in history yet. A segment that history has is not read: no
-    /// session must wait for its emptying, nor see what a crash in the middle of that has left.
+    /// Returns whether a segment may have attempts that are not in history yet. Searches skip the other segments or
+    /// read them last, because a session could wait for their emptying, or see what a crash during that has left.
     fn is_of_interest(&self, segment: u8) -> bool {
         !matches!(segment::word(self.catalog, segment).state(), State::Free | State::Copied | State::Emptying)
     }
 
-    /// The halves of old. If they change during a search, it may have missed an attempt.
+    /// Returns the halves of old. If they change during a search, the search may have missed an attempt.
     fn old_words(&self) -> [Word; 2] {
         [OLD, OLD + 1].map(|segment| segment::word(self.catalog, segment))
     }
 
-    /// Whether an attempt has moved from where it was found.
+    /// Returns whether an attempt has moved since it was found.
     fn has_moved(&self, attempt: &Attempt) -> bool {
         let segment = attempt.home.segment;
         segment::word(self.catalog, segment).state() >= State::Moving
@@ -168,7 +169,7 @@ impl<'a> Reader<'a> {
                 || outcome::has_moved(self.catalog, segment, attempt.id()))
     }
 
-    /// The attempt with this id, wherever its row is: where it was born, else in one of the halves of old.
+    /// Returns the attempt with this id: from the segment in which it was inserted, else from one of the halves of old.
     pub fn by_id(&mut self, attempt: i64) -> Option<Attempt> {
         let id::Kind::Attempt(born) = id::kind(attempt) else { return None };
         for _ in 0..MAX_LOOKS {
@@ -194,12 +195,12 @@ impl<'a> Reader<'a> {
     /// Calls `use_it` with the payload of an attempt. `None` only if the row with it is gone.
     pub fn payload<T>(&mut self, attempt: &Attempt, use_it: impl FnOnce(Option<Datum>) -> T) -> T {
         let Some(holder) = attempt.payload_of() else { return use_it(attempt.own_payload()) };
-        // Fetched, since its segment may be emptied as soon as it is closed here.
+        // The payload is fetched, because its segment may be emptied as soon as it is closed here.
         let found = self.payload_in(holder);
         use_it(found.as_ref().and_then(Attempt::own_payload).map(datum::fetched))
     }
 
-    /// The ids of all attempts of a job that have rows in the segments.
+    /// Returns the ids of all attempts of a job that have rows in the segments.
     pub fn all_ids(&mut self, job_id: i64) -> Vec<i64> {
         let mut ids = Vec::new();
         for segment in 0..id::SEGMENTS as u8 {
@@ -212,14 +213,15 @@ impl<'a> Reader<'a> {
         ids
     }
 
-    /// A segment's rows of a job's attempts, payloads only among them.
+    /// Returns a segment's rows of a job's attempts, including rows with only a payload.
     pub fn of_job(&mut self, segment: u8, job_id: i64, snapshot: Snapshot) -> Vec<Attempt> {
         if !self.is_whole(segment) {
             return Vec::new();
         }
         let (table, pkey, by_job, home) = self.keyed_by_job(segment);
         let mut found = Vec::new();
-        // First attempts share the job's count; one of another segment's birth has moved to old.
+        // First attempts share the job's count. If a first attempt was inserted in another segment, it has moved to
+        // old.
         for born in (0..id::SEGMENTS as u8).filter(|&born| born == segment || segment >= OLD) {
             let mut scan = table.scan(pkey, &[Key::eq_i64(1, id::first_attempt(job_id, born))], snapshot);
             if scan.next().is_some() {
@@ -250,10 +252,10 @@ impl<'a> Reader<'a> {
         last
     }
 
-    /// Also the count of the newest attempt that has moved from where it was seen.
+    /// Also returns the count of the newest attempt that has moved since it was seen.
     fn look_for_newest(&mut self, job_id: i64) -> (Option<Attempt>, bool, i64) {
         let (mut newest, mut moved): (Option<Attempt>, i64) = (None, 0);
-        // Rows of open transactions, and all others: an attempt among both is not new, but moving.
+        // Rows of open transactions, and all other rows. An attempt that has rows of both kinds is moving.
         let (mut open, mut known): (Vec<i64>, Vec<i64>) = (Vec::new(), Vec::new());
         for segment in 0..id::SEGMENTS as u8 {
             if !self.is_of_interest(segment) {
@@ -275,7 +277,7 @@ impl<'a> Reader<'a> {
                 }
             }
             found.extend(self.at(segment, id::first_attempt(job_id, segment)));
-            // A first attempt that was born in another segment and moved to old.
+            // The first attempt may have been inserted in another segment and have moved to old.
             if segment >= OLD {
                 let born = (0..id::SEGMENTS as u8).filter(|&born| born != segment);
                 for born in born {

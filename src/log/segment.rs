@@ -181,10 +181,10 @@ pub fn is_far(catalog: &Catalog, run_at: i64) -> bool {
         // Every delayed job asks for it, and it changes seldom.
         static KNOWN: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
     }
-    const FRESH: i64 = 1_000_000;
+    const MAX_AGE_US: i64 = 1_000_000;
     let now = time::now_us();
     let (at, far) = KNOWN.get();
-    let far = if (now - at).abs() < FRESH {
+    let far = if (now - at).abs() < MAX_AGE_US {
         far
     } else {
         let far = shmem::with_instance(catalog.number, |_, instance| instance.storage.far).unwrap_or(i64::MAX);

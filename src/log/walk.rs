@@ -162,7 +162,7 @@ impl<'a> Side<'a> {
 
     fn at(&mut self, id: i64) -> Seen {
         self.is_at(id);
-        // There is at most one such row, beside those that were rolled back.
+        // There is at most one such row, apart from rows that were rolled back.
         let mut seen = Seen::Absent;
         while self.head == Some(id) {
             if !self.scan.is_in_progress() {
