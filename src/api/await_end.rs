@@ -55,7 +55,7 @@ fn await_end(call: &Call) -> Result<Option<Datum>> {
         let catalog = catalog::current()?;
         restore::refuse(&catalog)?;
         let mut watcher = Watcher::begin(catalog.number, job_id);
-        let seen = await_end::look(&catalog, job_id)?;
+        let seen = await_end::read(&catalog, job_id)?;
         if seen.has_ended || time::monotonic_us() >= deadline {
             break seen;
         }

@@ -14,7 +14,7 @@ use crate::catalog::{Catalog, spi};
 use crate::error::{self, Error, Result};
 use crate::pg::relcache;
 
-/// The most former stages of a queue. Each costs every look at the queue.
+/// The most former stages of a queue. Each of them makes every read of the queue slower.
 const MAX_FORMER_STAGES: usize = 1_000;
 
 /// Removes the lanes of former stages that no row of a job names. `before`: the queue before the change of its stages.

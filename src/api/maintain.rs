@@ -38,7 +38,7 @@ fn maintain(call: &Call) -> Result<Option<Datum>> {
 
 sql_function!(pg_queue_kick, pg_finfo_pg_queue_kick => kick);
 
-/// `queue_internal.kick()`: makes the launcher look at this database once the transaction has committed.
+/// `queue_internal.kick()`: lets the launcher check this database once the transaction has committed.
 fn kick(_call: &Call) -> Result<Option<Datum>> {
     crate::worker::kick_on_commit();
     Ok(Some(VOID))

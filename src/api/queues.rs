@@ -254,7 +254,7 @@ fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
     former_stages::clear(catalog, queue)
 }
 
-/// Makes the commit of this transaction tell all sessions of a change and make sleeping claimers look again.
+/// Lets the commit of this transaction tell all sessions of a change, and wake sleeping claimers.
 fn announce(catalog: &Catalog, queue: &Queue, paused: bool) {
     queue::changed(catalog);
     for &lane in queue.lanes() {

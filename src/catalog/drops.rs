@@ -76,8 +76,8 @@ pub fn admits(catalog: &Catalog, lane: i32) -> bool {
     !is_marked
 }
 
-/// Returns whether a drop has begun since this transaction began to watch. A session that marks after this look finds
-/// the transaction's rows, because they are in their tables before the look.
+/// Returns whether a drop has begun since this transaction began to watch. A session that marks after this check finds
+/// the transaction's rows, because they are in their tables before the check.
 fn has_news() -> bool {
     WATCHED.get().is_some_and(|(number, slot, drops)| words::drops_word(slot, number) != drops)
 }

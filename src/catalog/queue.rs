@@ -411,7 +411,7 @@ fn limits(row: &Row) -> Option<Limits> {
     (limits.running != 0 || limits.has_groups() || limits.rate != 0).then_some(limits)
 }
 
-/// Tells every session, when this transaction commits, that queues have changed. This session knows at once.
+/// Tells every session, when this transaction commits, that queues have changed. This session knows it immediately.
 pub fn changed(catalog: &Catalog) {
     // After a rollback, Postgres does not take back what the last command has announced, because no session was told of
     // it; but the same command may have read the queue's new settings.

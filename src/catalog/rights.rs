@@ -6,7 +6,7 @@
 //! that does not exist counts for none.
 //!
 //! Invariant: what a session knows is no older than the last change of rows or roles that it was told of, and it reads
-//! its messages before each look. So a revoke counts from the next call on, in the middle of a transaction, too.
+//! its messages before each check. So a revoke counts from the next call on, in the middle of a transaction, too.
 //!
 //! A transaction can be seen a moment before other sessions are told of the rights that it has changed. So what a
 //! session gets of such a transaction counts only after it was told: it asks `has_news` afterwards, and then
@@ -38,7 +38,7 @@ pub enum Privilege {
     Produce,
     /// To claim attempts and end them.
     Consume,
-    /// To look at the queue and its jobs.
+    /// To read the queue and its jobs.
     Observe,
     /// All of these, and to change the queue and its jobs.
     Manage,
@@ -120,7 +120,7 @@ impl Rights {
     }
 }
 
-/// How many users' rights a session keeps at once.
+/// How many users' rights a session caches.
 const MAX_USERS: usize = 64;
 
 /// The rights of one user, and what they follow from beside the rows.
@@ -175,7 +175,7 @@ pub fn rights(catalog: &Catalog) -> Rc<Rights> {
     known.unwrap_or_else(|| ask(catalog, user, changes, role_changes))
 }
 
-/// Returns of how many changes of rights all sessions were told. The caller's next look at rights knows these.
+/// Returns of how many changes of rights all sessions were told. The caller's next check of rights knows these.
 pub fn news(catalog: &Catalog) -> u64 {
     words::rights_told(catalog.slot, catalog.number)
 }

@@ -30,7 +30,7 @@ pub struct Seen {
 ///
 /// Errors: 22023 when the id is not the id of a job, P0002 when there is no such job, 42501 when the user may neither
 /// produce for its queue nor consume or observe it, 55000 when the queue was dropped.
-pub fn look(catalog: &Catalog, job_id: i64) -> Result<Seen> {
+pub fn read(catalog: &Catalog, job_id: i64) -> Result<Seen> {
     // A result may lie in a toast table.
     let _snapshot = ActiveSnapshot::latest();
     loop {

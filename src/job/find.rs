@@ -120,24 +120,24 @@ pub fn find(catalog: &Rc<Catalog>, job_id: i64) -> Result<Job> {
 /// Errors: 22023 when the id is no job's, P0002 when there is no such job, 55006 when an open transaction
 /// is changing it.
 pub fn find_any(catalog: &Catalog, job_id: i64) -> Result<Found> {
-    look(catalog, job_id, false)
+    search(catalog, job_id, false)
 }
 
 /// Finds a job as committed transactions and this transaction have left it.
 ///
 /// Errors: 22023 when the id is no job's, P0002 when there is no such job.
 pub fn find_settled(catalog: &Catalog, job_id: i64) -> Result<Found> {
-    look(catalog, job_id, true)
+    search(catalog, job_id, true)
 }
 
-fn look(catalog: &Catalog, job_id: i64, passes_open: bool) -> Result<Found> {
+fn search(catalog: &Catalog, job_id: i64, passes_open: bool) -> Result<Found> {
     /// How often to search for the next attempt, which may have been inserted a moment ago.
-    const MAX_LOOKS: usize = 4;
+    const MAX_SEARCHES: usize = 4;
     ids::job_id(job_id)?;
     let retried = retried::Reader::open(catalog, Snapshot::Now);
     let went_on = |id, outcome: &Outcome| outcome.next_id.is_some() || retried.has(id);
-    let mut looks = 0;
-    while looks < MAX_LOOKS {
+    let mut searches = 0;
+    while searches < MAX_SEARCHES {
         process::check_for_interrupts();
         let (newest, in_progress) = Reader::new(catalog).newest(job_id);
         if in_progress && !passes_open {
@@ -161,7 +161,7 @@ fn look(catalog: &Catalog, job_id: i64, passes_open: bool) -> Result<Found> {
         let past = history::newest(catalog, job_id).filter(|past| id::count(past.id()) > least);
         match past.filter(|past| !went_on(past.id(), &past.outcome())) {
             Some(past) => return Ok(Found::Past(past)),
-            None => looks += 1,
+            None => searches += 1,
         }
     }
     Err(Error::new(error::NO_DATA, format!("job {job_id} does not exist"))

@@ -48,12 +48,12 @@ impl<'a> GroupTurn<'a> {
     /// Takes the attempts that the group may start, as `take` does. Returns how many.
     pub fn serve(mut self, out: &mut [Ready]) -> usize {
         fault!("turn.begun");
-        let found = self.look(out.len());
+        let found = self.find(out.len());
         fault!("turn.found");
         self.end(&found, out)
     }
 
-    fn look(&self, want: usize) -> Found {
+    fn find(&self, want: usize) -> Found {
         let order = Order::Group(self.lane, self.turn.group);
         let tables = open_tables(self.catalog);
         let mut files = Files::default();

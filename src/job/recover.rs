@@ -179,7 +179,7 @@ pub fn gone(catalog: &Catalog, id: i64, rights: &Rights) -> Refusal {
 
 /// Tells memory of a committed claim without an outcome. The lease starts anew, with the longest length that was noted.
 /// A claim bound to a connection has ended with it. Returns false if memory is full. `None`: the attempt has moved, and
-/// its segment was emptied since it was found, so the caller must look again.
+/// its segment was emptied since it was found, so the caller must search again.
 pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim) -> Option<bool> {
     // The lock is taken before the check below. Until that check the entry may have an old place, which must not become
     // a place in the segment's next filling.

@@ -106,7 +106,7 @@ fn claim_key(catalog: &Catalog, queue: &Queue, found: &Found) -> Result<()> {
     }
 }
 
-/// Revives an ended job, in the logs or in history. Returns false if it has gone, so that the caller must look again.
+/// Revives an ended job, in the logs or in history. Returns false if it has gone, so that the caller must search again.
 fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>, waits: bool) -> Result<bool> {
     match ended {
         Found::Here(job) => {

@@ -33,7 +33,7 @@ use crate::pg::{datum, process, transaction};
 /// The holder of a key.
 enum Holder {
     /// No job.
-    Nobody,
+    NoJob,
     /// The job that the call of this position makes.
     New(usize),
     /// A living job, or an ended job that will run once more.
@@ -145,7 +145,7 @@ impl Plan<'_> {
             };
             let number = *numbers.entry(datum::bytes_of(&unique.key)).or_insert(self.slots.len());
             if number == self.slots.len() {
-                let slot = self.look(unique.key);
+                let slot = self.slot_of(unique.key);
                 self.slots.push(slot);
             }
             self.answers.push(decide(&mut self.slots[number], at, unique)?);
@@ -191,8 +191,8 @@ impl Plan<'_> {
         Ok(self.answers.iter().map(id_of).collect())
     }
 
-    /// Returns the holder of a key.
-    fn look(&mut self, key: Datum) -> Slot {
+    /// Returns the slot of a key, with its holder.
+    fn slot_of(&mut self, key: Datum) -> Slot {
         let known = self.keys.newest(self.queue.id, key).filter(|known| known.expires_at > self.now);
         let newest = self.lookup.newest(self.queue.living_lanes(), key);
         let asked = newest.as_ref().and_then(|newest| rerun::owed(self.catalog, newest, &newest.attempt));
@@ -201,9 +201,9 @@ impl Plan<'_> {
         let holder = match newest {
             Some(newest) if newest.is_live() || asked.is_some() => Holder::Live(Box::new(newest)),
             _ if taken_until.is_some_and(|until| until > self.now) => {
-                known.map_or(Holder::Nobody, |known| Holder::Ended(known.job_id))
+                known.map_or(Holder::NoJob, |known| Holder::Ended(known.job_id))
             }
-            _ => Holder::Nobody,
+            _ => Holder::NoJob,
         };
         let of_live = if let Holder::Live(_) = holder {
             of_attempt.max(asked.and_then(|asked| asked.rerun().version))
@@ -307,7 +307,7 @@ pub fn take_over(catalog: &Rc<Catalog>, queue: &Queue, key: Datum, from: Known) 
 /// Decides what a call does, after the calls before it.
 fn decide(slot: &mut Slot, at: usize, unique: &Unique) -> Result<Answer> {
     let there = match &slot.holder {
-        Holder::Nobody => None,
+        Holder::NoJob => None,
         Holder::New(made_by) => Some(Answer::New(*made_by)),
         Holder::Live(newest) => Some(Answer::Job(newest.attempt.job_id())),
         Holder::Ended(job_id) => Some(Answer::Job(*job_id)),
@@ -339,7 +339,7 @@ fn decide(slot: &mut Slot, at: usize, unique: &Unique) -> Result<Answer> {
     Ok(answer)
 }
 
-/// Gives other contents to a waiting attempt, or leaves a note about it. Returns false if the caller must look again.
+/// Gives other contents to a waiting attempt, or leaves a note about it. Returns false if the caller must search again.
 fn renew_waiting(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<bool> {
     let is_in_use = match take::take_waiting(catalog, attempt)? {
         TakeWaiting::Taken => {
@@ -373,7 +373,7 @@ pub fn supersede(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Res
     Ok(())
 }
 
-/// Makes another run of an ended job. Returns false if the caller must look again.
+/// Makes another run of an ended job. Returns false if the caller must search again.
 pub fn rerun_ended(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<bool> {
     // The segment is not emptied before all sessions can see the row of the next attempt.
     if outcome::Writer::open_home(catalog, attempt.home).is_none() {

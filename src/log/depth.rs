@@ -34,7 +34,7 @@ struct Claimed<'a> {
 }
 
 impl<'a> Claimed<'a> {
-    /// The number of look-ups before the claims are listed. A table of claims with more blocks than this is not listed.
+    /// After this many lookups the claims are listed, unless their table has more than the maximum of blocks.
     const LOOKUPS_BEFORE_LIST: u32 = 1_000;
     const MAX_LISTED_BLOCKS: u32 = 16_384;
 
@@ -146,7 +146,7 @@ struct Oldest {
 
 impl Oldest {
     /// Considers an attempt. Returns false if the later attempts of its priority are not older.
-    fn look(&mut self, enqueued_at: i64, run_at: Option<i64>, is_claimed: impl FnOnce() -> bool) -> bool {
+    fn consider(&mut self, enqueued_at: i64, run_at: Option<i64>, is_claimed: impl FnOnce() -> bool) -> bool {
         self.looked += 1;
         if self.since.is_some_and(|since| enqueued_at >= since) || self.looked > MAX_ROWS {
             return false;
@@ -169,7 +169,7 @@ impl Oldest {
             let Some(attempt) = reader.fetch(entry) else { continue };
             let home = tables.iter().find(|t| t.home.segment == attempt.home.segment);
             let is_claimed = || home.is_none_or(|tables| tables.is_claimed_by_other(attempt.id()));
-            if !self.look(attempt.enqueued_at(), attempt.run_at(), is_claimed) {
+            if !self.consider(attempt.enqueued_at(), attempt.run_at(), is_claimed) {
                 done = Some(entry.rank.priority);
             }
         }
@@ -182,7 +182,7 @@ impl Oldest {
             loop {
                 let rest = [Key::eq_i32(1, self.lane), Key::eq_i32(2, at.priority), Key::gt_i64(3, at.job_id)];
                 let mut scan = tables.attempt.scan(tables.by_lane(), &rest, Snapshot::Statement);
-                while scan.next().is_some() && self.look_at(tables, &mut scan) {}
+                while scan.next().is_some() && self.consider_row(tables, &mut scan) {}
                 let next = [Key::eq_i32(1, self.lane), Key::gt_i32(2, at.priority)];
                 let mut scan = tables.attempt.scan(tables.by_lane(), &next, Snapshot::Statement);
                 if self.looked > MAX_ROWS || scan.next().is_none() {
@@ -194,11 +194,11 @@ impl Oldest {
         }
     }
 
-    fn look_at(&mut self, tables: &Tables, scan: &mut Scan<'_>) -> bool {
+    fn consider_row(&mut self, tables: &Tables, scan: &mut Scan<'_>) -> bool {
         let (values, nulls) = scan.columns(8);
         let int = |n: usize| values[n].value() as i64;
         let (id, enqueued_at, run_at) = (int(0), int(2), (!nulls[7]).then(|| int(7)));
         let is_own = scan.is_own();
-        self.look(enqueued_at, run_at, || is_own || tables.is_claimed_by_other(id))
+        self.consider(enqueued_at, run_at, || is_own || tables.is_claimed_by_other(id))
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Not responsible for the fates of the others (`job::after`): a job may live although it is not found here.
 //!
-//! Invariant: a job that is found had an attempt without an end at a moment of the look. So its end comes later than
-//! the begin of the look.
+//! Invariant: a job that is found had an attempt without an end at some moment of the search. So its end comes later
+//! than the begin of the search.
 
 use std::collections::HashMap;
 

@@ -3,8 +3,8 @@
 //! Responsible for the state of members in the rows. Not responsible for what follows for the flow (`core::after`,
 //! `duty::release`).
 //!
-//! Invariant: a look uses one snapshot, which is taken after the segments were opened. So an ended attempt is not seen
-//! without the next attempt of its job, and a segment whose rows are being copied is read either in place or in
+//! Invariant: a search uses one snapshot, which is taken after the segments were opened. So an ended attempt is not
+//! seen without the next attempt of its job, and a segment whose rows are being copied is read either in place or in
 //! history. An attempt that has ended without its job's death never holds its flow up again. The next attempt has a
 //! greater id.
 
@@ -39,14 +39,14 @@ pub struct Blocker {
     pub standing: Standing,
 }
 
-/// The result of a look at a flow's members.
+/// The members that block a flow, as far as they were searched.
 #[derive(Debug)]
-pub struct Look {
+pub struct Blockers {
     /// The first member in each segment that blocks the flow, and one in history.
-    pub blockers: Vec<Blocker>,
+    pub members: Vec<Blocker>,
     /// No attempt up to this id will block the flow again.
     pub passed: i64,
-    /// True if there were more attempts than the look may read.
+    /// True if there were more attempts than the search may read.
     pub is_cut: bool,
 }
 
@@ -59,7 +59,7 @@ fn of_outcome(outcome: &outcome::Outcome, was_retried: impl FnOnce() -> bool) ->
     if standing == Standing::Past || was_retried() { Standing::Past } else { standing }
 }
 
-/// The tables that a look reads, by one snapshot.
+/// The tables that a search reads, by one snapshot.
 struct Members {
     segments: Vec<OfSegment>,
     retried: retried::Reader,
@@ -152,41 +152,41 @@ impl OfSegment {
     }
 }
 
-/// Looks for members that hold a flow up. `above`: no attempt up to this one does. `counts_dead`: dead members hold it
-/// up, too. `most`: the most attempts to read.
-pub fn look(catalog: &Catalog, flow: i64, above: i64, counts_dead: bool, most: usize) -> Look {
+/// Finds members that block a flow. `above`: attempts up to this one do not. `counts_dead`: dead members block it, too.
+/// `most`: how many attempts are read at most.
+pub fn find_blockers(catalog: &Catalog, flow: i64, above: i64, counts_dead: bool, most: usize) -> Blockers {
     let holds_up = |standing| match standing {
         Standing::Living => true,
         Standing::Dead => counts_dead,
         Standing::Unrun | Standing::Past => false,
     };
     let members = Members::open(catalog);
-    let mut look = Look { blockers: Vec::new(), passed: i64::MAX, is_cut: false };
+    let mut found = Blockers { members: Vec::new(), passed: i64::MAX, is_cut: false };
     let (mut looked, mut last) = (0, above);
     for segment in &members.segments {
         segment.each(flow, above, |id, job_id| {
             if looked == most {
-                look.is_cut = true;
-                look.passed = look.passed.min(id - 1);
+                found.is_cut = true;
+                found.passed = found.passed.min(id - 1);
                 return false;
             }
             looked += 1;
             let standing = segment.standing(id, &members.retried);
             if holds_up(standing) {
-                look.blockers.push(Blocker { job_id, standing });
-                look.passed = look.passed.min(id - 1);
+                found.members.push(Blocker { job_id, standing });
+                found.passed = found.passed.min(id - 1);
                 return false;
             }
             last = last.max(id);
             true
         });
     }
-    look.passed = look.passed.min(last);
-    if counts_dead && look.blockers.is_empty() && !look.is_cut {
+    found.passed = found.passed.min(last);
+    if counts_dead && found.members.is_empty() && !found.is_cut {
         let dead = members.dead_in_history(catalog, flow);
-        look.blockers.extend(dead.map(|job_id| Blocker { job_id, standing: Standing::Dead }));
+        found.members.extend(dead.map(|job_id| Blocker { job_id, standing: Standing::Dead }));
     }
-    look
+    found
 }
 
 /// Returns a flow's newest living member, if it is among the last that came into a segment.

@@ -22,7 +22,7 @@ use crate::pg::table::Relation;
 use crate::shmem::segments::{OLD, State, Word};
 
 /// How often to search for a row that may have moved during the search.
-const MAX_LOOKS: usize = 4;
+const MAX_SEARCHES: usize = 4;
 
 /// Reads attempts. Keeps the opened tables until it is dropped.
 pub struct Reader<'a> {
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
     /// Returns the attempt with this id: from the segment in which it was inserted, else from one of the halves of old.
     pub fn by_id(&mut self, attempt: i64) -> Option<Attempt> {
         let id::Kind::Attempt(born) = id::kind(attempt) else { return None };
-        for _ in 0..MAX_LOOKS {
+        for _ in 0..MAX_SEARCHES {
             let (mut moved, words) = (false, self.old_words());
             for segment in [born, OLD, OLD + 1] {
                 if !self.is_of_interest(segment) {
@@ -240,9 +240,9 @@ impl<'a> Reader<'a> {
     /// one.
     pub fn newest(&mut self, job_id: i64) -> (Option<Attempt>, bool) {
         let mut last = (None, false);
-        for _ in 0..MAX_LOOKS {
+        for _ in 0..MAX_SEARCHES {
             let words = self.old_words();
-            let (newest, in_progress, moved) = self.look_for_newest(job_id);
+            let (newest, in_progress, moved) = self.search_newest(job_id);
             let is_behind = moved > newest.as_ref().map_or(0, |found| id::count(found.id()));
             last = (newest, in_progress);
             if !is_behind && words == self.old_words() {
@@ -253,7 +253,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Also returns the count of the newest attempt that has moved since it was seen.
-    fn look_for_newest(&mut self, job_id: i64) -> (Option<Attempt>, bool, i64) {
+    fn search_newest(&mut self, job_id: i64) -> (Option<Attempt>, bool, i64) {
         let (mut newest, mut moved): (Option<Attempt>, i64) = (None, 0);
         // Rows of open transactions, and all other rows. An attempt that has rows of both kinds is moving.
         let (mut open, mut known): (Vec<i64>, Vec<i64>) = (Vec::new(), Vec::new());

@@ -60,10 +60,10 @@ impl<'a> Lookup<'a> {
     /// Returns the newest attempt in the segments under a key, in a queue's lanes. If no job lives and the transaction
     /// holds the key, no job is being made.
     pub fn newest(&mut self, lanes: &[i32], key: Datum) -> Option<Newest> {
-        /// How often to look: during the search the attempt may have moved, or another attempt may have followed.
-        const MAX_LOOKS: usize = 8;
+        /// How often to search: meanwhile the attempt may have moved, or another attempt may have followed.
+        const MAX_SEARCHES: usize = 8;
         let old_words = |catalog| [OLD, OLD + 1].map(|segment| segment::word(catalog, segment));
-        for look in 1..=MAX_LOOKS {
+        for search in 1..=MAX_SEARCHES {
             process::check_for_interrupts();
             let words = old_words(self.catalog);
             let found = self.newest_id(lanes, key).and_then(|id| self.reader.by_id(id));
@@ -80,7 +80,7 @@ impl<'a> Lookup<'a> {
             let is_here = !has_moved_claim(claim.as_ref(), outcome.as_ref()) && home.is_valid(self.catalog);
             let went_on = outcome.is_some_and(|outcome| outcome.next_id.is_some());
             // The next attempt may have ended and left the segments before this one.
-            if is_here && (!went_on || look == MAX_LOOKS) {
+            if is_here && (!went_on || search == MAX_SEARCHES) {
                 let state = match (claim, outcome) {
                     (_, Some(_)) => State::Ended,
                     (Some(_), None) => State::Running,

@@ -458,7 +458,7 @@ class Engine {
     for (const id of [...this.held.keys()]) this.stopJob(id, 'shutdown')
     await this.waitForHandlers(GRACE)
     for (const held of [...this.held.values()]) { // their handlers did not stop
-      this.log.warn(held.job.toJSON(), 'a job still runs; it is given back')
+      this.log.warn(held.job.toJSON(), 'a job is still running; it is released')
       this.end(held, this.stopped(held.job))
     }
     this.isClosing = true
@@ -467,7 +467,7 @@ class Engine {
     await control
     clearTimeout(farewell)
     for (const ending of this.ended.values()) {
-      this.log.error(ending.job.toJSON(), 'the server was not told of its end')
+      this.log.error(ending.job.toJSON(), 'the server did not confirm its end')
     }
     await Promise.all([this.pool.close(), this.claims.close(), this.control.close()])
   }

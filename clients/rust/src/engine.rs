@@ -479,7 +479,7 @@ impl Engine {
         // Handlers that do not reach an `await`.
         let deaf: Vec<Arc<Shared>> = self.lock().held.values().map(|held| held.shared.clone()).collect();
         for shared in deaf {
-            warn(&shared.facts, format_args!("still runs; it is given back"));
+            warn(&shared.facts, format_args!("is still running; it is released"));
             self.end(Ending::stopped(&shared));
         }
         self.lock().is_closing = true;
@@ -488,7 +488,7 @@ impl Engine {
             drop(raise(result));
         }
         for ending in self.lock().ended.values() {
-            log::error!(target: "pg_queue", "{}: the server was not told of its end", ending.shared.facts);
+            log::error!(target: "pg_queue", "{}: the server did not confirm its end", ending.shared.facts);
         }
         self.pool.close();
         self.claims.close();

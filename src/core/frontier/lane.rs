@@ -50,8 +50,8 @@ impl Lane {
         self.position < Rank::MAX
     }
 
-    /// True if a session is reading attempts that may be taken next. Until it has ended, nobody can say that there is
-    /// no job.
+    /// True if a session is reading attempts that may be taken next. Until it has ended, no session can know that there
+    /// is no job.
     pub(super) fn is_read(&self) -> bool {
         self.refiller != 0 || self.groups.serving != 0
     }

@@ -1,11 +1,11 @@
 //! Decides from its members whether a flow has ended, and ends a flow before its members have.
 //!
 //! Any living member holds up a flow, and usually any dead one. So it is enough to know one such member. It is
-//! *watched*: the filter contains it, so that its end hands it over. When it ends, the look continues after all members
-//! that have passed. Two members are watched. The end of the first one makes the look advance now and then. The end of
-//! the newest one is looked at immediately, because it is the last one if jobs end in order.
+//! *watched*: the filter contains it, so that its end hands it over. When it ends, the search continues behind all
+//! members that have passed. Two members are watched. The end of the first one makes the search advance now and then.
+//! The end of the newest one is looked at immediately, because it is the last one if jobs end in order.
 //!
-//! Invariant: a member is watched before the look that still finds it holding up the flow. The look holds the flow's
+//! Invariant: a member is watched before the search that still finds it blocking the flow. The search holds the flow's
 //! token (`job::flow`), so that no transaction adds a member that it does not see.
 
 use pg_queue_core::after::{Fate, Upon};
@@ -30,9 +30,9 @@ use crate::pg::time;
 use crate::shmem;
 use crate::transaction::{self, FlowStep};
 
-/// At most this many attempts of members are looked at in one transaction.
-const MAX_LOOKS: usize = 5_000;
-/// At most this many members are cancelled in one transaction.
+/// How many attempts of members one search reads at most.
+const MAX_ATTEMPTS_READ: usize = 5_000;
+/// How many members are cancelled at most in one transaction.
 const MAX_CANCELS: usize = 200;
 
 impl Batch<'_> {
@@ -46,17 +46,18 @@ impl Batch<'_> {
             self.again.push(flow);
             return Ok(None);
         }
-        let look = member::look(self.catalog, flow, known::of(flow).passed, upon != Upon::Ended, MAX_LOOKS);
+        let found =
+            member::find_blockers(self.catalog, flow, known::of(flow).passed, upon != Upon::Ended, MAX_ATTEMPTS_READ);
         self.looked += 10;
         known::remember(flow, |known| {
-            known.passed = known.passed.max(look.passed);
+            known.passed = known.passed.max(found.passed);
             known.looked_at = time::monotonic_us();
         });
-        if look.is_cut {
+        if found.is_cut {
             look_later(flow, i64::MIN);
             return Ok(None);
         }
-        let Some(first) = look.blockers.first() else {
+        let Some(first) = found.members.first() else {
             known::forget_flow(flow);
             return Ok(Some(Fate::Completed));
         };
@@ -113,14 +114,14 @@ impl Batch<'_> {
             self.again.push(flow);
             return Ok(());
         }
-        // The look skips members that have ended before: a wide flow has many of them.
-        let look = member::look(self.catalog, flow, known::of(flow).passed, false, MAX_LOOKS);
-        known::remember(flow, |known| known.passed = known.passed.max(look.passed));
-        if look.is_cut {
+        // The search skips members that have ended before: a wide flow has many of them.
+        let found = member::find_blockers(self.catalog, flow, known::of(flow).passed, false, MAX_ATTEMPTS_READ);
+        known::remember(flow, |known| known.passed = known.passed.max(found.passed));
+        if found.is_cut {
             look_later(flow, i64::MIN);
             return Ok(());
         }
-        let living = member::living(self.catalog, flow, look.passed, MAX_CANCELS);
+        let living = member::living(self.catalog, flow, found.passed, MAX_CANCELS);
         let reason = match ending.dead {
             Some(dead) => format!("its flow {flow} has failed: job {dead} is dead"),
             None => ending.reason.clone().unwrap_or_else(|| format!("its flow {flow} is cancelled")),

@@ -3,7 +3,7 @@
 //! Responsible for telling memory which jobs are awaited, and which have ended although the frontier did not know them.
 //! Not responsible for the release of successors (`duty::release`).
 //!
-//! Invariant: a rollback undoes nothing. A job that is no longer awaited costs one look in vain at most.
+//! Invariant: a rollback undoes nothing. A job that is no longer awaited costs at most one false positive.
 
 use crate::transaction::target::Target;
 

@@ -465,7 +465,7 @@ class Engine:
             self._stop_job(attempt_id, "shutdown")
         await self._wait_for_handlers(GRACE)
         for held in list(self._held.values()):  # their handlers did not stop
-            logger.warning("%r still runs; it is given back", held.job, extra=_extra(held.job))
+            logger.warning("%r is still running; it is released", held.job, extra=_extra(held.job))
             self._end(held, self._stopped(held.job))
             if held.task is not None and self._is_async[held.job.queue]:
                 # The handler has suppressed its cancellation, and `asyncio.run` would wait for it.
@@ -475,7 +475,7 @@ class Engine:
         self._loop.call_later(FAREWELL, self._control.sever)
         await asyncio.wait({control}, timeout=FAREWELL + GRACE)
         for ending in self._ended.values():
-            logger.error("%r: the server was not told of its end", ending.job, extra=_extra(ending.job))
+            logger.error("%r: the server did not confirm its end", ending.job, extra=_extra(ending.job))
         control.cancel()
         self._threads.close()
         self._pool.close()
