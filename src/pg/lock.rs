@@ -1,5 +1,4 @@
-//! Locks on tables and other objects, tried or waited for. Also the two calls that go with them: emptying tables in
-//! place, and reading in bulk.
+//! Locks on tables and other objects, tried or waited for. Also a strategy for reading in bulk.
 //!
 //! Responsible for Postgres's heavyweight locks. Not responsible for the locks of shared memory (`shmem::lock`), nor
 //! for waiting for another transaction (`transaction::wait_for_transaction`).
@@ -8,7 +7,6 @@
 
 use pgrx::pg_sys;
 
-use crate::pg::fault::fault;
 use crate::pg::session;
 
 /// Returns how many other transactions hold a lock on this table that conflicts with the mode. Takes no lock, and so
@@ -128,21 +126,6 @@ pub fn try_lock_whole(tables: &[pg_sys::Oid], mode: u32) -> bool {
         locked.into_iter().for_each(|oid| unsafe { pg_sys::UnlockRelationOid(oid, mode as pg_sys::LOCKMODE) });
     }
     is_whole
-}
-
-/// Empties a table with its indexes and its toast table, immediately and for good, even if the transaction is rolled
-/// back. Nothing in the catalogs changes, so that a turn of the ring of segments leaves no dead row there. The caller
-/// holds AccessExclusiveLock on the table, its indexes and its toast table. TRUNCATE does the same to a table that its
-/// own transaction created.
-pub fn truncate(table: pg_sys::Oid) {
-    fault!("truncate.before");
-    // SAFETY: this transaction has locked the relation exclusively. The function locks its indexes and its toast table.
-    unsafe {
-        let rel = pg_sys::table_open(table, pg_sys::NoLock as pg_sys::LOCKMODE);
-        pg_sys::heap_truncate_one_rel(rel);
-        pg_sys::table_close(rel, pg_sys::NoLock as pg_sys::LOCKMODE);
-    }
-    fault!("truncate.after");
 }
 
 /// Returns a strategy for reading a whole table without evicting the pages of other tables from the cache. It lies in

@@ -12,6 +12,7 @@ pub mod call;
 pub mod client;
 pub mod datum;
 pub mod descriptor;
+pub mod emptying;
 pub mod fault;
 pub mod function;
 pub mod jsonb;

@@ -42,6 +42,12 @@ pub fn now_us() -> i64 {
     unsafe { raw::GetCurrentTimestamp() }
 }
 
+/// Returns when the server was started, as `timestamptz`. A restart of its processes after a crash is no start.
+pub fn server_start_us() -> i64 {
+    // SAFETY: a number that the postmaster sets before it starts a process.
+    unsafe { pg_sys::PgStartTime }
+}
+
 /// Returns the commit time of the transaction that is ending, in microseconds as `timestamptz` counts.
 pub fn transaction_end_us() -> i64 {
     // SAFETY: the commit has set the number. Otherwise the function reads the clock.

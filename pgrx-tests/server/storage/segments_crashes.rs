@@ -8,6 +8,7 @@ use crate::storage::segments_races::{
 };
 use postgres::Client;
 use queue_tests::{Cluster, StopAtEnd, wait};
+use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -75,6 +76,35 @@ fn nothing_is_lost_by_a_crash_after_any_step() {
         }
         assert_eq!(work_off(&mut client, 100), 17);
     }
+}
+
+/// A failure of the power can leave a part of an index's first page, if it comes while the index is built anew.
+#[test]
+fn an_index_that_a_failure_of_the_power_left_in_pieces_is_built_anew() {
+    let cluster = still(&[]);
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION amcheck");
+    fill(&mut client);
+    drive(&mut client, "the segment is being emptied", &in_state(0, "'e'"));
+    let sql = "SELECT pg_relation_filepath(i.indexrelid) FROM pg_index AS i JOIN pg_class AS t ON t.oid = i.indrelid
+               WHERE (t.relname ~ '^(attempt|claim|outcome|note|parked)_0$'
+                      OR t.oid IN (SELECT reltoastrelid FROM pg_class WHERE relname ~ '^(attempt|outcome|note)_0$'))
+                 AND pg_relation_size(i.indexrelid) = 8192";
+    let small: Vec<String> = client.column(sql);
+    assert!(small.len() > 5, "most indexes of a segment have no entries: {small:?}");
+    drop(client);
+    cluster.kill_server();
+    for file in &small {
+        fs::write(cluster.data().join(file), [0; 8192]).unwrap();
+    }
+    cluster.start_again();
+    let mut client = cluster.connect();
+    drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
+    client.run(
+        "SELECT bt_index_check(i.indexrelid) FROM pg_index AS i JOIN pg_class AS t ON t.oid = i.indrelid
+         WHERE t.relnamespace IN ('queue'::regnamespace, 'pg_toast'::regnamespace)",
+    );
+    turn(&mut client, 10);
 }
 
 #[test]

@@ -88,10 +88,10 @@ fn is_last(trace: &Trace) -> bool {
 }
 
 impl Kept {
-    fn new(catalog: &Catalog, reader: &mut Reader<'_>, trace: Trace) -> Self {
+    fn new(notes: &note::Reader, reader: &mut Reader<'_>, trace: Trace) -> Self {
         let holder =
             trace.attempt.payload_of().filter(|_| is_last(&trace)).and_then(|holder| reader.payload_in(holder));
-        let notes = note::summary(catalog, trace.attempt.home.segment, trace.attempt.id());
+        let notes = notes.summary(trace.attempt.id());
         let progress = notes.progress().map(crate::pg::jsonb::copy).or_else(|| trace.attempt.progress());
         let steps = if is_last(&trace) { notes.steps(trace.attempt.steps()).map(crate::pg::jsonb::copy) } else { None };
         Self { trace, holder, progress, steps }
@@ -125,6 +125,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
     let tables = Tables::open(catalog, segment);
     let home = tables.home;
     let mut reader = Reader::new(catalog);
+    let notes = note::Reader::open(catalog, segment, Snapshot::Now);
     let mut minutes = Minutes::resume(&tables, generation, copied_to);
     let mut lives = Vec::new();
     // This list owns the memory of the rows until they are inserted.
@@ -141,7 +142,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
         if let Some(ended) = ended(&trace)
             && let Some(day) = expiry(catalog, &mut reader, &trace, &ended, &mut fates)?
         {
-            let one = Kept::new(catalog, &mut reader, trace);
+            let one = Kept::new(&notes, &mut reader, trace);
             if let Some(values) = one.values(home) {
                 bytes += size(&values);
                 rows.push((day, values));

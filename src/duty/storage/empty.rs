@@ -1,6 +1,6 @@
 //! Empties a segment after its ended attempts are in history.
 //!
-//! Not responsible for the truncation itself (`pg::lock`), nor for the meaning of the states for readers
+//! Not responsible for the truncation itself (`pg::emptying`), nor for the meaning of the states for readers
 //! (`shmem::ledger`).
 //!
 //! Invariant: no session ever waits for it. Sessions open such a segment only to look up the fate of an attempt, for
@@ -15,7 +15,8 @@ use crate::duty::storage::states::{BLOCKED_PAUSE_US, SegmentStates, StepResult};
 use crate::error::Result;
 use crate::guc;
 use crate::log::{retried, segment};
-use crate::pg::{lock, transaction};
+use crate::pg::emptying::{self, Trust};
+use crate::pg::{lock, time, transaction};
 use crate::shmem::segments::State;
 use crate::transaction::{FlowStep, record};
 
@@ -56,14 +57,20 @@ pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) ->
     // One table per transaction, because each waits for the disk a few times. The attempts come first, because without
     // an attempt no session reads the other rows. The record, and not the emptiness of a table, says which one is next:
     // a crash may have left the indexes.
-    let done = states.filling(segment).copied_to;
-    if let Some(&table) = usize::try_from(done).ok().and_then(|done| tables.get(done)) {
+    let filling = states.filling(segment);
+    // A start of the server may follow a failure of the power during an earlier try.
+    let trust = if filling.since >= time::server_start_us() { Trust::FirstPages } else { Trust::Nothing };
+    let mut done = usize::try_from(filling.copied_to).unwrap_or(0);
+    while trust == Trust::FirstPages && tables.get(done).is_some_and(|&table| emptying::is_empty(table)) {
+        done += 1;
+    }
+    if let Some(&table) = tables.get(done) {
         // The truncation is immediately final. So the rows that were moved and copied must be durable before it.
         transaction::flush_log();
-        lock::truncate(table);
+        emptying::empty(table, trust);
         // The generation changes. A session that has found a row here earlier learns, when it has a lock, that the row
         // is no longer here.
-        segment::record(catalog, segment, 0, State::Emptying, Some(done + 1));
+        segment::record(catalog, segment, 0, State::Emptying, Some(done as i64 + 1));
     } else {
         segment::record(catalog, segment, 0, State::Free, None);
         // Jobs that were not kept may have successors.
