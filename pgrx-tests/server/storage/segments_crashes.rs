@@ -168,15 +168,22 @@ fn whatever_a_crash_leaves_of_a_segment_that_was_being_emptied_harms_nobody_and_
     let again = "SELECT queue.enqueue('q', '{}', priority => -9)";
     let again: i64 = client.query_one(again, &[]).unwrap().get(0);
     client.run(&format!("SELECT queue.cancel({again}), queue.retry({again})"));
+    client.run("SELECT queue.create('groups', max_running_per_group => 1)");
     let mut jobs = 1;
     // Cut off in the middle of each table.
     for (emptied, table) in ["attempt", "claim", "outcome", "note", "parked"].into_iter().enumerate() {
         let ended = "SELECT queue.enqueue('q', '{\"secret\": 1}', priority => -8)";
         let ended: i64 = client.query_one(ended, &[]).unwrap().get(0);
         let segment = open_segment(&mut client);
+        // A table that is empty is passed over: so there are notes, and jobs that were parked.
+        client.run("SELECT queue.enqueue('groups', group_key => 'a') FROM generate_series(1, 3)");
+        for _ in 0..3 {
+            let id: i64 = client.value("SELECT id FROM queue.claim('groups', 3)");
+            client.run(&format!("SELECT queue.progress({id}, '1'); SELECT queue.complete({id})"));
+        }
         fill(&mut client);
         assert!(work_off(&mut client, 10) >= 1);
-        jobs += 1 + ROWS;
+        jobs += 4 + ROWS;
         let begun = format!(
             "(SELECT state = 'e' AND copied_to = {emptied} FROM queue.segment_log
               WHERE segment = {segment} ORDER BY entry DESC LIMIT 1)"
@@ -246,20 +253,15 @@ fn an_emptying_that_a_crash_cuts_off_goes_on_by_itself_wherever_that_was() {
     client.run(&format!("SELECT queue.cancel({job}), queue.retry({job})"));
     let mut crashes = 0;
     while crashes < 12 {
-        fill(&mut client);
-        let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_queue worker'";
-        let worker: i32 = wait::until("there is a worker", || client.query_opt(sql, &[]).unwrap()).get(0);
-        let is_emptied =
-            "EXISTS (SELECT FROM (SELECT DISTINCT ON (segment) state FROM queue.segment_log ORDER BY segment,
-                              entry DESC) AS s WHERE state IN ('d', 'h', 'e'))";
+        // The worker is held where the emptying begins, or goes on, and is killed a moment later.
+        let points = ["copy.begun", "truncate.before", "truncate.after"];
+        let fault = cluster.fault(points[random.below(3) as usize], "wait");
         wait::until("a segment is being emptied", || {
-            // The state passes in milliseconds: this looks often before it fills another segment.
-            let found = (0..100).any(|_| is(&mut client, is_emptied));
-            if !found {
-                fill(&mut client);
-            }
-            found.then_some(())
+            fill(&mut client);
+            fault.reached_by()
         });
+        let worker = fault.reached_by().expect("the worker");
+        drop(fault);
         thread::sleep(Duration::from_micros(random.below(40_000)));
         crashes += i32::from(cluster.crash_if_there(worker));
         client = cluster.connect();
