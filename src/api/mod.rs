@@ -78,15 +78,15 @@ macro_rules! sql_function {
         $crate::api::sql_function!($symbol, $info => $body, $crate::api::run);
     };
     ($symbol:ident, $info:ident => $body:path, $run:path) => {
-        # [doc(hidden)]
-        # [unsafe(no_mangle)]
+        #[doc(hidden)]
+        #[unsafe(no_mangle)]
         pub extern "C" fn $info() -> &'static pgrx::pg_sys::Pg_finfo_record {
             const V1: pgrx::pg_sys::Pg_finfo_record = pgrx::pg_sys::Pg_finfo_record { api_version: 1 };
             &V1
         }
 
-        # [doc(hidden)]
-        # [unsafe(no_mangle)]
+        #[doc(hidden)]
+        #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $symbol(fcinfo: pgrx::pg_sys::FunctionCallInfo) -> pgrx::pg_sys::Datum {
             // SAFETY: Postgres calls this with a valid call info; nothing in this frame needs a drop.
             unsafe { $run(fcinfo, $body) }

@@ -157,7 +157,7 @@ macro_rules! options {
         }
 
         /// The options that a producer has given. `None`: the default.
-        # [derive(Default)]
+        #[derive(Default)]
         pub struct Given<'a> {
             $(pub $name: Option<$kind>,)*
         }

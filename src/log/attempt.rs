@@ -43,14 +43,14 @@ pub trait Stored {
 macro_rules! stored {
     ($($kind:ty: $read:expr, $datum:expr;)*) => {
         $(impl Stored for $kind {
-            # [inline]
+            #[inline]
             fn read(row: &Row, n: usize) -> Self {
-                # [allow(clippy::redundant_closure_call, reason = "one form for all kinds")]
+                #[allow(clippy::redundant_closure_call, reason = "one form for all kinds")]
                 ($read)(row, n)
             }
-            # [inline]
+            #[inline]
             fn datum(self) -> Option<Datum> {
-                # [allow(clippy::redundant_closure_call, reason = "one form for all kinds")]
+                #[allow(clippy::redundant_closure_call, reason = "one form for all kinds")]
                 ($datum)(self)
             }
         })*
@@ -76,7 +76,7 @@ stored! {
 macro_rules! row {
     ($($(#[$doc:meta])* $field:ident, $reader:ident: $kind:ty = $column:ident $(, $kept:ident)?;)*) => {
         /// An attempt to insert.
-        # [derive(Clone, Copy)]
+        #[derive(Clone, Copy)]
         pub struct New {
             $($(#[$doc])* pub $field: $kind,)*
             /// The hash of the group's key, see [`group_hash`]; 0: no group.
