@@ -1,4 +1,5 @@
-// Verbs for many jobs: counts what they would find, asks, and does it part by part. A cancel can be undone.
+// Verbs for many jobs: counts the jobs that a verb would find, asks, and runs the verb in parts. A cancel can be
+// undone.
 
 import { button, h, put, say, text, trouble } from "./dom.js";
 import { open } from "./dialog.js";
@@ -12,13 +13,13 @@ const VERBS = {
   reprioritize: { call: "reprioritize_many", label: "Set priority", done: "changed", states: WAITING },
 };
 
-/** What can be done to jobs of a state. */
+/** The verbs for jobs of a state. */
 export const verbsFor = (state) => Object.keys(VERBS).filter((verb) => VERBS[verb].states.includes(state));
 
-/** Searches stop counting after so many calls. */
+/** Searches stop counting after this many calls. */
 const PATIENCE = 40;
 
-/** `filter`: what the search has, as the server takes it. `known`: how many there are, if that is known. */
+/** `filter`: the filter of the search, in the server's form. `known`: the number of jobs, if it is known. */
 export function bulk(verb, queue, states, filter = {}, known = null) {
   const { call, label, done } = VERBS[verb];
   const status = h("p", { class: "status", role: "status" }, "Counting …");
@@ -95,7 +96,7 @@ export function bulk(verb, queue, states, filter = {}, known = null) {
   }
 }
 
-// What was cancelled, to be undone: kept in this tab.
+// The cancelled jobs that can be retried. This tab keeps them.
 
 const KEPT = "pg_queue undo";
 const MOST = 100000;
@@ -117,7 +118,7 @@ function remembered() {
   try { return JSON.parse(sessionStorage.getItem(KEPT)) ?? []; } catch { return []; }
 }
 
-/** A line for each cancel of this queue that can be undone. */
+/** Returns a line for each cancel of this queue that can be undone. */
 export function undoable(queue) {
   return remembered().filter((one) => one.queue === queue && one.db === chosen.db).map((one) => {
     const line = h("p", { class: "undo" }, `${count(one.ids.length)} jobs were cancelled here. `,

@@ -1,4 +1,5 @@
-// Charts: bars of what was done in each minute or day, with a line of what came in; and small ones for tables.
+// Charts: bars for the ended jobs of each minute or day, with a line for the enqueued jobs. Also small charts for
+// tables.
 
 import { h, put, s } from "./dom.js";
 import { clock, count, day } from "./format.js";
@@ -18,12 +19,12 @@ export function points(rows, from, step, steps) {
   return all;
 }
 
-/** The points of the hour up to now, by the minute. */
+/** Returns the points of the last hour, by the minute. */
 export function hour(rows, now = Date.now() / 1000) {
   return points(rows, Math.floor(now / 60) * 60 - 59 * 60, 60, 60);
 }
 
-/** The points of the days up to today. Days have 23 to 25 hours where clocks change: so each by its own begin. */
+/** Returns the points of the last days. Days have 23 to 25 hours where clocks change, so each has its own begin. */
 export function quarter(rows) {
   const today = new Date();
   const days = Array.from({ length: 90 }, (_, n) =>
@@ -54,7 +55,7 @@ export class Chart {
     this.label = label;
     this.unit = unit;
     this.points = [];
-    /** What the bars count: a stage that is done is no job that is completed. */
+    /** The unit of the bars: a stage that is done is not a completed job. */
     this.done = "completed";
     this.said = h("div", { class: "legend" });
     this.svg = s("svg", { class: "chart", role: "img" });
@@ -70,7 +71,7 @@ export class Chart {
     this.draw();
   }
 
-  /** Sets what the bars count. */
+  /** Sets the unit of the bars. */
   word(done) {
     if (this.done === done) return;
     this.done = done;
@@ -147,7 +148,7 @@ export class Chart {
   }
 }
 
-/** A small one for a table's cell. */
+/** Returns a small chart for a table's cell. */
 export function spark(points) {
   const width = 96, height = 22, step = width / points.length;
   const most = Math.max(1, ...points.map((p) => p.completed + p.failed));
@@ -162,7 +163,7 @@ export function spark(points) {
     s("path", { class: "failed", d: bars((p) => p.completed, (p) => p.completed + p.failed) }));
 }
 
-/** The attempts of a job along time. */
+/** Returns a chart of a job's attempts over time. */
 export function timeline(job, attempts) {
   const at = (iso) => (iso ? new Date(iso).getTime() : null);
   const ran = attempts.filter((a) => a.claimed_at).reverse();

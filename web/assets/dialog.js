@@ -1,10 +1,10 @@
-// Dialogs: a question before something is done, and forms.
+// Dialogs: questions before an action, and forms.
 
 import { button, h, put, say, trouble } from "./dom.js";
 
 /**
- * Shows a form, and does what `submit(values)` says when it is sent: the dialog stays, with the server's words, if that
- * fails. `fields`: { name, label, type?, value?, options?, hint?, rows?, required? }.
+ * Shows a form, and calls `submit(values)` when it is sent. If that fails, the dialog stays, with the server's words.
+ * `fields`: { name, label, type?, value?, options?, hint?, rows?, required? }.
  */
 export function form(title, { text, fields = [], label = "OK", kind = "primary", submit }) {
   const inputs = fields.map((field) => [field, input(field)]);
@@ -48,7 +48,7 @@ function input(field) {
       autocomplete: field.autocomplete ?? "off", spellcheck: "false" });
 }
 
-/** Shows a dialog, and removes it when it is closed; the focus goes back to where it was. */
+/** Shows a dialog, and removes it when it is closed. Then the focus returns to the element that had it. */
 export function open(dialog) {
   const before = document.activeElement;
   dialog.addEventListener("close", () => {
@@ -60,5 +60,5 @@ export function open(dialog) {
   return dialog;
 }
 
-/** Asks, and does it. */
+/** Asks, and runs the action if the viewer agrees. */
 export const ask = (title, text, label, kind, submit) => form(title, { text, label, kind, submit });

@@ -1,4 +1,4 @@
-// Elements. A text is a text: nothing here makes markup of one.
+// Elements. A text stays a text: no function here parses it as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -14,30 +14,30 @@ function fill(node, attributes, children) {
   return node;
 }
 
-/** An element of HTML. Attributes that are null or false are left out; `onclick` and so on are functions. */
+/** Returns an element of HTML. Attributes that are null or false are left out. `onclick` and the like are functions. */
 export function h(tag, attributes, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/** An element of SVG. */
+/** Returns an element of SVG. */
 export function s(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/** Replaces what an element has. */
+/** Replaces the children of an element. */
 export function put(node, ...children) {
   node.replaceChildren(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false));
   return node;
 }
 
-/** Sets a text if it is another one, so that what somebody has selected stays. */
+/** Sets a text if it has changed, so that a selection of the viewer stays. */
 export function text(node, value) {
   const next = String(value);
   if (node.textContent !== next) node.textContent = next;
   return node;
 }
 
-/** Tells it to all listeners, and shows it for a while. */
+/** Announces a message to screen readers, and shows it for a while. */
 export function say(message) {
   const box = document.getElementById("said");
   text(box, message);
@@ -49,7 +49,7 @@ export function button(label, onclick, kind = "", attributes = {}) {
   return h("button", { type: "button", class: kind, onclick, ...attributes }, label);
 }
 
-/** What went wrong, in the server's words. */
+/** Returns an error in the server's words. */
 export function trouble(error) {
   const parts = [h("strong", null, error.message || String(error))];
   if (error.detail) parts.push(h("p", null, error.detail));
@@ -62,7 +62,7 @@ export function empty(message) {
   return h("p", { class: "empty" }, message);
 }
 
-/** A section with a title, and what stands at its right. */
+/** Returns a section with a title, and with elements at the right of the title. */
 export function panel(title, body, ...aside) {
   return h("section", { class: "panel" },
     h("header", null, h("h2", null, title), h("div", { class: "aside" }, aside)), body);

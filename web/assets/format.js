@@ -1,4 +1,4 @@
-// Numbers, times and states as people read them. Numbers are exact; what is cut says so.
+// Numbers, times and states for people. Numbers are exact. A text that is cut says so.
 
 import { h } from "./dom.js";
 
@@ -10,18 +10,18 @@ const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" })
 
 export const STATES = ["running", "ready", "scheduled", "retrying", "held", "dead", "completed", "cancelled",
     "skipped"];
-/** States of which the server keeps counts. */
+/** States that the server counts. */
 export const COUNTED = ["running", "ready", "scheduled", "retrying", "held", "dead"];
 /** States in which a job waits. */
 export const WAITING = ["held", "scheduled", "retrying", "ready"];
 
 export const count = (n) => (n === null || n === undefined ? "–" : NUMBER.format(n));
 
-/** A number a second. Null: it cannot be known; undefined: it is not known yet. */
+/** Returns a rate per second. Null: it cannot be known; undefined: it is not known yet. */
 export const rate = (n) => (n === undefined ? "" : n === null ? "–" : n === 0 ? "0" : n < 0.05 ? "< 0.1" : n < 100
     ? RATE.format(n) : count(Math.round(n)));
 
-/** A length of time, from seconds. */
+/** Returns a length of time, given in seconds. */
 export function age(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   const n = Math.max(0, seconds);
@@ -36,8 +36,8 @@ export function age(seconds) {
 const INTERVAL = /^(?:(\d+) years? ?)?(?:(\d+) mons? ?)?(?:(\d+) days? ?)?(?:(\d+):(\d\d):(\d\d(?:\.\d+)?))?$/;
 
 /**
- * A length of time as Postgres writes it, as people say it, and Postgres reads it: 00:05:00 is 5 min. Others stay as
- * they are.
+ * Returns an interval of Postgres in a form that people use and that Postgres reads: 00:05:00 is 5 min. Other texts
+ * stay unchanged.
  */
 export function interval(text) {
   const found = text ? INTERVAL.exec(text) : null;
@@ -53,7 +53,7 @@ export function interval(text) {
 export const clock = (seconds) => CLOCK.format(new Date(seconds * 1000));
 export const day = (seconds) => DAY.format(new Date(seconds * 1000));
 
-/** A moment: near ones by how far they are, all with the exact one beside. */
+/** Returns a moment. If it is near, by its distance from now. The exact time is in the title. */
 export function when(iso) {
   if (!iso) return "–";
   const at = new Date(iso);
@@ -64,7 +64,7 @@ export function when(iso) {
   return h("time", { datetime: iso, title: iso }, far);
 }
 
-/** A moment to the second, by the clock. */
+/** Returns the clock time of a moment, to the second. */
 export function exact(iso) {
   if (!iso) return "–";
   const at = new Date(iso);
@@ -80,7 +80,7 @@ export function bytes(n) {
   return n < 1000 ? `${n} B` : n < 1e6 ? `${(n / 1000).toFixed(1)} kB` : `${(n / 1e6).toFixed(1)} MB`;
 }
 
-/** How far a job is, from 0 to 1, where its progress says so: see docs/dashboard.md. */
+/** Returns the done share of a job, from 0 to 1, if its progress has one: see docs/dashboard.md. */
 export function share(progress) {
   let said = progress;
   try { if (typeof said === "string") said = JSON.parse(said); } catch { return null; }
@@ -95,7 +95,7 @@ export function share(progress) {
 
 const clamp = (n) => (Number.isFinite(n) ? Math.min(1, Math.max(0, n)) : null);
 
-/** A bar, or nothing where no share is known. */
+/** Returns a bar for a share, or nothing if the share is unknown. */
 export function progressBar(progress) {
   const found = share(progress);
   if (found === null) return null;

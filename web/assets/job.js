@@ -1,4 +1,4 @@
-// A job: what it carries, what became of its attempts, and what can be done about it.
+// A job: its data, its attempts with their outcomes, and the verbs for it.
 
 import { button, h, panel, put, say } from "./dom.js";
 import { badge, bytes, count, exact, progressBar, when } from "./format.js";
@@ -139,7 +139,7 @@ const kin = (all) => h("ul", { class: "kin" },
         one.queue ? h("span", { class: "note" }, one.queue) : null,
         one.error ? h("span", { class: "wrong" }, one.error) : null)));
 
-/** The members of a flow: how many are in which state, and the first of them. */
+/** Returns the members of a flow: their number by state, and the first of them. */
 function members(all) {
   const counts = Object.entries(Object.groupBy(all, (one) => one.state))
       .map(([state, some]) => h("span", { class: "share" }, badge(state), count(some.length)));

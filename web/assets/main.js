@@ -9,7 +9,7 @@ import { queue } from "./queue.js";
 import { job } from "./job.js";
 import { audit, doctor, errors, flows, schedules, topics, workers } from "./pages.js";
 
-/** name: [label, key, page]. Those without a label are reached from others. */
+/** name: [label, key, page]. Pages without a label are reached from other pages. */
 const PAGES = {
   "": ["Overview", "o", overview], errors: ["Errors", "e", errors], schedules: ["Schedules", "s", schedules],
   workers: ["Workers", "w", workers],
@@ -18,7 +18,7 @@ const PAGES = {
   queue: [null, null, queue], job: [null, null, job],
 };
 
-/** The address of a page. */
+/** Returns the address of a page. */
 export function href(name, params = {}) {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries({ ...params, db: chosen.db })) if (value !== null && value !== undefined
@@ -116,7 +116,7 @@ function beat() {
   mark();
 }
 
-/** The title and the icon of the tab say whether something is not well. */
+/** Shows in the title and the icon of the tab whether a check of the doctor fails. */
 function mark() {
   const ill = health.ill?.length ?? 0;
   const wrong = live.error ? "no answer" : ill === 0 ? "" : ill === 1 ? "1 check not well" : `${ill} checks not well`;

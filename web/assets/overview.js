@@ -1,4 +1,4 @@
-// The overview: what is going on in all queues, now and in the last hour.
+// The overview: the activity of all queues, now and in the last hour.
 
 import { h, panel, put, text } from "./dom.js";
 import { age, count, rate } from "./format.js";
@@ -11,7 +11,7 @@ export const laneName = (lane) => (lane.stage ? `${lane.queue} / ${lane.stage}` 
 
 const laneKey = (lane) => JSON.stringify([lane.queue, lane.stage ?? null]);
 
-/** Sums of the lanes' columns. */
+/** Returns the sums of the lanes' columns. */
 export function sums(lanes, of) {
   const add = (column) => lanes.reduce((all, lane) => all + lane[column], 0);
   const flow = (column) => {
@@ -22,7 +22,7 @@ export function sums(lanes, of) {
   return { add, flow };
 }
 
-/** A number with its name. */
+/** Returns a number with its name. */
 export class Tile {
   constructor(label, kind = "", link = null) {
     this.label = h("span", { class: "name" }, label);

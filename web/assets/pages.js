@@ -1,4 +1,4 @@
-// The pages that are a list: errors, schedules, workers, flows, topics, the doctor, the audit.
+// The pages that consist of a list: errors, schedules, workers, flows, topics, the doctor, the audit.
 
 import { button, h, panel, put } from "./dom.js";
 import { age, badge, count, exact, interval, progressBar, when } from "./format.js";
@@ -138,7 +138,7 @@ export function flows(params) {
       if (choose.dataset.names === JSON.stringify(names)) return;
       choose.dataset.names = JSON.stringify(names);
       put(choose, names.map((name) => h("option", { value: name, selected: name === queue }, name)));
-      // Flows wait for their members: so where jobs are held.
+      // Flows wait for their members, so the queue with the most held jobs comes first.
       const most = [...(live.data.lanes ?? [])].sort((a, b) => b.held - a.held)[0]?.queue ?? names[0];
       if (!queue && names.length) location.replace(href("flows", { queue: most }));
     },

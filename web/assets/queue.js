@@ -1,4 +1,4 @@
-// A queue: how it does, what its limits are, and its jobs by state.
+// A queue: its activity, its limits, and its jobs by state.
 
 import { button, h, panel, put, say, trouble } from "./dom.js";
 import { badge, COUNTED, count, interval, progressBar, rate, STATES, WAITING, when } from "./format.js";
@@ -22,15 +22,15 @@ const OPTIONS = [
   ["dead_retention", "Kept when dead", "-1: for ever"], ["dead_letter", "Dead letters to", "a queue; empty: none"],
 ];
 
-/** A negative retention is no length of time. */
+/** Returns whether a retention is for ever: then it is negative. */
 const isForEver = (text) => text?.startsWith("-");
 const kept = (text) => (isForEver(text) ? "for ever" : interval(text));
 
-/** A setting as people would type it. */
+/** Returns a setting in the form in which people type it. */
 const asTyped = (option, text) => (/retention$/.test(option) && isForEver(text) ? "-1"
     : /^(lease|backoff_base|backoff_max|rate_period|retention|dead_retention)$/.test(option) ? interval(text) : text);
 
-/** Rows of jobs, with what matters in their state. */
+/** Returns a table of jobs in a state, with the columns that matter in it. */
 function jobs(state, onMore) {
   const time = { ready: ["enqueued", "enqueued_at"], scheduled: ["runs", "run_at"], retrying: ["runs", "run_at"],
       held: ["enqueued", "enqueued_at"], running: ["started", "claimed_at"] }[state] ?? ["ended", "finished_at"];
@@ -61,11 +61,11 @@ export function queue(params) {
   const search = { filter: params.get("filter") ?? "", field: params.get("field") ?? "", op: params.get("op") ?? "",
       value: params.get("value") ?? "" };
   const isSearch = Boolean(search.filter || search.value);
-  // Without a state, the first tab that has something opens, once that is known.
+  // If no state is given, the first tab with jobs opens as soon as the counts are known.
   let chosen = state ?? (isSearch ? "" : null);
   const to = (more) => href("queue", { queue: name, stage, ...more });
   let settings = null, rows = [], here = null, extra = 0, apart = null;
-  // Of more queues than the stream has, this one is asked for.
+  // The stream has only some queues, so this one is requested.
   const streamed = () => live.data?.lanes?.filter((lane) => lane.queue === name) ?? [];
   const ownLanes = () => { const those = streamed(); return those.length ? those : apart ?? []; };
   const flow = { in: new Tile("enqueued a second"), done: new Tile("completed a second", "accent"),
@@ -93,7 +93,7 @@ export function queue(params) {
       problem, listed));
   if (chosen !== null) choose(chosen);
   const page = {
-    // A search reads much: once, and when it is asked for.
+    // A search reads much, so it runs once, when the viewer starts it.
     title: name, element, every: isSearch ? 600 : 10,
     update() {
       if (!live.data) return;
@@ -176,7 +176,7 @@ export function queue(params) {
       put(risky, button("Purge", () => bulk("cancel", name, WAITING), "danger"),
           h("span", { class: "note" }, "cancels all jobs that wait"));
     }
-    // As the server has counted at the last look; it may be none by now, or none yet.
+    // The server's count at the last look. It may be out of date.
     const known = () => (isSearch || stage || !COUNTED.includes(chosen) ? null
         : ownLanes().reduce((n, lane) => n + lane[chosen], 0) || null);
     const states = chosen ? [chosen] : null;
@@ -189,7 +189,7 @@ export function queue(params) {
     if (chosen === null) return;
     try {
       if (isMore) extra += 1;
-      // The pages that were shown are read again, so that none is shown twice.
+      // All shown pages are read again, so that no job is shown twice.
       let next = null, all = [], read = 0;
       for (let n = 0; n <= extra; n += 1) {
         const part = isSearch ? await look("search",

@@ -1,9 +1,9 @@
-// What the page asks of the server, and the stream that the server pushes.
+// The page's requests to the server, and the stream that the server pushes.
 
-/** What the session says: user, databases, what is allowed. */
+/** The session: user, databases, permitted verbs. */
 export const session = { user: null, databases: [], allow_actions: false };
 
-/** The database that is looked at; empty: the first. */
+/** The database that the page shows; empty: the first. */
 export const chosen = { db: "" };
 
 export class Refused extends Error {
@@ -44,7 +44,7 @@ const post = (path, body) => send(path, null, {
   method: "POST", headers: { "content-type": "application/json", "x-pg-queue-web": "1" }, body: JSON.stringify(body),
 });
 
-/** Does something; the server decides whether the viewer may. */
+/** Runs a verb. The server decides whether the viewer may run it. */
 export async function act(verb, body) {
   const done = await post(`api/act/${verb}`, body);
   dispatchEvent(new Event("acted"));
@@ -59,12 +59,12 @@ export async function begin() {
   return session;
 }
 
-/** Whether something may be done here, as far as the page knows. */
+/** Returns whether the viewer may run a verb, as far as the page knows. */
 export const mayAct = () => session.allow_actions && !live.data?.is_standby;
 
 export const documentAddress = (job, what) => address("api/document", { job, what });
 
-// The stream. A page that is hidden, or paused, has none, so that the server has nothing to do for it.
+// The stream. A hidden or paused page has none, so that the server does no work for it.
 
 export const live = { data: null, error: null, paused: false, at: 0 };
 
@@ -89,7 +89,7 @@ function open() {
     dispatchEvent(new Event("overview"));
   });
   source.addEventListener("error", () => {
-    // Refused: the browser does not try again by itself.
+    // The stream was refused. The browser does not retry by itself.
     if (source?.readyState === EventSource.CLOSED) {
       close();
       setTimeout(async () => { try { await begin(); open(); } catch (e) { live.error = e;
@@ -106,7 +106,7 @@ function close() {
   source = null;
 }
 
-/** Begins anew, for another database or viewer. */
+/** Restarts the stream for another database or viewer. */
 export function restart() {
   close();
   history.length = 0;
@@ -131,18 +131,18 @@ document.addEventListener("visibilitychange", () => {
 
 const keyOf = (lane) => JSON.stringify([lane.queue, lane.stage ?? null]);
 
-/** Of the looks, as many seconds are waited for until rates are theirs; before, they are those of the last minute. */
+/** The seconds of looks that are needed for rates. Until then the page shows the rates of the last minute. */
 const SETTLED = 4;
 
 /**
- * By lane, what the last whole minute and the one that has begun have brought, a second; `null` is the key of all
- * together.
+ * The rates per second of the last whole minute and of the present one, by lane. The key `null` has the sum of all
+ * lanes.
  */
 const minute = new Map();
-/** The queues of which that is known; `null`: of all. */
+/** The queues with known rates; `null`: all. */
 const learned = new Set();
 
-/** Learns it from the rows of the activity of a queue, or of all queues. */
+/** Sets the rates from the rows of the activity of a queue, or of all queues. */
 export function learn(rows, queue = null, now = Date.now() / 1000) {
   const from = Math.floor(now / 60) * 60 - 60;
   for (const key of minute.keys()) if (queue === null || key !== null
@@ -159,8 +159,8 @@ export function learn(rows, queue = null, now = Date.now() / 1000) {
 }
 
 /**
- * What happens each second: by lane, or of all together, in the given column. Over the last looks, or at first over the
- * last minute. Null: it cannot be known; undefined: not yet.
+ * Returns the rate per second of the given column, by lane or for all lanes. It is that of the last looks, or at first
+ * that of the last minute. Null: it cannot be known; undefined: it is not known yet.
  */
 export function rates() {
   const [first, last] = [history[0], history.at(-1)];
@@ -176,9 +176,9 @@ export function rates() {
   };
 }
 
-// The doctor: asked now and then while the page is looked at, for its mark in the title and in the navigation.
+// The doctor: called from time to time while the page is visible, for the mark in the title and in the navigation.
 
-/** `ill`: the checks that are not well; null: it is not known, or the viewer may not ask. */
+/** `ill`: the failing checks; null: they are unknown, or the viewer may not call the doctor. */
 export const health = { ill: null, mayAsk: true };
 
 export async function examine() {

@@ -1,10 +1,10 @@
-// Tables that change in place: rows keep their elements, so focus, selection and scrolling stay where they are.
+// Tables that change in place: rows keep their elements, so focus, selection and scroll position stay.
 
 import { h, put } from "./dom.js";
 
 /**
- * columns: { title, cell(row), key?(row), number?, wide?, help? }. `key` tells cells apart that need a new element;
- * without, a cell is a text. `id(row)` tells rows apart.
+ * columns: { title, cell(row), key?(row), number?, wide?, help? }. A cell gets a new element if its `key` changes. A
+ * cell without `key` is a text. `id(row)` identifies a row.
  */
 export class Table {
   constructor(label, columns, id, options = {}) {
@@ -14,7 +14,7 @@ export class Table {
     this.body = h("tbody", { role: "rowgroup" });
     this.empty = options.empty ?? "Nothing.";
     this.foot = h("p", { class: "empty looking" }, "Looking …");
-    // Where rows are shown as cards the roles are not implied.
+    // If rows are shown as cards, browsers do not imply the roles.
     this.table = h("table", { class: options.kind ?? "", role: "table" },
       h("caption", { class: "hidden" }, label),
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((column) =>
