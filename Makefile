@@ -72,6 +72,7 @@ test: lint stage pgspot examples monitoring browser site ## runs all checks and 
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --no-fail-fast
 
 ci: test ## the same, torture, other majors compiled, the server's tests on 18 with assertions, pg_upgrade from 15
+	$(MAKE) doc
 	$(MAKE) torture MINUTES=2 ARGS='--seed 4'
 	$(MAKE) check-majors MAJORS="14 16 17"
 	$(MAKE) test-asserts ARGS=all
