@@ -35,8 +35,11 @@ pub trait Sql {
     fn column<T: FromSqlOwned>(&mut self, sql: &str) -> Vec<T>;
     /// The only value of the only row.
     fn value<T: FromSqlOwned>(&mut self, sql: &str) -> T;
-    /// How the statement fails.
+    /// How the statement fails. Returns after its rollback.
     fn failure(&mut self, sql: &str) -> Failure;
+    /// Waits until the last statement, which has failed, was rolled back: the server sends an error before that, and
+    /// the driver returns it.
+    fn wait_rolled_back(&mut self);
     /// Claims a job that is there and tells the attempt's id.
     fn claim(&mut self, queue: &str) -> i64;
     /// Enqueues a job and tells its id.
@@ -70,8 +73,15 @@ impl Sql for Client {
     fn failure(&mut self, sql: &str) -> Failure {
         match self.simple_query(sql) {
             Ok(answer) => panic!("{sql}: no error, but {answer:?}"),
-            Err(e) => Failure::from(&e),
+            Err(e) => {
+                self.wait_rolled_back();
+                Failure::from(&e)
+            }
         }
+    }
+
+    fn wait_rolled_back(&mut self) {
+        let _ = self.simple_query("");
     }
 
     fn claim(&mut self, queue: &str) -> i64 {

@@ -246,6 +246,7 @@ fn of_a_drop_and_an_enqueue_that_meet_anywhere_one_is_refused() {
         create(&mut client, "q", "");
         let held = hold(&database.name, point, "SELECT queue.enqueue('q')");
         let dropped = client.batch_execute("SELECT queue.drop('q')").is_ok();
+        client.wait_rolled_back();
         let code = release(held);
         assert_eq!(code.is_empty(), !dropped, "{point}: the producer's {code:?}, dropped: {dropped}");
         assert_eq!(client.count("SELECT FROM queue.jobs"), usize::from(!dropped), "{point}");
