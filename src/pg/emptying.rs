@@ -8,6 +8,7 @@
 use pgrx::pg_sys;
 
 use crate::pg::fault::fault;
+use crate::pg::syscache;
 
 /// How much of what is on disk can be believed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,16 +45,13 @@ fn with_toast(table: pg_sys::Oid, mut each: impl FnMut(pg_sys::Relation)) {
 /// Calls `each` with the open relation of each index of an open table. The caller holds AccessExclusiveLock on all of
 /// them.
 fn each_index(rel: pg_sys::Relation, mut each: impl FnMut(pg_sys::Relation)) {
-    // SAFETY: the list is one of oids, and is not changed meanwhile; each index is closed after use.
+    // SAFETY: the table is open and its indexes are locked. Each is closed after use.
     unsafe {
-        let list = pg_sys::RelationGetIndexList(rel);
-        let count = if list.is_null() { 0 } else { usize::try_from((*list).length).unwrap_or(0) };
-        for n in 0..count {
-            let index = pg_sys::index_open((*(*list).elements.add(n)).oid_value, pg_sys::NoLock as pg_sys::LOCKMODE);
+        for oid in syscache::index_oids(rel) {
+            let index = pg_sys::index_open(oid, pg_sys::NoLock as pg_sys::LOCKMODE);
             each(index);
             pg_sys::index_close(index, pg_sys::NoLock as pg_sys::LOCKMODE);
         }
-        pg_sys::list_free(list);
     }
 }
 

@@ -7,7 +7,7 @@
 
 use pgrx::pg_sys;
 
-use crate::pg::session;
+use crate::pg::{session, syscache};
 
 /// Returns how many other transactions hold a lock on this table that conflicts with the mode. Takes no lock, and so
 /// delays no session. Must run in a transaction.
@@ -110,9 +110,7 @@ pub fn try_lock_whole(tables: &[pg_sys::Oid], mode: u32) -> bool {
         // SAFETY: the table is locked; the list is one of oids.
         let (indexes, toast) = unsafe {
             let rel = pg_sys::table_open(table, pg_sys::NoLock as pg_sys::LOCKMODE);
-            let list = pg_sys::RelationGetIndexList(rel);
-            let count = if list.is_null() { 0 } else { usize::try_from((*list).length).unwrap_or(0) };
-            let indexes: Vec<pg_sys::Oid> = (0..count).map(|n| (*(*list).elements.add(n)).oid_value).collect();
+            let indexes = syscache::index_oids(rel);
             let toast = (*(*rel).rd_rel).reltoastrelid;
             pg_sys::table_close(rel, pg_sys::NoLock as pg_sys::LOCKMODE);
             (indexes, toast)

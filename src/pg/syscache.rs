@@ -66,6 +66,21 @@ pub fn is_live_index(index: pg_sys::Oid) -> bool {
     by_oid(cache, index, |row: &pg_sys::FormData_pg_index| row.indislive) == Some(true)
 }
 
+/// Returns the indexes of a table.
+///
+/// # Safety
+/// The relation is open.
+pub unsafe fn index_oids(rel: pg_sys::Relation) -> Vec<pg_sys::Oid> {
+    // SAFETY: the caller's promise. The list is one of oids, and a copy for the caller.
+    unsafe {
+        let list = pg_sys::RelationGetIndexList(rel);
+        let count = if list.is_null() { 0 } else { usize::try_from((*list).length).unwrap_or(0) };
+        let oids = (0..count).map(|n| (*(*list).elements.add(n)).oid_value).collect();
+        pg_sys::list_free(list);
+        oids
+    }
+}
+
 /// Returns the table's valid b-tree on this column only, partial or not as `is_partial` says. Users may have added
 /// others. If there are several, returns the one whose name ends with `name_end`, else the first. `None`: there is
 /// none. The caller holds a lock on `table`.
@@ -74,8 +89,6 @@ pub fn index_on(table: pg_sys::Oid, column: i16, is_partial: bool, name_end: &st
     // pg_index are valid until released.
     let fitting: Vec<pg_sys::Oid> = unsafe {
         let rel = pg_sys::table_open(table, pg_sys::NoLock as pg_sys::LOCKMODE);
-        let indexes = pg_sys::RelationGetIndexList(rel);
-        let count = if indexes.is_null() { 0 } else { usize::try_from((*indexes).length).unwrap_or(0) };
         let fits = |index: &pg_sys::Oid| {
             let cache = pg_sys::SysCacheIdentifier::INDEXRELID;
             let row = pg_sys::SearchSysCache1(cache as c_int, pg_sys::Datum::from(*index));
@@ -90,7 +103,7 @@ pub fn index_on(table: pg_sys::Oid, column: i16, is_partial: bool, name_end: &st
             pg_sys::ReleaseSysCache(row);
             fits && is_btree(*index)
         };
-        let fitting = (0..count).map(|n| (*(*indexes).elements.add(n)).oid_value).filter(fits).collect();
+        let fitting = index_oids(rel).into_iter().filter(fits).collect();
         pg_sys::table_close(rel, pg_sys::NoLock as pg_sys::LOCKMODE);
         fitting
     };

@@ -55,8 +55,8 @@ pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) ->
         return Ok(StepResult::Did(1));
     }
     // One table per transaction, because each waits for the disk a few times. The attempts come first, because without
-    // an attempt no session reads the other rows. The record, and not the emptiness of a table, says which one is next:
-    // a crash may have left the indexes.
+    // an attempt no session reads the other rows. The record says which one is next. A table that is empty together
+    // with its indexes is passed over: a crash may have left indexes of a table without rows.
     let filling = states.filling(segment);
     // A start of the server may follow a failure of the power during an earlier try.
     let trust = if filling.since >= time::server_start_us() { Trust::FirstPages } else { Trust::Nothing };
