@@ -3,7 +3,9 @@
 //! Responsible for truncating a table, its toast table and their indexes. Not responsible for the locks, which the
 //! caller holds (`lock::try_lock_whole`).
 //!
-//! Invariant: nothing in the catalogs changes, so that a turn of the ring of segments leaves no dead row there.
+//! Invariant: nothing in the catalogs changes, so that a turn of the ring of segments leaves no dead row there. When
+//! the transaction that has found or made a table empty commits, no session remembers where the roots of its indexes
+//! were, however many tries were rolled back before.
 
 use pgrx::pg_sys;
 
@@ -61,14 +63,24 @@ fn is_empty_index(index: pg_sys::Relation) -> bool {
     blocks(index) == 1
 }
 
-/// Returns whether a table, its toast table and their indexes are empty. The caller holds AccessExclusiveLock on all of
-/// them.
-pub fn is_empty(table: pg_sys::Oid) -> bool {
+/// Makes every session forget, when the transaction commits, where it has seen the root of an index that is left out.
+/// The try that emptied the index may have been rolled back, and then it has told nobody.
+fn leave_out(index: pg_sys::Relation) {
+    // SAFETY: an open relation.
+    unsafe { pg_sys::CacheInvalidateRelcache(index) };
+}
+
+/// Returns whether a table, its toast table and their indexes are empty, so that `empty` need not be called for it. The
+/// caller holds AccessExclusiveLock on all of them.
+pub fn leave_out_if_empty(table: pg_sys::Oid) -> bool {
     let mut is_empty = true;
     with_toast(table, |rel| {
         is_empty &= blocks(rel) == 0;
         each_index(rel, |index| is_empty &= is_empty_index(index));
     });
+    if is_empty {
+        with_toast(table, |rel| each_index(rel, leave_out));
+    }
     is_empty
 }
 
@@ -85,7 +97,7 @@ pub fn empty(table: pg_sys::Oid, trust: Trust) {
         }
         each_index(rel, |index| {
             if trust == Trust::FirstPages && is_empty_index(index) {
-                return;
+                return leave_out(index);
             }
             // SAFETY: as `heap_truncate_one_rel`: both are open and locked exclusively, and the table has no rows.
             unsafe {

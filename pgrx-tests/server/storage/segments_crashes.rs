@@ -2,7 +2,7 @@
 
 use crate::random::{self, Random};
 use crate::shared::{Sql, retry_dead};
-use crate::storage::segments::cluster;
+use crate::storage::segments::{cluster, fillings};
 use crate::storage::segments_races::{
     ROWS, drive, enqueue, fill, in_state, is, large, maintain, open_segment, still, turn, wait_completed, work_off,
 };
@@ -107,6 +107,39 @@ fn an_index_that_a_failure_of_the_power_left_in_pieces_is_built_anew() {
          WHERE t.relnamespace IN ('queue'::regnamespace, 'pg_toast'::regnamespace)",
     );
     turn(&mut client, 10);
+}
+
+/// An emptying is final when it is done, but other sessions are told at the commit only. They must be told also if the
+/// transaction that has emptied a table fails, and the next one finds the table empty.
+#[test]
+fn a_session_that_was_there_before_an_emptying_that_failed_writes_to_the_segment_again() {
+    let cluster = still(&[]);
+    let mut client = cluster.connect();
+    let mut writer = cluster.connect();
+    // The writer remembers where the root of each index is.
+    enqueue(&mut writer, ROWS, ", priority => -5");
+    writer.run(&format!("SELECT queue.enqueue('q', {}, priority => -5)", large(2000)));
+    assert_eq!(work_off(&mut writer, ROWS + 1), ROWS + 1);
+    drive(&mut client, "the segment may be emptied", &in_state(0, "'h'"));
+    let mut failures = 0;
+    wait::until("the segment is empty", || {
+        let _fault = cluster.fault("truncate.after", "error");
+        failures += i64::from(client.batch_execute("SELECT queue.maintain()").is_err());
+        is(&mut client, &in_state(0, "'f'")).then_some(())
+    });
+    assert!(failures >= 3, "each table that has rows is emptied by a transaction that fails: {failures}");
+    for _ in 0..10 {
+        let before = fillings(&mut client);
+        fill(&mut writer);
+        writer.run(&format!("SELECT queue.enqueue('q', {}, priority => -5)", large(2000)));
+        assert_eq!(work_off(&mut writer, 1), 1);
+        wait::until("the next segment is open", || {
+            maintain(&mut client);
+            (fillings(&mut client) > before).then_some(())
+        });
+    }
+    let log = cluster.log();
+    assert!(!log.contains("could not read block"), "{log}");
 }
 
 #[test]

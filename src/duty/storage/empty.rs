@@ -61,7 +61,7 @@ pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) ->
     // A start of the server may follow a failure of the power during an earlier try.
     let trust = if filling.since >= time::server_start_us() { Trust::FirstPages } else { Trust::Nothing };
     let mut done = usize::try_from(filling.copied_to).unwrap_or(0);
-    while trust == Trust::FirstPages && tables.get(done).is_some_and(|&table| emptying::is_empty(table)) {
+    while trust == Trust::FirstPages && tables.get(done).is_some_and(|&table| emptying::leave_out_if_empty(table)) {
         done += 1;
     }
     if let Some(&table) = tables.get(done) {
