@@ -251,6 +251,13 @@ impl Cluster {
         has_crashed
     }
 
+    /// Waits until the server has restarted itself after a fault point has killed this process, and answers.
+    pub fn wait_crashed(&self, pid: i32) {
+        // The postmaster admits nobody after it has collected a killed process.
+        wait::until("the postmaster has noticed the crash", || start_time(pid).is_none().then_some(()));
+        self.wait_ready();
+    }
+
     /// Opens a connection to database `postgres` as superuser.
     pub fn connect(&self) -> Client {
         self.connect_to("postgres")

@@ -234,6 +234,13 @@ impl Sweep {
             self.client = None;
             wait::until(&format!("{point} is reached"), || fault.reached_by());
         }
+        if action == "crash"
+            && let Some(pid) = fault.reached_by()
+        {
+            // The process is killed a moment after it has reached the point.
+            self.cluster.wait_crashed(pid);
+            self.client = None;
+        }
         fault.release()
     }
 
