@@ -17,7 +17,7 @@ use crate::error::{self, Error, Result};
 use crate::guc;
 use crate::pg::datum::{text, text_datum};
 use crate::pg::role;
-use crate::pg::row::Row;
+use crate::pg::row::Columns;
 
 /// A role as a row stores it.
 #[derive(Clone, Copy)]
@@ -35,7 +35,7 @@ impl RunAs {
     }
 
     /// Returns the role in these columns of a row. `None` if they are NULL.
-    pub fn read(row: &Row, name: usize, id: usize) -> Option<Self> {
+    pub fn read(row: &impl Columns, name: usize, id: usize) -> Option<Self> {
         Some(Self { name: row.get(name)?, id: row.get(id)?.value() as i64 })
     }
 

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::log::parked;
 use crate::log::segment::{Home, Target};
 use crate::pg::datum::{self, Interval, text};
-use crate::pg::row::{NewRows, Row, Tid};
+use crate::pg::row::{Columns, NewRows, Row, Tid};
 use crate::pg::session;
 use crate::pg::table::{Entry, Relation};
 use crate::transaction::{self, Step};
@@ -35,18 +35,17 @@ pub fn group_hash(key: Datum) -> i64 {
 /// A value as a row stores it.
 pub trait Stored {
     /// Reads a column of a row.
-    fn read(row: &Row, n: usize) -> Self;
+    fn read(row: &impl Columns, n: usize) -> Self;
     /// Returns it as it is written. `None`: NULL.
     fn datum(self) -> Option<Datum>;
 }
 
 macro_rules! stored {
-    ($($kind:ty: $read:expr, $datum:expr;)*) => {
+    (|$row:ident, $n:ident| $($kind:ty: $read:expr, $datum:expr;)*) => {
         $(impl Stored for $kind {
             #[inline]
-            fn read(row: &Row, n: usize) -> Self {
-                #[allow(clippy::redundant_closure_call, reason = "one form for all kinds")]
-                ($read)(row, n)
+            fn read($row: &impl Columns, $n: usize) -> Self {
+                $read
             }
             #[inline]
             fn datum(self) -> Option<Datum> {
@@ -57,18 +56,14 @@ macro_rules! stored {
     };
 }
 
-stored! {
-    i64: Row::i64, |value: i64| Some(value.into());
-    i32: Row::i32, |value: i32| Some(value.into());
-    Option<i32>: |row: &Row, n| row.get(n).map(|d| d.value() as i32), |value: Option<i32>| value.map(Datum::from);
-    Option<i64>: |row: &Row, n| row.get(n).map(|d| d.value() as i64), |value: Option<i64>| value.map(Datum::from);
-    Option<u8>:
-        |row: &Row, n| row.get(n).map(|d| d.value() as u8),
-        |value: Option<u8>| value.map(|v| Datum::from(v as i8));
-    Option<Interval>:
-        |row: &Row, n| row.get(n).map(Interval::read),
-        |value: Option<Interval>| value.map(Interval::datum);
-    Option<Datum>: Row::get, |value| value;
+stored! { |row, n|
+    i64: row.i64(n), |value: i64| Some(value.into());
+    i32: row.i32(n), |value: i32| Some(value.into());
+    Option<i32>: row.get(n).map(|d| d.value() as i32), |value: Option<i32>| value.map(Datum::from);
+    Option<i64>: row.get(n).map(|d| d.value() as i64), |value: Option<i64>| value.map(Datum::from);
+    Option<u8>: row.get(n).map(|d| d.value() as u8), |value: Option<u8>| value.map(|v| Datum::from(v as i8));
+    Option<Interval>: row.get(n).map(Interval::read), |value: Option<Interval>| value.map(Interval::datum);
+    Option<Datum>: row.get(n), |value| value;
 }
 
 /// Makes the row to insert, its reader, and its copies of the list of columns. History keeps the value of a column that
@@ -131,7 +126,7 @@ macro_rules! row {
             }
         }
 
-        impl Attempt {
+        impl<R: Columns> AttemptOf<R> {
             $($(#[$doc])* pub fn $reader(&self) -> $kind {
                 <$kind>::read(&self.row, columns::$column)
             })*
@@ -337,16 +332,19 @@ pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> V
     tids
 }
 
-/// An attempt's row.
-pub struct Attempt {
-    row: Row,
+/// An attempt's row: a copy, or the row at which a scan is.
+pub struct AttemptOf<R> {
+    row: R,
     /// The home in which it was found.
     pub home: Home,
 }
 
-impl Attempt {
+/// A copy of an attempt's row.
+pub type Attempt = AttemptOf<Row>;
+
+impl<R: Columns> AttemptOf<R> {
     /// Returns the attempt of a row.
-    pub fn new(row: Row, home: Home) -> Self {
+    pub fn new(row: R, home: Home) -> Self {
         Self { row, home }
     }
 
@@ -365,21 +363,15 @@ impl Attempt {
         self.stored_asked().unwrap_or_else(|| self.id() & !15)
     }
 
-    /// Returns the attempt as the frontier knows it.
-    pub fn ready(&self) -> Ready {
-        let rank = Rank { priority: self.priority(), job_id: self.job_id() };
-        Ready { rank, id: self.id(), place: self.row.tid().place(self.home.segment), group: self.group_hash() }
-    }
-
     /// Returns whether its payload lies in a row that the jobs of an event share. Only a first attempt is made so. A
     /// next attempt takes the payload along, so that nothing outside the segment refers to that row.
     pub fn shares_payload(&self) -> bool {
-        self.payload_of().is_some() && id::count(self.id()) == id::count(self.job_id())
+        self.payload_of().is_some() && self.is_first()
     }
 
-    /// Returns whether this transaction has inserted it.
-    pub fn is_own(&self) -> bool {
-        self.row.is_own()
+    /// Returns whether it is its job's first attempt.
+    pub fn is_first(&self) -> bool {
+        id::count(self.id()) == id::count(self.job_id())
     }
 
     /// Returns whether the row is no attempt but the payload of an ended one, which is kept for later attempts.
@@ -425,5 +417,18 @@ impl Attempt {
             payload: if payload_of.is_some() { None } else { self.own_payload() },
             ..self.copy()
         }
+    }
+}
+
+impl Attempt {
+    /// Returns the attempt as the frontier knows it.
+    pub fn ready(&self) -> Ready {
+        let rank = Rank { priority: self.priority(), job_id: self.job_id() };
+        Ready { rank, id: self.id(), place: self.row.tid().place(self.home.segment), group: self.group_hash() }
+    }
+
+    /// Returns whether this transaction has inserted it.
+    pub fn is_own(&self) -> bool {
+        self.row.is_own()
     }
 }

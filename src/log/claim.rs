@@ -7,7 +7,7 @@ use crate::catalog::tables::claim as column;
 use crate::log::keyed::{Keyed, Log, MOVED};
 use crate::log::segment::Home;
 use crate::pg::datum::{text, text_datum};
-use crate::pg::row::{NewRows, Row, Tid};
+use crate::pg::row::{Columns, NewRows, Row, Tid};
 use crate::pg::scan::{Probe, Scan, Snapshot};
 use crate::pg::{session, time};
 
@@ -147,7 +147,7 @@ pub fn is_moving(scan: &mut Scan<'_>) -> bool {
 }
 
 /// Returns the claim of a row.
-pub fn read(row: &Row) -> Claim {
+pub fn read(row: &impl Columns) -> Claim {
     Claim {
         id: row.i64(column::ID),
         claimed_at: row.i64(column::CLAIMED_AT),

@@ -15,11 +15,11 @@ pub use crate::catalog::tables::history as column;
 use crate::catalog::tables::{claim, outcome as ended};
 use crate::catalog::{Catalog, spi};
 use crate::error::{Error, Result};
-use crate::log::attempt::{Attempt, New};
+use crate::log::attempt::{AttemptOf, New};
 use crate::log::outcome;
-use crate::log::segment::{self, Home};
+use crate::log::segment;
 use crate::pg::parameter::Parameter;
-use crate::pg::row::{NewRows, Row};
+use crate::pg::row::{Columns, Formed, Row};
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
 use crate::pg::{lock, process, session, syscache};
@@ -127,30 +127,71 @@ fn oid_parameter(oid: Oid) -> Parameter {
 /// A row to be inserted.
 pub type Values = [Option<Datum>; column::COUNT];
 
-/// Inserts rows into a child.
-pub fn insert(child: Child, values: &[Values]) {
-    let table = Relation::write_shaped(child.table, column::SHAPE);
-    table.refuse_triggers();
-    let mut rows = NewRows::new(column::COUNT, values.len());
-    values.iter().for_each(|row| rows.add(*row));
-    let tids = table.insert(&mut rows);
-    let number = |n: usize, column: usize| values[n][column].map_or(0, |d| d.value() as i64);
-    let own = [oid_by_job(child), oid_of_later(child), index_of_dead(child), index_by_flow(child)];
-    table.fill_others(&tids, &|index| own.contains(&Some(index)));
-    if let Some(index) = own[0].map(Relation::write_index) {
-        index.insert_entries(&table, &tids, false, |n| Some([Datum::from(number(n, column::JOB_ID))]));
+/// Rows that will be inserted into a child together. They are formed when they are added, so their datums need not live
+/// longer.
+pub struct Writer {
+    child: Child,
+    table: Relation,
+    rows: Vec<Formed>,
+    keys: Vec<Keys>,
+}
+
+/// The columns of a row that indexes have.
+struct Keys {
+    id: i64,
+    job_id: i64,
+    lane: i32,
+    is_dead: bool,
+    flow: Option<i64>,
+}
+
+impl Writer {
+    /// Opens a child on which the session has RowExclusiveLock.
+    pub fn open(child: Child) -> Self {
+        let table = Relation::write_shaped(child.table, column::SHAPE);
+        table.refuse_triggers();
+        Self { child, table, rows: Vec::new(), keys: Vec::new() }
     }
-    if let Some(index) = own[1].map(Relation::write_index) {
-        index.insert_entries(&table, &tids, false, |n| {
-            let (id, job_id) = (number(n, column::ID), number(n, column::JOB_ID));
-            (id::count(id) != id::count(job_id)).then(|| [Datum::from(id)])
+
+    /// Returns the day on which the rows of the child expire.
+    pub fn day(&self) -> Day {
+        self.child.day
+    }
+
+    /// Adds a row.
+    pub fn add(&mut self, row: &Values) {
+        let number = |column: usize| row[column].map(|d| d.value() as i64);
+        self.keys.push(Keys {
+            id: number(column::ID).unwrap_or(0),
+            job_id: number(column::JOB_ID).unwrap_or(0),
+            lane: number(column::LANE).unwrap_or(0) as i32,
+            is_dead: is_dead(row),
+            flow: number(column::FLOW),
         });
+        self.rows.push(self.table.form(row));
     }
-    if let Some(index) = own[2].map(Relation::write_index) {
-        index.insert_entries(&table, &tids, false, |n| is_dead(&values[n]).then(|| [number(n, column::LANE).into()]));
-    }
-    if let Some(index) = own[3].map(Relation::write_index) {
-        index.insert_entries(&table, &tids, false, |n| values[n][column::FLOW].map(|flow| [flow]));
+
+    /// Inserts the rows that were added.
+    pub fn insert(self) {
+        let Self { child, table, rows, keys } = self;
+        let tids = table.insert_formed(rows);
+        let own = [oid_by_job(child), oid_of_later(child), index_of_dead(child), index_by_flow(child)];
+        table.fill_others(&tids, &|index| own.contains(&Some(index)));
+        let [by_job, of_later, of_dead, by_flow] = own.map(|index| index.map(Relation::write_index));
+        if let Some(index) = by_job {
+            index.insert_entries(&table, &tids, false, |n| Some([keys[n].job_id.into()]));
+        }
+        if let Some(index) = of_later {
+            index.insert_entries(&table, &tids, false, |n| {
+                (id::count(keys[n].id) != id::count(keys[n].job_id)).then(|| [keys[n].id.into()])
+            });
+        }
+        if let Some(index) = of_dead {
+            index.insert_entries(&table, &tids, false, |n| keys[n].is_dead.then(|| [keys[n].lane.into()]));
+        }
+        if let Some(index) = by_flow {
+            index.insert_entries(&table, &tids, false, |n| keys[n].flow.map(|flow| [flow.into()]));
+        }
     }
 }
 
@@ -400,11 +441,10 @@ pub fn find_in(child: Child, attempt: i64) -> Option<Past> {
 }
 
 /// Returns the values of an ended attempt that history keeps. `payload`: for the last attempt of a job.
-pub fn values(
-    attempt: &Attempt,
-    home: Home,
-    claim: Option<&Row>,
-    outcome: &Row,
+pub fn values<R: Columns>(
+    attempt: &AttemptOf<R>,
+    claim: Option<&R>,
+    outcome: &R,
     payload: Option<Datum>,
     progress: Option<Datum>,
     steps: Option<Datum>,
@@ -412,7 +452,7 @@ pub fn values(
     let of_claim = |n: usize| claim.and_then(|row| row.get(n));
     let mut row = [None; column::COUNT];
     attempt.keep(&mut row);
-    row[column::GENERATION] = Some(home.generation.into());
+    row[column::GENERATION] = Some(attempt.home.generation.into());
     row[column::CLAIMED_AT] = of_claim(claim::CLAIMED_AT);
     row[column::ENDED_AT] = outcome.get(ended::ENDED_AT);
     row[column::PID] = of_claim(claim::PID);

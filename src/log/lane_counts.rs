@@ -5,16 +5,15 @@ use std::collections::BTreeMap;
 
 use pg_queue_core::counter::Counter;
 use pg_queue_core::frontier::Rank;
-use pg_queue_core::id;
 use pg_queue_core::rollup::Rollup;
 use pg_queue_core::totals::{End, Totals};
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::Catalog;
 use crate::log::tables::Tables;
-use crate::log::walk::AttemptSummary;
-use crate::log::{claim, dead};
-use crate::pg::row::NewRows;
+use crate::log::walk::Trace;
+use crate::log::{claim, dead, outcome};
+use crate::pg::row::{Columns, NewRows};
 use crate::pg::scan::Snapshot;
 use crate::pg::table::Relation;
 use crate::pg::{process, time};
@@ -55,38 +54,41 @@ impl LaneCounts {
 
     /// Counts the attempts of a segment, without dead jobs. Calls `pause` from time to time.
     pub fn walk(&mut self, tables: &Tables, now: i64, mut pause: impl FnMut()) {
-        let mut n = 0_u32;
-        tables.summaries(|summary| {
-            self.count(summary, now);
-            n += 1;
+        let Some(mut walk) = tables.walk(i64::MIN, Snapshot::Statement) else { return };
+        for n in 1_u32.. {
+            let Some(trace) = walk.next() else { break };
+            self.count(&trace, now);
             if n.is_multiple_of(1024) {
                 pause();
             }
-        });
+        }
     }
 
-    fn count(&mut self, summary: &AttemptSummary, now: i64) {
-        let moved = |char: u8| char == claim::Kind::Moved.char();
-        let has_moved = summary.claim.is_some_and(moved) || summary.outcome.is_some_and(|(char, _)| moved(char));
-        // A moved attempt is counted in its new segment. A row of lane 0 is no attempt but only a payload.
-        if has_moved || summary.lane == 0 {
+    fn count(&mut self, trace: &Trace<impl Columns>, now: i64) {
+        let attempt = &trace.attempt;
+        let claim = trace.claim.row().map(claim::read);
+        let outcome = trace.outcome.row().map(outcome::read);
+        // A moved attempt is counted in its new segment.
+        if outcome::has_moved_claim(claim.as_ref(), outcome.as_ref()) || attempt.is_payload_only() {
             return;
         }
-        let lane = self.lane(summary.lane);
+        let lane = self.lane(attempt.lane());
         let counts = &mut lane.counter.counts;
-        counts.totals.enqueued += i64::from(id::count(summary.id) == id::count(summary.job_id));
-        counts.totals.claimed += i64::from(summary.claim.is_some_and(|kind| kind != claim::Kind::System.char()));
-        match (summary.claim, summary.outcome) {
-            (_, Some((outcome, has_next))) => counts.totals.end(End { outcome, has_next }),
+        counts.totals.enqueued += i64::from(attempt.is_first());
+        counts.totals.claimed += i64::from(claim.as_ref().is_some_and(|claim| claim.kind != claim::Kind::System));
+        match (claim, outcome) {
+            (_, Some(outcome)) => {
+                counts.totals.end(End { outcome: outcome.kind.char(), has_next: outcome.next_id.is_some() });
+            }
             (Some(_), None) => counts.running += 1,
             (None, None) => {
                 counts.waiting += 1;
-                lane.counter.lower(Rank { priority: summary.priority, job_id: summary.job_id });
-                match summary.run_at {
-                    Some(at) if at > now && summary.has_error => lane.retrying += 1,
+                lane.counter.lower(Rank { priority: attempt.priority(), job_id: attempt.job_id() });
+                match attempt.run_at() {
+                    Some(at) if at > now && attempt.last_error().is_some() => lane.retrying += 1,
                     Some(at) if at > now => lane.scheduled += 1,
                     at => {
-                        let since = at.unwrap_or(summary.enqueued_at);
+                        let since = at.unwrap_or(attempt.enqueued_at());
                         lane.oldest = Some(lane.oldest.map_or(since, |oldest| oldest.min(since)));
                     }
                 }

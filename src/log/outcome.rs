@@ -8,7 +8,7 @@ use crate::log::claim;
 use crate::log::keyed::{Keyed, Log, MOVED};
 use crate::log::segment::Home;
 use crate::pg::datum;
-use crate::pg::row::{NewRows, Row, Tid};
+use crate::pg::row::{Columns, NewRows, Tid};
 use crate::pg::scan::{Probe, Snapshot};
 use crate::pg::table::Relation;
 use crate::pg::time;
@@ -226,7 +226,7 @@ impl Writer {
 }
 
 /// Returns the outcome of a row.
-pub fn read(row: &Row) -> Outcome {
+pub fn read(row: &impl Columns) -> Outcome {
     Outcome {
         ended_at: row.i64(column::ENDED_AT),
         kind: Kind::of(row.char(column::OUTCOME)),

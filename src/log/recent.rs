@@ -55,8 +55,8 @@ fn lives(mut newest: Vec<(i64, i64, &Tables)>) -> impl Iterator<Item = Life> {
     newest.truncate(MAX_SAMPLED_ROWS);
     newest.into_iter().filter_map(|(_, id, tables)| {
         process::check_for_interrupts();
-        let trace = tables.walk(id - 1, Snapshot::Statement).next().filter(|trace| trace.attempt.id() == id)?;
-        rollup::life(&trace)
+        let mut walk = tables.walk(id - 1, Snapshot::Statement)?;
+        rollup::life(&walk.next().filter(|trace| trace.attempt.id() == id)?)
     })
 }
 

@@ -1,6 +1,5 @@
 //! The table of minutes: sums over the logs that remain after their segment is gone. Rows are only appended and pruned.
 
-use pg_queue_core::id;
 use pg_queue_core::rollup::{Entry, Life, Rollup, Times};
 use pgrx::pg_sys::Datum;
 
@@ -10,7 +9,7 @@ use crate::log::claim;
 use crate::log::outcome::{self, has_moved_claim};
 use crate::log::walk::Trace;
 use crate::pg::datum::bytes_datum;
-use crate::pg::row::NewRows;
+use crate::pg::row::{Columns, NewRows};
 use crate::pg::scan::Snapshot;
 use crate::pg::table::Relation;
 
@@ -34,14 +33,14 @@ pub fn row((minute, lane, entry): (i64, i32, &Entry), generation: Option<i64>) -
 }
 
 /// Returns what an attempt adds to the minutes. `None` if the attempt has moved: it counts where it is now.
-pub fn life(trace: &Trace) -> Option<Life> {
+pub fn life(trace: &Trace<impl Columns>) -> Option<Life> {
     let attempt = &trace.attempt;
     let claim = trace.claim.row().map(claim::read);
     let outcome = trace.outcome.row().map(outcome::read);
     if has_moved_claim(claim.as_ref(), outcome.as_ref()) || attempt.is_payload_only() {
         return None;
     }
-    let is_first_attempt = id::count(attempt.id()) == id::count(attempt.job_id());
+    let is_first_attempt = attempt.is_first();
     Some(Life {
         lane: attempt.lane(),
         is_first_attempt,

@@ -1,11 +1,11 @@
 //! Reads a segment's three logs side by side: every attempt with its claim and its outcome, in the order of the ids, so
 //! that each row is read once.
 
-use crate::log::attempt::{Attempt, LAST_ERROR};
+use crate::log::attempt::{Attempt, AttemptOf};
 use crate::log::segment::Home;
 use crate::log::tables::Tables;
-use crate::pg::row::Row;
-use crate::pg::scan::{Key, Scan, Snapshot};
+use crate::pg::row::{Columns, Row};
+use crate::pg::scan::{Current, Key, Scan, Snapshot};
 
 impl Tables {
     /// Returns the times of claims and of ends since `since`, each with the attempt's id. Reads the last `rows` rows of
@@ -18,160 +18,121 @@ impl Tables {
         })
     }
 
-    /// Walks through the attempts whose ids are larger than `after`.
-    pub fn walk(&self, after: i64, snapshot: Snapshot) -> impl Iterator<Item = Trace> {
+    /// Walks through the attempts whose ids are larger than `after`. `None`: the segment is empty.
+    pub fn walk(&self, after: i64, snapshot: Snapshot) -> Option<Walk<'_>> {
         let keys = [Key::gt_i64(1, after)];
         // Only committed attempts are read, even if the snapshot is dirty. Claims and outcomes of open transactions
         // must be known then.
         let attempts = if snapshot == Snapshot::Dirty { Snapshot::Now } else { snapshot };
-        let walk = (!self.is_empty()).then(|| Walk {
+        (!self.is_empty()).then(|| Walk {
             home: self.home,
             attempts: self.attempt.scan(self.by_id(), &keys, attempts),
             claims: Side::new(self.claims().scan(&keys, snapshot)),
             outcomes: Side::new(self.outcomes().scan(&keys, snapshot)),
-        });
-        walk.into_iter().flatten()
-    }
-}
-
-/// The columns of an attempt that are needed to count it.
-pub struct AttemptSummary {
-    pub id: i64,
-    pub job_id: i64,
-    pub enqueued_at: i64,
-    pub lane: i32,
-    pub priority: i32,
-    pub run_at: Option<i64>,
-    /// True if it follows a failure.
-    pub has_error: bool,
-    /// The claim's kind, as stored.
-    pub claim: Option<u8>,
-    /// The outcome, as stored, and whether there is a next attempt.
-    pub outcome: Option<(u8, bool)>,
-}
-
-impl Tables {
-    /// Calls `each` with all attempts that the calling statement sees. Nothing is copied.
-    pub fn summaries(&self, mut each: impl FnMut(&AttemptSummary)) {
-        if self.is_empty() {
-            return;
-        }
-        let mut attempts = self.attempt.scan(self.by_id(), &[], Snapshot::Statement);
-        let mut claims = Side::new(self.claims().scan(&[], Snapshot::Statement));
-        let mut outcomes = Side::new(self.outcomes().scan(&[], Snapshot::Statement));
-        while attempts.next().is_some() {
-            let (values, nulls) = attempts.columns(8);
-            let int = |n: usize| values[n].value() as i64;
-            let mut summary = AttemptSummary {
-                id: int(0),
-                job_id: int(1),
-                enqueued_at: int(2),
-                lane: int(3) as i32,
-                priority: int(4) as i32,
-                run_at: (!nulls[7]).then(|| int(7)),
-                has_error: false,
-                claim: None,
-                outcome: None,
-            };
-            if summary.run_at.is_some() {
-                summary.has_error = !attempts.columns(LAST_ERROR + 1).1[LAST_ERROR];
-            }
-            if claims.is_at(summary.id) {
-                summary.claim = Some(claims.scan.columns(5).0[4].value() as u8);
-            }
-            if outcomes.is_at(summary.id) {
-                let (values, nulls) = outcomes.scan.columns(4);
-                summary.outcome = Some((values[2].value() as u8, !nulls[3]));
-            }
-            each(&summary);
-        }
+        })
     }
 }
 
 /// The row of another log about an attempt.
-#[allow(clippy::large_enum_variant, reason = "there are three at a time, and a box would cost more")]
-pub enum Seen {
+#[derive(Clone, Copy)]
+pub enum Seen<R> {
     /// Nothing.
     Absent,
     /// An open transaction's row.
     InProgress,
     /// A row.
-    There(Row),
+    There(R),
 }
 
-impl Seen {
+impl<R> Seen<R> {
     /// The row, if there is one.
-    pub fn row(&self) -> Option<&Row> {
+    pub fn row(&self) -> Option<&R> {
         match self {
             Self::There(row) => Some(row),
             Self::Absent | Self::InProgress => None,
         }
     }
+
+    fn map<T>(&self, read: impl FnOnce(&R) -> T) -> Seen<T> {
+        match self {
+            Self::Absent => Seen::Absent,
+            Self::InProgress => Seen::InProgress,
+            Self::There(row) => Seen::There(read(row)),
+        }
+    }
 }
 
 /// An attempt and what the other logs have about it.
-pub struct Trace {
-    pub attempt: Attempt,
-    pub claim: Seen,
-    pub outcome: Seen,
+pub struct Trace<R> {
+    pub attempt: AttemptOf<R>,
+    pub claim: Seen<R>,
+    pub outcome: Seen<R>,
 }
 
 /// See `Tables::walk`.
-struct Walk<'a> {
+pub struct Walk<'a> {
     home: Home,
     attempts: Scan<'a>,
     claims: Side<'a>,
     outcomes: Side<'a>,
 }
 
-impl Iterator for Walk<'_> {
-    type Item = Trace;
-
-    fn next(&mut self) -> Option<Trace> {
+impl Walk<'_> {
+    /// Moves to the next attempt. `None`: the end. Nothing is copied.
+    pub fn next(&mut self) -> Option<Trace<Current<'_>>> {
         self.attempts.next()?;
-        let attempt = Attempt::new(self.attempts.row(), self.home);
+        let attempt = AttemptOf::new(self.attempts.current(), self.home);
         let id = attempt.id();
         Some(Trace { claim: self.claims.at(id), outcome: self.outcomes.at(id), attempt })
+    }
+
+    /// Returns a copy of the attempt that `next` found, and of what the other logs have about it.
+    pub fn copy(&self) -> Trace<Row> {
+        let attempt = Attempt::new(self.attempts.row(), self.home);
+        Trace { attempt, claim: self.claims.copy(), outcome: self.outcomes.copy() }
     }
 }
 
 /// A log that is read beside the attempts. Its rows begin with the attempt's id.
 struct Side<'a> {
     scan: Scan<'a>,
+    /// The attempt of the row at which the scan is.
     head: Option<i64>,
+    /// What `at` has returned last.
+    last: Seen<()>,
 }
 
 impl<'a> Side<'a> {
     fn new(scan: Scan<'a>) -> Self {
-        let mut side = Self { scan, head: None };
+        let mut side = Self { scan, head: None, last: Seen::Absent };
         side.step();
         side
     }
 
     fn step(&mut self) {
-        self.head = self.scan.next().map(|_| self.scan.columns(1).0[0].value() as i64);
+        self.head = self.scan.next().map(|_| self.scan.current().i64(0));
     }
 
     /// Goes to the row of this attempt, if there is one.
-    fn is_at(&mut self, id: i64) -> bool {
+    fn at(&mut self, id: i64) -> Seen<Current<'_>> {
         while self.head.is_some_and(|head| head < id) {
             self.step();
         }
-        self.head == Some(id)
-    }
-
-    fn at(&mut self, id: i64) -> Seen {
-        self.is_at(id);
-        // There is at most one such row, apart from rows that were rolled back.
-        let mut seen = Seen::Absent;
+        self.last = Seen::Absent;
+        // There is at most one such row, apart from rows of transactions that are open.
         while self.head == Some(id) {
             if !self.scan.is_in_progress() {
-                seen = Seen::There(self.scan.row());
-            } else if matches!(seen, Seen::Absent) {
-                seen = Seen::InProgress;
+                self.last = Seen::There(());
+                break;
             }
+            self.last = Seen::InProgress;
             self.step();
         }
-        seen
+        self.last.map(|()| self.scan.current())
+    }
+
+    /// Returns a copy of what `at` has returned last.
+    fn copy(&self) -> Seen<Row> {
+        self.last.map(|()| self.scan.row())
     }
 }

@@ -90,6 +90,39 @@ impl NewRows {
     }
 }
 
+/// A row that was formed, to be inserted. It is freed when the value is dropped.
+#[repr(transparent)]
+pub struct Formed(pub(super) pg_sys::HeapTuple);
+
+impl Drop for Formed {
+    fn drop(&mut self) {
+        // SAFETY: owned by the value. Freeing raises nothing, so it needs no guard.
+        unsafe { unguarded::heap_freetuple(self.0) };
+    }
+}
+
+/// The columns of a row, counted from 0: of a copy, or of the row at which a scan is. The datums are valid as long as
+/// the row.
+pub trait Columns {
+    /// Returns a column. `None` is NULL.
+    fn get(&self, column: usize) -> Option<Datum>;
+
+    /// Returns a `bigint` or `timestamptz` column that is never NULL.
+    fn i64(&self, column: usize) -> i64 {
+        self.get(column).map_or(0, |d| d.value() as i64)
+    }
+
+    /// Returns an `integer` column that is never NULL.
+    fn i32(&self, column: usize) -> i32 {
+        self.get(column).map_or(0, |d| d.value() as i32)
+    }
+
+    /// Returns a `"char"` column that is never NULL.
+    fn char(&self, column: usize) -> u8 {
+        self.get(column).map_or(0, |d| d.value() as u8)
+    }
+}
+
 /// A copy of a row that was read. It is freed when the value is dropped.
 pub struct Row {
     pub tuple: pg_sys::HeapTuple,
@@ -149,6 +182,13 @@ impl Row {
     /// Returns a `"char"` column that is never NULL.
     pub fn char(&self, column: usize) -> u8 {
         self.values[column].value() as u8
+    }
+}
+
+impl Columns for Row {
+    #[inline]
+    fn get(&self, column: usize) -> Option<Datum> {
+        (!self.nulls[column]).then(|| self.values[column])
     }
 }
 

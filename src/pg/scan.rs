@@ -5,13 +5,15 @@
 //!
 //! Invariant: a scan is ended on every way out, by its value or by the transaction's abort. Ending it cannot raise.
 
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr;
 
 use pgrx::pg_sys::{self, Datum};
 
-use crate::pg::row::{self, Row, Tid};
+use crate::pg::row::{self, Columns, Row, Tid};
 use crate::pg::table::Relation;
+use crate::pg::unguarded;
 
 impl Relation {
     /// Begins to read the rows of this table by an index, in its order. `keys` are conditions on leading columns of the
@@ -299,6 +301,11 @@ impl<'a> Scan<'a> {
         }
     }
 
+    /// Returns the row that `next` found, without a copy.
+    pub fn current(&self) -> Current<'_> {
+        Current { slot: self.slot, scan: PhantomData }
+    }
+
     /// Returns the first `count` columns of the row that `next` found, and for each whether it is NULL. Nothing is
     /// copied: the slices are valid until the next call of `next`.
     pub fn columns(&mut self, count: usize) -> (&[Datum], &[bool]) {
@@ -346,6 +353,27 @@ impl Drop for Scan<'_> {
         if !std::thread::panicking() {
             // SAFETY: made by this value.
             unsafe { pg_sys::ExecDropSingleTupleTableSlot(self.slot) }
+        }
+    }
+}
+
+/// The row at which a scan is. A column is read from the tuple when it is asked for.
+#[derive(Clone, Copy)]
+pub struct Current<'a> {
+    slot: *mut pg_sys::TupleTableSlot,
+    scan: PhantomData<&'a ()>,
+}
+
+impl Columns for Current<'_> {
+    #[inline]
+    fn get(&self, column: usize) -> Option<Datum> {
+        // SAFETY: the scan is not moved while this value lives, so the slot holds a row. Its table was opened with all
+        // columns that the extension knows. Reading them allocates nothing and raises nothing, so it needs no guard.
+        unsafe {
+            if usize::try_from((*self.slot).tts_nvalid).unwrap_or(0) <= column {
+                unguarded::slot_getsomeattrs_int(self.slot, column as i32 + 1);
+            }
+            (!*(*self.slot).tts_isnull.add(column)).then(|| *(*self.slot).tts_values.add(column))
         }
     }
 }

@@ -17,7 +17,7 @@ use pgrx::pg_sys::{self, Datum};
 
 use crate::pg::btree::{leaf, rightmost};
 use crate::pg::fault::row_fault;
-use crate::pg::row::{NewRows, Row, Tid, envelopes};
+use crate::pg::row::{Formed, NewRows, Row, Tid, envelopes};
 use crate::pg::{descriptor, process, relcache, role, trigger, unguarded};
 
 /// An open table or index. It is closed when the value is dropped.
@@ -98,38 +98,51 @@ impl Relation {
         Some(tid)
     }
 
+    /// Forms a row to be inserted by `insert_formed`. It has copies of its values, but for those in toast tables.
+    pub fn form<const COLUMNS: usize>(&self, row: &[Option<Datum>; COLUMNS]) -> Formed {
+        let mut values = row.map(|value| value.unwrap_or(Datum::from(0)));
+        let mut nulls = row.map(|value| value.is_none());
+        let (rel, width) = (self.rel, descriptor::width(&nulls));
+        // SAFETY: a value for each column.
+        Formed(unsafe {
+            pg_sys::heap_form_tuple(descriptor::of_first(rel, width), values.as_mut_ptr(), nulls.as_mut_ptr())
+        })
+    }
+
     /// Inserts rows page by page, with one WAL record a page, and returns each row's place. The caller makes the
     /// entries in the known indexes (`insert_entries`). Can raise a cancel after each 1000 rows.
     pub fn insert(&self, rows: &mut NewRows) -> Vec<Tid> {
+        let (columns, width) = (rows.columns, rows.width());
+        let (values, nulls) = (rows.values.as_mut_ptr(), rows.nulls.as_mut_ptr());
+        self.insert_batches(rows.len(), |first, n, tids| {
+            // SAFETY: an open table. A value for each column of each row.
+            unsafe {
+                let desc = descriptor::of_first(self.rel, width);
+                let form = |row| {
+                    let at = (first + row) * columns;
+                    unguarded::heap_form_tuple(desc, values.add(at), nulls.add(at))
+                };
+                self.insert_batch(n, form, |tuple| unguarded::heap_freetuple(tuple), tids);
+            }
+        })
+    }
+
+    /// As `insert`, for rows that `form` has formed.
+    pub fn insert_formed(&self, rows: Vec<Formed>) -> Vec<Tid> {
+        self.insert_batches(rows.len(), |first, n, tids| {
+            // SAFETY: rows of this table. Their values free them.
+            unsafe { self.insert_batch(n, |row| rows[first + row].0, |_| {}, tids) }
+        })
+    }
+
+    /// Calls `insert` with the first of a batch of rows, with their number, and with the list of places.
+    fn insert_batches(&self, count: usize, insert: impl Fn(usize, usize, &mut Vec<Tid>)) -> Vec<Tid> {
         /// The number of rows that COPY buffers (MAX_BUFFERED_TUPLES).
         const BATCH_ROWS: usize = 1000;
         row_fault!(self.rel, "before");
-        let (columns, count, width) = (rows.columns, rows.len(), rows.width());
-        let rel = self.rel;
-        let (values, nulls) = (rows.values.as_mut_ptr(), rows.nulls.as_mut_ptr());
         let mut tids = Vec::with_capacity(count);
         for first in (0..count).step_by(BATCH_ROWS) {
-            let n = BATCH_ROWS.min(count - first);
-            envelopes(n, |slots| {
-                // SAFETY: a value for each column of each row. The slots carry the tuples to the heap, which takes them
-                // out and writes each row's place into its slot. The guard's closure holds nothing to drop.
-                unsafe {
-                    pg_sys::ffi::pg_guard_ffi_boundary(|| {
-                        let desc = descriptor::of_first(rel, width);
-                        for row in 0..n {
-                            let at = (first + row) * columns;
-                            let tuple = unguarded::heap_form_tuple(desc, values.add(at), nulls.add(at));
-                            (**slots.add(row)).tuple = tuple;
-                        }
-                        let command = unguarded::GetCurrentCommandId(true);
-                        unguarded::heap_multi_insert(rel, slots.cast(), n as i32, command, 0, ptr::null_mut());
-                        for row in 0..n {
-                            unguarded::heap_freetuple((**slots.add(row)).tuple);
-                        }
-                    });
-                    tids.extend((0..n).map(|row| Tid((**slots.add(row)).base.tts_tid)));
-                }
-            });
+            insert(first, BATCH_ROWS.min(count - first), &mut tids);
             process::check_for_interrupts();
         }
         if self.has_others() {
@@ -137,6 +150,34 @@ impl Relation {
         }
         row_fault!(self.rel, "after");
         tids
+    }
+
+    /// Inserts `n` tuples, and adds their places to `tids`.
+    ///
+    /// # Safety
+    /// `tuple` returns a tuple of this table, `free` does what is left to do with it. Both are called under a guard and
+    /// hold nothing to drop.
+    unsafe fn insert_batch(
+        &self,
+        n: usize,
+        tuple: impl Fn(usize) -> pg_sys::HeapTuple,
+        free: impl Fn(pg_sys::HeapTuple),
+        tids: &mut Vec<Tid>,
+    ) {
+        let rel = self.rel;
+        envelopes(n, |slots| {
+            // SAFETY: the slots carry the tuples to the heap, which takes them out and writes each row's place into its
+            // slot. The guard's closure holds nothing to drop.
+            unsafe {
+                pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                    (0..n).for_each(|row| (**slots.add(row)).tuple = tuple(row));
+                    let command = unguarded::GetCurrentCommandId(true);
+                    unguarded::heap_multi_insert(rel, slots.cast(), n as i32, command, 0, ptr::null_mut());
+                    (0..n).for_each(|row| free((**slots.add(row)).tuple));
+                });
+                tids.extend((0..n).map(|row| Tid((**slots.add(row)).base.tts_tid)));
+            }
+        });
     }
 
     /// True if this table has indexes that this session does not know. While REINDEX CONCURRENTLY replaces an index,

@@ -87,6 +87,7 @@ unsafe extern "C-unwind" {
         values: *mut pg_sys::Datum,
         nulls: *mut bool,
     );
+    pub fn slot_getsomeattrs_int(slot: *mut pg_sys::TupleTableSlot, count: i32);
     pub fn ReleaseBuffer(buffer: pg_sys::Buffer);
     pub fn heap_insert(
         relation: pg_sys::Relation,

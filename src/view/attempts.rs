@@ -61,13 +61,16 @@ fn live(call: &Call) -> Result<Option<Datum>> {
     let mut scratch = datum::Scratch::new();
     for tables in Tables::open_all(&catalog, ledger.read_here()) {
         let notes = note::Reader::open(&catalog, tables.home.segment, SNAPSHOT);
-        for (n, trace) in tables.walk(i64::MIN, SNAPSHOT).enumerate() {
+        let Some(mut walk) = tables.walk(i64::MIN, SNAPSHOT) else { continue };
+        for n in 0_u32.. {
+            let Some(lane) = walk.next().map(|trace| trace.attempt.lane()) else { break };
             if n % 1024 == 0 {
                 process::check_for_interrupts();
             }
-            if !rights.on_lane(trace.attempt.lane(), Privilege::Observe) {
+            if !rights.on_lane(lane, Privilege::Observe) {
                 continue;
             }
+            let trace = walk.copy();
             let payload_of = trace.attempt.payload_of().map(Datum::from);
             let life = Life { attempt: &trace.attempt, claim: trace.claim.row(), outcome: trace.outcome.row() };
             // The result set has a copy, so values that were fetched from toast tables are freed.

@@ -29,7 +29,9 @@ fn throughput_live(call: &Call) -> Result<Option<Datum>> {
     let mut minutes = Rollup::default();
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
     for tables in Tables::open_all(&catalog, ledger.read_here()) {
-        for (n, trace) in tables.walk(i64::MIN, Snapshot::Statement).enumerate() {
+        let Some(mut walk) = tables.walk(i64::MIN, Snapshot::Statement) else { continue };
+        for n in 0_u32.. {
+            let Some(trace) = walk.next() else { break };
             rollup::life(&trace).iter().for_each(|life| minutes.add(life));
             if n % 1024 == 0 {
                 process::check_for_interrupts();

@@ -15,22 +15,23 @@ use std::rc::Rc;
 
 use pg_queue_core::day::Day;
 use pg_queue_core::rollup::Rollup;
-use pgrx::pg_sys::{self, Datum};
+use pgrx::pg_sys;
 
 use crate::catalog::Catalog;
 use crate::catalog::queue::{self, Queue};
 use crate::duty::storage::states::{BLOCKED_PAUSE_US, SegmentStates, StepResult};
 use crate::error::Result;
-use crate::log::attempt::Attempt;
+use crate::log::attempt::{Attempt, AttemptOf};
 use crate::log::history::{self, Child};
 use crate::log::outcome::{self, Kind, Outcome};
 use crate::log::reader::Reader;
-use crate::log::segment::{self, Home};
+use crate::log::segment;
 use crate::log::tables::Tables;
 use crate::log::walk::Trace;
 use crate::log::{claim, group_start, lane_counts, note, rollup};
 use crate::pg::datum::stored_size;
 use crate::pg::fault::fault;
+use crate::pg::row::Columns;
 use crate::pg::scan::Snapshot;
 use crate::pg::{lock, process, syscache, time};
 use crate::shmem::segments::State;
@@ -56,8 +57,10 @@ impl Minutes {
         let known = MINUTES.take().filter(|known| known.generation == generation && known.read_to == read_to);
         known.unwrap_or_else(|| {
             let mut minutes = Self { generation, read_to, rollup: Rollup::default() };
-            if read_to > 0 && !tables.is_empty() {
-                for trace in tables.walk(0, Snapshot::Now).take_while(|trace| trace.attempt.id() <= read_to) {
+            if read_to > 0 {
+                let mut walk = tables.walk(0, Snapshot::Now);
+                while let Some(walk) = &mut walk {
+                    let Some(trace) = walk.next().filter(|trace| trace.attempt.id() <= read_to) else { break };
                     rollup::life(&trace).iter().for_each(|life| minutes.rollup.add(life));
                     process::check_for_interrupts();
                 }
@@ -73,40 +76,79 @@ thread_local! {
     static CHILDREN: RefCell<Vec<Child>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An ended attempt that is kept in history, and the rest of its row there.
-struct Kept {
-    trace: Trace,
-    /// The attempt whose row has the payload, if that is another one.
-    holder: Option<Attempt>,
-    progress: Option<Datum>,
-    steps: Option<Datum>,
-}
-
 /// True if this ended attempt is the last of its job.
-fn is_last(trace: &Trace) -> bool {
-    trace.outcome.row().is_some_and(|row| outcome::read(row).next_id.is_none())
+fn is_last(outcome: &Outcome) -> bool {
+    outcome.next_id.is_none()
 }
 
-impl Kept {
-    fn new(notes: &note::Reader, reader: &mut Reader<'_>, trace: Trace) -> Self {
-        let holder =
-            trace.attempt.payload_of().filter(|_| is_last(&trace)).and_then(|holder| reader.payload_in(holder));
-        let notes = notes.summary(trace.attempt.id());
-        let progress = notes.progress().map(crate::pg::jsonb::copy).or_else(|| trace.attempt.progress());
-        let steps = if is_last(&trace) { notes.steps(trace.attempt.steps()).map(crate::pg::jsonb::copy) } else { None };
-        Self { trace, holder, progress, steps }
+/// The rows for history of one batch.
+#[derive(Default)]
+struct Batch {
+    days: Vec<history::Writer>,
+    /// The bytes of their large values, as stored.
+    bytes: usize,
+}
+
+/// Why a row was not added to a batch.
+enum Refused {
+    /// There is no table for the day.
+    NoTable,
+    /// Another session has locked the table.
+    Locked,
+}
+
+impl Batch {
+    /// Returns the writer of a day. Does not wait for a lock.
+    fn day(&mut self, catalog: &Catalog, day: Day) -> std::result::Result<&mut history::Writer, Refused> {
+        let found = self.days.iter().position(|writer| writer.day() == day);
+        let n = match found {
+            Some(n) => n,
+            None => {
+                let child = child(catalog, day).ok_or(Refused::NoTable)?;
+                if !lock::try_lock(child.table, pg_sys::RowExclusiveLock) {
+                    return Err(Refused::Locked);
+                }
+                self.days.push(history::Writer::open(child));
+                self.days.len() - 1
+            }
+        };
+        Ok(&mut self.days[n])
     }
 
-    /// Returns the payload, which only a job's last attempt keeps. It is valid while the reader has its tables open.
-    fn payload(&self) -> Option<Datum> {
-        if is_last(&self.trace) { self.holder.as_ref().unwrap_or(&self.trace.attempt).own_payload() } else { None }
+    /// Adds an ended attempt. `notes`: those of its segment.
+    fn add<R: Columns>(
+        &mut self,
+        catalog: &Catalog,
+        day: Day,
+        (trace, outcome): (&Trace<R>, &R),
+        notes: &note::Reader,
+        reader: &mut Reader<'_>,
+    ) -> std::result::Result<(), Refused> {
+        let attempt = &trace.attempt;
+        let is_last = is_last(&outcome::read(outcome));
+        let claim = trace.claim.row().filter(|row| claim::read(*row).kind != claim::Kind::System);
+        // Only the last attempt of a job keeps the payload, which another attempt's row may have.
+        let holder = attempt.payload_of().filter(|_| is_last).and_then(|holder| reader.payload_in(holder));
+        let own = || if is_last { attempt.own_payload() } else { None };
+        let payload = holder.as_ref().map_or_else(own, Attempt::own_payload);
+        let noted = notes.summary(attempt.id());
+        let progress = noted.progress().or_else(|| attempt.progress());
+        let steps = if is_last { noted.steps(attempt.steps()) } else { None };
+        let row = history::values(attempt, claim, outcome, payload, progress, steps);
+        self.day(catalog, day)?.add(&row);
+        self.bytes += size(&row);
+        Ok(())
     }
+}
 
-    fn values(&self, home: Home) -> Option<history::Values> {
-        let outcome = self.trace.outcome.row()?;
-        let claim = self.trace.claim.row().filter(|row| claim::read(row).kind != claim::Kind::System);
-        Some(history::values(&self.trace.attempt, home, claim, outcome, self.payload(), self.progress, self.steps))
-    }
+/// Returns the table of a day. `None`: there is none.
+fn child(catalog: &Catalog, day: Day) -> Option<Child> {
+    let find = |children: &[Child]| children.iter().copied().find(|child| child.day == day);
+    let known = CHILDREN.with_borrow(|children| find(children));
+    known.filter(|child| syscache::table_name(child.table).is_some()).or_else(|| {
+        CHILDREN.set(history::children(catalog));
+        CHILDREN.with_borrow(|children| find(children))
+    })
 }
 
 fn size(values: &history::Values) -> usize {
@@ -123,70 +165,40 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
         return Ok(StepResult::Later(BLOCKED_PAUSE_US));
     }
     let tables = Tables::open(catalog, segment);
-    let home = tables.home;
     let mut reader = Reader::new(catalog);
     let notes = note::Reader::open(catalog, segment, Snapshot::Now);
     let mut minutes = Minutes::resume(&tables, generation, copied_to);
     let mut lives = Vec::new();
-    // This list owns the memory of the rows until they are inserted.
-    let mut kept = Vec::new();
-    let mut rows: Vec<(Day, history::Values)> = Vec::new();
-    let (mut looked, mut bytes, mut last) = (0, 0, copied_to);
+    let mut batch = Batch::default();
+    let (mut looked, mut last) = (0, copied_to);
     let mut fates = Fates::default();
     let mut is_end = true;
-    for trace in tables.walk(copied_to, Snapshot::Now) {
+    let mut walk = tables.walk(copied_to, Snapshot::Now);
+    while let Some(walk) = &mut walk {
+        let Some(trace) = walk.next() else { break };
         last = trace.attempt.id();
         looked += 1;
         fates.cost += 1;
         lives.extend(rollup::life(&trace));
         if let Some(ended) = ended(&trace)
-            && let Some(day) = expiry(catalog, &mut reader, &trace, &ended, &mut fates)?
+            && let Some(day) = expiry(catalog, &mut reader, &trace.attempt, &outcome::read(ended), &mut fates)?
+            && let Err(refused) = batch.add(catalog, day, (&trace, ended), &notes, &mut reader)
         {
-            let one = Kept::new(&notes, &mut reader, trace);
-            if let Some(values) = one.values(home) {
-                bytes += size(&values);
-                rows.push((day, values));
-                kept.push(one);
-            }
+            MINUTES.set(Some(minutes));
+            // A separate transaction creates the table before anything is inserted. Then this batch is read again.
+            return Ok(if matches!(refused, Refused::NoTable) && history::create_child(catalog, day)? {
+                StepResult::Did(1)
+            } else {
+                StepResult::Later(BLOCKED_PAUSE_US)
+            });
         }
-        if fates.cost >= MAX_COST || bytes >= MAX_BYTES {
+        if fates.cost >= MAX_COST || batch.bytes >= MAX_BYTES {
             is_end = false;
             break;
         }
     }
     fault!("copy.read");
-    let mut of_days = Vec::new();
-    for day in days(&rows) {
-        let find = |children: &[Child]| children.iter().copied().find(|child| child.day == day);
-        let known =
-            CHILDREN.with_borrow(|children| find(children)).filter(|child| syscache::table_name(child.table).is_some());
-        let child = known.or_else(|| {
-            CHILDREN.set(history::children(catalog));
-            CHILDREN.with_borrow(|children| find(children))
-        });
-        // No lock is waited for.
-        match child {
-            // A separate transaction creates the table before anything is inserted. Then this batch is read again.
-            None => {
-                MINUTES.set(Some(minutes));
-                return Ok(if history::create_child(catalog, day)? {
-                    StepResult::Did(1)
-                } else {
-                    StepResult::Later(BLOCKED_PAUSE_US)
-                });
-            }
-            Some(child) if !lock::try_lock(child.table, pg_sys::RowExclusiveLock) => {
-                MINUTES.set(Some(minutes));
-                return Ok(StepResult::Later(BLOCKED_PAUSE_US));
-            }
-            Some(child) => of_days.push(child),
-        }
-    }
-    for child in of_days {
-        let of_day = rows.iter().filter(|(day, _)| *day == child.day).map(|(_, values)| *values);
-        history::insert(child, &of_day.collect::<Vec<_>>());
-    }
-    drop(kept);
+    batch.days.into_iter().for_each(history::Writer::insert);
     lives.iter().for_each(|life| minutes.rollup.add(life));
     minutes.read_to = last;
     let state = if is_end { State::Copied } else { State::Drained };
@@ -201,18 +213,11 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
     Ok(StepResult::Did(looked.max(1)))
 }
 
-fn days(rows: &[(Day, history::Values)]) -> Vec<Day> {
-    let mut days: Vec<Day> = rows.iter().map(|(day, _)| *day).collect();
-    days.sort_unstable();
-    days.dedup();
-    days
-}
-
 /// Returns the outcome of an attempt that ended in this segment. `None`: it moved elsewhere before it ended, or the row
 /// only holds a payload.
-fn ended(trace: &Trace) -> Option<Outcome> {
-    let outcome = trace.outcome.row().map(outcome::read)?;
-    (outcome.kind != Kind::Moved && !trace.attempt.is_payload_only()).then_some(outcome)
+fn ended<R: Columns>(trace: &Trace<R>) -> Option<&R> {
+    let outcome = trace.outcome.row()?;
+    (outcome::read(outcome).kind != Kind::Moved && !trace.attempt.is_payload_only()).then_some(outcome)
 }
 
 /// The fates of jobs, looked up once per job and batch. A job may have thousands of failed attempts in a batch, and a
@@ -245,12 +250,12 @@ impl Fates {
 fn expiry(
     catalog: &Catalog,
     reader: &mut Reader<'_>,
-    trace: &Trace,
+    attempt: &AttemptOf<impl Columns>,
     outcome: &Outcome,
     fates: &mut Fates,
 ) -> Result<Option<Day>> {
-    let Some(queue) = queue::by_lane(catalog, trace.attempt.lane())? else { return Ok(None) };
-    let retention = retention(catalog, reader, &queue, &trace.attempt, outcome, fates);
+    let Some(queue) = queue::by_lane(catalog, attempt.lane())? else { return Ok(None) };
+    let retention = retention(catalog, reader, &queue, attempt.job_id(), outcome, fates);
     if retention == 0 {
         return Ok(None);
     }
@@ -263,7 +268,7 @@ fn retention(
     catalog: &Catalog,
     reader: &mut Reader<'_>,
     queue: &Queue,
-    attempt: &Attempt,
+    job_id: i64,
     outcome: &Outcome,
     fates: &mut Fates,
 ) -> i64 {
@@ -271,7 +276,7 @@ fn retention(
         Kind::Dead => true,
         Kind::TimedOut if outcome.next_id.is_none() => true,
         Kind::Failed | Kind::TimedOut if queue.retention != queue.dead_retention => {
-            fates.is_dead(catalog, reader, attempt.job_id())
+            fates.is_dead(catalog, reader, job_id)
         }
         _ => false,
     };

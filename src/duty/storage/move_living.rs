@@ -26,7 +26,7 @@ use crate::log::tables::Tables;
 use crate::log::walk::{Seen, Trace};
 use crate::log::{claim, note, outcome};
 use crate::pg::fault::fault;
-use crate::pg::row::{Row, Tid};
+use crate::pg::row::{Columns, Row, Tid};
 use crate::pg::scan::Snapshot;
 use crate::pg::{process, time};
 use crate::shmem::segments::State;
@@ -94,11 +94,13 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
     let tables = Tables::open(catalog, segment);
     let mut looked = 0;
     let mut is_end = true;
-    for trace in tables.walk(progress.looked_to, Snapshot::Dirty) {
-        progress.looked_to = trace.attempt.id();
+    let mut walk = tables.walk(progress.looked_to, Snapshot::Dirty);
+    while let Some(walk) = &mut walk {
+        let Some(trace) = walk.next() else { break };
+        let (id, is_over) = (trace.attempt.id(), leaves_nothing(&trace));
+        progress.looked_to = id;
         looked += 1;
-        let id = trace.attempt.id();
-        if !batch.add(trace)? {
+        if !is_over && !batch.add(walk.copy())? {
             progress.left_from.get_or_insert(id);
         }
         if looked >= MAX_LOOKS || batch.len() >= MAX_MOVED || batch.bytes >= MAX_BYTES {
@@ -148,7 +150,7 @@ impl Batch<'_> {
 
     /// Looks at an attempt, and adds it to the batch if it must be moved. False: it must be looked at again later,
     /// mostly because an open transaction decides its fate.
-    fn add(&mut self, trace: Trace) -> Result<bool> {
+    fn add(&mut self, trace: Trace<Row>) -> Result<bool> {
         let Trace { attempt, claim, outcome } = trace;
         if attempt.is_payload_only() {
             if is_referred_to(self.catalog, &attempt) {
@@ -331,6 +333,16 @@ fn is_referred_to(catalog: &Catalog, ended: &Attempt) -> bool {
         // The attempt lives. Or since it was found, it has moved, or another attempt has followed it.
         _ => true,
     }
+}
+
+/// True for most attempts that have ended: no row refers to one, and none is owed.
+fn leaves_nothing(trace: &Trace<impl Columns>) -> bool {
+    let (attempt, outcome) = (&trace.attempt, trace.outcome.row().map(outcome::read));
+    !matches!(trace.claim, Seen::InProgress)
+        && outcome.is_some_and(|outcome| outcome.next_id.is_none())
+        && !attempt.is_payload_only()
+        && attempt.unique_key().is_none()
+        && !attempt.has_large_payload()
 }
 
 /// True if another run was requested after a waiting attempt.
