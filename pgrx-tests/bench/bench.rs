@@ -79,7 +79,7 @@ pub fn turn(contender: &Contender, work: Work, clients: usize, options: &Options
         let (mut session, payloads) = (contender.session(work)?, vec![Payload::new(); work.batch]);
         tasks.push(drive::warm(move || session.live(&payloads))?);
     }
-    drive::drive(&[&contender.server], tasks, options.turn())
+    drive::drive(&[&contender.server], tasks, options.turn() * work.length)
 }
 
 /// The samples of a contender; none when it was not measured.

@@ -7,8 +7,11 @@ use crate::{after, ahead, cluster, delayed, latency, sql, statements, topics};
 
 const DURABLE_SINGLE: Work = Work { is_durable: true, ..SINGLE };
 const DURABLE_BATCH: Work = Work { is_durable: true, ..BATCH };
+/// Long enough for some segments to be filled and reclaimed.
+const RECLAIM_SINGLE: Work = Work { length: 5, ..SINGLE };
+const RECLAIM_BATCH: Work = Work { length: 5, ..BATCH };
 const FEATURES: &[&str] = &["plain", "max-running", "rate-limit", "rate-per-group", "groups", "strict-order"];
-const RECLAIMED: &[&str] = &["still", "turning", "turning-retention-0"];
+const RECLAIMED: &[&str] = &["still", "turning", "turning-retention-0", "turning-fast", "turning-fast-retention-0"];
 const DEPTHS: &[&str] = &["shallow", "deep"];
 const FAR: &[&str] = &["ours", "far"];
 
@@ -20,8 +23,8 @@ pub const ALL: &[Cell] = &[
     turns("batch-4", "", 4, BATCH, &["ours", "floor", "ours-retention-0", "articles-index"]),
     turns("durable-single", "", 4, DURABLE_SINGLE, &["ours", "floor", "articles-index"]),
     turns("durable-batch", "", 4, DURABLE_BATCH, &["ours", "floor"]),
-    turns("reclaim-single", "segments that stay, or are reclaimed with and without history", 4, SINGLE, RECLAIMED),
-    turns("reclaim-batch", "segments that stay, or are reclaimed with and without history", 4, BATCH, RECLAIMED),
+    turns("reclaim-single", "segments that stay or are reclaimed, with history or not", 4, RECLAIM_SINGLE, RECLAIMED),
+    turns("reclaim-batch", "segments that stay or are reclaimed, with history or not", 4, RECLAIM_BATCH, RECLAIMED),
     turns("features-single", "what is paid for a feature that is used", 4, SINGLE, FEATURES),
     turns("features-batch", "what is paid for a feature that is used", 4, BATCH, FEATURES),
     turns("depth-single", "1,000 and 1,000,000 jobs waiting (--quick: 200,000)", 4, SINGLE, DEPTHS),

@@ -22,6 +22,8 @@ pub struct Work {
     pub batch: usize,
     /// True if commits wait for the disk.
     pub is_durable: bool,
+    /// How many times as long as usual each contender has its turn.
+    pub length: u32,
 }
 
 impl Display for Work {
@@ -31,8 +33,8 @@ impl Display for Work {
     }
 }
 
-pub const SINGLE: Work = Work { batch: 1, is_durable: false };
-pub const BATCH: Work = Work { batch: 100, is_durable: false };
+pub const SINGLE: Work = Work { batch: 1, is_durable: false, length: 1 };
+pub const BATCH: Work = Work { batch: 100, is_durable: false, length: 1 };
 
 /// How a client gets its jobs.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -19,14 +19,16 @@ pub const MANY: usize = 1_000_000;
 const DEFAULTS: &str = "if_not_exists => false";
 const UNKEPT: &str = "retention => '0', dead_retention => '0'";
 /// A segment is full within a turn.
-const TURNING: &str = "pg_queue.segment_rows = 5000\npg_queue.reclaim_delay = 0";
+const TURNING: &str = "pg_queue.segment_rows = 100000\npg_queue.reclaim_delay = 0";
+/// Segments so small that their number counts, and not their rows.
+const TURNING_FAST: &str = "pg_queue.segment_rows = 5000\npg_queue.reclaim_delay = 0";
 
 /// How a contender is called in results and in `--only`, and how it is set up.
 type Named = (&'static str, fn(&Options) -> Result<Contender>);
 
 /// All of them. From `plain` to `strict-order` each job carries a text of its own, which is its group or stands among
 /// its headers; no limit is ever reached.
-pub const ALL: [Named; 18] = [
+pub const ALL: [Named; 20] = [
     ("ours", |_| ours("", DEFAULTS)),
     ("ours-retention-0", |_| ours("", UNKEPT)),
     ("loop", |_| by("", DEFAULTS, Verbs::of(Takes::Next, QUEUE, &[OURS, include_str!("sql/ours-loop.sql")]))),
@@ -36,6 +38,8 @@ pub const ALL: [Named; 18] = [
     ("still", |_| ours("pg_queue.reclaim = off", DEFAULTS)),
     ("turning", |_| ours(TURNING, DEFAULTS)),
     ("turning-retention-0", |_| ours(TURNING, UNKEPT)),
+    ("turning-fast", |_| ours(TURNING_FAST, DEFAULTS)),
+    ("turning-fast-retention-0", |_| ours(TURNING_FAST, UNKEPT)),
     ("shallow", |_| filled(1_000)),
     ("deep", |options| filled(options.scale(MANY, MANY / 5))),
     ("far", |options| with_far(options.scale(MANY, MANY / 5), "")),

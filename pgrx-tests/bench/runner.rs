@@ -24,13 +24,15 @@ const BATCHES: &[&str] = &["batch-2", "batch-4"];
 const OURS: &[&str] = &["ours", "ours-retention-0"];
 
 /// In the last two, contenders differ in their backlog.
-const TARGETS: [Wanted; 8] = [
+const TARGETS: [Wanted; 10] = [
     (&["single"], OURS, "floor", ("rate", Sample::rate), at_least(0.95)),
     (&["single"], OURS, "floor", ("WAL", Sample::wal), at_most(1.1)),
     (BATCHES, OURS, "floor", ("rate", Sample::rate), at_least(1.2)),
     (BATCHES, OURS, "floor", ("WAL", Sample::wal), at_most(0.8)),
     (BATCHES, OURS, "floor", ("WAL", Sample::wal), at_most(0.6).goal()),
     (&["single"], &["loop"], "floor", ("rate", Sample::rate), at_least(1.1)),
+    (&["reclaim-batch"], &["turning"], "still", ("CPU", Sample::cpu), at_most(1.35)),
+    (&["reclaim-batch"], &["turning-retention-0"], "still", ("CPU", Sample::cpu), at_most(1.15)),
     (&["depth-single", "depth-batch"], &["deep"], "shallow", ("rate", Sample::rate), at_least(0.9)),
     (&["delayed-far-single", "delayed-far-batch"], &["far"], "ours", ("rate", Sample::rate), at_least(0.95)),
 ];

@@ -63,7 +63,7 @@ pub fn session(contender: &Contender, lot: Lot) -> Result<Session> {
     let (wait, condition) = if lot == Lot::Usual { ("1 s", "priority < 1000") } else { ("0", "priority = 1000") };
     let mut verbs = contender.verbs.clone().with("wait", wait).with("condition", condition);
     verbs.queue = queue(lot).into();
-    Session::new(&contender.server, &verbs, Work { batch: BATCH, is_durable: false })
+    Session::new(&contender.server, &verbs, Work { batch: BATCH, is_durable: false, length: 1 })
 }
 
 /// Does what PgQ needs ten times a second: the ticks, and every ten seconds what it says has to be done, as its daemon
