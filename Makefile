@@ -8,9 +8,9 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help all build install deb try-deb test ci test-all test-cluster torture drill demo web bench bench-cluster \
   bench-web instructions soak soak-sql check check-majors doc \
-  generate lint core-test miri pgspot server-test test-asserts \
+  generate format lint core-test miri pgspot server-test web-test other-tests test-asserts \
   test-upgrade stage stage-release examples clients test-conformance drivers bench-clients \
-  monitoring browser site prepare clean
+  monitoring browser site xtask prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
 # Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
@@ -24,6 +24,8 @@ TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DESTDIR ?=
 # So many tests of a kind run side by side: some wait, for a lease or for a server to start.
 THREADS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 4)))
+# So many of those that run beside the tests of the server.
+OTHER_THREADS = $(shell echo $$((($(THREADS) + 1) / 2)))
 # The major that `test-asserts` builds.
 MAJOR_ASSERTS ?= 18
 # How long `soak` and `torture` run pg_queue.
@@ -68,8 +70,19 @@ deb: build ## makes the Debian packages postgresql-MAJOR-pg-queue and pg-queue-w
 try-deb: deb ## tries these packages in a clean Debian; as root
 	packaging/try-deb $(TARGET)/deb/postgresql-$(MAJOR)-pg-queue_*.deb $(TARGET)/deb/pg-queue-web_*.deb
 
-test: lint stage pgspot examples monitoring browser site ## runs all checks and all tests
-	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --no-fail-fast
+# What is compiled is linted at the same time: see the wrapper.
+test ci test-all: export RUSTC_WORKSPACE_WRAPPER = $(CURDIR)/pgrx-tests/lint-and-compile
+
+# The tests of the server keep the processors busy for minutes. Most others wait often, for a lease or for a process, so
+# they run beside these. The tests of the dashboard measure how soon a page answers: beside them are only downloads.
+test: format stage monitoring browser ## runs all checks and all tests
+	$(XTASK) generate --check
+	pgrx-tests/prepare-examples
+	pgrx-tests/side-by-side 'tests of the dashboard' '$(MAKE) -o stage -o xtask web-test' \
+	  'what the tests of the examples need' '$(MAKE) examples' \
+	  pgspot '$(MAKE) -o stage pgspot'
+	pgrx-tests/side-by-side 'tests of the server' '$(MAKE) -o stage server-test' \
+	  'all other tests' '$(MAKE) -o stage other-tests'
 
 ci: test ## the same, torture, other majors compiled, the server's tests on 18 with assertions, pg_upgrade from 15
 	$(MAKE) doc
@@ -94,7 +107,14 @@ drill: stage ## fails over: three servers under Patroni, primaries killed and cu
 	PG_CONFIG=$(TARGET)/debug/server/pg_config $(TARGET)/debug/drill --patroni $(TARGET)/patroni $(ARGS)
 
 server-test: stage ## runs the tests of the server alone
-	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo test $(EVERYTHING) --no-fail-fast --test server
+	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --test server
+
+web-test: stage browser site ## runs the tests of the dashboard and of the site alone
+	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --test web
+
+other-tests: stage examples monitoring
+	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(OTHER_THREADS) cargo test $(EVERYTHING) \
+	  --no-fail-fast --config 'target."cfg(all())".runner = ["$(CURDIR)/pgrx-tests/all-but", "server,web"]'
 
 test-asserts: prepare ## runs them on a server that checks its own assertions, MAJOR_ASSERTS=18, built from source once
 	pg_config=$$(pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert) && \
@@ -114,10 +134,12 @@ generate: ## writes what pages say that the SQL has: signatures, contents
 
 check: lint core-test ## runs what needs no server: format, lints, unit and property tests
 
-lint: prepare
+format: prepare
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || rustup component add rustfmt clippy
 	cargo fmt --all --check
-	cargo run -q -p xtask -- generate --check
+
+lint: format xtask
+	$(XTASK) generate --check
 	cargo clippy $(EVERYTHING) --all-targets -- -D warnings
 
 doc: prepare ## writes the documentation of the code, private items too, below target/doc
@@ -137,12 +159,12 @@ pgspot: stage ## looks for what others could plant for the scripts of the extens
 	pgrx-tests/pgspot $(TARGET)/pgspot $$($(TARGET)/debug/server/pg_config --sharedir)/extension
 
 stage: prepare ## builds for tests: a private server with the extension in target/debug/server
-	cargo build $(EVERYTHING) --lib --bins --tests
+	cargo build $(EVERYTHING) --all-targets
 	pgrx-tests/stage $(PG_CONFIG) $(TARGET)/debug/libpg_queue.so $(TARGET)/debug/server
 
 examples: prepare ## builds the example workers, and gets what their tests need
 	pgrx-tests/prepare-examples $(TARGET)/examples
-	cargo build $(EVERYTHING) --lib --bins --tests
+	cargo build $(EVERYTHING) --all-targets
 
 drivers: stage ## tests what docs/clients.md and frameworks.md say of Perl, PHP, Ruby, Java, Go and sqlx; gets these
 	pgrx-tests/prepare-clients $(TARGET)/clients drivers
@@ -160,8 +182,8 @@ test-conformance: stage ## runs the scenarios that all packages for workers pass
 	pgrx-tests/prepare-clients $(TARGET)/clients
 	pgrx-tests/test-clients $(TARGET)/debug/server/pg_config $(TARGET)/clients conformance $(ARGS)
 
-site: prepare ## makes a site of the pages in target/site: search, dark mode, llms.txt; gets mdBook
-	cargo run -q -p xtask -- site --out $(TARGET)/site-source
+site: xtask ## makes a site of the pages in target/site: search, dark mode, llms.txt; gets mdBook
+	$(XTASK) site --out $(TARGET)/site-source
 	mdbook=$$(pgrx-tests/prepare-site) && $$mdbook build $(TARGET)/site-source --dest-dir $(TARGET)/site
 
 monitoring: prepare ## gets the exporter and the tool that the tests of /monitoring need
@@ -208,6 +230,9 @@ soak: stage-release ## loads it for MINUTES=10 beside an open snapshot; ARGS=--c
 	pgrx-tests/stage-peer $(TARGET)/release/server pgq pgq3
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
 	  soak --minutes $(MINUTES) --charts $(TARGET)/charts $(ARGS)
+
+xtask: prepare
+	cargo build -q -p xtask
 
 prepare:
 	@pgrx-tests/prepare $(ASKED)
