@@ -210,7 +210,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
         MINUTES.set(Some(minutes));
     }
     segment::record(catalog, segment, generation, state, Some(last));
-    Ok(StepResult::Did(looked.max(1)))
+    Ok(if is_end { StepResult::Did(looked.max(1)) } else { StepResult::DidPart(looked) })
 }
 
 /// Returns the outcome of an attempt that ended in this segment. `None`: it moved elsewhere before it ended, or the row

@@ -77,10 +77,16 @@ fn run(number: u32) -> i64 {
         return 0;
     }
     let Some(states) = read_states(&catalog) else { return 0 };
+    let began = time::monotonic_us();
     match step(&catalog, &states) {
         // The commit of the step changes the states of the segments.
         Ok(StepResult::Did(count)) => {
             watch.end(0);
+            count
+        }
+        Ok(StepResult::DidPart(count)) => {
+            let elapsed = time::monotonic_us() - began;
+            watch.end((pace(&states, count, time::now_us()) - elapsed).max(0));
             count
         }
         Ok(StepResult::Later(pause)) => {
@@ -188,7 +194,7 @@ fn step(catalog: &Rc<Catalog>, states: &SegmentStates) -> crate::error::Result<S
     let now = time::now_us();
     let mut later = i64::MAX;
     let consider = |step: StepResult, later: &mut i64| match step {
-        StepResult::Did(count) => Some(StepResult::Did(count)),
+        StepResult::Did(_) | StepResult::DidPart(_) => Some(step),
         StepResult::Later(pause) => {
             *later = (*later).min(pause);
             None
@@ -229,6 +235,21 @@ fn step(catalog: &Rc<Catalog>, states: &SegmentStates) -> crate::error::Result<S
         return Ok(done);
     }
     Ok(StepResult::Later(later))
+}
+
+/// Returns how long a step that has looked at `count` attempts should have taken, in microseconds: so long that a segment
+/// is reclaimed in three quarters of the time in which the open one is being filled. So the sessions are slowed down
+/// evenly, and not for a while after each turn. 0 if few segments are free. `now` is wall time.
+fn pace(states: &SegmentStates, count: i64, now: i64) -> i64 {
+    const MAX_US: i64 = 50_000;
+    /// Each attempt is looked at twice: to move it, and to copy it.
+    const LOOKS: i64 = 2;
+    if states.with(State::Free).filter(|&n| n < OLD).count() <= 2 {
+        return 0;
+    }
+    let open = states.filling(states.young);
+    let age = (now - open.opened_at).max(0);
+    (age.saturating_mul(count) / open.attempts.max(1) / LOOKS * 3 / 4).min(MAX_US)
 }
 
 /// Closes the open young segment if it is large or old enough. Closes the open half of old if half of it has ended, or

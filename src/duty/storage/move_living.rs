@@ -116,7 +116,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
     }
     if !is_end {
         set_progress(segment, Some(progress));
-        return Ok(states::StepResult::Did(looked as i64));
+        return Ok(states::StepResult::DidPart(looked as i64));
     }
     match progress.left_from {
         None => {
