@@ -78,7 +78,7 @@ pub fn define(preloading: bool) {
         at_start(
             c"pg_queue.max_running",
             &MAX_RUNNING,
-            c"Sets how many attempts can be claimed at once.",
+            c"Sets how many attempts can be claimed at the same time.",
             c"Attempts over all databases, 1 to 16777216; about 280 bytes each.",
             1,
             16_777_216,
@@ -105,7 +105,7 @@ pub fn define(preloading: bool) {
         at_start(
             c"pg_queue.max_keys",
             &MAX_KEYS,
-            c"Sets how many unique keys can be held at once by transactions that have enqueued under them.",
+            c"Sets how many unique keys can be held at the same time by transactions that have enqueued under them.",
             c"Keys over all databases, 1 to 16777216; 32 bytes each.",
             1,
             16_777_216,
@@ -113,7 +113,7 @@ pub fn define(preloading: bool) {
         at_start(
             c"pg_queue.max_databases",
             &MAX_DATABASES,
-            c"Sets how many databases can use the extension at once.",
+            c"Sets how many databases can use the extension at the same time.",
             c"Databases, 1 to 1024; each has a background worker, which takes a slot of max_worker_processes.",
             1,
             1024,
@@ -121,7 +121,7 @@ pub fn define(preloading: bool) {
         at_start(
             c"pg_queue.max_executors",
             &MAX_EXECUTORS,
-            c"Sets how many jobs that are SQL can run at once.",
+            c"Sets how many jobs that are SQL can run at the same time.",
             c"Background processes over all databases, 0 to 1024, started when they are needed; \
                 each takes a slot of max_worker_processes.",
             0,

@@ -141,10 +141,10 @@ pub fn mark(catalog: &Catalog, lane: i32) -> Result<()> {
     if marked == Some(true) {
         return Ok(());
     }
-    Err(Error::new(error::LIMIT, "too many queues are being dropped at once")
+    Err(Error::new(error::LIMIT, "too many queues are being dropped at the same time")
         .detail(format!(
-            "Open transactions of one database can drop {} queues and stages at once, and one of them half of what \
-                the others leave.",
+            "Open transactions of one database can drop {} queues and stages at the same time, and one of them half of \
+             what the others leave.",
             drops::MAX_MARKS
         ))
         .hint("Drop them in smaller transactions."))

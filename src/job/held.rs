@@ -88,7 +88,7 @@ pub fn claiming(id: i64) -> Refusal {
     Refusal::Busy(
         Error::new(error::IN_USE, format!("attempt {id} is still being claimed"))
             .detail("The transaction that has claimed it is committed and about to end.")
-            .hint("Try again at once."),
+            .hint("Try again immediately."),
     )
 }
 
@@ -115,7 +115,7 @@ pub fn removed(id: i64) -> Refusal {
 
 /// Returns the error for a full `running`.
 pub fn running_full() -> Error {
-    Error::new(error::LIMIT, "too many jobs are running at once")
+    Error::new(error::LIMIT, "too many jobs are running at the same time")
         .detail(format!(
             "Shared memory has room for {} running jobs; a queue, and a database, may have {} times what is free.",
             guc::MAX_RUNNING.get(),

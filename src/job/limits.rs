@@ -192,7 +192,7 @@ pub fn has_room(catalog: &Catalog, queue: &Queue, most: i64, more: usize) -> Res
 
 /// Returns the error for memory that has no room for another limited queue.
 pub fn gates_full() -> Error {
-    Error::new(crate::error::LIMIT, "too many limited queues are in use at once")
+    Error::new(crate::error::LIMIT, "too many limited queues are in use at the same time")
         .detail(format!("Shared memory has room for {} of them.", guc::MAX_LANES.get()))
         .hint("Raise pg_queue.max_lanes and restart the server.")
 }

@@ -199,7 +199,7 @@ pub fn in_some_future(delay: Interval, now: i64) -> Option<i64> {
 /// Errors: 22023 when it is infinite.
 pub fn run_time(run_at: i64, now: i64) -> Result<Option<i64>> {
     if run_at == i64::MAX || run_at == i64::MIN {
-        return Err(Error::invalid("run_at must be finite").hint("Leave run_at out to run the job at once."));
+        return Err(Error::invalid("run_at must be finite").hint("Leave run_at out to run the job immediately."));
     }
     Ok((run_at > now).then_some(run_at))
 }

@@ -96,7 +96,7 @@ impl ClaimScope {
         if lanes <= WAIT_LANES {
             return Ok(());
         }
-        Err(Error::new(error::LIMIT, "these queues have too many stages to wait for at once")
+        Err(Error::new(error::LIMIT, "these queues have too many stages to wait for at the same time")
             .detail(format!(
                 "They have {lanes} lanes; a call can wait for {WAIT_LANES}. A queue with stages has one \
                 more lane than stages."
@@ -204,7 +204,7 @@ impl Drop for Waiter {
 }
 
 pub fn lanes_full() -> Error {
-    Error::new(error::LIMIT, "too many queues are waited for at once")
+    Error::new(error::LIMIT, "too many queues are waited for at the same time")
         .detail(format!(
             "Shared memory has room for {} lanes; the sessions of a database may wait for {} times what is free.",
             guc::MAX_LANES.get(),

@@ -104,7 +104,7 @@ export function job(params) {
     put(tools,
       j.state !== "running" ? button(isOver ? "Retry" : "Run now",
           () => ask(`${isOver ? "Retry" : "Run"} job ${id}?`,
-              isOver ? "It runs once more: attempts are counted from 1." : "It is ready at once.",
+              isOver ? "It runs once more: attempts are counted from 1." : "It is ready immediately.",
               isOver ? "Retry" : "Run now", "primary", did("retry", `job ${id} is ready`)), "primary") : null,
       waits ? button("Reschedule", () => form(`When shall job ${id} run?`,
           { fields: [{ name: "run_at", label: "Not before", type: "datetime-local", required: true }],
@@ -122,7 +122,7 @@ export function job(params) {
                   fields: reason, label: "Ask to stop", kind: "danger",
                   submit: did("cancel", "the worker is asked to stop") }), "danger") : null,
       j.state === "running" ? button("End now", () => form(`End job ${id} now?`, {
-        text: "Its worker loses the lease at once, and goes on without knowing until it next calls. "
+        text: "Its worker loses the lease immediately, and goes on without knowing until it next calls. "
             + "What it does then may be done for nothing.", fields: reason, label: "Yes, end it", kind: "danger",
         submit: ({ reason }) => { ask(`Really end job ${id}?`, "This cannot be undone.", "End it now", "danger",
             did("cancel", `job ${id} is ended`, { force: true, reason })); },

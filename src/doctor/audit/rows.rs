@@ -116,7 +116,7 @@ const OTHERS: &str = "
     WHERE l.segment < 8 AND l.id & 15 <> l.segment OR l.id & 15 > 9 OR l.job_id & 15 <> 15
     UNION ALL
     SELECT 'two_places', min(l.queue_name), min(l.job_id), l.id, min(l.segment),
-           format('The attempt lives in segments %s at once.', string_agg(l.segment::text, ' and ' ORDER BY l.segment))
+           format('The attempt lives in several segments: %s.', string_agg(l.segment::text, ', ' ORDER BY l.segment))
     FROM living AS l GROUP BY l.id HAVING count(*) > 1
     UNION ALL
     SELECT 'two_living', min(l.queue_name), l.job_id, max(l.id), NULL,

@@ -237,9 +237,9 @@ fn step(catalog: &Rc<Catalog>, states: &SegmentStates) -> crate::error::Result<S
     Ok(StepResult::Later(later))
 }
 
-/// Returns how long a step that has looked at `count` attempts should have taken, in microseconds: so long that a segment
-/// is reclaimed in three quarters of the time in which the open one is being filled. So the sessions are slowed down
-/// evenly, and not for a while after each turn. 0 if few segments are free. `now` is wall time.
+/// Returns how long a step that has looked at `count` attempts should have taken, in microseconds: so long that a
+/// segment is reclaimed in three quarters of the time in which the open one is being filled. So the sessions are slowed
+/// down evenly, and not for a while after each turn. 0 if few segments are free. `now` is wall time.
 fn pace(states: &SegmentStates, count: i64, now: i64) -> i64 {
     const MAX_US: i64 = 50_000;
     /// Each attempt is looked at twice: to move it, and to copy it.
