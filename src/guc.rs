@@ -79,7 +79,7 @@ pub fn define(preloading: bool) {
             c"pg_queue.max_running",
             &MAX_RUNNING,
             c"Sets how many attempts can be claimed at the same time.",
-            c"Attempts over all databases, 1 to 16777216; about 280 bytes each.",
+            c"Attempts over all databases, 1 to 16777216; about 300 bytes each.",
             1,
             16_777_216,
         );

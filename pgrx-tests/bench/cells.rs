@@ -10,7 +10,9 @@ const DURABLE_BATCH: Work = Work { is_durable: true, ..BATCH };
 /// Long enough for some segments to be filled and reclaimed.
 const RECLAIM_SINGLE: Work = Work { length: 5, ..SINGLE };
 const RECLAIM_BATCH: Work = Work { length: 5, ..BATCH };
-const FEATURES: &[&str] = &["plain", "max-running", "rate-limit", "rate-per-group", "groups", "strict-order"];
+const FEATURES: &[&str] =
+    &["plain", "max-running", "rate-limit", "rate-per-group", "groups", "strict-order", "strict-segments"];
+const HUNDREDS: &[&str] = &["plain-hundreds", "groups-hundreds", "strict-hundreds"];
 const RECLAIMED: &[&str] = &["still", "turning", "turning-retention-0", "turning-fast", "turning-fast-retention-0"];
 const DEPTHS: &[&str] = &["shallow", "deep"];
 const FAR: &[&str] = &["ours", "far"];
@@ -27,6 +29,8 @@ pub const ALL: &[Cell] = &[
     turns("reclaim-batch", "segments that stay or are reclaimed, with history or not", 4, RECLAIM_BATCH, RECLAIMED),
     turns("features-single", "what is paid for a feature that is used", 4, SINGLE, FEATURES),
     turns("features-batch", "what is paid for a feature that is used", 4, BATCH, FEATURES),
+    turns("hundreds-single", "1,000 groups of 100 jobs each are waiting", 4, SINGLE, HUNDREDS),
+    turns("hundreds-batch", "1,000 groups of 100 jobs each are waiting", 4, BATCH, HUNDREDS),
     turns("depth-single", "1,000 and 1,000,000 jobs waiting (--quick: 200,000)", 4, SINGLE, DEPTHS),
     turns("depth-batch", "1,000 and 1,000,000 jobs waiting (--quick: 200,000)", 4, BATCH, DEPTHS),
     turns("delayed-far-single", "no and 1,000,000 jobs due next year (--quick: 200,000)", 4, SINGLE, FAR),

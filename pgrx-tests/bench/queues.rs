@@ -17,18 +17,22 @@ const BACKLOG: i32 = 200_000;
 pub const MANY: usize = 1_000_000;
 
 const DEFAULTS: &str = "if_not_exists => false";
+const STRICT: &str = "strict_order => true";
 const UNKEPT: &str = "retention => '0', dead_retention => '0'";
 /// A segment is full within a turn.
 const TURNING: &str = "pg_queue.segment_rows = 100000\npg_queue.reclaim_delay = 0";
 /// Segments so small that their number counts, and not their rows.
 const TURNING_FAST: &str = "pg_queue.segment_rows = 5000\npg_queue.reclaim_delay = 0";
 
+/// A segment is full after a thousand jobs, and stays.
+const SMALL: &str = "pg_queue.segment_rows = 1000\npg_queue.reclaim = off";
+
 /// How a contender is called in results and in `--only`, and how it is set up.
 type Named = (&'static str, fn(&Options) -> Result<Contender>);
 
-/// All of them. From `plain` to `strict-order` each job carries a text of its own, which is its group or stands among
-/// its headers; no limit is ever reached.
-pub const ALL: [Named; 20] = [
+/// All of them. From `plain` to `strict-segments` each job carries a text of its own, which is its group or stands
+/// among its headers; no limit is ever reached. With `-hundreds`, 1,000 groups of 100 jobs each wait.
+pub const ALL: [Named; 24] = [
     ("ours", |_| ours("", DEFAULTS)),
     ("ours-retention-0", |_| ours("", UNKEPT)),
     ("loop", |_| by("", DEFAULTS, Verbs::of(Takes::Next, QUEUE, &[OURS, include_str!("sql/ours-loop.sql")]))),
@@ -48,7 +52,11 @@ pub const ALL: [Named; 20] = [
     ("rate-limit", |_| marking("rate_limit => 1000000000", "headers", None)),
     ("rate-per-group", |_| marking("rate_limit_per_group => 1000000000", "group_key", Some(RATED_GROUPS))),
     ("groups", |_| marking("max_running_per_group => 1", "group_key", None)),
-    ("strict-order", |_| marking("strict_order => true", "group_key", None)),
+    ("strict-order", |_| marking(STRICT, "group_key", None)),
+    ("strict-segments", |_| in_all_segments()),
+    ("plain-hundreds", |_| with_hundreds(DEFAULTS, "headers")),
+    ("groups-hundreds", |_| with_hundreds("max_running_per_group => 1", "group_key")),
+    ("strict-hundreds", |_| with_hundreds(STRICT, "group_key")),
 ];
 
 /// Sets one up.
@@ -81,10 +89,31 @@ fn by(settings: &str, options: &str, verbs: Verbs) -> Result<Contender> {
 /// pg_queue whose jobs carry a text in this option of `queue.enqueue`. It is the job's own, or one of `texts` in turn.
 fn marking(options: &str, option: &str, texts: Option<u32>) -> Result<Contender> {
     let number = texts.map_or("nextval('numbers')".to_owned(), |texts| format!("nextval('numbers') % {texts}"));
+    marked("", options, option, &number)
+}
+
+/// pg_queue in strict order, with other jobs in all young segments.
+fn in_all_segments() -> Result<Contender> {
+    let strict = marked(SMALL, STRICT, "group_key", "nextval('numbers')")?;
+    strict.server.execute_with(include_str!("sql/ours-segments.sql"), &[])?;
+    Ok(strict)
+}
+
+/// pg_queue with a backlog of 1,000 groups of 100 jobs, or with texts as such groups would have. A hundred jobs that
+/// follow each other have the same text.
+fn with_hundreds(options: &str, option: &str) -> Result<Contender> {
+    let hundreds = marked("", options, option, "nextval('numbers') / 100")?;
+    let values: [(&str, &dyn Display); 2] = [("payload", &Payload::new().sql()), ("option", &option)];
+    hundreds.server.execute_with(include_str!("sql/ours-hundreds.sql"), &values)?;
+    Ok(hundreds)
+}
+
+/// pg_queue whose jobs carry a text with this number in this option of `queue.enqueue`.
+fn marked(settings: &str, options: &str, option: &str, number: &str) -> Result<Contender> {
     let mark = format!("('n' || {number})");
     let value = if option == "headers" { format!("to_jsonb({mark})") } else { mark.clone() };
     let verbs = Verbs::of(Takes::Alone, QUEUE, &[OURS, include_str!("sql/ours-marked.sql")]);
-    by("", options, verbs.with("option", option).with("mark", &mark).with("value", &value))
+    by(settings, options, verbs.with("option", option).with("mark", &mark).with("value", &value))
 }
 
 /// pg_queue with so many jobs waiting.

@@ -14,7 +14,7 @@ use crate::statistics::ratios;
 use crate::targets::{self, Bound, Target, at_least, at_most};
 
 /// What the others of a cell are held against, if it is there.
-const BASES: [&str; 5] = ["floor", "shallow", "still", "plain", "ours"];
+const BASES: [&str; 6] = ["floor", "shallow", "still", "plain", "plain-hundreds", "ours"];
 
 /// A target of cells with turns: cells, contenders, what they are held against, figure, bound.
 type Wanted =

@@ -53,6 +53,7 @@ mod faults {
     pub mod held;
     mod key_turns;
     mod leases;
+    mod retrying;
     mod sweep;
     mod windows;
 }

@@ -234,6 +234,7 @@ impl<'a> ClaimBatch<'a> {
             }
             // The background worker does this, too, but perhaps later.
             if let Some(claimer) = claimer {
+                transaction::tell_retries(number, frontier);
                 for session in &mut opened {
                     *session = frontier.open_gates(claimer.now);
                     if session.is_none() {

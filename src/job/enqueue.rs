@@ -78,7 +78,6 @@ pub fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum,
         headers: options.headers,
         group_hash: options.group_key.map_or(0, attempt::group_hash),
         group_key: options.group_key,
-        is_parked: queue.limits.is_some_and(|limits| limits.is_strict),
         unique_key: options.unique.map(|unique| unique.key()),
         version: options.unique.and_then(|unique| unique.version()),
         flow: options.flow,
@@ -233,6 +232,6 @@ impl Held {
         edges.extend(own.map(|_| edge(new.job_id)));
         edges.extend(own.filter(|own| own.is_open).map(|_| edge(edge::SEAL)));
         edges.extend(after.into_iter().flat_map(|after| &after.jobs).map(|&job_id| edge(job_id)));
-        New { lane: self.lane, is_parked: false, ..new }
+        New { lane: self.lane, ..new }
     }
 }

@@ -4,7 +4,8 @@
 //! that the session takes its snapshots and reads the logs. Then it takes the found attempts and sets the position, in
 //! one step. The guard gives the group back on every way out.
 //!
-//! In strict order a failed job comes before all others of its group. Until it is due, none of them may start.
+//! In strict order a failed job comes before all others of its group. Until it is due, none of them may start. The
+//! session looks for it in the logs if the frontier cannot exclude that there is one.
 
 use pg_queue_core::frontier::{Claimer, Rank, Ready, Served, Turn};
 
@@ -35,6 +36,8 @@ struct Found {
     ready: Vec<Ready>,
     read_to: Rank,
     is_held: bool,
+    /// True if no failed job of the group must run first.
+    is_free: bool,
     /// The indexes that were read.
     files: Files,
 }
@@ -58,7 +61,7 @@ impl<'a> GroupTurn<'a> {
         let tables = open_tables(self.catalog);
         let mut files = Files::default();
         tables.iter().for_each(|tables| files.note(tables.home.segment, &tables.attempt, tables.by_group()));
-        if self.claimer.limits.is_strict
+        if self.turn.must_look
             && let Some(holder) = self.holder(&tables)
         {
             return holder;
@@ -71,13 +74,12 @@ impl<'a> GroupTurn<'a> {
                 None => break,
             }
         }
-        Found { ready, read_to: waiting.read_to(), is_held: false, files }
+        Found { ready, read_to: waiting.read_to(), is_held: false, is_free: self.turn.must_look, files }
     }
 
     /// Returns the job of the group that has failed and must run again first. `None`: there is none.
     fn holder(&self, tables: &[Tables]) -> Option<Found> {
-        let files = Files::default();
-        let held = Found { ready: Vec::new(), read_to: self.turn.after, is_held: true, files };
+        let held = Found { is_held: true, ..self.nothing() };
         let keys = [Key::eq_i32(1, self.lane), Key::eq_i64(2, self.turn.group)];
         for tables in tables {
             let index = Relation::read_index(self.catalog.segments[tables.home.segment as usize].attempt_holder);
@@ -98,11 +100,16 @@ impl<'a> GroupTurn<'a> {
                     return Some(held);
                 }
                 // The other attempts of the group have not moved.
-                let ready = vec![attempt.ready()];
-                return Some(Found { ready, read_to: self.turn.after, is_held: false, files });
+                return Some(Found { ready: vec![attempt.ready()], ..self.nothing() });
             }
         }
         None
+    }
+
+    /// Returns that nothing was read.
+    fn nothing(&self) -> Found {
+        let files = Files::default();
+        Found { ready: Vec::new(), read_to: self.turn.after, is_held: false, is_free: false, files }
     }
 
     fn end(&mut self, found: &Found, out: &mut [Ready]) -> usize {
@@ -112,9 +119,10 @@ impl<'a> GroupTurn<'a> {
         let taken = shmem::with_instance(number, |frontier, instance| {
             let (session, pid) = (session::session(), session::pid());
             let served = if found.files.are_current(frontier, instance) {
-                Served { found: &found.ready, read_to: found.read_to, is_held: found.is_held }
+                let Found { read_to, is_held, is_free, .. } = *found;
+                Served { found: &found.ready, read_to, is_held, is_free }
             } else {
-                Served { found: &[], read_to: self.turn.after, is_held: false }
+                Served { found: &[], read_to: self.turn.after, is_held: false, is_free: false }
             };
             let taken = frontier.turn_end(number, lane, session, pid, self.claimer, self.turn, &served, out);
             // The group may have reached its rate.
@@ -137,8 +145,7 @@ impl<'a> GroupTurn<'a> {
 impl Drop for GroupTurn<'_> {
     fn drop(&mut self) {
         if self.is_open {
-            let files = Files::default();
-            let nothing = Found { ready: Vec::new(), read_to: self.turn.after, is_held: false, files };
+            let nothing = self.nothing();
             self.end(&nothing, &mut []);
         }
     }

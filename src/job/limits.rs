@@ -13,10 +13,10 @@ use crate::catalog::{Catalog, spi};
 use crate::error::{Error, Result};
 use crate::job::{held, recover};
 use crate::log::lane_counts::LaneCounts;
-use crate::log::segment;
+use crate::log::{segment, waiting};
 use crate::pg::fault::fault;
 use crate::pg::snapshot::ActiveSnapshot;
-use crate::pg::time;
+use crate::pg::{process, session, time};
 use crate::shmem::segments::State;
 use crate::{guc, shmem, transaction};
 
@@ -45,12 +45,50 @@ impl<'a> LimitCheck<'a> {
         let check = Self { queue, limits, ending: transaction::ending(catalog.number, queue.lanes()) };
         recover_first(catalog)?;
         check.seed(catalog)?;
+        check.read_retries(catalog);
         Ok(Some(check))
     }
 
     /// Returns the claimer, with the present time.
     pub fn claimer(&self) -> Claimer<'_> {
         Claimer { ending: self.ending.as_deref(), ..without_claims(self.queue, self.limits) }
+    }
+
+    /// Tells memory which groups of a strict queue have a failed job that waits, if memory does not know them. Until it
+    /// does, each group takes a turn that looks for such a job in the logs.
+    fn read_retries(&self, catalog: &Catalog) {
+        /// Attempts handed over in one hold of the lock.
+        const ATTEMPTS_PER_HOLD: usize = 64;
+        let (number, session) = (catalog.number, session::session());
+        if !self.limits.is_strict
+            || !shmem::with(|shared| shared.frontier.retries_begin(number, &self.claimer(), session))
+        {
+            return;
+        }
+        let mut read = RetriesRead { number, queue: self.queue, has_all: false };
+        fault!("retries.begun");
+        let mut found = Vec::with_capacity(ATTEMPTS_PER_HOLD);
+        let hand_over = |found: &mut Vec<(i32, i64, i64)>| {
+            shmem::with(|shared| {
+                found.iter().for_each(|&(lane, group, id)| shared.frontier.retry_waits(number, lane, group, id));
+            });
+            found.clear();
+            process::check_for_interrupts();
+        };
+        let tables = waiting::open_tables(catalog);
+        for &lane in self.queue.lanes() {
+            for tables in &tables {
+                waiting::for_each_retry(catalog, tables, lane, |group, id| {
+                    found.push((lane, group, id));
+                    if found.len() == ATTEMPTS_PER_HOLD {
+                        hand_over(&mut found);
+                    }
+                });
+            }
+        }
+        hand_over(&mut found);
+        fault!("retries.read");
+        read.has_all = true;
     }
 
     /// Tells memory which jobs have started within the period, if the period began before memory knew of claims.
@@ -91,6 +129,22 @@ impl<'a> LimitCheck<'a> {
                 || shared.frontier.seed_rate(number, &claimer, &starts, &of_groups)
         });
         if all_fit { Ok(()) } else { Err(rated_groups_full(&self.queue.name)) }
+    }
+}
+
+/// The session's reading of the retrying groups of a queue.
+struct RetriesRead<'a> {
+    number: u32,
+    queue: &'a Queue,
+    has_all: bool,
+}
+
+impl Drop for RetriesRead<'_> {
+    fn drop(&mut self) {
+        let (session, now) = (session::session(), time::monotonic_us());
+        shmem::with(|shared| {
+            shared.frontier.retries_end(self.number, self.queue.id, session, self.has_all, now);
+        });
     }
 }
 

@@ -97,7 +97,7 @@ pub fn suspend(
     let mut edges = Vec::new();
     if let Some(unmet) = unmet {
         let (goes_to, id) = (next.lane, next.id);
-        next = Next { lane, is_parked: false, ..next };
+        next = Next { lane, ..next };
         let edge = |&job_id: &i64| Edge { id, job_id, upon, lane: goes_to, is_met: false, is_own, is_fail_fast: false };
         edges.extend(unmet.jobs.iter().map(edge));
     }

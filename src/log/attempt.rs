@@ -79,9 +79,6 @@ macro_rules! row {
             /// The role that has written the payload, as which the job runs. `None`: it was written for a queue without
             /// an executor.
             pub run_as: Option<RunAs>,
-            /// True if it gets its entry in the index of groups immediately, because its queue keeps strict order and
-            /// parks each attempt. Not a column.
-            pub is_parked: bool,
         }
 
         /// The hash has one column, the role two.
@@ -97,7 +94,6 @@ macro_rules! row {
                     $($field: <$kind>::default(),)*
                     group_hash: 0,
                     run_as: None,
-                    is_parked: false,
                 };
                 Self { id, job_id, enqueued_at, ..nothing }
             }
@@ -151,7 +147,6 @@ macro_rules! row {
                     $($field: self.$reader(),)*
                     group_hash: self.group_hash(),
                     run_as: self.run_as(),
-                    is_parked: false,
                 }
             }
         }
@@ -257,12 +252,12 @@ fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool)
     let tids = insert_quietly(catalog, target, attempts);
     let segment = target.home.segment;
     // It is not known whether moved attempts were parked.
-    let is_indexed = |new: &New| new.group_hash != 0 && (has_moved || new.is_parked);
+    let is_indexed = |new: &New| new.group_hash != 0 && has_moved;
     if attempts.iter().any(is_indexed) {
         parked::fill_new(catalog, segment, &target.table, &tids, |n| {
             let new = &attempts[n];
             let key = (new.lane, new.group_hash, new.priority, new.job_id);
-            is_indexed(new).then_some((key, has_moved || new.attempt > 1))
+            is_indexed(new).then_some(key)
         });
     }
     transaction::record_all(
@@ -271,7 +266,8 @@ fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool)
             let rank = Rank { priority: new.priority, job_id: new.job_id };
             let place = Place { is_indexed: is_indexed(new), ..tid.place(segment) };
             let ready = Ready { rank, id: new.id, place, group: new.group_hash };
-            Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0), has_moved }
+            let is_retry = new.may_hold_group();
+            Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0), has_moved, is_retry }
         }),
     );
 }

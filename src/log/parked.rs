@@ -108,21 +108,21 @@ pub fn datums((lane, group, priority, job_id): EntryKey) -> [Datum; COLUMNS] {
     [lane.into(), group.into(), priority.into(), job_id.into()]
 }
 
-/// Inserts entries for attempts that this transaction has inserted. `key` returns an attempt's key, and whether its job
-/// existed before. In that case an earlier attempt of the job may have left the same entry.
+/// Inserts entries for attempts that this transaction has moved here. An earlier attempt of the same job may have left
+/// the same entry.
 pub fn fill_new(
     catalog: &Catalog,
     segment: u8,
     table: &Relation,
     tids: &[Tid],
-    key: impl Fn(usize) -> Option<(EntryKey, bool)>,
+    key: impl Fn(usize) -> Option<EntryKey>,
 ) {
     let oids = &catalog.segments[segment as usize];
     let (_, index) = Relation::write_both(oids.parked, oids.parked_index);
     let mut files = Files::default();
     files.note(segment, table, &index);
-    let missing = |n: usize| key(n).filter(|&(key, was_there)| !(was_there && has(table, &index, key, tids[n])));
-    let keys: Vec<Option<EntryKey>> = (0..tids.len()).map(|n| missing(n).map(|(key, _)| key)).collect();
+    let missing = |n: usize| key(n).filter(|&key| !has(table, &index, key, tids[n]));
+    let keys: Vec<Option<EntryKey>> = (0..tids.len()).map(missing).collect();
     index.insert_entries(table, tids, false, |n| keys[n].map(datums));
     shmem::with_instance(catalog.number, |frontier, instance| files.are_current(frontier, instance));
 }

@@ -258,6 +258,25 @@ impl<'a> Waiting<'a> {
     }
 }
 
+/// Calls `each` with the group and the id of all attempts of a lane in one segment that may hold up their group in
+/// strict order: they have a number above 1 and are not claimed, or their claim may be rolled back. An attempt that has
+/// moved counts, because its new place may have been read before.
+pub fn for_each_retry(catalog: &Catalog, tables: &Tables, lane: i32, mut each: impl FnMut(i64, i64)) {
+    let index = Relation::read_index(catalog.segments[tables.home.segment as usize].attempt_holder);
+    let mut scan = tables.attempt.scan(&index, &[Key::eq_i32(1, lane)], Snapshot::Now);
+    let mut examined = 0usize;
+    while scan.next().is_some() {
+        let attempt = Attempt::new(scan.row(), tables.home);
+        if tables.claim_of(attempt.id()) != Some(true) || tables.claims().has_moved(attempt.id()) {
+            each(attempt.group_hash(), attempt.id());
+        }
+        examined += 1;
+        if examined.is_multiple_of(1024) {
+            process::check_for_interrupts();
+        }
+    }
+}
+
 /// Rows in one call of `for_each_waiting`'s `each`.
 const ROWS_PER_BATCH: usize = 256;
 

@@ -10,7 +10,9 @@ use std::ptr;
 use std::sync::atomic::AtomicU32;
 
 use pg_queue_core::awaited::Awaited;
-use pg_queue_core::frontier::{self, Gate, Group, Lane, NODES_PER_RATE, Rate, Ready, Running, Session, Starts, index};
+use pg_queue_core::frontier::{
+    self, Gate, Group, Lane, NODES_PER_RATE, Rate, Ready, Retrying, Running, Session, Starts, index,
+};
 use pg_queue_core::{counter, holders, watchers};
 use pgrx::{pg_guard, pg_sys};
 
@@ -65,6 +67,8 @@ pub struct Layout {
     pub rates: (usize, usize),
     pub rate_index: (usize, usize),
     pub starts: (usize, usize),
+    pub retrying: (usize, usize),
+    pub retrying_index: (usize, usize),
     pub counters: (usize, usize),
     pub counter_index: (usize, usize),
     pub horizons: (usize, usize),
@@ -88,6 +92,7 @@ impl Layout {
         // rate.
         let rates = size(guc::MAX_RATED_GROUPS.get());
         let groups = running.next_multiple_of(64) + rates;
+        let retrying = (running / 4).max(64);
         let mut bytes = size_of::<Header>();
         fn place<T>(bytes: &mut usize, count: usize) -> (usize, usize) {
             *bytes = bytes.next_multiple_of(align_of::<T>().max(64));
@@ -117,6 +122,8 @@ impl Layout {
             rates: place::<Rate>(&mut bytes, rates),
             rate_index: place::<index::Bucket>(&mut bytes, index::buckets_for(rates)),
             starts: place::<Starts>(&mut bytes, rates * NODES_PER_RATE),
+            retrying: place::<Retrying>(&mut bytes, retrying),
+            retrying_index: place::<index::Bucket>(&mut bytes, index::buckets_for(retrying)),
             counters: place::<counter::Slot>(&mut bytes, counters),
             counter_index: place::<index::Bucket>(&mut bytes, index::buckets_for(counters)),
             horizons: place::<u32>(&mut bytes, databases * (sessions + max_prepared())),

@@ -114,6 +114,8 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
                 rates: slice(base, layout.rates),
                 rate_index: slice(base, layout.rate_index),
                 starts: slice(base, layout.starts),
+                retrying: slice(base, layout.retrying),
+                retrying_index: slice(base, layout.retrying_index),
             },
             instances: slice(base, layout.instances),
             awaited: slice(base, layout.awaited),

@@ -146,10 +146,14 @@ fn check_hooks() {
 
 fn end(committed: bool) {
     fault_quietly!(if committed { "commit.visible" } else { "abort.begun" });
+    let has_retries = pending::has_retries();
     pending::ended();
     hooks::ended(committed);
     pending::with_pending(|pending| {
         if !pending.is_empty() {
+            if committed && has_retries {
+                settle::tell_retries(pending);
+            }
             settle::settle(pending, committed);
             pending.clear();
             // The memory of a huge batch is given back, so that it is not pinned for the session's life.
@@ -203,6 +207,7 @@ unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
     shmem::with(|shared| {
         let shmem::Shared { frontier, instances, awaited, watchers, .. } = shared;
         watchers.leave(session);
+        frontier.retries_abandon(session);
         let refill = frontier.refill_abandon(session);
         if let Some((number, lane)) = refill {
             while let Some(waiter) = frontier.refill_wake(number, lane) {

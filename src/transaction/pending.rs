@@ -10,7 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use pg_queue_core::frontier::Ending;
+use pg_queue_core::frontier::{Ending, Frontier, Ready};
 use pg_queue_core::totals::End;
 use pgrx::pg_sys;
 
@@ -38,6 +38,8 @@ thread_local! {
     static HAS_CHANGED_RIGHTS: Cell<bool> = const { Cell::new(false) };
     /// True if there may be a `LimitsAltered` among the steps.
     static HAS_ALTERED: Cell<bool> = const { Cell::new(false) };
+    /// True if there may be an attempt among the steps for which others of its group wait in strict order.
+    static HAS_RETRIES: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Records a step. The caller calls it before it changes the frontier. Returns the step's place in the list. Later the
@@ -66,7 +68,7 @@ pub fn record(instance: u32, step: impl Into<Step>) -> usize {
 }
 
 /// Records many steps. They must not be of the kinds for which `record` makes room to tell them later, nor
-/// `LimitsAltered`. Returns the place of the first one, as `record` does.
+/// `LimitsAltered`. All attempts are recorded by this function. Returns the place of the first one, as `record` does.
 pub fn record_all<S: Into<Step>>(instance: u32, steps: impl Iterator<Item = S>) -> usize {
     let subtransaction = transaction::subtransaction();
     PENDING.with_borrow_mut(|pending| {
@@ -75,6 +77,9 @@ pub fn record_all<S: Into<Step>>(instance: u32, steps: impl Iterator<Item = S>) 
         for step in steps.map(Into::into) {
             if let Step::Taken { bound: true, .. } = step {
                 HAS_BOUND.set(instance);
+            }
+            if let Step::Enqueued { is_retry: true, .. } = step {
+                HAS_RETRIES.set(true);
             }
             memory::grow(pending, 1);
             pending.push(Pending { instance, subtransaction, step });
@@ -219,6 +224,26 @@ pub fn has_altered_limits(instance: u32, lane: i32) -> bool {
         })
 }
 
+/// Tells the frontier of attempts for which others of their groups wait in strict order, before a claim of this
+/// transaction. Other sessions lose nothing by it.
+pub fn tell_retries(instance: u32, frontier: &mut Frontier<'_>) {
+    if HAS_RETRIES.get() {
+        PENDING.with_borrow(|pending| {
+            retries(pending).filter(|(number, ..)| *number == instance).for_each(|(_, lane, ready)| {
+                frontier.retry_waits(instance, lane, ready.group, ready.id);
+            });
+        });
+    }
+}
+
+/// Returns the attempts for which others of their groups wait in strict order: instance, lane and attempt.
+pub fn retries(pending: &[Pending]) -> impl Iterator<Item = (u32, i32, Ready)> {
+    pending.iter().filter_map(|p| match p.step {
+        Step::Enqueued { lane, ready, is_retry: true, .. } => Some((p.instance, lane, ready)),
+        _ => None,
+    })
+}
+
 /// Returns the lease, in microseconds, of an attempt that this transaction has taken. `None`: it has not taken it.
 pub fn lease_of(id: i64) -> Option<i64> {
     PENDING.with_borrow(|pending| {
@@ -302,6 +327,7 @@ pub fn rights_instance() -> Option<u32> {
 pub fn ended() {
     HAS_CHANGED_RIGHTS.set(false);
     HAS_ALTERED.set(false);
+    HAS_RETRIES.set(false);
     forget_sum();
 }
 
@@ -336,6 +362,11 @@ pub fn lanes_added() -> Vec<i32> {
         });
         lanes
     })
+}
+
+/// Returns whether there may be attempts among the steps for which others of their groups wait in strict order.
+pub fn has_retries() -> bool {
+    HAS_RETRIES.get()
 }
 
 /// Returns whether this transaction has steps.

@@ -13,7 +13,7 @@ use crate::pg::fault::fault_quietly;
 use crate::pg::{session, time, transaction};
 use crate::shmem::{self, keys};
 use crate::transaction::commit_counts::CommitCounts;
-use crate::transaction::pending::Pending;
+use crate::transaction::pending::{self, Pending};
 use crate::transaction::steps::Step;
 use crate::transaction::target::{Target, Wake};
 use crate::transaction::tell::{TO_TELL, wake_all};
@@ -45,6 +45,19 @@ pub fn prepared_ended() {
     shmem::wake_latch(worker);
     shmem::wake_watchers();
     wake_all(|shared| shared.frontier.wake_any_lane(number));
+}
+
+/// Tells the frontier of attempts for which others of their groups wait in strict order. This comes before all other
+/// steps of a commit: one of them frees the group's place, and no claim may come in between. Cannot fail.
+pub fn tell_retries(steps: &[Pending]) {
+    for steps in steps.chunks(STEPS_PER_HOLD) {
+        shmem::with(|shared| {
+            for (instance, lane, ready) in pending::retries(steps) {
+                shared.frontier.retry_waits(instance, lane, ready.group, ready.id);
+            }
+        });
+    }
+    fault_quietly!("commit.retries");
 }
 
 /// Applies these steps, the first one first at a commit, the last one first at a rollback. Takes the frontier's lock

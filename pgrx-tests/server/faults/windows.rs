@@ -510,6 +510,8 @@ fn a_claim_that_is_rolled_back_leaves_its_group_in_order() {
         ("savepoint.settled", undo),
     ] {
         for has_failed in [false, true] {
+            // Without a failed job the group takes no turn.
+            let point = if point == "claim.served" && !has_failed { "claim.taken" } else { point };
             let (mut client, q) = queue("strict_order => true, backoff_base => '0'");
             let jobs: Vec<i64> =
                 (0..3).map(|_| client.value(&format!("SELECT queue.enqueue('{q}', group_key => 'g')"))).collect();

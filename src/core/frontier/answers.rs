@@ -59,6 +59,8 @@ pub struct Turn {
     pub urgency: i32,
     /// The largest priority to take. Before larger ones, unread attempts or another lane may come.
     pub up_to: i32,
+    /// True if an attempt of a strict group that must run before all others may be waiting. The session looks for it.
+    pub must_look: bool,
 }
 
 /// The attempts that a session has found for a group's turn.
@@ -70,6 +72,8 @@ pub struct Served<'a> {
     pub read_to: Rank,
     /// Whether an attempt that is not due must run before all others.
     pub is_held: bool,
+    /// True if the session has looked for an attempt that must run before all others, and there is none.
+    pub is_free: bool,
 }
 
 /// The answer to a request to take one given attempt.

@@ -120,6 +120,8 @@ impl Frontier<'_> {
     pub fn claimed(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, lease: i64, deadline: i64, bound: bool) {
         let Some(slot) = self.running_slot(instance, id) else { return };
         self.settle_token(slot, deadline - lease);
+        let Running { lane, group, .. } = self.running[slot as usize];
+        self.retry_left(instance, lane, group, id);
         let entry = &mut self.running[slot as usize];
         entry.claimed = 1;
         entry.lease = lease;
@@ -287,6 +289,8 @@ impl Frontier<'_> {
     /// Forgets an attempt whose outcome is committed. Returns its entry, and a session to wake.
     pub fn ended(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<(Running, Option<u32>)> {
         let slot = self.running_slot(instance, id)?;
+        let Running { lane, group, .. } = self.running[slot as usize];
+        self.retry_left(instance, lane, group, id);
         Some(self.leave(root, slot))
     }
 

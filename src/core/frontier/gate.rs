@@ -91,7 +91,7 @@ impl Frontier<'_> {
         gate.limits == claimer.limits && gate.lanes() == claimer.lanes
     }
 
-    fn set_gate(&mut self, instance: u32, claimer: &Claimer<'_>) -> Option<u32> {
+    pub(super) fn set_gate(&mut self, instance: u32, claimer: &Claimer<'_>) -> Option<u32> {
         let is_it = |gate: &Gate| gate.len > 0 && gate.instance == instance && gate.queue == claimer.queue;
         let slot = match self.gates.iter().position(is_it) {
             Some(slot) if self.is_as(slot as u32, claimer) => return Some(slot as u32),
@@ -104,6 +104,7 @@ impl Frontier<'_> {
         };
         self.head.gate_changes = self.head.gate_changes.wrapping_add(1);
         self.clear_groups(slot);
+        self.forget_retries(slot);
         if claimer.limits.group_rate == 0 {
             self.drop_rates(slot);
         }
@@ -152,6 +153,7 @@ impl Frontier<'_> {
         self.head.gate_changes = self.head.gate_changes.wrapping_add(1);
         self.clear_groups(slot);
         self.drop_rates(slot);
+        self.forget_retries(slot);
         for entry in &mut self.running[..self.head.fresh as usize] {
             if entry.gate == slot + 1 {
                 (entry.gate, entry.token) = (0, 0);

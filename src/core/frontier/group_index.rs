@@ -14,8 +14,7 @@ impl Frontier<'_> {
         }
         let Some(slot) = self.lane_slot(instance, lane) else { return false };
         let gate = self.lanes[slot as usize].gate.checked_sub(1);
-        let limits = gate.map(|gate| self.gates[gate as usize].limits);
-        limits.is_some_and(|limits| limits.is_strict) || self.waits_for_group(slot, entry)
+        gate.is_some_and(|gate| self.is_retrying(gate, lane, entry.group)) || self.waits_for_group(slot, entry)
     }
 
     /// Raises the lane's flag as a refill does. Puts into `out` the first entries of `ready` that need an entry in the

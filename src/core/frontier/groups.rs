@@ -232,7 +232,7 @@ impl Frontier<'_> {
 
     // ---- parking
 
-    fn is_strict(&self, group: &Group) -> bool {
+    pub(super) fn is_strict(&self, group: &Group) -> bool {
         self.gates[group.gate as usize - 1].limits.is_strict
     }
 
@@ -260,7 +260,7 @@ impl Frontier<'_> {
     /// with nothing but a rate take turns only for attempts that had to wait.
     fn may_go_first(&self, lane: u32, group: u32) -> bool {
         let group = &self.groups[group as usize];
-        if self.is_strict(group) || !self.has_room(group) {
+        if self.is_retrying(group.gate - 1, group.lane, group.hash) || !self.has_room(group) {
             return false;
         }
         let has_rate_only = self.gates[group.gate as usize - 1].limits.group == 0;
@@ -299,7 +299,7 @@ impl Frontier<'_> {
     }
 
     /// Updates a group after one of its attempts has come or gone: another attempt may have to run first now.
-    fn group_changed(&mut self, slot: u32) {
+    pub(super) fn group_changed(&mut self, slot: u32) {
         let group = &mut self.groups[slot as usize];
         (group.held, group.has_news) = (0, 1);
         let urgency = group.from().priority;

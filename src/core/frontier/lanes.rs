@@ -88,6 +88,7 @@ impl Frontier<'_> {
             }
         }
         self.release_held(instance);
+        self.forget_all_retries(instance);
     }
 
     /// As [`Self::invalidate`], and also empties `ready`, because its rows may be gone.

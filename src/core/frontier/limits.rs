@@ -3,6 +3,7 @@
 //! Responsible for these types. Not responsible for counting (`gate`, `rates`).
 
 use super::ending::Ending;
+use super::retries::Retries;
 use super::window::Window;
 
 /// How many lanes a gate can count: those of a queue and its stages.
@@ -66,6 +67,7 @@ pub struct Gate {
     pub(super) groups: u32,
     /// How many records of groups' starts belong to it.
     pub(super) rates: u32,
+    pub(super) retries: Retries,
     pub(super) lanes: [i32; GATE_LANES],
     pub(super) len: u32,
     /// The monotonic time until which the rate keeps the gate closed for sleeping sessions. 0: the rate has not closed
@@ -83,6 +85,7 @@ impl Default for Gate {
             running: 0,
             groups: 0,
             rates: 0,
+            retries: Retries::default(),
             lanes: [0; GATE_LANES],
             len: 0,
             opens_at: 0,

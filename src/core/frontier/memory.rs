@@ -9,6 +9,7 @@ use super::index::Bucket;
 use super::lane::Lane;
 use super::limits::Gate;
 use super::ready::Ready;
+use super::retries::Retrying;
 use super::running::Running;
 use super::session::Session;
 use super::starts::{Rate, Starts};
@@ -56,6 +57,10 @@ pub struct Head {
     pub(super) starts: u32,
     pub(super) free_start: u32,
     pub(super) fresh_starts: u32,
+    /// How many groups are retrying; `free_retrying` and `fresh_retrying` as above.
+    pub retrying: u32,
+    pub(super) free_retrying: u32,
+    pub(super) fresh_retrying: u32,
     /// How many lanes have waiting sessions.
     pub(super) waited: u32,
     /// How many buckets of the index of `running` hold counts of parties ([`crate::share`]).
@@ -95,4 +100,8 @@ pub struct Frontier<'a> {
     pub rate_index: &'a mut [Bucket],
     /// The pool of older starts.
     pub starts: &'a mut [Starts],
+    /// The retrying groups of strict queues.
+    pub retrying: &'a mut [Retrying],
+    /// The index of `retrying`, with as many buckets as [`super::index::buckets_for`] says.
+    pub retrying_index: &'a mut [Bucket],
 }

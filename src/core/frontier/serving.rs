@@ -5,6 +5,7 @@
 
 use super::answers::{Served, Turn};
 use super::ending::Ending;
+use super::group::Group;
 use super::groups::Choice;
 use super::index;
 use super::memory::Frontier;
@@ -34,7 +35,7 @@ impl Frontier<'_> {
         let first = self.first_ready(lane).map(|entry| entry.rank.priority);
         let is_short = self.lanes[lane as usize].groups.is_short != 0;
         let turn = self.turn_rank(lane).map(|rank| rank.priority);
-        let turn = turn.filter(|&priority| is_short || priority <= self.known_to(lane));
+        let turn = turn.filter(|&priority| is_short || priority <= self.known_to(lane) && self.first_is_known(lane));
         first.into_iter().chain(turn).min()
     }
 
@@ -48,7 +49,6 @@ impl Frontier<'_> {
 
     /// Parks the entries at the head of `ready` that must wait for their group, and returns what comes next.
     pub(super) fn choose(&mut self, lane: u32, gate: u32) -> Choice {
-        let is_strict = self.gates[gate as usize].limits.is_strict;
         loop {
             let Some(priority) = self.next_priority(lane) else { return Choice::Nothing };
             if priority > self.free_to(lane) {
@@ -61,7 +61,7 @@ impl Frontier<'_> {
             {
                 let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
                 let is_managed = self.group_of(lane, &entry).is_some();
-                if !is_managed && (is_strict || self.is_at_rate(gate, id, entry.group)) {
+                if !is_managed && (self.is_retrying(gate, id, entry.group) || self.is_at_rate(gate, id, entry.group)) {
                     // Only the logs say which job of a strict group must run first, so the session reads the group from
                     // them.
                     match self.group_or_create(instance, id, gate, entry.group) {
@@ -77,26 +77,63 @@ impl Frontier<'_> {
                     continue;
                 }
             }
-            let lane = &mut self.lanes[lane as usize];
-            let turn = lane.groups.turns.first().filter(|&slot| self.groups[slot as usize].urgency == priority);
+            let is_known = self.lanes[lane as usize].groups.is_short != 0 || self.first_is_known(lane);
+            let here = &mut self.lanes[lane as usize];
+            let turn = here
+                .groups
+                .turns
+                .first()
+                .filter(|_| is_known)
+                .filter(|&slot| self.groups[slot as usize].urgency == priority);
             return match (first, turn) {
                 (Some(entry), None) => Choice::Ready(entry),
-                (Some(entry), Some(_)) if lane.groups.is_groups_turn == 0 => Choice::Ready(entry),
+                (Some(entry), Some(_)) if here.groups.is_groups_turn == 0 => Choice::Ready(entry),
                 // There may be other groups behind P that have waited longer. But if there was no room for all of them,
                 // reading on would only evict others.
                 (None, Some(_))
-                    if lane.groups.is_groups_turn == 0
-                        && lane.groups.is_short == 0
-                        && lane.len == 0
-                        && lane.has_more() =>
+                    if here.groups.is_groups_turn == 0
+                        && here.groups.is_short == 0
+                        && here.len == 0
+                        && here.has_more() =>
                 {
-                    lane.groups.is_groups_turn = 1;
+                    here.groups.is_groups_turn = 1;
                     Choice::Nothing
                 }
-                (_, Some(turn)) => Choice::Turn(turn),
+                (_, Some(turn)) => self.turn_or_ready(lane, turn),
                 (None, None) => Choice::Nothing,
             };
         }
+    }
+
+    /// Returns the turn of a group. If the group keeps strict order, and an entry of `ready` comes before everything
+    /// that is parked, returns that entry.
+    pub(super) fn turn_or_ready(&mut self, lane: u32, group: u32) -> Choice {
+        let of = self.groups[group as usize];
+        if !self.is_strict(&of) || self.is_retrying(of.gate - 1, of.lane, of.hash) {
+            return Choice::Turn(group);
+        }
+        self.first_of_group(lane, of.hash, of.position).map_or(Choice::Turn(group), Choice::Ready)
+    }
+
+    /// Returns the first entry of a group in `ready` that ranks at or before `up_to`.
+    fn first_of_group(&mut self, lane: u32, hash: i64, up_to: Rank) -> Option<Ready> {
+        let ring = self.ring(lane);
+        let mut entries = (0..ring.len()).map(|nth| ring.get(nth)).take_while(|entry| entry.rank <= up_to);
+        entries.find(|entry| entry.group == hash)
+    }
+
+    /// True if no unread attempt of the group with this turn can come before everything that is parked of it. Only
+    /// strict order asks for that.
+    fn turn_is_known(&self, lane: u32, group: u32) -> bool {
+        let group = &self.groups[group as usize];
+        let limit = self.lanes[lane as usize].limit();
+        !self.is_strict(group) || group.urgency < limit.priority || group.position < limit
+    }
+
+    /// As `turn_is_known`, of the first of the turns.
+    fn first_is_known(&self, lane: u32) -> bool {
+        let first = self.lanes[lane as usize].groups.turns.first();
+        first.is_none_or(|group| self.turn_is_known(lane, group))
     }
 
     /// Returns the most urgent group that has room only for this claim, because the claim's own transaction is ending
@@ -113,7 +150,8 @@ impl Frontier<'_> {
             // This transaction is ending one of the running attempts, so there is room. They must be counted only if
             // too many run.
             let has_place = group.running <= limits.most_of_group() && limits.group_rate == 0;
-            if waits && is_first && (has_place || self.room_of(slot, ending) > 0) {
+            let is_known = self.lanes[lane as usize].groups.is_short != 0 || self.turn_is_known(lane, slot);
+            if waits && is_first && is_known && (has_place || self.room_of(slot, ending) > 0) {
                 best = Some(slot);
             }
         });
@@ -140,8 +178,10 @@ impl Frontier<'_> {
         }
         let group = &mut self.groups[slot as usize];
         (group.server, group.has_news, group.wanted) = (session + 1, 0, wanted.min(255) as u8);
-        let (after, urgency) = (group.position, group.urgency);
-        let turn = Turn { group: group.hash, after, urgency, up_to: up_to.min(known_to) };
+        let Group { position: after, urgency, gate, lane, hash, .. } = *group;
+        let must_look = self.is_retrying(gate - 1, lane, hash);
+        self.retrying_is_read(gate - 1, lane, hash);
+        let turn = Turn { group: hash, after, urgency, up_to: up_to.min(known_to), must_look };
         self.relist(slot);
         turn
     }
@@ -202,6 +242,15 @@ impl Frontier<'_> {
             first.into_iter().chain(group).chain(own).fold(most, i32::min)
         });
         let up_to = others.min(turn.up_to).max(turn.urgency);
+        let of = self.groups[slot as usize];
+        // An attempt that must run first may have come while the session looked for one.
+        if served.is_free && !self.retrying_is_over(gate, lane, of.hash) {
+            room = 0;
+        }
+        // In strict order nothing may pass an earlier attempt of its group that is not parked. An attempt that must run
+        // first passes all.
+        let is_first = turn.must_look && !served.is_free;
+        let ordered = lane_slot.filter(|_| self.is_strict(&of) && !is_first);
         let mut taken = 0;
         let mut next = None;
         for &entry in served.found {
@@ -209,8 +258,28 @@ impl Frontier<'_> {
                 self.running[known as usize].push_held = 1;
                 continue;
             }
+            // The session knows that none must run first, so the first one in order may.
+            if served.is_free
+                && let Some(lane_slot) = ordered
+                && let Some(first) = self.first_of_group(lane_slot, entry.group, entry.rank.before())
+            {
+                let is_stale = index::find(self.running_index, instance, first.id).is_some();
+                let may_start = room > 0
+                    && first.rank.priority <= up_to
+                    && first.rank <= self.groups[slot as usize].spill
+                    && self.is_known_to(lane_slot, first.rank);
+                if is_stale || may_start {
+                    self.remove_ready(lane_slot, &first);
+                }
+                if may_start && !is_stale {
+                    self.add_claimed(instance, lane, owner, pid, first, Some(gate));
+                    out[taken] = first;
+                    (taken, room) = (taken + 1, room - 1);
+                }
+            }
             // An attempt that came during the reading and ranks before this one must be read first.
-            let is_overtaking = self.groups[slot as usize].spill < entry.rank;
+            let is_overtaking = self.groups[slot as usize].spill < entry.rank
+                || ordered.is_some_and(|lane| self.would_pass(lane, &entry));
             if room == 0 || is_overtaking || up_to < entry.rank.priority {
                 let group = &mut self.groups[slot as usize];
                 group.position = group.position.min(entry.rank.before());
@@ -230,6 +299,17 @@ impl Frontier<'_> {
         group.urgency = next.filter(|_| group.has_news == 0).unwrap_or(group.position.priority);
         self.relist(slot);
         taken
+    }
+
+    /// True if no unread attempt ranks before this, or if memory for groups is short and the order cannot be kept.
+    fn is_known_to(&self, lane: u32, rank: Rank) -> bool {
+        let lane = &self.lanes[lane as usize];
+        lane.groups.is_short != 0 || rank <= lane.limit()
+    }
+
+    /// True if an earlier attempt of the entry's group is in `ready`, or may be unread.
+    fn would_pass(&mut self, lane: u32, entry: &Ready) -> bool {
+        !self.is_known_to(lane, entry.rank) || self.first_of_group(lane, entry.group, entry.rank.before()).is_some()
     }
 
     /// Ends a turn of a session that is going away. Returns its lane, where other sessions may have waited for the end.

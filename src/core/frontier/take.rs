@@ -103,7 +103,9 @@ impl Frontier<'_> {
                 // This holds also if nothing was chosen because more must be read first.
                 let next = self.next_priority(slot);
                 let is_first = |&own: &u32| next.is_none_or(|next| self.groups[own as usize].urgency < next);
-                choice = own.filter(is_first).map_or(choice, Choice::Turn);
+                if let Some(own) = own.filter(is_first) {
+                    choice = self.turn_or_ready(slot, own);
+                }
             }
             let entry = match choice {
                 Choice::Ready(entry) if taken > 0 && entry.rank > up_to => break,
@@ -120,7 +122,7 @@ impl Frontier<'_> {
                 Choice::Full => break,
             };
             if index::find(self.running_index, instance, entry.id).is_some() {
-                self.ring(slot).pop();
+                self.remove_ready(slot, &entry);
                 continue;
             }
             if taken == places {
@@ -141,7 +143,7 @@ impl Frontier<'_> {
                 }
                 break;
             }
-            self.ring(slot).pop();
+            self.remove_ready(slot, &entry);
             self.add_claimed(instance, lane, owner, pid, entry, gate);
             out[taken] = entry;
             taken += 1;
@@ -156,6 +158,16 @@ impl Frontier<'_> {
             (0, false, false) if lane.is_read() => Take::Refilling,
             (0, false, false) => Take::Empty,
             _ => Take::Some { taken, refill: more && !flag && lane.len < share.div_ceil(2) },
+        }
+    }
+
+    /// Removes an entry, which is mostly the first one.
+    pub(super) fn remove_ready(&mut self, slot: u32, entry: &Ready) {
+        let mut ring = self.ring(slot);
+        if ring.first().is_some_and(|first| first.rank == entry.rank) {
+            ring.pop();
+        } else if let Ok(nth) = ring.search(entry.rank) {
+            ring.remove(nth);
         }
     }
 

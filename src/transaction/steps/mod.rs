@@ -33,12 +33,14 @@ pub use topic::TopicStep;
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// An attempt was inserted. It may run at `run_at`, in microseconds as `timestamptz` counts them; 0: immediately.
-    /// If `has_moved`, the attempt existed before, in another segment, and is not counted as new.
+    /// If `has_moved`, the attempt existed before, in another segment, and is not counted as new. If `is_retry`, it has
+    /// a number above 1, and in strict order the others of its group wait for it.
     Enqueued {
         lane: i32,
         ready: Ready,
         run_at: i64,
         has_moved: bool,
+        is_retry: bool,
     },
     /// An attempt was taken for a worker, under a lease in microseconds. `bound`: the claim ends with the connection.
     Taken {
@@ -197,8 +199,11 @@ impl Step {
     pub fn roll_back(self, to: &mut Target<'_, '_>) {
         match self {
             // The dead row takes up space until the segment is emptied.
-            Self::Enqueued { lane, ready, .. } => {
+            Self::Enqueued { lane, ready, is_retry, .. } => {
                 to.frontier.withdraw(to.number, lane, ready);
+                if is_retry {
+                    to.frontier.retry_undone(to.number, lane, ready.group, ready.id);
+                }
                 to.count_rows(ready.place.segment, 1, 1);
             }
             Self::Taken { id, .. } | Self::EndedUnrun { id, .. } => {

@@ -4,7 +4,9 @@
 //! 1. Never more jobs run than `running` says, and never more of a group than `group` says. Within a period never more
 //!    start than the rate says, also of a group. Attempts that the claim's own session is ending do not count for what
 //!    runs.
-//! 2. In strict order no job starts beside, or before, a job of its group that has failed.
+//! 2. In strict order no job starts beside, or before, a job of its group that has failed. Nor does one start before an
+//!    earlier job of its group that could start when the session looked. If the retrying groups are known, each group
+//!    with a failed job that waits is among them.
 //! 3. After `Empty`, no job could start.
 //! 4. No session sleeps although a job could start, unless another session was woken or reads the lane.
 //! 5. Nothing is lost: when everything has ended, everything was found.
@@ -93,17 +95,49 @@ enum Doing {
         lane: i32,
         turn: Turn,
         want: usize,
-        found: Option<(Vec<Ready>, Rank, bool)>,
+        found: Option<FoundInTurn>,
         /// The step and the time at which it began.
         since: usize,
         began_at: i64,
         /// The jobs that it could have started then.
         choices: Choices,
     },
+    /// The session reads which groups are retrying: lanes, groups and attempts.
+    Retries {
+        found: Option<Vec<(i32, i64, i64)>>,
+    },
     Sleep {
         lane: i32,
         for_refill: bool,
     },
+}
+
+/// What a session has found in a group's turn: attempts, how far it has read, and whether the group is held or free.
+#[derive(Clone, Debug, PartialEq)]
+struct FoundInTurn {
+    ready: Vec<Ready>,
+    read_to: Rank,
+    is_held: bool,
+    is_free: bool,
+}
+
+/// A mistake about the retrying groups that the caller of the frontier could make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Fault {
+    #[default]
+    None,
+    /// A commit adds the group after it has freed the group's place.
+    AddsLate,
+    /// A claim that is rolled back has removed the group.
+    RemovesAtTaking,
+    /// A claim does not know the attempts of its own transaction.
+    ForgetsOwn,
+    /// After a start the groups count as known although they were not read.
+    ReadsNothing,
+    /// The groups are read by a snapshot from before the reading began.
+    ReadsTooEarly,
+    /// A commit that no callback reports is not made known.
+    MissesUnreported,
 }
 
 #[derive(Clone, Debug)]
@@ -128,6 +162,9 @@ struct World {
     shortages: u64,
     /// For each start, when it began and when it was no longer open.
     starts: BTreeMap<usize, Vec<(i64, Option<i64>)>>,
+    fault: Fault,
+    /// With `AddsLate`: what is still to be added.
+    late: Vec<usize>,
 }
 
 const SESSIONS: usize = 4;
@@ -155,6 +192,8 @@ impl World {
             steps: 0,
             shortages: 0,
             starts: BTreeMap::new(),
+            fault: Fault::None,
+            late: Vec::new(),
         }
     }
 
@@ -319,8 +358,8 @@ impl World {
         let id = id::attempt(0, count, 0);
         let job_id = of.map_or(id::job(0, count), |job| self.jobs[job].entry.rank.job_id);
         let place = Place { block: count as u32, ..Place::default() };
-        // In strict order, and after a move, each attempt gets its entry immediately.
-        let is_eager = group != 0 && of.is_none() && (self.limits.is_strict || count % 5 == 0);
+        // After a move, an attempt gets its entry immediately.
+        let is_eager = group != 0 && of.is_none() && count % 5 == 0;
         self.jobs.push(Job {
             lane: LANES[lane],
             entry: Ready { rank: Rank { priority, job_id }, id, place: Place { is_indexed: is_eager, ..place }, group },
@@ -347,6 +386,10 @@ impl World {
         let was_read = self.is_read(lane);
         let (choices, since) = (self.choices(s, lane), self.steps);
         let mut out = vec![Ready::default(); want];
+        if self.fault != Fault::ForgetsOwn {
+            let own = self.clients[s as usize].born.clone();
+            own.into_iter().for_each(|at| self.retry_waits(at));
+        }
         let answer = self.with(|f, _| f.take(INSTANCE, lane, s, 0, Some(&claimer), &mut out));
         self.clients[s as usize].ending = ending;
         let mut is_over = true;
@@ -420,6 +463,13 @@ impl World {
             };
             if is_exact && let Some(other) = choices.jobs.iter().map(|&at| &self.jobs[at]).find(is_before) {
                 panic!("{s} starts {entry:?} before {other:?}");
+            }
+            let is_earlier = |job: &&Job| {
+                let same = job.entry.group == entry.group && entry.group != 0 && self.limits.is_strict;
+                same && job.entry.rank < entry.rank && self.could_start(job, Some(s))
+            };
+            if is_exact && let Some(other) = choices.jobs.iter().map(|&at| &self.jobs[at]).find(is_earlier) {
+                panic!("{s} starts {entry:?} before {other:?} of its group");
             }
             let holders: Vec<i64> = self.holders(&self.jobs[at], Some(s)).map(|job| job.entry.id).collect();
             let job = &mut self.jobs[at];
@@ -502,7 +552,14 @@ impl World {
             match &mut client.doing {
                 Doing::Index { is_done, .. } => *is_done = false,
                 Doing::Refill { found: Some(found), .. } => found.iter_mut().for_each(|e| e.place.is_indexed = false),
-                Doing::Serve { turn, found, .. } => *found = found.take().map(|_| (Vec::new(), turn.after, false)),
+                Doing::Serve { turn, found, .. } => {
+                    *found = found.take().map(|_| FoundInTurn {
+                        ready: Vec::new(),
+                        read_to: turn.after,
+                        is_held: false,
+                        is_free: false,
+                    });
+                }
                 _ => {}
             }
         }
@@ -577,7 +634,7 @@ impl World {
                     (Row::Committed, Row::Open(_)) => true,
                     _ => false,
                 });
-                let found = match holder.filter(|_| self.limits.is_strict) {
+                let (ready, read_to, is_held) = match holder.filter(|_| turn.must_look) {
                     Some(job) if job.waits() && job.is_due => (vec![job.entry], turn.after, false),
                     Some(_) => (Vec::new(), turn.after, true),
                     None => {
@@ -587,18 +644,21 @@ impl World {
                         (found, read_to, false)
                     }
                 };
+                let is_free = turn.must_look && holder.is_none();
+                let found = FoundInTurn { ready, read_to, is_held, is_free };
                 self.clients[s as usize].doing =
                     Doing::Serve { lane, turn, want, found: Some(found), since, began_at, choices };
             }
-            Doing::Serve { lane, turn, want, found: Some((found, read_to, is_held)), choices, .. } => {
+            Doing::Serve { lane, turn, want, found: Some(found), choices, .. } => {
                 self.clients[s as usize].doing = Doing::Nothing;
                 let ending = std::mem::take(&mut self.clients[s as usize].ending);
                 let claimer =
                     Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, ending: Some(&ending), now: self.now };
                 let served = if fails {
-                    Served { found: &[], read_to: turn.after, is_held: false }
+                    Served { found: &[], read_to: turn.after, is_held: false, is_free: false }
                 } else {
-                    Served { found: &found, read_to, is_held }
+                    let FoundInTurn { ref ready, read_to, is_held, is_free } = found;
+                    Served { found: ready, read_to, is_held, is_free }
                 };
                 let mut out = vec![Ready::default(); want];
                 let taken = self.with(|f, _| f.turn_end(INSTANCE, lane, s, 0, &claimer, turn, &served, &mut out));
@@ -606,7 +666,51 @@ impl World {
                 self.wake_after_reading(lane);
                 self.took(s, lane, &out[..taken], &choices);
             }
+            Doing::Retries { found: None } => {
+                self.clients[s as usize].doing = Doing::Retries { found: Some(self.retrying_now()) };
+            }
+            Doing::Retries { found: Some(found) } => {
+                self.clients[s as usize].doing = Doing::Nothing;
+                if self.fault == Fault::ReadsTooEarly && !self.retries_begin(s) {
+                    return;
+                }
+                for (lane, group, id) in found {
+                    self.with(|f, _| f.retry_waits(INSTANCE, lane, group, id));
+                }
+                let now = self.now;
+                self.with(|f, _| f.retries_end(INSTANCE, QUEUE, s, !fails, now));
+            }
         }
+    }
+
+    /// Returns the failed attempts that wait, or would wait after a rollback, as the logs have them now.
+    fn retrying_now(&self) -> Vec<(i32, i64, i64)> {
+        let may_wait = |job: &&Job| {
+            job.has_failed && job.entry.group != 0 && job.row == Row::Committed && job.claim != Row::Committed
+        };
+        self.jobs.iter().filter(may_wait).map(|job| (job.lane, job.entry.group, job.entry.id)).collect()
+    }
+
+    fn retry_waits(&mut self, at: usize) {
+        let Job { lane, entry, has_failed, .. } = self.jobs[at];
+        if has_failed {
+            self.with(|f, _| f.retry_waits(INSTANCE, lane, entry.group, entry.id));
+        }
+    }
+
+    /// Begins to read which groups are retrying.
+    fn read_retries(&mut self, s: u32) {
+        if self.fault == Fault::ReadsTooEarly {
+            self.clients[s as usize].doing = Doing::Retries { found: Some(self.retrying_now()) };
+        } else if self.retries_begin(s) {
+            let found = (self.fault == Fault::ReadsNothing).then(Vec::new);
+            self.clients[s as usize].doing = Doing::Retries { found };
+        }
+    }
+
+    fn retries_begin(&mut self, s: u32) -> bool {
+        let claimer = Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, ending: None, now: self.now };
+        self.with(|f, _| f.retries_begin(INSTANCE, &claimer, s))
     }
 
     fn end(&mut self, s: u32, nth: usize, fails: bool) {
@@ -651,6 +755,10 @@ impl World {
         taken.iter().for_each(|&j| self.jobs[j].claim = Row::Committed);
         let is_system: Vec<usize> = taken.iter().copied().filter(|&j| self.jobs[j].is_system).collect();
         ended.iter().chain(&is_system).for_each(|&j| self.jobs[j].outcome = Row::Committed);
+        match self.fault {
+            Fault::AddsLate => self.late.extend(&born),
+            _ => born.iter().for_each(|&j| self.retry_waits(j)),
+        }
         for round in 0..2 {
             if (round == 0) == pushes_first {
                 for &j in born.iter().filter(|&&j| self.jobs[j].is_due).collect::<Vec<_>>() {
@@ -691,6 +799,13 @@ impl World {
             (std::mem::take(&mut client.born), std::mem::take(&mut client.taken), std::mem::take(&mut client.ended));
         client.ending = Ending::default();
         born.iter().for_each(|&j| self.jobs[j].row = Row::Absent);
+        for &j in &born {
+            let Job { lane, entry, has_failed, .. } = self.jobs[j];
+            if !has_failed {
+                continue;
+            }
+            self.with(|f, _| f.retry_undone(INSTANCE, lane, entry.group, entry.id));
+        }
         ended.iter().for_each(|&j| self.jobs[j].outcome = Row::Absent);
         taken.iter().for_each(|&j| self.jobs[j].claim = Row::Absent);
         for &j in ended.iter().rev() {
@@ -699,6 +814,10 @@ impl World {
         }
         for &j in taken.iter().rev() {
             let (id, now) = (self.jobs[j].entry.id, self.now);
+            if self.fault == Fault::RemovesAtTaking {
+                let Job { lane, entry, .. } = self.jobs[j];
+                self.with(|f, _| f.retry_undone(INSTANCE, lane, entry.group, id));
+            }
             if std::mem::replace(&mut self.jobs[j].is_system, false) {
                 self.jobs[j].outcome = Row::Absent;
             } else {
@@ -720,6 +839,7 @@ impl World {
         while let Some((_, lane)) = self.with(|f, _| f.turn_abandon(s)) {
             self.wake_after_reading(lane);
         }
+        self.with(|f, _| f.retries_abandon(s));
         self.clients[s as usize].doing = match self.clients[s as usize].doing.clone() {
             Doing::Sleep { lane, for_refill } => Doing::Sleep { lane, for_refill },
             _ => Doing::Nothing,
@@ -737,12 +857,14 @@ impl World {
 
     fn run(&mut self, op: Op) {
         self.steps += 1;
+        std::mem::take(&mut self.late).into_iter().for_each(|j| self.retry_waits(j));
         match op {
             Op::Insert(s, lane, priority, group, is_due) if self.is_free(s) => {
                 self.insert(s, lane, i32::from(priority), group, is_due, None);
             }
             Op::Claim(s, lane, want) if self.is_free(s) => self.claim(s, LANES[lane], want),
             Op::Refill(s, lane) if self.is_free(s) => self.refill(s, LANES[lane]),
+            Op::Retries(s) if self.is_free(s) => self.read_retries(s),
             Op::Step(s, fails) => self.step(s, fails),
             Op::End(s, nth, fails) if self.is_free(s) => self.end(s, nth, fails),
             Op::Cancel(s, nth) if self.is_free(s) => self.cancel(s, nth),
@@ -768,15 +890,40 @@ impl World {
                     self.woken(Some(s));
                 }
             }
-            Op::Invalidate => {
-                self.with(|f, _| f.invalidate(INSTANCE));
-                while let Some(s) = self.with(|f, _| f.wake_any_lane(INSTANCE)) {
-                    self.woken(Some(s));
+            Op::Unreported(lane, group) if !self.may_have_failed(LANES[lane], group) => {
+                self.insert(0, lane, 1, group, true, None);
+                let at = self.clients[0].born.pop().unwrap();
+                let job = &mut self.jobs[at];
+                // A refill that was under way may pass it over, so it does not count as told.
+                (job.row, job.has_failed) = (Row::Committed, true);
+                if self.fault != Fault::MissesUnreported {
+                    self.invalidate();
                 }
             }
+            Op::Invalidate => self.invalidate(),
             _ => {}
         }
         self.check();
+    }
+
+    /// True if a job of the group has failed, or may fail, or if a session serves the group. A group has one such job
+    /// at a time, and a turn may end as if it had come before a commit that no callback reports.
+    fn may_have_failed(&self, lane: i32, group: i64) -> bool {
+        let serves = |client: &Client| matches!(client.doing, Doing::Serve { turn, .. } if turn.group == group);
+        if self.clients.iter().any(serves) {
+            return true;
+        }
+        self.jobs.iter().filter(|job| (job.lane, job.entry.group) == (lane, group)).any(|job| {
+            job.row != Row::Absent && job.outcome != Row::Committed && (job.has_failed || job.claim != Row::Absent)
+        })
+    }
+
+    /// Orders everything to be read again.
+    fn invalidate(&mut self) {
+        self.with(|f, _| f.invalidate(INSTANCE));
+        while let Some(s) = self.with(|f, _| f.wake_any_lane(INSTANCE)) {
+            self.woken(Some(s));
+        }
     }
 
     /// True if the session is neither in the middle of something nor asleep.
@@ -788,6 +935,7 @@ impl World {
 
     fn check(&mut self) {
         self.check_counts();
+        self.check_retrying();
         for s in 0..SESSIONS as u32 {
             let Doing::Sleep { lane, .. } = self.clients[s as usize].doing else { continue };
             let startable = self.startable(lane);
@@ -800,6 +948,19 @@ impl World {
                 "{s} sleeps beside {startable:?}"
             );
         }
+    }
+
+    /// If the retrying groups are known, none is missing.
+    fn check_retrying(&mut self) {
+        let waiting = self.retrying_now();
+        let gate = self.memory.gates.iter().position(|gate| gate.instance != 0);
+        if let Some(gate) = gate.filter(|_| self.limits.is_strict) {
+            for (lane, group, id) in waiting {
+                let is_there = self.with(|f, _| f.is_retrying(gate as u32, lane, group));
+                assert!(is_there, "{id} waits, and its group is not known to be retrying");
+            }
+        }
+        self.with(|f, _| f.check_retrying());
     }
 
     fn check_counts(&mut self) {
@@ -911,6 +1072,8 @@ enum Op {
     Insert(u32, usize, u8, i64, bool),
     Claim(u32, usize, usize),
     Refill(u32, usize),
+    /// Reads which groups are retrying.
+    Retries(u32),
     /// Continues, or fails in the middle, or looks without having been woken.
     Step(u32, bool),
     End(u32, usize, bool),
@@ -923,6 +1086,8 @@ enum Op {
     /// Raises the limit of running jobs, so that the gate is made again.
     Alter,
     Invalidate,
+    /// A commit that no callback reports adds an attempt that must run before all others of its group.
+    Unreported(usize, i64),
     LoseIndex,
 }
 
@@ -934,6 +1099,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(s, lane, priority, group, due)| Op::Insert(s, lane, priority, group, due)),
         20 => (s(), lane(), 1usize..4).prop_map(|(s, lane, want)| Op::Claim(s, lane, want)),
         1 => (s(), lane()).prop_map(|(s, lane)| Op::Refill(s, lane)),
+        3 => s().prop_map(Op::Retries),
         30 => (s(), prop::bool::weighted(0.05)).prop_map(|(s, fails)| Op::Step(s, fails)),
         12 => (s(), 0usize..9, prop::bool::weighted(0.3)).prop_map(|(s, nth, fails)| Op::End(s, nth, fails)),
         2 => (s(), 0usize..9).prop_map(|(s, nth)| Op::Cancel(s, nth)),
@@ -943,6 +1109,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (0usize..9).prop_map(Op::Due),
         6 => (0i64..400).prop_map(Op::Time),
         1 => Just(Op::Invalidate),
+        1 => (lane(), 1i64..4).prop_map(|(lane, group)| Op::Unreported(lane, group)),
         1 => Just(Op::Alter),
         1 => Just(Op::LoseIndex),
     ]
@@ -966,14 +1133,15 @@ fn limits() -> impl Strategy<Value = Limits> {
 
 fn sizes() -> impl Strategy<Value = Sizes> {
     let starts = prop_oneof![Just(MANY_STARTS), 0usize..4];
-    (1usize..6, 3usize..12, 0usize..9, 1usize..4, 4usize..20, starts).prop_map(
-        |(ready, running, more, lanes, rates, starts)| Sizes {
+    (1usize..6, 3usize..12, 0usize..9, 1usize..4, 4usize..20, starts, 0usize..9).prop_map(
+        |(ready, running, more, lanes, rates, starts, retrying)| Sizes {
             ready,
             running,
             groups: running + more,
             lanes,
             rates,
             starts,
+            retrying,
             ..Sizes::default()
         },
     )
@@ -992,6 +1160,33 @@ proptest! {
         }
         world.drain();
     }
+}
+
+/// The model finds each mistake.
+#[test]
+fn mistakes_about_retrying_groups_are_found() {
+    let faults = [
+        Fault::AddsLate,
+        Fault::RemovesAtTaking,
+        Fault::ForgetsOwn,
+        Fault::ReadsNothing,
+        Fault::ReadsTooEarly,
+        Fault::MissesUnreported,
+    ];
+    let strict = limits().prop_map(|limits| Limits { group: 1, is_strict: true, rate: 0, group_rate: 0, ..limits });
+    let roomy = sizes().prop_map(|sizes| Sizes { retrying: 100, starts: MANY_STARTS, ..sizes });
+    let input = (roomy, strict, prop::collection::vec(op(), 300));
+    let found = faults.map(|fault| {
+        let config = ProptestConfig { max_shrink_iters: 0, failure_persistence: None, ..crate::cases(30_000) };
+        let mut runner = prop::test_runner::TestRunner::new(config);
+        let found = runner.run(&input, |(sizes, limits, ops)| {
+            let mut world = World { fault, ..World::new(sizes, limits) };
+            ops.into_iter().for_each(|op| world.run(op));
+            Ok(())
+        });
+        (fault, found.is_err())
+    });
+    assert!(found.iter().all(|(_, is_found)| *is_found), "{found:?}");
 }
 
 /// Inputs that random runs have found, each with the fault that it showed.

@@ -19,6 +19,8 @@ pub struct Sizes {
     pub rates: usize,
     /// Nodes for older starts.
     pub starts: usize,
+    /// Retrying groups.
+    pub retrying: usize,
 }
 
 #[derive(Clone)]
@@ -36,6 +38,8 @@ pub struct Memory {
     pub rates: Vec<Rate>,
     pub rate_index: Vec<Bucket>,
     pub starts: Vec<Starts>,
+    pub retrying: Vec<Retrying>,
+    pub retrying_index: Vec<Bucket>,
 }
 
 impl Memory {
@@ -56,6 +60,8 @@ impl Memory {
             rates: vec![Rate::default(); sizes.rates],
             rate_index: buckets(sizes.rates),
             starts: vec![Starts::default(); sizes.starts],
+            retrying: vec![Retrying::default(); sizes.retrying],
+            retrying_index: buckets(sizes.retrying),
         }
     }
 
@@ -75,6 +81,8 @@ impl Memory {
             rates: &mut self.rates,
             rate_index: &mut self.rate_index,
             starts: &mut self.starts,
+            retrying: &mut self.retrying,
+            retrying_index: &mut self.retrying_index,
         }
     }
 }

@@ -1,0 +1,15 @@
+-- 100,000 jobs wait, 10,000 in a transaction. A hundred that follow each other have the same text.
+DO $$
+BEGIN
+    FOR filled IN 1 .. 10 LOOP
+        PERFORM FROM queue.enqueue_batch('bench', (
+            SELECT jsonb_agg(jsonb_build_object('payload', {payload}, '{option}', 'n' || nextval('numbers') / 100))
+            FROM generate_series(1, 10000)));
+        COMMIT;
+    END LOOP;
+END $$
+
+-- All groups are met, so that each job that must wait is where it waits.
+BEGIN;
+SELECT count(*) FROM queue.claim('bench', 1000);
+ROLLBACK

@@ -1,0 +1,48 @@
+//! Strict order while memory learns which groups have a failed job that waits.
+
+use postgres::Client;
+
+use crate::faults::held::{hold, release};
+use crate::shared::{Sql, queue};
+
+/// The jobs that a claim returns.
+fn claim_all(client: &mut Client, queue: &str) -> Vec<i64> {
+    client.column(&format!("SELECT job_id FROM queue.claim('{queue}', 100)"))
+}
+
+#[test]
+fn while_a_failure_commits_no_other_job_of_its_group_starts() {
+    for point in ["commit.visible", "commit.retries", "commit.settled"] {
+        let (mut client, q) = queue("strict_order => true, backoff_base => '1 hour'");
+        let enqueue = |group: &str| format!("SELECT queue.enqueue('{q}', group_key => '{group}')");
+        let first: i64 = client.value(&enqueue("g"));
+        client.run(&enqueue("g"));
+        let other: i64 = client.value(&enqueue("other"));
+        let id = client.claim(&q);
+        let held = hold("app", point, &format!("SELECT queue.fail({id}, 'no')"));
+        assert_eq!(claim_all(&mut client, &q), [other], "{point}");
+        assert_eq!(release(held), "", "{point}");
+        assert!(claim_all(&mut client, &q).is_empty(), "{point}");
+        client.run(&format!("SELECT queue.cancel({first})"));
+        assert_eq!(claim_all(&mut client, &q).len(), 1, "{point}");
+    }
+}
+
+#[test]
+fn while_retrying_groups_are_read_no_job_passes_a_failed_one() {
+    for point in ["retries.begun", "retries.read"] {
+        let (mut client, q) = queue("strict_order => true, backoff_base => '1 hour'");
+        for group in ["a", "b"] {
+            client.run(&format!("SELECT FROM generate_series(1, 2), queue.enqueue('{q}', group_key => '{group}')"));
+        }
+        let [a, b] = [client.claim(&q), client.claim(&q)];
+        client.run(&format!("SELECT queue.fail({a}, 'no')"));
+        // Memory forgets what it knows of the groups.
+        client.run(&format!("SELECT queue.alter('{q}', max_running => 100)"));
+        let held = hold("app", point, &format!("SELECT FROM queue.claim('{q}')"));
+        client.run(&format!("SELECT queue.fail({b}, 'no')"));
+        assert!(claim_all(&mut client, &q).is_empty(), "{point}");
+        assert_eq!(release(held), "", "{point}");
+        assert!(claim_all(&mut client, &q).is_empty(), "{point}");
+    }
+}
