@@ -61,6 +61,9 @@ pub struct Turn {
     pub up_to: i32,
     /// True if an attempt of a strict group that must run before all others may be waiting. The session looks for it.
     pub must_look: bool,
+    /// How many attempts the group may start now, at most as many as the session asks for. The session need not read
+    /// more.
+    pub wanted: usize,
 }
 
 /// The attempts that a session has found for a group's turn.

@@ -169,7 +169,15 @@ impl Frontier<'_> {
     }
 
     /// Begins a session's turn with a group. The session wants `wanted` attempts of a priority of at most `up_to`.
-    pub(super) fn serve(&mut self, slot: u32, session: u32, wanted: usize, up_to: i32) -> Turn {
+    pub(super) fn serve(
+        &mut self,
+        slot: u32,
+        session: u32,
+        ending: Option<&Ending>,
+        wanted: usize,
+        up_to: i32,
+    ) -> Turn {
+        let wanted = wanted.min(self.room_of(slot, ending) as usize).max(1);
         self.unlist(slot);
         let known_to = self.lane_of(slot).map_or(i32::MAX, |lane| self.known_to(lane));
         self.head.servers += 1;
@@ -181,7 +189,7 @@ impl Frontier<'_> {
         let Group { position: after, urgency, gate, lane, hash, .. } = *group;
         let must_look = self.is_retrying(gate - 1, lane, hash);
         self.retrying_is_read(gate - 1, lane, hash);
-        let turn = Turn { group: hash, after, urgency, up_to: up_to.min(known_to), must_look };
+        let turn = Turn { group: hash, after, urgency, up_to: up_to.min(known_to), must_look, wanted };
         self.relist(slot);
         turn
     }

@@ -112,7 +112,7 @@ impl Frontier<'_> {
                 Choice::Ready(entry) => entry,
                 Choice::Turn(_) if taken > 0 => break,
                 Choice::Turn(_) if places == 0 => return Take::NoPlace,
-                Choice::Turn(group) => return Take::Turn(self.serve(group, owner, room, up_to.priority)),
+                Choice::Turn(group) => return Take::Turn(self.serve(group, owner, ending, room, up_to.priority)),
                 Choice::Index if taken == 0 && self.lanes[slot as usize].refiller == 0 => return Take::Index,
                 // The caller gets the taken attempts first, or another session is just writing these entries.
                 Choice::Index | Choice::Nothing => break,

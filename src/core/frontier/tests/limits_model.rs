@@ -638,6 +638,7 @@ impl World {
                     Some(job) if job.waits() && job.is_due => (vec![job.entry], turn.after, false),
                     Some(_) => (Vec::new(), turn.after, true),
                     None => {
+                        let want = want.min(turn.wanted);
                         let mut found = self.read(lane, Some(turn.group), turn.after);
                         let read_to = found.get(want).map_or(Rank::MAX, |next| next.rank.before());
                         found.truncate(want);
