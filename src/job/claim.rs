@@ -20,7 +20,6 @@ use crate::log::attempt::Attempt;
 use crate::log::claim::{self, Kind};
 use crate::log::reader::Reader;
 use crate::log::segment::BoundedWait;
-use crate::log::waiting::KeptOpen;
 use crate::pg::datum::text_datum;
 use crate::pg::fault::fault;
 use crate::pg::scan::Probe;
@@ -109,8 +108,6 @@ fn claim_from(
     let mut taking = ClaimBatch::new(catalog, queue, lanes, request, rows);
     let mut claimed = 0;
     let mut lacks_place = false;
-    // Turns of groups share what they have open.
-    let mut open = KeptOpen::default();
     while claimed < request.max_jobs {
         turns += 1;
         if turns > TURNS_BEFORE_STALE && claimed == 0 && check.is_some() {
@@ -121,10 +118,6 @@ fn claim_from(
         let want = (request.max_jobs - claimed).min(ATTEMPTS_PER_HOLD);
         let claimer = check.as_ref().map(LimitCheck::claimer);
         let Some(Taken { answer, lane, due_to }) = taking.take(claimer.as_ref(), &mut chunk[..want]) else { break };
-        // No session refills or waits with tables open.
-        if !matches!(answer, Take::Some { .. } | Take::Turn(_)) {
-            open = KeptOpen::default();
-        }
         match answer {
             Take::Some { taken, .. } => {
                 fault!("claim.taken");
@@ -135,7 +128,7 @@ fn claim_from(
             }
             Take::Turn(turn) => {
                 let Some(claimer) = &claimer else { break };
-                let taken = GroupTurn::new(catalog, lane, claimer, turn, due_to).serve(&mut open, &mut chunk[..want]);
+                let taken = GroupTurn::new(catalog, lane, claimer, turn, due_to).serve(&mut chunk[..want]);
                 taking.remember(&[lane; ATTEMPTS_PER_HOLD], &chunk[..taken]);
                 fault!("claim.served");
                 claimed += taking.claim(&chunk[..taken])?;

@@ -13,7 +13,7 @@ use crate::catalog::Catalog;
 use crate::log::attempt::Attempt;
 use crate::log::parked::Files;
 use crate::log::tables::Tables;
-use crate::log::waiting::{KeptOpen, Order, Waiting};
+use crate::log::waiting::{Order, Waiting, open_tables};
 use crate::pg::fault::fault;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::session;
@@ -49,23 +49,24 @@ impl<'a> GroupTurn<'a> {
     }
 
     /// Takes the attempts that the group may start, as `take` does. Returns how many.
-    pub fn serve(mut self, open: &mut KeptOpen, out: &mut [Ready]) -> usize {
+    pub fn serve(mut self, out: &mut [Ready]) -> usize {
         fault!("turn.begun");
-        let found = self.find(open.tables(self.catalog));
+        let found = self.find();
         fault!("turn.found");
         self.end(&found, out)
     }
 
-    fn find(&self, tables: &[Tables]) -> Found {
+    fn find(&self) -> Found {
         let order = Order::Group(self.lane, self.turn.group);
+        let tables = open_tables(self.catalog);
         let mut files = Files::default();
         tables.iter().for_each(|tables| files.note(tables.home.segment, &tables.attempt, tables.by_group()));
         if self.turn.must_look
-            && let Some(holder) = self.holder(tables)
+            && let Some(holder) = self.holder(&tables)
         {
             return holder;
         }
-        let mut waiting = Waiting::new(tables, order, self.turn.after, self.due_to);
+        let mut waiting = Waiting::new(&tables, order, self.turn.after, self.due_to);
         let mut ready = Vec::new();
         while ready.len() < self.turn.wanted {
             match waiting.next() {

@@ -142,30 +142,6 @@ pub fn open_tables(catalog: &Catalog) -> Vec<Tables> {
     tables
 }
 
-/// The segments in which attempts may live, kept open for several reads.
-#[derive(Default)]
-pub struct KeptOpen {
-    /// A bit for each segment that was inhabited.
-    inhabited: u32,
-    /// Those with attempts.
-    tables: Vec<Tables>,
-    empty: Vec<Tables>,
-}
-
-impl KeptOpen {
-    /// Returns what `open_tables` would return now. Opens the segments anew only if others have become inhabited, or if
-    /// an empty one has got attempts. A segment that is open is not emptied.
-    pub fn tables(&mut self, catalog: &Catalog) -> &[Tables] {
-        let inhabited = segment::inhabited(catalog).fold(0, |bits, segment| bits | 1 << segment);
-        if inhabited != self.inhabited || self.empty.iter().any(|tables| !tables.is_empty()) {
-            let opened = Tables::open_all(catalog, segment::inhabited(catalog));
-            let (empty, tables) = opened.into_iter().partition(Tables::is_empty);
-            *self = Self { inhabited, tables, empty };
-        }
-        &self.tables
-    }
-}
-
 /// One segment's attempts in order: first the rest of the position's own priority, then the larger ones. Two scans,
 /// because no b-tree condition says "(priority, job_id) > (p, j)" without a walk.
 struct Source<'a> {
