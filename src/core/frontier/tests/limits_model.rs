@@ -1163,23 +1163,26 @@ proptest! {
     }
 }
 
-/// The model finds each mistake.
+/// The model finds each mistake. The seeds are those of random inputs that show it within some dozens of cases. Other
+/// seeds need up to some thousands.
 #[test]
+#[cfg_attr(miri, ignore = "most mistakes lie deeper than miri gets")]
 fn mistakes_about_retrying_groups_are_found() {
+    use prop::test_runner::{RngAlgorithm, TestRng, TestRunner};
     let faults = [
-        Fault::AddsLate,
-        Fault::RemovesAtTaking,
-        Fault::ForgetsOwn,
-        Fault::ReadsNothing,
-        Fault::ReadsTooEarly,
-        Fault::MissesUnreported,
+        (Fault::AddsLate, 0),
+        (Fault::RemovesAtTaking, 3),
+        (Fault::ForgetsOwn, 42),
+        (Fault::ReadsNothing, 0),
+        (Fault::ReadsTooEarly, 0),
+        (Fault::MissesUnreported, 0),
     ];
     let strict = limits().prop_map(|limits| Limits { group: 1, is_strict: true, rate: 0, group_rate: 0, ..limits });
     let roomy = sizes().prop_map(|sizes| Sizes { retrying: 100, starts: MANY_STARTS, ..sizes });
     let input = (roomy, strict, prop::collection::vec(op(), 300));
-    let found = faults.map(|fault| {
-        let config = ProptestConfig { max_shrink_iters: 0, failure_persistence: None, ..crate::cases(30_000) };
-        let mut runner = prop::test_runner::TestRunner::new(config);
+    let found = faults.map(|(fault, seed)| {
+        let config = ProptestConfig { max_shrink_iters: 0, ..crate::cases(30_000) };
+        let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]));
         let found = runner.run(&input, |(sizes, limits, ops)| {
             let mut world = World { fault, ..World::new(sizes, limits) };
             ops.into_iter().for_each(|op| world.run(op));
