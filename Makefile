@@ -25,7 +25,7 @@ DESTDIR ?=
 # So many tests of a kind run side by side: some wait, for a lease or for a server to start.
 THREADS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 4)))
 # So many of those that run beside the tests of the server.
-OTHER_THREADS = $(shell echo $$((($(THREADS) + 1) / 2)))
+OTHER_THREADS = $(shell echo $$((($(THREADS) + 2) / 3)))
 # The major that `test-asserts` builds.
 MAJOR_ASSERTS ?= 18
 # How long `soak` and `torture` run pg_queue.

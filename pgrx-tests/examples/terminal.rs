@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use queue_tests::wait;
 
-/// How long one block of commands may take: some compile a program.
-const LIMIT: Duration = Duration::from_secs(300);
+/// How long one block of commands may take: some compile a program, beside all other tests.
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// What the shell does with each block. `$1` is the path of its files without their endings. With `set -e` a command
 /// that fails ends the shell, and the test sees that.

@@ -198,6 +198,8 @@ fn the_tutorial_for_rust_does_what_it_says() {
         std::fs::create_dir_all(&compiled).expect("a writable target folder");
         std::os::unix::fs::symlink(compiled, folder.join("target")).expect("a link");
         std::fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).expect("the versions");
+        // As a reader's cargo does it, and not as `make test`.
+        bash.env_remove("RUSTC_WORKSPACE_WRAPPER");
         bash.env_remove("CARGO_TARGET_DIR").env("CARGO_NET_OFFLINE", "true").env("CARGO_PROFILE_DEV_DEBUG", "0");
         for (name, _) in
             std::env::vars().filter(|(name, _)| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))

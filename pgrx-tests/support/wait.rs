@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long [`until`] waits. Generous: it only matters to a test that fails anyway.
-pub const DEFAULT_LIMIT: Duration = Duration::from_secs(30);
+pub const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Polls `probe` until it returns a value, for [`DEFAULT_LIMIT`]; then panics, saying `what` it waited for.
 pub fn until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
