@@ -1,5 +1,6 @@
 //! Waits for a job: decides whether a session may sleep, and how it sleeps and is woken.
 
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use pg_queue_core::frontier::{WAIT_LANES, Wait};
@@ -123,12 +124,13 @@ pub fn longest_wait(wait: i64) -> i64 {
     within_statement(wait.min(i64::from(guc::MAX_WAIT.get()) * 1_000))
 }
 
-/// Returns how long a call that holds nothing may sleep: the requested time, but a little less than statement_timeout
-/// leaves.
+/// Returns how long a call that holds nothing may sleep: the requested time, but a tenth less than statement_timeout
+/// leaves. A busy machine wakes a session late.
 pub fn within_statement(wait: i64) -> i64 {
-    const MARGIN_US: i64 = 20_000;
-    let left = time::statement_deadline_us().map_or(i64::MAX, |at| at - time::now_us() - MARGIN_US);
-    wait.min(left).max(0)
+    const MARGIN_US: RangeInclusive<i64> = 20_000..=500_000;
+    let Some(deadline) = time::statement_deadline_us() else { return wait.max(0) };
+    let left = deadline - time::now_us();
+    wait.min(left - (left / 10).clamp(*MARGIN_US.start(), *MARGIN_US.end())).max(0)
 }
 
 /// Returns whether the call may go on sleeping: time is left, this transaction has not written, and its snapshot would

@@ -153,10 +153,10 @@ fn it_says_what_the_job_is_doing_when_the_time_is_over() {
     let begun = Instant::now();
     call(&mut client, held, "150 ms").unwrap();
     assert!(begun.elapsed() >= Duration::from_millis(150));
-    client.run("SET statement_timeout = '250 ms'");
+    client.run("SET statement_timeout = '3 s'");
     let begun = Instant::now();
     assert_eq!(call(&mut client, held, "1 hour").unwrap().0, "held");
-    assert!(begun.elapsed() > Duration::from_millis(100), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() > Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
 #[test]
