@@ -13,7 +13,7 @@ pub const BLOCKED_PAUSE_US: i64 = 100_000;
 pub enum StepResult {
     /// This much was done. There may be more to do.
     Did(i64),
-    /// So many attempts of a segment were looked at, and there are more.
+    /// This number of attempts of a segment was looked at, and there are more.
     DidPart(i64),
     /// There is nothing to do now. The next look is after this many microseconds. Often a session blocks the step.
     Later(i64),
