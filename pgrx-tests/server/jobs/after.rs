@@ -16,12 +16,22 @@ pub fn database() -> (Database, Client) {
     (database, client)
 }
 
-/// Does the duties until all was looked at that has ended by now. A look at everything, which a purge or a drop orders,
-/// may have to pause first; what is handed over meanwhile is served by it.
+/// Does the duties until all successors were looked at of jobs that have ended by now, one by one.
 pub fn maintain(client: &mut Client) {
     let before = client.enqueue("witness");
     let held: i64 = client.value(&format!("SELECT queue.enqueue('witness', after => '{{{before}}}', upon => 'ended')"));
     client.run(&format!("SELECT queue.cancel({before})"));
+    client.maintain_until(&format!("(SELECT state FROM queue.job({held})) = 'ready'"));
+    client.run(&format!("SELECT queue.cancel({held})"));
+}
+
+/// Does the duties until all successors were looked at, as a purge or a drop orders. The duty may pause before it does,
+/// and serves meanwhile what ends one by one.
+pub fn maintain_everything(client: &mut Client) {
+    create(client, "gone", "");
+    let before = client.enqueue("gone");
+    let held: i64 = client.value(&format!("SELECT queue.enqueue('witness', after => '{{{before}}}', upon => 'ended')"));
+    client.run("SELECT queue.drop('gone', force => true)");
     client.maintain_until(&format!("(SELECT state FROM queue.job({held})) = 'ready'"));
     client.run(&format!("SELECT queue.cancel({held})"));
 }
@@ -417,7 +427,7 @@ fn what_waits_can_be_changed_while_it_is_held() {
     create(&mut client, "other", "");
     let third: i64 = client.value(&format!("SELECT queue.enqueue('other', after => '{{{second}}}')"));
     client.run("SELECT queue.purge('q')");
-    maintain(&mut client);
+    maintain_everything(&mut client);
     assert_eq!((client.state(second), client.state(third)), ("cancelled".into(), "skipped".into()));
     // A skipped job that is retried runs.
     client.run(&format!("SELECT queue.retry({third})"));

@@ -1,6 +1,6 @@
 //! What held jobs outlive: a dropped queue, a move to another segment, a restart, a crash.
 
-use crate::jobs::after::{after, database, end, maintain, overdue};
+use crate::jobs::after::{after, database, end, maintain, maintain_everything, overdue};
 use crate::shared::{Sql, create};
 use crate::storage::segments::cluster;
 use queue_tests::{Cluster, wait};
@@ -17,7 +17,7 @@ fn a_dropped_queue_skips_what_is_after_its_jobs() {
     assert_eq!(client.state(held), "held");
     assert_eq!(client.failure("SELECT queue.drop('other')").code, "55000", "held jobs live");
     client.run("SELECT queue.drop('other', force => true)");
-    maintain(&mut client);
+    maintain_everything(&mut client);
     assert_eq!((client.state(held), client.state(cleanup)), ("skipped".into(), "ready".into()));
     assert_eq!(client.count(&format!("SELECT FROM queue.job({back})")), 0);
 }
