@@ -22,7 +22,7 @@ BEGIN
     LOOP
         BEGIN
             SET LOCAL lock_timeout = '100ms';
-            LOCK TABLE queue.job_life, queue.jobs, queue.attempts IN ACCESS EXCLUSIVE MODE;
+            LOCK TABLE queue.job_life, queue.jobs, queue.attempts, queue.metric IN ACCESS EXCLUSIVE MODE;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
             PERFORM pg_sleep(0.2);
@@ -1152,6 +1152,50 @@ COMMENT ON FUNCTION queue.error_groups IS
 max_jobs of both. queue_name null: all queues. is_complete: all such jobs of the queue were read. Errors: 42704,
 22023.';
 
+CREATE TYPE queue.lane_load AS (
+    queue_name text, stage text, ready bigint, due_soon bigint, running bigint, oldest_age interval, arrivals float8,
+    ends float8, run_mean interval, drain_time interval, needed bigint
+);
+
+COMMENT ON TYPE queue.lane_load IS 'What queue.load returns.';
+
+COMMENT ON COLUMN queue.lane_load.queue_name IS 'The queue.';
+
+COMMENT ON COLUMN queue.lane_load.stage IS 'The stage; null in a queue without stages.';
+
+COMMENT ON COLUMN queue.lane_load.ready IS 'Jobs that can be claimed now.';
+
+COMMENT ON COLUMN queue.lane_load.due_soon IS 'Jobs that will be ready within target_age.';
+
+COMMENT ON COLUMN queue.lane_load.running IS 'Jobs that a worker runs.';
+
+COMMENT ON COLUMN queue.lane_load.oldest_age IS
+    'For how long the oldest ready job has been ready; null if no job is.';
+
+COMMENT ON COLUMN queue.lane_load.arrivals IS
+    'Jobs that become ready, each second: the greatest of those enqueued in the last minute, enqueued in the last five '
+    'and claimed in the last five.';
+
+COMMENT ON COLUMN queue.lane_load.ends IS 'Attempts that ended, each second, in the last minute.';
+
+COMMENT ON COLUMN queue.lane_load.run_mean IS
+    'How long a worker has an attempt, on average over 15 minutes; null if none has ended.';
+
+COMMENT ON COLUMN queue.lane_load.drain_time IS
+    'In which time no job will be ready any more, if all goes on like this; null: never.';
+
+COMMENT ON COLUMN queue.lane_load.needed IS 'How many jobs have to run at once, and may.';
+
+-- For: observe.
+CREATE FUNCTION queue.load(queue_name text DEFAULT NULL, target_age interval DEFAULT '30 seconds')
+    RETURNS SETOF queue.lane_load
+    VOLATILE ROWS 100 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_load';
+
+COMMENT ON FUNCTION queue.load IS
+'How many jobs of each queue and stage have to run at once so that a job waits at most target_age: the number by which
+workers are scaled. Reads memory, and the index of scheduled jobs. queue_name null: all queues. No rows on a standby.
+Errors: 42704, 22023 target_age is not positive.';
+
 COMMENT ON VIEW queue.flows IS
     'One row for each flow: how many of its members are in which state. It reads all jobs, so do not query it often.';
 
@@ -1361,6 +1405,155 @@ sample of at most 1000 attempts. For the metrics.';
 COMMENT ON FUNCTION queue_internal.held_by_dead IS
 'How many held jobs wait for dead predecessors, for each lane of held jobs. A held job counts once for each dead
 predecessor; counting stops at 10,000. For the metrics.';
+
+-- One part of the UNION for each source. A source whose metrics are excluded by the condition on name is not read.
+-- For: observe.
+CREATE OR REPLACE VIEW queue.metric AS
+SELECT v.name::text AS name,
+       jsonb_strip_nulls(jsonb_build_object('queue', s.queue_name, 'stage', s.stage, 'state', v.state)) AS labels,
+       CASE v.state WHEN 'ready' THEN s.ready WHEN 'scheduled' THEN s.scheduled WHEN 'retrying' THEN s.retrying
+                    WHEN 'running' THEN s.running WHEN 'dead' THEN s.dead WHEN 'held' THEN s.held
+       ELSE CASE v.name
+           WHEN 'pg_queue_oldest_ready_age_seconds' THEN coalesce(extract(epoch FROM s.oldest_ready_age), 0)
+           WHEN 'pg_queue_enqueued_total' THEN s.enqueued WHEN 'pg_queue_claimed_total' THEN s.claimed
+           WHEN 'pg_queue_completed_total' THEN s.completed WHEN 'pg_queue_failed_total' THEN s.failed
+           WHEN 'pg_queue_timed_out_total' THEN s.timed_out WHEN 'pg_queue_died_total' THEN s.died
+       END END::float8 AS value,
+       v.type::text AS type, v.help::text AS help
+FROM (VALUES
+    ('pg_queue_jobs', 'ready', 'gauge', 'Jobs in this state now.'),
+    ('pg_queue_jobs', 'scheduled', 'gauge', 'Jobs in this state now.'),
+    ('pg_queue_jobs', 'retrying', 'gauge', 'Jobs in this state now.'),
+    ('pg_queue_jobs', 'running', 'gauge', 'Jobs in this state now.'),
+    ('pg_queue_jobs', 'dead', 'gauge', 'Jobs in this state now.'),
+    ('pg_queue_jobs', 'held', 'gauge', 'Jobs in this state now.'),
+    ('pg_queue_oldest_ready_age_seconds', NULL, 'gauge', 'How long the oldest ready job has been ready; 0: none is.'),
+    ('pg_queue_enqueued_total', NULL, 'counter', 'Jobs enqueued since the queue was created.'),
+    ('pg_queue_claimed_total', NULL, 'counter', 'Attempts claimed by workers since the queue was created.'),
+    ('pg_queue_completed_total', NULL, 'counter',
+        'Attempts completed, or advanced to another stage, since the queue was created.'),
+    ('pg_queue_failed_total', NULL, 'counter', 'Attempts failed since the queue was created.'),
+    ('pg_queue_timed_out_total', NULL, 'counter',
+        'Attempts whose lease or connection ended since the queue was created.'),
+    ('pg_queue_died_total', NULL, 'counter',
+        'Attempts that were a job''s last and failed, since the queue was created.')
+) AS v (name, state, type, help)
+CROSS JOIN queue.stats AS s
+-- On a standby this would have to read the logs.
+WHERE NOT pg_is_in_recovery()
+UNION ALL
+SELECT v.name,
+       jsonb_strip_nulls(jsonb_build_object('queue', o.queue_name, 'stage', o.stage, 'quantile', r.quantile::text)),
+       r.seconds, 'gauge', v.help
+FROM (VALUES
+    ('pg_queue_wait_seconds', 'wait',
+        'How long attempts claimed in the last minute had been ready: quantiles of a sample.'),
+    ('pg_queue_run_seconds', 'run', 'How long attempts that ended in the last minute had run: quantiles of a sample.')
+) AS v (name, kind, help)
+JOIN queue_internal.recent_times() AS r ON r.kind = v.kind
+JOIN queue.observed AS o ON o.lane = r.lane
+UNION ALL
+SELECT v.name, jsonb_strip_nulls(jsonb_build_object('queue', l.queue_name, 'stage', l.stage)),
+       CASE v.name WHEN 'pg_queue_needed' THEN l.needed ELSE extract(epoch FROM l.run_mean) END::float8, 'gauge', v.help
+FROM (VALUES
+    ('pg_queue_needed', 'How many jobs have to run at once so that a job waits at most 30 seconds.'),
+    ('pg_queue_run_mean_seconds', 'How long workers had the attempts that ended in the last 15 minutes, on average.')
+) AS v (name, help)
+CROSS JOIN queue.load() AS l
+WHERE v.name = 'pg_queue_needed' OR l.run_mean IS NOT NULL
+UNION ALL
+SELECT 'pg_queue_is_paused', jsonb_build_object('queue', q.queue_name), q.is_paused::integer, 'gauge',
+       '1 while claims from the queue find nothing, by queue.pause.'
+FROM queue.queue AS q
+WHERE queue_internal.may_observe(q.queue_id)
+UNION ALL
+SELECT 'pg_queue_held_by_dead', jsonb_build_object('queue', q.queue_name), coalesce(h.jobs, 0), 'gauge',
+       'Held jobs that wait for dead ones; counted up to 10000.'
+FROM queue.queue AS q
+LEFT JOIN (SELECT n.queue_id, sum(d.jobs)::float8 AS jobs FROM queue_internal.held_by_dead() AS d
+           JOIN queue.lane AS n ON n.lane = d.lane GROUP BY n.queue_id) AS h ON h.queue_id = q.queue_id
+WHERE queue_internal.may_observe(q.queue_id) AND NOT pg_is_in_recovery()
+UNION ALL
+SELECT 'pg_queue_workers_busy', jsonb_build_object('queue', q.queue_name),
+       (SELECT count(DISTINCT r.pid) FROM queue_internal.running_now() AS r JOIN queue.lane AS n ON n.lane = r.lane
+        WHERE n.queue_id = q.queue_id), 'gauge', 'Connections that have jobs of the queue.'
+FROM queue.queue AS q
+WHERE queue_internal.may_observe(q.queue_id)
+UNION ALL
+SELECT v.name, jsonb_build_object('topic', t.topic_name), v.value::float8, 'counter', v.help
+FROM queue.topics AS t
+CROSS JOIN LATERAL (VALUES
+    ('pg_queue_published_total', t.published, 'Events that were published on the topic.'),
+    ('pg_queue_published_copies_total', t.copies, 'Jobs that were made of them.'),
+    ('pg_queue_published_unrouted_total', t.unrouted, 'Events that no binding has matched.'),
+    ('pg_queue_published_dropped_total', t.dropped, 'Jobs that were not made, since the queue was full.'),
+    ('pg_queue_published_filter_errors_total', t.filter_errors, 'Filters whose answer was neither true nor false.')
+) AS v (name, value, help)
+UNION ALL
+SELECT 'pg_queue_schedule_late_seconds',
+       jsonb_strip_nulls(jsonb_build_object('schedule', s.name, 'queue', s.queue_name)),
+       greatest(extract(epoch FROM clock_timestamp() - s.next_run_at), 0)::float8, 'gauge',
+       'By how much the schedule''s next slot is overdue; 0: it is not.'
+FROM queue.schedules AS s
+UNION ALL
+SELECT 'pg_queue_log_segments', jsonb_build_object('state', v.word),
+       (SELECT count(*) FROM (SELECT DISTINCT ON (l.segment) l.state FROM queue.segment_log AS l
+                              ORDER BY l.segment, l.entry DESC) AS l WHERE l.state = v.state)
+           -- Segments that were never used are not in the log.
+           + CASE v.state WHEN 'f' THEN 10 - (SELECT count(DISTINCT l.segment) FROM queue.segment_log AS l) ELSE 0 END,
+       'gauge', 'Segments of the logs that are doing this, of ten.'
+FROM (VALUES ('f'::"char", 'free'), ('o', 'open'), ('c', 'closed'), ('m', 'moving'), ('d', 'drained'), ('h', 'copied'),
+             ('e', 'emptying')) AS v (state, word)
+UNION ALL
+SELECT 'pg_queue_storage_bytes', jsonb_build_object('part', v.part),
+       coalesce((SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class AS c
+                 WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r'
+                   AND v.part = CASE WHEN c.relname ~ '^(attempt|claim|outcome|note)_[0-9]$' THEN 'logs'
+                                     WHEN c.relname ~ '^history' THEN 'history' ELSE 'other' END), 0)::float8,
+       'gauge', 'Disk space with indexes, in bytes: of the logs, of history, of the rest.'
+FROM (VALUES ('logs'), ('history'), ('other')) AS v (part)
+UNION ALL
+SELECT v.name, jsonb_build_object('setting', m.setting),
+       CASE v.name WHEN 'pg_queue_memory_used' THEN m.used ELSE m.size END::float8, 'gauge', v.help
+FROM (VALUES
+    ('pg_queue_memory_used', 'How many of what the setting sizes are in use, over all databases.'),
+    ('pg_queue_memory_size', 'How many of what the setting sizes there can be, over all databases.')
+) AS v (name, help)
+CROSS JOIN queue_internal.memory_use() AS m
+UNION ALL
+SELECT 'pg_queue_check_ok', jsonb_build_object('check', d.name), d.ok::integer, 'gauge',
+       '1 where queue.doctor() finds that all is well.'
+FROM queue.doctor() AS d
+WHERE queue_internal.may_observe(0)
+UNION ALL
+SELECT 'pg_queue_executor_processes', jsonb_build_object('state', v.state),
+       (SELECT count(*) FROM queue_internal.executors_now() AS e WHERE (e.state = 'idle') = (v.state = 'idle'))::float8,
+       'gauge', 'Processes that run jobs in the server.'
+FROM (VALUES ('busy'), ('idle')) AS v (state)
+UNION ALL
+SELECT v.name, '{}',
+       CASE v.name WHEN 'pg_queue_executor_starts_total' THEN c.starts
+                   WHEN 'pg_queue_executor_start_failures_total' THEN c.failures
+                   WHEN 'pg_queue_executor_dispatches_total' THEN c.dispatches
+                   WHEN 'pg_queue_executor_dispatch_seconds_total' THEN c.dispatch_us / 1e6
+       ELSE c.short_us / 1e6 END::float8, v.type, v.help
+FROM (VALUES
+    ('pg_queue_executor_starts_total', 'counter',
+        'Processes that were asked for to run jobs in the server, over all databases.'),
+    ('pg_queue_executor_start_failures_total', 'counter',
+        'Those of them that the server had no room for, or that could not connect.'),
+    ('pg_queue_executor_dispatches_total', 'counter', 'Jobs for which a process was told or started.'),
+    ('pg_queue_executor_dispatch_seconds_total', 'counter',
+        'From when it was told or asked for to when it had the job, of all of them.'),
+    ('pg_queue_executor_short_seconds', 'gauge', 'For how long the server has had no room for a process; 0: it has.')
+) AS v (name, type, help)
+CROSS JOIN queue_internal.executor_counts() AS c
+UNION ALL
+SELECT 'pg_queue_extension_info',
+       jsonb_build_object('version', (SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'),
+                          'library_version', current_setting('pg_queue.library_version'),
+                          'timezone_version', current_setting('pg_queue.timezone_version', true)),
+       1, 'gauge', 'Always 1; its labels say which versions there are.';
 
 COMMENT ON VIEW queue.metric IS 'The rows of queue.metrics().';
 

@@ -133,6 +133,7 @@ mod operations {
     pub mod doctor;
     mod doctor_queues;
     pub mod listing;
+    mod load;
     mod memory;
     mod metrics;
     mod out_of_memory;

@@ -89,6 +89,15 @@ FROM (VALUES
 JOIN queue_internal.recent_times() AS r ON r.kind = v.kind
 JOIN queue.observed AS o ON o.lane = r.lane
 UNION ALL
+SELECT v.name, jsonb_strip_nulls(jsonb_build_object('queue', l.queue_name, 'stage', l.stage)),
+       CASE v.name WHEN 'pg_queue_needed' THEN l.needed ELSE extract(epoch FROM l.run_mean) END::float8, 'gauge', v.help
+FROM (VALUES
+    ('pg_queue_needed', 'How many jobs have to run at once so that a job waits at most 30 seconds.'),
+    ('pg_queue_run_mean_seconds', 'How long workers had the attempts that ended in the last 15 minutes, on average.')
+) AS v (name, help)
+CROSS JOIN queue.load() AS l
+WHERE v.name = 'pg_queue_needed' OR l.run_mean IS NOT NULL
+UNION ALL
 SELECT 'pg_queue_is_paused', jsonb_build_object('queue', q.queue_name), q.is_paused::integer, 'gauge',
        '1 while claims from the queue find nothing, by queue.pause.'
 FROM queue.queue AS q

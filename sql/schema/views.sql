@@ -238,6 +238,37 @@ COMMENT ON FUNCTION queue.error_groups IS
 max_jobs of both. queue_name null: all queues. is_complete: all such jobs of the queue were read. Errors: 42704,
 22023.';
 
+CREATE TYPE queue.lane_load AS (
+    queue_name text, stage text, ready bigint, due_soon bigint, running bigint, oldest_age interval, arrivals float8,
+    ends float8, run_mean interval, drain_time interval, needed bigint
+);
+COMMENT ON TYPE queue.lane_load IS 'What queue.load returns.';
+COMMENT ON COLUMN queue.lane_load.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.lane_load.stage IS 'The stage; null in a queue without stages.';
+COMMENT ON COLUMN queue.lane_load.ready IS 'Jobs that can be claimed now.';
+COMMENT ON COLUMN queue.lane_load.due_soon IS 'Jobs that will be ready within target_age.';
+COMMENT ON COLUMN queue.lane_load.running IS 'Jobs that a worker runs.';
+COMMENT ON COLUMN queue.lane_load.oldest_age IS
+    'For how long the oldest ready job has been ready; null if no job is.';
+COMMENT ON COLUMN queue.lane_load.arrivals IS
+    'Jobs that become ready, each second: the greatest of those enqueued in the last minute, enqueued in the last five '
+    'and claimed in the last five.';
+COMMENT ON COLUMN queue.lane_load.ends IS 'Attempts that ended, each second, in the last minute.';
+COMMENT ON COLUMN queue.lane_load.run_mean IS
+    'How long a worker has an attempt, on average over 15 minutes; null if none has ended.';
+COMMENT ON COLUMN queue.lane_load.drain_time IS
+    'In which time no job will be ready any more, if all goes on like this; null: never.';
+COMMENT ON COLUMN queue.lane_load.needed IS 'How many jobs have to run at once, and may.';
+
+-- For: observe.
+CREATE FUNCTION queue.load(queue_name text DEFAULT NULL, target_age interval DEFAULT '30 seconds')
+    RETURNS SETOF queue.lane_load
+    VOLATILE ROWS 100 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_load';
+COMMENT ON FUNCTION queue.load IS
+'How many jobs of each queue and stage have to run at once so that a job waits at most target_age: the number by which
+workers are scaled. Reads memory, and the index of scheduled jobs. queue_name null: all queues. No rows on a standby.
+Errors: 42704, 22023 target_age is not positive.';
+
 -- For: observe.
 CREATE VIEW queue.flows AS
 SELECT f.job_id, f.queue_name, f.task, f.state, coalesce(m.members, 0) AS members, coalesce(m.held, 0) AS held,

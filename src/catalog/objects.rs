@@ -116,6 +116,7 @@ pub const OBJECTS: &[(u8, Kind, &str)] = &[
     (OBSERVE, Kind::Routine, "list"),
     (OBSERVE, Kind::Routine, "search"),
     (OBSERVE, Kind::Routine, "error_groups"),
+    (OBSERVE, Kind::Routine, "load"),
     (OBSERVE, Kind::View, "flows"),
     (OBSERVE, Kind::View, "queues"),
     (OBSERVE, Kind::View, "stats"),

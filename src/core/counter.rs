@@ -88,6 +88,8 @@ pub struct Counter {
     pub floor: Rank,
     /// When a worker last claimed an attempt, in the caller's unit of time. `i64::MIN`: not known.
     pub claimed_at: i64,
+    /// How long the attempts that have ended had run, in microseconds. After a recount it begins at 0.
+    pub busy_us: i64,
 }
 
 impl Counter {
@@ -96,6 +98,7 @@ impl Counter {
         counts: Counts { waiting: 0, running: 0, totals: Totals::NONE },
         floor: Rank::MAX,
         claimed_at: i64::MIN,
+        busy_us: 0,
     };
 
     /// Lowers the floor for a waiting attempt of this rank.
@@ -108,6 +111,7 @@ impl Counter {
         self.counts.add(&other.counts);
         self.floor = self.floor.min(other.floor);
         self.claimed_at = self.claimed_at.max(other.claimed_at);
+        self.busy_us = self.busy_us.saturating_add(other.busy_us);
     }
 }
 
@@ -174,7 +178,7 @@ impl Counters<'_> {
         };
         let slot = &mut self.slots[slot];
         slot.counter.add(counter);
-        slot.minutes.add(minute, &counter.counts.totals);
+        slot.minutes.add(minute, &counter.counts.totals, counter.busy_us);
         true
     }
 

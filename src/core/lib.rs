@@ -32,6 +32,7 @@ pub mod due;
 pub mod frontier;
 pub mod holders;
 pub mod id;
+pub mod load;
 pub mod minutes;
 pub mod missed;
 pub mod rollup;

@@ -55,7 +55,7 @@ pub fn unclaimed() -> Result<Finding> {
     if session::in_recovery() {
         return Ok(Finding::well("The primary checks this."));
     }
-    let Some(lane_counts) = depth::known(&catalog, Wanted { future: false, dead: false }) else {
+    let Some(lane_counts) = depth::known(&catalog, Wanted { future: false, soon: i64::MIN, dead: false }) else {
         return Ok(Finding::well("It is not known yet: the jobs are being counted."));
     };
     let (now, up) = (time::now_us(), time::monotonic_us().saturating_sub(shmem::born_at()));

@@ -40,7 +40,11 @@ pub fn topics() -> Result<Finding> {
             ));
         }
     }
-    let counted = if bound.is_empty() { None } else { depth::known(&catalog, Wanted { future: false, dead: false }) };
+    let counted = if bound.is_empty() {
+        None
+    } else {
+        depth::known(&catalog, Wanted { future: false, soon: i64::MIN, dead: false })
+    };
     for (&lane, found) in counted.iter().flat_map(|counts| &counts.0) {
         let age = found.oldest.map_or(0, |since| now.saturating_sub(since));
         if age <= patience() {

@@ -65,7 +65,7 @@ fn count(catalog: &Catalog) -> Result<()> {
     let now = time::now_us();
     for tables in tables {
         if ledger.is_read_here(tables.home.segment) {
-            lane_counts.walk(&tables, now, || {
+            lane_counts.walk(&tables, now, i64::MIN, || {
                 process::check_for_interrupts();
                 if awake::is_awake(number) {
                     start_due::catch_up(number);

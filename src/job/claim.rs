@@ -287,8 +287,8 @@ impl<'a> ClaimBatch<'a> {
 
     /// Each attempt with its lane.
     fn remember(&self, lanes: &[i32; ATTEMPTS_PER_HOLD], taken: &[Ready]) {
-        let (lease, bound) = (self.default_lease, self.request.is_bound);
-        let step = |(&lane, ready): (&i32, &Ready)| Step::Taken { id: ready.id, lane, lease, bound };
+        let (lease, bound, started_at) = (self.default_lease, self.request.is_bound, time::now_us());
+        let step = |(&lane, ready): (&i32, &Ready)| Step::Taken { id: ready.id, lane, lease, started_at, bound };
         transaction::record_all(self.catalog.number, lanes.iter().zip(taken).map(step));
     }
 

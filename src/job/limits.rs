@@ -231,7 +231,7 @@ pub fn has_room(catalog: &Catalog, queue: &Queue, most: i64, more: usize) -> Res
     let waiting = known.unwrap_or_else(|| {
         // This transaction's snapshot may be old, and the jobs that it has added are counted below.
         let _others = ActiveSnapshot::of_others();
-        let lane_counts = LaneCounts::take(catalog);
+        let lane_counts = LaneCounts::take(catalog, i64::MIN);
         queue.lanes().iter().filter_map(|lane| lane_counts.0.get(lane)).map(|found| found.counter.counts.waiting).sum()
     });
     let waiting = waiting + transaction::added(number, queue.lanes());

@@ -197,7 +197,7 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
     (entry.instance, entry.lane, entry.rank, entry.place) = (catalog.number, attempt.lane(), ready.rank, ready.place);
     entry.group = ready.group;
     (entry.lease, entry.longest, entry.deadline) = (claim.lease, longest, deadline);
-    (entry.pid, entry.state) = (claim.pid, State::Running);
+    (entry.started_at, entry.pid, entry.state) = (claim.claimed_at, claim.pid, State::Running);
     entry.bound = u8::from(claim.kind == claim::Kind::Bound);
     entry.cancel = u8::from(notes.cancel().is_some());
     entry.rerun = u8::from(note::newest_rerun(catalog, attempt.home.segment, claim.id).is_some());

@@ -19,6 +19,8 @@ use crate::transaction::{self, Step};
 /// The column of the last error, for callers that read rows without `Attempt`. It is null in attempts that follow no
 /// failure.
 pub const LAST_ERROR: usize = columns::LAST_ERROR;
+/// The number of the column `run_at`.
+pub const RUN_AT: usize = columns::RUN_AT;
 
 /// If a payload has more stored bytes than this, the next attempt refers to it and does not copy it.
 pub const REFER_ABOVE: usize = 1024;

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use pg_queue_core::frontier::{Rank, Ready};
 
 use crate::catalog::Catalog;
-use crate::log::attempt::LAST_ERROR;
+use crate::log::attempt::{LAST_ERROR, RUN_AT};
 use crate::log::lane_counts::{Lane, LaneCounts};
 use crate::log::reader::Reader;
 use crate::log::tables::{self, Tables};
@@ -60,6 +60,8 @@ impl<'a> Claimed<'a> {
 pub struct Wanted {
     /// Jobs that are not due.
     pub future: bool,
+    /// A time, as `timestamptz`: jobs that are due up to then are counted as due soon. Takes `future`.
+    pub soon: i64,
     /// Dead jobs.
     pub dead: bool,
 }
@@ -84,7 +86,7 @@ pub fn known(catalog: &Catalog, wanted: Wanted) -> Option<LaneCounts> {
     tables.iter().for_each(Tables::open_indexes);
     let now = time::now_us();
     if wanted.future {
-        add_future(&tables, &mut lane_counts, now);
+        add_future(&tables, &mut lane_counts, now, wanted.soon);
     }
     if wanted.dead {
         lane_counts.add_dead(catalog, &ledger);
@@ -109,8 +111,8 @@ pub fn known(catalog: &Catalog, wanted: Wanted) -> Option<LaneCounts> {
     Some(lane_counts)
 }
 
-/// Counts the attempts that are due after `now`.
-fn add_future(tables: &[Tables], lane_counts: &mut LaneCounts, now: i64) {
+/// Counts the attempts that are due after `now`, and those of them that are due up to `soon`.
+fn add_future(tables: &[Tables], lane_counts: &mut LaneCounts, now: i64, soon: i64) {
     let mut n = 0_u32;
     for tables in tables {
         let mut claimed = Claimed::of(tables);
@@ -122,6 +124,7 @@ fn add_future(tables: &[Tables], lane_counts: &mut LaneCounts, now: i64) {
             }
             let (values, nulls) = scan.columns(LAST_ERROR + 1);
             let (id, lane, has_error) = (values[0].value() as i64, values[3].value() as i32, !nulls[LAST_ERROR]);
+            let run_at = values[RUN_AT].value() as i64;
             if claimed.has(id) || scan.is_own() {
                 continue;
             }
@@ -129,6 +132,7 @@ fn add_future(tables: &[Tables], lane_counts: &mut LaneCounts, now: i64) {
             if let Some(found) = lane_counts.0.get_mut(&lane) {
                 let count = if has_error { &mut found.retrying } else { &mut found.scheduled };
                 *count += 1;
+                found.due_soon += i64::from(run_at <= soon);
             }
         }
     }

@@ -30,6 +30,8 @@ pub struct Lane {
     pub scheduled: i64,
     /// Attempts that are not due, after a failure.
     pub retrying: i64,
+    /// The scheduled and retrying attempts that are due soon, if that was asked for.
+    pub due_soon: i64,
     /// Dead jobs that were not revived.
     pub dead: i64,
     /// Since when the oldest ready attempt has been ready, as `timestamptz`.
@@ -37,13 +39,16 @@ pub struct Lane {
 }
 
 impl Lane {
+    /// A lane without attempts.
+    pub const NONE: Lane = Lane::of(Counter::NONE);
+
     /// Returns the lane of a counter.
-    pub fn of(counter: Counter) -> Self {
-        Self { counter, scheduled: 0, retrying: 0, dead: 0, oldest: None }
+    pub const fn of(counter: Counter) -> Self {
+        Self { counter, scheduled: 0, retrying: 0, due_soon: 0, dead: 0, oldest: None }
     }
 }
 
-/// All lanes that have or had jobs.
+/// All lanes that have or had jobs, by number.
 #[derive(Default)]
 pub struct LaneCounts(pub BTreeMap<i32, Lane>);
 
@@ -52,19 +57,20 @@ impl LaneCounts {
         self.0.entry(lane).or_insert_with(|| Lane::of(Counter::NONE))
     }
 
-    /// Counts the attempts of a segment, without dead jobs. Calls `pause` from time to time.
-    pub fn walk(&mut self, tables: &Tables, now: i64, mut pause: impl FnMut()) {
+    /// Counts the attempts of a segment, without dead jobs. Attempts that are due up to `soon` count as due soon. Calls
+    /// `pause` from time to time.
+    pub fn walk(&mut self, tables: &Tables, now: i64, soon: i64, mut pause: impl FnMut()) {
         let Some(mut walk) = tables.walk(i64::MIN, Snapshot::Statement) else { return };
         for n in 1_u32.. {
             let Some(trace) = walk.next() else { break };
-            self.count(&trace, now);
+            self.count(&trace, now, soon);
             if n.is_multiple_of(1024) {
                 pause();
             }
         }
     }
 
-    fn count(&mut self, trace: &Trace<impl Columns>, now: i64) {
+    fn count(&mut self, trace: &Trace<impl Columns>, now: i64, soon: i64) {
         let attempt = &trace.attempt;
         let claim = trace.claim.row().map(claim::read);
         let outcome = trace.outcome.row().map(outcome::read);
@@ -85,8 +91,11 @@ impl LaneCounts {
                 counts.waiting += 1;
                 lane.counter.lower(Rank { priority: attempt.priority(), job_id: attempt.job_id() });
                 match attempt.run_at() {
-                    Some(at) if at > now && attempt.last_error().is_some() => lane.retrying += 1,
-                    Some(at) if at > now => lane.scheduled += 1,
+                    Some(at) if at > now => {
+                        let is_retry = attempt.last_error().is_some();
+                        *(if is_retry { &mut lane.retrying } else { &mut lane.scheduled }) += 1;
+                        lane.due_soon += i64::from(at <= soon);
+                    }
                     at => {
                         let since = at.unwrap_or(attempt.enqueued_at());
                         lane.oldest = Some(lane.oldest.map_or(since, |oldest| oldest.min(since)));
@@ -116,13 +125,13 @@ impl LaneCounts {
         dead::each(catalog, ledger, |dead| self.lane(dead.lane).dead += 1);
     }
 
-    /// Counts everything by a walk through all segments.
-    pub fn take(catalog: &Catalog) -> Self {
+    /// Counts everything by a walk through all segments. Attempts that are due up to `soon` count as due soon.
+    pub fn take(catalog: &Catalog, soon: i64) -> Self {
         let mut lane_counts = Self::default();
         let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, SNAPSHOT);
         let now = time::now_us();
         for tables in Tables::open_all(catalog, ledger.read_here()) {
-            lane_counts.walk(&tables, now, process::check_for_interrupts);
+            lane_counts.walk(&tables, now, soon, process::check_for_interrupts);
         }
         lane_counts.add_totals(catalog);
         lane_counts.add_dead(catalog, &ledger);

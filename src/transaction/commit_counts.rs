@@ -33,7 +33,7 @@ impl CommitCounts {
         Self { xid, instance: 0, lane: 0, counts: false, is_counting: false, counter: Counter::NONE, full: 0 }
     }
 
-    /// Enters a step of the instance in this slot.
+    /// Enters a step of the instance in this slot. `busy_us`: how long the attempt had run that the step ends.
     pub fn enter(
         &mut self,
         instances: &[Instance],
@@ -41,6 +41,7 @@ impl CommitCounts {
         horizons: &[u32],
         counters: &mut Counters<'_>,
         step: Step,
+        busy_us: i64,
     ) {
         let (lane, event) = match step {
             Step::Enqueued { lane, ready, has_moved: false, .. } => {
@@ -71,6 +72,7 @@ impl CommitCounts {
         }
         if self.counts {
             self.counter.counts.record(event);
+            self.counter.busy_us = self.counter.busy_us.saturating_add(busy_us);
             if event == Event::Claimed {
                 self.counter.claimed_at = time::now_us();
             }

@@ -76,12 +76,13 @@ pub fn settle(pending: &[Pending], committed: bool) {
                 let mut to = Target::new(shared, slot, &now, &mut wake);
                 if committed {
                     p.step.commit(&mut to);
+                    let busy_us = to.busy_us;
                     if p.step.is_told_later() {
                         // `pending::record` has made the room.
                         TO_TELL.with_borrow_mut(|later| later.push((p.instance, p.step)));
                     }
                     let shmem::Shared { instances, horizons, counters, .. } = shared;
-                    counts.enter(instances, slot, horizons, counters, p.step);
+                    counts.enter(instances, slot, horizons, counters, p.step, busy_us);
                 } else {
                     p.step.roll_back(&mut to);
                 }

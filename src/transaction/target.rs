@@ -67,6 +67,8 @@ pub struct Target<'a, 's> {
     /// The monotonic time, read when a step asks for it.
     pub now: &'a LazyCell<i64>,
     pub wake: &'a mut Wake,
+    /// How long the attempt had run whose end was applied last, in microseconds. 0: not known.
+    pub busy_us: i64,
 }
 
 impl<'a, 's> Target<'a, 's> {
@@ -82,6 +84,7 @@ impl<'a, 's> Target<'a, 's> {
             slot,
             now,
             wake,
+            busy_us: 0,
         }
     }
 

@@ -12,6 +12,7 @@ pub mod error_groups;
 pub mod firings;
 pub mod inputs;
 pub mod list;
+pub mod load;
 pub mod running;
 pub mod stats;
 pub mod steps;

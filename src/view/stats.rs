@@ -7,7 +7,7 @@
 //!
 //! Not responsible for either way of counting (`log::depth`, `log::lane_counts`).
 
-use pg_queue_core::minutes::KEPT;
+use pg_queue_core::minutes::{KEPT, MINUTE_US};
 use pgrx::pg_sys::Datum;
 
 use crate::api::sql_function;
@@ -27,7 +27,6 @@ sql_function!(pg_queue_minutes_now, pg_finfo_pg_queue_minutes_now => minutes_now
 /// counts has one more row, with NULL for the minute. `since` is the minute in which counting began; its counts are
 /// incomplete. Returns nothing on a standby, or while memory does not know the counts.
 fn minutes_now(call: &Call) -> Result<Option<Datum>> {
-    const MINUTE_US: i64 = 60_000_000;
     let rows = call.rows()?;
     let catalog = catalog::current()?;
     let number = catalog.number;
@@ -59,9 +58,10 @@ fn tallies(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;
     let must_walk = call.bool(0).unwrap_or(false) || session::in_recovery();
-    let known = if must_walk { None } else { depth::known(&catalog, Wanted { future: true, dead: true }) };
+    let known =
+        if must_walk { None } else { depth::known(&catalog, Wanted { future: true, soon: i64::MIN, dead: true }) };
     let is_counted = known.is_some();
-    let lane_counts = known.unwrap_or_else(|| LaneCounts::take(&catalog));
+    let lane_counts = known.unwrap_or_else(|| LaneCounts::take(&catalog, i64::MIN));
     let rights = permission::rights(&catalog);
     for (&lane, found) in lane_counts.0.iter().filter(|(lane, _)| rights.on_lane(**lane, Privilege::Observe)) {
         let counts = &found.counter.counts;

@@ -96,8 +96,8 @@ fn required(function: &str) -> &'static [&'static str] {
         "times" => &["ARRAY[]::bytea[]"],
         "activity" | "adopt" | "assert_loaded" | "check" | "claims_now" | "derive_grants" | "doctor" | "firings"
         | "kick" | "current_job" | "executor_counts" | "executors_now" | "held_by_dead" | "live" | "maintain"
-        | "memory_use" | "error_groups" | "minutes_now" | "metrics" | "recent_times" | "running_now" | "tallies"
-        | "topic_counts" | "throughput_by" | "throughput_live" => &[],
+        | "load" | "memory_use" | "error_groups" | "minutes_now" | "metrics" | "recent_times" | "running_now"
+        | "tallies" | "topic_counts" | "throughput_by" | "throughput_live" => &[],
         other => panic!("say here how queue.{other} is called"),
     }
 }

@@ -46,7 +46,8 @@ const SAME: [&str; 20] = [
 ];
 
 /// What tells of the server itself, or of what its memory has: it answers.
-const ANSWERS: [&str; 26] = [
+const ANSWERS: [&str; 27] = [
+    "queue.load()",
     "queue.activity()",
     "queue.activity('q', '-infinity', '1 day')",
     "queue.activity_part",

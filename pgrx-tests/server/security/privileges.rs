@@ -100,6 +100,7 @@ shows | activity()
 shows | activity_part
 shows | minutes_now()
 shows | error_groups()
+shows | load()
 tells | list('q', 'running')
 tells | search('q', '$.job_id')
 -  - - * *  - - * *  - - + +  + + | doctor()

@@ -116,9 +116,17 @@ impl Frontier<'_> {
 
     /// Notes that the claim of a taken attempt is committed, so that the lease starts. A longer lease that was already
     /// granted stays. A transaction that has both claimed and ended the attempt calls this before [`Self::ended`]. A
-    /// session that finds the attempt stale may take it once more after that.
-    pub fn claimed(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, lease: i64, deadline: i64, bound: bool) {
-        let Some(slot) = self.running_slot(instance, id) else { return };
+    /// session that finds the attempt stale may take it once more after that. Returns the entry.
+    pub fn claimed(
+        &mut self,
+        root: &mut DeadlineRoot,
+        instance: u32,
+        id: i64,
+        lease: i64,
+        deadline: i64,
+        bound: bool,
+    ) -> Option<&mut Running> {
+        let slot = self.running_slot(instance, id)?;
         self.settle_token(slot, deadline - lease);
         let Running { lane, group, .. } = self.running[slot as usize];
         self.retry_left(instance, lane, group, id);
@@ -133,6 +141,7 @@ impl Frontier<'_> {
             entry.owner = 0;
             deadlines::insert(self.running, root, slot);
         }
+        Some(&mut self.running[slot as usize])
     }
 
     /// Notes that a taken attempt is to be cancelled. Returns false if the attempt is not in memory.

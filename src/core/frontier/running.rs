@@ -52,6 +52,8 @@ pub struct Running {
     pub longest: i64,
     /// When the lease ends, in monotonic microseconds. It counts only while `state` is `Running`.
     pub deadline: i64,
+    /// When it was claimed, in the caller's unit of time. 0: not known.
+    pub started_at: i64,
     /// The session whose open transaction has it (`Taken`, `Ending`).
     pub owner: u32,
     /// The number of the session that claimed it, plus one. 0: the session is unknown, or its connection has ended.

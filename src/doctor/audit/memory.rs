@@ -268,7 +268,7 @@ fn differences(catalog: &Catalog) -> Result<Option<Vec<(i32, Differences)>>> {
         if is_known.is_none() {
             return Ok(None);
         }
-        let counted = LaneCounts::take(catalog);
+        let counted = LaneCounts::take(catalog, i64::MIN);
         let lanes = queue::lanes(catalog);
         let mut all = Vec::new();
         for (lane, counts) in known.into_iter().filter(|(lane, _)| lanes.contains(lane)) {

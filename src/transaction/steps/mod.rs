@@ -19,7 +19,7 @@ pub mod topic;
 use pg_queue_core::frontier::{MISSED_CANCEL, MISSED_RERUN, Ready, Running};
 use pg_queue_core::totals::End;
 
-use crate::pg::session;
+use crate::pg::{session, time};
 use crate::transaction::target::{Target, Wake};
 
 pub use extension::ExtensionStep;
@@ -42,11 +42,13 @@ pub enum Step {
         has_moved: bool,
         is_retry: bool,
     },
-    /// An attempt was taken for a worker, under a lease in microseconds. `bound`: the claim ends with the connection.
+    /// An attempt was taken for a worker, under a lease in microseconds. `started_at`: when, as `timestamptz`. `bound`:
+    /// the claim ends with the connection.
     Taken {
         id: i64,
         lane: i32,
         lease: i64,
+        started_at: i64,
         bound: bool,
     },
     /// An attempt could not be claimed because an open transaction seemed to have claimed it; that transaction may roll
@@ -148,9 +150,12 @@ impl Step {
     pub fn commit(self, to: &mut Target<'_, '_>) {
         match self {
             Self::Enqueued { lane, ready, run_at, .. } => enqueued(to, lane, ready, run_at),
-            Self::Taken { id, lease, bound, .. } => {
+            Self::Taken { id, lease, started_at, bound, .. } => {
                 let deadline = (**to.now).saturating_add(lease);
-                to.frontier.claimed(&mut to.instance.deadlines, to.number, id, lease, deadline, bound);
+                let root = &mut to.instance.deadlines;
+                if let Some(entry) = to.frontier.claimed(root, to.number, id, lease, deadline, bound) {
+                    entry.started_at = started_at;
+                }
                 to.wake_worker_by(deadline);
             }
             Self::Missed { lane, ready } => to.wake.session(to.frontier.push(to.number, lane, ready)),
@@ -169,6 +174,9 @@ impl Step {
                     to.count_rows(entry.place.segment, 0, 1);
                     to.wake.session(woken);
                     hand_requests_on(to, &entry, matches!(self, Self::EndedUnrun { .. }));
+                    if entry.started_at != 0 {
+                        to.busy_us = time::transaction_end_us().saturating_sub(entry.started_at).max(0);
+                    }
                     entry
                 });
                 if self.may_end_job() {

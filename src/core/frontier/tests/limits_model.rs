@@ -769,7 +769,9 @@ impl World {
                 for &j in &taken {
                     if !self.jobs[j].is_system {
                         let (id, now) = (self.jobs[j].entry.id, self.now);
-                        self.with(|f, root| f.claimed(root, INSTANCE, id, 1_000_000, now + 1_000_000, false));
+                        self.with(|f, root| {
+                            f.claimed(root, INSTANCE, id, 1_000_000, now + 1_000_000, false);
+                        });
                         self.settle(j);
                     }
                 }

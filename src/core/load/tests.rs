@@ -1,0 +1,266 @@
+//! `needed` by itself, and a pool of workers that follows it, in simulated time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::totals::Totals;
+
+const S: i64 = 1_000_000;
+const MINUTE: i64 = 60 * S;
+/// The beginning, in the middle of a minute.
+const BEGIN: i64 = 1_000 * MINUTE + 23 * S;
+
+/// A lane in which so many attempts were enqueued, claimed and completed in each of the last ten minutes.
+fn steady(per_minute: i64, run_us: i64) -> Minutes {
+    let mut minutes = Minutes::default();
+    for minute in 990..=1_000 {
+        let n = if minute == 1_000 { per_minute * 23 / 60 } else { per_minute };
+        let totals = Totals { enqueued: n, claimed: n, completed: n, ..Totals::NONE };
+        minutes.add(minute, &totals, n * run_us);
+    }
+    minutes
+}
+
+fn seen(minutes: &Minutes) -> Seen<'_> {
+    Seen { minutes: Some(minutes), now_us: BEGIN, target_age_us: 30 * S, running: 1, ..Seen::default() }
+}
+
+#[test]
+fn as_many_run_as_arrive_while_one_runs() {
+    let minutes = steady(6_000, 50_000);
+    let load = seen(&minutes).load();
+    assert!((load.arrivals - 100.0).abs() < 0.5 && (load.ends - 100.0).abs() < 0.5, "{load:?}");
+    assert!((load.run_mean_us.unwrap_or(0.0) - 50_000.0).abs() < 1.0, "{load:?}");
+    assert_eq!(load.needed, 5);
+    assert_eq!(load.drain_us, Some(0.0));
+}
+
+#[test]
+fn waiting_jobs_should_begin_within_the_target() {
+    let minutes = steady(6_000, 50_000);
+    let with = |ready, due_soon| Seen { ready, due_soon, ..seen(&minutes) }.load();
+    assert_eq!(with(3_000, 0).needed, 10);
+    assert_eq!(with(1_500, 1_500).needed, 10);
+    assert_eq!(with(3_000, 0).drain_us, None);
+    let target_age_us = 60 * S;
+    assert_eq!(Seen { ready: 3_000, target_age_us, ..seen(&minutes) }.load().needed, 8);
+}
+
+#[test]
+fn limits_and_pauses_bound_it() {
+    let minutes = steady(6_000, 50_000);
+    let busy = Seen { ready: 30_000, running: 7, ..seen(&minutes) };
+    assert_eq!(busy.load().needed, 55);
+    assert_eq!(Seen { max_running: 20, ..busy }.load().needed, 20);
+    // 200 starts a second of 50 ms each.
+    assert_eq!(Seen { rate: 400, period_us: 2 * S, ..busy }.load().needed, 10);
+    assert_eq!(Seen { rate: 1, period_us: 3_600 * S, ..busy }.load().needed, 1);
+    assert_eq!(Seen { is_paused: true, ..busy }.load().needed, 7);
+    assert_eq!(Seen { is_paused: true, running: 0, ..busy }.load().needed, 0);
+}
+
+#[test]
+fn nothing_to_do_needs_nobody() {
+    let minutes = steady(6_000, 50_000);
+    assert_eq!(Seen { running: 0, ..seen(&minutes) }.load().needed, 0);
+    assert_eq!(Seen { running: 0, due_soon: 1, ..seen(&minutes) }.load().needed, 6);
+    assert_eq!(Seen { target_age_us: S, ..Seen::default() }.load().needed, 0);
+}
+
+#[test]
+fn without_ends_it_is_one_more_than_runs() {
+    let with = |ready, running| Seen { ready, running, target_age_us: S, ..Seen::default() }.load().needed;
+    assert_eq!(with(1_000_000, 0), 1);
+    assert_eq!(with(1, 3), 4);
+    assert_eq!(with(0, 3), 3);
+}
+
+#[test]
+fn the_stages_of_a_queue_share_what_may_run() {
+    let minutes = steady(6_000, 50_000);
+    let loads = [30_000, 3_000, 0].map(|ready| Seen { ready, running: 0, max_running: 20, ..seen(&minutes) }.load());
+    let shared = |max_running| {
+        let mut loads = loads;
+        share(&mut loads, max_running);
+        loads.map(|load| load.needed)
+    };
+    assert_eq!(shared(0), [20, 10, 0]);
+    assert_eq!(shared(30), [20, 10, 0]);
+    assert_eq!(shared(20), [14, 7, 0]);
+}
+
+#[test]
+fn jobs_in_transactions_of_no_time_need_one_worker() {
+    let minutes = steady(6_000, 0);
+    assert_eq!(Seen { ready: 100, running: 0, ..seen(&minutes) }.load().needed, 1);
+}
+
+/// A queue, and a pool of workers that follows `needed`: every `POLL` it is asked, and `START` later as many workers
+/// are there.
+struct Pool {
+    now: i64,
+    run_us: i64,
+    minutes: Minutes,
+    waiting: VecDeque<i64>,
+    /// When each running job began and ends.
+    running: BinaryHeap<Reverse<(i64, i64)>>,
+    workers: i64,
+    ordered: VecDeque<(i64, i64)>,
+    ended: u64,
+    /// What the last poll said, and the greatest age of a job that began since.
+    needed: i64,
+    age: i64,
+}
+
+impl Pool {
+    const TICK: i64 = 10_000;
+    const POLL: i64 = 15 * S;
+    const START: i64 = 10 * S;
+    const TARGET: i64 = 30 * S;
+
+    fn new(run_us: i64, begin: i64) -> Self {
+        let minutes = Minutes::default();
+        let (waiting, running, ordered) = (VecDeque::new(), BinaryHeap::new(), VecDeque::new());
+        Self { now: begin, run_us, minutes, waiting, running, workers: 0, ordered, ended: 0, needed: 0, age: 0 }
+    }
+
+    fn count(&mut self, totals: Totals, busy_us: i64) {
+        self.minutes.add(self.now.div_euclid(MINUTE), &totals, busy_us);
+    }
+
+    /// Lets jobs arrive at this rate a second for so many microseconds.
+    fn run(&mut self, rate: i64, us: i64) {
+        self.age = 0;
+        let mut owed = 0;
+        for _ in 0..us / Self::TICK {
+            owed += rate * Self::TICK;
+            let new = owed / S;
+            owed %= S;
+            self.waiting.extend((0..new).map(|_| self.now));
+            if new > 0 {
+                self.count(Totals { enqueued: new, ..Totals::NONE }, 0);
+            }
+            while let Some(&Reverse((ends_at, began))) = self.running.peek()
+                && ends_at <= self.now
+            {
+                self.running.pop();
+                self.count(Totals { completed: 1, ..Totals::NONE }, ends_at - began);
+            }
+            while self.ordered.front().is_some_and(|(at, _)| *at <= self.now) {
+                self.workers = self.ordered.pop_front().map_or(0, |(_, workers)| workers);
+            }
+            while (self.running.len() as i64) < self.workers
+                && let Some(since) = self.waiting.pop_front()
+            {
+                self.age = self.age.max(self.now - since);
+                self.count(Totals { claimed: 1, ..Totals::NONE }, 0);
+                // A job lasts a tenth less or more, in turn.
+                let run_us = self.run_us * (9 + (self.ended % 3) as i64) / 10;
+                self.ended += 1;
+                self.running.push(Reverse((self.now + run_us, self.now)));
+            }
+            if self.now.rem_euclid(Self::POLL) < Self::TICK {
+                let seen = Seen {
+                    ready: self.waiting.len() as i64,
+                    running: self.running.len() as i64,
+                    minutes: Some(&self.minutes),
+                    now_us: self.now,
+                    target_age_us: Self::TARGET,
+                    ..Seen::default()
+                };
+                self.needed = seen.load().needed;
+                self.ordered.push_back((self.now + Self::START, self.needed));
+            }
+            self.now += Self::TICK;
+        }
+    }
+
+    /// The ideal at this rate.
+    fn ideal(&self, rate: i64) -> f64 {
+        rate as f64 * self.run_us as f64 / 1e6
+    }
+
+    #[track_caller]
+    fn check(&self, rate: i64) {
+        let (needed, ideal) = (self.needed as f64, self.ideal(rate));
+        // A number of jobs is whole.
+        let off = (needed - ideal).abs();
+        assert!(off <= (0.2 * ideal).max(1.0), "needed {needed}, ideal {ideal}, {} wait", self.waiting.len());
+    }
+}
+
+/// From 50 to 1,000 jobs a second and back, at every second of the clock's minute at which the step may come.
+#[test]
+fn a_pool_follows_steps_of_load() {
+    let begins: &[i64] = if cfg!(miri) { &[23] } else { &[0, 1, 14, 23, 37, 45, 59] };
+    for begin in begins {
+        let mut pool = Pool::new(50_000, 1_000 * MINUTE + begin * S);
+        pool.run(50, 10 * MINUTE);
+        pool.check(50);
+        pool.run(1_000, 2 * MINUTE);
+        pool.check(1_000);
+        pool.run(1_000, 3 * MINUTE);
+        pool.check(1_000);
+        // Five minutes after the step jobs begin within twice the target.
+        pool.run(1_000, MINUTE);
+        assert!(pool.age <= 2 * Pool::TARGET, "{} s", pool.age / S);
+        pool.check(1_000);
+        // Downwards it takes the five minutes of the long span, and never too few are left.
+        pool.run(50, 4 * MINUTE);
+        assert!(pool.needed as f64 >= pool.ideal(50));
+        pool.run(50, 2 * MINUTE);
+        pool.check(50);
+        pool.run(0, 5 * MINUTE);
+        assert_eq!((pool.needed, pool.workers), (0, 0));
+    }
+}
+
+#[test]
+fn a_pool_follows_steps_with_long_jobs() {
+    let mut pool = Pool::new(8 * S, 1_000 * MINUTE);
+    pool.run(1, 12 * MINUTE);
+    pool.check(1);
+    pool.run(10, 4 * MINUTE);
+    pool.check(10);
+    pool.run(10, 3 * MINUTE);
+    pool.check(10);
+}
+
+proptest! {
+    #![proptest_config(crate::cases(500))]
+
+    #[test]
+    fn it_is_never_negative_nor_above_the_limits(
+        counts in prop::collection::vec(
+            (0i64..30, 0i64..1000, 0i64..1000, 0i64..1000, 0i64..60 * S), crate::length(40)
+        ),
+        ready in 0i64..1_000_000,
+        due_soon in 0i64..1_000_000,
+        running in 0i64..1_000,
+        max_running in 0u32..50,
+        rate in 0u32..50,
+    ) {
+        let mut minutes = Minutes::default();
+        let mut known = BTreeMap::<i64, i64>::new();
+        for (minute, enqueued, claimed, completed, busy_us) in counts {
+            let totals = Totals { enqueued, claimed, completed, ..Totals::NONE };
+            minutes.add(980 + minute, &totals, busy_us);
+            *known.entry(minute).or_default() += enqueued;
+        }
+        let now_us = 1_010 * MINUTE;
+        let seen = Seen {
+            ready, due_soon, running, max_running, rate, period_us: S, now_us, target_age_us: 30 * S,
+            minutes: Some(&minutes), ..Seen::default()
+        };
+        let load = seen.load();
+        prop_assert!(load.needed >= 0 && load.arrivals >= 0.0 && load.ends >= 0.0);
+        prop_assert!(max_running == 0 || load.needed <= i64::from(max_running));
+        prop_assert_eq!(load.needed == 0, ready == 0 && due_soon == 0 && running == 0);
+        // More waiting jobs never need fewer workers.
+        let more = Seen { ready: ready + 1_000, ..seen }.load();
+        prop_assert!(more.needed >= load.needed);
+    }
+}

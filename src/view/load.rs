@@ -1,0 +1,135 @@
+//! `queue.load`: how many jobs of each queue and stage have to run at once.
+//!
+//! Not responsible for the arithmetic (`pg_queue_core::load`), nor for counting (`log::depth`).
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use pg_queue_core::load::{self, Load, Seen};
+use pg_queue_core::minutes::Minutes;
+use pgrx::pg_sys::Datum;
+
+use crate::api::sql_function;
+use crate::catalog::permission::{self, Privilege, Rights};
+use crate::catalog::queue::Queue;
+use crate::catalog::{self, Catalog, queue};
+use crate::error::{Error, Result};
+use crate::log::depth::{self, Wanted};
+use crate::log::lane_counts::{Lane, LaneCounts};
+use crate::pg::datum::{Interval, text_datum};
+use crate::pg::function::Call;
+use crate::pg::{session, time};
+use crate::shmem;
+use crate::view::list::observed;
+
+sql_function!(pg_queue_load, pg_finfo_pg_queue_load => load);
+
+/// How long a waiting job may take to begin, unless the call says otherwise.
+const DEFAULT_TARGET_AGE_US: i64 = 30_000_000;
+
+/// `queue.load(queue_name, target_age)`: returns a row for each queue and stage that jobs are claimed from. Returns no
+/// row on a standby, where it would have to read the logs.
+///
+/// Errors: 42704, 22023 unless `target_age` is positive.
+fn load(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let name = call.text(0);
+    let target_age_us = call.interval(1).map_or(DEFAULT_TARGET_AGE_US, Interval::us);
+    if target_age_us <= 0 {
+        let given = call.interval(1).map(Interval::text).unwrap_or_default();
+        return Err(Error::invalid("target_age must be positive").detail(format!("It is {given}.")));
+    }
+    let catalog = catalog::current()?;
+    let queues = queues(&catalog, &permission::rights(&catalog), name.as_deref())?;
+    if session::in_recovery() || queues.is_empty() {
+        return Ok(None);
+    }
+    let soon = time::now_us().saturating_add(target_age_us);
+    let known = depth::known(&catalog, Wanted { future: true, soon, dead: false });
+    let is_counted = known.is_some();
+    let lane_counts = known.unwrap_or_else(|| LaneCounts::take(&catalog, soon));
+    let now_us = time::now_us();
+    for (name, queue) in queues {
+        let lanes = shown(&queue, &lane_counts);
+        let limits = queue.limits.unwrap_or_default();
+        let mut loads: Vec<Load> = Vec::with_capacity(lanes.len());
+        for &(lane, found) in &lanes {
+            let minutes = if is_counted { minutes(&catalog, lane) } else { None };
+            let seen = Seen {
+                ready: ready(found),
+                due_soon: found.due_soon,
+                running: found.counter.counts.running,
+                minutes: minutes.as_ref(),
+                now_us,
+                target_age_us,
+                is_paused: queue.is_paused,
+                max_running: limits.running,
+                rate: limits.rate,
+                period_us: limits.period,
+            };
+            loads.push(seen.load());
+        }
+        load::share(&mut loads, limits.running);
+        for ((lane, found), load) in lanes.into_iter().zip(loads) {
+            rows.add_options(&[
+                Some(text_datum(&name)),
+                queue.stage_of(lane).map(text_datum),
+                Some(ready(found).into()),
+                Some(found.due_soon.into()),
+                Some(found.counter.counts.running.into()),
+                found.oldest.map(|since| interval((now_us - since).max(0) as f64)),
+                Some(float(load.arrivals)),
+                Some(float(load.ends)),
+                load.run_mean_us.map(interval),
+                load.drain_us.map(interval),
+                Some(load.needed.into()),
+            ])?;
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the queue of this name, or all queues, as far as the user may observe them.
+///
+/// Errors: 42704.
+fn queues(catalog: &Catalog, rights: &Rights, name: Option<&str>) -> Result<BTreeMap<String, Rc<Queue>>> {
+    let mut queues = BTreeMap::new();
+    if let Some(name) = name {
+        queues.extend(observed(catalog, rights, name)?.map(|queue| (queue.name.clone(), queue)));
+        return Ok(queues);
+    }
+    for lane in queue::lanes(catalog).into_iter().filter(|&lane| rights.on_lane(lane, Privilege::Observe)) {
+        if let Some(queue) = queue::by_lane(catalog, lane)? {
+            queues.insert(queue.name.clone(), queue);
+        }
+    }
+    Ok(queues)
+}
+
+/// Returns the lanes of a queue that have a row. Jobs outside stages have one in a queue with stages only while there
+/// are any.
+fn shown<'a>(queue: &Queue, lane_counts: &'a LaneCounts) -> Vec<(i32, &'a Lane)> {
+    let of = |lane: i32| (lane, lane_counts.0.get(&lane).unwrap_or(&Lane::NONE));
+    let has_jobs = |found: &Lane| found.counter.counts.waiting > 0 || found.counter.counts.running > 0;
+    let is_shown = |(lane, found): &(i32, &Lane)| *lane != queue.lane || queue.stages.is_empty() || has_jobs(found);
+    queue.lanes().iter().copied().map(of).filter(is_shown).collect()
+}
+
+fn ready(found: &Lane) -> i64 {
+    // At this moment a commit may be in one of the numbers and not yet in the other.
+    (found.counter.counts.waiting - found.scheduled - found.retrying).max(0)
+}
+
+/// Returns a copy of what memory has counted in the last hour.
+fn minutes(catalog: &Catalog, lane: i32) -> Option<Minutes> {
+    let number = catalog.number;
+    shmem::with_counters(number, |counters| counters.minutes_of(number, lane).copied()).flatten()
+}
+
+fn interval(us: f64) -> Datum {
+    Interval { months: 0, days: 0, time: us.round() as i64 }.datum()
+}
+
+fn float(value: f64) -> Datum {
+    value.to_bits().into()
+}
