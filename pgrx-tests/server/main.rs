@@ -14,6 +14,7 @@ mod jobs {
     mod after_races;
     mod awaits;
     mod dead_letters;
+    mod debounce;
     pub mod ends;
     mod ends_races;
     pub mod fencing;

@@ -10,6 +10,7 @@ pub mod cancel;
 pub mod claim;
 pub mod complete;
 pub mod dead_letter;
+pub mod debounce;
 pub mod end_flow;
 pub mod enqueue;
 pub mod extend;

@@ -16,7 +16,7 @@ use crate::catalog::queue::{self, Queue};
 use crate::error::Result;
 use crate::job::find::{self, Found};
 use crate::job::next_attempt::{self, supersede};
-use crate::job::{after, flow, unique};
+use crate::job::{after, debounce, flow, unique};
 use crate::log::attempt::{self, New};
 use crate::log::member::{self, Standing};
 use crate::log::outcome::{self, Kind};
@@ -159,7 +159,8 @@ fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>, waits: bool) 
         Some(queue) if queue.stage_of(ended.lane).is_none() || !queue.has_lane(ended.lane) => queue.entry(),
         _ => ended.lane,
     };
-    let next = New { id, lane, attempt: 1, run_at, payload_of: None, last_error: None, ..*ended };
+    let headers = ended.headers.map(debounce::ended);
+    let next = New { id, lane, attempt: 1, run_at, payload_of: None, last_error: None, headers, ..*ended };
     if !log::retried::insert(catalog, ended.id, id) {
         return Err(find::in_use(ended.job_id));
     }

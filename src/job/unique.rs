@@ -15,6 +15,7 @@ use pgrx::pg_sys::Datum;
 use crate::catalog::Catalog;
 use crate::catalog::queue::Queue;
 use crate::error::{self, Error, Result};
+use crate::job::debounce::{self, Bound};
 use crate::job::options::{LAST_TIME, OnDuplicate, Options, Unique};
 use crate::job::outcomes::end_unrun;
 use crate::job::take::{self, TakeWaiting};
@@ -29,6 +30,7 @@ use crate::log::unique::{Lookup, Newest, State};
 use crate::log::{claim, retried};
 use crate::pg::scan::Probe;
 use crate::pg::{datum, process, transaction};
+use crate::shmem;
 
 /// The holder of a key.
 enum Holder {
@@ -156,10 +158,10 @@ impl Plan<'_> {
             .filter_map(|slot| if let Holder::New(at) = slot.holder { Some((at, slot)) } else { None })
             .collect();
         let job = |at| match slots.get(&at) {
-            Some(slot) => self.contents(slot, slot.last_call.unwrap_or(at)),
-            None => self.jobs[at].clone(),
+            Some(slot) => self.put_off(self.contents(slot, slot.last_call.unwrap_or(at))),
+            None => Ok(self.jobs[at].clone()),
         };
-        let new = self.places().map(job).collect();
+        let new = self.places().map(job).collect::<Result<_>>()?;
         self.new = new;
         Ok(())
     }
@@ -221,32 +223,54 @@ impl Plan<'_> {
         (payload, Options { unique, ..options })
     }
 
+    /// Returns the contents of a new job, with the bound that its call sets.
+    ///
+    /// Errors: 22023 a wrong bound.
+    fn put_off(&self, (payload, mut options): (Datum, Options)) -> Result<(Datum, Options)> {
+        if let Some(bound) = Bound::of_call(options.headers)? {
+            (options.headers, options.run_at) = bound.apply(options.run_at, None, self.now);
+        }
+        Ok((payload, options))
+    }
+
     /// Gives a living job the contents of a call: immediately if it waits, after this run if it runs. Returns the job's
     /// id.
     fn renew(&mut self, slot: &Slot, at: usize) -> Result<i64> {
         let (payload, options) = self.contents(slot, at);
-        let rerun = Rerun {
-            asked: rerun::fresh_number(self.catalog)?,
-            payload: Some(payload),
-            headers: options.headers,
-            priority: options.priority,
-            run_at: options.run_at,
-            version: slot.version,
-            max_attempts: options.max_attempts,
-            lease: options.lease,
-            run_as: options.run_as,
+        let bound = Bound::of_call(options.headers)?;
+        let asked = rerun::fresh_number(self.catalog)?;
+        let put_off = |since: Option<i64>| {
+            let as_given = (options.headers, options.run_at);
+            let (headers, run_at) = bound.map_or(as_given, |bound| bound.apply(options.run_at, since, self.now));
+            Rerun {
+                asked,
+                payload: Some(payload),
+                headers,
+                priority: options.priority,
+                run_at,
+                version: slot.version,
+                max_attempts: options.max_attempts,
+                lease: options.lease,
+                run_as: options.run_as,
+            }
         };
         for _ in 0..100 {
             let Some(newest) = self.lookup.newest(self.queue.living_lanes(), slot.key) else { break };
-            let attempt = newest.attempt;
-            let job_id = attempt.job_id();
+            let attempt = &newest.attempt;
+            let after_run = || {
+                let asked = bound.and_then(|_| rerun::owed(self.catalog, &newest, attempt));
+                put_off(asked.and_then(|asked| debounce::since(asked.rerun().headers?)))
+            };
             let is_done = match newest.state {
-                State::Waiting => renew_waiting(self.catalog, &attempt, &rerun)?,
-                State::Running => rerun::ask(self.catalog, &attempt, &rerun)?,
-                State::Ended => rerun_ended(self.catalog, &attempt, &rerun)?,
+                State::Waiting => {
+                    let rerun = put_off(bound.and_then(|_| debounce::since_of(self.queue, attempt)));
+                    renew_waiting(self.catalog, attempt, &rerun, after_run)?
+                }
+                State::Running => rerun::ask(self.catalog, attempt, &after_run())?,
+                State::Ended => rerun_ended(self.catalog, attempt, &after_run())?,
             };
             if is_done {
-                return Ok(job_id);
+                return Ok(attempt.job_id());
             }
             process::check_for_interrupts();
         }
@@ -339,8 +363,14 @@ fn decide(slot: &mut Slot, at: usize, unique: &Unique) -> Result<Answer> {
     Ok(answer)
 }
 
-/// Gives other contents to a waiting attempt, or leaves a note about it. Returns false if the caller must search again.
-fn renew_waiting(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<bool> {
+/// Gives other contents to a waiting attempt, or leaves a note about it. `after_run` makes the note if a worker is
+/// claiming the attempt. Returns false if the caller must search again.
+fn renew_waiting(
+    catalog: &Rc<Catalog>,
+    attempt: &Attempt,
+    rerun: &Rerun,
+    after_run: impl Fn() -> Rerun,
+) -> Result<bool> {
     let is_in_use = match take::take_waiting(catalog, attempt)? {
         TakeWaiting::Taken => {
             supersede(catalog, attempt, rerun)?;
@@ -352,7 +382,12 @@ fn renew_waiting(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Res
     };
     // A worker has the attempt, or an open transaction has it and may release it. This session does not wait for
     // either. The session that ends the attempt sees the note, or else the background worker does.
-    if is_in_use { rerun::ask(catalog, attempt, rerun) } else { Ok(false) }
+    if !is_in_use {
+        return Ok(false);
+    }
+    let is_claimed = shmem::with(|shared| shared.frontier.entry(catalog.number, attempt.id()))
+        .is_some_and(|entry| entry.system == 0);
+    if is_claimed { rerun::ask(catalog, attempt, &after_run()) } else { rerun::ask(catalog, attempt, rerun) }
 }
 
 /// Replaces an attempt that this transaction has taken unrun by one with other contents. A held attempt stays held.

@@ -358,6 +358,13 @@ pub fn merged(first: Datum, second: Datum) -> Datum {
     unsafe { direct_function_call_as_datum(pg_sys::jsonb_concat, &[Some(first), Some(second)]) }.unwrap_or(second)
 }
 
+/// Returns an object without one of its fields.
+pub fn without(object: Datum, name: &str) -> Datum {
+    // SAFETY: a function of a jsonb object and a text that changes nothing but memory.
+    unsafe { direct_function_call_as_datum(pg_sys::jsonb_delete, &[Some(object), Some(datum::text_datum(name))]) }
+        .unwrap_or(object)
+}
+
 /// Copies a jsonb that lies in a row into the current memory context. The copy is neither compressed nor toasted.
 pub fn copy(jsonb: Datum) -> Datum {
     // SAFETY: a datum of a variable-length type, as it is stored.

@@ -1,0 +1,284 @@
+//! A debounced job with `max_delay` runs in time, however often it is called, and over all that a job lives through.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use postgres::Client;
+use queue_tests::{Cluster, StopAtEnd};
+
+use crate::durability::restore;
+use crate::shared::{Sql, connect, create, queue};
+use crate::storage::segments_races::turn;
+
+/// Calls for key `k`. Returns the job.
+fn call(client: &mut Client, q: &str, delay: &str, headers: &str) -> i64 {
+    client.value(&format!(
+        "SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'replace', delay => '{delay}', \
+         headers => '{headers}')"
+    ))
+}
+
+const HOUR: &str = r#"{"max_delay": "1 hour"}"#;
+
+/// The first call under the key; it would put the job off for a day.
+fn first(client: &mut Client, q: &str) -> i64 {
+    call(client, q, "1 day", HOUR)
+}
+
+/// The time from which the job's delay counts.
+fn since(client: &mut Client, job: i64) -> String {
+    client.value(&format!("SELECT headers ->> 'delayed_since' FROM queue.job({job})"))
+}
+
+/// For how long the job is put off, from that time on.
+fn put_off(client: &mut Client, job: i64) -> String {
+    client.value(&format!("SELECT (run_at - (headers ->> 'delayed_since')::timestamptz)::text FROM queue.job({job})"))
+}
+
+/// Another call finds the bound of the first one.
+#[track_caller]
+fn check_bound(client: &mut Client, q: &str, job: i64, known: &str) {
+    assert_eq!(call(client, q, "1 day", HOUR), job);
+    assert_eq!((since(client, job).as_str(), put_off(client, job).as_str()), (known, "01:00:00"));
+}
+
+/// Another call begins anew.
+#[track_caller]
+fn check_anew(client: &mut Client, q: &str, job: i64, known: &str) {
+    assert_eq!(call(client, q, "1 day", HOUR), job);
+    assert_ne!(since(client, job), known);
+    assert_eq!(put_off(client, job), "01:00:00");
+}
+
+#[test]
+fn the_bound_counts_from_the_first_call() {
+    let (mut client, q) = queue("");
+    let job = first(&mut client, &q);
+    let known = since(&mut client, job);
+    assert_eq!(put_off(&mut client, job), "01:00:00", "the first call is bounded, too");
+    check_bound(&mut client, &q, job, &known);
+    // Each call has its own bound, from the same time on.
+    assert_eq!(call(&mut client, &q, "1 day", r#"{"max_delay": "2 hours", "a": 1}"#), job);
+    assert_eq!((since(&mut client, job), put_off(&mut client, job)), (known.clone(), "02:00:00".to_owned()));
+    assert_eq!(client.value::<String>(&format!("SELECT headers ->> 'a' FROM queue.job({job})")), "1");
+    // A shorter delay is not touched.
+    call(&mut client, &q, "1 second", HOUR);
+    assert!(client.value::<bool>(&format!("SELECT run_at < now() + '2 s'::interval FROM queue.job({job})")));
+    // A call whose bound is over runs at once.
+    client.run("SELECT pg_sleep(0.01)");
+    assert_eq!(call(&mut client, &q, "1 day", r#"{"max_delay": "10 ms"}"#), job);
+    assert_eq!(client.state(job), "ready");
+    // One without a bound has none, and the next one with a bound begins anew.
+    call(&mut client, &q, "1 day", r#"{"delayed_since": "2000-01-01"}"#);
+    let off = format!("SELECT run_at > now() + '23 hours'::interval FROM queue.job({job})");
+    assert!(client.value::<bool>(&off));
+    check_anew(&mut client, &q, job, &known);
+}
+
+#[test]
+fn a_job_runs_while_calls_keep_coming() {
+    let (mut client, q) = queue("");
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
+        let calls = || {
+            let mut producer = connect();
+            while !stop.load(Ordering::Relaxed) {
+                call(&mut producer, &q, "10 minutes", r#"{"max_delay": "1 second"}"#);
+            }
+        };
+        scope.spawn(calls);
+        // Without the bound it is never due.
+        let claim = format!("SELECT id FROM queue.claim('{q}', wait => '10 s')");
+        let found = client.query(&claim, &[]).unwrap();
+        assert_eq!(found.len(), 1, "it is claimed");
+        let id: i64 = found[0].get(0);
+        // What is called for while it runs comes after it, and is bounded as well.
+        thread::sleep(Duration::from_millis(200));
+        client.run(&format!("SELECT queue.complete({id})"));
+        assert_eq!(client.query(&claim, &[]).unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn calls_of_one_batch_are_as_calls_one_after_the_other() {
+    let (mut client, q) = queue("");
+    let one = format!(
+        r#"{{"payload": 1, "unique_key": "k", "on_duplicate": "replace", "delay": "1 day", "headers": {HOUR}}}"#
+    );
+    let ids: Vec<i64> = client.column(&format!("SELECT queue.enqueue_batch('{q}', '[{one}, {one}]')"));
+    assert_eq!(ids[0], ids[1]);
+    assert_eq!(put_off(&mut client, ids[0]), "01:00:00");
+    let known = since(&mut client, ids[0]);
+    client.run(&format!("SELECT queue.enqueue_batch('{q}', '[{one}, {one}]')"));
+    check_bound(&mut client, &q, ids[0], &known);
+}
+
+#[test]
+fn a_run_ends_the_span_and_calls_during_it_begin_a_new_one() {
+    let (mut client, q) = queue("");
+    let job = first(&mut client, &q);
+    let known = since(&mut client, job);
+    let now = |client: &mut Client| client.run(&format!("SELECT queue.reschedule({job}, now())"));
+    // A retry: its contents were tried.
+    now(&mut client);
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.fail({id}, 'no', retry_in => '1 day')"));
+    assert_eq!(since(&mut client, job), known, "a retry keeps the headers");
+    check_anew(&mut client, &q, job, &known);
+    // A run: the first of the calls during it counts.
+    let known = since(&mut client, job);
+    now(&mut client);
+    let id = client.claim(&q);
+    assert_eq!(first(&mut client, &q), job);
+    let during: String = client.value("SELECT clock_timestamp()::text");
+    client.run("SELECT pg_sleep(0.01)");
+    first(&mut client, &q);
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(put_off(&mut client, job), "01:00:00");
+    let second = since(&mut client, job);
+    assert_ne!(second, known);
+    let is_first = format!("SELECT '{second}'::timestamptz <= '{during}'");
+    assert!(client.value::<bool>(&is_first), "{second} {during}");
+    check_bound(&mut client, &q, job, &second);
+    // A claim that is still open is a run, too.
+    now(&mut client);
+    let mut worker = connect();
+    worker.run("BEGIN");
+    let id = worker.claim(&q);
+    first(&mut client, &q);
+    worker.run(&format!("SELECT queue.complete({id}); COMMIT"));
+    assert_eq!(put_off(&mut client, job), "01:00:00");
+    assert_ne!(since(&mut client, job), second);
+    // Given back, it has not run.
+    let known = since(&mut client, job);
+    now(&mut client);
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.release({id}, '1 day')"));
+    check_bound(&mut client, &q, job, &known);
+}
+
+#[test]
+fn an_open_change_of_the_waiting_job_does_not_put_it_off_further() {
+    let (mut client, q) = queue("");
+    let job = first(&mut client, &q);
+    let known = since(&mut client, job);
+    for end in ["COMMIT", "ROLLBACK"] {
+        let mut manager = connect();
+        manager.run(&format!("BEGIN; SELECT queue.reprioritize({job}, 5)"));
+        assert_eq!(first(&mut client, &q), job);
+        manager.run(end);
+        client.maintain_until(&format!("priority = 0 AND attempt = 1 FROM queue.job({job})"));
+        assert_eq!((since(&mut client, job), put_off(&mut client, job)), (known.clone(), "01:00:00".to_owned()));
+    }
+}
+
+#[test]
+fn verbs_that_change_a_waiting_job_keep_the_bound() {
+    let (mut client, q) = queue("");
+    let job = first(&mut client, &q);
+    let known = since(&mut client, job);
+    client.run(&format!("SELECT queue.reprioritize({job}, 5)"));
+    check_bound(&mut client, &q, job, &known);
+    // A person may put it off further; the next call is bounded again.
+    client.run(&format!("SELECT queue.reschedule({job}, now() + '2 days')"));
+    assert!(client.value::<bool>(&format!("SELECT run_at > now() + '1 day'::interval FROM queue.job({job})")));
+    check_bound(&mut client, &q, job, &known);
+    client.run(&format!("SELECT queue.retry({job}, run_at => now() + '2 days')"));
+    check_bound(&mut client, &q, job, &known);
+    // An ended job that is retried by hand is put off anew.
+    client.run(&format!("SELECT queue.cancel({job})"));
+    client.run(&format!("SELECT queue.retry({job}, run_at => now() + '2 days')"));
+    let headers = format!("SELECT headers::text FROM queue.job({job})");
+    assert_eq!(client.value::<String>(&headers), HOUR);
+    check_anew(&mut client, &q, job, &known);
+}
+
+#[test]
+fn a_later_stage_is_a_run_and_a_held_job_is_none() {
+    let (mut client, q) = queue("stages => '{a, b}'");
+    let job = first(&mut client, &q);
+    let known = since(&mut client, job);
+    client.run(&format!("SELECT queue.reschedule({job}, now())"));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.advance({id})"));
+    check_anew(&mut client, &q, job, &known);
+    let (mut client, q) = queue("");
+    let before = client.enqueue(&q);
+    let held: i64 = client.value(&format!(
+        "SELECT queue.enqueue('{q}', unique_key => 'k', delay => '1 day', headers => '{HOUR}', \
+         after => ARRAY[{before}])"
+    ));
+    let known = since(&mut client, held);
+    check_bound(&mut client, &q, held, &known);
+}
+
+#[test]
+fn copies_of_events_are_bounded() {
+    let (mut client, q) = queue("");
+    client.run(&format!("SELECT queue.create_topic('t{q}'); SELECT queue.bind('t{q}', '{q}')"));
+    let publish = |client: &mut Client| -> i64 {
+        client.value(&format!(
+            "SELECT job_id FROM queue.publish('t{q}', unique_key => 'k', on_duplicate => 'replace', \
+             delay => '1 day', headers => '{HOUR}')"
+        ))
+    };
+    let job = publish(&mut client);
+    let known = since(&mut client, job);
+    assert_eq!(publish(&mut client), job);
+    assert_eq!((since(&mut client, job), put_off(&mut client, job)), (known, "01:00:00".to_owned()));
+}
+
+/// The segments that rows of a job lie in.
+fn segments(client: &mut Client, job: i64) -> Vec<i32> {
+    let tables: Vec<String> = (0..10).map(|n| format!("SELECT {n} AS n, job_id FROM queue.attempt_{n}")).collect();
+    client.column(&format!("SELECT DISTINCT n FROM ({}) AS a WHERE job_id = {job}", tables.join(" UNION ALL ")))
+}
+
+#[test]
+fn the_bound_survives_crashes_moves_and_dumps() {
+    let cluster = Cluster::new()
+        .conf("pg_queue.segment_rows = 1000")
+        .conf("pg_queue.reclaim_delay = 0")
+        .conf("pg_queue.restore_quiet = 1")
+        .start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    create(&mut client, "d", "");
+    let job = first(&mut client, "d");
+    let known = since(&mut client, job);
+    // A job that is due lies in a segment that is reclaimed soon.
+    call(&mut client, "d", "1 ms", HOUR);
+    let before = segments(&mut client, job);
+    turn(&mut client, 12);
+    let after = segments(&mut client, job);
+    assert!(!after.is_empty() && before.iter().any(|segment| !after.contains(segment)), "{before:?} {after:?}");
+    check_bound(&mut client, "d", job, &known);
+    let pid = client.pid();
+    cluster.crash(pid);
+    let mut client = cluster.connect_to("app");
+    check_bound(&mut client, "d", job, &known);
+    let dump = cluster.pg_dump(&["app"]);
+    cluster.connect().run("CREATE DATABASE copy");
+    cluster.psql_in("copy", &dump);
+    let mut copy = cluster.connect_to("copy");
+    restore::wait_awake(&mut copy);
+    check_bound(&mut copy, "d", job, &known);
+}
+
+#[test]
+fn what_is_no_bound_is_refused() {
+    let (mut client, q) = queue("");
+    for bad in ["1", "null", "[]", "\"soon\"", "\"0\"", "\"-1 s\"", "\"\""] {
+        let failure = client.failure(&format!(
+            "SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'replace', \
+             headers => '{{\"max_delay\": {bad}}}')"
+        ));
+        assert_eq!(failure.code, "22023", "{bad}: {failure:?}");
+        assert_eq!(failure.message, "max_delay in headers must be a positive interval");
+    }
+    // The largest one is no error. Without a key, and on a job that is there already, nobody looks.
+    call(&mut client, &q, "1 day", r#"{"max_delay": "178000000 years"}"#);
+    client.run(&format!("SELECT queue.enqueue('{q}', headers => '{{\"max_delay\": 1}}')"));
+}
