@@ -155,10 +155,12 @@ class Run:
     def do_start(self, settings, worker="worker", mode="serve"):
         name = f"{worker}-{next(self.numbers)}"
         connection = self.connection({"application_name": worker, **settings.get("connection", {})})
-        handlers = [
-            {"queue": self.fill(queue), **(one if isinstance(one, dict) else {"do": one})}
-            for queue, one in settings["handlers"].items()
-        ]
+        handlers = []
+        for queue, one in settings["handlers"].items():
+            one = one if isinstance(one, dict) else {"do": one}
+            common = {"queue": self.fill(queue), **{key: one[key] for key in one if key not in ("do", "stages")}}
+            handlers += [{**common, "do": one["do"]}] if "do" in one else []
+            handlers += [{**common, "stage": stage, "do": do} for stage, do in one.get("stages", {}).items()]
         self.workers[worker] = self.adapter.workers[name] = Worker(name)
         more = {"connection": connection, "options": settings.get("options", {}), "handlers": handlers, "mode": mode}
         answer = self.adapter.call("start", worker=name, **more)

@@ -145,9 +145,10 @@ function start (call) {
   const name = call.worker
   const gates = new Set()
   const worker = new Worker(configs(call.connection), { ...options(call.options), logger })
-  for (const { queue, batch, do: actions } of call.handlers) {
-    if (batch) worker.handleBatch(queue, batch, (found) => new Handling(name, gates, found.jobs, found).all(actions))
-    else worker.handle(queue, (job) => new Handling(name, gates, [job], job).all(actions))
+  for (const { queue, stage, batch, do: actions } of call.handlers) {
+    const from = stage === undefined ? queue : { queue, stage }
+    if (batch) worker.handleBatch(from, batch, (found) => new Handling(name, gates, found.jobs, found).all(actions))
+    else worker.handle(from, (job) => new Handling(name, gates, [job], job).all(actions))
   }
   for (const kind of KINDS) {
     worker.on(kind, ({ queue, jobId, attemptId, attempt, error }) => {

@@ -78,7 +78,8 @@ class Running:
         tell = lambda event: say(event="worker", worker=self.name, **{name: getattr(event, name) for name in names})
         self.worker = Worker(conninfo(call["connection"]), on_event=tell, **call["options"])
         for handler in call["handlers"]:
-            self.worker.handler(handler["queue"], batch=handler.get("batch"))(self.handler(handler))
+            register = self.worker.handler(handler["queue"], stage=handler.get("stage"), batch=handler.get("batch"))
+            register(self.handler(handler))
         self.mode = call["mode"]
 
     def handler(self, handler):

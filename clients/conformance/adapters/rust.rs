@@ -8,8 +8,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, SystemTime};
 
 use pg_queue_client::{
-    Advance, Batch, Done, Each, Failure, Fatal, Flow, Job, Options, Publish, RetryIn, Snooze, Step, Stopper, Suspend,
-    Task, Upon, Worker,
+    Advance, Batch, Done, Each, Failure, Fatal, Flow, Job, OnUnknown, Options, Publish, RetryIn, Snooze, Step, Stopper,
+    Suspend, Task, Upon, Worker,
 };
 use serde_json::{Value, json};
 use tokio_postgres::{Client, GenericClient, NoTls};
@@ -354,6 +354,8 @@ async fn start(call: Value) -> Result<(), String> {
             "session_bound" => worker.session_bound(),
             "shutdown_timeout" => worker.shutdown_timeout(seconds(value)),
             "stall_timeout" => worker.stall_timeout(seconds(value)),
+            "on_unknown" if text(value) == "fail" => worker.on_unknown(OnUnknown::Fail),
+            "on_unknown" if text(value) == "release" => worker.on_unknown(OnUnknown::Release),
             "name" => worker.name(text(value)),
             other => return Err(format!("a worker has no option {other}")),
         };
@@ -361,24 +363,32 @@ async fn start(call: Value) -> Result<(), String> {
     for handler in call["handlers"].as_array().into_iter().flatten() {
         let (queue, actions) = (text(&handler["queue"]), Arc::new(handler["do"].clone()));
         let (name, gates) = (name.clone(), gates.clone());
-        worker = match handler["batch"].as_u64() {
-            Some(size) => {
-                worker.batch_handler(&queue, usize::try_from(size).unwrap_or_default(), move |batch: Batch| {
-                    let (name, gates, actions) = (name.clone(), gates.clone(), actions.clone());
-                    async move {
-                        Ok(match Handling::new(&name, &gates, &batch, Some(&batch)).all(&actions, None).await? {
-                            Some(End::Each(each)) => Each::One(each),
-                            _ => Each::All,
-                        })
-                    }
-                })
+        worker = if let Some(size) = handler["batch"].as_u64() {
+            let size = usize::try_from(size).unwrap_or_default();
+            let handle = move |batch: Batch| {
+                let (name, gates, actions) = (name.clone(), gates.clone(), actions.clone());
+                async move {
+                    Ok(match Handling::new(&name, &gates, &batch, Some(&batch)).all(&actions, None).await? {
+                        Some(End::Each(each)) => Each::One(each),
+                        _ => Each::All,
+                    })
+                }
+            };
+            match handler["stage"].as_str() {
+                Some(stage) => worker.stage_batch_handler(&queue, stage, size, handle),
+                None => worker.batch_handler(&queue, size, handle),
             }
-            None => worker.handler(&queue, move |job: Job| {
+        } else {
+            let handle = move |job: Job| {
                 let (name, gates, actions) = (name.clone(), gates.clone(), actions.clone());
                 async move {
                     Handling::new(&name, &gates, std::slice::from_ref(&job), None).all(&actions, None).await.map(done)
                 }
-            }),
+            };
+            match handler["stage"].as_str() {
+                Some(stage) => worker.stage_handler(&queue, stage, handle),
+                None => worker.handler(&queue, handle),
+            }
         };
     }
     let told = name.clone();

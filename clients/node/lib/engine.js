@@ -21,6 +21,7 @@ const { watch } = require('./watchdog')
 
 const GATHER = 20 // How long a completion waits for a claim to carry it, in milliseconds as all times here.
 const GRACE = 1000 // How long handlers have to react to their signal after the shutdown timeout.
+const UNKNOWN_PAUSE = 30000 // For how long a job without a handler is released.
 const FAREWELL = 5000 // How long a worker that shuts down tries to send the last ends.
 const REMINDER = 60000 // After what time a failure that persists is logged again.
 const MISSING = ['42704', '3F000', '42883'] // The SQLSTATEs for a missing queue or extension.
@@ -82,8 +83,9 @@ class Backoff {
 class Engine {
   constructor (worker, isDrain, watch) {
     Object.assign(this, { worker, isDrain, watch, options: worker.options, log: worker.options.logger })
-    this.calls = new Map([...worker.handlers.keys()].map((queue) => [queue, worker.bound(queue)]))
-    this.held = new Map() // attempt's id -> { job, lease, beatAt, expiry }
+    this.calls = worker.bound()
+    this.unknown = new Set() // what the log has said of jobs without a handler
+    this.held = new Map() // attempt's id -> { job, route, lease, beatAt, expiry }
     this.ready = [] // held jobs whose handlers have not begun
     this.ended = new Map() // attempt's id -> its end, without an answer, except those that a claim carries
     this.wakeAt = Infinity // when the control wakes by itself
@@ -191,12 +193,31 @@ class Engine {
 
   accept ({ lease, ...columns }) {
     const job = new Job(columns, this.pool)
+    const stages = this.calls.get(job.queue)
+    const route = stages.get(job.stage ?? null) ?? stages.get(null)
+    if (!route) {
+      this.send(this.withoutHandler(job))
+      return
+    }
     job.stopping = this.stopping.isSet
-    const held = { job, lease: Math.max(lease, 1), beatAt: Date.now() + this.beat(lease), expiry: null }
+    const held = { job, route, lease: Math.max(lease, 1), beatAt: Date.now() + this.beat(lease), expiry: null }
     this.expireLater(held)
     this.held.set(job.id, held)
     this.ready.push(held)
     this.due.set() // so that the control considers the new lease
+  }
+
+  // Returns the end of a job that has no handler. Logs that once for each stage.
+  withoutHandler (job) {
+    const stage = (job.stage ?? null) === null ? 'jobs without a stage' : `stage ${job.stage}`
+    const error = `no handler for ${stage} of queue ${job.queue}`
+    const fails = this.options.onUnknown === 'fail'
+    if (!this.unknown.has(error)) {
+      this.unknown.add(error)
+      const then = fails ? 'its jobs fail' : `its jobs are released for ${UNKNOWN_PAUSE / 1000} seconds`
+      this.log.warn({ queue: job.queue, stage: job.stage }, `${error}: ${then}`)
+    }
+    return new Ending(job, fails ? 'fail' : 'release', fails ? { error } : { delay: interval(UNKNOWN_PAUSE) })
   }
 
   expireLater (held) {
@@ -213,12 +234,13 @@ class Engine {
     }
   }
 
-  // Returns the jobs that the handler runs together with the first one: ready jobs of the same queue, if it takes
-  // batches.
-  others ({ job: { queue, unreadable } }) {
-    if (unreadable || !this.worker.batches.has(queue)) return []
-    const most = Math.min(this.worker.batches.get(queue) - 1, this.options.concurrency - this.running())
-    const others = this.ready.filter(({ job }) => job.queue === queue && !job.unreadable).slice(0, most)
+  // Returns the jobs that the handler runs together with the first one: ready jobs of the same queue and handler, if it
+  // takes batches.
+  others ({ job: { queue, unreadable }, route }) {
+    if (unreadable || !route.size) return []
+    const most = Math.min(route.size - 1, this.options.concurrency - this.running())
+    const isAlike = (one) => one.route === route && one.job.queue === queue && !one.job.unreadable
+    const others = this.ready.filter(isAlike).slice(0, most)
     this.ready = this.ready.filter((held) => !others.includes(held))
     return others
   }
@@ -231,7 +253,7 @@ class Engine {
     for (const job of jobs) this.tell('started', job)
     let endings
     try {
-      const results = await this.call(jobs)
+      const results = await this.call(jobs, group[0].route)
       endings = jobs.map((job, n) => this.ending(job, results[n]))
     } catch (error) {
       // If a lease in a batch is lost, the server's answer for each attempt says which one.
@@ -247,11 +269,11 @@ class Engine {
   }
 
   // Calls the handler. Returns its result for each of the jobs.
-  async call (jobs) {
+  async call (jobs, route) {
     const [job] = jobs
     if (job.unreadable) throw job.unreadable
-    const call = this.calls.get(job.queue)
-    if (!this.worker.batches.has(job.queue)) return [await tracing.within(job, async () => call(job))]
+    const { call, size } = route
+    if (!size) return [await tracing.within(job, async () => call(job))]
     const results = await tracing.within(job, async () => call(new Batch(jobs, this.pool)), true)
     if (results === undefined || results === null) return jobs.map(() => undefined)
     if (Array.isArray(results) && results.length === jobs.length) return results

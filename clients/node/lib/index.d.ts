@@ -263,23 +263,31 @@ export interface WorkerOptions {
    * when they were told to. The default is never.
    */
   stallTimeout?: number
+  /**
+   * What becomes of a job whose stage has no handler, such as one that a newer producer has enqueued. `release`, the
+   * default, gives it back for 30 seconds, without counting the attempt; `fail` fails the attempt.
+   */
+  onUnknown?: 'release' | 'fail'
   /** The worker's name in the views. Default: host and process id */
   name?: string
   /** A logger with pino's methods. Default: lines of JSON to stderr */
   logger?: Logger
 }
 
+/** A queue, or the jobs of one stage of it. A queue alone: all stages that have no handler of their own. */
+export type Source = string | { queue: string, stage?: string | null }
+
 /** Runs the jobs of up to eight queues. It emits each `WorkerEvent` under its kind. */
 export class Worker extends EventEmitter {
   /** `connection`: as for pg. If there are several, the worker uses the first one that accepts writes. */
   constructor (connection?: string | ClientConfig | Array<string | ClientConfig>, options?: WorkerOptions)
   /** The handler returns the job's result; an error fails the attempt. */
-  handle<Payload = any> (queues: string | string[], handler: Handler<Payload>): this
+  handle<Payload = any> (from: Source | Source[], handler: Handler<Payload>): this
   /**
    * The handler gets up to `size` jobs of a queue together, as many as are claimed. Each job takes a slot. `use` does
    * not apply.
    */
-  handleBatch<Payload = any> (queues: string | string[], size: number, handler: BatchHandler<Payload>): this
+  handleBatch<Payload = any> (from: Source | Source[], size: number, handler: BatchHandler<Payload>): this
   /** Adds a function that is called around each handler. The first one is the outermost. */
   use (around: Middleware): this
   /** Works until SIGTERM, SIGINT or `stop`. Then it waits for the handlers, and releases the remaining jobs. */

@@ -6,7 +6,7 @@ const os = require('node:os')
 const { Engine } = require('./engine')
 
 const DEFAULTS = { concurrency: 10, prefetch: 0, wait: 10000, heartbeat: 10000, shutdownTimeout: 30000,
-    sessionBound: false }
+    sessionBound: false, onUnknown: 'release' }
 
 const KNOWN = new Set([...Object.keys(DEFAULTS), 'lease', 'stage', 'stallTimeout', 'name', 'logger'])
 
@@ -28,16 +28,26 @@ class Worker extends EventEmitter {
     if (!(this.options.concurrency >= 1 && this.options.prefetch >= 0)) {
       throw new RangeError('concurrency must be at least 1, and prefetch not negative')
     }
-    this.handlers = new Map()
-    this.batches = new Map()
+    if (!['release', 'fail'].includes(this.options.onUnknown)) {
+      throw new RangeError("onUnknown must be 'release' or 'fail'")
+    }
+    this.handlers = new Map() // queue -> stage, or null for all stages without a handler of their own -> its handler
   }
 
+  // `queues`: queues, or { queue, stage } for the jobs of one stage.
   handle (queues, handler, ...more) {
     if (typeof handler !== 'function') throw new TypeError('a handler is a function')
     if (more.length) throw new TypeError('a handler has no options: the worker has them')
-    for (const queue of [queues].flat()) {
-      if (this.handlers.has(queue)) throw new Error(`queue ${queue} has a handler`)
-      this.handlers.set(queue, handler)
+    return this.#add(queues, { handler })
+  }
+
+  #add (queues, entry) {
+    for (const one of [queues].flat()) {
+      const { queue, stage = null } = typeof one === 'string' ? { queue: one } : one
+      if (!this.handlers.has(queue)) this.handlers.set(queue, new Map())
+      const ofStage = stage === null ? '' : ` for stage ${stage}`
+      if (this.handlers.get(queue).has(stage)) throw new Error(`queue ${queue} has a handler${ofStage}`)
+      this.handlers.get(queue).set(stage, entry)
     }
     if (this.handlers.size > 8) throw new RangeError('a worker has at most eight queues')
     return this
@@ -45,9 +55,9 @@ class Worker extends EventEmitter {
 
   handleBatch (queues, size, handler, ...more) {
     if (!Number.isInteger(size) || size < 1) throw new RangeError('the size of a batch is at least 1')
-    this.handle(queues, handler, ...more)
-    for (const queue of [queues].flat()) this.batches.set(queue, Math.max(size, 1))
-    return this
+    if (typeof handler !== 'function') throw new TypeError('a handler is a function')
+    if (more.length) throw new TypeError('a handler has no options: the worker has them')
+    return this.#add(queues, { handler, size })
   }
 
   use (around) {
@@ -55,10 +65,14 @@ class Worker extends EventEmitter {
     return this
   }
 
-  // Returns the queue's handler within the middleware, of which the first one is the outermost.
-  bound (queue) {
-    if (this.batches.has(queue)) return this.handlers.get(queue)
-    return this.#middleware.reduceRight((call, around) => (job) => around(job, call), this.handlers.get(queue))
+  // Returns the handlers: queue -> stage or null -> `call`, and the `size` of its batches if it takes batches. A call
+  // for one job is within the middleware, of which the first one is the outermost.
+  bound () {
+    const within = ({ handler, size }) => size
+      ? { call: handler, size }
+      : { call: this.#middleware.reduceRight((call, around) => (job) => around(job, call), handler) }
+    const ofQueue = (stages) => new Map([...stages].map(([stage, entry]) => [stage, within(entry)]))
+    return new Map([...this.handlers].map(([queue, stages]) => [queue, ofQueue(stages)]))
   }
 
   // Works until SIGTERM, SIGINT or `stop`. Then it waits for the handlers, and releases the remaining jobs. A second

@@ -28,7 +28,7 @@ use crate::endings::Ending;
 use crate::event::{Event, EventKind};
 use crate::job::{COLUMNS, Job};
 use crate::outcome::{Done, Failure, StopReason};
-use crate::settings::{Call, Settings, WorkerError};
+use crate::settings::{Call, Calls, OnUnknown, Settings, WorkerError};
 use crate::shared::{Facts, Shared};
 use crate::sql::{Parameters, interval};
 use crate::state::{Held, State};
@@ -40,6 +40,9 @@ const GATHER: Duration = Duration::from_millis(20);
 
 /// How long handlers have to react to `check` after the shutdown timeout.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// For how long a job without a handler is released.
+const UNKNOWN_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long a worker that shuts down tries to send the last ends.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -84,7 +87,7 @@ impl Backoff {
 /// One run of a worker, from its first claim to the release of the remaining jobs.
 pub(crate) struct Engine {
     pub settings: Arc<Settings>,
-    calls: HashMap<String, Call>,
+    calls: HashMap<String, Calls>,
     is_drain: bool,
     state: Mutex<State>,
     /// How often it was told to stop.
@@ -262,6 +265,11 @@ impl Engine {
         let mut state = self.lock();
         for row in rows {
             let job = Job::new(row, self.pool.clone(), self.stops.clone());
+            if self.call(&job).is_none() {
+                let ending = self.without_handler(&mut state, &job);
+                state.send(ending, Duration::ZERO);
+                continue;
+            }
             let lease = Duration::from_secs_f64(row.get::<_, f64>(14).clamp(0.001, 1e9));
             let held = Held {
                 shared: job.shared.clone(),
@@ -279,12 +287,33 @@ impl Engine {
         self.start();
     }
 
+    /// Returns the handler of a job, and the stage if the handler is for that stage only. `None`: there is none.
+    fn call<'a>(&'a self, job: &'a Job) -> Option<(&'a Call, Option<&'a str>)> {
+        self.calls.get(&*job.queue)?.get(job.stage.as_deref())
+    }
+
+    /// Returns the end of a job that has no handler. Logs that once for each stage.
+    fn without_handler(&self, state: &mut State, job: &Job) -> Ending {
+        let stage = job.stage.as_ref().map_or("jobs without a stage".to_owned(), |stage| format!("stage {stage}"));
+        let error = format!("no handler for {stage} of queue {}", job.queue);
+        let fails = self.settings.on_unknown == OnUnknown::Fail;
+        if state.unknown.insert(error.clone()) {
+            let pause = UNKNOWN_PAUSE.as_secs();
+            let then =
+                if fails { "its jobs fail".into() } else { format!("its jobs are released for {pause} seconds") };
+            log::warn!(target: "pg_queue", "{error}: {then}");
+        }
+        let failure = if fails { Failure::Retry { error, delay: None } } else { Failure::Snooze(UNKNOWN_PAUSE) };
+        Ending::of(&job.shared, Err(failure))
+    }
+
     fn start(self: &Arc<Self>) {
         self.expire();
         let mut state = self.lock();
         while state.running() < self.settings.concurrency && !self.is_stopping() {
             let Some(job) = state.ready.pop_front() else { break };
-            let call = self.calls[&*job.queue].clone();
+            let (call, stage) = self.call(&job).expect("a job without a handler is not held");
+            let (call, stage) = (call.clone(), stage.map(str::to_owned));
             let mut jobs = vec![job];
             if let Call::Batch { size, .. } = call
                 && jobs[0].unreadable.is_none()
@@ -292,7 +321,9 @@ impl Engine {
                 let most = size.min(self.settings.concurrency + 1 - state.running());
                 let (ready, queue) = (std::mem::take(&mut state.ready), jobs[0].queue.clone());
                 for job in ready {
-                    let is_ours = job.queue == queue && job.unreadable.is_none() && jobs.len() < most;
+                    let is_alike =
+                        job.queue == queue && self.call(&job).is_some_and(|(_, own)| own == stage.as_deref());
+                    let is_ours = is_alike && job.unreadable.is_none() && jobs.len() < most;
                     if is_ours { jobs.push(job) } else { state.ready.push_back(job) }
                 }
             }

@@ -37,6 +37,6 @@ pub use flow::{Flow, Task, enqueue_flow, reject, resolve, seal};
 pub use job::{Input, Job, JobTransaction, OpenStep, Step};
 pub use outcome::{Advance, Done, Failure, Fatal, RetryIn, Snooze, StopReason, Stopped, Suspend};
 pub use publish::{Publish, publish};
-pub use settings::{Next, WorkerError};
+pub use settings::{Next, OnUnknown, WorkerError};
 pub use upon::Upon;
 pub use worker::{Stopper, Worker};

@@ -23,17 +23,44 @@ pub(crate) type Around = Arc<dyn Fn(Job, Next) -> BoxFuture<'static, Result<Done
 
 pub(crate) type Hook = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// A queue's handler.
+/// What becomes of a job whose stage has no handler, such as one that a newer producer has enqueued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnUnknown {
+    /// It is released for 30 seconds, without counting the attempt, so that another worker runs it.
+    #[default]
+    Release,
+    /// The attempt fails.
+    Fail,
+}
+
+/// A handler.
 #[derive(Clone)]
 pub(crate) enum Call {
     One(Next),
     Batch { size: usize, call: BatchCall },
 }
 
+/// The handlers of a queue.
+#[derive(Clone, Default)]
+pub(crate) struct Calls {
+    pub by_stage: HashMap<String, Call>,
+    /// The handler of all stages that have none of their own.
+    pub of_queue: Option<Call>,
+}
+
+impl Calls {
+    /// Returns the handler of a stage's jobs, and the stage if the handler is for that stage only. `None`: there is
+    /// none.
+    pub fn get<'a>(&'a self, stage: Option<&'a str>) -> Option<(&'a Call, Option<&'a str>)> {
+        let own = stage.and_then(|stage| self.by_stage.get(stage));
+        own.map(|call| (call, stage)).or_else(|| self.of_queue.as_ref().map(|call| (call, None)))
+    }
+}
+
 /// The settings of a run of the worker.
 pub(crate) struct Settings {
     pub connector: Connector,
-    pub handlers: HashMap<String, Call>,
+    pub handlers: HashMap<String, Calls>,
     pub middleware: Vec<Around>,
     pub concurrency: usize,
     pub prefetch: usize,
@@ -44,13 +71,14 @@ pub(crate) struct Settings {
     pub session_bound: bool,
     pub shutdown_timeout: Duration,
     pub stall_timeout: Option<Duration>,
+    pub on_unknown: OnUnknown,
     pub name: String,
     pub on_event: Option<Hook>,
 }
 
 impl Settings {
     /// Returns the handlers within the middleware, of which the first one is the outermost.
-    pub fn calls(&self) -> HashMap<String, Call> {
+    pub fn calls(&self) -> HashMap<String, Calls> {
         let within = |call: &Call| match call {
             Call::One(next) => Call::One(self.middleware.iter().rev().fold(next.clone(), |next, around| {
                 let around = around.clone();
@@ -58,7 +86,11 @@ impl Settings {
             })),
             batch @ Call::Batch { .. } => batch.clone(),
         };
-        self.handlers.iter().map(|(queue, call)| (queue.clone(), within(call))).collect()
+        let all_within = |calls: &Calls| Calls {
+            by_stage: calls.by_stage.iter().map(|(stage, call)| (stage.clone(), within(call))).collect(),
+            of_queue: calls.of_queue.as_ref().map(within),
+        };
+        self.handlers.iter().map(|(queue, calls)| (queue.clone(), all_within(calls))).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a worker knows about the attempts that it holds. One lock guards all of it; no code awaits while it holds that
 //! lock.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ pub(crate) struct State {
     pub ready: VecDeque<Job>,
     /// Ends that the server has not answered, except those that a claim carries, by the attempt's id.
     pub ended: BTreeMap<i64, Ending>,
+    /// What the log has said of jobs without a handler.
+    pub unknown: BTreeSet<String>,
     pub is_closing: bool,
     /// The events so far, if the worker drains.
     pub events: Vec<Event>,

@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::event::Event;
 use crate::job::Job;
 use crate::outcome::{Done, Failure};
-use crate::settings::{BatchCall, Call, Next, Settings, WorkerError};
+use crate::settings::{BatchCall, Call, Next, OnUnknown, Settings, WorkerError};
 
 /// Stops a worker, from any task or thread.
 #[derive(Clone, Debug)]
@@ -65,6 +65,7 @@ impl Worker {
             session_bound: false,
             shutdown_timeout: Duration::from_secs(30),
             stall_timeout: None,
+            on_unknown: OnUnknown::Release,
             name: format!("{}:{}", host.trim(), std::process::id()),
             on_event: None,
         };
@@ -128,6 +129,12 @@ impl Worker {
         self
     }
 
+    /// What becomes of a job whose stage has no handler. The log says so once for each stage. Default: it is released.
+    pub fn on_unknown(mut self, what: OnUnknown) -> Self {
+        self.settings.on_unknown = what;
+        self
+    }
+
     /// The worker's name in the views. Default: host and process id.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.settings.name = name.into();
@@ -140,36 +147,56 @@ impl Worker {
         self
     }
 
-    /// Lets the function run the jobs of this queue. It returns the job's result; an error fails the attempt.
+    /// Lets the function run the jobs of this queue, of all stages without a handler of their own. It returns the job's
+    /// result; an error fails the attempt.
     ///
     /// When the job is to stop, its future is dropped at its next `await`.
-    pub fn handler<F, R, D>(mut self, queue: &str, handler: F) -> Self
+    pub fn handler<F, R, D>(self, queue: &str, handler: F) -> Self
     where
         F: Fn(Job) -> R + Send + Sync + 'static,
         R: Future<Output = Result<D, Failure>> + Send + 'static,
         D: Into<Done>,
     {
-        let call: Next = Arc::new(move |job| {
-            let running = handler(job);
-            Box::pin(async move { running.await.map(Into::into) })
-        });
-        self.settings.handlers.insert(queue.to_owned(), Call::One(call));
-        self
+        self.with(queue, None, one(handler))
+    }
+
+    /// Lets the function run the jobs of this stage of a queue, as [`Self::handler`] does.
+    pub fn stage_handler<F, R, D>(self, queue: &str, stage: &str, handler: F) -> Self
+    where
+        F: Fn(Job) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<D, Failure>> + Send + 'static,
+        D: Into<Done>,
+    {
+        self.with(queue, Some(stage), one(handler))
     }
 
     /// Lets the function run up to `size` jobs of this queue together, as many as are claimed. Each job takes a slot of
     /// `concurrency`. Middleware is not called.
-    pub fn batch_handler<F, R, E>(mut self, queue: &str, size: usize, handler: F) -> Self
+    pub fn batch_handler<F, R, E>(self, queue: &str, size: usize, handler: F) -> Self
     where
         F: Fn(Batch) -> R + Send + Sync + 'static,
         R: Future<Output = Result<E, Failure>> + Send + 'static,
         E: Into<Each>,
     {
-        let call: BatchCall = Arc::new(move |batch| {
-            let running = handler(batch);
-            Box::pin(async move { running.await.map(Into::into) })
-        });
-        self.settings.handlers.insert(queue.to_owned(), Call::Batch { size: size.max(1), call });
+        self.with(queue, None, many(size, handler))
+    }
+
+    /// Lets the function run up to `size` jobs of this stage of a queue together, as [`Self::batch_handler`] does.
+    pub fn stage_batch_handler<F, R, E>(self, queue: &str, stage: &str, size: usize, handler: F) -> Self
+    where
+        F: Fn(Batch) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<E, Failure>> + Send + 'static,
+        E: Into<Each>,
+    {
+        self.with(queue, Some(stage), many(size, handler))
+    }
+
+    fn with(mut self, queue: &str, stage: Option<&str>, call: Call) -> Self {
+        let calls = self.settings.handlers.entry(queue.to_owned()).or_default();
+        match stage {
+            Some(stage) => _ = calls.by_stage.insert(stage.to_owned(), call),
+            None => calls.of_queue = Some(call),
+        }
         self
     }
 
@@ -231,4 +258,30 @@ impl Worker {
         }
         Engine::new(Arc::new(self.settings), is_drain, self.stops.subscribe()).serve().await
     }
+}
+
+fn one<F, R, D>(handler: F) -> Call
+where
+    F: Fn(Job) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<D, Failure>> + Send + 'static,
+    D: Into<Done>,
+{
+    let call: Next = Arc::new(move |job| {
+        let running = handler(job);
+        Box::pin(async move { running.await.map(Into::into) })
+    });
+    Call::One(call)
+}
+
+fn many<F, R, E>(size: usize, handler: F) -> Call
+where
+    F: Fn(Batch) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<E, Failure>> + Send + 'static,
+    E: Into<Each>,
+{
+    let call: BatchCall = Arc::new(move |batch| {
+        let running = handler(batch);
+        Box::pin(async move { running.await.map(Into::into) })
+    });
+    Call::Batch { size: size.max(1), call }
 }

@@ -30,6 +30,7 @@ async function flows (pool: Pool): Promise<void> {
 }
 
 const worker = new Worker(['postgres://db1', { host: 'db2' }], { concurrency: 2, sessionBound: true })
+worker.handle([{ queue: 'orders', stage: 'ship' }, 'invoices'], async () => {})
 worker.handle<{ to: string }>('emails', async (job: Job<{ to: string }>) => {
   if (job.payload.to === '') throw new Fatal('no address')
   await fetch('https://example.org', { signal: job.signal })

@@ -19,7 +19,7 @@ import logging
 import math
 from collections import deque
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tuple, cast
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Set, Tuple, cast
 
 import psycopg
 from psycopg import AsyncConnection
@@ -37,7 +37,7 @@ from .unreadable import Unreadable, keep
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from .worker import Worker
+    from .worker import Route, Worker
 
 logger = logging.getLogger("pg_queue.worker")
 
@@ -46,6 +46,9 @@ GATHER = 0.02
 
 GRACE = 1.0
 """How many seconds handlers have to react to `cancelled` after the shutdown timeout."""
+
+UNKNOWN_PAUSE = 30.0
+"""For how many seconds a job without a handler is released."""
 
 FAREWELL = 5.0
 """How long a worker that shuts down tries to send the last ends."""
@@ -74,8 +77,9 @@ class Engine:
         self._worker = worker
         self._drain = drain
         self._watch = watch
-        self._calls = {queue: worker.bound(queue) for queue in worker.handlers}
-        self._is_async = {queue: inspect.iscoroutinefunction(h) for queue, h in worker.handlers.items()}
+        self._calls = {route: worker.bound(route) for route in worker.handlers}
+        self._is_async = {route: inspect.iscoroutinefunction(h) for route, h in worker.handlers.items()}
+        self._unknown: Set[str] = set()  # what the log has said of jobs without a handler
         self._held: Dict[int, Held] = {}
         self._ready: Deque[Held] = deque()
         self._ended: Dict[int, Ending] = {}  # ends without an answer, except those that a claim carries
@@ -174,7 +178,7 @@ class Engine:
         worker = self._worker
         # The first claim does not sleep: it finds out whether the queues exist.
         wait = worker.wait if self._has_claimed and not self._drain else 0.0
-        parameters = [list(worker.handlers), room, interval(wait), interval(worker.lease), worker.stage]
+        parameters = [worker.queues(), room, interval(wait), interval(worker.lease), worker.stage]
         return await self._claims.fetch(CLAIM, [*parameters, worker.name, worker.session_bound, completed])
 
     def _room(self) -> int:
@@ -197,15 +201,30 @@ class Engine:
         unreadable = next((value.error for value in row if isinstance(value, Unreadable)), None)
         columns: List[Any] = [None if isinstance(value, Unreadable) else value for value in row[:-1]]
         lease = max(row[-1], 0.001)
-        is_async = self._is_async[row[2]]
+        route = self._worker.route(row[2], row[3])
+        is_async = route is not None and self._is_async[route]
         job = AsyncJob(*columns, pool=self._async_pool) if is_async else Job(*columns, pool=self._pool)
+        if route is None:
+            self._send(self._without_handler(job))
+            return
         job.unreadable = unreadable
         job.stopping = self._stopping.is_set()
         now = self._loop.time()
         expiry = self._loop.call_at(now + lease, self._stop_job, job.id, "lost")
-        self._held[job.id] = held = Held(job, lease, now + self._beat(lease), expiry)
+        self._held[job.id] = held = Held(job, route, lease, now + self._beat(lease), expiry)
         self._ready.append(held)
         self._due.set()  # so that the control considers the new lease
+
+    def _without_handler(self, job: BaseJob) -> Ending:
+        """Returns the end of a job that has no handler. Logs that once for each stage."""
+        stage = "jobs without a stage" if job.stage is None else f"stage {job.stage}"
+        error = f"no handler for {stage} of queue {job.queue}"
+        fails = self._worker.on_unknown == "fail"
+        if error not in self._unknown:
+            self._unknown.add(error)
+            then = "its jobs fail" if fails else f"its jobs are released for {UNKNOWN_PAUSE:.0f} seconds"
+            logger.warning("%s: %s", error, then)
+        return Ending(job, "fail", error=error) if fails else Ending(job, "release", delay=span(UNKNOWN_PAUSE))
 
     def _start(self) -> None:
         while self._ready and self._running() < self._worker.concurrency and not self._stopping.is_set():
@@ -216,14 +235,14 @@ class Engine:
                 held.task, held.group = task, group
 
     def _others(self, first: Held) -> List[Held]:
-        """Returns the jobs that the handler runs together with the first one: ready jobs of the same queue, if it takes
-        batches.
+        """Returns the jobs that the handler runs together with the first one: ready jobs of the same handler, if it
+        takes batches.
         """
-        queue = first.job.queue
-        if queue not in self._worker.batches or first.job.unreadable is not None:
+        route = first.route
+        if route not in self._worker.batches or first.job.unreadable is not None:
             return []
-        most = min(self._worker.batches[queue] - 1, self._worker.concurrency - self._running())
-        others = [held for held in self._ready if held.job.queue == queue and held.job.unreadable is None][:most]
+        most = min(self._worker.batches[route] - 1, self._worker.concurrency - self._running())
+        others = [held for held in self._ready if held.route == route and held.job.unreadable is None][:most]
         for held in others:
             self._ready.remove(held)
         return others
@@ -235,7 +254,7 @@ class Engine:
         for job in jobs:
             self._tell(Event("started", job.queue, job.job_id, job.id, job.attempt))
         try:
-            results = await self._call(jobs)
+            results = await self._call(jobs, group[0].route)
         except BaseException as error:  # also SystemExit, which must not end the event loop
             if isinstance(error, KeyboardInterrupt):
                 self._stop()
@@ -250,13 +269,12 @@ class Engine:
         self._start()
         self._changed.set()
 
-    async def _call(self, jobs: List[BaseJob]) -> List[Any]:
+    async def _call(self, jobs: List[BaseJob], route: Route) -> List[Any]:
         """Calls the handler. Returns its result for each of the jobs."""
         if jobs[0].unreadable is not None:
             raise jobs[0].unreadable
-        queue = jobs[0].queue
-        call, is_async = self._calls[queue], self._is_async[queue]
-        is_batch = queue in self._worker.batches
+        call, is_async = self._calls[route], self._is_async[route]
+        is_batch = route in self._worker.batches
         argument: Any = jobs[0]
         if is_batch:
             argument = AsyncBatch(cast(List[AsyncJob], jobs)) if is_async else Batch(cast(List[Job], jobs))
@@ -334,7 +352,7 @@ class Engine:
             self._ready.remove(held)
             self._end(held, self._stopped(held.job))
             self._changed.set()
-        elif is_first and self._is_async[held.job.queue] and all(one.job.stop_reason for one in held.group):
+        elif is_first and self._is_async[held.route] and all(one.job.stop_reason for one in held.group):
             held.task.cancel()
 
     def is_stuck(self, limit: float) -> bool:
@@ -467,7 +485,7 @@ class Engine:
         for held in list(self._held.values()):  # their handlers did not stop
             logger.warning("%r is still running; it is released", held.job, extra=_extra(held.job))
             self._end(held, self._stopped(held.job))
-            if held.task is not None and self._is_async[held.job.queue]:
+            if held.task is not None and self._is_async[held.route]:
                 # The handler has suppressed its cancellation, and `asyncio.run` would wait for it.
                 asyncio.tasks._unregister_task(held.task)
         self._is_closing = True

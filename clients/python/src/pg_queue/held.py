@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import List, Optional
+from typing import TYPE_CHECKING, List, Optional
 
 from .job import BaseJob
+
+if TYPE_CHECKING:
+    from .worker import Route
 
 
 @dataclass(eq=False)
@@ -14,6 +17,8 @@ class Held:
     """A claimed attempt whose handler has not ended."""
 
     job: BaseJob
+    route: Route
+    """Which handler runs it."""
     lease: float
     """The length of the lease, in seconds."""
     beat_at: float

@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, TypeVar
+from typing import Any, Callable, Dict, List, Literal, Optional, Tuple, TypeVar
 
 from .engine import Engine
 from .events import Event
@@ -17,6 +17,9 @@ from .job import BaseJob
 from .outcomes import Duration
 
 H = TypeVar("H", bound=Callable[..., Any])
+
+Route = Tuple[str, Optional[str]]
+"""A queue, and the stage whose jobs a handler runs; None: those of all stages without a handler of their own."""
 
 
 class Worker:
@@ -34,6 +37,9 @@ class Worker:
     * `shutdown_timeout`: how long handlers may go on after `stop` or SIGTERM, in seconds.
     * `stall_timeout`: ends the process, with status 70, if for this many seconds the event loop was blocked, or all
       slots were taken by handlers that did not stop when they were told to. None: never.
+    * `on_unknown`: what becomes of a job whose stage has no handler, such as one that a newer producer has enqueued.
+      `release` gives it back for 30 seconds, without counting the attempt, so that another worker runs it; `fail` fails
+      the attempt. The log says so once for each stage.
     * `name`: the worker's name in the views; the default is host and process id.
     * `on_event`: called with each `Event` on the thread of the worker, so it must not block.
     """
@@ -51,11 +57,14 @@ class Worker:
         session_bound: bool = False,
         shutdown_timeout: float = 30.0,
         stall_timeout: Optional[float] = None,
+        on_unknown: Literal["release", "fail"] = "release",
         name: Optional[str] = None,
         on_event: Optional[Callable[[Event], None]] = None,
     ) -> None:
         if concurrency < 1 or prefetch < 0:
             raise ValueError("concurrency must be at least 1, and prefetch not negative")
+        if on_unknown not in ("release", "fail"):
+            raise ValueError("on_unknown must be 'release' or 'fail'")
         self.conninfo = conninfo
         self.concurrency = concurrency
         self.prefetch = prefetch
@@ -66,17 +75,21 @@ class Worker:
         self.session_bound = session_bound
         self.shutdown_timeout = shutdown_timeout
         self.stall_timeout = stall_timeout
+        self.on_unknown = on_unknown
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
         self.on_event = on_event
-        self.handlers: Dict[str, Callable[..., Any]] = {}
-        self.batches: Dict[str, int] = {}
+        self.handlers: Dict[Route, Callable[..., Any]] = {}
+        self.batches: Dict[Route, int] = {}
         self._middleware: List[Callable[..., Any]] = []
         self._engine: Optional[Engine] = None
         self._is_told_to_stop = False  # stop() was called before run()
         self._starting = threading.Lock()
 
-    def handler(self, *queues: str, batch: Optional[int] = None) -> Callable[[H], H]:
+    def handler(self, *queues: str, stage: Optional[str] = None, batch: Optional[int] = None) -> Callable[[H], H]:
         """Decorates a function that runs the jobs of these queues.
+
+        With `stage` it runs the jobs of this stage only. A handler without it runs those of all stages that have no
+        handler of their own.
 
         A `def` runs in a thread and gets a `Job`. An `async def` runs on the event loop and gets an `AsyncJob`. The
         function returns the job's result; an exception fails the attempt.
@@ -88,12 +101,13 @@ class Worker:
 
         def register(function: H) -> H:
             for queue in queues:
-                if queue in self.handlers:
-                    raise ValueError(f"queue {queue!r} has a handler")
-                self.handlers[queue] = function
+                if (queue, stage) in self.handlers:
+                    of_stage = "" if stage is None else f" for stage {stage!r}"
+                    raise ValueError(f"queue {queue!r} has a handler{of_stage}")
+                self.handlers[queue, stage] = function
                 if batch is not None:
-                    self.batches[queue] = max(batch, 1)
-            if len(self.handlers) > 8:
+                    self.batches[queue, stage] = max(batch, 1)
+            if len(self.queues()) > 8:
                 raise ValueError("a worker has at most eight queues")
             return function
 
@@ -109,10 +123,18 @@ class Worker:
         self._middleware.append(function)
         return function
 
-    def bound(self, queue: str) -> Callable[..., Any]:
-        """Returns the queue's handler within the middleware of its kind."""
-        call = self.handlers[queue]
-        if queue in self.batches:
+    def queues(self) -> List[str]:
+        """Returns the queues that have a handler."""
+        return list(dict.fromkeys(queue for queue, _ in self.handlers))
+
+    def route(self, queue: str, stage: Optional[str]) -> Optional[Route]:
+        """Returns which handler runs a job. None: there is none."""
+        return next((route for route in ((queue, stage), (queue, None)) if route in self.handlers), None)
+
+    def bound(self, route: Route) -> Callable[..., Any]:
+        """Returns a handler within the middleware of its kind."""
+        call = self.handlers[route]
+        if route in self.batches:
             return call
         is_async = inspect.iscoroutinefunction(call)
         for around in reversed(self._middleware):
