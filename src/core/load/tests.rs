@@ -39,6 +39,24 @@ fn as_many_run_as_arrive_while_one_runs() {
 }
 
 #[test]
+fn arrivals_are_the_greatest_of_three() {
+    let arrivals = |minute: i64, totals: Totals| {
+        let mut minutes = Minutes::default();
+        minutes.add(990, &Totals::NONE, 0);
+        minutes.add(minute, &totals, 0);
+        seen(&minutes).load().arrivals
+    };
+    let (enqueued, claimed) = (Totals { enqueued: 600, ..Totals::NONE }, Totals { claimed: 600, ..Totals::NONE });
+    // A step is seen within the minute, and not forgotten in a pause of a minute or two.
+    assert_eq!(arrivals(1_000, enqueued), 10.0);
+    assert_eq!(arrivals(997, enqueued), 2.0);
+    assert_eq!(arrivals(994, enqueued), 0.0);
+    // A backlog that is being worked off is no step.
+    assert_eq!(arrivals(1_000, claimed), 2.0);
+    assert_eq!(arrivals(997, claimed), 2.0);
+}
+
+#[test]
 fn waiting_jobs_should_begin_within_the_target() {
     let minutes = steady(6_000, 50_000);
     let with = |ready, due_soon| Seen { ready, due_soon, ..seen(&minutes) }.load();
