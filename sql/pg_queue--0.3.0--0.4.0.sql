@@ -22,7 +22,12 @@ BEGIN
     LOOP
         BEGIN
             SET LOCAL lock_timeout = '100ms';
-            LOCK TABLE queue.job_life, queue.jobs, queue.attempts, queue.metric IN ACCESS EXCLUSIVE MODE;
+            LOCK TABLE queue.job_life, queue.jobs, queue.queue, queue.rollup,
+                queue.total, queue.attempt_0, queue.attempt_1, queue.attempt_2,
+                queue.attempt_3, queue.attempt_4, queue.attempt_5, queue.attempt_6,
+                queue.attempt_7, queue.attempt_8, queue.attempt_9, queue.throughput_part,
+                queue.throughput, queue.activity_part, queue.life, queue.attempts,
+                queue.flows, queue.queues, queue.stats, queue.metric IN ACCESS EXCLUSIVE MODE;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
             PERFORM pg_sleep(0.2);
@@ -73,6 +78,64 @@ BEGIN
     END LOOP;
 END
 $words$;
+
+-- Jobs have a time by which they must start.
+-- These functions have other arguments or results now. Views read some of them, and roles may have grants on others, so
+-- they stay until the new ones are there.
+ALTER FUNCTION queue.create(
+    text, integer, interval, text, interval, interval, float8, interval, interval, text, integer, integer, boolean,
+    integer, interval, bigint, text[], boolean, boolean, text, text, text, jsonb, integer) RENAME TO former_create;
+ALTER FUNCTION queue.former_create(
+    text, integer, interval, text, interval, interval, float8, interval, interval, text, integer, integer, boolean,
+    integer, interval, bigint, text[], boolean, boolean, text, text, text, jsonb, integer) SET SCHEMA queue_internal;
+ALTER FUNCTION queue.alter(
+    text, integer, interval, text, interval, interval, float8, interval, interval, text, integer, integer, boolean,
+    integer, interval, bigint, text[], boolean, text[], text, text, text, jsonb, integer) RENAME TO former_alter;
+ALTER FUNCTION queue.former_alter(
+    text, integer, interval, text, interval, interval, float8, interval, interval, text, integer, integer, boolean,
+    integer, interval, bigint, text[], boolean, text[], text, text, text, jsonb, integer) SET SCHEMA queue_internal;
+ALTER FUNCTION queue.throughput_by(interval, timestamptz) RENAME TO former_throughput_by;
+ALTER FUNCTION queue.former_throughput_by(interval, timestamptz) SET SCHEMA queue_internal;
+ALTER FUNCTION queue_internal.live() RENAME TO former_live;
+ALTER FUNCTION queue_internal.life_of(bigint) RENAME TO former_life_of;
+ALTER FUNCTION queue_internal.tallies(boolean) RENAME TO former_tallies;
+ALTER FUNCTION queue_internal.minutes_now() RENAME TO former_minutes_now;
+ALTER FUNCTION queue_internal.throughput_live() RENAME TO former_throughput_live;
+ALTER TABLE queue.queue ADD COLUMN start_within interval;
+ALTER TABLE queue.rollup ADD COLUMN expired bigint;
+ALTER TABLE queue.total ADD COLUMN expired bigint;
+ALTER TYPE queue.listed_job ADD ATTRIBUTE start_by timestamptz;
+ALTER TYPE queue.activity_period ADD ATTRIBUTE expired bigint;
+ALTER TABLE queue.attempt_0 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_0_start_by_idx ON queue.attempt_0 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_1 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_1_start_by_idx ON queue.attempt_1 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_2 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_2_start_by_idx ON queue.attempt_2 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_3 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_3_start_by_idx ON queue.attempt_3 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_4 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_4_start_by_idx ON queue.attempt_4 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_5 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_5_start_by_idx ON queue.attempt_5 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_6 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_6_start_by_idx ON queue.attempt_6 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_7 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_7_start_by_idx ON queue.attempt_7 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_8 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_8_start_by_idx ON queue.attempt_8 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_9 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_9_start_by_idx ON queue.attempt_9 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
 
 COMMENT ON SCHEMA queue IS 'Job queue: functions for producers and workers, views of jobs.';
 
@@ -165,6 +228,9 @@ BEGIN
             COMMENT ON COLUMN queue.attempt_%1$s.run_as_id IS 'The oid of that role.';
             COMMENT ON COLUMN queue.attempt_%1$s.own_flow IS
                 'Makes the job a flow, which waits for its members: runs, fail_fast, and the role that made it.';
+            COMMENT ON COLUMN queue.attempt_%1$s.start_by IS
+                'If no worker has claimed it before this time, it expires. Infinity: it never does, although its queue '
+                'has a start_within. Null: it never does, and a held one gets the time at its release.';
             COMMENT ON COLUMN queue.parked_%1$s.lane IS 'The lane of the attempt.';
             COMMENT ON COLUMN queue.parked_%1$s.group_hash IS 'The hash of the attempt''s group.';
             COMMENT ON COLUMN queue.parked_%1$s.priority IS 'The priority of the attempt.';
@@ -174,7 +240,7 @@ BEGIN
                 'not a claim, the attempt now waits in another segment.';
             COMMENT ON COLUMN queue.outcome_%1$s.outcome IS
                 'c completed, f failed, d dead, t timed out, r released, w suspended, a advanced, x cancelled, s '
-                'superseded, k skipped; m: not an end, the attempt now runs in another segment.';
+                'superseded, k skipped, e expired; m: not an end, the attempt now runs in another segment.';
             COMMENT ON COLUMN queue.outcome_%1$s.next_id IS 'The attempt that goes on with the job.';
             COMMENT ON COLUMN queue.note_%1$s.kind IS
                 'p progress, c cancel requested, l a lease longer than the claim''s, r another run requested, s that '
@@ -272,6 +338,10 @@ COMMENT ON COLUMN queue.history.lane IS 'The queue or stage, see queue.lane.';
 
 COMMENT ON COLUMN queue.history.max_attempts IS 'Null: the queue''s.';
 
+COMMENT ON COLUMN queue.history.outcome IS
+    'c completed, f failed, d dead, t timed out, r released, w suspended, a advanced, x cancelled, s superseded, '
+    'k skipped, e expired.';
+
 COMMENT ON COLUMN queue.history.claim_kind IS
     'w: a worker; b: a worker, bound to its connection; s: the system, which ended it before it ran.';
 
@@ -312,6 +382,24 @@ there is no such privilege, 22004, 42501.';
 
 COMMENT ON COLUMN queue.observed.is_held IS 'True for the queue''s lane of held jobs.';
 
+-- The functions. None is STRICT: each function decides what NULL means. If an argument has a default, NULL means that
+-- default. No two functions share a name, because drivers send parameters without types.
+
+-- Queues ------------------------------------------------------------------------------------------------
+
+-- For: manage '*'.
+CREATE FUNCTION queue.create(
+    queue_name text,
+    max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, backoff text DEFAULT NULL,
+    backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL, backoff_jitter float8 DEFAULT NULL,
+    retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT NULL,
+    max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
+    rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
+    stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, if_not_exists boolean DEFAULT false,
+    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL,
+    rate_limit_per_group integer DEFAULT NULL, start_within interval DEFAULT NULL
+) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create';
+
 COMMENT ON FUNCTION queue.create IS
 'Creates a queue. Defaults: max_attempts 20, lease 5 minutes, backoff exponential from 10 seconds to 1 day with jitter
 0.1, retention 1 day, dead_retention 90 days. stages: up to 32 names; each job goes through them in this order, see
@@ -321,6 +409,19 @@ that enqueued it. With call, procedure gets the payload of each job and runs as 
 sessions in which jobs run in the server. Errors: 42710 the queue exists, 22023 an option is out of range, 42704
 there is no queue dead_letter or no role run_as, 42883 there is no such procedure, 42501 the user may not SET ROLE to
 run_as.';
+
+-- For: manage.
+CREATE FUNCTION queue.alter(
+    queue_name text,
+    max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, backoff text DEFAULT NULL,
+    backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL, backoff_jitter float8 DEFAULT NULL,
+    retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT NULL,
+    max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
+    rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
+    stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, reset text[] DEFAULT NULL,
+    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL,
+    rate_limit_per_group integer DEFAULT NULL, start_within interval DEFAULT NULL
+) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_alter';
 
 COMMENT ON FUNCTION queue.alter IS
 'Changes options of a queue. NULL leaves an option as it is; reset sets the named options to their defaults. stages:
@@ -589,9 +690,40 @@ COMMENT ON FUNCTION queue_internal.running_now IS
 COMMENT ON FUNCTION queue_internal.lease_expires_at IS
     'When the lease of a running attempt expires; null if shared memory does not know. For the views.';
 
+-- For: observe.
+CREATE FUNCTION queue_internal.tallies(walk boolean DEFAULT false)
+    RETURNS TABLE (lane integer, ready bigint, scheduled bigint, retrying bigint, running bigint, dead bigint,
+                   oldest_ready_at timestamptz, enqueued bigint, claimed bigint, completed bigint, failed bigint,
+                   timed_out bigint, died bigint, is_counted boolean, expired bigint)
+    LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_tallies';
+
 COMMENT ON FUNCTION queue_internal.tallies IS
 'The numbers of queue.stats, by lane. is_counted: they come from shared memory. walk => true always reads the logs.
 For the views.';
+
+-- For: observe.
+CREATE FUNCTION queue_internal.live()
+    RETURNS TABLE (id bigint, job_id bigint, enqueued_at timestamptz, lane integer, priority integer, attempt integer,
+                   max_attempts integer, run_at timestamptz, payload_of bigint, headers jsonb, group_key text,
+                   unique_key text, last_error text,
+                   progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
+                   ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
+                   flow bigint, task text, after bigint[], upon "char", own_flow jsonb,
+                   start_by timestamptz)
+    LANGUAGE c STABLE ROWS 100000 AS 'MODULE_PATHNAME', 'pg_queue_live';
+
+COMMENT ON FUNCTION queue_internal.live IS
+    'All attempts in the segments, each with its claim and outcome. For the views.';
+
+CREATE FUNCTION queue_internal.life_of(job_id bigint)
+    RETURNS TABLE (id bigint, of_job bigint, enqueued_at timestamptz, lane integer, priority integer, attempt integer,
+                   max_attempts integer,
+                   run_at timestamptz, payload jsonb, headers jsonb, group_key text, unique_key text, last_error text,
+                   progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
+                   ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
+                   flow bigint, task text, after bigint[], upon "char", own_flow jsonb,
+                   start_by timestamptz)
+    LANGUAGE c STABLE ROWS 2 AS 'MODULE_PATHNAME', 'pg_queue_life_of';
 
 COMMENT ON FUNCTION queue_internal.life_of IS
 'All attempts of a job, each with its claim and outcome, in the segments and in history. It uses indexes. Errors:
@@ -622,6 +754,8 @@ COMMENT ON COLUMN queue.rollup.wait IS
 COMMENT ON COLUMN queue.rollup.run IS
     'Histogram of how long the attempts that ended in this minute had run; null if there are none.';
 
+COMMENT ON COLUMN queue.rollup.expired IS 'Jobs that expired in this minute; null: none.';
+
 COMMENT ON TABLE queue.group_start IS
     'How many attempts of each group were claimed in each minute, in reclaimed segments. Kept as long as it counts '
     'for a rate_limit_per_group.';
@@ -639,6 +773,15 @@ COMMENT ON COLUMN queue.total.timed_out IS 'Attempts whose lease expired or whos
 
 COMMENT ON COLUMN queue.total.lane IS 'The queue or stage, see queue.lane.';
 
+COMMENT ON COLUMN queue.total.expired IS 'Jobs that expired; null: none.';
+
+-- For: observe.
+CREATE FUNCTION queue_internal.throughput_live()
+    RETURNS TABLE (minute timestamptz, segment_generation bigint, enqueued bigint, claimed bigint, completed bigint,
+                   failed bigint, timed_out bigint, died bigint, lane integer, wait bytea, run bytea,
+                   expired bigint)
+    STABLE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_throughput_live';
+
 COMMENT ON FUNCTION queue_internal.throughput_live IS
 'The rows that queue.rollup will get from the segments that are not reclaimed yet. Each call sums them up. For the
 views.';
@@ -647,9 +790,33 @@ COMMENT ON FUNCTION queue_internal.times IS
 'Mean and percentiles of the times in all of these histograms of queue.rollup; null if they have none. For the views.
 Errors: 22023 not a histogram.';
 
+-- For: observe.
+CREATE OR REPLACE VIEW queue.throughput_part WITH (security_barrier) AS
+SELECT o.queue_name, o.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, r.wait,
+       r.run, r.expired
+FROM (SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run, expired FROM queue.rollup
+      UNION ALL
+      SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run, expired
+      FROM queue_internal.throughput_live()) AS r
+JOIN queue.observed AS o ON o.lane = r.lane;
+
 COMMENT ON VIEW queue.throughput_part IS
     'The rows of queue.throughput before the parts of a minute in several segments are added up. For queue.throughput '
     'and queue.throughput_by.';
+
+-- One function call for each column, so that a query reads no histogram for columns that it does not select.
+-- For: observe.
+CREATE OR REPLACE VIEW queue.throughput AS
+SELECT queue_name, stage, minute, enqueued, claimed, completed, failed, timed_out, died,
+       (queue_internal.times(wait)).mean AS wait_mean, (queue_internal.times(wait)).p50 AS wait_p50,
+       (queue_internal.times(wait)).p95 AS wait_p95, (queue_internal.times(wait)).p99 AS wait_p99,
+       (queue_internal.times(run)).mean AS run_mean, (queue_internal.times(run)).p50 AS run_p50,
+       (queue_internal.times(run)).p95 AS run_p95, (queue_internal.times(run)).p99 AS run_p99, expired
+FROM (SELECT queue_name, stage, minute, sum(enqueued)::bigint AS enqueued, sum(claimed)::bigint AS claimed,
+             sum(completed)::bigint AS completed, sum(failed)::bigint AS failed, sum(timed_out)::bigint AS timed_out,
+             sum(died)::bigint AS died, array_agg(wait) AS wait, array_agg(run) AS run,
+             coalesce(sum(expired), 0)::bigint AS expired
+      FROM queue.throughput_part GROUP BY queue_name, stage, minute) AS g;
 
 COMMENT ON VIEW queue.throughput IS
     'What each queue and stage did in each minute. Minutes without events have no row; minutes before '
@@ -689,14 +856,68 @@ COMMENT ON COLUMN queue.throughput.run_p95 IS '95 % of these attempts had run at
 
 COMMENT ON COLUMN queue.throughput.run_p99 IS '99 % of these attempts had run at most this long, within 1.6 %.';
 
+COMMENT ON COLUMN queue.throughput.expired IS 'Jobs that expired in this minute.';
+
+-- Each period has many histograms, so they are merged once for all columns.
+-- For: observe.
+CREATE FUNCTION queue.throughput_by(period interval DEFAULT '1 hour', since timestamptz DEFAULT NULL)
+    RETURNS TABLE (queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint,
+                   completed bigint, failed bigint, timed_out bigint, died bigint,
+                   wait_mean interval, wait_p50 interval, wait_p95 interval, wait_p99 interval,
+                   run_mean interval, run_p50 interval, run_p95 interval, run_p99 interval, expired bigint)
+    STABLE ROWS 1000 LANGUAGE sql
+BEGIN ATOMIC
+    SELECT g.queue_name, g.stage, g.starts_at, g.enqueued, g.claimed, g.completed, g.failed, g.timed_out, g.died,
+           w.mean, w.p50, w.p95, w.p99, r.mean, r.p50, r.p95, r.p99, g.expired
+    FROM (SELECT p.queue_name, p.stage,
+                 -- Periods are counted from midnight of a Monday in the session's time zone. Periods of a day or more
+                 -- follow its calendar. Shorter periods follow the clock, which does not jump.
+                 CASE WHEN coalesce(throughput_by.period, '1 hour') >= interval '1 day'
+                      THEN date_bin(throughput_by.period, p.minute::timestamp, timestamp '2000-01-03')::timestamptz
+                      ELSE date_bin(coalesce(throughput_by.period, '1 hour'), p.minute,
+                                    timestamp '2000-01-03'::timestamptz)
+                 END AS starts_at,
+                 sum(p.enqueued)::bigint AS enqueued, sum(p.claimed)::bigint AS claimed,
+                 sum(p.completed)::bigint AS completed, sum(p.failed)::bigint AS failed,
+                 sum(p.timed_out)::bigint AS timed_out, sum(p.died)::bigint AS died,
+                 array_agg(p.wait) AS wait, array_agg(p.run) AS run, coalesce(sum(p.expired), 0)::bigint AS expired
+          FROM queue.throughput_part AS p
+          WHERE p.minute >= coalesce(throughput_by.since, '-infinity')
+          GROUP BY 1, 2, 3) AS g
+    CROSS JOIN LATERAL queue_internal.times(g.wait) AS w
+    CROSS JOIN LATERAL queue_internal.times(g.run) AS r;
+END;
+
 COMMENT ON FUNCTION queue.throughput_by IS
 'queue.throughput in longer periods, such as hours and days. Counts are exact, and percentiles as good as those of a
 minute. since: leaves out the minutes before it. Errors: 0A000 a period of months, 22008 a period that is not
 positive.';
 
+-- For: observe.
+CREATE FUNCTION queue_internal.minutes_now()
+    RETURNS TABLE (lane integer, since timestamptz, known_from timestamptz, minute timestamptz, enqueued bigint,
+                   claimed bigint, completed bigint, failed bigint, timed_out bigint, died bigint, expired bigint)
+    VOLATILE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_minutes_now';
+
 COMMENT ON FUNCTION queue_internal.minutes_now IS
 'What memory has counted in each minute of the last hour, by lane. A row without a minute says since when memory has
 counted. For the views.';
+
+-- For: observe.
+CREATE OR REPLACE VIEW queue.activity_part WITH (security_barrier) AS
+WITH memory AS MATERIALIZED (SELECT * FROM queue_internal.minutes_now())
+SELECT o.queue_name, o.stage, m.minute, m.enqueued, m.claimed, m.completed, m.failed, m.timed_out, m.died,
+       m.minute > m.since AS is_complete, m.expired
+FROM memory AS m
+JOIN queue.observed AS o ON o.lane = m.lane
+WHERE m.minute IS NOT NULL
+UNION ALL
+SELECT o.queue_name, o.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, false,
+       r.expired
+FROM queue.rollup AS r
+JOIN queue.observed AS o ON o.lane = r.lane
+LEFT JOIN memory AS m ON m.lane = r.lane AND m.minute IS NULL
+WHERE m.known_from IS NULL OR r.minute < m.known_from;
 
 COMMENT ON VIEW queue.activity_part IS
     'Minutes of queues: those of the last hour from memory, earlier ones as far as segments were summed up. For '
@@ -707,6 +928,8 @@ COMMENT ON COLUMN queue.activity_part.timed_out IS
 
 COMMENT ON COLUMN queue.activity_part.is_complete IS
     'True if memory has counted the whole minute. False: it has only what was summed up so far.';
+
+COMMENT ON COLUMN queue.activity_part.expired IS 'Jobs that expired in this minute; null: none.';
 
 COMMENT ON COLUMN queue.activity_period.starts_at IS 'When the period begins.';
 
@@ -725,6 +948,29 @@ COMMENT ON COLUMN queue.activity_period.died IS 'Attempts that were a job''s las
 
 COMMENT ON COLUMN queue.activity_period.is_complete IS
     'True if memory has counted the whole period. False: it has only what was summed up so far.';
+
+COMMENT ON COLUMN queue.activity_period.expired IS 'Jobs that expired in the period.';
+
+-- For: observe.
+CREATE OR REPLACE FUNCTION queue.activity(queue_name text DEFAULT NULL, since timestamptz DEFAULT NULL,
+    period interval DEFAULT '1 minute')
+    RETURNS SETOF queue.activity_period
+    VOLATILE ROWS 1000 LANGUAGE sql
+BEGIN ATOMIC
+    SELECT p.queue_name, p.stage,
+           CASE WHEN coalesce(activity.period, '1 minute') >= interval '1 day'
+                THEN date_bin(activity.period, p.minute::timestamp, timestamp '2000-01-03')::timestamptz
+                ELSE date_bin(coalesce(activity.period, '1 minute'), p.minute, timestamp '2000-01-03'::timestamptz)
+           END,
+           sum(p.enqueued)::bigint, sum(p.claimed)::bigint, sum(p.completed)::bigint, sum(p.failed)::bigint,
+           sum(p.timed_out)::bigint, sum(p.died)::bigint, bool_and(p.is_complete),
+           coalesce(sum(p.expired), 0)::bigint
+    FROM queue.activity_part AS p
+    WHERE p.minute >= coalesce(activity.since, clock_timestamp() - interval '1 hour')
+      AND (activity.queue_name IS NULL OR p.queue_name = activity.queue_name)
+    GROUP BY 1, 2, 3
+    ORDER BY 1, 2, 3;
+END;
 
 COMMENT ON FUNCTION queue.activity IS
 'What queues did in each period, without reading the logs: for the last hour from memory, before that as far as it was
@@ -967,6 +1213,27 @@ CREATE FUNCTION queue_internal.attempt_state(outcome "char", is_claimed boolean,
 COMMENT ON FUNCTION queue_internal.attempt_state IS
     'The state of an attempt: how it has ended, else the state of its job. For the views.';
 
+CREATE OR REPLACE VIEW queue.life WITH (security_barrier) AS
+SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attempts, l.run_at,
+       NULL::jsonb AS payload, l.id AS payload_in,
+       l.headers, l.group_key, l.unique_key, l.last_error, l.progress, l.claimed_at, l.lease_us, l.pid, l.claim_kind,
+       l.worker,
+       l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest, l.flow, l.task, l.after, l.upon, l.own_flow,
+       l.start_by
+FROM queue_internal.live() AS l
+UNION ALL
+SELECT h.id, h.job_id, h.enqueued_at, h.lane, h.priority, h.attempt, h.max_attempts, h.run_at, h.payload, NULL,
+       h.headers, h.group_key, h.unique_key, h.last_error, h.progress, h.claimed_at, NULL, h.pid, h.claim_kind,
+       h.worker, h.ended_at, h.outcome, h.next_id, h.result, h.error,
+       h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = h.id),
+       h.flow, h.task, h.after, h.upon, h.own_flow, NULL::timestamptz
+FROM queue.history AS h
+-- Rows that are still being copied are read in their segment.
+WHERE h.generation <> ALL (ARRAY(
+    SELECT d.generation FROM queue.segment_log AS d WHERE d.state = 'd' AND NOT EXISTS (
+        SELECT FROM queue.segment_log AS c WHERE c.generation = d.generation AND c.state = 'h')))
+  AND ((SELECT queue_internal.may_observe(0)) OR h.lane IN (SELECT o.lane FROM queue.observed AS o));
+
 COMMENT ON VIEW queue.life IS
     'One row for each attempt in the logs and in history, with its claim and outcome. For the other views.';
 
@@ -988,7 +1255,7 @@ COMMENT ON COLUMN queue.attempts.attempt IS 'The number of this run, from 1 in e
 COMMENT ON COLUMN queue.attempts.state IS
     'held, scheduled, ready, retrying, running, or how it ended: completed, failed (there is a next attempt), dead, '
     'timed_out, released, suspended (it waits for other jobs), advanced (to another stage), cancelled, skipped, '
-    'superseded (by an attempt with another priority or time, or by the one that its release made).';
+    'expired, superseded (by an attempt with another priority or time, or by the one that its release made).';
 
 COMMENT ON COLUMN queue.attempts.worker IS 'The name that the worker gave.';
 
@@ -1013,7 +1280,7 @@ SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
        l.flow, l.task, l.after,
        CASE l.upon WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
                                 WHEN 'o' THEN 'overdue' END AS upon,
-       l.own_flow IS NOT NULL AS is_flow
+       l.own_flow IS NOT NULL AS is_flow, nullif(l.start_by, 'infinity') AS start_by
 FROM queue.life AS l
 JOIN queue.observed AS o ON o.lane = l.lane
 WHERE l.is_newest;
@@ -1027,13 +1294,18 @@ COMMENT ON COLUMN queue.job_life.claimed_at IS 'When a worker claimed the newest
 CREATE OR REPLACE VIEW queue.jobs AS
 SELECT job_id, queue_name, stage, state, payload, priority, attempt, max_attempts, run_at, enqueued_at, claimed_at,
        finished_at, lease_expires_at, worker, error, result, progress, unique_key, group_key, headers,
-       flow, task, after, upon
+       flow, task, after, upon, start_by
 FROM queue.job_life;
 
 COMMENT ON VIEW queue.jobs IS
     'One row for each job. A condition on job_id reads all jobs: use queue.job(job_id) for one job.';
 
 COMMENT ON COLUMN queue.jobs.stage IS 'The current stage; NULL in a queue without stages, and while the job is held.';
+
+COMMENT ON COLUMN queue.jobs.state IS
+    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), '
+    'completed, dead (no attempts left), cancelled, skipped (its condition can no longer be met), expired (no worker '
+    'had claimed it before start_by).';
 
 COMMENT ON COLUMN queue.jobs.payload IS
     'The payload that the producer gave. It is read when the row is fetched. Late in a cursor, or in a query over '
@@ -1068,6 +1340,10 @@ COMMENT ON COLUMN queue.jobs.after IS 'Its predecessors, also after it was relea
 
 COMMENT ON COLUMN queue.jobs.upon IS
     'The condition on its predecessors: completed, failed, ended, overdue; NULL if it has none.';
+
+COMMENT ON COLUMN queue.jobs.start_by IS
+    'If no worker has claimed it before this time, it expires; NULL if it never does. NULL, too, for jobs that have '
+    'ended and are in history.';
 
 COMMENT ON FUNCTION queue.job IS
     'One job by its id; no row if there is none. It is fast with any number of jobs. Errors: 22023 not a job''s id.';
@@ -1196,6 +1472,29 @@ COMMENT ON FUNCTION queue.load IS
 workers are scaled. Reads memory, and the index of scheduled jobs. queue_name null: all queues. No rows on a standby.
 Errors: 42704, 22023 target_age is not positive.';
 
+-- For: observe.
+CREATE OR REPLACE VIEW queue.flows AS
+SELECT f.job_id, f.queue_name, f.task, f.state, coalesce(m.members, 0) AS members, coalesce(m.held, 0) AS held,
+       coalesce(m.scheduled, 0) AS scheduled, coalesce(m.ready, 0) AS ready, coalesce(m.running, 0) AS running,
+       coalesce(m.completed, 0) AS completed, coalesce(m.dead, 0) AS dead, coalesce(m.cancelled, 0) AS cancelled,
+       coalesce(m.skipped, 0) AS skipped,
+       CASE WHEN m.members > 0
+            THEN (m.completed + m.dead + m.cancelled + m.skipped + m.expired)::float8 / m.members
+       END AS share_ended,
+       f.enqueued_at, f.finished_at, coalesce(m.expired, 0) AS expired
+FROM queue.job_life AS f
+LEFT JOIN (SELECT j.flow, count(*) AS members, count(*) FILTER (WHERE j.state = 'held') AS held,
+                  count(*) FILTER (WHERE j.state IN ('scheduled', 'retrying')) AS scheduled,
+                  count(*) FILTER (WHERE j.state = 'ready') AS ready,
+                  count(*) FILTER (WHERE j.state = 'running') AS running,
+                  count(*) FILTER (WHERE j.state = 'completed') AS completed,
+                  count(*) FILTER (WHERE j.state = 'dead') AS dead,
+                  count(*) FILTER (WHERE j.state = 'cancelled') AS cancelled,
+                  count(*) FILTER (WHERE j.state = 'skipped') AS skipped,
+                  count(*) FILTER (WHERE j.state = 'expired') AS expired
+           FROM queue.job_life AS j WHERE j.flow IS NOT NULL GROUP BY j.flow) AS m ON m.flow = f.job_id
+WHERE f.is_flow;
+
 COMMENT ON VIEW queue.flows IS
     'One row for each flow: how many of its members are in which state. It reads all jobs, so do not query it often.';
 
@@ -1228,10 +1527,21 @@ COMMENT ON COLUMN queue.flows.cancelled IS 'How many members were cancelled.';
 
 COMMENT ON COLUMN queue.flows.skipped IS 'How many members were skipped.';
 
+COMMENT ON COLUMN queue.flows.expired IS 'How many members have expired.';
+
 COMMENT ON COLUMN queue.flows.share_ended IS
     'The share of its members that have ended, 0 to 1; NULL if it has no members.';
 
 COMMENT ON COLUMN queue.job_life.is_flow IS 'True for a flow.';
+
+-- For: observe.
+CREATE OR REPLACE VIEW queue.queues WITH (security_barrier) AS
+SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention,
+       dead_retention, dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period,
+       max_waiting, stages, notify, created_at, executor, procedure, run_as, settings, rate_limit_per_group,
+       start_within
+FROM queue.queue
+WHERE queue_internal.may_observe(queue_id);
 
 COMMENT ON COLUMN queue.queues.is_paused IS 'True if claims find nothing, because of queue.pause.';
 
@@ -1262,6 +1572,37 @@ COMMENT ON COLUMN queue.queues.settings IS 'Settings of the sessions in which it
 COMMENT ON COLUMN queue.queues.rate_limit_per_group IS
     'How many jobs of a group start in a rate_period at most; null: no limit.';
 
+COMMENT ON COLUMN queue.queues.start_within IS
+    'How long its jobs may wait to be claimed before they expire; null: for ever.';
+
+-- For: observe.
+CREATE OR REPLACE VIEW queue.stats AS
+-- Materialized, so that it is read once.
+WITH tallies AS MATERIALIZED (SELECT * FROM queue_internal.tallies())
+SELECT o.queue_name, o.stage,
+       coalesce(t.ready, 0) AS ready, coalesce(t.scheduled, 0) AS scheduled, coalesce(t.retrying, 0) AS retrying,
+       coalesce(t.running, 0) AS running, coalesce(t.dead, 0) + coalesce(h.dead, 0) AS dead,
+       clock_timestamp() - t.oldest_ready_at AS oldest_ready_age,
+       coalesce(t.enqueued, 0) + coalesce(h.enqueued, 0) AS enqueued,
+       coalesce(t.claimed, 0) AS claimed, coalesce(t.completed, 0) + coalesce(h.completed, 0) AS completed,
+       coalesce(t.failed, 0) + coalesce(h.failed, 0) AS failed, coalesce(t.timed_out, 0) AS timed_out,
+       coalesce(t.died, 0) + coalesce(h.died, 0) AS died,
+       coalesce(h.held, 0) AS held,
+       coalesce(t.expired, 0) + coalesce(h.expired, 0) AS expired
+FROM queue.observed AS o
+LEFT JOIN tallies AS t ON t.lane = o.lane
+-- Held jobs count in the stage in which jobs begin, and so do flows that end by themselves.
+LEFT JOIN (SELECT l.queue_id, sum(t.ready + t.scheduled + t.retrying)::bigint AS held,
+                  sum(t.enqueued)::bigint AS enqueued, sum(t.dead)::bigint AS dead,
+                  sum(t.completed)::bigint AS completed, sum(t.failed)::bigint AS failed,
+                  sum(t.died)::bigint AS died, sum(t.expired)::bigint AS expired
+           FROM queue.observed AS l JOIN tallies AS t ON t.lane = l.lane
+           WHERE l.is_held GROUP BY l.queue_id) AS h
+    ON h.queue_id = o.queue_id AND o.stage IS NOT DISTINCT FROM o.stages[1]
+-- Former stages are shown only if they have or had jobs. The same holds for jobs outside stages in a queue that now has
+-- stages.
+WHERE NOT o.is_held AND (t.lane IS NOT NULL OR o.stage = ANY (o.stages) OR o.stage IS NULL AND o.stages IS NULL);
+
 COMMENT ON VIEW queue.stats IS
     'For each queue and stage: how many jobs are in which state now, and totals since the queue was created. Cheap '
     'with any number of ready jobs: it reads memory, and only the jobs that are scheduled, retrying or dead.';
@@ -1289,6 +1630,8 @@ COMMENT ON COLUMN queue.stats.failed IS
 COMMENT ON COLUMN queue.stats.timed_out IS 'Attempts whose lease expired or whose connection ended, ever.';
 
 COMMENT ON COLUMN queue.stats.held IS 'Jobs that wait for predecessors, in the stage in which jobs begin.';
+
+COMMENT ON COLUMN queue.stats.expired IS 'How many jobs have expired, ever.';
 
 COMMENT ON COLUMN queue.stats.died IS 'Attempts that were a job''s last and ended badly, ever.';
 
@@ -1418,6 +1761,7 @@ SELECT v.name::text AS name,
            WHEN 'pg_queue_enqueued_total' THEN s.enqueued WHEN 'pg_queue_claimed_total' THEN s.claimed
            WHEN 'pg_queue_completed_total' THEN s.completed WHEN 'pg_queue_failed_total' THEN s.failed
            WHEN 'pg_queue_timed_out_total' THEN s.timed_out WHEN 'pg_queue_died_total' THEN s.died
+           WHEN 'pg_queue_expired_total' THEN s.expired
        END END::float8 AS value,
        v.type::text AS type, v.help::text AS help
 FROM (VALUES
@@ -1436,7 +1780,9 @@ FROM (VALUES
     ('pg_queue_timed_out_total', NULL, 'counter',
         'Attempts whose lease or connection ended since the queue was created.'),
     ('pg_queue_died_total', NULL, 'counter',
-        'Attempts that were a job''s last and failed, since the queue was created.')
+        'Attempts that were a job''s last and failed, since the queue was created.'),
+    ('pg_queue_expired_total', NULL, 'counter',
+        'Jobs that no worker had claimed in time, since the queue was created.')
 ) AS v (name, state, type, help)
 CROSS JOIN queue.stats AS s
 -- On a standby this would have to read the logs.
@@ -1653,3 +1999,26 @@ $each_grant$;
 
 -- For the roles to whom something was granted, on what is new.
 SELECT queue_internal.derive_grants();
+
+-- The functions that the transition has renamed hand their grants to the new functions of their names.
+DO $former$
+DECLARE
+    former record;
+    grantee text;
+BEGIN
+    FOR former IN
+        SELECT p.oid::regprocedure AS name, p.proacl, p.proowner, n.oid::regprocedure AS new
+        FROM pg_proc AS p JOIN pg_proc AS n ON n.proname = substr(p.proname, 8)
+        WHERE p.pronamespace = 'queue_internal'::regnamespace AND p.proname LIKE 'former\_%'
+          AND n.pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
+    LOOP
+        FOR grantee IN
+            SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+            FROM aclexplode(former.proacl) AS a WHERE a.grantee <> former.proowner
+        LOOP
+            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', former.new, grantee);
+        END LOOP;
+        EXECUTE format('DROP FUNCTION %s', former.name);
+    END LOOP;
+END
+$former$;

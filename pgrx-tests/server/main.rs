@@ -62,6 +62,7 @@ mod faults {
 /// What happens by the clock: delayed jobs and schedules.
 mod clock {
     mod delayed;
+    mod expiry;
     mod firings;
     pub mod schedules;
     mod schedules_once;

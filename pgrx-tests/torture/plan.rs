@@ -38,6 +38,8 @@ pub enum Kind {
     Chained,
     /// Flows and their members, and jobs that wait for what they have made.
     Flowing,
+    /// Jobs that must start in time, or expire.
+    Hurried,
 }
 
 #[derive(Debug)]
@@ -177,6 +179,10 @@ pub const QUEUES: &[Queue] = &[
     queue("ticking", Kind::Ticking, ""),
     queue("chained", Kind::Chained, ""),
     queue("flowing", Kind::Flowing, ""),
+    Queue {
+        changes: &["start_within => '300 ms'", "start_within => '700 ms'"],
+        ..queue("hurried", Kind::Hurried, "start_within => '500 ms'")
+    },
 ];
 
 /// What all queues have, unless they say otherwise. Deaths but for want of attempts are asked for, and nothing expires.

@@ -54,6 +54,7 @@ SELECT v.name::text AS name,
            WHEN 'pg_queue_enqueued_total' THEN s.enqueued WHEN 'pg_queue_claimed_total' THEN s.claimed
            WHEN 'pg_queue_completed_total' THEN s.completed WHEN 'pg_queue_failed_total' THEN s.failed
            WHEN 'pg_queue_timed_out_total' THEN s.timed_out WHEN 'pg_queue_died_total' THEN s.died
+           WHEN 'pg_queue_expired_total' THEN s.expired
        END END::float8 AS value,
        v.type::text AS type, v.help::text AS help
 FROM (VALUES
@@ -72,7 +73,9 @@ FROM (VALUES
     ('pg_queue_timed_out_total', NULL, 'counter',
         'Attempts whose lease or connection ended since the queue was created.'),
     ('pg_queue_died_total', NULL, 'counter',
-        'Attempts that were a job''s last and failed, since the queue was created.')
+        'Attempts that were a job''s last and failed, since the queue was created.'),
+    ('pg_queue_expired_total', NULL, 'counter',
+        'Jobs that no worker had claimed in time, since the queue was created.')
 ) AS v (name, state, type, help)
 CROSS JOIN queue.stats AS s
 -- On a standby this would have to read the logs.

@@ -13,7 +13,7 @@ CREATE FUNCTION queue.create(
     rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
     stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, if_not_exists boolean DEFAULT false,
     executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL,
-    rate_limit_per_group integer DEFAULT NULL
+    rate_limit_per_group integer DEFAULT NULL, start_within interval DEFAULT NULL
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create';
 COMMENT ON FUNCTION queue.create IS
 'Creates a queue. Defaults: max_attempts 20, lease 5 minutes, backoff exponential from 10 seconds to 1 day with jitter
@@ -35,7 +35,7 @@ CREATE FUNCTION queue.alter(
     rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
     stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, reset text[] DEFAULT NULL,
     executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL,
-    rate_limit_per_group integer DEFAULT NULL
+    rate_limit_per_group integer DEFAULT NULL, start_within interval DEFAULT NULL
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_alter';
 COMMENT ON FUNCTION queue.alter IS
 'Changes options of a queue. NULL leaves an option as it is; reset sets the named options to their defaults. stages:
@@ -450,7 +450,7 @@ COMMENT ON FUNCTION queue_internal.lease_expires_at IS
 CREATE FUNCTION queue_internal.tallies(walk boolean DEFAULT false)
     RETURNS TABLE (lane integer, ready bigint, scheduled bigint, retrying bigint, running bigint, dead bigint,
                    oldest_ready_at timestamptz, enqueued bigint, claimed bigint, completed bigint, failed bigint,
-                   timed_out bigint, died bigint, is_counted boolean)
+                   timed_out bigint, died bigint, is_counted boolean, expired bigint)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_tallies';
 COMMENT ON FUNCTION queue_internal.tallies IS
 'The numbers of queue.stats, by lane. is_counted: they come from shared memory. walk => true always reads the logs.
@@ -463,7 +463,8 @@ CREATE FUNCTION queue_internal.live()
                    unique_key text, last_error text,
                    progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
                    ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
-                   flow bigint, task text, after bigint[], upon "char", own_flow jsonb)
+                   flow bigint, task text, after bigint[], upon "char", own_flow jsonb,
+                   start_by timestamptz)
     LANGUAGE c STABLE ROWS 100000 AS 'MODULE_PATHNAME', 'pg_queue_live';
 COMMENT ON FUNCTION queue_internal.live IS
     'All attempts in the segments, each with its claim and outcome. For the views.';
@@ -474,7 +475,8 @@ CREATE FUNCTION queue_internal.life_of(job_id bigint)
                    run_at timestamptz, payload jsonb, headers jsonb, group_key text, unique_key text, last_error text,
                    progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
                    ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
-                   flow bigint, task text, after bigint[], upon "char", own_flow jsonb)
+                   flow bigint, task text, after bigint[], upon "char", own_flow jsonb,
+                   start_by timestamptz)
     LANGUAGE c STABLE ROWS 2 AS 'MODULE_PATHNAME', 'pg_queue_life_of';
 COMMENT ON FUNCTION queue_internal.life_of IS
 'All attempts of a job, each with its claim and outcome, in the segments and in history. It uses indexes. Errors:

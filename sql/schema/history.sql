@@ -89,7 +89,7 @@ COMMENT ON COLUMN queue.history.lane IS 'The queue or stage, see queue.lane.';
 COMMENT ON COLUMN queue.history.max_attempts IS 'Null: the queue''s.';
 COMMENT ON COLUMN queue.history.outcome IS
     'c completed, f failed, d dead, t timed out, r released, w suspended, a advanced, x cancelled, s superseded, '
-    'k skipped.';
+    'k skipped, e expired.';
 COMMENT ON COLUMN queue.history.claim_kind IS
     'w: a worker; b: a worker, bound to its connection; s: the system, which ended it before it ran.';
 COMMENT ON COLUMN queue.history.next_id IS 'The attempt that goes on with the job.';

@@ -13,7 +13,8 @@ CREATE TABLE queue.rollup (
     died                bigint      NOT NULL,
     lane                integer     NOT NULL,
     wait                bytea,
-    run                 bytea
+    run                 bytea,
+    expired             bigint
 ) USING heap;
 ALTER TABLE queue.rollup REPLICA IDENTITY FULL;
 -- Not unique: a minute may be spread over several segments. Rows are read and pruned by time.
@@ -35,6 +36,7 @@ COMMENT ON COLUMN queue.rollup.wait IS
     'Histogram of how long the attempts claimed in this minute had waited; null if there are none.';
 COMMENT ON COLUMN queue.rollup.run IS
     'Histogram of how long the attempts that ended in this minute had run; null if there are none.';
+COMMENT ON COLUMN queue.rollup.expired IS 'Jobs that expired in this minute; null: none.';
 SELECT pg_catalog.pg_extension_config_dump('queue.rollup', '');
 
 -- How many attempts of groups have started, in queues with a rate_limit_per_group. Rows are appended and pruned when a
@@ -66,7 +68,8 @@ CREATE TABLE queue.total (
     failed              bigint  NOT NULL,
     timed_out           bigint  NOT NULL,
     died                bigint  NOT NULL,
-    lane                integer NOT NULL
+    lane                integer NOT NULL,
+    expired             bigint
 ) USING heap;
 ALTER TABLE queue.total REPLICA IDENTITY FULL;
 CREATE INDEX total_lane_idx ON queue.total (lane);
@@ -80,12 +83,14 @@ COMMENT ON COLUMN queue.total.failed IS 'Attempts failed.';
 COMMENT ON COLUMN queue.total.timed_out IS 'Attempts whose lease expired or whose connection ended.';
 COMMENT ON COLUMN queue.total.died IS 'Attempts that were a job''s last and failed.';
 COMMENT ON COLUMN queue.total.lane IS 'The queue or stage, see queue.lane.';
+COMMENT ON COLUMN queue.total.expired IS 'Jobs that expired; null: none.';
 SELECT pg_catalog.pg_extension_config_dump('queue.total', '');
 
 -- For: observe.
 CREATE FUNCTION queue_internal.throughput_live()
     RETURNS TABLE (minute timestamptz, segment_generation bigint, enqueued bigint, claimed bigint, completed bigint,
-                   failed bigint, timed_out bigint, died bigint, lane integer, wait bytea, run bytea)
+                   failed bigint, timed_out bigint, died bigint, lane integer, wait bytea, run bytea,
+                   expired bigint)
     STABLE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_throughput_live';
 COMMENT ON FUNCTION queue_internal.throughput_live IS
 'The rows that queue.rollup will get from the segments that are not reclaimed yet. Each call sums them up. For the
@@ -101,10 +106,11 @@ Errors: 22023 not a histogram.';
 
 -- For: observe.
 CREATE VIEW queue.throughput_part WITH (security_barrier) AS
-SELECT o.queue_name, o.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, r.wait, r.run
-FROM (SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run FROM queue.rollup
+SELECT o.queue_name, o.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, r.wait,
+       r.run, r.expired
+FROM (SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run, expired FROM queue.rollup
       UNION ALL
-      SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run
+      SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run, expired
       FROM queue_internal.throughput_live()) AS r
 JOIN queue.observed AS o ON o.lane = r.lane;
 COMMENT ON VIEW queue.throughput_part IS
@@ -118,10 +124,11 @@ SELECT queue_name, stage, minute, enqueued, claimed, completed, failed, timed_ou
        (queue_internal.times(wait)).mean AS wait_mean, (queue_internal.times(wait)).p50 AS wait_p50,
        (queue_internal.times(wait)).p95 AS wait_p95, (queue_internal.times(wait)).p99 AS wait_p99,
        (queue_internal.times(run)).mean AS run_mean, (queue_internal.times(run)).p50 AS run_p50,
-       (queue_internal.times(run)).p95 AS run_p95, (queue_internal.times(run)).p99 AS run_p99
+       (queue_internal.times(run)).p95 AS run_p95, (queue_internal.times(run)).p99 AS run_p99, expired
 FROM (SELECT queue_name, stage, minute, sum(enqueued)::bigint AS enqueued, sum(claimed)::bigint AS claimed,
              sum(completed)::bigint AS completed, sum(failed)::bigint AS failed, sum(timed_out)::bigint AS timed_out,
-             sum(died)::bigint AS died, array_agg(wait) AS wait, array_agg(run) AS run
+             sum(died)::bigint AS died, array_agg(wait) AS wait, array_agg(run) AS run,
+             coalesce(sum(expired), 0)::bigint AS expired
       FROM queue.throughput_part GROUP BY queue_name, stage, minute) AS g;
 COMMENT ON VIEW queue.throughput IS
     'What each queue and stage did in each minute. Minutes without events have no row; minutes before '
@@ -147,6 +154,7 @@ COMMENT ON COLUMN queue.throughput.run_mean IS
 COMMENT ON COLUMN queue.throughput.run_p50 IS 'Half of these attempts had run at most this long, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.run_p95 IS '95 % of these attempts had run at most this long, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.run_p99 IS '99 % of these attempts had run at most this long, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.expired IS 'Jobs that expired in this minute.';
 
 -- Each period has many histograms, so they are merged once for all columns.
 -- For: observe.
@@ -154,11 +162,11 @@ CREATE FUNCTION queue.throughput_by(period interval DEFAULT '1 hour', since time
     RETURNS TABLE (queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint,
                    completed bigint, failed bigint, timed_out bigint, died bigint,
                    wait_mean interval, wait_p50 interval, wait_p95 interval, wait_p99 interval,
-                   run_mean interval, run_p50 interval, run_p95 interval, run_p99 interval)
+                   run_mean interval, run_p50 interval, run_p95 interval, run_p99 interval, expired bigint)
     STABLE ROWS 1000 LANGUAGE sql
 BEGIN ATOMIC
     SELECT g.queue_name, g.stage, g.starts_at, g.enqueued, g.claimed, g.completed, g.failed, g.timed_out, g.died,
-           w.mean, w.p50, w.p95, w.p99, r.mean, r.p50, r.p95, r.p99
+           w.mean, w.p50, w.p95, w.p99, r.mean, r.p50, r.p95, r.p99, g.expired
     FROM (SELECT p.queue_name, p.stage,
                  -- Periods are counted from midnight of a Monday in the session's time zone. Periods of a day or more
                  -- follow its calendar. Shorter periods follow the clock, which does not jump.
@@ -170,7 +178,7 @@ BEGIN ATOMIC
                  sum(p.enqueued)::bigint AS enqueued, sum(p.claimed)::bigint AS claimed,
                  sum(p.completed)::bigint AS completed, sum(p.failed)::bigint AS failed,
                  sum(p.timed_out)::bigint AS timed_out, sum(p.died)::bigint AS died,
-                 array_agg(p.wait) AS wait, array_agg(p.run) AS run
+                 array_agg(p.wait) AS wait, array_agg(p.run) AS run, coalesce(sum(p.expired), 0)::bigint AS expired
           FROM queue.throughput_part AS p
           WHERE p.minute >= coalesce(throughput_by.since, '-infinity')
           GROUP BY 1, 2, 3) AS g
@@ -185,7 +193,7 @@ positive.';
 -- For: observe.
 CREATE FUNCTION queue_internal.minutes_now()
     RETURNS TABLE (lane integer, since timestamptz, known_from timestamptz, minute timestamptz, enqueued bigint,
-                   claimed bigint, completed bigint, failed bigint, timed_out bigint, died bigint)
+                   claimed bigint, completed bigint, failed bigint, timed_out bigint, died bigint, expired bigint)
     VOLATILE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_minutes_now';
 COMMENT ON FUNCTION queue_internal.minutes_now IS
 'What memory has counted in each minute of the last hour, by lane. A row without a minute says since when memory has
@@ -195,12 +203,13 @@ counted. For the views.';
 CREATE VIEW queue.activity_part WITH (security_barrier) AS
 WITH memory AS MATERIALIZED (SELECT * FROM queue_internal.minutes_now())
 SELECT o.queue_name, o.stage, m.minute, m.enqueued, m.claimed, m.completed, m.failed, m.timed_out, m.died,
-       m.minute > m.since AS is_complete
+       m.minute > m.since AS is_complete, m.expired
 FROM memory AS m
 JOIN queue.observed AS o ON o.lane = m.lane
 WHERE m.minute IS NOT NULL
 UNION ALL
-SELECT o.queue_name, o.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, false
+SELECT o.queue_name, o.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, false,
+       r.expired
 FROM queue.rollup AS r
 JOIN queue.observed AS o ON o.lane = r.lane
 LEFT JOIN memory AS m ON m.lane = r.lane AND m.minute IS NULL
@@ -220,10 +229,11 @@ COMMENT ON COLUMN queue.activity_part.timed_out IS
 COMMENT ON COLUMN queue.activity_part.died IS 'Attempts that were a job''s last and failed in this minute.';
 COMMENT ON COLUMN queue.activity_part.is_complete IS
     'True if memory has counted the whole minute. False: it has only what was summed up so far.';
+COMMENT ON COLUMN queue.activity_part.expired IS 'Jobs that expired in this minute; null: none.';
 
 CREATE TYPE queue.activity_period AS (
     queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint, completed bigint,
-    failed bigint, timed_out bigint, died bigint, is_complete boolean
+    failed bigint, timed_out bigint, died bigint, is_complete boolean, expired bigint
 );
 COMMENT ON TYPE queue.activity_period IS 'What queue.activity returns.';
 COMMENT ON COLUMN queue.activity_period.queue_name IS 'The queue.';
@@ -238,6 +248,7 @@ COMMENT ON COLUMN queue.activity_period.timed_out IS
 COMMENT ON COLUMN queue.activity_period.died IS 'Attempts that were a job''s last and ended badly in the period.';
 COMMENT ON COLUMN queue.activity_period.is_complete IS
     'True if memory has counted the whole period. False: it has only what was summed up so far.';
+COMMENT ON COLUMN queue.activity_period.expired IS 'Jobs that expired in the period.';
 
 -- For: observe.
 CREATE FUNCTION queue.activity(queue_name text DEFAULT NULL, since timestamptz DEFAULT NULL,
@@ -251,7 +262,8 @@ BEGIN ATOMIC
                 ELSE date_bin(coalesce(activity.period, '1 minute'), p.minute, timestamp '2000-01-03'::timestamptz)
            END,
            sum(p.enqueued)::bigint, sum(p.claimed)::bigint, sum(p.completed)::bigint, sum(p.failed)::bigint,
-           sum(p.timed_out)::bigint, sum(p.died)::bigint, bool_and(p.is_complete)
+           sum(p.timed_out)::bigint, sum(p.died)::bigint, bool_and(p.is_complete),
+           coalesce(sum(p.expired), 0)::bigint
     FROM queue.activity_part AS p
     WHERE p.minute >= coalesce(activity.since, clock_timestamp() - interval '1 hour')
       AND (activity.queue_name IS NULL OR p.queue_name = activity.queue_name)

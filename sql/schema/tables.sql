@@ -35,7 +35,8 @@ CREATE TABLE queue.queue (
     procedure_owner text,
     procedure_owner_id bigint,
     settings_by     text,
-    settings_by_id  bigint
+    settings_by_id  bigint,
+    start_within    interval
 );
 COMMENT ON COLUMN queue.queue.procedure_id IS
     'The oid of the procedure. An overload, or a new procedure of the same name, is not called.';
@@ -122,7 +123,8 @@ BEGIN
                 steps           jsonb,
                 run_as          text,
                 run_as_id       bigint,
-                own_flow        jsonb
+                own_flow        jsonb,
+                start_by        timestamptz
             ) USING heap WITH (fillfactor = 100%2$s);
             CREATE INDEX attempt_%1$s_lane_idx ON queue.attempt_%1$s (lane, priority, job_id)
                 WITH (deduplicate_items = off);
@@ -135,6 +137,8 @@ BEGIN
                 WHERE unique_key IS NOT NULL;
             CREATE INDEX attempt_%1$s_flow_idx ON queue.attempt_%1$s (flow, id) WITH (deduplicate_items = off)
                 WHERE flow IS NOT NULL;
+            CREATE INDEX attempt_%1$s_start_by_idx ON queue.attempt_%1$s (start_by, id)
+                WITH (deduplicate_items = off) WHERE start_by < 'infinity';
 
             CREATE TABLE queue.parked_%1$s (
                 lane            integer     NOT NULL,
@@ -253,6 +257,9 @@ BEGIN
             COMMENT ON COLUMN queue.attempt_%1$s.run_as_id IS 'The oid of that role.';
             COMMENT ON COLUMN queue.attempt_%1$s.own_flow IS
                 'Makes the job a flow, which waits for its members: runs, fail_fast, and the role that made it.';
+            COMMENT ON COLUMN queue.attempt_%1$s.start_by IS
+                'If no worker has claimed it before this time, it expires. Infinity: it never does, although its queue '
+                'has a start_within. Null: it never does, and a held one gets the time at its release.';
             COMMENT ON COLUMN queue.parked_%1$s.lane IS 'The lane of the attempt.';
             COMMENT ON COLUMN queue.parked_%1$s.group_hash IS 'The hash of the attempt''s group.';
             COMMENT ON COLUMN queue.parked_%1$s.priority IS 'The priority of the attempt.';
@@ -262,7 +269,7 @@ BEGIN
                 'not a claim, the attempt now waits in another segment.';
             COMMENT ON COLUMN queue.outcome_%1$s.outcome IS
                 'c completed, f failed, d dead, t timed out, r released, w suspended, a advanced, x cancelled, s '
-                'superseded, k skipped; m: not an end, the attempt now runs in another segment.';
+                'superseded, k skipped, e expired; m: not an end, the attempt now runs in another segment.';
             COMMENT ON COLUMN queue.outcome_%1$s.next_id IS 'The attempt that goes on with the job.';
             COMMENT ON COLUMN queue.note_%1$s.kind IS
                 'p progress, c cancel requested, l a lease longer than the claim''s, r another run requested, s that '

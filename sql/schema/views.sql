@@ -22,14 +22,15 @@ SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attem
        NULL::jsonb AS payload, l.id AS payload_in,
        l.headers, l.group_key, l.unique_key, l.last_error, l.progress, l.claimed_at, l.lease_us, l.pid, l.claim_kind,
        l.worker,
-       l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest, l.flow, l.task, l.after, l.upon, l.own_flow
+       l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest, l.flow, l.task, l.after, l.upon, l.own_flow,
+       l.start_by
 FROM queue_internal.live() AS l
 UNION ALL
 SELECT h.id, h.job_id, h.enqueued_at, h.lane, h.priority, h.attempt, h.max_attempts, h.run_at, h.payload, NULL,
        h.headers, h.group_key, h.unique_key, h.last_error, h.progress, h.claimed_at, NULL, h.pid, h.claim_kind,
        h.worker, h.ended_at, h.outcome, h.next_id, h.result, h.error,
        h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = h.id),
-       h.flow, h.task, h.after, h.upon, h.own_flow
+       h.flow, h.task, h.after, h.upon, h.own_flow, NULL::timestamptz
 FROM queue.history AS h
 -- Rows that are still being copied are read in their segment.
 WHERE h.generation <> ALL (ARRAY(
@@ -57,7 +58,7 @@ COMMENT ON COLUMN queue.attempts.attempt IS 'The number of this run, from 1 in e
 COMMENT ON COLUMN queue.attempts.state IS
     'held, scheduled, ready, retrying, running, or how it ended: completed, failed (there is a next attempt), dead, '
     'timed_out, released, suspended (it waits for other jobs), advanced (to another stage), cancelled, skipped, '
-    'superseded (by an attempt with another priority or time, or by the one that its release made).';
+    'expired, superseded (by an attempt with another priority or time, or by the one that its release made).';
 COMMENT ON COLUMN queue.attempts.claimed_at IS 'When a worker claimed it.';
 COMMENT ON COLUMN queue.attempts.finished_at IS 'When it ended.';
 COMMENT ON COLUMN queue.attempts.worker IS 'The name that the worker gave.';
@@ -81,7 +82,7 @@ SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
        l.flow, l.task, l.after,
        CASE l.upon WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
                                 WHEN 'o' THEN 'overdue' END AS upon,
-       l.own_flow IS NOT NULL AS is_flow
+       l.own_flow IS NOT NULL AS is_flow, nullif(l.start_by, 'infinity') AS start_by
 FROM queue.life AS l
 JOIN queue.observed AS o ON o.lane = l.lane
 WHERE l.is_newest;
@@ -93,7 +94,7 @@ COMMENT ON COLUMN queue.job_life.claimed_at IS 'When a worker claimed the newest
 CREATE VIEW queue.jobs AS
 SELECT job_id, queue_name, stage, state, payload, priority, attempt, max_attempts, run_at, enqueued_at, claimed_at,
        finished_at, lease_expires_at, worker, error, result, progress, unique_key, group_key, headers,
-       flow, task, after, upon
+       flow, task, after, upon, start_by
 FROM queue.job_life;
 COMMENT ON VIEW queue.jobs IS
     'One row for each job. A condition on job_id reads all jobs: use queue.job(job_id) for one job.';
@@ -102,7 +103,8 @@ COMMENT ON COLUMN queue.jobs.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.jobs.stage IS 'The current stage; NULL in a queue without stages, and while the job is held.';
 COMMENT ON COLUMN queue.jobs.state IS
     'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), '
-    'completed, dead (no attempts left), cancelled, skipped (its condition can no longer be met).';
+    'completed, dead (no attempts left), cancelled, skipped (its condition can no longer be met), expired (no worker '
+    'had claimed it before start_by).';
 COMMENT ON COLUMN queue.jobs.payload IS
     'The payload that the producer gave. It is read when the row is fetched. Late in a cursor, or in a query over '
     'very many jobs, it can be NULL because the job is not kept any more.';
@@ -127,6 +129,9 @@ COMMENT ON COLUMN queue.jobs.task IS 'Its name in the flow.';
 COMMENT ON COLUMN queue.jobs.after IS 'Its predecessors, also after it was released.';
 COMMENT ON COLUMN queue.jobs.upon IS
     'The condition on its predecessors: completed, failed, ended, overdue; NULL if it has none.';
+COMMENT ON COLUMN queue.jobs.start_by IS
+    'If no worker has claimed it before this time, it expires; NULL if it never does. NULL, too, for jobs that have '
+    'ended and are in history.';
 
 -- For: observe.
 CREATE FUNCTION queue.job(job_id bigint) RETURNS SETOF queue.jobs STABLE ROWS 1
@@ -164,7 +169,8 @@ CREATE TYPE queue.listed_job AS (
     job_id bigint, queue_name text, stage text, state text, payload jsonb, priority integer, attempt integer,
     max_attempts integer, run_at timestamptz, enqueued_at timestamptz, claimed_at timestamptz, finished_at timestamptz,
     lease_expires_at timestamptz, worker text, error text, result jsonb, progress jsonb, unique_key text,
-    group_key text, headers jsonb, flow bigint, task text, after bigint[], upon text, here jsonb, rows_read bigint
+    group_key text, headers jsonb, flow bigint, task text, after bigint[], upon text, here jsonb, rows_read bigint,
+    start_by timestamptz
 );
 COMMENT ON TYPE queue.listed_job IS
     'What queue.list and queue.search return: the columns of queue.jobs, the position for the next call, and how many '
@@ -276,9 +282,9 @@ SELECT f.job_id, f.queue_name, f.task, f.state, coalesce(m.members, 0) AS member
        coalesce(m.completed, 0) AS completed, coalesce(m.dead, 0) AS dead, coalesce(m.cancelled, 0) AS cancelled,
        coalesce(m.skipped, 0) AS skipped,
        CASE WHEN m.members > 0
-            THEN (m.completed + m.dead + m.cancelled + m.skipped)::float8 / m.members
+            THEN (m.completed + m.dead + m.cancelled + m.skipped + m.expired)::float8 / m.members
        END AS share_ended,
-       f.enqueued_at, f.finished_at
+       f.enqueued_at, f.finished_at, coalesce(m.expired, 0) AS expired
 FROM queue.job_life AS f
 LEFT JOIN (SELECT j.flow, count(*) AS members, count(*) FILTER (WHERE j.state = 'held') AS held,
                   count(*) FILTER (WHERE j.state IN ('scheduled', 'retrying')) AS scheduled,
@@ -287,7 +293,8 @@ LEFT JOIN (SELECT j.flow, count(*) AS members, count(*) FILTER (WHERE j.state = 
                   count(*) FILTER (WHERE j.state = 'completed') AS completed,
                   count(*) FILTER (WHERE j.state = 'dead') AS dead,
                   count(*) FILTER (WHERE j.state = 'cancelled') AS cancelled,
-                  count(*) FILTER (WHERE j.state = 'skipped') AS skipped
+                  count(*) FILTER (WHERE j.state = 'skipped') AS skipped,
+                  count(*) FILTER (WHERE j.state = 'expired') AS expired
            FROM queue.job_life AS j WHERE j.flow IS NOT NULL GROUP BY j.flow) AS m ON m.flow = f.job_id
 WHERE f.is_flow;
 COMMENT ON VIEW queue.flows IS
@@ -308,6 +315,7 @@ COMMENT ON COLUMN queue.flows.completed IS 'How many members have completed.';
 COMMENT ON COLUMN queue.flows.dead IS 'How many members are dead. They block the flow until they are retried.';
 COMMENT ON COLUMN queue.flows.cancelled IS 'How many members were cancelled.';
 COMMENT ON COLUMN queue.flows.skipped IS 'How many members were skipped.';
+COMMENT ON COLUMN queue.flows.expired IS 'How many members have expired.';
 COMMENT ON COLUMN queue.flows.share_ended IS
     'The share of its members that have ended, 0 to 1; NULL if it has no members.';
 COMMENT ON COLUMN queue.flows.finished_at IS 'When the flow itself ended.';
@@ -317,7 +325,8 @@ COMMENT ON COLUMN queue.job_life.is_flow IS 'True for a flow.';
 CREATE VIEW queue.queues WITH (security_barrier) AS
 SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention,
        dead_retention, dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period,
-       max_waiting, stages, notify, created_at, executor, procedure, run_as, settings, rate_limit_per_group
+       max_waiting, stages, notify, created_at, executor, procedure, run_as, settings, rate_limit_per_group,
+       start_within
 FROM queue.queue
 WHERE queue_internal.may_observe(queue_id);
 COMMENT ON VIEW queue.queues IS 'The settings of every queue.';
@@ -351,6 +360,8 @@ COMMENT ON COLUMN queue.queues.run_as IS 'With executor call: the role as which 
 COMMENT ON COLUMN queue.queues.settings IS 'Settings of the sessions in which its jobs run in the server.';
 COMMENT ON COLUMN queue.queues.rate_limit_per_group IS
     'How many jobs of a group start in a rate_period at most; null: no limit.';
+COMMENT ON COLUMN queue.queues.start_within IS
+    'How long its jobs may wait to be claimed before they expire; null: for ever.';
 
 -- For: observe.
 CREATE VIEW queue.stats AS
@@ -364,14 +375,15 @@ SELECT o.queue_name, o.stage,
        coalesce(t.claimed, 0) AS claimed, coalesce(t.completed, 0) + coalesce(h.completed, 0) AS completed,
        coalesce(t.failed, 0) + coalesce(h.failed, 0) AS failed, coalesce(t.timed_out, 0) AS timed_out,
        coalesce(t.died, 0) + coalesce(h.died, 0) AS died,
-       coalesce(h.held, 0) AS held
+       coalesce(h.held, 0) AS held,
+       coalesce(t.expired, 0) + coalesce(h.expired, 0) AS expired
 FROM queue.observed AS o
 LEFT JOIN tallies AS t ON t.lane = o.lane
 -- Held jobs count in the stage in which jobs begin, and so do flows that end by themselves.
 LEFT JOIN (SELECT l.queue_id, sum(t.ready + t.scheduled + t.retrying)::bigint AS held,
                   sum(t.enqueued)::bigint AS enqueued, sum(t.dead)::bigint AS dead,
                   sum(t.completed)::bigint AS completed, sum(t.failed)::bigint AS failed,
-                  sum(t.died)::bigint AS died
+                  sum(t.died)::bigint AS died, sum(t.expired)::bigint AS expired
            FROM queue.observed AS l JOIN tallies AS t ON t.lane = l.lane
            WHERE l.is_held GROUP BY l.queue_id) AS h
     ON h.queue_id = o.queue_id AND o.stage IS NOT DISTINCT FROM o.stages[1]
@@ -399,6 +411,7 @@ COMMENT ON COLUMN queue.stats.failed IS
     'nor as completed.';
 COMMENT ON COLUMN queue.stats.timed_out IS 'Attempts whose lease expired or whose connection ended, ever.';
 COMMENT ON COLUMN queue.stats.held IS 'Jobs that wait for predecessors, in the stage in which jobs begin.';
+COMMENT ON COLUMN queue.stats.expired IS 'How many jobs have expired, ever.';
 COMMENT ON COLUMN queue.stats.died IS 'Attempts that were a job''s last and ended badly, ever.';
 
 -- For: observe.

@@ -39,3 +39,61 @@ BEGIN
     END LOOP;
 END
 $words$;
+
+-- Jobs have a time by which they must start.
+-- These functions have other arguments or results now. Views read some of them, and roles may have grants on others, so
+-- they stay until the new ones are there.
+ALTER FUNCTION queue.create(
+    text, integer, interval, text, interval, interval, float8, interval, interval, text, integer, integer, boolean,
+    integer, interval, bigint, text[], boolean, boolean, text, text, text, jsonb, integer) RENAME TO former_create;
+ALTER FUNCTION queue.former_create(
+    text, integer, interval, text, interval, interval, float8, interval, interval, text, integer, integer, boolean,
+    integer, interval, bigint, text[], boolean, boolean, text, text, text, jsonb, integer) SET SCHEMA queue_internal;
+ALTER FUNCTION queue.alter(
+    text, integer, interval, text, interval, interval, float8, interval, interval, text, integer, integer, boolean,
+    integer, interval, bigint, text[], boolean, text[], text, text, text, jsonb, integer) RENAME TO former_alter;
+ALTER FUNCTION queue.former_alter(
+    text, integer, interval, text, interval, interval, float8, interval, interval, text, integer, integer, boolean,
+    integer, interval, bigint, text[], boolean, text[], text, text, text, jsonb, integer) SET SCHEMA queue_internal;
+ALTER FUNCTION queue.throughput_by(interval, timestamptz) RENAME TO former_throughput_by;
+ALTER FUNCTION queue.former_throughput_by(interval, timestamptz) SET SCHEMA queue_internal;
+ALTER FUNCTION queue_internal.live() RENAME TO former_live;
+ALTER FUNCTION queue_internal.life_of(bigint) RENAME TO former_life_of;
+ALTER FUNCTION queue_internal.tallies(boolean) RENAME TO former_tallies;
+ALTER FUNCTION queue_internal.minutes_now() RENAME TO former_minutes_now;
+ALTER FUNCTION queue_internal.throughput_live() RENAME TO former_throughput_live;
+ALTER TABLE queue.queue ADD COLUMN start_within interval;
+ALTER TABLE queue.rollup ADD COLUMN expired bigint;
+ALTER TABLE queue.total ADD COLUMN expired bigint;
+ALTER TYPE queue.listed_job ADD ATTRIBUTE start_by timestamptz;
+ALTER TYPE queue.activity_period ADD ATTRIBUTE expired bigint;
+ALTER TABLE queue.attempt_0 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_0_start_by_idx ON queue.attempt_0 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_1 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_1_start_by_idx ON queue.attempt_1 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_2 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_2_start_by_idx ON queue.attempt_2 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_3 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_3_start_by_idx ON queue.attempt_3 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_4 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_4_start_by_idx ON queue.attempt_4 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_5 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_5_start_by_idx ON queue.attempt_5 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_6 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_6_start_by_idx ON queue.attempt_6 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_7 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_7_start_by_idx ON queue.attempt_7 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_8 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_8_start_by_idx ON queue.attempt_8 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';
+ALTER TABLE queue.attempt_9 ADD COLUMN start_by timestamptz;
+CREATE INDEX attempt_9_start_by_idx ON queue.attempt_9 (start_by, id)
+    WITH (deduplicate_items = off) WHERE start_by < 'infinity';

@@ -13,6 +13,7 @@ use crate::api::executors;
 use crate::catalog::declared::argument;
 use crate::error::{Error, Result};
 use crate::job::options::{check_max_attempts, lease_us};
+use crate::job::start_by;
 use crate::pg::datum::Interval;
 use crate::pg::function::Call;
 use crate::pg::parameter::Parameter;
@@ -87,6 +88,8 @@ options! {
     procedure: TEXTOID = "NULL", any;
     run_as: TEXTOID = "NULL", any;
     settings: JSONBOID = "NULL", any;
+    start_within: INTERVALOID = "NULL",
+        |call, n, name| call.interval(n).map_or(Ok(()), |span| start_by::check_span(name, span));
 }
 
 /// Returns the option of this name. `None`: there is none.

@@ -93,7 +93,9 @@ fn create(call: &Call) -> Result<Option<Datum>> {
     let mut columns = vec!["queue_name".to_owned()];
     let mut values = vec!["$1".to_owned()];
     let mut parameters: Vec<Parameter> = vec![name.clone().into()];
-    for option in queue_options::ALL {
+    // An earlier version of the SQL lacks the column.
+    let has_column = |option: &&QueueOption| option.name != "start_within" || catalog.knows_expiry();
+    for option in queue_options::ALL.iter().filter(has_column) {
         columns.push(option.name.to_owned());
         values.push(option.default.to_owned());
     }

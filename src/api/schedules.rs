@@ -19,6 +19,7 @@ use crate::error::{self, Error, Result};
 use crate::job;
 use crate::job::options::Options;
 use crate::job::schedule::Goal;
+use crate::job::start_by;
 use crate::pg::function::{Call, VOID};
 use crate::pg::parameter::Parameter;
 use crate::pg::{self, jsonb, process, time};
@@ -107,7 +108,9 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     // Invalid options of its jobs are refused here. Otherwise each slot would fail.
     Options::default().set_max_attempts(call.i32(argument!(schedule, max_attempts)))?;
     Options::default().set_group_key(call.datum(argument!(schedule, group_key)))?;
-    if call.json(argument!(schedule, headers), "headers")?.is_some_and(|headers| !jsonb::is_object(headers)) {
+    let headers = call.json(argument!(schedule, headers), "headers")?;
+    start_by::check_schedule(headers)?;
+    if headers.is_some_and(|headers| !jsonb::is_object(headers)) {
         return Err(Error::invalid("headers must be a JSON object"));
     }
 

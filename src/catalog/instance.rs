@@ -6,6 +6,7 @@
 //! Invariant: a database has one instance at most, except while a transaction that has dropped its extension makes it
 //! anew.
 
+use pg_queue_core::expiry::Expiry;
 use pgrx::pg_sys::Oid;
 
 use crate::error::{self, Error, Result};
@@ -71,6 +72,7 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
             keys: KeyHalves::default(),
             topics: Topics::NOTHING,
             troubles: Troubles::NOTHING,
+            expiry: Expiry::NEW,
         };
         Some((slot.number, at))
     });

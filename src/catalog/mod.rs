@@ -52,6 +52,8 @@ pub struct Segment {
     pub attempt_unique: Oid,
     /// By flow.
     pub attempt_flow: Oid,
+    /// By the time by which they must start. Invalid: the SQL is of an earlier version, which has no such times.
+    pub attempt_start_by: Oid,
     /// The empty table that the index of groups belongs to.
     pub parked: Oid,
     /// See `log::parked`.
@@ -74,7 +76,7 @@ impl Segment {
         [self.attempt, self.claim, self.outcome, self.note, self.parked].into_iter()
     }
 
-    fn indexes(&self) -> [Oid; 14] {
+    fn indexes(&self) -> [Oid; 15] {
         [
             self.attempt_pkey,
             self.attempt_lane,
@@ -83,6 +85,7 @@ impl Segment {
             self.attempt_holder,
             self.attempt_unique,
             self.attempt_flow,
+            self.attempt_start_by,
             self.parked_index,
             self.claim_pkey,
             self.outcome_pkey,
@@ -165,6 +168,11 @@ pub struct Catalog {
 }
 
 impl Catalog {
+    /// True if the SQL knows jobs that expire. An earlier version does not.
+    pub fn knows_expiry(&self) -> bool {
+        self.segments[0].attempt_start_by != Oid::INVALID
+    }
+
     /// Returns all its indexes, sorted by oid.
     fn indexes(&self) -> Vec<relcache::Index> {
         let mut all = vec![
@@ -305,6 +313,7 @@ fn read_catalog() -> Result<Catalog> {
             attempt_holder: oid(format!("attempt_{n}_holder_idx"))?,
             attempt_unique: oid(format!("attempt_{n}_unique_idx"))?,
             attempt_flow: oid(format!("attempt_{n}_flow_idx"))?,
+            attempt_start_by: oid(format!("attempt_{n}_start_by_idx")).unwrap_or(Oid::INVALID),
             parked: oid(format!("parked_{n}"))?,
             parked_index: oid(format!("parked_{n}_idx"))?,
             claim: oid(format!("claim_{n}"))?,

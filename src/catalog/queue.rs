@@ -60,6 +60,8 @@ pub struct Queue {
     /// The limits on its running jobs; `None`: it has none.
     pub limits: Option<Limits>,
     pub max_waiting: Option<i64>,
+    /// How long its jobs may wait to be claimed; `None`: for ever.
+    pub start_within: Option<Interval>,
     /// What runs its jobs in the server; `None`: workers claim them.
     pub executor: Option<Executor>,
     /// Settings of the sessions in which they run then.
@@ -350,6 +352,7 @@ fn remember(catalog: &Catalog, row: &Row) -> Option<Rc<Queue>> {
         dead_retention: us(column::DEAD_RETENTION),
         limits: limits(row),
         max_waiting: row.get(column::MAX_WAITING).map(|d| d.value() as i64),
+        start_within: row.get(column::START_WITHIN).map(Interval::read),
         executor: executor(row),
         settings: row
             .get(column::SETTINGS)

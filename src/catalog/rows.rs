@@ -38,7 +38,8 @@ pub mod life {
     pub const AFTER: usize = 27;
     pub const UPON: usize = 28;
     pub const OWN_FLOW: usize = 29;
-    pub const COUNT: usize = 30;
+    pub const START_BY: usize = 30;
+    pub const COUNT: usize = 31;
 }
 
 /// `queue.listed_job`.
@@ -69,7 +70,8 @@ pub mod listed_job {
     pub const UPON: usize = 23;
     pub const HERE: usize = 24;
     pub const ROWS_READ: usize = 25;
-    pub const COUNT: usize = 26;
+    pub const START_BY: usize = 26;
+    pub const COUNT: usize = 27;
 }
 
 /// `queue.claimed_job`.

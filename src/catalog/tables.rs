@@ -49,6 +49,7 @@ pub mod attempt {
         ("run_as", TEXTOID, false),
         ("run_as_id", INT8OID, false),
         ("own_flow", JSONBOID, false),
+        ("start_by", TIMESTAMPTZOID, false),
     ];
     pub const ID: usize = 0;
     pub const JOB_ID: usize = 1;
@@ -77,7 +78,8 @@ pub mod attempt {
     pub const RUN_AS: usize = 24;
     pub const RUN_AS_ID: usize = 25;
     pub const OWN_FLOW: usize = 26;
-    pub const COUNT: usize = 27;
+    pub const START_BY: usize = 27;
+    pub const COUNT: usize = 28;
 }
 
 /// `queue.claim_N`.
@@ -353,6 +355,7 @@ pub mod queue {
         ("procedure_owner_id", INT8OID, false),
         ("settings_by", TEXTOID, false),
         ("settings_by_id", INT8OID, false),
+        ("start_within", INTERVALOID, false),
     ];
     pub const QUEUE_ID: usize = 0;
     pub const QUEUE_NAME: usize = 1;
@@ -386,7 +389,8 @@ pub mod queue {
     pub const PROCEDURE_OWNER_ID: usize = 29;
     pub const SETTINGS_BY: usize = 30;
     pub const SETTINGS_BY_ID: usize = 31;
-    pub const COUNT: usize = 32;
+    pub const START_WITHIN: usize = 32;
+    pub const COUNT: usize = 33;
 }
 
 /// `queue.restoring`.
@@ -415,6 +419,7 @@ pub mod rollup {
         ("lane", INT4OID, true),
         ("wait", BYTEAOID, false),
         ("run", BYTEAOID, false),
+        ("expired", INT8OID, false),
     ];
     pub const MINUTE: usize = 0;
     pub const SEGMENT_GENERATION: usize = 1;
@@ -427,7 +432,8 @@ pub mod rollup {
     pub const LANE: usize = 8;
     pub const WAIT: usize = 9;
     pub const RUN: usize = 10;
-    pub const COUNT: usize = 11;
+    pub const EXPIRED: usize = 11;
+    pub const COUNT: usize = 12;
 }
 
 /// `queue.schedule`.
@@ -540,6 +546,7 @@ pub mod total {
         ("timed_out", INT8OID, true),
         ("died", INT8OID, true),
         ("lane", INT4OID, true),
+        ("expired", INT8OID, false),
     ];
     pub const SEGMENT_GENERATION: usize = 0;
     pub const ENQUEUED: usize = 1;
@@ -549,5 +556,6 @@ pub mod total {
     pub const TIMED_OUT: usize = 5;
     pub const DIED: usize = 6;
     pub const LANE: usize = 7;
-    pub const COUNT: usize = 8;
+    pub const EXPIRED: usize = 8;
+    pub const COUNT: usize = 9;
 }

@@ -64,7 +64,7 @@ pub enum Fate {
     Completed,
     /// It is dead, and may be retried.
     Dead,
-    /// It was cancelled or skipped.
+    /// It was cancelled, was skipped or has expired.
     Cancelled,
     /// It is no longer known: it has expired from history, or its queue was dropped.
     Gone,

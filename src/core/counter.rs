@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_totals_are_those_of_the_rollup() {
-        for outcome in *b"cfdtraxs" {
+        for outcome in *b"cfdtraxse" {
             for has_next in [false, true] {
                 for is_first in [false, true] {
                     let mut counts = Counts::default();

@@ -4,7 +4,7 @@
 
 /// A step back of up to this many microseconds does not count: the clocks of two processors may differ, and a clock
 /// hesitates while it is adjusted.
-const JITTER: i64 = 1_000_000;
+pub const JITTER: i64 = 1_000_000;
 
 /// Returns the new cursor, from the present cursor `at` and the time `now`, all in microseconds.
 pub fn cursor(at: i64, now: i64) -> i64 {

@@ -29,6 +29,7 @@ pub mod calls;
 pub mod counter;
 pub mod day;
 pub mod due;
+pub mod expiry;
 pub mod frontier;
 pub mod holders;
 pub mod id;

@@ -78,8 +78,8 @@ impl Seen<'_> {
         Load { arrivals, ends, run_mean_us, drain_us: self.drain_us(arrivals, ends), needed }
     }
 
-    fn last(&self, minutes: i64) -> ([f64; 6], f64) {
-        self.minutes.map_or(([0.0; 6], 0.0), |known| known.last(minutes, self.now_us))
+    fn last(&self, minutes: i64) -> ([f64; 7], f64) {
+        self.minutes.map_or(([0.0; 7], 0.0), |known| known.last(minutes, self.now_us))
     }
 
     fn drain_us(&self, arrivals: f64, ends: f64) -> Option<f64> {
@@ -136,7 +136,7 @@ pub fn share(loads: &mut [Load], max_running: u32) {
 }
 
 /// Returns how many attempts have ended.
-fn ended([_, _, completed, failed, timed_out, _]: [f64; 6]) -> f64 {
+fn ended([_, _, completed, failed, timed_out, _, _]: [f64; 7]) -> f64 {
     completed + failed + timed_out
 }
 

@@ -20,7 +20,7 @@ pub struct Minutes {
     since: i64,
     /// The newest minute in which something happened.
     newest: i64,
-    ring: [[u32; 6]; KEPT as usize],
+    ring: [[u32; 7]; KEPT as usize],
     /// For each minute, how long the attempts that ended in it had run, in milliseconds.
     busy_ms: [u32; KEPT as usize],
     /// The running time that is not in `busy_ms` yet, because it is less than a millisecond. In microseconds.
@@ -30,7 +30,7 @@ pub struct Minutes {
 impl Default for Minutes {
     fn default() -> Self {
         const KEPT: usize = self::KEPT as usize;
-        Self { since: 0, newest: 0, ring: [[0; 6]; KEPT], busy_ms: [0; KEPT], rest_us: 0 }
+        Self { since: 0, newest: 0, ring: [[0; 7]; KEPT], busy_ms: [0; KEPT], rest_us: 0 }
     }
 }
 
@@ -44,7 +44,7 @@ impl Minutes {
         if minute > self.newest {
             let from = (self.newest + 1).max(minute - KEPT + 1);
             for empty in (from..=minute).map(place) {
-                (self.ring[empty], self.busy_ms[empty]) = ([0; 6], 0);
+                (self.ring[empty], self.busy_ms[empty]) = ([0; 7], 0);
             }
             self.newest = minute;
         }
@@ -63,10 +63,10 @@ impl Minutes {
     /// Returns what happened in the last `minutes` minutes, at most an hour, and how long the attempts that ended in
     /// them had run, in microseconds. The last minutes end at `now_us`, the time in microseconds. So the minute in
     /// which they begin counts in part, as if its events were spread over it evenly.
-    pub fn last(&self, minutes: i64, now_us: i64) -> ([f64; 6], f64) {
+    pub fn last(&self, minutes: i64, now_us: i64) -> ([f64; 7], f64) {
         let now = now_us.div_euclid(MINUTE_US);
         let begun = now_us.rem_euclid(MINUTE_US) as f64 / MINUTE_US as f64;
-        let (mut counts, mut busy_us) = ([0.0; 6], 0.0);
+        let (mut counts, mut busy_us) = ([0.0; 7], 0.0);
         let from = (now - minutes).max(self.newest - KEPT + 1).max(self.since);
         for minute in from..=self.newest {
             let share = if minute == now - minutes { 1.0 - begun } else { 1.0 };
@@ -88,7 +88,7 @@ impl Minutes {
         let from = (now - KEPT + 1).max(self.newest - KEPT + 1).max(self.since);
         (from..=self.newest).filter_map(|minute| {
             let counts = self.ring[place(minute)];
-            (counts != [0; 6]).then(|| (minute, Totals::of(counts.map(i64::from))))
+            (counts != [0; 7]).then(|| (minute, Totals::of(counts.map(i64::from))))
         })
     }
 }
@@ -144,7 +144,7 @@ mod tests {
         minutes.add(100, &one(60), 1_500);
         minutes.add(101, &one(10), 1_500);
         let at = |second: i64| minutes.last(1, 101 * MINUTE_US + second * 1_000_000);
-        assert_eq!(at(0), ([70.0, 0.0, 0.0, 0.0, 0.0, 140.0], 3_000.0));
+        assert_eq!(at(0), ([70.0, 0.0, 0.0, 0.0, 0.0, 140.0, 0.0], 3_000.0));
         assert_eq!(at(45).0[0], 25.0);
         assert_eq!(minutes.last(1, 102 * MINUTE_US + 30_000_000).0[0], 5.0);
         assert_eq!(minutes.last(1, 103 * MINUTE_US).0[0], 0.0);

@@ -6,7 +6,8 @@
 /// How an attempt that ran has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// The log's letter: `c` completed, `a` advanced, `f` failed, `d` dead, `t` timed out. Others are not counted.
+    /// The log's letter: `c` completed, `a` advanced, `f` failed, `d` dead, `t` timed out, `e` expired. Others are not
+    /// counted.
     pub outcome: u8,
     /// Whether the job goes on with another attempt.
     pub has_next: bool,
@@ -28,20 +29,23 @@ pub struct Totals {
     pub timed_out: i64,
     /// Attempts that ended badly and were the last ones of their jobs.
     pub died: i64,
+    /// Jobs that expired: no worker had claimed them in time.
+    pub expired: i64,
 }
 
 impl Totals {
     /// Nothing has happened.
-    pub const NONE: Totals = Totals { enqueued: 0, claimed: 0, completed: 0, failed: 0, timed_out: 0, died: 0 };
+    pub const NONE: Totals =
+        Totals { enqueued: 0, claimed: 0, completed: 0, failed: 0, timed_out: 0, died: 0, expired: 0 };
 
     /// Returns the totals with these values, in the order of `values`.
-    pub fn of([enqueued, claimed, completed, failed, timed_out, died]: [i64; 6]) -> Self {
-        Self { enqueued, claimed, completed, failed, timed_out, died }
+    pub fn of([enqueued, claimed, completed, failed, timed_out, died, expired]: [i64; 7]) -> Self {
+        Self { enqueued, claimed, completed, failed, timed_out, died, expired }
     }
 
-    /// Returns the values in the order of the fields. Tables and views have the same order.
-    pub fn values(&self) -> [i64; 6] {
-        [self.enqueued, self.claimed, self.completed, self.failed, self.timed_out, self.died]
+    /// Returns the values in the order of the fields.
+    pub fn values(&self) -> [i64; 7] {
+        [self.enqueued, self.claimed, self.completed, self.failed, self.timed_out, self.died, self.expired]
     }
 
     /// Counts an end.
@@ -57,6 +61,7 @@ impl Totals {
                 self.timed_out += 1;
                 self.died += i64::from(!has_next);
             }
+            b'e' => self.expired += 1,
             _ => {}
         }
     }
@@ -69,5 +74,6 @@ impl Totals {
         self.failed += other.failed;
         self.timed_out += other.timed_out;
         self.died += other.died;
+        self.expired += other.expired;
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use pg_queue_core::frontier::State;
+use pg_queue_core::totals::Totals;
 
 use crate::catalog::{Catalog, queue};
 use crate::doctor::check::{Finding, catalog, patience, time};
@@ -90,6 +91,42 @@ fn place(queue: &queue::Queue, lane: i32) -> String {
         Some(stage) => format!("Queue \"{}\", stage \"{stage}\",", queue.name),
         None => format!("Queue \"{}\"", queue.name),
     }
+}
+
+/// Checks that few jobs expire.
+pub fn expiring() -> Result<Finding> {
+    /// A queue is reported if at least this many of its jobs expired in the last hour, and one of so many.
+    const MIN_EXPIRED: i64 = 10;
+    const MAX_SHARE: i64 = 10;
+    let catalog = catalog()?;
+    if session::in_recovery() {
+        return Ok(Finding::well("The primary checks this."));
+    }
+    let number = catalog.number;
+    let minute = time::now_us() / 60_000_000;
+    // Held jobs, and those of all stages, count for their queue.
+    let mut queues: BTreeMap<i32, (String, Totals)> = BTreeMap::new();
+    for lane in queue::lanes(&catalog) {
+        let found = shmem::with_counters(number, |counters| counters.minutes_of(number, lane).copied()).flatten();
+        let (Some(minutes), Some(queue)) = (found, queue::by_lane(&catalog, lane)?) else { continue };
+        let totals = &mut queues.entry(queue.id).or_insert_with(|| (queue.name.clone(), Totals::NONE)).1;
+        minutes.of_the_hour(minute).for_each(|(_, of_minute)| totals.add(&of_minute));
+    }
+    let mut troubles = Vec::new();
+    for (name, totals) in queues.into_values() {
+        let expired = totals.expired;
+        if expired >= MIN_EXPIRED && expired.saturating_mul(MAX_SHARE) >= expired + totals.claimed {
+            troubles.push(format!(
+                "In the last hour {expired} jobs of queue \"{name}\" expired, and workers claimed {}.",
+                totals.claimed
+            ));
+        }
+    }
+    Ok(Finding::of(
+        &troubles,
+        "In the last hour few jobs expired.",
+        "Start more workers for it, or give its jobs more time: start_within.",
+    ))
 }
 
 /// Checks that no queue has accumulated dead jobs.

@@ -35,6 +35,7 @@ pub const ALL: &[Check] = &[
     Check { name: "schedules", look: schedules::schedules },
     Check { name: "time_zones", look: schedules::time_zones },
     Check { name: "unclaimed", look: jobs::unclaimed },
+    Check { name: "expiring", look: jobs::expiring },
     Check { name: "dead", look: jobs::dead },
     Check { name: "held", look: jobs::held },
     Check { name: "topics", look: topics::topics },

@@ -56,7 +56,8 @@ pub fn worker() -> Result<Finding> {
     let (now, latest) = (time::monotonic_us(), time::now_us().saturating_sub(patience()));
     let seen = shmem::with_instance(catalog.number, |_, i| {
         // A worker that has just started has not yet said when it wakes.
-        let is_due = i.worker.wakes_at < now.saturating_sub(patience()) || i.restore.is_awake() && i.due.next < latest;
+        let is_late = i.due.next < latest || i.expiry.next_at(latest) < latest;
+        let is_due = i.worker.wakes_at < now.saturating_sub(patience()) || i.restore.is_awake() && is_late;
         (i.worker.pid, i.worker.status, is_due)
     });
     let Some((pid, status, is_due)) = seen.filter(|(pid, ..)| *pid != 0) else {

@@ -4,8 +4,9 @@
 //! uses the same list. Each duty's own file says when the worker must wake for it.
 
 use crate::duty::{
-    self, Duty, Memory, RESTORE, count, dispatch, expire, fire_schedules, forget_history, notify, open_gates,
-    prune_statistics, release, restore, rotate_firings, rotate_keys, serve_cancels, serve_reruns, start_due, storage,
+    self, Duty, Memory, RESTORE, count, dispatch, expire, expire_waiting, fire_schedules, forget_history, notify,
+    open_gates, prune_statistics, release, restore, rotate_firings, rotate_keys, serve_cancels, serve_reruns,
+    start_due, storage,
 };
 use crate::pg::time;
 use crate::shmem;
@@ -15,6 +16,7 @@ pub const ALL: &[Duty] = &[
     restore::DUTY,
     duty::recover::DUTY,
     start_due::DUTY,
+    expire_waiting::DUTY,
     fire_schedules::DUTY,
     expire::DUTY,
     serve_cancels::DUTY,

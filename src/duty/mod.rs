@@ -18,6 +18,7 @@ pub mod all;
 pub mod count;
 pub mod dispatch;
 pub mod expire;
+pub mod expire_waiting;
 pub mod fire_schedules;
 pub mod forget_history;
 pub mod missed;

@@ -78,15 +78,19 @@ fn add_up(catalog: &Catalog) -> Result<()> {
     const MIN_BLOCKS_TO_ADD_UP: u32 = 128;
     // Usually there are fewer. Then this run needs no transaction id.
     if Relation::read(catalog.total).blocks() >= MIN_BLOCKS_TO_ADD_UP {
-        spi::run(
+        // An earlier version of the SQL counts no expired jobs.
+        let (column, sum) =
+            if catalog.knows_expiry() { (", expired", ", pg_catalog.sum(g.expired)") } else { ("", "") };
+        let statement = format!(
             "WITH gone AS (DELETE FROM queue.total RETURNING *)
-             INSERT INTO queue.total (segment_generation, enqueued, claimed, completed, failed, timed_out, died, lane)
+             INSERT INTO queue.total (segment_generation, enqueued, claimed, completed, failed, timed_out, died, lane
+                                      {column})
              SELECT pg_catalog.max(g.segment_generation), pg_catalog.sum(g.enqueued), pg_catalog.sum(g.claimed),
                     pg_catalog.sum(g.completed), pg_catalog.sum(g.failed), pg_catalog.sum(g.timed_out),
-                    pg_catalog.sum(g.died), g.lane
-             FROM gone AS g JOIN queue.lane AS l ON l.lane OPERATOR(pg_catalog.=) g.lane GROUP BY g.lane",
-            &[],
-        )?;
+                    pg_catalog.sum(g.died), g.lane{sum}
+             FROM gone AS g JOIN queue.lane AS l ON l.lane OPERATOR(pg_catalog.=) g.lane GROUP BY g.lane"
+        );
+        spi::run(&statement, &[])?;
     }
     Ok(())
 }

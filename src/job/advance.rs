@@ -71,7 +71,7 @@ pub fn advance(
     let mut reader = Reader::new(catalog);
     let attempt = next_attempt::row_of(catalog, &mut reader, held)?;
     let (target, next) = next_attempt::make(catalog, &attempt, to.run_at)?;
-    let mut next = attempt::New { lane: to.lane, attempt: 1, last_error: None, progress: None, ..next };
+    let mut next = attempt::New { lane: to.lane, attempt: 1, last_error: None, progress: None, start_by: None, ..next };
     next.steps = notes.steps(next.steps);
     if let Some(payload) = to.payload {
         run_as::refuse_data(to.queue).map_err(|e| hold::unfit(catalog, held, e))?;

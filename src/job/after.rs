@@ -18,6 +18,7 @@ use crate::catalog::{Catalog, ids};
 use crate::error::{self, Error, Result};
 use crate::job::find::{self, Found};
 use crate::job::options::{After, OwnFlow};
+use crate::job::start_by;
 use crate::log::attempt::{Attempt, New};
 use crate::log::claim;
 use crate::log::edge::{self, Edge, Edges};
@@ -210,7 +211,16 @@ pub fn lane_of_release(queue: &Queue, edges: &[Edge]) -> i32 {
     wanted.filter(|&lane| queue.has_lane(lane) && !queue.is_held(lane)).unwrap_or_else(|| queue.entry())
 }
 
-/// Returns the next attempt of a held job that is released into this lane.
-pub fn released(attempt: &Attempt, id: i64, lane: i32, run_at: Option<i64>) -> New {
-    New { lane, run_at, ..attempt.next(id) }
+/// Returns the next attempt of a held job that is released into this lane of its queue.
+pub fn released(
+    catalog: &Catalog,
+    queue: &Queue,
+    attempt: &Attempt,
+    id: i64,
+    lane: i32,
+    run_at: Option<i64>,
+    now: i64,
+) -> New {
+    let next = New { lane, run_at, ..attempt.next(id) };
+    New { start_by: start_by::of_released(catalog, queue, &next, now), ..next }
 }

@@ -147,7 +147,7 @@ fn end_members(catalog: &Catalog, job: &Job, reason: Option<&str>, is_forced: bo
     if !flow::is_flow(attempt) || !after::is_held(catalog, attempt.lane())? {
         return Ok(false);
     }
-    let ending = Ending { is_forced, dead: None, reason: reason.map(str::to_owned) };
+    let ending = Ending { is_forced, dead: None, is_expired: false, reason: reason.map(str::to_owned) };
     let insert = |home| edge::insert_ending(catalog, home, attempt.id(), attempt.job_id(), &ending);
     flow::note_about(catalog, job, insert).map(|()| true)
 }

@@ -295,6 +295,8 @@ impl<'a> ClaimBatch<'a> {
     /// Claims the taken attempts. Returns how many of them existed.
     fn claim(&mut self, taken: &[Ready]) -> Result<usize> {
         let mut found = Vec::with_capacity(taken.len());
+        // No claim has a later time than the one at which it is known that the attempt may start.
+        let now = time::now_us();
         for ready in taken {
             let Some(attempt) = self.reader.fetch_now(ready) else {
                 take::forget_taken(self.catalog, ready.id);
@@ -303,6 +305,10 @@ impl<'a> ClaimBatch<'a> {
             if self.request.accepts.is_some_and(|accepts| !accepts(&attempt)) {
                 self.is_refused = true;
                 take::give_back(self.catalog, &attempt);
+                continue;
+            }
+            if attempt.start_by().is_some_and(|at| at <= now) {
+                take::forget_expired(self.catalog, &attempt);
                 continue;
             }
             let place = attempt.ready().place;
@@ -320,7 +326,6 @@ impl<'a> ClaimBatch<'a> {
             };
             found.push((attempt, lease));
         }
-        let now = time::now_us();
         let lost = self.insert(&mut found, now);
         found.retain(|(attempt, _)| !lost.contains(&attempt.id()));
         found.iter_mut().for_each(|(_, lease)| *lease = now.saturating_add(*lease));

@@ -15,9 +15,9 @@ use crate::catalog::queue::{self, Queue};
 use crate::catalog::topic::{self, Topic};
 use crate::catalog::{Catalog, drops, ids};
 use crate::error::{self, Error, Result};
-use crate::job::next_attempt;
 use crate::job::options::Options;
 use crate::job::publish::{self, Event, Full};
+use crate::job::{next_attempt, start_by};
 use crate::log::attempt::{self, Attempt, New};
 use crate::log::reader::Reader;
 use crate::pg::transaction::in_subtransaction;
@@ -77,7 +77,7 @@ fn write(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str, to: &T
         "error": error,
         "died_at": time::iso_time(now),
     }}));
-    let headers = match (attempt.headers().filter(|&own| jsonb::is_object(own)), death) {
+    let headers = match (attempt.headers().filter(|&own| jsonb::is_object(own)).map(start_by::without), death) {
         (Some(own), Some(death)) => Some(jsonb::merged(own, death)),
         (_, death) => death,
     };
@@ -99,6 +99,7 @@ fn write(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str, to: &T
             headers,
             group_hash: attempt.group_hash(),
             group_key: attempt.group_key(),
+            start_by: start_by::of_new(catalog, to, None, None, now),
             ..New::blank(id, id::job(ids::node(), id::count(id)), now)
         };
         attempt::insert_admitted(catalog, &target, &[copy]);

@@ -12,7 +12,7 @@ use crate::catalog::queue::Queue;
 use crate::catalog::{Catalog, drops, ids};
 use crate::error::{Error, Result};
 use crate::job::options::{After, Options, OwnFlow};
-use crate::job::{after, flow, limits, unique};
+use crate::job::{after, flow, limits, start_by, unique};
 use crate::log::attempt::{self, New};
 use crate::log::edge::{self, Edge};
 use crate::log::segment::{self, Target};
@@ -65,7 +65,15 @@ pub fn far(catalog: &Catalog, options: &Options) -> Option<i64> {
 }
 
 /// Returns the first attempt of a job.
-pub fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, options: &Options, now: i64) -> New {
+pub fn first_attempt(
+    catalog: &Catalog,
+    queue: &Queue,
+    target: &Target,
+    count: i64,
+    payload: Datum,
+    options: &Options,
+    now: i64,
+) -> New {
     let node = ids::node();
     New {
         lane: options.lane.unwrap_or_else(|| queue.entry()),
@@ -89,6 +97,7 @@ pub fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum,
         },
         run_as: options.run_as,
         own_flow: options.own_flow.and_then(|own| own.datum(&Noted::caller(now))),
+        start_by: start_by::of_new(catalog, queue, options.start_by, options.run_at, now),
         ..New::blank(id::attempt(node, count, target.home.segment), id::job(node, count), now)
     }
 }
@@ -108,7 +117,7 @@ fn insert_plain(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Opti
     let mut count = 0;
     ids::take(catalog, 1, |taken| count = taken)?;
     let target = Target::open(catalog, far(catalog, options));
-    let new = first_attempt(queue, &target, count, payload, options, now);
+    let new = first_attempt(catalog, queue, &target, count, payload, options, now);
     attempt::insert(catalog, &target, &[new])?;
     announce(catalog, queue);
     Ok(new.job_id)
@@ -148,8 +157,8 @@ fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64,
         let mut attempts: Vec<New> = Vec::with_capacity(jobs.len());
         for n in chosen {
             let (payload, options) = &jobs[n];
-            let new = first_attempt(queue, &target, counts[n], *payload, options, now);
-            attempts.push(held.hold(n, new, &mut edges));
+            let new = first_attempt(catalog, queue, &target, counts[n], *payload, options, now);
+            attempts.push(held.hold(n, new, options, &mut edges));
         }
         match by {
             By::Producer | By::Flow => attempt::insert(catalog, &target, &attempts)?,
@@ -217,7 +226,7 @@ impl Held {
     }
 
     /// Puts the attempt of the job at position `n` into the lane of held jobs, if the job is held, and adds its edges.
-    fn hold(&self, n: usize, new: New, edges: &mut Vec<Edge>) -> New {
+    fn hold(&self, n: usize, new: New, options: &Options, edges: &mut Vec<Edge>) -> New {
         let (after, own) = match self.waits.get(n) {
             None | Some((None, None)) => return new,
             Some((after, own)) => (after.as_ref(), *own),
@@ -232,6 +241,9 @@ impl Held {
         edges.extend(own.map(|_| edge(new.job_id)));
         edges.extend(own.filter(|own| own.is_open).map(|_| edge(edge::SEAL)));
         edges.extend(after.into_iter().flat_map(|after| &after.jobs).map(|&job_id| edge(job_id)));
-        New { lane: self.lane, ..new }
+        // A flow that ends by itself is never released.
+        let start_by =
+            if own.is_some_and(|own| !own.runs) { new.start_by } else { start_by::of_held(options.start_by) };
+        New { lane: self.lane, start_by, ..new }
     }
 }

@@ -68,7 +68,23 @@ pub fn end_badly(
         outcomes.add(held, outcome);
         return Ok((outcome.kind, None));
     }
-    if is_fatal || queue.is_none() || attempt.attempt() >= max_attempts {
+    let run_at = match (retry_in, &queue) {
+        (Some(delay), _) => in_future("retry_in", delay, now)?,
+        (None, Some(queue)) => {
+            let us = backoff::delay(
+                queue.curve,
+                queue.backoff_base,
+                queue.backoff_max,
+                queue.backoff_jitter,
+                attempt.attempt(),
+                fastrand::f64(),
+            );
+            (us > 0).then(|| now.saturating_add(us).min(LAST_TIME))
+        }
+        (None, None) => None,
+    };
+    let is_late = attempt.start_by().is_some_and(|start_by| run_at.unwrap_or(now) >= start_by);
+    if is_fatal || is_late || queue.is_none() || attempt.attempt() >= max_attempts {
         if kind == Kind::Failed {
             outcome.kind = Kind::Dead;
         }
@@ -79,21 +95,7 @@ pub fn end_badly(
         if let Some(queue) = &queue {
             dead_letter::copy(catalog, queue, &attempt, words);
         }
-    } else if let Some(queue) = queue {
-        let run_at = match retry_in {
-            Some(delay) => in_future("retry_in", delay, now)?,
-            None => {
-                let us = backoff::delay(
-                    queue.curve,
-                    queue.backoff_base,
-                    queue.backoff_max,
-                    queue.backoff_jitter,
-                    attempt.attempt(),
-                    fastrand::f64(),
-                );
-                (us > 0).then(|| now.saturating_add(us).min(LAST_TIME))
-            }
-        };
+    } else {
         let (target, mut next) = next_attempt::make(catalog, &attempt, run_at)?;
         next.attempt += 1;
         next.last_error = Some(error);

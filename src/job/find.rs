@@ -81,6 +81,7 @@ impl Doing {
             Some(Kind::Completed) => "completed",
             Some(Kind::Cancelled) => "cancelled",
             Some(Kind::Skipped) => "skipped",
+            Some(Kind::Expired) => "expired",
             Some(_) => "dead",
             None if self.is_claimed => "running",
             None if is_held => "held",

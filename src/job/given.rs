@@ -223,6 +223,9 @@ impl Given<'_> {
         options.set_group_key(self.group_key.map(|Key(key)| key))?;
         let has_time = self.delay.is_some() || self.run_at.is_some();
         options.set_start(self.delay, self.run_at.map(|Time(at)| at), now)?;
+        if options.headers.is_some() {
+            options.set_start_by()?;
+        }
         let on_duplicate = self.on_duplicate.map_or(Ok(OnDuplicate::Skip), |name| OnDuplicate::parse(&name))?;
         let (key, version) = (self.unique_key.map(|Key(key)| key), self.version.map(|Time(version)| version));
         options.unique = Unique::new(key, on_duplicate, version, self.unique_for, now)?;

@@ -16,8 +16,8 @@ use crate::log::tables::Tables;
 use crate::log::waiting::{Order, Waiting, open_tables};
 use crate::pg::fault::fault;
 use crate::pg::scan::{Key, Snapshot};
-use crate::pg::session;
 use crate::pg::table::Relation;
+use crate::pg::{session, time};
 use crate::shmem;
 
 /// A group that this session serves.
@@ -66,7 +66,9 @@ impl<'a> GroupTurn<'a> {
         {
             return holder;
         }
-        let mut waiting = Waiting::new(&tables, order, self.turn.after, self.due_to);
+        let now = time::now_us();
+        shmem::with_instance(self.catalog.number, |_, instance| instance.expiry.drops(now));
+        let mut waiting = Waiting::new(&tables, order, self.turn.after, self.due_to, now);
         let mut ready = Vec::new();
         while ready.len() < self.turn.wanted {
             match waiting.next() {

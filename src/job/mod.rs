@@ -38,6 +38,7 @@ pub mod release;
 pub mod rerun;
 pub mod retry;
 pub mod schedule;
+pub mod start_by;
 pub mod suspend;
 pub mod take;
 pub mod unique;

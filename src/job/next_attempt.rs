@@ -15,13 +15,13 @@ use crate::error::{self, Error, Result};
 use crate::job::held::{Held, Refusal};
 use crate::job::outcomes::end_unrun;
 use crate::job::take::{self, TakeWaiting};
-use crate::job::{after, find, flow, hold};
+use crate::job::{after, find, flow, hold, start_by};
 use crate::log::attempt::{self, Attempt};
 use crate::log::edge;
 use crate::log::outcome::{self, Kind};
 use crate::log::reader::Reader;
 use crate::log::segment::Target;
-use crate::pg::jsonb;
+use crate::pg::{jsonb, time};
 
 /// Returns the row of a held attempt, from which the next attempt is made. Refuses if the row was just dropped with its
 /// queue.
@@ -71,14 +71,17 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: imp
         if job.is_claimed {
             return Err(running());
         }
+        let mut wanted = job.attempt.copy();
+        change(&mut wanted);
+        if wanted.run_at != job.attempt.run_at() {
+            start_by::check_after(wanted.start_by, wanted.run_at)?;
+        }
         match take::take_waiting(catalog, &job.attempt)? {
             TakeWaiting::Taken => {}
             TakeWaiting::Running => return Err(running()),
             TakeWaiting::InUse => return Err(find::in_use(job_id)),
             TakeWaiting::Stale => continue,
         }
-        let mut wanted = job.attempt.copy();
-        change(&mut wanted);
         let (target, next) = make(catalog, &job.attempt, wanted.run_at)?;
         let mut next = attempt::New { priority: wanted.priority, ..next };
         let mut edges = after::edges_of(catalog, &job.attempt)?;
@@ -86,6 +89,7 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: imp
         flow::check_goes_on(catalog, &job.attempt)?;
         if released && queue.is_held(next.lane) {
             next.lane = after::lane_of_release(&queue, &edges);
+            next.start_by = start_by::of_released(catalog, &queue, &next, time::now_us());
             edges.clear();
         }
         let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(job.attempt.id(), Kind::Superseded) };

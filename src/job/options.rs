@@ -11,6 +11,7 @@ use crate::catalog::queue::Queue;
 use crate::catalog::run_as::RunAs;
 use crate::error::{Error, Result};
 use crate::job::notice;
+use crate::job::start_by::{self, StartBy};
 use crate::pg::datum::{self, Interval, text_datum};
 use crate::pg::jsonb;
 
@@ -56,6 +57,8 @@ pub struct Options {
     pub own_flow: Option<OwnFlow>,
     /// The condition for a task with predecessors in its flow.
     pub upon_of_task: Upon,
+    /// By when the job must start. `None`: as its queue says.
+    pub start_by: Option<StartBy>,
 }
 
 /// The settings of a flow, which is a job that waits for its members.
@@ -132,6 +135,14 @@ impl Options {
         Ok(())
     }
 
+    /// Reads from the headers by when the job must start. Called after `set_start`.
+    ///
+    /// Errors: as `StartBy::of_headers`; 22023 when the job would expire before it may start.
+    pub fn set_start_by(&mut self) -> Result<()> {
+        self.start_by = StartBy::of_headers(self.headers)?;
+        start_by::check_after(start_by::of_held(self.start_by), self.run_at)
+    }
+
     pub fn set_max_attempts(&mut self, max_attempts: Option<i32>) -> Result<()> {
         max_attempts.map_or(Ok(()), check_max_attempts)?;
         self.max_attempts = max_attempts;
@@ -171,8 +182,7 @@ pub fn lease_us(lease: Interval) -> Result<i64> {
     Err(Error::invalid("lease must be between 1 millisecond and 10 years").detail(format!("It is {}.", lease.text())))
 }
 
-/// The last `timestamptz` that Postgres accepts.
-pub const LAST_TIME: i64 = 9_223_371_331_199_999_999;
+pub use crate::pg::time::LAST_TIME;
 
 /// Returns the time at which a span that begins now ends; `None` if that is not in the future.
 ///

@@ -22,6 +22,7 @@ use crate::catalog::{Catalog, drops, ids};
 use crate::error::{self, Error, Result};
 use crate::job::enqueue::{self, By};
 use crate::job::options::{self, Options};
+use crate::job::start_by::StartBy;
 use crate::job::{flow, keys, limits};
 use crate::log::attempt::{self, New};
 use crate::log::segment::Target;
@@ -212,10 +213,11 @@ impl<'a> Plan<'a> {
                 counts.unrouted_at = now;
                 continue;
             }
+            let start_by = StartBy::of_headers(event.headers)?;
             let headers = headers_of(topic, event, numbers[n], now);
             for found in found {
                 let bound = &routes.bindings[found.binding];
-                let mut options = options_of(bound, &found, &Options { headers, ..options.clone() }, now);
+                let mut options = options_of(bound, &found, &Options { headers, start_by, ..options.clone() }, now);
                 if options.flow.is_some() && !gives_members(catalog, topic, bound) {
                     (options.flow, options.task) = (None, None);
                 }
@@ -373,7 +375,8 @@ fn insert(catalog: &Catalog, events: &[Event], wanted: &mut [Wanted<'_>], now: i
         for (&n, count) in chosen.iter().zip(counts) {
             let Wanted { event, bound, options, job_id, .. } = &mut wanted[n];
             *job_id = id::job(node, count);
-            let own = enqueue::first_attempt(&bound.queue, &target, count, events[*event].payload, options, now);
+            let own =
+                enqueue::first_attempt(catalog, &bound.queue, &target, count, events[*event].payload, options, now);
             attempts.push(match holders[*event] {
                 0 => own,
                 holder => New { payload: None, payload_of: Some(holder), ..own },

@@ -72,7 +72,7 @@ fn forget_strangers(catalog: &Catalog) {
             if !frontier.entry(number, entry.id).as_ref().is_some_and(is_claimed) {
                 return [None; 2];
             }
-            instance.miss_of_entry(frontier, entry.id);
+            instance.entry_leaves(frontier, entry.id);
             let freed = frontier.discard(&mut instance.deadlines, number, entry.id);
             let Some((lane, ready, run_at)) = waiting else { return [freed, None] };
             if run_at.is_some_and(|at| at > instance.due.to) {

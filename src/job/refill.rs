@@ -11,7 +11,7 @@ use crate::error::{self, Error, Result};
 use crate::log::parked::{self, Filled};
 use crate::log::waiting::{self, Order, Waiting};
 use crate::pg::fault::fault;
-use crate::pg::session;
+use crate::pg::{session, time};
 use crate::shmem;
 
 /// Candidates handed over in one hold of the lock.
@@ -75,8 +75,13 @@ impl Drop for Flag<'_> {
 /// Errors: 42704 when the extension was dropped since the session last heard of it.
 pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
     let session = session::session();
+    let now = time::now_us();
     let begun = shmem::with_instance(catalog.number, |frontier, instance| {
-        frontier.refill_begin(catalog.number, lane, session).map(|after| (after, instance.due.to))
+        let begun = frontier.refill_begin(catalog.number, lane, session).map(|after| (after, instance.due.to));
+        if begun.is_some() {
+            instance.expiry.drops(now);
+        }
+        begun
     });
     let Some(begun) = begun else {
         return Err(Error::new(error::UNDEFINED, "extension \"pg_queue\" was dropped"));
@@ -87,7 +92,7 @@ pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
 
     let order = Order::Lane(lane);
     let tables = waiting::open_tables(catalog);
-    let mut waiting = Waiting::new(&tables, order, after, due_to);
+    let mut waiting = Waiting::new(&tables, order, after, due_to, now);
     let mut found = Vec::with_capacity(CANDIDATES_PER_HOLD);
     loop {
         let Some(next) = waiting.next() else {

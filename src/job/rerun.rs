@@ -18,6 +18,7 @@ use crate::catalog::{Catalog, ids, queue};
 use crate::error::Result;
 use crate::job::held::{Held, Refusal};
 use crate::job::hold::Noted;
+use crate::job::start_by::{self, StartBy};
 use crate::job::{find, hold, next_attempt};
 use crate::log::attempt::{self, Attempt, New};
 use crate::log::note::{self, Rerun};
@@ -48,8 +49,11 @@ pub fn renewed(catalog: &Catalog, attempt: New, rerun: &Rerun) -> Result<(Target
     let run_at = rerun.run_at.filter(|&at| at > time::now_us());
     let (target, id) = next_attempt::fresh(catalog, run_at)?;
     let queue = queue::by_lane(catalog, attempt.lane)?;
+    let now = time::now_us();
+    let own = StartBy::of_headers(rerun.headers).ok().flatten();
     let next = New {
         id,
+        start_by: queue.as_ref().and_then(|queue| start_by::of_new(catalog, queue, own, run_at, now)),
         lane: queue.map_or(attempt.lane, |queue| queue.entry()),
         attempt: 1,
         run_at,

@@ -16,7 +16,7 @@ use crate::catalog::queue::{self, Queue};
 use crate::error::Result;
 use crate::job::find::{self, Found};
 use crate::job::next_attempt::{self, supersede};
-use crate::job::{after, debounce, flow, unique};
+use crate::job::{after, debounce, flow, start_by, unique};
 use crate::log::attempt::{self, New};
 use crate::log::member::{self, Standing};
 use crate::log::outcome::{self, Kind};
@@ -160,14 +160,15 @@ fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>, waits: bool) 
         _ => ended.lane,
     };
     let headers = ended.headers.map(debounce::ended);
-    let next = New { id, lane, attempt: 1, run_at, payload_of: None, last_error: None, headers, ..*ended };
+    let next =
+        New { id, lane, attempt: 1, run_at, payload_of: None, last_error: None, headers, start_by: None, ..*ended };
     if !log::retried::insert(catalog, ended.id, id) {
         return Err(find::in_use(ended.job_id));
     }
     let edges = if waits { after::edges_again(catalog, ended, id, lane)? } else { Vec::new() };
     if !edges.is_empty() {
         let held = queue::by_lane(catalog, ended.lane)?.and_then(|queue| queue.held);
-        let next = New { lane: held.unwrap_or(lane), ..next };
+        let next = New { lane: held.unwrap_or(lane), start_by: Some(start_by::NEVER), ..next };
         attempt::insert(catalog, &target, &[next])?;
         after::insert_edges(catalog, &target, &edges, |_| ended.job_id, None);
         return Ok(());

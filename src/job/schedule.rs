@@ -15,6 +15,7 @@ use crate::error::{self, Error, Result};
 use crate::job::enqueue::{self, By};
 use crate::job::options::Options;
 use crate::job::publish::{self, Event, Full};
+use crate::job::start_by::StartBy;
 use crate::log::firing::{Firing, Log, Owed};
 use crate::pg::datum::{text, text_datum};
 use crate::pg::jsonb;
@@ -130,7 +131,9 @@ impl Schedule {
         }
         let own = jsonb::of(&own).unwrap_or_else(jsonb::empty_object);
         let headers = self.0.get(schedule::column::HEADERS).map_or(own, |headers| jsonb::merged(headers, own));
+        let start_by = StartBy::of_headers(self.0.get(schedule::column::HEADERS)).ok().flatten();
         Options {
+            start_by,
             priority: self.0.i32(schedule::column::PRIORITY),
             max_attempts: self.0.get(schedule::column::MAX_ATTEMPTS).map(|datum| datum.value() as i32),
             headers: Some(headers),

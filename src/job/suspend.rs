@@ -16,7 +16,7 @@ use crate::error::{self, Error, Result};
 use crate::job::held::{Held, Refusal};
 use crate::job::options::{After, OwnFlow};
 use crate::job::outcomes::Outcomes;
-use crate::job::{after, hold, next_attempt, rerun};
+use crate::job::{after, hold, next_attempt, rerun, start_by};
 use crate::log::attempt::{self, New as Next};
 use crate::log::edge::Edge;
 use crate::log::note;
@@ -84,10 +84,13 @@ pub fn suspend(
         return Ok(Kind::Cancelled);
     }
     let queue = queue::by_lane(catalog, attempt.lane())?;
+    let expires = attempt.start_by().is_some() || queue.as_ref().is_some_and(|queue| queue.start_within.is_some());
     let lane = queue.and_then(|queue| queue.held);
     let lane = lane.ok_or_else(|| Error::new(error::UNDEFINED, "the queue was dropped, and its jobs with it"))?;
     let (target, mut next) = next_attempt::make(catalog, &attempt, None)?;
     notes.hand_on(&mut next);
+    // The job has started.
+    next.start_by = expires.then_some(start_by::NEVER);
     next.progress = wait.progress.or(next.progress);
     next = Next { after: (!is_own).then_some(after.named), upon: Some(upon.char()), ..next };
     if is_own {

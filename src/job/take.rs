@@ -32,7 +32,7 @@ fn forget_unless(catalog: &Catalog, id: i64, is_wanted: impl FnOnce(State) -> bo
         if frontier.entry(catalog.number, id).is_some_and(|entry| is_wanted(entry.state)) {
             return (None, None);
         }
-        let worker = instance.miss_of_entry(frontier, id);
+        let worker = instance.entry_leaves(frontier, id);
         (frontier.discard(&mut instance.deadlines, catalog.number, id), worker)
     });
     wake(woken);
@@ -125,20 +125,28 @@ pub fn give_back(catalog: &Catalog, attempt: &Attempt) {
     let now = time::monotonic_us();
     let woken = shmem::with_instance(catalog.number, |frontier, instance| {
         if frontier.entry(catalog.number, id).is_some_and(|entry| entry.cancel != 0) {
-            return frontier.give_back(&mut instance.deadlines, catalog.number, id, now);
+            return (frontier.give_back(&mut instance.deadlines, catalog.number, id, now), None);
         }
         // A push of a taken attempt is held back until its entry goes. The entry then counts as no start.
+        let worker = instance.entry_leaves(frontier, id);
         frontier.push_quietly(catalog.number, attempt.lane(), attempt.ready());
-        frontier.discard_stale(&mut instance.deadlines, catalog.number, id)
+        (frontier.discard_stale(&mut instance.deadlines, catalog.number, id), worker)
     });
-    woken.flatten().into_iter().for_each(shmem::wake);
+    wake(woken);
+}
+
+/// Drops an attempt that was taken after the time by which it had to start. The background worker ends it.
+pub fn forget_expired(catalog: &Catalog, attempt: &Attempt) {
+    let at = attempt.start_by().unwrap_or_default();
+    shmem::with_instance(catalog.number, |_, instance| instance.expiry.drops(at));
+    forget_taken(catalog, attempt.id());
 }
 
 /// Drops an attempt that was taken although the log knows a claim of it.
 pub fn forget_taken(catalog: &Catalog, id: i64) {
     transaction::unrecord(id);
     let woken = shmem::with_instance(catalog.number, |frontier, instance| {
-        let worker = instance.miss_of_entry(frontier, id);
+        let worker = instance.entry_leaves(frontier, id);
         (frontier.discard_stale(&mut instance.deadlines, catalog.number, id), worker)
     });
     wake(woken);

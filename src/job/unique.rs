@@ -18,6 +18,7 @@ use crate::error::{self, Error, Result};
 use crate::job::debounce::{self, Bound};
 use crate::job::options::{LAST_TIME, OnDuplicate, Options, Unique};
 use crate::job::outcomes::end_unrun;
+use crate::job::start_by::{self, StartBy};
 use crate::job::take::{self, TakeWaiting};
 use crate::job::{after, find, flow, keys, rerun};
 use crate::log::attempt::{self, Attempt, New};
@@ -400,6 +401,10 @@ pub fn supersede(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Res
     flow::check_goes_on(catalog, attempt)?;
     if !edges.is_empty() {
         next.lane = attempt.lane();
+        let ends_by_itself = flow::own_edge(&edges).is_some_and(|own| own.lane == 0);
+        if !ends_by_itself {
+            next.start_by = start_by::of_held(StartBy::of_headers(next.headers).ok().flatten());
+        }
     }
     let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(attempt.id(), Kind::Superseded) };
     end_unrun(catalog, attempt, outcome)?;

@@ -14,7 +14,7 @@ use crate::pg::datum::{self, Interval, text};
 use crate::pg::row::{Columns, NewRows, Row, Tid};
 use crate::pg::session;
 use crate::pg::table::{Entry, Relation};
-use crate::transaction::{self, Step};
+use crate::transaction::{self, ExpiryStep, Step};
 
 /// The column of the last error, for callers that read rows without `Attempt`. It is null in attempts that follow no
 /// failure.
@@ -205,6 +205,8 @@ row! {
     steps, steps: Option<Datum> = STEPS, steps;
     /// The settings of the job's own flow: an object with the fields `runs` and `fail_fast`.
     own_flow, own_flow: Option<Datum> = OWN_FLOW, own_flow;
+    /// If no worker has claimed it before this `timestamptz`, it expires; see `start_by`. `MAX`: it never does.
+    start_by, start_by: Option<i64> = START_BY;
 }
 
 impl New {
@@ -216,6 +218,11 @@ impl New {
     /// Returns whether it is not its job's first attempt.
     fn is_later(&self) -> bool {
         id::count(self.id) != id::count(self.job_id)
+    }
+
+    /// Returns when it expires. `None`: never.
+    fn expires_at(&self) -> Option<i64> {
+        self.start_by.filter(|&at| at < i64::MAX)
     }
 
     /// Returns whether other attempts of its group may have to wait for it although it is not running.
@@ -272,6 +279,9 @@ fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool)
             Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0), has_moved, is_retry }
         }),
     );
+    if let Some(at) = attempts.iter().filter_map(New::expires_at).min() {
+        transaction::record(catalog.number, ExpiryStep::Waits { at });
+    }
 }
 
 /// Inserts attempts without telling the frontier. Returns their places.
@@ -321,6 +331,11 @@ pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> V
     if attempts.iter().any(|new| new.unique_key.is_some()) {
         Relation::write_index(oids.attempt_unique).insert_entries(table, &tids, false, |n| {
             attempts[n].unique_key.map(|key| [key, attempts[n].lane.into(), attempts[n].id.into()])
+        });
+    }
+    if attempts.iter().any(|new| new.expires_at().is_some()) {
+        Relation::write_index(oids.attempt_start_by).insert_entries(table, &tids, false, |n| {
+            attempts[n].expires_at().map(|at| [at.into(), attempts[n].id.into()])
         });
     }
     if attempts.iter().any(|new| new.flow.is_some()) {

@@ -53,6 +53,8 @@ pub struct Ending {
     pub is_forced: bool,
     /// The member whose death ends it; `None`: it is cancelled.
     pub dead: Option<i64>,
+    /// True if it was not to start any more.
+    pub is_expired: bool,
     /// The reason of the cancel, or the error of that member.
     pub reason: Option<String>,
 }
@@ -64,7 +66,7 @@ pub fn insert_ending(catalog: &Catalog, home: Home, id: i64, job_id: i64, ending
     let mut row = row(&edge, ENDING, time::now_us());
     row[column::BODY] = jsonb::of(&serde_json::json!({
         "force": ending.is_forced.then_some("true"), "dead": ending.dead.map(|id| id.to_string()),
-        "reason": ending.reason,
+        "expired": ending.is_expired.then_some("true"), "reason": ending.reason,
     }));
     insert_row(catalog, home.segment, &table, &edge, row);
     true
@@ -198,6 +200,7 @@ impl Edges {
             ending = Some(Ending {
                 is_forced: was_forced || jsonb::text_field(body, "force").is_some(),
                 dead: jsonb::text_field(body, "dead").and_then(|id| id.parse().ok()),
+                is_expired: jsonb::text_field(body, "expired").is_some(),
                 reason: jsonb::text_field(body, "reason"),
             });
         }

@@ -12,7 +12,7 @@ use pgrx::pg_sys::Datum;
 use crate::catalog::Catalog;
 use crate::log::tables::Tables;
 use crate::log::walk::Trace;
-use crate::log::{claim, dead, outcome};
+use crate::log::{claim, dead, outcome, rollup};
 use crate::pg::row::{Columns, NewRows};
 use crate::pg::scan::Snapshot;
 use crate::pg::table::Relation;
@@ -111,12 +111,9 @@ impl LaneCounts {
         let index = Relation::read_index(catalog.total_lane);
         let mut scan = table.scan(&index, &[], SNAPSHOT);
         while scan.next().is_some() {
-            let values: [i64; total::COUNT] = {
-                let (values, _) = scan.columns(total::COUNT);
-                std::array::from_fn(|n| values[n].value() as i64)
-            };
-            let [_, ref totals @ .., lane] = values;
-            self.lane(lane as i32).counter.counts.totals.add(&Totals::of(*totals));
+            let row = scan.current();
+            let totals = std::array::from_fn(|n| row.i64(if n < 6 { n + 1 } else { total::EXPIRED }));
+            self.lane(row.i32(total::LANE)).counter.counts.totals.add(&Totals::of(totals));
         }
     }
 
@@ -139,9 +136,12 @@ impl LaneCounts {
     }
 }
 
-/// Columns of queue.total: generation, enqueued, claimed, completed, failed, timed_out, died, lane.
+/// Columns of queue.total: generation, enqueued, claimed, completed, failed, timed_out, died, lane,
+/// expired. An earlier version of the SQL lacks the last one.
 mod total {
-    pub const COUNT: usize = 8;
+    pub const LANE: usize = 7;
+    pub const EXPIRED: usize = 8;
+    pub const COUNT: usize = 9;
 }
 
 /// Appends the totals of a segment of this generation.
@@ -153,9 +153,12 @@ pub fn write_totals(catalog: &Catalog, rollup: &Rollup, generation: i64) {
     }
     let mut rows = NewRows::new(total::COUNT, lanes.len());
     for (&lane, totals) in &lanes {
-        let [enqueued, claimed, completed, failed, timed_out, died] = totals.values().map(Datum::from).map(Some);
-        let row = [Some(generation.into()), enqueued, claimed, completed, failed, timed_out, died, Some(lane.into())];
-        rows.add::<{ total::COUNT }>(row);
+        let [enqueued, claimed, completed, failed, timed_out, died, _] = totals.values().map(Datum::from).map(Some);
+        let (generation, lane) = (Some(generation.into()), Some(lane.into()));
+        let expired = rollup::expired(totals);
+        rows.add::<{ total::COUNT }>([
+            generation, enqueued, claimed, completed, failed, timed_out, died, lane, expired,
+        ]);
     }
     let keys: Vec<i32> = lanes.into_keys().collect();
     let table = Relation::write(catalog.total);

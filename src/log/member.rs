@@ -26,7 +26,7 @@ pub enum Standing {
     Living,
     /// Its job has died, and was not retried.
     Dead,
-    /// Its job was cancelled or skipped.
+    /// Its job was cancelled, was skipped or has expired.
     Unrun,
     /// It has completed, or its job goes on with another attempt, or it has moved.
     Past,
@@ -53,7 +53,7 @@ pub struct Blockers {
 fn of_outcome(outcome: &outcome::Outcome, was_retried: impl FnOnce() -> bool) -> Standing {
     let standing = match outcome.kind {
         _ if outcome.is_death() => Standing::Dead,
-        Kind::Cancelled | Kind::Skipped if outcome.next_id.is_none() => Standing::Unrun,
+        Kind::Cancelled | Kind::Skipped | Kind::Expired if outcome.next_id.is_none() => Standing::Unrun,
         _ => Standing::Past,
     };
     if standing == Standing::Past || was_retried() { Standing::Past } else { standing }

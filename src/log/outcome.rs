@@ -45,6 +45,8 @@ pub enum Kind {
     Superseded,
     /// Ended unrun, because its condition can no longer be met.
     Skipped,
+    /// Ended unrun, because no worker had claimed it in time.
+    Expired,
     /// No end: the attempt runs on in another segment.
     Moved,
 }
@@ -63,6 +65,7 @@ impl Kind {
             Self::Cancelled => b'x',
             Self::Superseded => b's',
             Self::Skipped => b'k',
+            Self::Expired => b'e',
             Self::Moved => MOVED,
         }
     }
@@ -79,6 +82,7 @@ impl Kind {
             b'a' => Self::Advanced,
             b'x' => Self::Cancelled,
             b'k' => Self::Skipped,
+            b'e' => Self::Expired,
             MOVED => Self::Moved,
             _ => Self::Superseded,
         }
@@ -96,6 +100,7 @@ impl Kind {
             Self::Advanced => "advanced",
             Self::Cancelled => "cancelled",
             Self::Skipped => "skipped",
+            Self::Expired => "expired",
             Self::Superseded | Self::Moved => "superseded",
         }
     }
@@ -112,6 +117,7 @@ impl Kind {
             Self::Cancelled => "cancelled",
             Self::Superseded => "superseded",
             Self::Skipped => "skipped",
+            Self::Expired => "expired",
             Self::Moved => "moved",
         }
     }

@@ -1,6 +1,7 @@
 //! The table of minutes: sums over the logs that remain after their segment is gone. Rows are only appended and pruned.
 
 use pg_queue_core::rollup::{Entry, Life, Rollup, Times};
+use pg_queue_core::totals::Totals;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::Catalog;
@@ -16,7 +17,7 @@ use crate::pg::table::Relation;
 /// Returns an entry of a rollup, with its minute and lane, in the order of the columns.
 pub fn row((minute, lane, entry): (i64, i32, &Entry), generation: Option<i64>) -> [Option<Datum>; column::COUNT] {
     let times = |times: &Times| (times.count() > 0).then(|| bytes_datum(&times.to_bytes()));
-    let [enqueued, claimed, completed, failed, timed_out, died] = entry.totals.values().map(Datum::from).map(Some);
+    let [enqueued, claimed, completed, failed, timed_out, died, _] = entry.totals.values().map(Datum::from).map(Some);
     [
         Some(minute.into()),
         generation.map(Datum::from),
@@ -29,7 +30,13 @@ pub fn row((minute, lane, entry): (i64, i32, &Entry), generation: Option<i64>) -
         Some(lane.into()),
         times(&entry.wait),
         times(&entry.run),
+        expired(&entry.totals),
     ]
+}
+
+/// Returns the jobs that expired, as tables have them: NULL if there are none.
+pub fn expired(totals: &Totals) -> Option<Datum> {
+    (totals.expired > 0).then(|| totals.expired.into())
 }
 
 /// Returns what an attempt adds to the minutes. `None` if the attempt has moved: it counts where it is now.

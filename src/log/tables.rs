@@ -30,6 +30,7 @@ pub struct Tables {
     by_id: OnceCell<Relation>,
     by_lane: OnceCell<Relation>,
     by_run_at: OnceCell<Relation>,
+    by_start_by: OnceCell<Relation>,
     /// With the table that it belongs to.
     by_group: OnceCell<(Relation, Relation)>,
     dead: OnceCell<Relation>,
@@ -49,6 +50,7 @@ impl Tables {
             by_id: OnceCell::new(),
             by_lane: OnceCell::new(),
             by_run_at: OnceCell::new(),
+            by_start_by: OnceCell::new(),
             by_group: OnceCell::new(),
             dead: OnceCell::new(),
         }
@@ -100,6 +102,11 @@ impl Tables {
     /// Their index by the time at which they are due.
     pub fn by_run_at(&self) -> &Relation {
         index(&self.by_run_at, self.oids.attempt_run_at)
+    }
+
+    /// Their index by the time by which they must start.
+    pub fn by_start_by(&self) -> &Relation {
+        index(&self.by_start_by, self.oids.attempt_start_by)
     }
 
     /// The outcomes' index of dead jobs.

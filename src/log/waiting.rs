@@ -7,6 +7,7 @@
 use pg_queue_core::frontier::{Rank, Ready};
 
 use crate::catalog::Catalog;
+use crate::catalog::tables::attempt as column;
 use crate::error::Result;
 use crate::log::attempt::Attempt;
 use crate::log::claim;
@@ -14,6 +15,7 @@ use crate::log::parked::{self, COLUMNS};
 use crate::log::segment::{self, Home};
 use crate::log::tables::Tables;
 use crate::pg::process;
+use crate::pg::row::Columns;
 use crate::pg::scan::{Entries, Key, Scan, Snapshot};
 use crate::pg::table::Relation;
 
@@ -158,6 +160,7 @@ struct Source<'a> {
 struct Candidate {
     ready: Ready,
     run_at: Option<i64>,
+    start_by: Option<i64>,
 }
 
 /// A walk over the index of the lane, or over the index of groups.
@@ -182,13 +185,15 @@ impl<'a> Walk<'a> {
                 let attempt = parked.next()?;
                 let mut ready = attempt.ready();
                 ready.place.is_indexed = true;
-                return Some(Candidate { ready, run_at: attempt.run_at() });
+                return Some(Candidate { ready, run_at: attempt.run_at(), start_by: attempt.start_by() });
             }
         };
         let mut tid = scan.next()?;
         while scan.is_own() {
             tid = scan.next()?;
         }
+        // Most rows are shorter. They are not read to the end.
+        let start_by = if scan.width() > column::START_BY { scan.current().get(column::START_BY) } else { None };
         // id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at, group_hash
         let (values, nulls) = scan.columns(9);
         let rank = Rank { priority: values[4].value() as i32, job_id: values[1].value() as i64 };
@@ -197,6 +202,7 @@ impl<'a> Walk<'a> {
         Some(Candidate {
             ready: Ready { rank, id: values[0].value() as i64, place: tid.place(segment), group },
             run_at,
+            start_by: start_by.map(|datum| datum.value() as i64),
         })
     }
 }
@@ -221,18 +227,21 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The waiting attempts behind a position in order, over all segments, without attempts that are claimed or not due.
+/// The waiting attempts behind a position in order, over all segments, without attempts that are claimed, not due or
+/// expired.
 pub struct Waiting<'a> {
     sources: Vec<Source<'a>>,
     due_to: i64,
+    expired_to: i64,
     /// How many rows were read.
     pub examined: usize,
 }
 
 impl<'a> Waiting<'a> {
-    /// Begins behind `after`.
-    pub fn new(tables: &'a [Tables], order: Order, after: Rank, due_to: i64) -> Self {
-        Self { sources: tables.iter().map(|t| Source::new(t, order, after)).collect(), due_to, examined: 0 }
+    /// Begins behind `after`. Attempts that had to start by `expired_to` are left out.
+    pub fn new(tables: &'a [Tables], order: Order, after: Rank, due_to: i64, expired_to: i64) -> Self {
+        let sources = tables.iter().map(|t| Source::new(t, order, after)).collect();
+        Self { sources, due_to, expired_to, examined: 0 }
     }
 
     /// Returns the next attempt. `Some(None)`: a row that is left out. `None`: there are no more rows.
@@ -246,7 +255,8 @@ impl<'a> Waiting<'a> {
         }
         // The cursor over run_at pushes attempts that fall due later.
         let is_due = candidate.run_at.is_none_or(|at| at <= self.due_to);
-        let is_waiting = is_due && !source.claims.has(candidate.ready.id);
+        let has_expired = candidate.start_by.is_some_and(|at| at <= self.expired_to);
+        let is_waiting = is_due && !has_expired && !source.claims.has(candidate.ready.id);
         source.advance();
         Some(is_waiting.then_some(candidate.ready))
     }

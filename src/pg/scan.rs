@@ -11,6 +11,7 @@ use std::ptr;
 
 use pgrx::pg_sys::{self, Datum};
 
+use crate::pg::descriptor;
 use crate::pg::row::{self, Columns, Row, Tid};
 use crate::pg::table::Relation;
 use crate::pg::unguarded;
@@ -130,6 +131,8 @@ impl Key {
         gt_i32, i32, BTGreaterStrategyNumber, F_INT4GT);
     key!(/// timestamptz > value
         after, i64, BTGreaterStrategyNumber, F_TIMESTAMPTZ_GT);
+    key!(/// timestamptz = value
+        at, i64, BTEqualStrategyNumber, F_TIMESTAMPTZ_EQ);
 
     /// text = value; a datum of type text
     pub fn eq_text(column: i16, value: Datum) -> Self {
@@ -321,6 +324,15 @@ impl<'a> Scan<'a> {
         }
     }
 
+    /// Returns how many columns the row has that `next` found, without the NULLs at its end that were not written.
+    pub fn width(&self) -> usize {
+        // SAFETY: the slot holds a tuple of the heap, with its header.
+        unsafe {
+            let mut should_free = false;
+            descriptor::width_of(pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &raw mut should_free))
+        }
+    }
+
     /// True if this session's open transaction inserted the row that `next` found.
     pub fn is_own(&self) -> bool {
         if !crate::pg::transaction::has_xid() {
@@ -367,10 +379,14 @@ pub struct Current<'a> {
 impl Columns for Current<'_> {
     #[inline]
     fn get(&self, column: usize) -> Option<Datum> {
-        // SAFETY: the scan is not moved while this value lives, so the slot holds a row. Its table was opened with all
-        // columns that the extension knows. Reading them allocates nothing and raises nothing, so it needs no guard.
+        // SAFETY: the scan is not moved while this value lives, so the slot holds a row. No column is read that its
+        // table does not have. Reading them allocates nothing and raises nothing, so it needs no guard.
         unsafe {
             if usize::try_from((*self.slot).tts_nvalid).unwrap_or(0) <= column {
+                // An earlier version of the SQL lacks the last columns.
+                if usize::try_from((*(*self.slot).tts_tupleDescriptor).natts).unwrap_or(0) <= column {
+                    return None;
+                }
                 unguarded::slot_getsomeattrs_int(self.slot, column as i32 + 1);
             }
             (!*(*self.slot).tts_isnull.add(column)).then(|| *(*self.slot).tts_values.add(column))

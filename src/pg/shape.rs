@@ -85,10 +85,12 @@ pub unsafe fn fault(rel: pg_sys::Relation, shape: Shape) -> Option<Error> {
             Some(found) if found.attnotnull && !is_not_null => return wrong(column, "was made NOT NULL"),
             Some(found) if !found.attnotnull && is_not_null => return wrong(column, "is no longer NOT NULL"),
             Some(_) => {}
+            // The SQL may be of an earlier version: later ones add columns that may be NULL.
+            None if !is_not_null => break,
             None => return wrong(column, "is missing"),
         }
     }
-    if let Some(added) = attributes[shape.len()..].iter().find(|found| !found.attisdropped) {
+    if let Some(added) = attributes.iter().skip(shape.len()).find(|found| !found.attisdropped) {
         return wrong(&crate::pg::syscache::name(&added.attname), "was added");
     }
     let last = attributes.last().filter(|_| attributes.len() > COLUMNS)?;

@@ -11,6 +11,9 @@ use pgrx::pg_sys;
 
 use crate::pg::{datum, raw};
 
+/// The last `timestamptz` that Postgres accepts.
+pub const LAST_TIME: i64 = 9_223_371_331_199_999_999;
+
 /// Returns a `timestamptz`, in microseconds, as text in the session's DateStyle and time zone.
 pub fn timestamp_text(at: i64) -> String {
     // SAFETY: prints a timestamptz into memory of the current context.

@@ -74,6 +74,7 @@ pub fn wake(number: u32, marks: u64) -> bool {
         (instance.ids.next, instance.ids.limit) = (0, 0);
         // As at the server's start, every attempt that is due now lies behind its lane's position.
         (instance.due.to, instance.due.next) = (now, i64::MIN);
+        instance.expiry.invalidate();
         instance.recovered_at = 0;
         instance.missed.scan();
         instance.schedules.invalidate();

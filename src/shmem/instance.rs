@@ -6,6 +6,7 @@
 //! Invariant: an instance is changed only under the frontier's lock.
 
 use pg_queue_core::due;
+use pg_queue_core::expiry::Expiry;
 use pg_queue_core::frontier::Frontier;
 use pg_queue_core::missed::MissedRequests;
 use pgrx::pg_sys;
@@ -59,6 +60,8 @@ pub struct Instance {
     pub topics: Topics,
     /// Failures that objects of one role have caused for others.
     pub troubles: Troubles,
+    /// How far waiting attempts have expired.
+    pub expiry: Expiry,
 }
 
 /// The ids that sessions hand out. Zero is the state at the start.
@@ -150,14 +153,18 @@ impl Instance {
         self.worker.latch
     }
 
-    /// Hands the requests about an entry of `running` over to the worker. Must be called before the entry is removed in
-    /// a way that does not know of the requests. Returns the worker's latch if there was a request. The caller holds
-    /// the frontier's lock.
-    pub fn miss_of_entry(&mut self, frontier: &Frontier<'_>, id: i64) -> Option<*mut pg_sys::Latch> {
+    /// Hands to the worker what an entry of `running` knows: the requests about its attempt, and that the attempt has
+    /// expired. Must be called before the entry is removed in a way that does not know of these. Returns the worker's
+    /// latch if there was anything. The caller holds the frontier's lock.
+    pub fn entry_leaves(&mut self, frontier: &Frontier<'_>, id: i64) -> Option<*mut pg_sys::Latch> {
         let entry = frontier.entry(self.number, id)?;
         let rerun = (entry.rerun != 0).then(|| self.miss_rerun(id));
         let cancel = (entry.cancel != 0).then(|| self.miss_cancel(id));
-        rerun.or(cancel)
+        let late = (entry.late != 0).then(|| {
+            self.expiry.gives_back();
+            self.worker.latch
+        });
+        rerun.or(cancel).or(late)
     }
 
     /// Records that a committed note requests another run. The session that holds the attempt gets the request. If the

@@ -26,4 +26,4 @@ pub use pending::{
     tell_retries, unrecord,
 };
 pub use settle::prepared_ended;
-pub use steps::{ExtensionStep, FlowStep, QueueStep, ScheduleStep, SegmentStep, Step, TopicStep};
+pub use steps::{ExpiryStep, ExtensionStep, FlowStep, QueueStep, ScheduleStep, SegmentStep, Step, TopicStep};

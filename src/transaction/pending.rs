@@ -15,7 +15,7 @@ use pg_queue_core::totals::End;
 use pgrx::pg_sys;
 
 use crate::pg::{memory, transaction};
-use crate::transaction::steps::{ExtensionStep, QueueStep, ScheduleStep, Step};
+use crate::transaction::steps::{ExpiryStep, ExtensionStep, QueueStep, ScheduleStep, Step};
 use crate::transaction::tell::TO_TELL;
 
 #[derive(Clone, Copy)]
@@ -384,6 +384,7 @@ pub fn refuse_prepare() {
             matches!(
                 p.step,
                 Step::Enqueued { .. }
+                    | Step::Expiry(ExpiryStep::Waits { .. })
                     | Step::Queue(QueueStep::NotifyDue { .. })
                     | Step::RerunAsked { .. }
                     | Step::Extension(ExtensionStep::Dropped)

@@ -38,6 +38,7 @@ pub fn prepared_ended() {
             // Requests to cancel are never prepared.
             instance.missed.reruns.scan();
             instance.due.next = i64::MIN;
+            instance.expiry.invalidate();
             worker = instance.worker.latch;
             number = instance.number;
         }

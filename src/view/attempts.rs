@@ -94,8 +94,10 @@ fn life_of(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// A row of `queue.jobs`: the columns of `queue.listed_job` without the last two.
-pub type JobRow = [Option<Datum>; listed_job::COUNT - 2];
+/// The column `start_by` of `queue.jobs`. The columns before it are those of `queue.listed_job`.
+pub const START_BY: usize = listed_job::HERE;
+/// A row of `queue.jobs`.
+pub type JobRow = [Option<Datum>; START_BY + 1];
 
 /// `queue.job(job_id)`: returns the row of `queue.jobs` for one job. It is in Rust because SQL over
 /// `queue_internal.life_of` would cost more to plan than to run. If `job_id` is NULL, it returns no row.
@@ -288,6 +290,7 @@ fn job_row(catalog: &Catalog, life: &LifeRow, rights: &Rights) -> Result<Option<
     ] {
         row[to] = life[from];
     }
+    row[START_BY] = number(life::START_BY).filter(|&at| at < i64::MAX).map(Datum::from);
     row[listed_job::QUEUE_NAME] = Some(text_datum(&queue.name));
     row[listed_job::STAGE] = queue.stage_of(lane).map(text_datum);
     row[listed_job::STATE] = Some(text_datum(doing.state_of_job(queue.is_held(lane))));
@@ -403,6 +406,7 @@ impl Life<'_> {
         row[life::AFTER] = wide(attempt.after());
         row[life::UPON] = attempt.upon().map(|upon| Datum::from(upon as i8));
         row[life::OWN_FLOW] = wide(attempt.own_flow());
+        row[life::START_BY] = attempt.start_by().map(Datum::from);
         Some(row)
     }
 }

@@ -20,7 +20,7 @@ use crate::job::notice;
 use crate::log::listing::{Found, JobState, Opened, Wanted};
 use crate::pg::function::Call;
 use crate::pg::{datum, jsonb, jsonpath, time};
-use crate::view::attempts::{JobRow, Page};
+use crate::view::attempts::{JobRow, Page, START_BY};
 
 sql_function!(pg_queue_list, pg_finfo_pg_queue_list => list);
 sql_function!(pg_queue_search, pg_finfo_pg_queue_search => search);
@@ -239,7 +239,8 @@ pub fn at_most(name: &str, value: Option<i32>, default: i32, most: i32) -> Resul
 fn with_more(job: Option<&JobRow>, here: Option<Datum>, rows_read: i64) -> [Option<Datum>; listed_job::COUNT] {
     let mut row = [None; listed_job::COUNT];
     if let Some(job) = job {
-        row[..job.len()].copy_from_slice(job);
+        row[..START_BY].copy_from_slice(&job[..START_BY]);
+        row[listed_job::START_BY] = job[START_BY];
     }
     (row[listed_job::HERE], row[listed_job::ROWS_READ]) = (here, Some(rows_read.into()));
     row

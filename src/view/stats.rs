@@ -39,13 +39,15 @@ fn minutes_now(call: &Call) -> Result<Option<Datum>> {
         };
         let of_lane =
             [lane.into(), (since * MINUTE_US).into(), (since.max(now - KEPT + 1) * MINUTE_US).into()].map(Some);
-        let add = |minute: Option<i64>, totals: [Option<Datum>; 6]| {
+        let add = |minute: Option<i64>, totals: [Option<Datum>; 7]| {
             let [lane, since, from] = of_lane;
-            let [enqueued, claimed, completed, failed, timed_out, died] = totals;
+            let [enqueued, claimed, completed, failed, timed_out, died, expired] = totals;
             let minute = minute.map(|minute| (minute * MINUTE_US).into());
-            rows.add_options(&[lane, since, from, minute, enqueued, claimed, completed, failed, timed_out, died])
+            rows.add_options(&[
+                lane, since, from, minute, enqueued, claimed, completed, failed, timed_out, died, expired,
+            ])
         };
-        add(None, [None; 6])?;
+        add(None, [None; 7])?;
         for (minute, totals) in minutes.of_the_hour(now) {
             add(Some(minute), totals.values().map(Datum::from).map(Some))?;
         }
@@ -67,7 +69,8 @@ fn tallies(call: &Call) -> Result<Option<Datum>> {
         let counts = &found.counter.counts;
         // At this moment a commit may be in one of the numbers and not yet in the other.
         let ready = (counts.waiting - found.scheduled - found.retrying).max(0);
-        let [enqueued, claimed, completed, failed, timed_out, died] = counts.totals.values().map(Datum::from).map(Some);
+        let totals = counts.totals.values().map(Datum::from).map(Some);
+        let [enqueued, claimed, completed, failed, timed_out, died, expired] = totals;
         rows.add_options(&[
             Some(lane.into()),
             Some(ready.into()),
@@ -83,6 +86,7 @@ fn tallies(call: &Call) -> Result<Option<Datum>> {
             timed_out,
             died,
             Some(is_counted.into()),
+            expired,
         ])?;
     }
     Ok(None)

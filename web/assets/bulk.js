@@ -8,7 +8,7 @@ import { act, chosen, look } from "./server.js";
 
 const VERBS = {
   retry: { call: "retry_many", label: "Retry", done: "retried",
-      states: ["dead", "retrying", "cancelled", "completed", "skipped", "scheduled"] },
+      states: ["dead", "retrying", "cancelled", "completed", "skipped", "expired", "scheduled"] },
   cancel: { call: "cancel_many", label: "Cancel", done: "cancelled", states: [...WAITING, "running"] },
   reprioritize: { call: "reprioritize_many", label: "Set priority", done: "changed", states: WAITING },
 };

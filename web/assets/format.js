@@ -9,7 +9,7 @@ const SECONDS = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-d
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 
 export const STATES = ["running", "ready", "scheduled", "retrying", "held", "dead", "completed", "cancelled",
-    "skipped"];
+    "skipped", "expired"];
 /** States that the server counts. */
 export const COUNTED = ["running", "ready", "scheduled", "retrying", "held", "dead"];
 /** States in which a job waits. */

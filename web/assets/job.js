@@ -8,7 +8,7 @@ import { act, documentAddress, look, mayAct, session } from "./server.js";
 import { Table } from "./table.js";
 import { href } from "./main.js";
 
-const ENDED = ["completed", "dead", "cancelled", "skipped"];
+const ENDED = ["completed", "dead", "cancelled", "skipped", "expired"];
 
 export function job(params) {
   const id = params.get("job");
@@ -75,7 +75,7 @@ export function job(params) {
     put(facts, fact("job", String(j.job_id)), fact("queue", j.queue), fact("priority", String(j.priority)),
         fact("unique key", j.unique_key), fact("group", j.group_key),
       fact("task", j.task), fact("worker", j.worker), fact("enqueued", exact(j.enqueued_at)),
-      fact("not before", j.run_at && exact(j.run_at)),
+      fact("not before", j.run_at && exact(j.run_at)), fact("must start before", j.start_by && exact(j.start_by)),
       fact("started", j.claimed_at && exact(j.claimed_at)), fact("ended", j.finished_at && exact(j.finished_at)));
     offer(j);
   }

@@ -130,7 +130,7 @@ export function overview() {
         tiles.ready.show(count(add("ready")), add("oldest") === null ? "" : `oldest ${age(add("oldest"))}`);
         tiles.late.show(count(add("scheduled") + add("retrying")),
             `${count(add("retrying"))} retrying, ${count(add("held"))} held`);
-        tiles.dead.show(count(add("dead")));
+        tiles.dead.show(count(add("dead")), add("expired") > 0 ? `${count(add("expired"))} expired, ever` : "");
         tiles.dead.element.classList.toggle("some", add("dead") > 0);
       }
       queues.show(lanes);

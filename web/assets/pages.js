@@ -107,7 +107,7 @@ export function flows(params) {
     {
       title: "members", key: (f) => JSON.stringify(f.members), cell: (f) => {
         const all = Object.entries(f.members ?? {}), total = all.reduce((n, [, m]) => n + m, 0);
-        const done = all.filter(([state]) => ["completed", "dead", "cancelled", "skipped"].includes(state))
+        const done = all.filter(([state]) => ["completed", "dead", "cancelled", "skipped", "expired"].includes(state))
             .reduce((n, [, m]) => n + m, 0);
         return h("span", { class: "line" }, total ? progressBar({ done, total }) : null,
             all.map(([state, n]) => h("span", { class: "share" }, badge(state), count(n))),

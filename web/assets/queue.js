@@ -20,6 +20,7 @@ const OPTIONS = [
   ["rate_limit", "Starts at most", "in each period; empty: any number"], ["rate_period", "Period of that", ""],
   ["max_waiting", "Waiting at most", "empty: any number"], ["retention", "Kept when completed", "-1: for ever"],
   ["dead_retention", "Kept when dead", "-1: for ever"], ["dead_letter", "Dead letters to", "a queue; empty: none"],
+  ["start_within", "Must start within", "else a job expires; empty: any time"],
 ];
 
 /** Returns whether a retention is for ever: then it is negative. */
@@ -28,7 +29,8 @@ const kept = (text) => (isForEver(text) ? "for ever" : interval(text));
 
 /** Returns a setting in the form in which people type it. */
 const asTyped = (option, text) => (/retention$/.test(option) && isForEver(text) ? "-1"
-    : /^(lease|backoff_base|backoff_max|rate_period|retention|dead_retention)$/.test(option) ? interval(text) : text);
+    : /^(lease|backoff_base|backoff_max|rate_period|retention|dead_retention|start_within)$/.test(option)
+        ? interval(text) : text);
 
 /** Returns a table of jobs in a state, with the columns that matter in it. */
 function jobs(state, onMore) {
@@ -117,7 +119,8 @@ export function queue(params) {
       flow.done.show(rate(rateOf("completed")), `${count(add("completed"))} ever`);
       flow.failed.show(rate(rateOf("failed") === null || rateOf("failed") === undefined ? rateOf("failed")
           : rateOf("failed") + rateOf("timed_out")),
-          `${count(add("failed"))} failed, ${count(add("timed_out"))} timed out, ${count(add("died"))} died`);
+          `${count(add("failed"))} failed, ${count(add("timed_out"))} timed out, ${count(add("died"))} died, `
+          + `${count(add("expired"))} expired`);
       const now = live.data.queues.find((q) => q.queue === name) ?? settings;
       const running = ownLanes().reduce((n, lane) => n + lane.running, 0);
       put(badges, now?.is_paused ? h("span", { class: "badge paused" }, "paused") : null,
@@ -221,7 +224,9 @@ export function queue(params) {
         fact("backoff", `${q.backoff}, ${interval(q.backoff_base)} to ${interval(q.backoff_max)}`),
       fact("running at most", q.max_running), fact("of a group", q.max_running_per_group),
       fact("rate", q.rate_limit && `${count(q.rate_limit)} in ${interval(q.rate_period)}`),
-      fact("waiting at most", q.max_waiting), fact("strict order", q.strict_order ? "yes" : null),
+      fact("waiting at most", q.max_waiting),
+      fact("must start within", q.start_within && interval(q.start_within)),
+      fact("strict order", q.strict_order ? "yes" : null),
       fact("dead letters", q.dead_letter),
       fact("kept", `${kept(q.retention)}; dead ${kept(q.dead_retention)}`), fact("stages", q.stages?.join(" → ")),
       fact("executor", q.executor),

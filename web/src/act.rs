@@ -105,8 +105,8 @@ const VERBS: [Verb; 16] = [
                 backoff_max => $6::interval, backoff_jitter => $7::float8, retention => $8::interval,
                 dead_retention => $9::interval, dead_letter => $10, max_running => $11::integer,
                 max_running_per_group => $12::integer, rate_limit => $13::integer, rate_period => $14::interval,
-                max_waiting => $15::bigint, notify => $16::boolean,
-                reset => (SELECT array_agg(r) FROM jsonb_array_elements_text($17::jsonb) AS r))::text"
+                max_waiting => $15::bigint, notify => $16::boolean, start_within => $17::interval,
+                reset => (SELECT array_agg(r) FROM jsonb_array_elements_text($18::jsonb) AS r))::text"
         ),
         fields: &[
             "queue",
@@ -125,6 +125,7 @@ const VERBS: [Verb; 16] = [
             "rate_period",
             "max_waiting",
             "notify",
+            "start_within",
             "reset",
         ],
     },

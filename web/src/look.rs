@@ -40,7 +40,7 @@ pub const OVERVIEW: &str = overview!(
     "WITH l AS MATERIALIZED (
         SELECT queue_name AS queue, stage, ready, scheduled, retrying, running, dead, held,
                round(extract(epoch FROM oldest_ready_age)) AS oldest, enqueued, claimed, completed, failed, timed_out,
-               died,
+               died, expired,
                array_position(q.stages, stage) AS place
         FROM queue.stats LEFT JOIN queue.queues AS q USING (queue_name)),
     shown AS (
@@ -54,7 +54,8 @@ pub const OVERVIEW: &str = overview!(
             'held', coalesce(sum(held), 0), 'oldest', max(oldest), 'enqueued', coalesce(sum(enqueued), 0),
             'claimed', coalesce(sum(claimed), 0), 'completed', coalesce(sum(completed), 0), 'failed',
             coalesce(sum(failed), 0),
-            'timed_out', coalesce(sum(timed_out), 0), 'died', coalesce(sum(died), 0)) FROM l) AS total"
+            'timed_out', coalesce(sum(timed_out), 0), 'died', coalesce(sum(died), 0),
+            'expired', coalesce(sum(expired), 0)) FROM l) AS total"
 );
 
 /// As `OVERVIEW`, for databases where counting takes too long.
@@ -67,7 +68,7 @@ pub const OVERVIEW_UNCOUNTED: &str = overview!(
 const LANES: &str = "SELECT coalesce(json_agg(l ORDER BY place), '[]')::text FROM (
     SELECT queue_name AS queue, stage, ready, scheduled, retrying, running, dead, held, enqueued, claimed, completed,
     failed,
-           timed_out, died, array_position(q.stages, stage) AS place
+           timed_out, died, expired, array_position(q.stages, stage) AS place
     FROM queue.stats LEFT JOIN queue.queues AS q USING (queue_name) WHERE queue_name = $1) AS l";
 
 /// The columns of a list. `$1` says whether payloads are hidden.
@@ -75,7 +76,8 @@ macro_rules! listed {
     () => {
         "json_build_object('job_id', l.job_id, 'stage', l.stage, 'state', l.state, 'priority', l.priority, 'attempt', \
             l.attempt,
-    'max_attempts', l.max_attempts, 'run_at', l.run_at, 'enqueued_at', l.enqueued_at, 'claimed_at', l.claimed_at,
+    'max_attempts', l.max_attempts, 'run_at', l.run_at, 'start_by', l.start_by,
+    'enqueued_at', l.enqueued_at, 'claimed_at', l.claimed_at,
     'finished_at', l.finished_at, 'lease_expires_at', l.lease_expires_at, 'worker', left(l.worker, 200),
     'error', left(l.error, 400), 'unique_key', left(l.unique_key, 200), 'group_key', left(l.group_key, 200), 'flow', \
     l.flow,
@@ -110,7 +112,7 @@ const QUEUE: &str = "SELECT row_to_json(q)::text FROM (
     SELECT queue_name AS queue, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter,
     retention,
            dead_retention, dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period,
-           max_waiting::text,
+           max_waiting::text, start_within,
            stages, notify, created_at, executor, procedure, run_as, CASE WHEN NOT $1::boolean
            THEN left(settings::text, 20000) END AS settings
     FROM queue.queues WHERE queue_name = $2) AS q";
@@ -132,6 +134,7 @@ const ACTIVITY: &str =
 const JOB: &str = "SELECT json_build_object(
     'job', json_build_object('job_id', j.job_id, 'queue', j.queue_name, 'stage', j.stage, 'state', j.state,
         'priority', j.priority, 'attempt', j.attempt, 'max_attempts', j.max_attempts, 'run_at', j.run_at,
+        'start_by', j.start_by,
         'enqueued_at', j.enqueued_at, 'claimed_at', j.claimed_at, 'finished_at', j.finished_at,
         'lease_expires_at', j.lease_expires_at, 'worker', left(j.worker, 200), 'error', left(j.error, 20000),
         'unique_key', left(j.unique_key, 2000),

@@ -61,7 +61,9 @@ fn paths(jobs: &[i64]) -> Vec<String> {
     for what in ["queue", "activity", "errors", "flows", "search", "count"] {
         paths.push(format!("/api/{what}?queue=bills"));
     }
-    for state in ["ready", "scheduled", "retrying", "running", "held", "dead", "completed", "cancelled", "skipped"] {
+    for state in
+        ["ready", "scheduled", "retrying", "running", "held", "dead", "completed", "cancelled", "skipped", "expired"]
+    {
         paths.push(format!("/api/jobs?queue=bills&state={state}"));
     }
     for job in jobs {

@@ -109,7 +109,9 @@ fn all_that_is_asked_is_public_sql() {
         .into_iter()
         .map(str::to_owned)
         .collect::<Vec<_>>();
-    for state in ["ready", "scheduled", "retrying", "running", "held", "dead", "completed", "cancelled", "skipped"] {
+    for state in
+        ["ready", "scheduled", "retrying", "running", "held", "dead", "completed", "cancelled", "skipped", "expired"]
+    {
         pages.push(format!("queue?queue=mail&state={state}"));
     }
     pages.push("queue?queue=mail&state=dead&field=error&op=starts&value=connection".to_owned());

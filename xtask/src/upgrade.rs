@@ -28,12 +28,15 @@ pub fn script(sources: &Sources, version: &str) -> Result<(String, String)> {
     let step = format!("{RELEASED}--{version}");
     let released = read(&root().join(FOLDER).join(format!("{extension}--{RELEASED}.sql")))?;
     let transition = read(&root().join("sql/transition").join(format!("{extension}--{step}.sql")))?;
+    // What an upgrade does when all else is there.
+    let last = root().join("sql/transition").join(format!("{extension}--{step}.after.sql"));
+    let last = if last.exists() { format!("\n{}", read(&last)?) } else { String::new() };
     let body = body(&released, &sources.text()?, &transition)?;
     let head = script::echo(&format!("ALTER EXTENSION {extension} UPDATE TO '{version}'"));
     let before = if *extension == EXTENSION { library(version) } else { String::new() };
     let text = format!(
         "{head}\n-- Made by `make generate` from {} and the transition: do not edit.\n\nSET LOCAL search_path TO \
-            pg_catalog, pg_temp;\n{before}{}{body}\n{}",
+            pg_catalog, pg_temp;\n{before}{}{body}\n{}{last}",
         sources.folder,
         locks(&released, &body)?,
         sources.after_upgrade
@@ -72,7 +75,10 @@ fn locks(released: &str, body: &str) -> Result<String> {
             ["CREATE", "OR", "REPLACE", "VIEW", name, ..] | ["ALTER" | "DROP", "TABLE" | "VIEW", name, ..] => name,
             _ => continue,
         };
-        if known.iter().any(|known| known.name == name) && !names.iter().any(|other| other == name) {
+        // The tables of segments are made in a loop.
+        let (base, number) = name.rsplit_once('_').unwrap_or((name, ""));
+        let is_of_segment = number.parse::<u8>().is_ok() && released.contains(&format!("CREATE TABLE {base}_%1$s ("));
+        if (is_of_segment || known.iter().any(|known| known.name == name)) && !names.iter().any(|other| other == name) {
             names.push(name.to_owned());
         }
     }
@@ -98,7 +104,7 @@ BEGIN
 END
 $locks$;
 ",
-        names.join(", ")
+        names.chunks(4).map(|line| line.join(", ")).collect::<Vec<_>>().join(",\n                ")
     ))
 }
 
@@ -142,9 +148,9 @@ fn body(released: &str, sources: &str, transition: &str) -> Result<String> {
     Ok(body)
 }
 
-/// The functions and views that a transition drops.
+/// The functions and views that a transition drops or renames.
 fn dropped(transition: &str) -> Vec<String> {
-    let kinds = ["DROP FUNCTION ", "DROP PROCEDURE ", "DROP VIEW "];
+    let kinds = ["DROP FUNCTION ", "DROP PROCEDURE ", "DROP VIEW ", "ALTER FUNCTION "];
     let after =
         kinds.iter().flat_map(|kind| transition.match_indices(kind).map(|(at, _)| &transition[at + kind.len()..]));
     after

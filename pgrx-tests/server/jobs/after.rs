@@ -236,7 +236,7 @@ fn a_chain_of_one_transaction_runs_in_its_order() {
     client.maintain_until(&format!("(SELECT state FROM queue.job({last})) = 'skipped'"));
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'skipped'"), 5);
     let reason: String = client.value(&format!("SELECT error FROM queue.job({last})"));
-    assert!(reason.ends_with("which was cancelled or skipped"), "{reason}");
+    assert!(reason.ends_with("which was cancelled, was skipped or has expired"), "{reason}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use queue_tests::{Cluster, wait};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const CHECKS: [&str; 26] = [
+const CHECKS: [&str; 27] = [
     "library",
     "launcher",
     "worker",
@@ -22,6 +22,7 @@ const CHECKS: [&str; 26] = [
     "schedules",
     "time_zones",
     "unclaimed",
+    "expiring",
     "dead",
     "held",
     "topics",

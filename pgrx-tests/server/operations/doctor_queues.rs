@@ -116,6 +116,19 @@ fn jobs_that_nobody_claims() {
 }
 
 #[test]
+fn jobs_that_expire() {
+    let database = Database::new();
+    let mut client = impatient(database.connect());
+    create(&mut client, "q", "");
+    until_well(&mut client, "expiring");
+    client.run("SELECT queue.enqueue('q', headers => '{\"start_within\": \"1 us\"}') FROM generate_series(1, 10)");
+    until_ill(&mut client, "expiring", &["In the last hour 10 jobs of queue \"q\" expired, and workers claimed 0."]);
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, ARRAY[100]))");
+    client.run("SELECT count(*) FROM queue.claim('q', 100)");
+    until_well(&mut client, "expiring");
+}
+
+#[test]
 fn dead_jobs_that_pile_up() {
     let database = Database::new();
     let mut client = database.connect();

@@ -84,8 +84,15 @@ fn what_is_counted_outlives_restart_and_crash() {
     let mut client = cluster.create_database("app");
     busy(&mut client);
     let counted = of_queue(&mut client, "q", "counter");
-    let wanted =
-        [("claimed", 23.0), ("completed", 9.0), ("died", 3.0), ("enqueued", 31.0), ("failed", 7.0), ("timed_out", 2.0)];
+    let wanted = [
+        ("claimed", 23.0),
+        ("completed", 9.0),
+        ("died", 3.0),
+        ("enqueued", 31.0),
+        ("expired", 0.0),
+        ("failed", 7.0),
+        ("timed_out", 2.0),
+    ];
     let wanted: BTreeMap<String, f64> = wanted.map(|(word, n)| (format!("pg_queue_{word}_total{{}}"), n)).into();
     assert_eq!(counted, wanted);
     let gauges = of_queue(&mut client, "q", "gauge");

@@ -87,9 +87,10 @@ fn released(database: &Database, version: &str) {
     database.connect().run(&format!("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '{version}'"));
 }
 
-/// All that the old version tells of all jobs, but leases that run. When they were claimed has another name there.
+/// All that the old version tells of all jobs, but leases that run. When they were claimed has another name there, and
+/// by when they must start it does not know.
 const JOBS: &str = "
-    SELECT to_jsonb(j) - '{lease_expires_at, started_at, claimed_at}'::text[]
+    SELECT to_jsonb(j) - '{lease_expires_at, started_at, claimed_at, start_by}'::text[]
            || jsonb_build_object('claimed', coalesce(to_jsonb(j) -> 'started_at',
            to_jsonb(j) -> 'claimed_at')) || coalesce((
                SELECT jsonb_build_object('attempts', jsonb_agg(to_jsonb(a) ORDER BY a.id))

@@ -159,7 +159,8 @@ fn history_goes_on_over_an_upgrade() {
         job
     };
     let before = dead(&mut client);
-    let known = "SELECT (to_jsonb(j) - '{started_at, claimed_at}'::text[])::text FROM queue.jobs AS j ORDER BY job_id";
+    let known = "SELECT (to_jsonb(j) - '{started_at, claimed_at, start_by}'::text[])::text FROM queue.jobs AS j
+                 ORDER BY job_id";
     let seen: Vec<String> = client.column(known);
     client.run("ALTER EXTENSION pg_queue UPDATE");
     assert_eq!(client.column::<String>(known), seen);

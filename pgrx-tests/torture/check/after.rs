@@ -83,7 +83,7 @@ impl<'a> Look<'a> {
         match self.case.world.jobs.get(&job).map(|seen| seen.state.as_str()) {
             Some("completed") => Fate::Completed,
             Some("dead") => Fate::Dead,
-            Some("cancelled" | "skipped") => Fate::Cancelled,
+            Some("cancelled" | "skipped" | "expired") => Fate::Cancelled,
             Some("held") => Fate::Held,
             // A change may have run it again, and it may have been dropped with its queue since.
             None if self.completed.contains(&job) && !self.touched.contains(&job) => Fate::Completed,

@@ -8,7 +8,7 @@ use postgres::Client;
 const STATS: &str = "
     WITH s AS (SELECT queue_name, concat_ws(' ', sum(ready), sum(scheduled), sum(retrying), sum(running), sum(dead),
     sum(enqueued),
-                   sum(claimed), sum(completed), sum(failed), sum(timed_out), sum(died)) AS counts
+                   sum(claimed), sum(completed), sum(failed), sum(timed_out), sum(died), sum(expired)) AS counts
                FROM queue.stats GROUP BY 1),
          l AS (SELECT queue_id, lane.lane, life.* FROM queue.life AS life JOIN queue.lane AS lane
          ON lane.lane = life.lane),
@@ -23,7 +23,8 @@ const STATS: &str = "
                             count(*) FILTER (WHERE outcome IN ('c', 'a')),
                             count(*) FILTER (WHERE outcome IN ('f', 'd')),
                             count(*) FILTER (WHERE outcome = 't'),
-                            count(*) FILTER (WHERE outcome = 'd' OR outcome = 't' AND next_id IS NULL)) AS totals
+                            count(*) FILTER (WHERE outcome = 'd' OR outcome = 't' AND next_id IS NULL),
+                            count(*) FILTER (WHERE outcome = 'e')) AS totals
                         FROM l WHERE l.queue_id = q.queue_id) AS a)
     SELECT queue_name, s.counts, r.counts FROM s JOIN r USING (queue_name)
     WHERE s.counts <> r.counts AND queue_name NOT IN ('brief', 'coming')";
@@ -46,7 +47,8 @@ pub fn check(client: &mut Client) -> Result<Vec<String>, postgres::Error> {
         let (queue, stats, rows): (String, String, String) = (row.get(0), row.get(1), row.get(2));
         found.push(format!(
             "queue.stats of {queue} differs from its rows: {stats} and {rows} \
-             (ready, scheduled, retrying, running, dead, enqueued, claimed, completed, failed, timed_out, died)"
+             (ready, scheduled, retrying, running, dead, enqueued, claimed, completed, failed, timed_out, died, \
+             expired)"
         ));
     }
     let row = client.query_one(DEATHS, &[])?;

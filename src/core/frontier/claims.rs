@@ -153,6 +153,16 @@ impl Frontier<'_> {
         true
     }
 
+    /// Notes that the time by which a taken attempt must start has come. Returns false if the attempt runs or no
+    /// transaction has it: then there is nothing to note.
+    pub fn mark_late(&mut self, instance: u32, id: i64) -> bool {
+        let Some(slot) = self.running_slot(instance, id) else { return false };
+        let entry = &mut self.running[slot as usize];
+        let is_open = entry.claimed == 0 && matches!(entry.state, State::Taken | State::Ending);
+        entry.late |= u8::from(is_open);
+        is_open
+    }
+
     /// Notes that the job of a taken attempt is to run once more after it. Returns false if the attempt is not in
     /// memory.
     pub fn request_rerun(&mut self, instance: u32, id: i64) -> bool {

@@ -73,6 +73,8 @@ pub struct Running {
     /// The requests that came while a transaction was ending this attempt and may not know of them: [`MISSED_RERUN`],
     /// [`MISSED_CANCEL`].
     pub missed: u8,
+    /// 1: its time to start came while a transaction had it. If that transaction rolls back, it expires.
+    pub late: u8,
     /// 1: the system has taken it to end it, not to run it.
     pub system: u8,
     /// 1: it was not due when it was taken.

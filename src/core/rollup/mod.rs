@@ -30,8 +30,8 @@ pub struct Life {
     pub claimed_at: Option<i64>,
     /// When it ended. `None`: it has not.
     pub ended_at: Option<i64>,
-    /// How it ended, by the log's letter: `c` completed, `a` advanced, `f` failed, `d` dead, `t` timed out. Others are
-    /// not counted.
+    /// How it ended, by the log's letter: `c` completed, `a` advanced, `f` failed, `d` dead, `t` timed out,
+    /// `e` expired. Others are not counted.
     pub outcome: Option<u8>,
     /// Whether the job goes on with another attempt.
     pub has_next: bool,
@@ -75,7 +75,9 @@ impl Rollup {
                 entry.wait.record(duration(ready_at, claimed_at));
             }
         }
-        if let (Some(ended_at), Some(outcome @ (b'c' | b'a' | b'f' | b'd' | b't'))) = (life.ended_at, life.outcome) {
+        if let (Some(ended_at), Some(outcome @ (b'c' | b'a' | b'f' | b'd' | b't' | b'e'))) =
+            (life.ended_at, life.outcome)
+        {
             let entry = self.at(ended_at, life.lane);
             entry.totals.end(End { outcome, has_next: life.has_next });
             if let Some(claimed_at) = life.claimed_at {
@@ -138,7 +140,7 @@ mod tests {
     }
 
     /// Minute, lane, counts, wait and run times (count and sum).
-    type Flat = (i64, i32, [i64; 6], [(u64, u128); 2], [Vec<u8>; 2]);
+    type Flat = (i64, i32, [i64; 7], [(u64, u128); 2], [Vec<u8>; 2]);
 
     fn flat(rollup: &Rollup) -> Vec<Flat> {
         let entries = rollup.iter().map(|(minute, lane, e)| {
@@ -154,7 +156,7 @@ mod tests {
         entries.collect()
     }
 
-    fn counts(lives: &[Life]) -> Vec<(i64, [i64; 6])> {
+    fn counts(lives: &[Life]) -> Vec<(i64, [i64; 7])> {
         flat(&of(lives)).into_iter().map(|(minute, _, counts, ..)| (minute, counts)).collect()
     }
 
@@ -166,9 +168,9 @@ mod tests {
         assert_eq!(
             in_short,
             [
-                (0, [1, 0, 0, 0, 0, 0], [(0, 0), (0, 0)]),
-                (2, [0, 1, 0, 0, 0, 0], [(1, minute), (0, 0)]),
-                (3, [0, 0, 1, 0, 0, 0], [(0, 0), (1, minute)]),
+                (0, [1, 0, 0, 0, 0, 0, 0], [(0, 0), (0, 0)]),
+                (2, [0, 1, 0, 0, 0, 0, 0], [(1, minute), (0, 0)]),
+                (3, [0, 0, 1, 0, 0, 0, 0], [(0, 0), (1, minute)]),
             ]
         );
     }
@@ -179,12 +181,12 @@ mod tests {
             let life = Life { outcome: Some(outcome), has_next, is_first_attempt: false, claimed_at: None, ..LIFE };
             counts(&[life]).first().map(|(_, counts)| *counts)
         };
-        assert_eq!(ended(b'c', false), Some([0, 0, 1, 0, 0, 0]));
-        assert_eq!(ended(b'a', true), Some([0, 0, 1, 0, 0, 0]));
-        assert_eq!(ended(b'f', true), Some([0, 0, 0, 1, 0, 0]));
-        assert_eq!(ended(b'd', false), Some([0, 0, 0, 1, 0, 1]));
-        assert_eq!(ended(b't', true), Some([0, 0, 0, 0, 1, 0]));
-        assert_eq!(ended(b't', false), Some([0, 0, 0, 0, 1, 1]));
+        assert_eq!(ended(b'c', false), Some([0, 0, 1, 0, 0, 0, 0]));
+        assert_eq!(ended(b'a', true), Some([0, 0, 1, 0, 0, 0, 0]));
+        assert_eq!(ended(b'f', true), Some([0, 0, 0, 1, 0, 0, 0]));
+        assert_eq!(ended(b'd', false), Some([0, 0, 0, 1, 0, 1, 0]));
+        assert_eq!(ended(b't', true), Some([0, 0, 0, 0, 1, 0, 0]));
+        assert_eq!(ended(b't', false), Some([0, 0, 0, 0, 1, 1, 0]));
         for uncounted in *b"rxs" {
             assert_eq!(ended(uncounted, true), None);
         }
@@ -198,7 +200,7 @@ mod tests {
         let wait: Vec<_> = rollup.iter().map(|(.., entry)| entry.wait.count()).collect();
         assert_eq!(wait, [0, 1, 0]);
         assert!(rollup.iter().all(|(.., entry)| entry.wait.sum() == 0));
-        assert_eq!(counts(&[unknown])[1].1, [0, 1, 0, 0, 0, 0]);
+        assert_eq!(counts(&[unknown])[1].1, [0, 1, 0, 0, 0, 0, 0]);
     }
 
     #[test]

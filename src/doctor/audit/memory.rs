@@ -146,8 +146,8 @@ struct Waiting {
 }
 
 /// Finds waiting attempts that no claim will ever find: they rank before the position of their lane and are not ready.
-/// Attempts of groups are skipped, because memory need not know them. Attempts that became due a moment ago are
-/// skipped, too.
+/// Attempts of groups are skipped, because memory need not know them. Attempts that became due a moment ago, and
+/// attempts that have expired, are skipped, too.
 fn unreachable(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
     let number = catalog.number;
     let mut ids = Vec::with_capacity(usize::try_from(crate::guc::MAX_READY.get()).unwrap_or(0));
@@ -168,8 +168,11 @@ fn unreachable(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
                    AND (a.run_at IS NULL OR a.run_at <= $4 AND a.run_at <= now() - interval '1 minute')
                    AND NOT EXISTS (SELECT FROM queue.claim_N AS c WHERE c.id = a.id)
                    AND NOT EXISTS (SELECT FROM queue.outcome_N AS o WHERE o.id = a.id)
-                   AND a.id <> ALL ($5)",
+                   AND a.id <> ALL ($5) AND $LIVES",
             );
+            // What has expired is dropped from memory before it is ended.
+            let lives = if catalog.knows_expiry() { "(a.start_by IS NULL OR a.start_by > now())" } else { "true" };
+            let sql = sql.replace("$LIVES", lives);
             let due = crate::pg::parameter::Parameter::raw(Some(due_to.into()), pgrx::pg_sys::TIMESTAMPTZOID);
             let (priority, job_id) = (position.priority, position.job_id);
             let parameters = [lane.into(), priority.into(), job_id.into(), due, ids.clone().into()];
@@ -292,6 +295,7 @@ fn compare(known: &Counts, counted: &Counts) -> Differences {
         ("failed", known.totals.failed, counted.totals.failed),
         ("timed out", known.totals.timed_out, counted.totals.timed_out),
         ("died", known.totals.died, counted.totals.died),
+        ("expired", known.totals.expired, counted.totals.expired),
     ];
     all.into_iter()
         .filter(|(_, known, counted)| known != counted)

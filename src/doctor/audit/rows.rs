@@ -31,7 +31,7 @@ pub fn look(catalog: &Catalog) -> Result<Vec<Fault>> {
             .into_iter()
             .map(|n| Segment { n, is_read: ledger.is_read_here(n), is_free: ledger.word(n).state() == State::Free })
             .collect();
-        spi::read_rows(&statement(&segments), &[], |row| {
+        spi::read_rows(&statement(&segments, catalog.knows_expiry()), &[], |row| {
             Ok(Fault {
                 name: row.get::<String>(1)?.unwrap_or_default(),
                 queue: row.get(2)?,
@@ -94,6 +94,13 @@ const HELD: &str = "SELECT 'no_edge', q.queue_name, a.job_id, a.id, $N,
     JOIN queue.lane AS n ON n.lane = a.lane AND n.is_held JOIN queue.queue AS q ON q.queue_id = n.queue_id
     WHERE $READ AND NOT EXISTS (SELECT FROM queue.claim_N AS c WHERE c.id = a.id)
       AND NOT EXISTS (SELECT FROM queue.note_N AS e WHERE e.id = a.id AND e.kind = 'a')";
+
+/// Attempts that a worker has claimed too late.
+const LATE: &str = "SELECT 'late_start', q.queue_name, a.job_id, a.id, $N,
+           format('A worker claimed the attempt at %s, but it had to start before %s.', c.claimed_at, a.start_by)
+    FROM queue.attempt_N AS a JOIN queue.claim_N AS c ON c.id = a.id
+    JOIN queue.lane AS n ON n.lane = a.lane JOIN queue.queue AS q ON q.queue_id = n.queue_id
+    WHERE $READ AND a.start_by <= c.claimed_at AND c.kind IN ('w', 'b')";
 
 /// Rows of segments that should be empty.
 const LEFTOVERS: &str = "SELECT 'leftover', NULL, NULL::bigint, NULL::bigint, $N,
@@ -219,7 +226,8 @@ const OTHERS: &str = "
     FROM pg_trigger AS t WHERE t.tgfoid = of_triggers AND t.tgenabled <> 'A'";
 
 /// Returns the whole statement. Its columns: name, queue, job, attempt, segment, and the problem in a sentence.
-fn statement(segments: &[Segment]) -> String {
+/// `knows_expiry`: attempts have a time by which they must start.
+fn statement(segments: &[Segment], knows_expiry: bool) -> String {
     // The statement must be valid even if no segment has rows.
     let life = format!(
         "SELECT NULL::integer AS segment, false AS is_read, NULL::bigint AS id, NULL::bigint AS job_id,
@@ -234,6 +242,7 @@ fn statement(segments: &[Segment]) -> String {
     let orphans = union(each(segments, ORPHANS, |_| true));
     let leftovers = union(each(segments, LEFTOVERS, |segment| segment.is_free));
     let held = union(each(segments, HELD, |_| true));
+    let late = union(each(segments, LATE, |_| knows_expiry));
     let others = OTHERS.replace("slack", "interval '10 minutes'").replace("of_triggers", triggers::foreign_write());
     format!(
         "WITH life AS MATERIALIZED ({life}),
@@ -263,7 +272,7 @@ fn statement(segments: &[Segment]) -> String {
              FROM queue.segment_log AS g WHERE g.state IN ('f', 'e') GROUP BY g.segment),
          opened AS (SELECT g.segment, max(g.entry) AS entry FROM queue.segment_log AS g WHERE g.state = 'o'
          GROUP BY g.segment)
-         {none}{orphans}{leftovers}{held} UNION ALL {others}"
+         {none}{orphans}{leftovers}{held}{late} UNION ALL {others}"
     )
 }
 

@@ -51,6 +51,8 @@ pub enum Decision {
     Complete,
     /// A flow is cancelled because its members are.
     Cancel(Option<String>),
+    /// A flow has expired, and its members are cancelled.
+    Expire,
     /// A flow dies with this error, and its remaining members are cancelled.
     Die(String),
 }
@@ -406,7 +408,8 @@ impl<'a> Batch<'a> {
                     let next_id = id::attempt(ids::node(), count, target.home.segment);
                     let superseded = outcome::New::of(act.attempt.id(), Kind::Superseded);
                     outcomes.push(outcome::New { next_id: Some(next_id), ..superseded });
-                    after::released(&act.attempt, next_id, act.lane().unwrap_or_default(), run_at(act))
+                    let lane = act.lane().unwrap_or_default();
+                    after::released(self.catalog, &act.queue, &act.attempt, next_id, lane, run_at(act), now)
                 })
                 .collect();
             attempt::insert_admitted(self.catalog, &target, &attempts);
@@ -422,13 +425,14 @@ impl<'a> Batch<'a> {
                 }
                 Decision::Complete => (Kind::Completed, None),
                 Decision::Cancel(reason) => (Kind::Cancelled, reason.as_deref().map(text_datum)),
+                Decision::Expire => (Kind::Expired, None),
                 Decision::Die(error) => {
                     dead_letter::copy(self.catalog, &act.queue, &act.attempt, error);
                     (Kind::Dead, Some(text_datum(error)))
                 }
             };
             outcomes.push(outcome::New { error, ..outcome::New::of(act.attempt.id(), kind) });
-            if matches!(kind, Kind::Completed | Kind::Dead) {
+            if matches!(kind, Kind::Completed | Kind::Dead | Kind::Expired) {
                 let end = totals::End { outcome: kind.char(), has_next: false };
                 transaction::record(self.catalog.number, Step::EndCounted { lane: act.attempt.lane(), end });
             }
@@ -478,7 +482,7 @@ fn reason(job_id: i64, fate: Fate) -> String {
         Fate::Living => "lives",
         Fate::Completed => "has completed",
         Fate::Dead => "is dead",
-        Fate::Cancelled => "was cancelled or skipped",
+        Fate::Cancelled => "was cancelled, was skipped or has expired",
         Fate::Gone => "is known no more",
     };
     format!("it was after job {job_id}, which {what}")

@@ -95,7 +95,7 @@ impl Batch<'_> {
 
     /// Makes a flow end because one of its members is dead.
     pub fn fail_fast(&mut self, attempt: &Attempt, dead: i64) -> Result<()> {
-        let ending = Ending { is_forced: false, dead: Some(dead), reason: error_of(self, dead) };
+        let ending = Ending { is_forced: false, dead: Some(dead), is_expired: false, reason: error_of(self, dead) };
         self.note_ending(attempt, &ending);
         look_later(attempt.job_id(), i64::MIN);
         Ok(())
@@ -124,6 +124,7 @@ impl Batch<'_> {
         let living = member::living(self.catalog, flow, found.passed, MAX_CANCELS);
         let reason = match ending.dead {
             Some(dead) => format!("its flow {flow} has failed: job {dead} is dead"),
+            None if ending.is_expired => format!("its flow {flow} has expired"),
             None => ending.reason.clone().unwrap_or_else(|| format!("its flow {flow} is cancelled")),
         };
         let mut has_changed = false;
@@ -149,8 +150,11 @@ impl Batch<'_> {
             (None, reason) => reason.clone(),
         };
         let words = words.map(|words| fail::cut(&words).to_owned());
-        let decision =
-            if ending.dead.is_some() { Decision::Die(words.unwrap_or_default()) } else { Decision::Cancel(words) };
+        let decision = match ending.dead {
+            Some(_) => Decision::Die(words.unwrap_or_default()),
+            None if ending.is_expired => Decision::Expire,
+            None => Decision::Cancel(words),
+        };
         self.act(Act { attempt, queue, decision, because: flow });
         Ok(())
     }
@@ -170,7 +174,12 @@ impl Batch<'_> {
                 if edges.is_some_and(|edges| edges.ending_of(attempt.id()).is_some()) {
                     return Ok(Some(false));
                 }
-                let nested = Ending { is_forced: ending.is_forced, dead: None, reason: Some(reason.to_owned()) };
+                let nested = Ending {
+                    is_forced: ending.is_forced,
+                    dead: None,
+                    is_expired: false,
+                    reason: Some(reason.to_owned()),
+                };
                 self.note_ending(attempt, &nested);
                 transaction::record(self.catalog.number, FlowStep::Awaited { job_id, mark: None });
                 return Ok(Some(true));

@@ -241,7 +241,9 @@ impl Fates {
                 None => history::newest(catalog, job_id).map(|past| past.outcome()),
             };
             // A job that has not ended may die.
-            !newest.is_some_and(|outcome| matches!(outcome.kind, Kind::Completed | Kind::Cancelled | Kind::Skipped))
+            !newest.is_some_and(|outcome| {
+                matches!(outcome.kind, Kind::Completed | Kind::Cancelled | Kind::Skipped | Kind::Expired)
+            })
         })
     }
 }

@@ -171,6 +171,7 @@ impl<'a> Ends<'a> {
             JobState::Completed => outcome.kind == Kind::Completed,
             JobState::Cancelled => outcome.kind == Kind::Cancelled,
             JobState::Skipped => outcome.kind == Kind::Skipped,
+            JobState::Expired => outcome.kind == Kind::Expired,
             _ => outcome.is_death(),
         };
         if !is_it || outcome.next_id.is_some() || self.retried.has(id) {

@@ -23,7 +23,7 @@ impl Wanted<'_> {
             JobState::Ready | JobState::Held => Box::new(ranked::Ranked::new(self, opened, beyond)),
             JobState::Scheduled | JobState::Retrying => Box::new(future::Future::new(self, opened, beyond)),
             JobState::Running => taken::walk(self, opened, beyond),
-            JobState::Dead | JobState::Completed | JobState::Cancelled | JobState::Skipped => {
+            JobState::Dead | JobState::Completed | JobState::Cancelled | JobState::Skipped | JobState::Expired => {
                 Box::new(ends::Ends::new(self, opened, beyond))
             }
         }

@@ -70,7 +70,7 @@ impl<'a> Ranked<'a> {
             }
         }
         let due_to = if self.wanted.state == JobState::Held { i64::MAX } else { time::now_us() };
-        self.index = Some(Waiting::new(self.tables, Order::Lane(lane), from, due_to));
+        self.index = Some(Waiting::new(self.tables, Order::Lane(lane), from, due_to, i64::MIN));
     }
 
     fn found(&mut self, ready: Ready) -> Option<Found> {

@@ -30,11 +30,12 @@ pub enum JobState {
     Completed,
     Cancelled,
     Skipped,
+    Expired,
 }
 
 impl JobState {
     /// All states. States that few jobs are in come first.
-    pub const ALL: [(Self, &'static str); 9] = [
+    pub const ALL: [(Self, &'static str); 10] = [
         (Self::Running, "running"),
         (Self::Retrying, "retrying"),
         (Self::Dead, "dead"),
@@ -42,6 +43,7 @@ impl JobState {
         (Self::Scheduled, "scheduled"),
         (Self::Skipped, "skipped"),
         (Self::Cancelled, "cancelled"),
+        (Self::Expired, "expired"),
         (Self::Ready, "ready"),
         (Self::Completed, "completed"),
     ];

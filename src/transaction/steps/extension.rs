@@ -74,6 +74,7 @@ fn foreign_writer_ended(to: &mut Target<'_, '_>, rolled_back_to: Option<usize>) 
     instance.schedules.invalidate();
     instance.missed.reruns.scan();
     instance.due.next = i64::MIN;
+    instance.expiry.invalidate();
     instance.changes += 1;
     while let Some(session) = to.frontier.wake_any_lane(to.number) {
         to.wake.session(Some(session));

@@ -9,6 +9,7 @@
 //!
 //! Invariant: nothing here can fail: it allocates nothing and runs no SQL.
 
+pub mod expiry;
 pub mod extension;
 pub mod flow;
 pub mod queue;
@@ -22,6 +23,7 @@ use pg_queue_core::totals::End;
 use crate::pg::{session, time};
 use crate::transaction::target::{Target, Wake};
 
+pub use expiry::ExpiryStep;
 pub use extension::ExtensionStep;
 pub use flow::FlowStep;
 pub use queue::QueueStep;
@@ -109,6 +111,7 @@ pub enum Step {
     Topic(TopicStep),
     Segment(SegmentStep),
     Extension(ExtensionStep),
+    Expiry(ExpiryStep),
 }
 
 /// Lets `pending::record` take the step of a kind as it is.
@@ -125,6 +128,7 @@ macro_rules! kinds {
 kinds! {
     Queue(QueueStep) Schedule(ScheduleStep) Flow(FlowStep)
     Topic(TopicStep) Segment(SegmentStep) Extension(ExtensionStep)
+    Expiry(ExpiryStep)
 }
 
 impl Step {
@@ -200,6 +204,7 @@ impl Step {
             Self::Topic(step) => step.commit(to),
             Self::Segment(step) => step.commit(to),
             Self::Extension(step) => step.commit(to),
+            Self::Expiry(step) => step.commit(to),
         }
     }
 
@@ -215,7 +220,7 @@ impl Step {
                 to.count_rows(ready.place.segment, 1, 1);
             }
             Self::Taken { id, .. } | Self::EndedUnrun { id, .. } => {
-                if let Some(latch) = to.instance.miss_of_entry(to.frontier, id) {
+                if let Some(latch) = to.instance.entry_leaves(to.frontier, id) {
                     to.wake.worker = Some(latch);
                 }
                 to.wake.session(to.frontier.give_back(&mut to.instance.deadlines, to.number, id, **to.now));
@@ -237,6 +242,7 @@ impl Step {
             Self::Queue(step) => step.roll_back(to),
             Self::Schedule(step) => step.roll_back(to),
             Self::Extension(step) => step.roll_back(to),
+            Self::Expiry(step) => step.roll_back(to),
             Self::Ending { .. }
             | Self::Purged { .. }
             | Self::EndCounted { .. }
