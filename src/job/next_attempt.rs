@@ -54,7 +54,7 @@ pub fn fresh(catalog: &Catalog, run_at: Option<i64>) -> Result<(Target, i64)> {
 /// Replaces a job's waiting attempt by a copy that `change` has changed. A held attempt stays held, unless `released`
 /// is true.
 ///
-/// Errors: 55000 if the job has ended or is running, 55006 if an open transaction has taken it.
+/// Errors: 55000 if the job has ended or is running, or would expire before its new time, 55006 if an open transaction has taken it.
 pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: impl Fn(&mut attempt::New)) -> Result<()> {
     for _ in 0..100 {
         let job = find::find(catalog, job_id)?;
@@ -74,7 +74,7 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: imp
         let mut wanted = job.attempt.copy();
         change(&mut wanted);
         if wanted.run_at != job.attempt.run_at() {
-            start_by::check_after(wanted.start_by, wanted.run_at)?;
+            start_by::check_goes_on(job_id, wanted.start_by, wanted.run_at)?;
         }
         match take::take_waiting(catalog, &job.attempt)? {
             TakeWaiting::Taken => {}

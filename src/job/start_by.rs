@@ -9,7 +9,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::catalog::Catalog;
 use crate::catalog::queue::Queue;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::log::attempt::New;
 use crate::pg::datum::Interval;
 use crate::pg::jsonb::{self, Value};
@@ -100,7 +100,18 @@ pub fn check_span(name: &str, span: Interval) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a job may start before the time by which it must.
+/// Checks that a waiting job may start before the time by which it must.
+///
+/// Errors: 55000 otherwise.
+pub fn check_goes_on(job_id: i64, start_by: Option<i64>, run_at: Option<i64>) -> Result<()> {
+    check_after(start_by, run_at).map_err(|_| {
+        Error::new(error::WRONG_STATE, format!("job {job_id} would expire before it may start"))
+            .detail("It must start before that time: start_by of view queue.jobs.")
+            .hint("Give an earlier time, or cancel it and enqueue another one.")
+    })
+}
+
+/// Checks that a new job may start before the time by which it must.
 ///
 /// Errors: 22023 otherwise.
 pub fn check_after(start_by: Option<i64>, run_at: Option<i64>) -> Result<()> {

@@ -418,7 +418,14 @@ fn what_makes_no_sense_is_refused() {
         assert_eq!((failure.code.as_str(), failure.message.as_str()), ("22023", "start_within must be positive"));
     }
     let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', headers => '{{\"start_within\": \"1 hour\"}}')"));
-    assert_eq!(client.failure(&format!("SELECT queue.reschedule({job}, now() + '2 hours')")).code, "22023");
+    let failure = client.failure(&format!("SELECT queue.reschedule({job}, now() + '2 hours')"));
+    assert_eq!(failure.code, "55000");
+    assert_eq!(failure.message, format!("job {job} would expire before it may start"));
+    // Of many jobs it is refused alone.
+    let other = client.enqueue(&q);
+    let many =
+        format!("SELECT outcome FROM queue.reschedule_many(ARRAY[{job}, {other}], now() + '2 hours') ORDER BY outcome");
+    assert_eq!(client.column::<String>(&many), ["refused", "rescheduled"]);
     client.run(&format!("SELECT queue.reschedule({job}, now() + '30 minutes')"));
     let failure = client.failure(&format!(
         "SELECT queue.schedule('{q}', '{q}', every => '1 h', headers => '{{\"start_by\": \"2030-01-01\"}}')"
