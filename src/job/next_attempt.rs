@@ -54,7 +54,8 @@ pub fn fresh(catalog: &Catalog, run_at: Option<i64>) -> Result<(Target, i64)> {
 /// Replaces a job's waiting attempt by a copy that `change` has changed. A held attempt stays held, unless `released`
 /// is true.
 ///
-/// Errors: 55000 if the job has ended or is running, or would expire before its new time, 55006 if an open transaction has taken it.
+/// Errors: 55000 if the job has ended or is running, or would expire before its new time; 55006 if an open transaction
+/// has taken it.
 pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: impl Fn(&mut attempt::New)) -> Result<()> {
     for _ in 0..100 {
         let job = find::find(catalog, job_id)?;
