@@ -22,6 +22,7 @@ export interface EnqueueOptions {
   stage?: string | null
   maxAttempts?: number | null
   lease?: Duration | null
+  /** `start_by` and `start_within` in them, as text, say by when a worker must have claimed the job, or it expires. */
   headers?: unknown
   /** The job is held until these jobs have ended as `upon` says. */
   after?: Iterable<number> | null

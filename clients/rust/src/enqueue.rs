@@ -118,7 +118,8 @@ impl Options {
         self
     }
 
-    /// An object that is kept beside the payload.
+    /// An object that is kept beside the payload. `start_by` and `start_within` in it, as text, say by when a worker
+    /// must have claimed the job, or it expires.
     pub fn headers(mut self, headers: Value) -> Self {
         self.headers = Some(headers);
         self

@@ -28,6 +28,7 @@ class EventOptions(TypedDict, total=False):
     version: Optional[datetime]
     unique_for: Optional[Duration]
     group_key: Optional[str]
+    #: `start_by` and `start_within` in them, as text, say by when a worker must have claimed the job, or it expires.
     headers: Any
     upon: Optional[Upon]
 
