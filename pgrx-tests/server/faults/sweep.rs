@@ -30,6 +30,7 @@ const UNREACHED: &[&str] = &[
     "duty.rotate_keys",
     "end.unknown",      // memory without room
     "expire.postponed", // an end that is open when the lease ends: `windows`
+    "expire_waiting.",  // jobs that must start in time: `expiry`
     "keys.",
     "recover.stranger",
     "segment.count",  // the first looks after a start: `segments_races`
