@@ -4,6 +4,8 @@
 //! that the session takes its snapshots and reads the logs. Then it takes the found attempts and sets the position, in
 //! one step. The guard gives the group back on every way out.
 //!
+//! The session reads some attempts ahead of what the group may start: later claims take them without a turn.
+//!
 //! In strict order a failed job comes before all others of its group. Until it is due, none of them may start. The
 //! session looks for it in the logs if the frontier cannot exclude that there is one.
 
@@ -70,7 +72,7 @@ impl<'a> GroupTurn<'a> {
         shmem::with_instance(self.catalog.number, |_, instance| instance.expiry.drops(now));
         let mut waiting = Waiting::new(&tables, order, self.turn.after, self.due_to, now);
         let mut ready = Vec::new();
-        while ready.len() < self.turn.wanted {
+        while ready.len() < self.turn.wanted + self.turn.ahead {
             match waiting.next() {
                 Some(next) => ready.extend(next),
                 None => break,

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU32;
 
 use pg_queue_core::awaited::Awaited;
 use pg_queue_core::frontier::{
-    self, Gate, Group, Lane, NODES_PER_RATE, Rate, Ready, Retrying, Running, Session, Starts, index,
+    self, Ahead, Gate, Group, Lane, NODES_PER_RATE, Rate, Ready, Retrying, Running, Session, Starts, index,
 };
 use pg_queue_core::{counter, holders, watchers};
 use pgrx::{pg_guard, pg_sys};
@@ -64,6 +64,7 @@ pub struct Layout {
     pub gates: (usize, usize),
     pub groups: (usize, usize),
     pub group_index: (usize, usize),
+    pub ahead: (usize, usize),
     pub rates: (usize, usize),
     pub rate_index: (usize, usize),
     pub starts: (usize, usize),
@@ -119,6 +120,7 @@ impl Layout {
             gates: place::<Gate>(&mut bytes, lanes),
             groups: place::<Group>(&mut bytes, groups),
             group_index: place::<index::Bucket>(&mut bytes, index::buckets_for(groups)),
+            ahead: place::<Ahead>(&mut bytes, (running / 16).max(64)),
             rates: place::<Rate>(&mut bytes, rates),
             rate_index: place::<index::Bucket>(&mut bytes, index::buckets_for(rates)),
             starts: place::<Starts>(&mut bytes, rates * NODES_PER_RATE),

@@ -111,6 +111,7 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
                 gates: slice(base, layout.gates),
                 groups: slice(base, layout.groups),
                 group_index: slice(base, layout.group_index),
+                ahead: slice(base, layout.ahead),
                 rates: slice(base, layout.rates),
                 rate_index: slice(base, layout.rate_index),
                 starts: slice(base, layout.starts),

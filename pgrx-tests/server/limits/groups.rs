@@ -69,6 +69,60 @@ fn within_a_group_the_order_is_kept() {
     assert_eq!(seen, ["3", "5", "1", "2", "4"]);
 }
 
+/// A turn reads more of a group than may start. What happens to those attempts until they start counts: they end, get
+/// another priority, move, or others come before them.
+#[test]
+fn what_was_read_ahead_of_a_group_is_overtaken_by_what_happens_meanwhile() {
+    let cluster = Cluster::new().conf("autovacuum = off").start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue");
+    for (queue, options) in [("loose", "max_running_per_group => 1"), ("strict", "strict_order => true")] {
+        create(&mut client, queue, &format!("{options}, max_attempts => 3, backoff_base => '0'"));
+        let sql = format!(
+            "SELECT queue.enqueue('{queue}', to_jsonb(n), group_key => 'g', priority => 5) \
+             FROM generate_series(1, 30) AS n"
+        );
+        let jobs: Vec<i64> = client.column(&sql);
+        let next = |client: &mut Client, end: &str| -> String {
+            let sql = format!("SELECT id, payload::text FROM queue.claim('{queue}', 100)");
+            let rows = client.query(&sql, &[]).unwrap();
+            let [row] = &rows[..] else { panic!("{} jobs of one group", rows.len()) };
+            client.run(&end.replace('$', &row.get::<_, i64>(0).to_string()));
+            row.get(1)
+        };
+        let complete = "SELECT queue.complete($)";
+        // The second claim takes a turn, which reads on.
+        assert_eq!(next(&mut client, complete), "1");
+        assert_eq!(next(&mut client, complete), "2");
+        client.run(&format!("SELECT queue.cancel({})", jobs[2]));
+        client.run(&format!("SELECT queue.reprioritize({}, 9)", jobs[3]));
+        client.run(&format!("SELECT queue.reprioritize({}, 1)", jobs[9]));
+        assert_eq!(next(&mut client, complete), "10");
+        assert_eq!(next(&mut client, complete), "5");
+        client.run(&format!("SELECT queue.enqueue('{queue}', '0', group_key => 'g', priority => 0)"));
+        assert_eq!(next(&mut client, complete), "0");
+        // A failed job keeps its place, and so does one whose claim is rolled back.
+        assert_eq!(next(&mut client, "SELECT queue.fail($, 'no', '0')"), "6");
+        assert_eq!(next(&mut client, complete), "6");
+        client.run("BEGIN");
+        assert_eq!(next(&mut client, "ROLLBACK"), "7");
+        assert_eq!(next(&mut client, complete), "7");
+        // Another session ends one, and the rows get other places.
+        cluster.connect().run(&format!("SELECT queue.cancel({})", jobs[7]));
+        client.run("VACUUM FULL queue.attempt_0");
+        assert_eq!(next(&mut client, complete), "9");
+        client.run("REINDEX TABLE queue.parked_0");
+        assert_eq!(next(&mut client, complete), "11");
+        client.run(&format!("SELECT queue.reschedule({}, now() + interval '1 hour')", jobs[11]));
+        assert_eq!(next(&mut client, complete), "13");
+        let rest: Vec<String> = (14..=30).map(|_| next(&mut client, complete)).collect();
+        assert_eq!(rest, (14..=30).map(|n| n.to_string()).collect::<Vec<_>>());
+        assert_eq!(next(&mut client, complete), "4");
+        assert_eq!(claim(&mut client, queue, 100), []);
+    }
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
 /// A group with a great many jobs, and two small ones that come later.
 #[test]
 fn groups_take_turns() {

@@ -62,8 +62,10 @@ pub struct Turn {
     /// True if an attempt of a strict group that must run before all others may be waiting. The session looks for it.
     pub must_look: bool,
     /// How many attempts the group may start now, at most as many as the session asks for. The session need not read
-    /// more.
+    /// more, except for `ahead`.
     pub wanted: usize,
+    /// How many attempts beyond those the session should read: later claims take them.
+    pub ahead: usize,
 }
 
 /// The attempts that a session has found for a group's turn.

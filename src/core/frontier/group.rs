@@ -40,6 +40,8 @@ pub struct Group {
     pub(super) spill: Rank,
     /// The number of the session that serves it, plus one. 0: no session serves it.
     pub(super) server: u32,
+    /// The slot of the attempts that were read ahead of it, plus one. While a session serves it, there is none.
+    pub(super) ahead: u32,
     /// The slot of its parent in a tree, plus one.
     pub(super) up: u32,
     /// The lane's count of hand-outs when the group was last served.

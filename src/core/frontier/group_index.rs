@@ -64,6 +64,7 @@ impl Frontier<'_> {
             if group.gate == 0 || group.instance != instance || group.from() == Rank::MAX {
                 continue;
             }
+            self.forget_ahead(slot);
             if let Some(lane) = self.lane_slot(instance, group.lane) {
                 self.lanes[lane as usize].go_back(group.from());
             }

@@ -24,6 +24,8 @@ const RECENT: u64 = 64;
 pub(super) enum Choice {
     /// This entry of `ready`.
     Ready(Ready),
+    /// This attempt of the group in this slot, which was read ahead.
+    Ahead(u32, Ready),
     /// An attempt of the group in this slot.
     Turn(u32),
     /// Memory knows of no attempt.
@@ -206,6 +208,7 @@ impl Frontier<'_> {
         if group.server != 0 {
             self.served(slot);
         }
+        self.forget_ahead(slot);
         index::remove(self.group_index, group.gate - 1, group.key);
         self.gates[group.gate as usize - 1].groups -= 1;
         self.groups[slot as usize] = Group { next: self.head.free_group, ..Group::default() };
@@ -225,6 +228,7 @@ impl Frontier<'_> {
                 self.forget_group(slot);
             } else {
                 (group.position, group.spill) = (Rank::MAX, Rank::MAX);
+                self.forget_ahead(slot);
             }
         }
         self.lanes[lane as usize].groups = Lists::default();
@@ -289,6 +293,7 @@ impl Frontier<'_> {
         let group = &mut self.groups[slot as usize];
         let mark = if group.server != 0 { &mut group.spill } else { &mut group.position };
         *mark = (*mark).min(entry.rank.before());
+        self.cut_ahead(slot, entry);
         self.group_changed(slot);
         true
     }
@@ -300,9 +305,9 @@ impl Frontier<'_> {
 
     /// Updates a group after one of its attempts has come or gone: another attempt may have to run first now.
     pub(super) fn group_changed(&mut self, slot: u32) {
+        let urgency = self.parked_priority(slot);
         let group = &mut self.groups[slot as usize];
         (group.held, group.has_news) = (0, 1);
-        let urgency = group.from().priority;
         if urgency != group.urgency {
             self.unlist(slot);
             self.groups[slot as usize].urgency = urgency;
@@ -344,6 +349,7 @@ impl Frontier<'_> {
             self.forget_group(slot);
         } else {
             self.groups[slot as usize].position = Rank::MAX;
+            self.forget_ahead(slot);
         }
     }
 

@@ -4,6 +4,7 @@
 //!
 //! Invariant: all zero is a valid start.
 
+use super::ahead::Ahead;
 use super::group::Group;
 use super::index::Bucket;
 use super::lane::Lane;
@@ -39,6 +40,9 @@ pub struct Head {
     /// As `free` and `fresh`, for groups.
     pub(super) free_group: u32,
     pub(super) fresh_groups: u32,
+    /// As `free` and `fresh`, for attempts that were read ahead.
+    pub(super) free_ahead: u32,
+    pub(super) fresh_ahead: u32,
     /// The present time, in monotonic microseconds. The caller sets it before each call while there are `rates`.
     pub now: i64,
     /// The monotonic time before which no gate opens that a rate has closed. 0: no rate has closed a gate.
@@ -94,6 +98,8 @@ pub struct Frontier<'a> {
     pub groups: &'a mut [Group],
     /// The index of `groups`, with as many buckets as [`super::index::buckets_for`] says.
     pub group_index: &'a mut [Bucket],
+    /// The attempts that turns of groups have read ahead.
+    pub ahead: &'a mut [Ahead],
     /// The starts of groups that have a rate.
     pub rates: &'a mut [Rate],
     /// The index of `rates`, with as many buckets as [`super::index::buckets_for`] says.

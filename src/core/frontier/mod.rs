@@ -8,6 +8,7 @@
 //! Invariant: every committed waiting attempt that is due is in `ready`, or in `running`, or ranks behind P in the
 //! lane's index. A lane without a slot reads as P before everything.
 
+mod ahead;
 mod answers;
 mod claims;
 mod deadlines;
@@ -24,6 +25,7 @@ mod memory;
 mod push;
 mod rank;
 mod rates;
+mod reading_ahead;
 mod ready;
 mod refill;
 mod retries;
@@ -38,6 +40,7 @@ mod turns;
 mod waiters;
 mod window;
 
+pub use ahead::Ahead;
 pub use answers::{End, Next, Served, Take, TakeOne, Turn, Wait};
 pub use ending::Ending;
 pub use group::Group;

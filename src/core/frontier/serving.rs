@@ -105,14 +105,24 @@ impl Frontier<'_> {
         }
     }
 
-    /// Returns the turn of a group. If the group keeps strict order, and an entry of `ready` comes before everything
-    /// that is parked, returns that entry.
+    /// Returns the turn of a group, or what was read ahead of it. If the group keeps strict order, and an entry of
+    /// `ready` comes before everything that is parked, returns that entry.
     pub(super) fn turn_or_ready(&mut self, lane: u32, group: u32) -> Choice {
         let of = self.groups[group as usize];
-        if !self.is_strict(&of) || self.is_retrying(of.gate - 1, of.lane, of.hash) {
+        if self.is_retrying(of.gate - 1, of.lane, of.hash) {
             return Choice::Turn(group);
         }
-        self.first_of_group(lane, of.hash, of.position).map_or(Choice::Turn(group), Choice::Ready)
+        let next = self.read_ahead(group).first().copied();
+        let first = if self.is_strict(&of) {
+            self.first_of_group(lane, of.hash, next.map_or(of.position, |next| next.rank))
+        } else {
+            None
+        };
+        match (first, next) {
+            (Some(entry), _) => Choice::Ready(entry),
+            (None, Some(next)) => Choice::Ahead(group, next),
+            (None, None) => Choice::Turn(group),
+        }
     }
 
     /// Returns the first entry of a group in `ready` that ranks at or before `up_to`.
@@ -125,9 +135,10 @@ impl Frontier<'_> {
     /// True if no unread attempt of the group with this turn can come before everything that is parked of it. Only
     /// strict order asks for that.
     fn turn_is_known(&self, lane: u32, group: u32) -> bool {
+        let next = self.read_ahead(group).first().map(|entry| entry.rank.before());
         let group = &self.groups[group as usize];
         let limit = self.lanes[lane as usize].limit();
-        !self.is_strict(group) || group.urgency < limit.priority || group.position < limit
+        !self.is_strict(group) || group.urgency < limit.priority || next.unwrap_or(group.position) < limit
     }
 
     /// As `turn_is_known`, of the first of the turns.
@@ -179,6 +190,7 @@ impl Frontier<'_> {
     ) -> Turn {
         let wanted = wanted.min(self.room_of(slot, ending) as usize).max(1);
         self.unlist(slot);
+        self.forget_ahead(slot);
         let known_to = self.lane_of(slot).map_or(i32::MAX, |lane| self.known_to(lane));
         self.head.servers += 1;
         if let Some(lists) = self.lists(slot) {
@@ -189,7 +201,8 @@ impl Frontier<'_> {
         let Group { position: after, urgency, gate, lane, hash, .. } = *group;
         let must_look = self.is_retrying(gate - 1, lane, hash);
         self.retrying_is_read(gate - 1, lane, hash);
-        let turn = Turn { group: hash, after, urgency, up_to: up_to.min(known_to), must_look, wanted };
+        let ahead = if must_look { 0 } else { self.room_ahead() };
+        let turn = Turn { group: hash, after, urgency, up_to: up_to.min(known_to), must_look, wanted, ahead };
         self.relist(slot);
         turn
     }
@@ -259,9 +272,9 @@ impl Frontier<'_> {
         // first passes all.
         let is_first = turn.must_look && !served.is_free;
         let ordered = lane_slot.filter(|_| self.is_strict(&of) && !is_first);
-        let mut taken = 0;
-        let mut next = None;
-        for &entry in served.found {
+        let (mut taken, mut next) = (0, None);
+        let mut left: &[Ready] = &[];
+        for (nth, &entry) in served.found.iter().enumerate() {
             if let Some(known) = index::find(self.running_index, instance, entry.id) {
                 self.running[known as usize].push_held = 1;
                 continue;
@@ -292,13 +305,18 @@ impl Frontier<'_> {
                 let group = &mut self.groups[slot as usize];
                 group.position = group.position.min(entry.rank.before());
                 next = Some(entry.rank.priority);
+                left = &served.found[nth..];
                 break;
             }
             self.add_claimed(instance, lane, owner, pid, entry, Some(gate));
             out[taken] = entry;
             (taken, room) = (taken + 1, room - 1);
         }
+        let read_to = served.read_to.min(self.groups[slot as usize].spill);
         self.stop_serving(slot);
+        if !is_first {
+            self.keep_ahead(slot, left, read_to);
+        }
         let group = &mut self.groups[slot as usize];
         group.held = u8::from(served.is_held && group.has_news == 0);
         if served.is_held {

@@ -88,6 +88,8 @@ impl Frontier<'_> {
         let mut taken = 0;
         let ending = claimer.and_then(|claimer| claimer.ending).filter(|ending| has_groups && !ending.is_empty());
         let mut own = None;
+        // The group of the entry, if the entry was read ahead.
+        let mut ahead = None;
         while taken < room {
             let unread = self.lanes[slot as usize].len;
             let mut choice = match gate {
@@ -95,8 +97,8 @@ impl Frontier<'_> {
                 _ => self.first_ready(slot).map_or(Choice::Nothing, Choice::Ready),
             };
             if ending.is_some() {
-                // The own turn can have changed only if an attempt may have been parked since.
-                if taken == 0 || self.lanes[slot as usize].len != unread {
+                // The own turn can have changed only if an attempt may have been parked since, or was read ahead.
+                if taken == 0 || ahead.is_some() || self.lanes[slot as usize].len != unread {
                     // No unread attempt, and none that another session serves, may come before it.
                     own = self.own_turn(slot, ending, self.known_to(slot).min(self.free_to(slot)));
                 }
@@ -107,9 +109,15 @@ impl Frontier<'_> {
                     choice = self.turn_or_ready(slot, own);
                 }
             }
+            ahead = None;
             let entry = match choice {
                 Choice::Ready(entry) if taken > 0 && entry.rank > up_to => break,
                 Choice::Ready(entry) => entry,
+                Choice::Ahead(_, entry) if taken > 0 && entry.rank.priority > up_to.priority => break,
+                Choice::Ahead(group, entry) => {
+                    ahead = Some(group);
+                    entry
+                }
                 Choice::Turn(_) if taken > 0 => break,
                 Choice::Turn(_) if places == 0 => return Take::NoPlace,
                 Choice::Turn(group) => return Take::Turn(self.serve(group, owner, ending, room, up_to.priority)),
@@ -121,8 +129,15 @@ impl Frontier<'_> {
                 Choice::Full if taken == 0 => return Take::Full,
                 Choice::Full => break,
             };
-            if index::find(self.running_index, instance, entry.id).is_some() {
-                self.remove_ready(slot, &entry);
+            if let Some(known) = index::find(self.running_index, instance, entry.id) {
+                match ahead {
+                    Some(group) => {
+                        self.running[known as usize].push_held = 1;
+                        self.pop_ahead(group);
+                        self.relist(group);
+                    }
+                    None => self.remove_ready(slot, &entry),
+                }
                 continue;
             }
             if taken == places {
@@ -143,7 +158,10 @@ impl Frontier<'_> {
                 }
                 break;
             }
-            self.remove_ready(slot, &entry);
+            match ahead {
+                Some(group) => self.pop_ahead(group),
+                None => self.remove_ready(slot, &entry),
+            }
             self.add_claimed(instance, lane, owner, pid, entry, gate);
             out[taken] = entry;
             taken += 1;

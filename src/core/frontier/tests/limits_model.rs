@@ -638,7 +638,8 @@ impl World {
                     Some(job) if job.waits() && job.is_due => (vec![job.entry], turn.after, false),
                     Some(_) => (Vec::new(), turn.after, true),
                     None => {
-                        let want = want.min(turn.wanted);
+                        // A session may read less ahead than it should.
+                        let want = want.min(turn.wanted) + turn.ahead.min(self.steps % 4);
                         let mut found = self.read(lane, Some(turn.group), turn.after);
                         let read_to = found.get(want).map_or(Rank::MAX, |next| next.rank.before());
                         found.truncate(want);
@@ -939,6 +940,7 @@ impl World {
     fn check(&mut self) {
         self.check_counts();
         self.check_retrying();
+        self.check_ahead();
         for s in 0..SESSIONS as u32 {
             let Doing::Sleep { lane, .. } = self.clients[s as usize].doing else { continue };
             let startable = self.startable(lane);
@@ -951,6 +953,37 @@ impl World {
                 "{s} sleeps beside {startable:?}"
             );
         }
+    }
+
+    /// What was read ahead of a group has each attempt that is known to wait in its range, and comes in order.
+    fn check_ahead(&mut self) {
+        for slot in 0..self.memory.groups.len() as u32 {
+            let group = self.memory.groups[slot as usize];
+            let Some((entries, read_to)) = self.with(|f, _| f.whole_ahead(slot)) else { continue };
+            assert_eq!(group.server, 0);
+            let ranks: Vec<Rank> = entries.iter().map(|entry| entry.rank).collect();
+            assert!(ranks.is_sorted() && group.position < ranks[0] && *ranks.last().unwrap() <= read_to, "{group:?}");
+            let mut known = Vec::new();
+            if let Some(lane) = index::find(&self.memory.lane_index, INSTANCE, i64::from(group.lane)) {
+                let frontier = &mut self.memory.frontier();
+                let horizon = frontier.lanes[lane as usize].horizon();
+                let ring = frontier.ring(lane);
+                let in_ready: Vec<i64> = (0..ring.len()).map(|nth| ring.get(nth).id).collect();
+                let waits = |job: &&Job| job.waits() && job.told && job.is_due && job.entry.rank <= horizon;
+                let is_parked = |job: &&Job| {
+                    let Ready { rank, id, group: hash, .. } = job.entry;
+                    (job.lane, hash) == (group.lane, group.hash)
+                        && group.position < rank
+                        && rank <= read_to
+                        && !in_ready.contains(&id)
+                        && index::find(&self.memory.running_index, INSTANCE, id).is_none()
+                };
+                known.extend(self.jobs.iter().filter(waits).filter(is_parked).map(|job| job.entry.id));
+            }
+            let missing = known.iter().find(|id| entries.iter().all(|entry| entry.id != **id));
+            assert_eq!(missing, None, "read ahead: {entries:?} to {read_to:?}");
+        }
+        self.with(|f, _| f.check_ahead());
     }
 
     /// If the retrying groups are known, none is missing.
@@ -1136,8 +1169,8 @@ fn limits() -> impl Strategy<Value = Limits> {
 
 fn sizes() -> impl Strategy<Value = Sizes> {
     let starts = prop_oneof![Just(MANY_STARTS), 0usize..4];
-    (1usize..6, 3usize..12, 0usize..9, 1usize..4, 4usize..20, starts, 0usize..9).prop_map(
-        |(ready, running, more, lanes, rates, starts, retrying)| Sizes {
+    (1usize..6, 3usize..12, 0usize..9, 1usize..4, 4usize..20, starts, 0usize..9, 0usize..5).prop_map(
+        |(ready, running, more, lanes, rates, starts, retrying, ahead)| Sizes {
             ready,
             running,
             groups: running + more,
@@ -1145,6 +1178,7 @@ fn sizes() -> impl Strategy<Value = Sizes> {
             rates,
             starts,
             retrying,
+            ahead,
             ..Sizes::default()
         },
     )

@@ -15,6 +15,8 @@ pub struct Sizes {
     pub sessions: usize,
     pub gates: usize,
     pub groups: usize,
+    /// Groups of which attempts are read ahead.
+    pub ahead: usize,
     /// Records of groups' starts.
     pub rates: usize,
     /// Nodes for older starts.
@@ -35,6 +37,7 @@ pub struct Memory {
     pub gates: Vec<Gate>,
     pub groups: Vec<Group>,
     pub group_index: Vec<Bucket>,
+    pub ahead: Vec<Ahead>,
     pub rates: Vec<Rate>,
     pub rate_index: Vec<Bucket>,
     pub starts: Vec<Starts>,
@@ -57,6 +60,7 @@ impl Memory {
             gates: vec![Gate::default(); sizes.gates],
             groups: vec![Group::default(); sizes.groups],
             group_index: buckets(sizes.groups),
+            ahead: vec![Ahead::default(); sizes.ahead],
             rates: vec![Rate::default(); sizes.rates],
             rate_index: buckets(sizes.rates),
             starts: vec![Starts::default(); sizes.starts],
@@ -78,6 +82,7 @@ impl Memory {
             gates: &mut self.gates,
             groups: &mut self.groups,
             group_index: &mut self.group_index,
+            ahead: &mut self.ahead,
             rates: &mut self.rates,
             rate_index: &mut self.rate_index,
             starts: &mut self.starts,
