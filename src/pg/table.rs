@@ -235,18 +235,21 @@ impl Relation {
         let mut nulls = [false; COLUMNS];
         let mut conflicts = Vec::new();
         let mut next = 0;
+        // How many entries `btinsert` inserts before the next run.
+        let mut plain = 0;
         while next < tids.len() {
             // SAFETY: a b-tree of this table with COLUMNS columns. The guard's closure holds nothing to drop: a
             // conflict ends the guarded loop, and is added to the list outside.
             let conflict = unsafe {
                 pg_sys::ffi::pg_guard_ffi_boundary(|| {
                     while next < tids.len() {
-                        if leaf::is_run(next, tids.len(), &key) {
-                            next = leaf::insert(index, table, Tid::raw(tids), next, &key);
+                        if plain == 0 && leaf::is_run(next, tids.len(), &key) {
+                            leaf::Run { next, plain } = leaf::insert(index, table, Tid::raw(tids), next, &key);
                             if next == tids.len() {
                                 break;
                             }
                         }
+                        plain = plain.saturating_sub(1);
                         let row = next;
                         next += 1;
                         let Some(mut values) = key(row) else { continue };

@@ -7,6 +7,7 @@ use postgres::Client;
 use queue_tests::{Cluster, wait};
 
 use crate::random::Random;
+use crate::shared::Sql;
 
 /// Batches each of these sessions works off.
 const BATCHES: usize = 60;
@@ -127,6 +128,30 @@ fn a_single_job_s_entries_need_no_descent_wherever_indexes_have_their_last_leaf(
 
 /// REINDEX and VACUUM FULL lock a table's indexes in the order of their oids, each until the end. A reader that holds
 /// one and waits for an earlier one would stand in each other's way with them.
+/// Neighbours in a batch need not be neighbours in the index: jobs of many groups, or those that took longest.
+#[test]
+fn entries_on_many_leaves_take_no_more_wal_in_a_batch_than_alone() {
+    const JOBS: usize = 40_000;
+    let cluster = Cluster::new().conf("full_page_writes = off").conf("autovacuum = off").start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue; SELECT queue.create('q', lease => '1 hour')");
+    client.run(&format!("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{{{JOBS}}}'))"));
+    let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('q', {JOBS}) ORDER BY id"));
+    let nth = |of: usize, at: usize| -> Vec<i64> { ids.iter().copied().skip(at).step_by(of).collect() };
+    let others: Vec<i64> = (0..ids.len()).filter(|n| n % 50 != 0).map(|n| ids[n]).collect();
+    let mut wal = |sql: &str, ids: &[i64]| -> i64 {
+        let position = "SELECT pg_current_wal_insert_lsn()::text";
+        let before: String = client.value(position);
+        client.query(sql, &[&ids]).unwrap();
+        client.value(&format!("SELECT (pg_current_wal_insert_lsn() - '{before}'::pg_lsn)::bigint"))
+    };
+    let batch = "SELECT FROM queue.complete_many($1)";
+    wal(batch, &others);
+    let (together, alone) =
+        (wal(batch, &nth(100, 0)), wal("SELECT queue.complete(id) FROM unnest($1::bigint[]) AS id", &nth(100, 50)));
+    assert!(together <= alone, "{together} bytes in a batch, {alone} alone");
+}
+
 #[test]
 fn no_reader_deadlocks_with_a_reindex() {
     const LOOKS: [&str; 9] = [

@@ -12,6 +12,14 @@ use pgrx::pg_sys::{self, Datum};
 /// Fewer entries than this do not pay for the copy of the page that a generic WAL record needs.
 const MIN_RUN_ENTRIES: usize = 8;
 
+/// What became of a run.
+pub struct Run {
+    /// The number of the first entry that was not inserted.
+    pub next: usize,
+    /// How many entries from there on `btinsert` should insert before the next run.
+    pub plain: usize,
+}
+
 /// True if at least `MIN_RUN_ENTRIES` rows, beginning with `from`, have ascending keys, so that a leaf may take them
 /// together. It compares the keys as integers. An index with other keys is refused later.
 pub fn is_run<const COLUMNS: usize>(from: usize, end: usize, key: &impl Fn(usize) -> Option<[Datum; COLUMNS]>) -> bool {
@@ -30,8 +38,8 @@ pub unsafe fn insert<const COLUMNS: usize>(
     _tids: &[pg_sys::ItemPointerData],
     from: usize,
     _key: &impl Fn(usize) -> Option<[Datum; COLUMNS]>,
-) -> usize {
-    from
+) -> Run {
+    Run { next: from, plain: usize::MAX }
 }
 
 #[cfg(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little"))]
@@ -42,7 +50,7 @@ mod direct {
     use std::ffi::c_void;
     use std::ptr;
 
-    use super::{Datum, pg_sys};
+    use super::{Datum, MIN_RUN_ENTRIES, Run, pg_sys};
     use crate::pg::btree::page::{Key, Leaf, Shape, Tuple};
 
     // These functions are of nbtree.h, generic_xlog.h, bufpage.h and predicate.h. They have no guards, as in
@@ -84,12 +92,15 @@ mod direct {
     const BT_WRITE: i32 = 2;
     /// The position of `scantid` in BTScanInsertData, in words: the second word, after five booleans.
     const SEARCHED_TID: usize = 1;
-    /// Inserts entries into one leaf, beginning with number `from`: as many as ascend, fit and have new keys. Returns
-    /// the number of the first entry that was not inserted; `btinsert` then inserts that one. `key` returns `None` for
-    /// a row without a key, which ends the run.
+    /// A generic record has each line pointer that moves. This many of them take as much WAL as the header of a record
+    /// of `btinsert`.
+    const POINTERS_PER_RECORD: usize = 12;
+
+    /// Inserts entries into one leaf, beginning with number `from`: as many as ascend, fit and have new keys.
+    /// `btinsert` then inserts the next one. `key` returns `None` for a row without a key, which ends the run.
     ///
     /// A run needs one descent, one lock and one WAL record. Three of each for every entry were the largest part of a
-    /// batch's cost, and half of its WAL.
+    /// batch's cost, and half of its WAL. A run that is short, or that moves many line pointers, is left to `btinsert`.
     ///
     /// It is safe because `_bt_search` finds the leaf and locks it exclusively, as for `btinsert`. Entries are inserted
     /// in order, below the leaf's high key. The change is made to a copy and logged as a generic record. Standbys and
@@ -105,11 +116,13 @@ mod direct {
         tids: &[pg_sys::ItemPointerData],
         from: usize,
         key: &impl Fn(usize) -> Option<[Datum; COLUMNS]>,
-    ) -> usize {
+    ) -> Run {
         // SAFETY: the function's comment says why. If a call raises an error, the transaction's abort releases the lock
         // and the pin.
         unsafe {
-            let (Some(shape), Some(values)) = (Shape::of(index, COLUMNS), key(from)) else { return from };
+            let (Some(shape), Some(values)) = (Shape::of(index, COLUMNS), key(from)) else {
+                return Run { next: from, plain: usize::MAX };
+            };
             let mut first = Tuple::new(&shape, &tids[from], &values);
             let mut buffer: pg_sys::Buffer = 0;
             let search = _bt_mkscankey(index, first.bytes().as_mut_ptr().cast());
@@ -123,6 +136,25 @@ mod direct {
             _bt_freestack(stack);
             pfree(search);
             CheckForSerializableConflictIn(index, ptr::null_mut(), BufferGetBlockNumber(buffer));
+
+            // The page is only read.
+            let together = Leaf::of(pg_sys::BufferGetPage(buffer).cast(), &shape).map_or(0, |leaf| {
+                let Some(behind) = leaf.place(&first).map(|at| leaf.count_from(at)) else { return 0 };
+                let needed = MIN_RUN_ENTRIES.max(behind / POINTERS_PER_RECORD);
+                let high = leaf.high_key();
+                let mut last = None;
+                let belongs = |values: &[Datum; COLUMNS]| {
+                    let this = shape.key(values);
+                    let ascends = last.replace(this).is_none_or(|last| last < this);
+                    ascends && high.is_none_or(|(high, columns)| this[..columns] < high[..columns])
+                };
+                let found = (from..tids.len()).map_while(key).take_while(belongs).take(needed).count();
+                if found < needed { found } else { usize::MAX }
+            });
+            if together != usize::MAX {
+                _bt_relbuf(index, buffer);
+                return Run { next: from, plain: together.max(1) };
+            }
 
             let record = GenericXLogStart(index);
             let page = GenericXLogRegisterBuffer(record, buffer, 0);
@@ -153,7 +185,7 @@ mod direct {
                 GenericXLogAbort(record);
             }
             _bt_relbuf(index, buffer);
-            next
+            Run { next, plain: 1 }
         }
     }
 }

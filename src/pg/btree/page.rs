@@ -93,6 +93,15 @@ impl Shape {
         &self.places[..self.columns]
     }
 
+    /// Returns the key of a row with these values.
+    pub fn key(&self, values: &[Datum]) -> Key {
+        let mut key = [0; MAX_COLUMNS];
+        for ((column, value), &(_, width)) in key.iter_mut().zip(values).zip(self.places()) {
+            *column = if width == 4 { i64::from(value.value() as i32) } else { value.value() as i64 };
+        }
+        key
+    }
+
     /// # Safety
     /// `tuple` is an index tuple of this shape.
     unsafe fn read(&self, tuple: *const u8) -> Key {
@@ -129,15 +138,9 @@ impl Tuple {
         // SAFETY: a place is six bytes, and plain data.
         unsafe { ptr::copy_nonoverlapping(ptr::from_ref(tid).cast::<u8>(), bytes.as_mut_ptr(), TUPLE_INFO) };
         bytes[TUPLE_INFO..TUPLE_HEADER].copy_from_slice(&(size as u16).to_le_bytes());
-        let mut key = [0; MAX_COLUMNS];
-        for ((column, value), &(at, width)) in key.iter_mut().zip(values).zip(shape.places()) {
-            *column = if width == 4 { i64::from(value.value() as i32) } else { value.value() as i64 };
-            let whole = column.to_le_bytes();
-            if width == 4 {
-                bytes[at..at + 4].copy_from_slice(&whole[..4]);
-            } else {
-                bytes[at..at + 8].copy_from_slice(&whole);
-            }
+        let key = shape.key(values);
+        for (column, &(at, width)) in key.iter().zip(shape.places()) {
+            bytes[at..at + width].copy_from_slice(&column.to_le_bytes()[..width]);
         }
         Self { bytes, size, key }
     }
@@ -257,6 +260,11 @@ impl<'a> Leaf<'a> {
             }
         }
         Some(low)
+    }
+
+    /// Returns how many items have this number or a greater one.
+    pub fn count_from(&self, number: u16) -> usize {
+        (self.last() + 1).saturating_sub(number).into()
     }
 
     /// Puts an entry at the number that `place` returned. Returns false if Postgres refuses it.
