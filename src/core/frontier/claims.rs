@@ -39,14 +39,8 @@ impl Frontier<'_> {
         if self.running_is_full() {
             return None;
         }
-        let slot = if self.head.free != 0 {
-            let slot = self.head.free - 1;
-            self.head.free = self.running[slot as usize].next;
-            slot
-        } else {
-            self.head.fresh += 1;
-            self.head.fresh - 1
-        };
+        let running = &self.running;
+        let slot = self.head.running_slots.take(running.len(), |slot| running[slot as usize].next)?;
         self.running[slot as usize] = entry;
         self.head.running += 1;
         index::insert(self.running_index, entry.instance, entry.id, slot);
@@ -60,8 +54,7 @@ impl Frontier<'_> {
         let entry = self.running[slot as usize];
         index::remove(self.running_index, entry.instance, entry.id);
         self.head.parties -= share::leave_of(self.running_index, entry.instance, entry.lane.cast_unsigned());
-        self.running[slot as usize] = Running { next: self.head.free, ..Running::default() };
-        self.head.free = slot + 1;
+        self.running[slot as usize] = Running { next: self.head.running_slots.give(slot), ..Running::default() };
         self.head.running -= 1;
         entry
     }
@@ -405,7 +398,7 @@ impl Frontier<'_> {
     /// another transaction is ending expires if that transaction is rolled back. Returns how many expire now.
     pub fn session_ended(&mut self, root: &mut DeadlineRoot, instance: u32, session: u32) -> usize {
         let mut due = 0;
-        for slot in 0..self.head.fresh {
+        for slot in 0..self.head.running_slots.fresh() {
             let entry = &mut self.running[slot as usize];
             if entry.state == State::Free || entry.instance != instance || entry.session != session + 1 {
                 continue;
@@ -427,7 +420,7 @@ impl Frontier<'_> {
 
     /// Returns the next entry of an instance at slot `from` or behind it, and the slot at which the next call begins.
     pub fn next_running(&self, instance: u32, from: u32) -> Option<(u32, Running)> {
-        (from..self.head.fresh).find_map(|slot| {
+        (from..self.head.running_slots.fresh()).find_map(|slot| {
             let entry = self.running[slot as usize];
             (entry.state != State::Free && entry.instance == instance).then_some((slot + 1, entry))
         })

@@ -113,7 +113,7 @@ impl Frontier<'_> {
         (gate.instance, gate.queue, gate.limits, gate.running) = (instance, claimer.queue, claimer.limits, 0);
         gate.len = claimer.lanes.len().min(GATE_LANES) as u32;
         gate.lanes[..gate.len as usize].copy_from_slice(&claimer.lanes[..gate.len as usize]);
-        for n in 0..self.head.fresh {
+        for n in 0..self.head.running_slots.fresh() {
             let entry = self.running[n as usize];
             // This includes entries in a lane that an earlier claim knew and this one does not know.
             let is_own = entry.instance == instance && (entry.gate == slot + 1 || claimer.lanes.contains(&entry.lane));
@@ -154,7 +154,7 @@ impl Frontier<'_> {
         self.clear_groups(slot);
         self.drop_rates(slot);
         self.forget_retries(slot);
-        for entry in &mut self.running[..self.head.fresh as usize] {
+        for entry in &mut self.running[..self.head.running_slots.fresh() as usize] {
             if entry.gate == slot + 1 {
                 (entry.gate, entry.token) = (0, 0);
             }

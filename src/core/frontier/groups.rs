@@ -145,19 +145,11 @@ impl Frontier<'_> {
     }
 
     fn free_group(&mut self, instance: u32, lane: i32) -> Option<u32> {
-        if self.head.free_group == 0 && self.head.fresh_groups as usize == self.groups.len() {
+        if self.head.group_slots.is_empty(self.groups.len()) {
             self.evict_group(instance, lane);
         }
-        if self.head.free_group != 0 {
-            let slot = self.head.free_group - 1;
-            self.head.free_group = self.groups[slot as usize].next;
-            return Some(slot);
-        }
-        if (self.head.fresh_groups as usize) < self.groups.len() {
-            self.head.fresh_groups += 1;
-            return Some(self.head.fresh_groups - 1);
-        }
-        None
+        let groups = &self.groups;
+        self.head.group_slots.take(groups.len(), |slot| groups[slot as usize].next)
     }
 
     /// Forgets idle groups that were served long ago: at most two a call, so that no call takes long.
@@ -211,8 +203,7 @@ impl Frontier<'_> {
         self.forget_ahead(slot);
         index::remove(self.group_index, group.gate - 1, group.key);
         self.gates[group.gate as usize - 1].groups -= 1;
-        self.groups[slot as usize] = Group { next: self.head.free_group, ..Group::default() };
-        self.head.free_group = slot + 1;
+        self.groups[slot as usize] = Group { next: self.head.group_slots.give(slot), ..Group::default() };
         self.head.groups -= 1;
     }
 

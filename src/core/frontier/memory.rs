@@ -5,6 +5,7 @@
 //! Invariant: all zero is a valid start.
 
 use super::ahead::Ahead;
+use super::free_slots::FreeSlots;
 use super::group::Group;
 use super::index::Bucket;
 use super::lane::Lane;
@@ -21,10 +22,8 @@ use super::turns::Turns;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head {
     pub(super) clock: u64,
-    /// The first slot of `running` that was used before and is free, plus one. 0: there is none.
-    pub(super) free: u32,
-    /// The first slot of `running` that was never used. No slot behind it was ever used.
-    pub(super) fresh: u32,
+    /// The free slots of `running`.
+    pub(super) running_slots: FreeSlots,
     /// How many entries of `running` are in use.
     pub running: u32,
     /// How many lanes are in use.
@@ -37,12 +36,8 @@ pub struct Head {
     pub groups: u32,
     /// How many groups are being served by sessions.
     pub(super) servers: u32,
-    /// As `free` and `fresh`, for groups.
-    pub(super) free_group: u32,
-    pub(super) fresh_groups: u32,
-    /// As `free` and `fresh`, for attempts that were read ahead.
-    pub(super) free_ahead: u32,
-    pub(super) fresh_ahead: u32,
+    pub(super) group_slots: FreeSlots,
+    pub(super) ahead_slots: FreeSlots,
     /// The present time, in monotonic microseconds. The caller sets it before each call while there are `rates`.
     pub now: i64,
     /// The monotonic time before which no gate opens that a rate has closed. 0: no rate has closed a gate.
@@ -50,21 +45,18 @@ pub struct Head {
     /// The groups of all lanes that have waiting jobs and are at their rate, in the order in which they may start jobs
     /// again.
     pub(super) resting: Turns,
-    /// How many records of groups' starts are in use. `free_rate` and `fresh_rates` are as above. `rates_hand` is the
-    /// slot at which the next search for expired records begins. If none was free, none is before `rates_free_at`.
+    /// How many records of groups' starts are in use. `rates_hand` is the slot at which the next search for expired
+    /// records begins. If none was free, none is before `rates_free_at`.
     pub rates: u32,
-    pub(super) free_rate: u32,
-    pub(super) fresh_rates: u32,
+    pub(super) rate_slots: FreeSlots,
     pub(super) rates_hand: u32,
     pub(super) rates_free_at: i64,
     /// As `rates`, for the pool of older starts.
     pub(super) starts: u32,
-    pub(super) free_start: u32,
-    pub(super) fresh_starts: u32,
-    /// How many groups are retrying; `free_retrying` and `fresh_retrying` as above.
+    pub(super) start_slots: FreeSlots,
+    /// How many groups are retrying.
     pub retrying: u32,
-    pub(super) free_retrying: u32,
-    pub(super) fresh_retrying: u32,
+    pub(super) retrying_slots: FreeSlots,
     /// How many lanes have waiting sessions.
     pub(super) waited: u32,
     /// How many buckets of the index of `running` hold counts of parties ([`crate::share`]).

@@ -13,6 +13,7 @@ mod answers;
 mod claims;
 mod deadlines;
 mod ending;
+mod free_slots;
 mod gate;
 mod group;
 mod group_index;

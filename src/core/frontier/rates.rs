@@ -110,7 +110,7 @@ impl Frontier<'_> {
         const PAUSE: i64 = 100_000;
         let now = self.head.now;
         let mut next = i64::MAX;
-        for slot in 0..self.head.fresh_rates {
+        for slot in 0..self.head.rate_slots.fresh() {
             let rate = self.rates[slot as usize];
             if rate.gate == 0 || self.forget_rate_if_over(slot) {
                 continue;
@@ -139,8 +139,7 @@ impl Frontier<'_> {
         let rate = self.rates[slot as usize];
         index::remove(self.rate_index, rate.gate - 1, rate.key);
         self.gates[rate.gate as usize - 1].rates -= 1;
-        self.rates[slot as usize] = Rate { older: (self.head.free_rate, 0), ..Rate::default() };
-        self.head.free_rate = slot + 1;
+        self.rates[slot as usize] = Rate { older: (self.head.rate_slots.give(slot), 0), ..Rate::default() };
         self.head.rates -= 1;
     }
 
@@ -152,7 +151,7 @@ impl Frontier<'_> {
         rate.sum -= starts.span.count;
         rate.len -= 1;
         rate.older = if rate.len == 0 { (0, 0) } else { (starts.next, rate.older.1) };
-        starts.next = std::mem::replace(&mut self.head.free_start, node);
+        starts.next = self.head.start_slots.give(node - 1);
         self.head.starts -= 1;
     }
 
@@ -161,12 +160,12 @@ impl Frontier<'_> {
         if self.gates[gate as usize].rates == 0 {
             return;
         }
-        for slot in 0..self.head.fresh_rates {
+        for slot in 0..self.head.rate_slots.fresh() {
             if self.rates[slot as usize].gate == gate + 1 {
                 self.forget_rate(slot);
             }
         }
-        for entry in &mut self.running[..self.head.fresh as usize] {
+        for entry in &mut self.running[..self.head.running_slots.fresh() as usize] {
             if entry.gate == gate + 1 {
                 entry.token &= !OF_GROUP;
             }
@@ -185,21 +184,13 @@ impl Frontier<'_> {
         if let Some(slot) = self.rate_slot(gate, lane, group) {
             return Some(slot);
         }
-        for _ in 0..LOOKS.min(self.head.fresh_rates) {
-            self.head.rates_hand = (self.head.rates_hand + 1) % self.head.fresh_rates;
+        let known = self.head.rate_slots.fresh();
+        for _ in 0..LOOKS.min(known) {
+            self.head.rates_hand = (self.head.rates_hand + 1) % known;
             self.forget_rate_if_over(self.head.rates_hand);
         }
-        let slot = match self.head.free_rate.checked_sub(1) {
-            Some(slot) => {
-                self.head.free_rate = self.rates[slot as usize].older.0;
-                slot
-            }
-            None if (self.head.fresh_rates as usize) < self.rates.len() => {
-                self.head.fresh_rates += 1;
-                self.head.fresh_rates - 1
-            }
-            None => return None,
-        };
+        let rates = &self.rates;
+        let slot = self.head.rate_slots.take(rates.len(), |slot| rates[slot as usize].older.0)?;
         let free_at = self.head.now.saturating_add(self.gates[gate as usize].limits.period);
         self.head.rates_free_at = self.head.rates_free_at.min(free_at);
         let key = key_of(lane, group);
@@ -267,20 +258,14 @@ impl Frontier<'_> {
 
     /// Moves the newest starts of a record to a node of the pool. Returns false if no node is free.
     fn age_newest(&mut self, slot: u32) -> bool {
-        let node = match self.head.free_start {
-            0 if (self.head.fresh_starts as usize) < self.starts.len() => {
-                self.head.fresh_starts += 1;
-                self.head.fresh_starts
-            }
-            0 => return false,
-            free => {
-                self.head.free_start = self.starts[free as usize - 1].next;
-                free
-            }
+        let starts = &self.starts;
+        let Some(free) = self.head.start_slots.take(starts.len(), |slot| starts[slot as usize].next) else {
+            return false;
         };
         self.head.starts += 1;
         let rate = &mut self.rates[slot as usize];
-        self.starts[node as usize - 1] = Starts { span: rate.newest, next: 0 };
+        self.starts[free as usize] = Starts { span: rate.newest, next: 0 };
+        let node = free + 1;
         match rate.older.1.checked_sub(1) {
             Some(last) => self.starts[last as usize].next = node,
             None => rate.older.0 = node,
@@ -318,13 +303,9 @@ impl Frontier<'_> {
             rates += 1;
             nodes += rate.len;
         }
-        let mut free = 0;
-        let mut at = self.head.free_start;
-        while at != 0 {
-            (free, at) = (free + 1, self.starts[at as usize - 1].next);
-        }
+        let free = self.head.start_slots.listed(|slot| self.starts[slot as usize].next).len() as u32;
         assert_eq!((self.head.rates, self.head.starts), (rates, nodes));
-        assert_eq!(self.head.fresh_starts, nodes + free);
+        assert_eq!(self.head.start_slots.fresh(), nodes + free);
         assert_eq!(self.gates.iter().map(|gate| gate.rates).sum::<u32>(), rates);
     }
 }

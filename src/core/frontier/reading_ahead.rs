@@ -15,8 +15,7 @@ use super::ready::Ready;
 impl Frontier<'_> {
     /// Returns how many attempts the next turn should read ahead.
     pub(super) fn room_ahead(&self) -> usize {
-        let is_full = self.head.free_ahead == 0 && self.head.fresh_ahead as usize == self.ahead.len();
-        if is_full { 0 } else { AHEAD }
+        if self.head.ahead_slots.is_empty(self.ahead.len()) { 0 } else { AHEAD }
     }
 
     /// Returns the attempts of a group that were read ahead.
@@ -41,17 +40,8 @@ impl Frontier<'_> {
         if kept == 0 || self.groups[group as usize].ahead != 0 {
             return;
         }
-        let slot = match self.head.free_ahead.checked_sub(1) {
-            Some(slot) => {
-                self.head.free_ahead = self.ahead[slot as usize].next;
-                slot
-            }
-            None if (self.head.fresh_ahead as usize) < self.ahead.len() => {
-                self.head.fresh_ahead += 1;
-                self.head.fresh_ahead - 1
-            }
-            None => return,
-        };
+        let slots = &self.ahead;
+        let Some(slot) = self.head.ahead_slots.take(slots.len(), |slot| slots[slot as usize].next) else { return };
         let read_to = entries.get(kept).map_or(read_to, |next| next.rank.before().min(read_to));
         let ahead = &mut self.ahead[slot as usize];
         *ahead = Ahead { read_to, end: kept as u8, ..Ahead::default() };
@@ -93,7 +83,7 @@ impl Frontier<'_> {
     /// Forgets what was read ahead of a group.
     pub(super) fn forget_ahead(&mut self, group: u32) {
         let Some(slot) = std::mem::take(&mut self.groups[group as usize].ahead).checked_sub(1) else { return };
-        self.ahead[slot as usize].next = std::mem::replace(&mut self.head.free_ahead, slot + 1);
+        self.ahead[slot as usize].next = self.head.ahead_slots.give(slot);
     }
 }
 
@@ -108,12 +98,8 @@ impl Frontier<'_> {
     /// Checks that each slot is free or belongs to one group.
     pub(super) fn check_ahead(&self) {
         let mut slots: Vec<u32> = self.groups.iter().filter_map(|group| group.ahead.checked_sub(1)).collect();
-        let mut free = self.head.free_ahead;
-        while let Some(slot) = free.checked_sub(1) {
-            slots.push(slot);
-            free = self.ahead[slot as usize].next;
-        }
+        slots.extend(self.head.ahead_slots.listed(|slot| self.ahead[slot as usize].next));
         slots.sort_unstable();
-        assert_eq!(slots, (0..self.head.fresh_ahead).collect::<Vec<_>>());
+        assert_eq!(slots, (0..self.head.ahead_slots.fresh()).collect::<Vec<_>>());
     }
 }

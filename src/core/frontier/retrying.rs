@@ -60,16 +60,8 @@ impl Frontier<'_> {
             self.gates[gate as usize].retries.reads_at = self.head.now.saturating_add(FULL_PAUSE);
             return;
         }
-        let slot = match self.head.free_retrying.checked_sub(1) {
-            Some(slot) => {
-                self.head.free_retrying = self.retrying[slot as usize].next;
-                slot
-            }
-            None => {
-                self.head.fresh_retrying += 1;
-                self.head.fresh_retrying - 1
-            }
-        };
+        let groups = &self.retrying;
+        let Some(slot) = self.head.retrying_slots.take(groups.len(), |slot| groups[slot as usize].next) else { return };
         let key = key_of(lane, hash);
         let new = Retrying { key, hash, id, lane, gate: gate + 1, is_unread: 1, ..Retrying::default() };
         self.retrying[slot as usize] = new;
@@ -106,8 +98,7 @@ impl Frontier<'_> {
         let group = self.retrying[slot as usize];
         index::remove(self.retrying_index, group.gate - 1, group.key);
         self.gates[group.gate as usize - 1].retries.count -= 1;
-        self.retrying[slot as usize] = Retrying { next: self.head.free_retrying, ..Retrying::default() };
-        self.head.free_retrying = slot + 1;
+        self.retrying[slot as usize] = Retrying { next: self.head.retrying_slots.give(slot), ..Retrying::default() };
         self.head.retrying -= 1;
     }
 
@@ -116,7 +107,7 @@ impl Frontier<'_> {
         let retries = &mut self.gates[gate as usize].retries;
         (retries.is_known, retries.reader) = (false, 0);
         if retries.count > 0 {
-            for slot in 0..self.head.fresh_retrying {
+            for slot in 0..self.head.retrying_slots.fresh() {
                 if self.retrying[slot as usize].gate == gate + 1 {
                     self.forget_retrying(slot);
                 }
@@ -210,12 +201,9 @@ impl Frontier<'_> {
             let Retrying { gate, key, .. } = self.retrying[slot as usize];
             assert_eq!(index::find(self.retrying_index, gate - 1, key), Some(slot));
         }
-        let (mut free, mut at) = (0, self.head.free_retrying);
-        while at != 0 {
-            (free, at) = (free + 1, self.retrying[at as usize - 1].next);
-        }
+        let free = self.head.retrying_slots.listed(|slot| self.retrying[slot as usize].next).len();
         assert_eq!(self.head.retrying as usize, used.len());
-        assert_eq!(self.head.fresh_retrying as usize, used.len() + free);
+        assert_eq!(self.head.retrying_slots.fresh() as usize, used.len() + free);
         assert_eq!(self.gates.iter().map(|gate| gate.retries.count as usize).sum::<usize>(), used.len());
     }
 }

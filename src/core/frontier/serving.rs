@@ -272,7 +272,7 @@ impl Frontier<'_> {
         // first passes all.
         let is_first = turn.must_look && !served.is_free;
         let ordered = lane_slot.filter(|_| self.is_strict(&of) && !is_first);
-        let (mut taken, mut next) = (0, None);
+        let mut taken = 0;
         let mut left: &[Ready] = &[];
         for (nth, &entry) in served.found.iter().enumerate() {
             if let Some(known) = index::find(self.running_index, instance, entry.id) {
@@ -304,7 +304,6 @@ impl Frontier<'_> {
             if room == 0 || is_overtaking || up_to < entry.rank.priority {
                 let group = &mut self.groups[slot as usize];
                 group.position = group.position.min(entry.rank.before());
-                next = Some(entry.rank.priority);
                 left = &served.found[nth..];
                 break;
             }
@@ -322,7 +321,8 @@ impl Frontier<'_> {
         if served.is_held {
             group.position = group.position.min(turn.after);
         }
-        group.urgency = next.filter(|_| group.has_news == 0).unwrap_or(group.position.priority);
+        let next = left.first().filter(|_| group.has_news == 0).map(|entry| entry.rank.priority);
+        group.urgency = next.unwrap_or(group.position.priority);
         self.relist(slot);
         taken
     }

@@ -1418,13 +1418,9 @@ impl World {
             let places = self.places_of(lane);
             assert_eq!(self.memory.frontier().places(lane.0, lane.1), places as u32);
         }
-        let (mut free, mut at) = (0, head.free);
-        while at != 0 && free <= self.sizes.running {
-            free += 1;
-            assert_eq!(self.memory.running[at as usize - 1].state, State::Free);
-            at = self.memory.running[at as usize - 1].next;
-        }
-        assert_eq!(free + seen, head.fresh as usize, "the free list");
+        let free = head.running_slots.listed(|slot| self.memory.running[slot as usize].next);
+        assert!(free.iter().all(|slot| self.memory.running[*slot as usize].state == State::Free));
+        assert_eq!(free.len() + seen, head.running_slots.fresh() as usize, "the free list");
     }
 
     fn check_coverage(&mut self) {
