@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use pg_queue_core::frontier::State;
+use pg_queue_core::minutes::MINUTE_US;
 use pg_queue_core::totals::Totals;
 
 use crate::catalog::{Catalog, queue};
@@ -56,7 +57,7 @@ pub fn unclaimed() -> Result<Finding> {
     if session::in_recovery() {
         return Ok(Finding::well("The primary checks this."));
     }
-    let Some(lane_counts) = depth::known(&catalog, Wanted { future: false, soon: i64::MIN, dead: false }) else {
+    let Some(lane_counts) = depth::known(&catalog, Wanted::default()) else {
         return Ok(Finding::well("It is not known yet: the jobs are being counted."));
     };
     let (now, up) = (time::now_us(), time::monotonic_us().saturating_sub(shmem::born_at()));
@@ -103,11 +104,11 @@ pub fn expiring() -> Result<Finding> {
         return Ok(Finding::well("The primary checks this."));
     }
     let number = catalog.number;
-    let minute = time::now_us() / 60_000_000;
+    let minute = time::now_us() / MINUTE_US;
     // Held jobs, and those of all stages, count for their queue.
     let mut queues: BTreeMap<i32, (String, Totals)> = BTreeMap::new();
     for lane in queue::lanes(&catalog) {
-        let found = shmem::with_counters(number, |counters| counters.minutes_of(number, lane).copied()).flatten();
+        let found = shmem::minutes_of(number, lane);
         let (Some(minutes), Some(queue)) = (found, queue::by_lane(&catalog, lane)?) else { continue };
         let totals = &mut queues.entry(queue.id).or_insert_with(|| (queue.name.clone(), Totals::NONE)).1;
         minutes.of_the_hour(minute).for_each(|(_, of_minute)| totals.add(&of_minute));

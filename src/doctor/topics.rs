@@ -40,11 +40,7 @@ pub fn topics() -> Result<Finding> {
             ));
         }
     }
-    let counted = if bound.is_empty() {
-        None
-    } else {
-        depth::known(&catalog, Wanted { future: false, soon: i64::MIN, dead: false })
-    };
+    let counted = if bound.is_empty() { None } else { depth::known(&catalog, Wanted::default()) };
     for (&lane, found) in counted.iter().flat_map(|counts| &counts.0) {
         let age = found.oldest.map_or(0, |since| now.saturating_sub(since));
         if age <= patience() {

@@ -9,14 +9,13 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use pg_queue_core::awaited::Awaited;
 use pg_queue_core::expiry::{Position, Span};
 use pg_queue_core::frontier::TakeOne;
 use pg_queue_core::totals::End;
-use pgrx::pg_sys::Latch;
 
 use crate::catalog::tables::attempt as column;
 use crate::catalog::{self, Catalog, queue};
+use crate::duty::cursor::{self, Cursor};
 use crate::duty::{Duty, Memory, PUT_OFF_US, put_off};
 use crate::error::Result;
 use crate::job::outcomes::Outcomes;
@@ -32,8 +31,8 @@ use crate::pg::row::Columns;
 use crate::pg::scan::{Key, Probe, Scan, Snapshot};
 use crate::pg::transaction::in_subtransaction;
 use crate::pg::{process, session, time};
-use crate::shmem::{self, Instance};
-use crate::transaction::{self, ExpiryStep, FlowStep, Step, hooks};
+use crate::shmem;
+use crate::transaction::{self, ExpiryStep, FlowStep, Step};
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "expire_waiting", is_due: None, next_at, run };
@@ -54,71 +53,42 @@ fn next_at(memory: &Memory<'_, '_>) -> i64 {
 }
 
 thread_local! {
-    /// The instance whose cursor this session is moving, and the cursor's position before.
-    static MOVING: Cell<Option<(u32, Position)>> = const { Cell::new(None) };
     /// True if the last look began and did not end: an error has rolled it back.
     static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Moves the cursor back. Called if this process ends by an error that runs no destructors. Returns the worker's latch.
-fn abandon(instances: &mut [Instance], _: &mut [Awaited]) -> Option<*mut Latch> {
-    let (number, from) = MOVING.take()?;
-    let slot = instances.iter_mut().find(|i| i.number == number)?;
-    slot.expiry.go_back(from);
-    Some(slot.worker.latch)
-}
+/// The cursor over the times by which attempts must start.
+static CURSOR: cursor::Kind = cursor::Kind {
+    go_back: |slot, from| slot.expiry.go_back(from),
+    ends: |slot, next| {
+        slot.expiry.ends(next);
+        slot.expiry.next_at(i64::MAX) < i64::MAX
+    },
+};
 
-/// The cursor while the logs are read. If it is dropped before `ends`, it goes back.
-struct Cursor {
-    instance: u32,
-    span: Span,
-    next: Option<i64>,
-}
-
-impl Cursor {
-    fn advance(instance: u32) -> Option<Self> {
-        let now = time::now_us();
-        let span = shmem::with_instance(instance, |frontier, slot| {
-            let span = slot.expiry.begin(now);
-            if span.is_set_back {
-                // What memory has dropped as expired may be claimed once more.
-                frontier.invalidate(instance);
-            }
-            hooks::at_exit(abandon);
-            MOVING.set(Some((instance, span.from)));
-            span
-        })?;
-        let cursor = Self { instance, span, next: None };
-        // Each session that is woken wakes the next one if it leaves jobs behind.
-        if span.is_set_back
-            && let Some(session) = shmem::with(|shared| shared.frontier.wake_any_lane(instance))
-        {
-            shmem::wake(session);
+/// Moves the cursor to now. Returns it with the span to read.
+fn advance(instance: u32) -> Option<(Cursor, Span)> {
+    let now = time::now_us();
+    let (cursor, span) = Cursor::advance(instance, &CURSOR, |frontier, slot| {
+        let span = slot.expiry.begin(now);
+        if span.is_set_back {
+            // What memory has dropped as expired may be claimed once more.
+            frontier.invalidate(instance);
         }
-        Some(cursor)
+        (span.from, span)
+    })?;
+    // Each session that is woken wakes the next one if it leaves jobs behind.
+    if span.is_set_back
+        && let Some(session) = shmem::with(|shared| shared.frontier.wake_any_lane(instance))
+    {
+        shmem::wake(session);
     }
-}
-
-impl Drop for Cursor {
-    fn drop(&mut self) {
-        MOVING.set(None);
-        let worker = shmem::with_instance(self.instance, |_, slot| {
-            match self.next {
-                Some(next) => slot.expiry.ends(next),
-                None => slot.expiry.go_back(self.span.from),
-            }
-            // Another session may have done this, while the worker sleeps.
-            (slot.worker.pid != session::pid()).then_some(slot.worker.latch)
-        });
-        if let Some(latch) = worker.flatten() {
-            shmem::wake_latch(latch);
-        }
-    }
+    Some((cursor, span))
 }
 
 fn run(number: u32) -> i64 {
     let Some(catalog) = catalog::of_duty(number) else { return 0 };
-    let Some(mut cursor) = Cursor::advance(number) else { return 0 };
+    let Some((mut cursor, span)) = advance(number) else { return 0 };
     if !catalog.knows_expiry() {
         cursor.next = Some(i64::MAX);
         return 0;
@@ -127,14 +97,14 @@ fn run(number: u32) -> i64 {
     let is_careful = HAS_FAILED.replace(true);
     let mut look = Look {
         catalog: Rc::clone(&catalog),
-        from: cursor.span.from,
+        from: span.from,
         is_careful,
         ended: 0,
         has_step: false,
         left: None,
         again: time::now_us().saturating_add(RETRY_AFTER_US),
     };
-    let next = look.read(cursor.span);
+    let next = look.read(span);
     let (ended, left, again) = (look.ended, look.left, look.again);
     if let Some((at, id)) = left {
         shmem::with_instance(number, |_, slot| slot.expiry.go_back_until((at, id.saturating_sub(1)), again));

@@ -16,6 +16,7 @@ use crate::shmem::{self, Instance, awake};
 
 pub mod all;
 pub mod count;
+mod cursor;
 pub mod dispatch;
 pub mod expire;
 pub mod expire_waiting;

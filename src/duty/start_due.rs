@@ -7,23 +7,19 @@
 //! attempt, the commit pushes the attempt itself. The read sees attempts that were committed before. On an error the
 //! cursor goes back.
 
-use std::cell::Cell;
-
-use pg_queue_core::awaited::Awaited;
 use pg_queue_core::due;
 use pg_queue_core::frontier::{Rank, Ready};
-use pgrx::pg_sys::Latch;
 
 use crate::catalog::{self, Catalog};
+use crate::duty::cursor::{self, Cursor};
 use crate::duty::{Duty, Memory};
 use crate::job::after;
 use crate::log::segment;
 use crate::pg::fault::fault;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
-use crate::pg::{process, session, time};
-use crate::shmem::{self, Instance};
-use crate::transaction::hooks;
+use crate::pg::{process, time};
+use crate::shmem;
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "start_due", is_due: None, next_at, run };
@@ -33,61 +29,27 @@ fn next_at(memory: &Memory<'_, '_>) -> i64 {
     memory.at_wall(memory.instance.due.next, memory.wall)
 }
 
-thread_local! {
-    /// The instance whose cursor this session is moving, and the cursor's position before.
-    static MOVING: Cell<Option<(u32, i64)>> = const { Cell::new(None) };
-}
+/// The cursor over `run_at`. It has no ids.
+static CURSOR: cursor::Kind = cursor::Kind {
+    go_back: |slot, (from, _)| {
+        slot.due.to = slot.due.to.min(from);
+        slot.due.next = i64::MIN;
+    },
+    ends: |slot, next| {
+        slot.due.next = slot.due.next.min(next);
+        slot.due.next < i64::MAX
+    },
+};
 
-/// Moves the cursor back. Called if this process ends by an error that runs no destructors. Returns the worker's latch.
-fn abandon(instances: &mut [Instance], _: &mut [Awaited]) -> Option<*mut Latch> {
-    let (number, from) = MOVING.take()?;
-    let slot = instances.iter_mut().find(|i| i.number == number)?;
-    slot.due.to = slot.due.to.min(from);
-    slot.due.next = i64::MIN;
-    Some(slot.worker.latch)
-}
-
-struct Cursor {
-    instance: u32,
-    from: i64,
-    /// The next time at which something falls due. `None` while the logs are being read.
-    next: Option<i64>,
-}
-
-impl Cursor {
-    /// Moves the cursor to now. Returns it with the end of the span to read, which is empty if the clock was set back.
-    fn advance(instance: u32) -> Option<(Self, i64)> {
-        let now = time::now_us();
-        shmem::with_instance(instance, |_, slot| {
-            let from = slot.due.to;
-            slot.due.to = due::cursor(from, now);
-            slot.due.next = i64::MAX;
-            hooks::at_exit(abandon);
-            MOVING.set(Some((instance, from)));
-            (Self { instance, from, next: None }, slot.due.to)
-        })
-    }
-}
-
-impl Drop for Cursor {
-    fn drop(&mut self) {
-        MOVING.set(None);
-        let worker = shmem::with_instance(self.instance, |_, slot| {
-            match self.next {
-                Some(next) => slot.due.next = slot.due.next.min(next),
-                None => {
-                    slot.due.to = slot.due.to.min(self.from);
-                    slot.due.next = i64::MIN;
-                }
-            }
-            // Another session may have done this, and the worker may have gone to sleep because nothing seemed to be
-            // due.
-            (slot.due.next < i64::MAX && slot.worker.pid != session::pid()).then_some(slot.worker.latch)
-        });
-        if let Some(latch) = worker.flatten() {
-            shmem::wake_latch(latch);
-        }
-    }
+/// Moves the cursor to now. Returns it with the end of the span to read, which is empty if the clock was set back.
+fn advance(instance: u32) -> Option<(Cursor, i64)> {
+    let now = time::now_us();
+    Cursor::advance(instance, &CURSOR, |_, slot| {
+        let from = slot.due.to;
+        slot.due.to = due::cursor(from, now);
+        slot.due.next = i64::MAX;
+        ((from, 0), slot.due.to)
+    })
 }
 
 /// Runs this duty within another one that takes long. It only reads the logs.
@@ -99,11 +61,11 @@ pub fn catch_up(number: u32) {
 
 fn run(number: u32) -> i64 {
     let Some(catalog) = catalog::of_duty(number) else { return 0 };
-    let Some((mut cursor, to)) = Cursor::advance(number) else { return 0 };
+    let Some((mut cursor, to)) = advance(number) else { return 0 };
     let mut next = i64::MAX;
     let mut started = 0;
     for segment in segment::inhabited(&catalog) {
-        next = next.min(start_segment(&catalog, segment, cursor.from, to, &mut started));
+        next = next.min(start_segment(&catalog, segment, cursor.from.0, to, &mut started));
     }
     cursor.next = Some(next);
     started

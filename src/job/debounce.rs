@@ -14,10 +14,10 @@ use serde_json::json;
 
 use crate::catalog::queue::Queue;
 use crate::error::{Error, Result};
-use crate::job::options::LAST_TIME;
 use crate::log::attempt::Attempt;
 use crate::pg::datum::Interval;
-use crate::pg::{jsonb, time};
+use crate::pg::jsonb;
+use crate::pg::time::{self, LAST_TIME};
 
 /// The header with the longest time for which a job is put off.
 const MAX_DELAY: &str = "max_delay";

@@ -7,7 +7,7 @@ use pg_queue_core::backoff;
 use crate::catalog::{Catalog, queue};
 use crate::guc;
 use crate::job::held::{Held, Refusal};
-use crate::job::options::{LAST_TIME, in_future};
+use crate::job::options::in_future;
 use crate::job::outcomes::Outcomes;
 use crate::job::{dead_letter, next_attempt, rerun};
 use crate::log::attempt;
@@ -15,7 +15,7 @@ use crate::log::note;
 use crate::log::outcome::{Kind, New};
 use crate::log::reader::Reader;
 use crate::pg::datum::{Interval, text_datum};
-use crate::pg::time;
+use crate::pg::time::{self, LAST_TIME};
 use crate::transaction::{self, FlowStep};
 
 /// How an attempt failed.
@@ -68,9 +68,10 @@ pub fn end_badly(
         outcomes.add(held, outcome);
         return Ok((outcome.kind, None));
     }
+    let is_last = is_fatal || queue.is_none() || attempt.attempt() >= max_attempts;
     let run_at = match (retry_in, &queue) {
-        (Some(delay), _) => in_future("retry_in", delay, now)?,
-        (None, Some(queue)) => {
+        (Some(delay), Some(_)) if !is_last => in_future("retry_in", delay, now)?,
+        (None, Some(queue)) if !is_last => {
             let us = backoff::delay(
                 queue.curve,
                 queue.backoff_base,
@@ -81,10 +82,10 @@ pub fn end_badly(
             );
             (us > 0).then(|| now.saturating_add(us).min(LAST_TIME))
         }
-        (None, None) => None,
+        _ => None,
     };
     let is_late = attempt.start_by().is_some_and(|start_by| run_at.unwrap_or(now) >= start_by);
-    if is_fatal || is_late || queue.is_none() || attempt.attempt() >= max_attempts {
+    if is_last || is_late {
         if kind == Kind::Failed {
             outcome.kind = Kind::Dead;
         }

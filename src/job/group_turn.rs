@@ -42,6 +42,8 @@ struct Found {
     is_free: bool,
     /// The indexes that were read.
     files: Files,
+    /// The time up to which expired attempts were left out.
+    expired_to: i64,
 }
 
 impl<'a> GroupTurn<'a> {
@@ -69,7 +71,6 @@ impl<'a> GroupTurn<'a> {
             return holder;
         }
         let now = time::now_us();
-        shmem::with_instance(self.catalog.number, |_, instance| instance.expiry.drops(now));
         let mut waiting = Waiting::new(&tables, order, self.turn.after, self.due_to, now);
         let mut ready = Vec::new();
         while ready.len() < self.turn.wanted + self.turn.ahead {
@@ -78,7 +79,14 @@ impl<'a> GroupTurn<'a> {
                 None => break,
             }
         }
-        Found { ready, read_to: waiting.read_to(), is_held: false, is_free: self.turn.must_look, files }
+        Found {
+            ready,
+            read_to: waiting.read_to(),
+            is_held: false,
+            is_free: self.turn.must_look,
+            files,
+            expired_to: now,
+        }
     }
 
     /// Returns the job of the group that has failed and must run again first. `None`: there is none.
@@ -113,7 +121,8 @@ impl<'a> GroupTurn<'a> {
     /// Returns that nothing was read.
     fn nothing(&self) -> Found {
         let files = Files::default();
-        Found { ready: Vec::new(), read_to: self.turn.after, is_held: false, is_free: false, files }
+        let read_to = self.turn.after;
+        Found { ready: Vec::new(), read_to, is_held: false, is_free: false, files, expired_to: i64::MIN }
     }
 
     fn end(&mut self, found: &Found, out: &mut [Ready]) -> usize {
@@ -124,6 +133,7 @@ impl<'a> GroupTurn<'a> {
             let (session, pid) = (session::session(), session::pid());
             let served = if found.files.are_current(frontier, instance) {
                 let Found { read_to, is_held, is_free, .. } = *found;
+                instance.expiry.drops(found.expired_to);
                 Served { found: &found.ready, read_to, is_held, is_free }
             } else {
                 Served { found: &[], read_to: self.turn.after, is_held: false, is_free: false }

@@ -14,6 +14,7 @@ use crate::job::notice;
 use crate::job::start_by::{self, StartBy};
 use crate::pg::datum::{self, Interval, text_datum};
 use crate::pg::jsonb;
+use crate::pg::time::LAST_TIME;
 
 /// The most bytes of a key or of a task's name. Unique keys must fit into an index, and all are shown to other roles.
 const MAX_KEY_BYTES: usize = 1024;
@@ -181,8 +182,6 @@ pub fn lease_us(lease: Interval) -> Result<i64> {
     }
     Err(Error::invalid("lease must be between 1 millisecond and 10 years").detail(format!("It is {}.", lease.text())))
 }
-
-pub use crate::pg::time::LAST_TIME;
 
 /// Returns the time at which a span that begins now ends; `None` if that is not in the future.
 ///

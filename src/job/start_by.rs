@@ -38,7 +38,7 @@ impl StartBy {
     /// Errors: 22023 when they say both, or the value is no text, not finite, not positive or cannot be read.
     pub fn of_headers(headers: Option<Datum>) -> Result<Option<Self>> {
         let Some(headers) = headers else { return Ok(None) };
-        let [at, within] = [AT, WITHIN].map(|name| jsonb::get(headers, name).filter(|value| !value.is_null()));
+        let [at, within] = [AT, WITHIN].map(|name| jsonb::field(headers, name).filter(|value| !value.is_null()));
         match (at, within) {
             (None, None) => Ok(None),
             (Some(_), Some(_)) => Err(Error::invalid("headers start_by and start_within cannot be given together")
@@ -152,7 +152,7 @@ pub fn of_released(catalog: &Catalog, queue: &Queue, held: &New, now: i64) -> Op
 /// Returns the headers without those that say by when a job must start.
 pub fn without(headers: Datum) -> Datum {
     [AT, WITHIN].into_iter().fold(headers, |headers, name| {
-        if jsonb::get(headers, name).is_some() { jsonb::without(headers, name) } else { headers }
+        if jsonb::field(headers, name).is_some() { jsonb::without(headers, name) } else { headers }
     })
 }
 

@@ -16,7 +16,7 @@ use crate::catalog::Catalog;
 use crate::catalog::queue::Queue;
 use crate::error::{self, Error, Result};
 use crate::job::debounce::{self, Bound};
-use crate::job::options::{LAST_TIME, OnDuplicate, Options, Unique};
+use crate::job::options::{OnDuplicate, Options, Unique};
 use crate::job::outcomes::end_unrun;
 use crate::job::start_by::{self, StartBy};
 use crate::job::take::{self, TakeWaiting};
@@ -30,6 +30,7 @@ use crate::log::outcome::{self, Kind};
 use crate::log::unique::{Lookup, Newest, State};
 use crate::log::{claim, retried};
 use crate::pg::scan::Probe;
+use crate::pg::time::LAST_TIME;
 use crate::pg::{datum, process, transaction};
 use crate::shmem;
 

@@ -56,7 +56,7 @@ impl<'a> Claimed<'a> {
 }
 
 /// The wanted slow counts. Each takes time in proportion to the number of such jobs.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Wanted {
     /// Jobs that are not due.
     pub future: bool,

@@ -10,6 +10,7 @@ use pg_queue_core::totals::{End, Totals};
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::Catalog;
+use crate::catalog::tables::total as column;
 use crate::log::tables::Tables;
 use crate::log::walk::Trace;
 use crate::log::{claim, dead, outcome, rollup};
@@ -45,6 +46,12 @@ impl Lane {
     /// Returns the lane of a counter.
     pub const fn of(counter: Counter) -> Self {
         Self { counter, scheduled: 0, retrying: 0, due_soon: 0, dead: 0, oldest: None }
+    }
+
+    /// Returns how many attempts can be claimed.
+    pub fn ready(&self) -> i64 {
+        // At this moment a commit may be in one of the numbers and not yet in the other.
+        (self.counter.counts.waiting - self.scheduled - self.retrying).max(0)
     }
 }
 
@@ -112,8 +119,8 @@ impl LaneCounts {
         let mut scan = table.scan(&index, &[], SNAPSHOT);
         while scan.next().is_some() {
             let row = scan.current();
-            let totals = std::array::from_fn(|n| row.i64(if n < 6 { n + 1 } else { total::EXPIRED }));
-            self.lane(row.i32(total::LANE)).counter.counts.totals.add(&Totals::of(totals));
+            let totals = TOTALS.map(|column| row.i64(column));
+            self.lane(row.i32(column::LANE)).counter.counts.totals.add(&Totals::of(totals));
         }
     }
 
@@ -136,13 +143,16 @@ impl LaneCounts {
     }
 }
 
-/// Columns of queue.total: generation, enqueued, claimed, completed, failed, timed_out, died, lane,
-/// expired. An earlier version of the SQL lacks the last one.
-mod total {
-    pub const LANE: usize = 7;
-    pub const EXPIRED: usize = 8;
-    pub const COUNT: usize = 9;
-}
+/// The columns of `queue.total` with the values of `Totals`. An earlier version of the SQL lacks the last one.
+const TOTALS: [usize; 7] = [
+    column::ENQUEUED,
+    column::CLAIMED,
+    column::COMPLETED,
+    column::FAILED,
+    column::TIMED_OUT,
+    column::DIED,
+    column::EXPIRED,
+];
 
 /// Appends the totals of a segment of this generation.
 pub fn write_totals(catalog: &Catalog, rollup: &Rollup, generation: i64) {
@@ -151,14 +161,14 @@ pub fn write_totals(catalog: &Catalog, rollup: &Rollup, generation: i64) {
     if lanes.is_empty() {
         return;
     }
-    let mut rows = NewRows::new(total::COUNT, lanes.len());
+    let mut rows = NewRows::new(column::COUNT, lanes.len());
     for (&lane, totals) in &lanes {
-        let [enqueued, claimed, completed, failed, timed_out, died, _] = totals.values().map(Datum::from).map(Some);
-        let (generation, lane) = (Some(generation.into()), Some(lane.into()));
-        let expired = rollup::expired(totals);
-        rows.add::<{ total::COUNT }>([
-            generation, enqueued, claimed, completed, failed, timed_out, died, lane, expired,
-        ]);
+        let mut row = [None; column::COUNT];
+        row[column::SEGMENT_GENERATION] = Some(generation.into());
+        row[column::LANE] = Some(lane.into());
+        TOTALS.into_iter().zip(totals.values()).for_each(|(column, value)| row[column] = Some(Datum::from(value)));
+        row[column::EXPIRED] = rollup::expired(totals);
+        rows.add::<{ column::COUNT }>(row);
     }
     let keys: Vec<i32> = lanes.into_keys().collect();
     let table = Relation::write(catalog.total);

@@ -144,25 +144,11 @@ pub fn object_of(name: &str, value: Option<Datum>) -> Option<Datum> {
 /// Returns a field of a jsonb that is an object. `None` if the jsonb is no object, has no such field, or the field is
 /// no string.
 pub fn text_field(jsonb: Datum, name: &str) -> Option<String> {
-    if !is_object(jsonb) {
-        return None;
-    }
-    let parts = walk(root(jsonb));
-    parts.chunks_exact(2).find(|pair| string(&pair[0].1).as_deref() == Some(name)).and_then(|pair| string(&pair[1].1))
+    field(jsonb, name)?.as_str()
 }
 
 /// Returns a field of a jsonb that is an object. `None` if the jsonb is no object, or has no such field.
 pub fn field(jsonb: Datum, name: &str) -> Option<Value> {
-    if !is_object(jsonb) {
-        return None;
-    }
-    let parts = walk(root(jsonb));
-    let found = parts.chunks_exact(2).find(|pair| string(&pair[0].1).as_deref() == Some(name));
-    found.map(|pair| Value(pair[1].1))
-}
-
-/// As `field`, by the order of the names, without a look at the other fields.
-pub fn get(jsonb: Datum, name: &str) -> Option<Value> {
     let root = root(jsonb);
     // SAFETY: a detoasted jsonb has a root container.
     if unsafe { (*root).header & pg_sys::JB_FOBJECT == 0 } {

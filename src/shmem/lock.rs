@@ -10,6 +10,7 @@
 use pg_queue_core::awaited::Awaited;
 use pg_queue_core::counter::{Counters, Horizon};
 use pg_queue_core::frontier::{Frontier, Running};
+use pg_queue_core::minutes::Minutes;
 use pg_queue_core::watchers::Watchers;
 use pgrx::pg_sys;
 
@@ -179,6 +180,11 @@ pub fn with_counters<R>(number: u32, f: impl FnOnce(&Counters<'_>) -> R) -> Opti
         let instance = shared.instances.iter().find(|i| i.number == number && number != 0)?;
         instance.counting.is_known().then(|| f(&shared.counters))
     })
+}
+
+/// Returns a copy of what memory has counted of a lane in the last hour. `None`: nothing, or the counts are not known.
+pub fn minutes_of(number: u32, lane: i32) -> Option<Minutes> {
+    with_counters(number, |counters| counters.minutes_of(number, lane).copied()).flatten()
 }
 
 /// Returns the entries of `running` of an instance, one in each hold of the frontier's lock. An entry that is added or

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pg_queue_core::load::{self, Load, Seen};
-use pg_queue_core::minutes::Minutes;
 use pgrx::pg_sys::Datum;
 
 use crate::api::sql_function;
@@ -45,7 +44,7 @@ fn load(call: &Call) -> Result<Option<Datum>> {
         return Ok(None);
     }
     let soon = time::now_us().saturating_add(target_age_us);
-    let known = depth::known(&catalog, Wanted { future: true, soon, dead: false });
+    let known = depth::known(&catalog, Wanted { future: true, soon, ..Wanted::default() });
     let is_counted = known.is_some();
     let lane_counts = known.unwrap_or_else(|| LaneCounts::take(&catalog, soon));
     let now_us = time::now_us();
@@ -54,9 +53,9 @@ fn load(call: &Call) -> Result<Option<Datum>> {
         let limits = queue.limits.unwrap_or_default();
         let mut loads: Vec<Load> = Vec::with_capacity(lanes.len());
         for &(lane, found) in &lanes {
-            let minutes = if is_counted { minutes(&catalog, lane) } else { None };
+            let minutes = if is_counted { shmem::minutes_of(catalog.number, lane) } else { None };
             let seen = Seen {
-                ready: ready(found),
+                ready: found.ready(),
                 due_soon: found.due_soon,
                 running: found.counter.counts.running,
                 minutes: minutes.as_ref(),
@@ -74,7 +73,7 @@ fn load(call: &Call) -> Result<Option<Datum>> {
             rows.add_options(&[
                 Some(text_datum(&name)),
                 queue.stage_of(lane).map(text_datum),
-                Some(ready(found).into()),
+                Some(found.ready().into()),
                 Some(found.due_soon.into()),
                 Some(found.counter.counts.running.into()),
                 found.oldest.map(|since| interval((now_us - since).max(0) as f64)),
@@ -113,17 +112,6 @@ fn shown<'a>(queue: &Queue, lane_counts: &'a LaneCounts) -> Vec<(i32, &'a Lane)>
     let has_jobs = |found: &Lane| found.counter.counts.waiting > 0 || found.counter.counts.running > 0;
     let is_shown = |(lane, found): &(i32, &Lane)| *lane != queue.lane || queue.stages.is_empty() || has_jobs(found);
     queue.lanes().iter().copied().map(of).filter(is_shown).collect()
-}
-
-fn ready(found: &Lane) -> i64 {
-    // At this moment a commit may be in one of the numbers and not yet in the other.
-    (found.counter.counts.waiting - found.scheduled - found.retrying).max(0)
-}
-
-/// Returns a copy of what memory has counted in the last hour.
-fn minutes(catalog: &Catalog, lane: i32) -> Option<Minutes> {
-    let number = catalog.number;
-    shmem::with_counters(number, |counters| counters.minutes_of(number, lane).copied()).flatten()
 }
 
 fn interval(us: f64) -> Datum {

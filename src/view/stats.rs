@@ -33,10 +33,8 @@ fn minutes_now(call: &Call) -> Result<Option<Datum>> {
     let rights = permission::rights(&catalog);
     let now = time::now_us() / MINUTE_US;
     for lane in queue::lanes(&catalog).into_iter().filter(|&lane| rights.on_lane(lane, Privilege::Observe)) {
-        let found = shmem::with_counters(number, |counters| counters.minutes_of(number, lane).copied());
-        let Some((minutes, since)) = found.flatten().and_then(|minutes| Some((minutes, minutes.since()?))) else {
-            continue;
-        };
+        let found = shmem::minutes_of(number, lane);
+        let Some((minutes, since)) = found.and_then(|minutes| Some((minutes, minutes.since()?))) else { continue };
         let of_lane =
             [lane.into(), (since * MINUTE_US).into(), (since.max(now - KEPT + 1) * MINUTE_US).into()].map(Some);
         let add = |minute: Option<i64>, totals: [Option<Datum>; 7]| {
@@ -60,20 +58,18 @@ fn tallies(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;
     let must_walk = call.bool(0).unwrap_or(false) || session::in_recovery();
-    let known =
-        if must_walk { None } else { depth::known(&catalog, Wanted { future: true, soon: i64::MIN, dead: true }) };
+    let wanted = Wanted { future: true, dead: true, ..Wanted::default() };
+    let known = if must_walk { None } else { depth::known(&catalog, wanted) };
     let is_counted = known.is_some();
     let lane_counts = known.unwrap_or_else(|| LaneCounts::take(&catalog, i64::MIN));
     let rights = permission::rights(&catalog);
     for (&lane, found) in lane_counts.0.iter().filter(|(lane, _)| rights.on_lane(**lane, Privilege::Observe)) {
         let counts = &found.counter.counts;
-        // At this moment a commit may be in one of the numbers and not yet in the other.
-        let ready = (counts.waiting - found.scheduled - found.retrying).max(0);
         let totals = counts.totals.values().map(Datum::from).map(Some);
         let [enqueued, claimed, completed, failed, timed_out, died, expired] = totals;
         rows.add_options(&[
             Some(lane.into()),
-            Some(ready.into()),
+            Some(found.ready().into()),
             Some(found.scheduled.into()),
             Some(found.retrying.into()),
             Some(counts.running.into()),
