@@ -361,7 +361,9 @@ impl<'a> ClaimBatch<'a> {
             let of_segment = found.iter().filter(|(attempt, _)| attempt.home.segment == segment);
             claims.extend(of_segment.map(|(attempt, lease)| (attempt.id(), *lease)));
             // Turns of groups come in another order, and keys that ascend find the same leaf more often.
-            claims.sort_unstable();
+            if self.queue.has_groups() {
+                claims.sort_unstable();
+            }
             let taken = self.writer(segment).insert(&claims, now, request.kind(), request.worker.as_deref());
             met.extend(taken.into_iter().map(|n| claims[n].0));
         }

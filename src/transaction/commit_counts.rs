@@ -7,6 +7,7 @@
 use pg_queue_core::counter::{Counter, Counters, Event};
 use pg_queue_core::frontier::Rank;
 use pg_queue_core::id;
+use pg_queue_core::minutes::MINUTE_US;
 
 use crate::pg::time;
 use crate::shmem::counting::State;
@@ -73,8 +74,8 @@ impl CommitCounts {
         if self.counts {
             self.counter.counts.record(event);
             self.counter.busy_us = self.counter.busy_us.saturating_add(busy_us);
-            if event == Event::Claimed {
-                self.counter.claimed_at = time::now_us();
+            if let Step::Taken { started_at, .. } = step {
+                self.counter.claimed_at = self.counter.claimed_at.max(started_at);
             }
             if let Step::Enqueued { ready, .. } = step {
                 self.counter.lower(ready.rank);
@@ -90,7 +91,7 @@ impl CommitCounts {
         // A counter is made for the first job of a lane, and for a lane that the running recount has not reached yet.
         // Any other lane without a counter was dropped.
         let makes = counter.floor < Rank::MAX || self.is_counting;
-        let minute = time::transaction_end_us() / 60_000_000;
+        let minute = time::transaction_end_us() / MINUTE_US;
         if !counters.add(self.instance, self.lane, &counter, minute, makes) {
             self.full = self.instance;
         }

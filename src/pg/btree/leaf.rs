@@ -137,21 +137,21 @@ mod direct {
             pfree(search);
             CheckForSerializableConflictIn(index, ptr::null_mut(), BufferGetBlockNumber(buffer));
 
-            // The page is only read.
-            let together = Leaf::of(pg_sys::BufferGetPage(buffer).cast(), &shape).map_or(0, |leaf| {
-                let Some(behind) = leaf.place(&first).map(|at| leaf.count_from(at)) else { return 0 };
+            // Here the page is only read. Its copy is the same, as the page is locked.
+            let pays = Leaf::of(pg_sys::BufferGetPage(buffer).cast(), &shape).ok_or(0).and_then(|leaf| {
+                let behind = leaf.place(&first).map(|at| leaf.count_from(at)).ok_or(0_usize)?;
                 let needed = MIN_RUN_ENTRIES.max(behind / POINTERS_PER_RECORD);
                 let high = leaf.high_key();
                 let mut last = None;
-                let belongs = |values: &[Datum; COLUMNS]| {
-                    let this = shape.key(values);
-                    let ascends = last.replace(this).is_none_or(|last| last < this);
+                let key_of = |n: usize| key(n).map(|values| Tuple::new(&shape, &tids[n], &values).key);
+                let belongs = |this: &Key| {
+                    let ascends = last.replace(*this).is_none_or(|last| last < *this);
                     ascends && high.is_none_or(|(high, columns)| this[..columns] < high[..columns])
                 };
-                let found = (from..tids.len()).map_while(key).take_while(belongs).take(needed).count();
-                if found < needed { found } else { usize::MAX }
+                let found = (from..tids.len()).map_while(key_of).take_while(belongs).take(needed).count();
+                if found == needed && leaf.has_no_marks() { Ok(()) } else { Err(found) }
             });
-            if together != usize::MAX {
+            if let Err(together) = pays {
                 _bt_relbuf(index, buffer);
                 return Run { next: from, plain: together.max(1) };
             }

@@ -93,15 +93,6 @@ impl Shape {
         &self.places[..self.columns]
     }
 
-    /// Returns the key of a row with these values.
-    pub fn key(&self, values: &[Datum]) -> Key {
-        let mut key = [0; MAX_COLUMNS];
-        for ((column, value), &(_, width)) in key.iter_mut().zip(values).zip(self.places()) {
-            *column = if width == 4 { i64::from(value.value() as i32) } else { value.value() as i64 };
-        }
-        key
-    }
-
     /// # Safety
     /// `tuple` is an index tuple of this shape.
     unsafe fn read(&self, tuple: *const u8) -> Key {
@@ -138,9 +129,15 @@ impl Tuple {
         // SAFETY: a place is six bytes, and plain data.
         unsafe { ptr::copy_nonoverlapping(ptr::from_ref(tid).cast::<u8>(), bytes.as_mut_ptr(), TUPLE_INFO) };
         bytes[TUPLE_INFO..TUPLE_HEADER].copy_from_slice(&(size as u16).to_le_bytes());
-        let key = shape.key(values);
-        for (column, &(at, width)) in key.iter().zip(shape.places()) {
-            bytes[at..at + width].copy_from_slice(&column.to_le_bytes()[..width]);
+        let mut key = [0; MAX_COLUMNS];
+        for ((column, value), &(at, width)) in key.iter_mut().zip(values).zip(shape.places()) {
+            *column = if width == 4 { i64::from(value.value() as i32) } else { value.value() as i64 };
+            let whole = column.to_le_bytes();
+            if width == 4 {
+                bytes[at..at + 4].copy_from_slice(&whole[..4]);
+            } else {
+                bytes[at..at + 8].copy_from_slice(&whole);
+            }
         }
         Self { bytes, size, key }
     }
@@ -167,9 +164,7 @@ pub struct Leaf<'a> {
 }
 
 impl<'a> Leaf<'a> {
-    /// Takes a page for a leaf. `None`: it is no leaf, is not whole, or has marks that are not logged. Such marks are
-    /// those of dead entries. nbtree's own records leave these marks out, but a generic record does not. So the page on
-    /// a standby would differ under wal_consistency_checking.
+    /// Takes a page for a leaf. `None`: it is no leaf, is not whole, or has flags that are not logged.
     ///
     /// # Safety
     /// `page` is a page of an index of this shape. It is changed by this value only.
@@ -180,14 +175,14 @@ impl<'a> Leaf<'a> {
             let flags = u16_at(page, special + FLAGS);
             let is_rightmost = *page.add(special + NEXT).cast::<u32>() == 0;
             let is_plain = flags & LEAF != 0 && flags & (NOT_WHOLE | HINTS) == 0 && u16_at(page, special + CYCLE) == 0;
-            let leaf = Self { page, shape, is_rightmost };
-            (is_plain && leaf.has_no_marks()).then_some(leaf)
+            is_plain.then_some(Self { page, shape, is_rightmost })
         }
     }
 
-    /// True if no entry is marked as dead. BTP_HAS_GARBAGE may be cleared while entries are still marked, so each line
-    /// pointer is checked.
-    fn has_no_marks(&self) -> bool {
+    /// True if no entry is marked as dead. nbtree's own records leave these marks out, but a generic record does not.
+    /// So the page on a standby would differ under wal_consistency_checking. BTP_HAS_GARBAGE may be cleared while
+    /// entries are still marked, so each line pointer is checked.
+    pub fn has_no_marks(&self) -> bool {
         // SAFETY: a page has this many line pointers, aligned.
         let pointers =
             unsafe { std::slice::from_raw_parts(self.page.add(LINE_POINTERS).cast::<u32>(), self.last().into()) };
