@@ -96,8 +96,9 @@ fn place(queue: &queue::Queue, lane: i32) -> String {
 
 /// Checks that few jobs expire.
 pub fn expiring() -> Result<Finding> {
-    /// A queue is reported if at least this many of its jobs expired in the last hour, and one of so many.
+    /// A queue is reported if at least this many of its jobs expired in the last hour…
     const MIN_EXPIRED: i64 = 10;
+    /// … and if of all jobs that expired or were claimed at least one in this many expired.
     const MAX_SHARE: i64 = 10;
     let catalog = catalog()?;
     if session::in_recovery() {

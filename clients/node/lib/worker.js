@@ -66,7 +66,7 @@ class Worker extends EventEmitter {
   }
 
   // Returns the handlers: queue -> stage or null -> `call`, and the `size` of its batches if it takes batches. A call
-  // for one job is within the middleware, of which the first one is the outermost.
+  // for one job is within the middleware. The first middleware is the outermost one.
   bound () {
     const within = ({ handler, size }) => size
       ? { call: handler, size }

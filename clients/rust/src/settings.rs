@@ -77,7 +77,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Returns the handlers within the middleware, of which the first one is the outermost.
+    /// Returns the handlers within the middleware. The first middleware is the outermost one.
     pub fn calls(&self) -> HashMap<String, Calls> {
         let within = |call: &Call| match call {
             Call::One(next) => Call::One(self.middleware.iter().rev().fold(next.clone(), |next, around| {

@@ -37,7 +37,7 @@ fn wait_counted(client: &mut Client) {
     wait::within("memory knows", Duration::from_secs(60), || client.value::<bool>(sql).then_some(()));
 }
 
-/// Fills a queue and works off so many of its jobs, each in 50 ms.
+/// Fills a queue and completes this number of its jobs, each after 50 ms.
 fn work(client: &mut Client, queue: &str, jobs: i64, ended: i64) {
     client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{queue}', array_fill('{{}}'::jsonb, '{{{jobs}}}'))"));
     for _ in 0..ended {

@@ -12,7 +12,7 @@ pub(super) const AHEAD: usize = 16;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ahead {
-    /// The attempts in order, of which those from `first` to `end` still wait.
+    /// The attempts in order. Those from `first` to `end` still wait.
     pub(super) entries: [Ready; AHEAD],
     /// The turn has read everything up to this rank.
     pub(super) read_to: Rank,

@@ -13,7 +13,7 @@ const MINUTE: i64 = 60 * S;
 /// The beginning, in the middle of a minute.
 const BEGIN: i64 = 1_000 * MINUTE + 23 * S;
 
-/// A lane in which so many attempts were enqueued, claimed and completed in each of the last ten minutes.
+/// A lane in which this number of attempts was enqueued, claimed and completed in each of the last ten minutes.
 fn steady(per_minute: i64, run_us: i64) -> Minutes {
     let mut minutes = Minutes::default();
     for minute in 990..=1_000 {
@@ -149,7 +149,7 @@ impl Pool {
         self.minutes.add(self.now.div_euclid(MINUTE), &totals, busy_us);
     }
 
-    /// Lets jobs arrive at this rate a second for so many microseconds.
+    /// Lets jobs arrive at this rate a second, for this number of microseconds.
     fn run(&mut self, rate: i64, us: i64) {
         self.age = 0;
         let mut owed = 0;

@@ -15,7 +15,7 @@ pub struct Sizes {
     pub sessions: usize,
     pub gates: usize,
     pub groups: usize,
-    /// Groups of which attempts are read ahead.
+    /// Slots for attempts that were read ahead.
     pub ahead: usize,
     /// Records of groups' starts.
     pub rates: usize,
