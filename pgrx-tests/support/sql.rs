@@ -52,6 +52,10 @@ pub trait Sql {
     fn state(&mut self, job_id: i64) -> String;
     /// Waits until the background worker, or `queue.maintain()`, has made this condition true.
     fn maintain_until(&mut self, condition: &str);
+    /// True if memory knows the counts of every lane, and there is one. A lane without any job is not counted.
+    fn is_counted(&mut self) -> bool;
+    /// Waits until memory knows the counts. What happens before is in no minute of the last hour.
+    fn wait_counted(&mut self);
 }
 
 impl Sql for Client {
@@ -109,6 +113,14 @@ impl Sql for Client {
             self.run("SELECT FROM queue.maintain()");
             self.value::<bool>(&format!("SELECT {condition}")).then_some(())
         });
+    }
+
+    fn is_counted(&mut self) -> bool {
+        self.value("SELECT coalesce(bool_and(is_counted), false) FROM queue_internal.tallies()")
+    }
+
+    fn wait_counted(&mut self) {
+        wait::until("memory knows the counts", || self.is_counted().then_some(()));
     }
 }
 

@@ -120,6 +120,8 @@ fn jobs_that_expire() {
     let database = Database::new();
     let mut client = impatient(database.connect());
     create(&mut client, "q", "");
+    client.run("SELECT queue.enqueue('q', delay => '1 day')");
+    client.wait_counted();
     until_well(&mut client, "expiring");
     client.run("SELECT queue.enqueue('q', headers => '{\"start_within\": \"1 us\"}') FROM generate_series(1, 10)");
     until_ill(&mut client, "expiring", &["In the last hour 10 jobs of queue \"q\" expired, and workers claimed 0."]);

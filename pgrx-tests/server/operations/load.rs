@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use postgres::Client;
-use queue_tests::{Cluster, error, wait};
+use queue_tests::{Cluster, error};
 
 use crate::shared::{Database, Sql, create};
 
@@ -28,13 +28,8 @@ fn counted() -> (Database, Client) {
     create(&mut client, "idle", "");
     // A lane without jobs is not counted.
     client.run("SELECT queue.enqueue('idle', delay => '1 day')");
-    wait_counted(&mut client);
+    client.wait_counted();
     (database, client)
-}
-
-fn wait_counted(client: &mut Client) {
-    let sql = "SELECT coalesce(bool_and(is_counted), false) FROM queue_internal.tallies()";
-    wait::within("memory knows", Duration::from_secs(60), || client.value::<bool>(sql).then_some(()));
 }
 
 /// Fills a queue and completes this number of its jobs, each after 50 ms.
@@ -148,7 +143,7 @@ fn it_goes_on_over_a_crash_with_the_time_of_the_claim() {
     // Known by memory or by the rows: the numbers are the same.
     let numbers = "SELECT concat_ws(' ', ready, due_soon, running, needed) FROM queue.load('q')";
     assert_eq!(client.value::<String>(numbers), "49 1 1 2");
-    wait_counted(&mut client);
+    client.wait_counted();
     assert_eq!(client.value::<String>(numbers), "49 1 1 2");
     client.run(&format!("SELECT queue.complete({id})"));
     let mean = run_mean(&mut client, "q").unwrap();

@@ -47,23 +47,14 @@ fn by_rows(client: &mut Client) -> Vec<String> {
     )
 }
 
-fn is_counted(client: &mut Client) -> bool {
-    client.value("SELECT coalesce(bool_and(is_counted), false) FROM queue_internal.tallies()")
-}
-
-/// Waits until memory knows. In a database without worker somebody has to do its duties.
-fn wait_counted(client: &mut Client) {
-    wait::within("memory knows", Duration::from_secs(60), || is_counted(client).then_some(()));
-}
-
 /// All three agree, and memory knows. Only time may change anything meanwhile, so a difference that is none passes.
 #[track_caller]
 fn check(client: &mut Client, when: &str) {
-    wait_counted(client);
+    client.wait_counted();
     let deadline = Instant::now() + Duration::from_secs(15);
     loop {
         let found = (in_memory(client), by_walk(client), by_rows(client));
-        if found.0 == found.1 && found.1 == found.2 && is_counted(client) {
+        if found.0 == found.1 && found.1 == found.2 && client.is_counted() {
             return;
         }
         if Instant::now() > deadline {
@@ -150,7 +141,7 @@ fn every_verb_counts() {
     let mut client = database.connect();
     create(&mut client, "q", "max_attempts => 2, retention => '-1', dead_retention => '-1', backoff_base => '0'");
     client.run("SELECT queue.enqueue('q')");
-    wait_counted(&mut client);
+    client.wait_counted();
     check(&mut client, "one job");
     let queue = "SELECT FROM queue.claim('q', 2)";
     for statement in [
@@ -199,7 +190,7 @@ fn every_verb_counts() {
         "SELECT queue.purge('q')",
     ] {
         client.run(statement);
-        assert!(is_counted(&mut client), "{statement}");
+        assert!(client.is_counted(), "{statement}");
         check(&mut client, statement);
         check_age(&mut client, "q");
     }
@@ -230,7 +221,7 @@ fn an_open_transaction_does_not_count() {
     let mut client = database.connect();
     create(&mut client, "q", "");
     client.run("SELECT queue.enqueue('q'), queue.enqueue('q', delay => '1 day')");
-    wait_counted(&mut client);
+    client.wait_counted();
     let before = in_memory(&mut client);
     let mut tx = client.transaction().unwrap();
     tx.batch_execute(
@@ -251,11 +242,11 @@ fn prepared_transactions_count_when_they_are_committed() {
     let cluster = cluster();
     let mut client = cluster.connect();
     client.run("SELECT queue.enqueue('a')");
-    wait_counted(&mut client);
+    client.wait_counted();
     // A stranger's does not matter.
     client.run("CREATE TABLE t (); BEGIN; INSERT INTO t DEFAULT VALUES; PREPARE TRANSACTION 'other'");
     client.run("COMMIT PREPARED 'other'");
-    assert!(is_counted(&mut client));
+    assert!(client.is_counted());
     for (name, end) in [("one", "COMMIT"), ("two", "ROLLBACK")] {
         client.run(&format!("BEGIN; SELECT queue.enqueue('a', delay => '1 day'); PREPARE TRANSACTION '{name}'"));
         check(&mut client, "prepared");
@@ -279,9 +270,9 @@ fn what_sql_wrote_into_the_tables_counts() {
     let cluster = cluster();
     let mut client = cluster.connect();
     client.run("SELECT queue.enqueue('a') FROM generate_series(1, 5)");
-    wait_counted(&mut client);
+    client.wait_counted();
     client.run("DELETE FROM queue.attempt_0 WHERE id = (SELECT max(id) FROM queue.attempt_0)");
-    assert!(!is_counted(&mut client));
+    assert!(!client.is_counted());
     assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats WHERE queue_name = 'a'"), 4);
     client.run("SELECT queue.adopt()");
     check(&mut client, "adopted");
@@ -311,7 +302,7 @@ fn totals_outlive_everything() {
     drop(client);
     cluster.restart();
     let mut client = cluster.connect();
-    wait_counted(&mut client);
+    client.wait_counted();
     let sql = "SELECT concat_ws(' ', ready, running, enqueued, claimed, completed, failed, died) FROM queue.stats \
         WHERE queue_name = 'short'";
     assert_eq!(client.value::<String>(sql), "0 0 12000 12000 11880 120 120");
@@ -332,7 +323,7 @@ fn a_look_reads_next_to_nothing() {
         client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{20000}'))");
     }
     client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 5000)))");
-    wait_counted(&mut client);
+    client.wait_counted();
     let mut buffers = |sql: &str| -> i64 {
         let plan: serde_json::Value = client.value(&format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {sql}"));
         let plan = &plan[0]["Plan"];
@@ -461,7 +452,7 @@ impl Storm<'_> {
                     client.run(&format!("{end} PREPARED 'p{n}'"));
                 }
                 _ => {
-                    let is_counted = is_counted(&mut client);
+                    let is_counted = client.is_counted();
                     doubts += usize::from(was_counted && !is_counted);
                     was_counted = is_counted;
                     let negative = client.count(&format!(
@@ -490,7 +481,7 @@ impl Storm<'_> {
             self.is_calm.store(true, Ordering::Relaxed);
             // What is under way may have a doubt yet.
             thread::sleep(Duration::from_millis(300));
-            wait_counted(&mut self.cluster.connect());
+            self.cluster.connect().wait_counted();
             thread::sleep(Duration::from_millis(500));
             self.is_over.store(true, Ordering::Relaxed);
             chaos.join().unwrap()
@@ -549,7 +540,7 @@ fn a_restored_database_and_a_promoted_standby_count() {
     standby.wait_replayed(&cluster);
     let mut there = standby.connect();
     assert_eq!(in_memory(&mut there), original);
-    assert!(!is_counted(&mut there));
+    assert!(!there.is_counted());
     drop(there);
     standby.promote();
     let mut there = standby.connect();
