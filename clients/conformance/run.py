@@ -10,6 +10,7 @@ pass.
 from __future__ import annotations
 
 import argparse
+import base64
 import itertools
 import json
 import os
@@ -26,7 +27,15 @@ from queue import Empty, SimpleQueue
 
 from place import Adapter, CLIENTS, Failed, HERE, Place, SCHEMA, Worker, until
 import psycopg  # noqa: E402
+from pg_queue import AesGcm, Context  # noqa: E402
 from pg_queue.testing import Server  # noqa: E402
+
+
+NAMED = re.compile(r"@(\w+)(?:\[(\d+)\])?")
+"""A name in a step's arguments."""
+
+VECTORS = json.loads((HERE / "codec.json").read_text())
+"""What the packages have encoded, for each other."""
 
 
 class Run:
@@ -37,7 +46,8 @@ class Run:
     def __init__(self, scenario, adapter, place):
         self.scenario, self.adapter, self.place = scenario, adapter, place
         self.values = {"role": place.role, "name": f"{place.role}_{next(self.numbers)}", "dir": str(place.server.dir),
-            **scenario["values"]}
+            **VECTORS["keys"], **{f"by_{one['by']}": one["stored"] for one in VECTORS["encoded"]
+                if (one["kind"], one["name"]) == ("payload", "a")}, **scenario["values"]}
         self.workers, self.sessions, self.expects_error = {}, {}, set()
         self.first_log, self.cleanup = len(adapter.logs), ExitStack()
 
@@ -46,14 +56,14 @@ class Run:
     def fill(self, value):
         """Replaces the names in a step's arguments."""
         if isinstance(value, dict):
-            return {name: self.fill(one) for name, one in value.items()}
+            return {NAMED.sub(self._text, name): self.fill(one) for name, one in value.items()}
         if isinstance(value, list):
             return [self.fill(one) for one in value]
         if isinstance(value, str):
-            whole = re.fullmatch(r"@(\w+)(?:\[(\d+)\])?", value)
+            whole = NAMED.fullmatch(value)
             if whole and whole[1] in self.values:
                 return self._value(whole)
-            return re.sub(r"@(\w+)(?:\[(\d+)\])?", self._text, value)
+            return NAMED.sub(self._text, value)
         return value
 
     def _value(self, match):
@@ -158,7 +168,7 @@ class Run:
         handlers = []
         for queue, one in settings["handlers"].items():
             one = one if isinstance(one, dict) else {"do": one}
-            common = {"queue": self.fill(queue), **{key: one[key] for key in one if key not in ("do", "stages")}}
+            common = {"queue": queue, **{key: one[key] for key in one if key not in ("do", "stages")}}
             handlers += [{**common, "do": one["do"]}] if "do" in one else []
             handlers += [{**common, "stage": stage, "do": do} for stage, do in one.get("stages", {}).items()]
         self.workers[worker] = self.adapter.workers[name] = Worker(name)
@@ -200,9 +210,16 @@ class Run:
         if not matches(found, expected or {"is": True}):
             raise Failed(f"{str(found)[:600]!r} is not {str(expected)[:600]}")
 
+    def do_decoded(self, sql, kind, name, **expected):
+        """What another package, that for Python, reads from a value that the adapter has encoded."""
+        keys = {key: base64.b64decode(text) for key, text in VECTORS["keys"].items()}
+        found = AesGcm(keys, "k1", strict=True).decode(self.one(sql), Context(kind, name))
+        if not matches(found, expected):
+            raise Failed(f"{str(found)[:600]!r} is not {str(expected)[:600]}")
+
     def do_state(self, states):
         for jobs, state in states.items():
-            for job in self.fill(f"{jobs} ").strip().split(","):
+            for job in jobs.split(","):
                 self.do_job(job, state=state)
 
     def do_tries(self, count, worker="worker"):

@@ -5,7 +5,7 @@ const readline = require('node:readline')
 const { setTimeout: sleep } = require('node:timers/promises')
 const { Client } = require('pg')
 const queue = require('../../node')
-const { Advance, Fatal, RetryIn, Snooze, Suspend, Worker, parseJson, stringifyJson } = queue
+const { Advance, AesGcm, Fatal, RetryIn, Snooze, Suspend, Worker, parseJson, stringifyJson } = queue
 
 const running = new Map()
 const say = (message) => process.stdout.write(stringifyJson(message) + '\n')
@@ -15,10 +15,21 @@ const camel = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase
 const SECONDS = ['wait', 'heartbeat', 'lease', 'shutdown_timeout', 'stall_timeout', 'delay', 'unique_for']
 const TIMES = ['run_at', 'version']
 
+function codec ({ keys, ...more }) {
+  const decoded = Object.entries(keys).map(([key, text]) => [key, Buffer.from(text, 'base64')])
+  return new AesGcm({ keys: Object.fromEntries(decoded), ...more })
+}
+
+// A codec whose hooks are awaited.
+const later = (codec) => codec && ({
+  encode: async (value, context) => { await sleep(0); return codec.encode(value, context) },
+  decode: async (stored, context) => { await sleep(0); return codec.decode(stored, context) }
+})
+
 // Options by their names here, with times in milliseconds.
 function options (given = {}) {
   const read = (name, value) => SECONDS.includes(name) ? seconds(value) : TIMES.includes(name)
-      ? new Date(seconds(value)) : value
+      ? new Date(seconds(value)) : name === 'codec' ? codec(value) : value
   return Object.fromEntries(Object.entries(given).map(([name, value]) => [camel(name), read(name, value)]))
 }
 
@@ -144,7 +155,8 @@ const KINDS = ['started', 'completed', 'advanced', 'suspended', 'failed', 'relea
 function start (call) {
   const name = call.worker
   const gates = new Set()
-  const worker = new Worker(configs(call.connection), { ...options(call.options), logger })
+  const given = options(call.options)
+  const worker = new Worker(configs(call.connection), { ...given, codec: later(given.codec), logger })
   for (const { queue, stage, batch, do: actions } of call.handlers) {
     const from = stage === undefined ? queue : { queue, stage }
     if (batch) worker.handleBatch(from, batch, (found) => new Handling(name, gates, found.jobs, found).all(actions))

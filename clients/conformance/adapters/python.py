@@ -6,6 +6,7 @@ in it suspends.
 """
 
 import asyncio
+import base64
 import inspect
 import json
 import logging
@@ -23,7 +24,7 @@ import psycopg  # noqa: E402
 from psycopg.conninfo import make_conninfo  # noqa: E402
 
 import pg_queue  # noqa: E402
-from pg_queue import Advance, Fatal, RetryIn, Snooze, Suspend, Task, Worker  # noqa: E402
+from pg_queue import Advance, AesGcm, Fatal, RetryIn, Snooze, Suspend, Task, Worker  # noqa: E402
 
 IS_ASYNC = sys.argv[1] == "async def"
 writing = threading.Lock()
@@ -76,7 +77,10 @@ class Running:
         self.name, self.gates, self.lock = call["worker"], set(), threading.Lock()
         names = ("seconds", "kind", "queue", "job_id", "attempt_id", "attempt", "error")
         tell = lambda event: say(event="worker", worker=self.name, **{name: getattr(event, name) for name in names})
-        self.worker = Worker(conninfo(call["connection"]), on_event=tell, **call["options"])
+        given = options(call)
+        if IS_ASYNC and "codec" in given:
+            given["codec"] = AsyncCodec(given["codec"])
+        self.worker = Worker(conninfo(call["connection"]), on_event=tell, **given)
         for handler in call["handlers"]:
             register = self.worker.handler(handler["queue"], stage=handler.get("stage"), batch=handler.get("batch"))
             register(self.handler(handler))
@@ -259,8 +263,26 @@ def conninfo(connection):
     return make_conninfo(**first)
 
 
+class AsyncCodec:
+    """A codec whose hooks are awaited."""
+
+    def __init__(self, codec):
+        self.codec = codec
+
+    async def encode(self, value, context):
+        await asyncio.sleep(0)
+        return self.codec.encode(value, context)
+
+    async def decode(self, stored, context):
+        await asyncio.sleep(0)
+        return self.codec.decode(stored, context)
+
+
 def options(call):
     found = dict(call.get("options", {}))
+    if "codec" in found:
+        keys = {key: base64.b64decode(text) for key, text in found["codec"]["keys"].items()}
+        found["codec"] = AesGcm(**{**found["codec"], "keys": keys})
     for name in ("run_at", "version"):
         if name in found:
             found[name] = datetime.fromtimestamp(found[name], timezone.utc)
@@ -280,7 +302,11 @@ PRODUCERS = {
     ),
     "publish": lambda conn, call: pg_queue.publish(conn, call["topic"], call["payload"], **options(call)),
     "enqueue_flow": lambda conn, call: pg_queue.enqueue_flow(
-        conn, call["queue"], map(task, call.get("tasks", [])), call.get("payload", {}), **call.get("flow", {})
+        conn,
+        call["queue"],
+        map(task, call.get("tasks", [])),
+        call.get("payload", {}),
+        **options({"options": call.get("flow", {})}),
     ),
     "seal": lambda conn, call: pg_queue.seal(conn, call["flow"]),
     "resolve": lambda conn, call: pg_queue.resolve(conn, call["flow"], call["result"]),

@@ -7,9 +7,11 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, SystemTime};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use pg_queue_client::{
-    Advance, Batch, Done, Each, Failure, Fatal, Flow, Job, OnUnknown, Options, Publish, RetryIn, Snooze, Step, Stopper,
-    Suspend, Task, Upon, Worker,
+    Advance, AesGcm, Batch, Done, Each, Failure, Fatal, Flow, Job, OnUnknown, Options, Publish, RetryIn, Snooze, Step,
+    Stopper, Suspend, Task, Upon, Worker,
 };
 use serde_json::{Value, json};
 use tokio_postgres::{Client, GenericClient, NoTls};
@@ -322,6 +324,7 @@ fn options(given: &Value) -> Options {
             "max_attempts" => options.max_attempts(integer(value)),
             "lease" => options.lease(seconds(value)),
             "headers" => options.headers(value.clone()),
+            "codec" => options.codec(codec(value)),
             "after" => options.after(ids(value)),
             "upon" => options.upon(upon(value)),
             "flow" => options.flow(value.as_i64().unwrap_or_default()),
@@ -329,6 +332,21 @@ fn options(given: &Value) -> Options {
             _ => options,
         }
     })
+}
+
+fn codec(given: &Value) -> AesGcm {
+    let key = |text: &Value| {
+        let bytes = STANDARD.decode(self::text(text)).expect("base64");
+        <[u8; 32]>::try_from(bytes).expect("a key of 32 bytes")
+    };
+    let keys = given["keys"].as_object().expect("keys");
+    let current = text(&given["current"]);
+    let codec = AesGcm::new(&current, &key(&keys[&current]));
+    let codec = keys.iter().fold(codec, |codec, (id, text)| codec.key(id, &key(text)));
+    let accepted = given["accepts"].as_object().into_iter().flatten();
+    let codec = accepted
+        .fold(codec, |codec, (queue, others)| codec.accepts(queue, others.as_array().into_iter().flatten().map(text)));
+    if given["strict"] == json!(true) { codec.strict() } else { codec }
 }
 
 fn config(connection: &Value) -> String {
@@ -357,6 +375,7 @@ async fn start(call: Value) -> Result<(), String> {
             "on_unknown" if text(value) == "fail" => worker.on_unknown(OnUnknown::Fail),
             "on_unknown" if text(value) == "release" => worker.on_unknown(OnUnknown::Release),
             "name" => worker.name(text(value)),
+            "codec" => worker.codec(codec(value)),
             other => return Err(format!("a worker has no option {other}")),
         };
     }

@@ -12,6 +12,7 @@
 
 const { setTimeout: sleep } = require('node:timers/promises')
 const { Batch } = require('./batch')
+const { PLAIN, UnknownCodec } = require('./codec')
 const { Gone, LOST, Link, Pool, SILENCE } = require('./connection')
 const { Ending } = require('./endings')
 const { COLUMNS, Job } = require('./job')
@@ -21,7 +22,7 @@ const { watch } = require('./watchdog')
 
 const GATHER = 20 // How long a completion waits for a claim to carry it, in milliseconds as all times here.
 const GRACE = 1000 // How long handlers have to react to their signal after the shutdown timeout.
-const UNKNOWN_PAUSE = 30000 // For how long a job without a handler is released.
+const UNKNOWN_PAUSE = 30000 // For how long a job is released if this worker has no handler, codec or key for it.
 const FAREWELL = 5000 // How long a worker that shuts down tries to send the last ends.
 const REMINDER = 60000 // After what time a failure that persists is logged again.
 const MISSING = ['42704', '3F000', '42883'] // The SQLSTATEs for a missing queue or extension.
@@ -84,7 +85,7 @@ class Engine {
   constructor (worker, isDrain, watch) {
     Object.assign(this, { worker, isDrain, watch, options: worker.options, log: worker.options.logger })
     this.calls = worker.bound()
-    this.unknown = new Set() // what the log has said of jobs without a handler
+    this.unknown = new Set() // what the log has said of jobs without a handler, codec or key
     this.held = new Map() // attempt's id -> { job, route, lease, beatAt, expiry }
     this.ready = [] // held jobs whose handlers have not begun
     this.ended = new Map() // attempt's id -> its end, without an answer, except those that a claim carries
@@ -192,11 +193,12 @@ class Engine {
   running () { return this.held.size - this.ready.length }
 
   accept ({ lease, ...columns }) {
-    const job = new Job(columns, this.pool)
+    const job = new Job(columns, this.pool, this.options.codec ?? PLAIN)
     const stages = this.calls.get(job.queue)
     const route = stages.get(job.stage ?? null) ?? stages.get(null)
     if (!route) {
-      this.send(this.withoutHandler(job))
+      const stage = (job.stage ?? null) === null ? 'jobs without a stage' : `stage ${job.stage}`
+      this.send(this.forAnother(job, `no handler for ${stage} of queue ${job.queue}`))
       return
     }
     job.stopping = this.stopping.isSet
@@ -207,10 +209,8 @@ class Engine {
     this.due.set() // so that the control considers the new lease
   }
 
-  // Returns the end of a job that has no handler. Logs that once for each stage.
-  withoutHandler (job) {
-    const stage = (job.stage ?? null) === null ? 'jobs without a stage' : `stage ${job.stage}`
-    const error = `no handler for ${stage} of queue ${job.queue}`
+  // Returns the end of a job that another worker may run, but not this one. Logs each error once.
+  forAnother (job, error) {
     const fails = this.options.onUnknown === 'fail'
     if (!this.unknown.has(error)) {
       this.unknown.add(error)
@@ -236,10 +236,10 @@ class Engine {
 
   // Returns the jobs that the handler runs together with the first one: ready jobs of the same queue and handler, if it
   // takes batches.
-  others ({ job: { queue, unreadable }, route }) {
-    if (unreadable || !route.size) return []
+  others ({ job: { queue }, route }) {
+    if (!route.size) return []
     const most = Math.min(route.size - 1, this.options.concurrency - this.running())
-    const isAlike = (one) => one.route === route && one.job.queue === queue && !one.job.unreadable
+    const isAlike = (one) => one.route === route && one.job.queue === queue
     const others = this.ready.filter(isAlike).slice(0, most)
     this.ready = this.ready.filter((held) => !others.includes(held))
     return others
@@ -247,14 +247,15 @@ class Engine {
 
   // A handler.
 
-  async run (group) {
+  async run (claimed) {
+    const group = await this.decoded(claimed)
     const jobs = group.map(({ job }) => job)
     const begun = performance.now()
     for (const job of jobs) this.tell('started', job)
     let endings
     try {
-      const results = await this.call(jobs, group[0].route)
-      endings = jobs.map((job, n) => this.ending(job, results[n]))
+      const results = jobs.length ? await this.call(jobs, group[0].route) : []
+      endings = await Promise.all(jobs.map((job, n) => this.ending(job, results[n])))
     } catch (error) {
       // If a lease in a batch is lost, the server's answer for each attempt says which one.
       const failure = jobs.length > 1 && error?.code === LOST ? new Snooze() : error
@@ -268,10 +269,25 @@ class Engine {
     this.changed.set()
   }
 
+  // Decodes what the jobs carry. Ends the jobs that cannot be read, and returns the others.
+  async decoded (group) {
+    const isHeld = (held) => this.held.get(held.job.id) === held
+    for (const held of group) {
+      const { job } = held
+      try {
+        await job.decode()
+        job.check()
+      } catch (error) {
+        if (!(error instanceof UnknownCodec || error instanceof Stopped)) this.tell('started', job)
+        if (isHeld(held)) this.end(held, this.threw(job, error))
+      }
+    }
+    return group.filter(isHeld)
+  }
+
   // Calls the handler. Returns its result for each of the jobs.
   async call (jobs, route) {
     const [job] = jobs
-    if (job.unreadable) throw job.unreadable
     const { call, size } = route
     if (!size) return [await tracing.within(job, async () => call(job))]
     const results = await tracing.within(job, async () => call(new Batch(jobs, this.pool)), true)
@@ -281,16 +297,20 @@ class Engine {
   }
 
   // Returns how the attempt ends, from what its handler has returned.
-  ending (job, result) {
+  async ending (job, result) {
     try {
       const { stage, payload, delay, after, upon, progress } = result ?? {}
       if (result instanceof Error) return this.threw(job, result)
       if (job.ended) return new Ending(job, 'none')
-      if (result instanceof Advance) return new Ending(job, 'advance', { stage, payload, delay: interval(delay) })
-      if (result instanceof Suspend) {
-        return new Ending(job, 'suspend', { after: after && Array.from(after, Number), upon, progress })
+      if (result instanceof Advance) {
+        const stored = await job.stored(payload, 'payload')
+        return new Ending(job, 'advance', { stage, payload: stored, delay: interval(delay) })
       }
-      return new Ending(job, 'complete', { result })
+      if (result instanceof Suspend) {
+        const stored = await job.stored(progress, 'progress')
+        return new Ending(job, 'suspend', { after: after && Array.from(after, Number), upon, progress: stored })
+      }
+      return new Ending(job, 'complete', { result: await job.stored(result, 'result') })
     } catch (error) { // such as a result that is not JSON
       return this.threw(job, error)
     }
@@ -305,6 +325,7 @@ class Engine {
   threw (job, error) {
     if (error instanceof Stopped || (job.stopReason && error?.name === 'AbortError')) return this.stopped(job)
     if (error instanceof Snooze) return new Ending(job, 'release', { delay: interval(error.delay) })
+    if (error instanceof UnknownCodec) return this.forAnother(job, error.message)
     if (error?.code === LOST) {
       job.stop('lost')
       return this.stopped(job)

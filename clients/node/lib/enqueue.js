@@ -36,9 +36,10 @@ const OWN = { publish: ['stage', 'maxAttempts', 'lease'], other: ['mandatory'] }
 
 // `arguments_` are the function's arguments besides the options, each a value and its cast.
 function call (name, arguments_, options) {
+  if (options.codec) throw new TypeError('a statement does not wait for a codec: encode the payload before')
   const values = arguments_.map(([value]) => value)
   const own = arguments_.map(([, before, cast], n) => `${before}$${n + 1}${cast}`).join(', ')
-  const given = { ...options, headers: tracing.inject(options.headers) }
+  const { codec, ...given } = { ...options, headers: tracing.inject(options.headers) }
   let list = ''
   for (const [option, value] of Object.entries(given)) {
     const refused = OWN[name] ?? OWN.other
@@ -71,6 +72,13 @@ const enqueueManyQuery = (queue, payloads, options = {}) =>
 function publishQuery (topic, ...rest) {
   const [payload, { key = '', ...options } = {}] = rest.length ? rest : [{}]
   return call('publish', [[topic, '', '::text'], [json(payload), '', '::text::jsonb'], [key, '', '::text']], options)
+}
+
+// Encodes the payload for a queue or topic. Returns it with the other options. Callers without a codec do not wait: what
+// they send next, such as a COMMIT, comes after the statement.
+async function encoded (name, [payload, { codec, ...options }]) {
+  json(payload)
+  return [await codec.encode(payload, { kind: 'payload', name }), options]
 }
 
 // `tasks` are objects: `task`, its name; `payload`, `queue`, `after` with the names of other tasks, and the options of
@@ -108,25 +116,35 @@ function fields ({ queue, after = [], ...options }) {
 }
 
 async function enqueue (client, queue, ...rest) {
-  return (await client.query(enqueueQuery(queue, ...rest))).rows[0].id
+  const given = rest[1]?.codec ? await encoded(queue, rest) : rest
+  return (await client.query(enqueueQuery(queue, ...given))).rows[0].id
 }
 
-async function enqueueMany (client, queue, payloads, options) {
-  return (await client.query(enqueueManyQuery(queue, payloads, options))).rows.map((row) => row.id)
+async function enqueueMany (client, queue, payloads, { codec, ...options } = {}) {
+  let stored = payloads
+  if (codec) stored = await Promise.all(Array.from(payloads, async (one) => (await encoded(queue, [one, { codec }]))[0]))
+  return (await client.query(enqueueManyQuery(queue, stored, options))).rows.map((row) => row.id)
 }
 
 async function publish (client, topic, ...rest) {
-  return new Map((await client.query(publishQuery(topic, ...rest))).rows.map((row) => [row.queue, row.id]))
+  const given = rest[1]?.codec ? await encoded(topic, rest) : rest
+  return new Map((await client.query(publishQuery(topic, ...given))).rows.map((row) => [row.queue, row.id]))
 }
 
-async function enqueueFlow (client, queue, flow) {
+async function enqueueFlow (client, queue, { codec, ...flow } = {}) {
+  if (codec) {
+    const stored = async (one, name) => ({ ...one, payload: (await encoded(name, [own({ ...one }), { codec }]))[0] })
+    const tasks = await Promise.all((flow.tasks ?? []).map((task) => stored(task, task.queue ?? queue)))
+    flow = { ...await stored(flow, queue), tasks }
+  }
   return (await client.query(enqueueFlowQuery(queue, flow))).rows[0].id
 }
 
 // Lets an open flow end when its members have ended.
 async function seal (client, flow) { await client.query('SELECT queue.seal($1::bigint)', [flow]) }
 
-// Completes an open flow without members: the event that it stands for has occurred.
+// Completes an open flow without members: the event that it stands for has occurred. The result is stored as it is:
+// encode it with the codec before.
 async function resolve (client, flow, result = null) {
   await client.query('SELECT queue.resolve($1::bigint, $2::text::jsonb)', [flow, stringify(result)])
 }

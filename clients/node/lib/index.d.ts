@@ -9,6 +9,44 @@ export interface Queryable {
   query (statement: any, values?: any): Promise<{ rows: any[] }>
 }
 
+/** What a value is, and where: the name of the queue, or of the topic for the payload of an event. */
+export interface Context { kind: 'payload' | 'result' | 'progress' | 'step', name: string }
+
+/** Encodes and decodes what is stored of payloads, results, progress and steps. The hooks may return promises. */
+export interface Codec {
+  /** Returns the JSON that is stored for a value. */
+  encode (value: any, context: Context): unknown
+  /**
+   * Returns the value. Throws `UnknownCodec` if only another worker may be able to read it; any other error fails the
+   * attempt.
+   */
+  decode (stored: any, context: Context): unknown
+}
+
+export interface AesGcmOptions {
+  /** The keys, 32 bytes each, by their ids. */
+  keys: Record<string, Uint8Array>
+  /** The id of the key that encrypts. All keys decrypt, so that keys can be rotated. */
+  current: string
+  /** True: values that are not encrypted are refused. Default: they are read as they are. */
+  strict?: boolean
+  /**
+   * The names of other queues and topics whose values a queue accepts: that of a topic that it is bound to, and of a
+   * queue whose dead jobs are copied to it.
+   */
+  accepts?: Record<string, string[]>
+}
+
+/** Encrypts with AES-256-GCM. */
+export class AesGcm implements Codec {
+  constructor (options: AesGcmOptions)
+  encode (value: any, context: Context): { codec: string, key: string, data: string }
+  decode (stored: any, context: Context): any
+}
+
+/** This worker has no codec or no key for a value. The job is released, as a job without a handler is. */
+export class UnknownCodec extends Error {}
+
 /** The options of `queue.enqueue`. */
 export interface EnqueueOptions {
   priority?: number | null
@@ -60,11 +98,16 @@ export interface Flow extends EnqueueOptions {
 /** A statement for any driver. Each value is a text, a number or an array of texts. */
 export interface Statement { text: string, values: any[] }
 
+/** What encodes the payload. A statement without it takes a payload that the codec has encoded before. */
+export interface Encoding { codec?: Codec | null }
+
 /** Adds a job in the client's transaction and returns its id. */
-export function enqueue (client: Queryable, queue: string, payload?: unknown, options?: EnqueueOptions): Promise<number>
+export function enqueue (
+  client: Queryable, queue: string, payload?: unknown, options?: EnqueueOptions & Encoding
+): Promise<number>
 /** Adds one job for each payload, all with the same options, and returns their ids in the order of the payloads. */
 export function enqueueMany (
-  client: Queryable, queue: string, payloads: Iterable<unknown>, options?: EnqueueOptions
+  client: Queryable, queue: string, payloads: Iterable<unknown>, options?: EnqueueOptions & Encoding
 ): Promise<number[]>
 /** The statement of `enqueue`, which returns a column `id`. */
 export function enqueueQuery (queue: string, payload?: unknown, options?: EnqueueOptions): Statement
@@ -83,17 +126,20 @@ export interface PublishOptions extends Omit<EnqueueOptions, 'stage' | 'maxAttem
  * jobs' ids by queue.
  */
 export function publish (
-  client: Queryable, topic: string, payload?: unknown, options?: PublishOptions
+  client: Queryable, topic: string, payload?: unknown, options?: PublishOptions & Encoding
 ): Promise<Map<string, number>>
 /** The statement of `publish`, which returns columns `queue` and `id`. */
 export function publishQuery (topic: string, payload?: unknown, options?: PublishOptions): Statement
 
 /** Adds a flow and returns its id, which is a job id. */
-export function enqueueFlow (client: Queryable, queue: string, flow?: Flow): Promise<number>
+export function enqueueFlow (client: Queryable, queue: string, flow?: Flow & Encoding): Promise<number>
 export function enqueueFlowQuery (queue: string, flow?: Flow): Statement
 /** Lets an open flow end when its members have ended. */
 export function seal (client: Queryable, flow: number): Promise<void>
-/** Completes an open flow without members: the event that it stands for has occurred. */
+/**
+ * Completes an open flow without members: the event that it stands for has occurred. The result is stored as it is:
+ * encode it with the codec before.
+ */
 export function resolve (client: Queryable, flow: number, result?: unknown): Promise<void>
 /** Ends an open flow without members as dead: the event that it stands for has failed. */
 export function reject (client: Queryable, flow: number, error: string): Promise<void>
@@ -264,9 +310,12 @@ export interface WorkerOptions {
    * when they were told to. The default is never.
    */
   stallTimeout?: number
+  /** Encodes and decodes payloads, results, progress and steps, such as `AesGcm`. */
+  codec?: Codec | null
   /**
-   * What becomes of a job whose stage has no handler, such as one that a newer producer has enqueued. `release`, the
-   * default, gives it back for 30 seconds, without counting the attempt; `fail` fails the attempt.
+   * What becomes of a job whose stage has no handler, such as one that a newer producer has enqueued, or whose codec or
+   * key this worker does not have. `release`, the default, gives it back for 30 seconds, without counting the attempt;
+   * `fail` fails the attempt.
    */
   onUnknown?: 'release' | 'fail'
   /** The worker's name in the views. Default: host and process id */

@@ -3,9 +3,10 @@
 
 const producers = require('./enqueue')
 const { Batch } = require('./batch')
+const { AesGcm, UnknownCodec } = require('./codec')
 const { parse: parseJson, stringify: stringifyJson } = require('./json')
 const { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend } = require('./outcomes')
 const { Worker } = require('./worker')
 
-module.exports = { ...producers, Advance, Batch, Fatal, RetryIn, Snooze, Stopped, Suspend, Worker, parseJson,
-    stringifyJson }
+module.exports = { ...producers, Advance, AesGcm, Batch, Fatal, RetryIn, Snooze, Stopped, Suspend, UnknownCodec, Worker,
+    parseJson, stringifyJson }

@@ -1,6 +1,7 @@
 'use strict'
 // What a handler gets: the job, and what it can do with its attempt.
 
+const { PLAIN } = require('./codec')
 const { parse, stringify } = require('./json')
 const { Stopped, interval, json } = require('./outcomes')
 
@@ -13,9 +14,10 @@ const COLUMNS = `id::float8 AS id, job_id::float8 AS "jobId", queue_name AS queu
 
 class Job {
   #pool
+  #codec
   #stop = new AbortController()
 
-  constructor (columns, pool) {
+  constructor (columns, pool, codec = PLAIN) {
     Object.assign(this, columns)
     this.unreadable = null // why the job's JSON could not be read: then the attempt fails, and the worker goes on
     for (const name of ['payload', 'headers', 'progress']) {
@@ -27,6 +29,7 @@ class Job {
       }
     }
     this.#pool = pool
+    this.#codec = codec
     this.stopReason = null
     this.stopping = false
     this.ended = false
@@ -64,20 +67,21 @@ class Job {
 
   // Completes the job in the caller's own transaction.
   async complete (client, result) {
-    await client.query('SELECT queue.complete($1::bigint, $2::text::jsonb)', [this.id, json(result)])
+    const values = [this.id, json(await this.stored(result, 'result'))]
+    await client.query('SELECT queue.complete($1::bigint, $2::text::jsonb)', values)
     this.ended = true
   }
 
   // Moves the job to another stage, in the caller's own transaction.
   async advance (client, { stage = null, payload = null, delay = 0 } = {}) {
-    const values = [this.id, stage, json(payload), interval(delay)]
+    const values = [this.id, stage, json(await this.stored(payload, 'payload')), interval(delay)]
     await client.query('SELECT queue.advance($1::bigint, $2::text, $3::text::jsonb, $4::text::interval)', values)
     this.ended = true
   }
 
   // Lets the job wait for other jobs, in the caller's own transaction, as `Suspend` does.
   async suspend (client, { after = null, upon = 'ended', progress = null } = {}) {
-    const values = [this.id, after, upon, json(progress)]
+    const values = [this.id, after, upon, json(await this.stored(progress, 'progress'))]
     await client.query('SELECT queue.suspend($1::bigint, $2::bigint[], $3::text, $4::text::jsonb)', values)
     this.ended = true
   }
@@ -89,9 +93,10 @@ class Job {
     return this.#pool.transaction(async (client) => {
       const found = 'SELECT s IS NOT NULL AS "isDone", s::text AS result FROM queue.step($1::bigint, $2::text) AS s'
       const { rows: [{ isDone, result: known }] } = await client.query(found, [this.id, name])
-      if (isDone) return parse(known)
+      if (isDone) return this.#codec.decode(parse(known), this.#context('step'))
       const result = await work(client)
-      const values = [this.id, name, stringify(result ?? null)]
+      const stored = await this.#codec.encode(result ?? null, this.#context('step'))
+      const values = [this.id, name, stringify(stored)]
       await client.query('SELECT queue.step_done($1::bigint, $2::text, $3::text::jsonb)', values)
       return result
     })
@@ -102,15 +107,31 @@ class Job {
     const text = `SELECT job_id::float8 AS "jobId", queue_name AS queue, task, state, result::text AS result, error
       FROM queue.inputs($1::bigint)`
     const { rows } = await this.#pool.use((client) => client.query(text, [this.id]))
-    return rows.map((row) => ({ ...row, result: parse(row.result) }))
+    return Promise.all(rows.map(async (row) => {
+      const result = parse(row.result)
+      const context = this.#context('result', row.queue)
+      return { ...row, result: result === null ? null : await this.#codec.decode(result, context) }
+    }))
   }
 
   // Stores what was done so far. The next attempt, if there is one, finds it in `progress`.
   async saveProgress (progress) {
-    const values = [this.id, stringify(progress)]
+    const values = [this.id, stringify(await this.#codec.encode(progress, this.#context('progress')))]
     await this.#pool.use((client) => client.query('SELECT queue.progress($1::bigint, $2::text::jsonb)', values))
     this.progress = progress
   }
+
+  // For the worker. Returns what is stored for a value; for none, null.
+  async stored (value, kind) { return value == null ? null : this.#codec.encode(value, this.#context(kind)) }
+
+  // For the worker. Decodes what the job carries.
+  async decode () {
+    if (this.unreadable) throw this.unreadable
+    this.payload = await this.#codec.decode(this.payload, this.#context('payload'))
+    if (this.progress !== null) this.progress = await this.#codec.decode(this.progress, this.#context('progress'))
+  }
+
+  #context (kind, name = this.queue) { return { kind, name } }
 
   // For logs.
   toJSON () {

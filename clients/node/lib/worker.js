@@ -8,7 +8,7 @@ const { Engine } = require('./engine')
 const DEFAULTS = { concurrency: 10, prefetch: 0, wait: 10000, heartbeat: 10000, shutdownTimeout: 30000,
     sessionBound: false, onUnknown: 'release' }
 
-const KNOWN = new Set([...Object.keys(DEFAULTS), 'lease', 'stage', 'stallTimeout', 'name', 'logger'])
+const KNOWN = new Set([...Object.keys(DEFAULTS), 'codec', 'lease', 'stage', 'stallTimeout', 'name', 'logger'])
 
 // One line of JSON for each message, to stderr.
 const log = (level) => (fields, message) => console.error(JSON.stringify({ level, message, ...fields }))

@@ -8,7 +8,7 @@ const { Worker, enqueue, parseJson, stringifyJson } = require('..')
 const { assertEnqueued } = require('../lib/testing')
 const { Engine } = require('../lib/engine')
 const { Job } = require('../lib/job')
-const { database } = require('./support')
+const { database, quiet } = require('./support')
 
 const db = database()
 const LARGE = 1970670598291982290n
@@ -42,18 +42,20 @@ test('the helpers of tests are exact', async () => {
 
 test('what cannot be read fails its job and no other', async () => {
   await db.client.query("SELECT queue.alter('a', max_attempts => 1)")
-  // Postgres writes nothing that JavaScript does not read: a Job is given some.
-  const unreadable = new Job({ id: 1, jobId: 1, queue: 'a', payload: '{"n":', headers: null, progress: null })
-  assert.ok(unreadable.unreadable instanceof SyntaxError)
   for (const isBatch of [false, true]) {
-    const worker = new Worker(db.config)
+    // Postgres writes nothing that JavaScript does not read: a Job is given some.
+    const jobs = ['{"n":', '7'].map((payload, n) => new Job({ id: n, jobId: n, queue: 'a', payload }))
+    const worker = new Worker(db.config, { logger: quiet })
     const seen = []
     if (isBatch) worker.handleBatch('a', 10, async (batch) => { seen.push(...batch.jobs.map((job) => job.payload)) })
     else worker.handle('a', async (job) => { seen.push(job.payload) })
     const engine = new Engine(worker)
-    const told = engine.threw(unreadable, unreadable.unreadable)
-    assert.strictEqual(told.kind, 'fail')
-    await assert.rejects(engine.call([unreadable]), SyntaxError)
-    assert.deepStrictEqual(seen, [])
+    const claimed = jobs.map((job) => ({ job, route: engine.calls.get('a').get(null) }))
+    for (const held of claimed) engine.held.set(held.job.id, held)
+    for (const group of isBatch ? [claimed] : claimed.map((held) => [held])) await engine.run(group)
+    const ends = jobs.map(({ id }) => engine.ended.get(id))
+    assert.deepStrictEqual(ends.map(({ kind }) => kind), ['fail', 'complete'])
+    assert.match(ends[0].error, /^SyntaxError: /)
+    assert.deepStrictEqual(seen, [7])
   }
 })

@@ -70,6 +70,26 @@ test('the options of a worker are in its table', () => {
   })
 })
 
+test('the code of docs/encryption.md', async () => {
+  const page = fs.readFileSync(path.join(__dirname, '../../../docs/encryption.md'), 'utf8')
+  const [[, code], ...more] = page.matchAll(/```js\n(.*?)```/gs)
+  assert.deepEqual(more, [])
+  const folder = folderOf({ 'page.js': code })
+  process.env.QUEUE_KEY = Buffer.alloc(32).toString('base64')
+  try {
+    await db.client.query("SELECT queue.create('emails')")
+    const { codec, register, worker } = require(path.join(folder, 'page.js'))
+    const job = await register(db.client, 'ada@example.org')
+    worker.hosts = [db.config]
+    await worker.drain()
+    const { rows: [row] } = await db.client.query('SELECT payload, result FROM queue.job($1)', [job])
+    assert.deepEqual(Object.keys(row.payload).sort(), ['codec', 'data', 'key'])
+    assert.deepEqual(codec.decode(row.result, { kind: 'result', name: 'emails' }), { sent: 'ada@example.org' })
+  } finally {
+    fs.rmSync(folder, { recursive: true })
+  }
+})
+
 test('the tests of docs/testing.md', async () => {
   const page = fs.readFileSync(path.join(__dirname, '../../../docs/testing.md'), 'utf8')
   const [[, code]] = page.matchAll(/```js\n(.*?)```/gs)

@@ -1,5 +1,6 @@
 """The code of the pages runs as it stands."""
 
+import base64
 import inspect
 import os
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from conftest import one, until
-from pg_queue import Worker
+from pg_queue import Context, Worker
 
 PACKAGE = Path(__file__).parents[1]
 DOCS = PACKAGE.parents[1] / "docs"
@@ -72,6 +73,20 @@ def test_the_page_stands_by_itself():
         targets = re.findall(r"\]\(([^)]*)\)", page)
         assert all(target.startswith("https://") for target in targets), (name, targets)
         assert "A smaller\npriority runs first" in page or "A smaller priority runs first" in page, name
+
+
+def test_the_code_of_docs_encryption(conn, conninfo, monkeypatch):
+    conn.execute("SELECT queue.create('emails')")
+    monkeypatch.setenv("QUEUE_KEY", base64.b64encode(bytes(32)).decode())
+    names = {"__name__": "page"}
+    (code,) = blocks(DOCS / "encryption.md")
+    exec(compile(code, "encryption.md", "exec"), names)
+    job = names["register"](conn, "ada@example.org")
+    names["worker"].conninfo = conninfo
+    names["worker"].drain()
+    payload, result = conn.execute("SELECT payload, result FROM queue.job(%s)", [job]).fetchone()
+    assert payload.keys() == {"codec", "key", "data"}
+    assert names["codec"].decode(result, Context("result", "emails")) == {"sent": "ada@example.org"}
 
 
 def test_the_tests_of_docs_testing(tmp_path):

@@ -69,6 +69,7 @@ impl Ending {
             Err(Failure::Snooze(delay)) => Self::new(shared, "release", [("delay", interval(delay).into())]),
             Err(Failure::Fatal(error)) => Self::failure(shared, &error, None, true),
             Err(Failure::Retry { error, delay }) => Self::failure(shared, &error, delay, false),
+            Err(Failure::Unknown(error)) => Self::failure(shared, &error, None, false),
         }
     }
 

@@ -41,7 +41,7 @@ const GATHER: Duration = Duration::from_millis(20);
 /// How long handlers have to react to `check` after the shutdown timeout.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// For how long a job without a handler is released.
+/// For how long a job is released if this worker has no handler, codec or key for it.
 const UNKNOWN_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long a worker that shuts down tries to send the last ends.
@@ -264,10 +264,12 @@ impl Engine {
         let now = Instant::now();
         let mut state = self.lock();
         for row in rows {
-            let job = Job::new(row, self.pool.clone(), self.stops.clone());
+            let job = Job::new(row, self.pool.clone(), self.settings.codec.clone(), self.stops.clone());
             if self.call(&job).is_none() {
-                let ending = self.without_handler(&mut state, &job);
-                state.send(ending, Duration::ZERO);
+                let stage = job.stage.as_ref().map(|stage| format!("stage {stage}"));
+                let stage = stage.as_deref().unwrap_or("jobs without a stage");
+                let failure = self.for_another(&mut state, format!("no handler for {stage} of queue {}", job.queue));
+                state.send(Ending::of(&job.shared, Err(failure)), Duration::ZERO);
                 continue;
             }
             let lease = Duration::from_secs_f64(row.get::<_, f64>(14).clamp(0.001, 1e9));
@@ -292,10 +294,8 @@ impl Engine {
         self.calls.get(&*job.queue)?.get(job.stage.as_deref())
     }
 
-    /// Returns the end of a job that has no handler. Logs that once for each stage.
-    fn without_handler(&self, state: &mut State, job: &Job) -> Ending {
-        let stage = job.stage.as_ref().map_or("jobs without a stage".to_owned(), |stage| format!("stage {stage}"));
-        let error = format!("no handler for {stage} of queue {}", job.queue);
+    /// Returns how a job ends that another worker may run, but not this one. Logs each error once.
+    fn for_another(&self, state: &mut State, error: String) -> Failure {
         let fails = self.settings.on_unknown == OnUnknown::Fail;
         if state.unknown.insert(error.clone()) {
             let pause = UNKNOWN_PAUSE.as_secs();
@@ -303,8 +303,7 @@ impl Engine {
                 if fails { "its jobs fail".into() } else { format!("its jobs are released for {pause} seconds") };
             log::warn!(target: "pg_queue", "{error}: {then}");
         }
-        let failure = if fails { Failure::Retry { error, delay: None } } else { Failure::Snooze(UNKNOWN_PAUSE) };
-        Ending::of(&job.shared, Err(failure))
+        if fails { Failure::Retry { error, delay: None } } else { Failure::Snooze(UNKNOWN_PAUSE) }
     }
 
     fn start(self: &Arc<Self>) {
@@ -315,20 +314,17 @@ impl Engine {
             let (call, stage) = self.call(&job).expect("a job without a handler is not held");
             let (call, stage) = (call.clone(), stage.map(str::to_owned));
             let mut jobs = vec![job];
-            if let Call::Batch { size, .. } = call
-                && jobs[0].unreadable.is_none()
-            {
+            if let Call::Batch { size, .. } = call {
                 let most = size.min(self.settings.concurrency + 1 - state.running());
                 let (ready, queue) = (std::mem::take(&mut state.ready), jobs[0].queue.clone());
                 for job in ready {
                     let is_alike =
                         job.queue == queue && self.call(&job).is_some_and(|(_, own)| own == stage.as_deref());
-                    let is_ours = is_alike && job.unreadable.is_none() && jobs.len() < most;
-                    if is_ours { jobs.push(job) } else { state.ready.push_back(job) }
+                    if is_alike && jobs.len() < most { jobs.push(job) } else { state.ready.push_back(job) }
                 }
             }
             let shared: Vec<Arc<Shared>> = jobs.iter().map(|job| job.shared.clone()).collect();
-            let task = tokio::spawn(self.clone().run(call, jobs, shared.clone()));
+            let task = tokio::spawn(self.clone().run(call, jobs));
             for one in shared {
                 if let Some(held) = state.held.get_mut(&one.facts.id) {
                     held.task = Some(task.abort_handle());
@@ -339,32 +335,14 @@ impl Engine {
 
     // A handler.
 
-    async fn run(self: Arc<Self>, call: Call, jobs: Vec<Job>, shared: Vec<Arc<Shared>>) {
+    async fn run(self: Arc<Self>, call: Call, jobs: Vec<Job>) {
+        let jobs = self.decoded(jobs).await;
         let begun = Instant::now();
+        let shared: Vec<Arc<Shared>> = jobs.iter().map(|job| job.shared.clone()).collect();
         for one in &shared {
             self.tell(EventKind::Started, Some(one), Duration::ZERO, None);
         }
-        let (facts, headers) = (jobs[0].shared.facts.clone(), jobs[0].headers.clone());
-        let unreadable = jobs[0].unreadable.clone();
-        let work = async {
-            if let Some(error) = unreadable {
-                return Err(Failure::Retry { error, delay: None });
-            }
-            match call {
-                Call::One(call) => {
-                    let job = jobs.into_iter().next().expect("a job has a handler's call of its own");
-                    tracing::within(facts, headers, call(job)).await.map(|done| Each::One(vec![Ok(done)]))
-                }
-                Call::Batch { call, .. } => {
-                    let batch = Batch { jobs, pool: BatchPool(self.pool.clone()) };
-                    tracing::within(facts, None, call(batch)).await
-                }
-            }
-        };
-        let answer = tokio::select! {
-            answer = AssertUnwindSafe(work).catch_unwind() => answer.unwrap_or_else(|panic| Err(panicked(&*panic))),
-            () = self.until_stopped(&shared) => Err(Failure::Stopped),
-        };
+        let answer = if jobs.is_empty() { Ok(Each::All) } else { self.guarded(&shared, self.handle(call, jobs)).await };
         let time = begun.elapsed();
         let mut answers: Vec<Result<Done, Failure>> = match answer {
             Ok(Each::One(answers)) if answers.len() == shared.len() => answers,
@@ -380,16 +358,73 @@ impl Engine {
             let lost = answers.iter_mut().filter(|answer| **answer == Err(Failure::Lost));
             lost.for_each(|answer| *answer = Err(Failure::Snooze(Duration::ZERO)));
         }
-        for (one, answer) in shared.iter().zip(answers) {
-            if let Err(Failure::Retry { error, .. } | Failure::Fatal(error)) = &answer {
-                warn(&one.facts, format_args!("has failed: {error}"));
+        for (one, mut answer) in shared.iter().zip(answers) {
+            if !one.ended.load(Ordering::Acquire) {
+                let encoded = async { Ok(self.settings.codec.done(answer?, &one.facts.queue).await?) };
+                answer = self.guarded(std::slice::from_ref(one), encoded).await;
             }
-            let mut ending = Ending::of(one, answer);
-            ending.time = time;
-            self.end(ending);
+            self.end_by(one, answer, time);
         }
         self.start();
         self.changed.notify_one();
+    }
+
+    /// Decodes what the jobs carry. Ends the jobs that cannot be read, and returns the others.
+    async fn decoded(&self, jobs: Vec<Job>) -> Vec<Job> {
+        let mut rest = Vec::new();
+        for mut job in jobs {
+            let shared = job.shared.clone();
+            match self.guarded(std::slice::from_ref(&shared), job.decode()).await {
+                Ok(()) => rest.push(job),
+                Err(failure) => {
+                    if matches!(failure, Failure::Retry { .. }) {
+                        self.tell(EventKind::Started, Some(&shared), Duration::ZERO, None);
+                    }
+                    self.end_by(&shared, Err(failure), Duration::ZERO);
+                }
+            }
+        }
+        rest
+    }
+
+    /// Calls the handler.
+    async fn handle(&self, call: Call, jobs: Vec<Job>) -> Result<Each, Failure> {
+        let (facts, headers) = (jobs[0].shared.facts.clone(), jobs[0].headers.clone());
+        match call {
+            Call::One(call) => {
+                let job = jobs.into_iter().next().expect("a job has a handler's call of its own");
+                tracing::within(facts, headers, call(job)).await.map(|done| Each::One(vec![Ok(done)]))
+            }
+            Call::Batch { call, .. } => {
+                let batch = Batch { jobs, pool: BatchPool(self.pool.clone()) };
+                tracing::within(facts, None, call(batch)).await
+            }
+        }
+    }
+
+    /// Returns what code of the user's returns. A panic fails the attempts. If all of them are to stop, it is dropped.
+    async fn guarded<T>(
+        &self,
+        shared: &[Arc<Shared>],
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        tokio::select! {
+            biased;
+            answer = AssertUnwindSafe(work).catch_unwind() => answer.unwrap_or_else(|panic| Err(panicked(&*panic))),
+            () = self.until_stopped(shared) => Err(Failure::Stopped),
+        }
+    }
+
+    fn end_by(&self, one: &Arc<Shared>, mut answer: Result<Done, Failure>, time: Duration) {
+        if let Err(Failure::Retry { error, .. } | Failure::Fatal(error)) = &answer {
+            warn(&one.facts, format_args!("has failed: {error}"));
+        }
+        if let Err(Failure::Unknown(error)) = answer {
+            answer = Err(self.for_another(&mut self.lock(), error));
+        }
+        let mut ending = Ending::of(one, answer);
+        ending.time = time;
+        self.end(ending);
     }
 
     /// Waits until all of these are to stop. A job whose lease has expired is lost.

@@ -3,12 +3,14 @@
 
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::join_all;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::GenericClient;
 use tokio_postgres::error::Error;
 use tokio_postgres::types::Type;
 
+use crate::codec::{Codec, ContextKind, Hooks};
 use crate::sql::{Json, Parameters, interval, timestamp};
 use crate::tracing;
 use crate::upon::Upon;
@@ -32,6 +34,7 @@ pub struct Options {
     upon: Option<Upon>,
     flow: Option<i64>,
     task: Option<String>,
+    pub(crate) codec: Hooks,
 }
 
 impl Options {
@@ -149,6 +152,12 @@ impl Options {
         self
     }
 
+    /// Encodes the payload, and in a flow those of its tasks.
+    pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
+        self.codec = Hooks::new(codec);
+        self
+    }
+
     /// Returns the named arguments of a call, each after a comma. Adds their values to the parameters.
     pub(crate) fn arguments(&self, parameters: &mut Parameters) -> String {
         let mut text = String::new();
@@ -221,7 +230,8 @@ pub async fn enqueue<C: GenericClient + Sync>(
     payload: impl Serialize,
     options: Options,
 ) -> Result<i64, Error> {
-    let mut parameters = Parameters::default().with(queue.to_owned(), Type::TEXT).with(Json::of(payload), Type::JSONB);
+    let payload = options.codec.json(payload, ContextKind::Payload, queue);
+    let mut parameters = Parameters::default().with(queue.to_owned(), Type::TEXT).with(payload.await, Type::JSONB);
     let arguments = options.arguments(&mut parameters);
     let sql = format!("SELECT queue.enqueue($1, $2{arguments})");
     Ok(client.query_typed_one(&sql, &parameters.list()).await?.get(0))
@@ -234,7 +244,8 @@ pub async fn enqueue_many<C: GenericClient + Sync, P: Serialize>(
     payloads: impl IntoIterator<Item = P>,
     options: Options,
 ) -> Result<Vec<i64>, Error> {
-    let payloads: Vec<Json> = payloads.into_iter().map(Json::of).collect();
+    let payloads = payloads.into_iter().map(|payload| options.codec.json(payload, ContextKind::Payload, queue));
+    let payloads: Vec<Json> = join_all(payloads.collect::<Vec<_>>()).await;
     let mut parameters = Parameters::default().with(queue.to_owned(), Type::TEXT).with(payloads, Type::JSONB_ARRAY);
     let arguments = options.arguments(&mut parameters);
     let sql = format!("SELECT queue.enqueue_many($1, $2{arguments})");

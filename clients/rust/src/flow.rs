@@ -1,10 +1,12 @@
 //! Flows: jobs that wait for any number of other jobs, their members.
 
+use futures_util::future::{join, try_join_all};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Error, GenericClient};
 
+use crate::codec::{CodecError, ContextKind};
 use crate::enqueue::Options;
 use crate::sql::{Json, Parameters};
 
@@ -63,17 +65,19 @@ impl Task {
         self
     }
 
-    fn json(&self) -> Value {
+    /// Returns it as `queue.enqueue_flow` reads it. The flow's codec encodes the payload.
+    async fn json(&self, flow: &Options, queue: &str) -> Result<Value, CodecError> {
         let mut fields = self.options.fields();
         fields["task"] = json!(self.name);
-        fields["payload"] = self.payload.clone();
+        let queue = self.queue.as_deref().unwrap_or(queue);
+        fields["payload"] = flow.codec.encode(self.payload.clone(), ContextKind::Payload, queue).await?;
         if let Some(queue) = &self.queue {
             fields["queue"] = json!(queue);
         }
         if !self.after.is_empty() {
             fields["after"] = json!(self.after);
         }
-        fields
+        Ok(fields)
     }
 }
 
@@ -84,11 +88,14 @@ pub async fn enqueue_flow<C: GenericClient + Sync>(
     payload: impl Serialize,
     flow: Flow,
 ) -> Result<i64, Error> {
-    let tasks: Value = flow.tasks.iter().map(Task::json).collect();
+    let payload = flow.options.codec.json(payload, ContextKind::Payload, queue);
+    let tasks = try_join_all(flow.tasks.iter().map(|task| task.json(&flow.options, queue)));
+    let (payload, tasks) = join(payload, tasks).await;
+    let tasks = tasks.map_or_else(|error| Json::error(&error), Json::of);
     let mut parameters = Parameters::default()
         .with(queue.to_owned(), Type::TEXT)
-        .with(Json::of(tasks), Type::JSONB)
-        .with(Json::of(payload), Type::JSONB)
+        .with(tasks, Type::JSONB)
+        .with(payload, Type::JSONB)
         .with(flow.runs, Type::BOOL)
         .with(flow.open, Type::BOOL)
         .with(flow.fail_fast, Type::BOOL);
@@ -102,7 +109,8 @@ pub async fn seal<C: GenericClient + Sync>(client: &C, flow: i64) -> Result<(), 
     client.execute_typed("SELECT queue.seal($1)", &[(&flow, Type::INT8)]).await.map(drop)
 }
 
-/// Completes an open flow without members: the event that it stands for has occurred.
+/// Completes an open flow without members: the event that it stands for has occurred. The result is stored as it is:
+/// encode it with the codec before.
 pub async fn resolve<C: GenericClient + Sync>(client: &C, flow: i64, result: impl Serialize) -> Result<(), Error> {
     let parameters = Parameters::default().with(flow, Type::INT8).with(Json::of(result), Type::JSONB);
     client.execute_typed("SELECT queue.resolve($1, $2)", &parameters.list()).await.map(drop)

@@ -16,10 +16,11 @@ use tokio::sync::watch;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row};
 
+use crate::codec::{ContextKind, Hooks};
 use crate::connection::{Pool, Pooled};
 use crate::outcome::{Advance, Failure, StopReason, Stopped, Suspend};
 use crate::shared::{Committing, Facts, Shared};
-use crate::sql::{Json, Parameters, interval};
+use crate::sql::{Parameters, interval};
 
 /// Columns of `queue.claimed_job`, in the order in which [`Job::new`] reads them.
 pub(crate) const COLUMNS: &str = "id, job_id, queue_name, stage, payload, headers, attempt, max_attempts, priority, \
@@ -66,6 +67,7 @@ pub struct Job {
     pub(crate) unreadable: Option<String>,
     pub(crate) shared: Arc<Shared>,
     pool: Arc<Pool>,
+    codec: Hooks,
     stopping: watch::Receiver<u32>,
 }
 
@@ -76,7 +78,7 @@ impl fmt::Debug for Job {
 }
 
 impl Job {
-    pub(crate) fn new(row: &Row, pool: Arc<Pool>, stopping: watch::Receiver<u32>) -> Self {
+    pub(crate) fn new(row: &Row, pool: Arc<Pool>, codec: Hooks, stopping: watch::Receiver<u32>) -> Self {
         let queue: Arc<str> = row.get::<_, String>(2).into();
         let facts = Facts { id: row.get(0), job_id: row.get(1), queue: queue.clone(), attempt: row.get(6) };
         let json = |n: usize| row.try_get::<_, Option<Value>>(n);
@@ -103,8 +105,22 @@ impl Job {
             unreadable,
             shared: Arc::new(shared),
             pool,
+            codec,
             stopping,
         }
+    }
+
+    /// Decodes what the job carries.
+    pub(crate) async fn decode(&mut self) -> Result<(), Failure> {
+        if let Some(error) = self.unreadable.take() {
+            return Err(Failure::Retry { error, delay: None });
+        }
+        let payload = std::mem::take(&mut self.payload);
+        self.payload = self.codec.decode(payload, ContextKind::Payload, &self.queue).await?;
+        if let Some(progress) = self.progress.take_if(|progress| !progress.is_null()) {
+            self.progress = Some(self.codec.decode(progress, ContextKind::Progress, &self.queue).await?);
+        }
+        Ok(self.check()?)
     }
 
     /// Returns the payload as a type of the caller.
@@ -146,8 +162,9 @@ impl Job {
 
     /// Stores what was done so far. The next attempt, if there is one, finds it in `progress`.
     pub async fn save_progress(&self, progress: impl Serialize) -> Result<(), Failure> {
-        let client = taken(&self.pool).await?;
-        let parameters = Parameters::default().with(self.id, Type::INT8).with(Json::of(progress), Type::JSONB);
+        let progress = self.codec.json(progress, ContextKind::Progress, &self.queue);
+        let (progress, client) = (progress.await, taken(&self.pool).await?);
+        let parameters = Parameters::default().with(self.id, Type::INT8).with(progress, Type::JSONB);
         client.execute_typed("SELECT queue.progress($1, $2)", &parameters.list()).await?;
         client.give_back();
         Ok(())
@@ -164,9 +181,13 @@ impl Job {
             Some(result) => {
                 client.batch_execute("COMMIT").await?;
                 client.give_back();
+                let result = self.codec.decode(result, ContextKind::Step, &self.queue).await?;
                 Ok(Step::Done(T::deserialize(result)?))
             }
-            None => Ok(Step::Open(OpenStep { id: self.id, name: name.to_owned(), client })),
+            None => {
+                let (queue, codec) = (self.queue.clone(), self.codec.clone());
+                Ok(Step::Open(OpenStep { id: self.id, queue, name: name.to_owned(), client, codec }))
+            }
         }
     }
 
@@ -176,17 +197,18 @@ impl Job {
         let sql = "SELECT job_id, queue_name, task, state, result, error FROM queue.inputs($1)";
         let rows = client.query_typed(sql, &[(&self.id, Type::INT8)]).await?;
         client.give_back();
-        let input = |row: &Row| {
-            Ok(Input {
-                job_id: row.get(0),
-                queue: row.get(1),
-                task: row.get(2),
-                state: row.get(3),
-                result: row.try_get(4)?,
-                error: row.get(5),
-            })
-        };
-        rows.iter().map(input).collect()
+        let mut inputs = Vec::new();
+        for row in &rows {
+            let queue: Option<String> = row.get(1);
+            let mut result: Option<Value> = row.try_get(4)?;
+            if let Some(stored) = result.take_if(|stored| !stored.is_null()) {
+                let queue = queue.as_deref().unwrap_or(&self.queue);
+                result = Some(self.codec.decode(stored, ContextKind::Result, queue).await?);
+            }
+            let (job_id, task, state, error) = (row.get(0), row.get(2), row.get(3), row.get(5));
+            inputs.push(Input { job_id, queue, task, state, result, error });
+        }
+        Ok(inputs)
     }
 }
 
@@ -244,16 +266,19 @@ impl Deref for JobTransaction<'_> {
 impl JobTransaction<'_> {
     /// Completes the job and commits. The writes and the completion commit together, or neither does.
     pub async fn complete(self, result: impl Serialize) -> Result<(), Error> {
-        let parameters = Parameters::default().with(self.job.id, Type::INT8).with(Json::of(result), Type::JSONB);
+        let result = self.job.codec.json(result, ContextKind::Result, &self.job.queue).await;
+        let parameters = Parameters::default().with(self.job.id, Type::INT8).with(result, Type::JSONB);
         self.end("SELECT queue.complete($1, nullif($2, 'null'))", parameters).await
     }
 
     /// Moves the job to another stage and commits.
     pub async fn advance(self, advance: Advance) -> Result<(), Error> {
+        let Job { codec, queue, .. } = self.job;
+        let payload = codec.json_if(advance.payload, ContextKind::Payload, queue).await;
         let parameters = Parameters::default()
             .with(self.job.id, Type::INT8)
             .with(advance.stage, Type::TEXT)
-            .with(advance.payload, Type::JSONB)
+            .with(payload, Type::JSONB)
             .with(interval(advance.delay), Type::TEXT);
         self.end("SELECT queue.advance($1, $2, $3, $4::interval)", parameters).await
     }
@@ -261,12 +286,14 @@ impl JobTransaction<'_> {
     /// Lets the job wait for other jobs and commits. For instance, it waits for jobs that this transaction has enqueued
     /// with `flow` = this job's id.
     pub async fn suspend(self, suspend: Suspend) -> Result<(), Error> {
+        let Job { codec, queue, .. } = self.job;
+        let progress = codec.json_if(suspend.progress, ContextKind::Progress, queue).await;
         let after = (!suspend.after.is_empty()).then_some(suspend.after);
         let parameters = Parameters::default()
             .with(self.job.id, Type::INT8)
             .with(after, Type::INT8_ARRAY)
             .with(suspend.upon.map_or("ended", |upon| upon.name()), Type::TEXT)
-            .with(suspend.progress, Type::JSONB);
+            .with(progress, Type::JSONB);
         self.end("SELECT queue.suspend($1, $2, $3, $4)", parameters).await
     }
 
@@ -298,8 +325,10 @@ pub enum Step<T> {
 /// A transaction in which to do a step: a client of tokio-postgres. It rolls back when it is dropped.
 pub struct OpenStep {
     id: i64,
+    queue: Arc<str>,
     name: String,
     client: Pooled,
+    codec: Hooks,
 }
 
 impl Deref for OpenStep {
@@ -313,10 +342,11 @@ impl Deref for OpenStep {
 impl OpenStep {
     /// Stores that the step is done, with its result, and commits. Returns the result.
     pub async fn done<T: Serialize>(self, result: T) -> Result<T, Error> {
+        let stored = self.codec.json(&result, ContextKind::Step, &self.queue).await;
         let parameters = Parameters::default()
             .with(self.id, Type::INT8)
             .with(self.name.clone(), Type::TEXT)
-            .with(Json::of(&result), Type::JSONB);
+            .with(stored, Type::JSONB);
         self.client.execute_typed("SELECT queue.step_done($1, $2, $3)", &parameters.list()).await?;
         self.client.batch_execute("COMMIT").await?;
         self.client.give_back();

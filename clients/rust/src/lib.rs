@@ -8,7 +8,10 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+#[cfg(feature = "aes-gcm")]
+mod aes;
 mod batch;
+mod codec;
 mod connection;
 mod control;
 mod endings;
@@ -30,7 +33,10 @@ mod upon;
 mod watchdog;
 mod worker;
 
+#[cfg(feature = "aes-gcm")]
+pub use aes::AesGcm;
 pub use batch::{Batch, BatchTransaction, Each};
+pub use codec::{Codec, CodecError, Context, ContextKind};
 pub use enqueue::{Options, enqueue, enqueue_many};
 pub use event::{Event, EventKind};
 pub use flow::{Flow, Task, enqueue_flow, reject, resolve, seal};

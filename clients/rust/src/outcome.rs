@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::codec::CodecError;
 use crate::connection::{self, LOST, code};
 use crate::upon::Upon;
 
@@ -108,6 +109,8 @@ pub enum Failure {
     Stopped,
     /// The server has said that the lease is lost.
     Lost,
+    /// This worker has no codec or no key for a value: the worker's `on_unknown` decides.
+    Unknown(String),
 }
 
 impl<E: Error + 'static> From<E> for Failure {
@@ -124,6 +127,9 @@ impl<E: Error + 'static> From<E> for Failure {
         }
         if any.is::<Stopped>() {
             return Failure::Stopped;
+        }
+        if let Some(CodecError::Unknown(text)) = any.downcast_ref() {
+            return Failure::Unknown(text.clone());
         }
         let (mut text, mut at) = (String::new(), Some(any));
         while let Some(error) = at {

@@ -7,8 +7,9 @@ use serde::Serialize;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Error, GenericClient};
 
+use crate::codec::ContextKind;
 use crate::enqueue::Options;
-use crate::sql::{Json, Parameters};
+use crate::sql::Parameters;
 
 /// How an event is published.
 #[derive(Debug, Clone, Default)]
@@ -36,9 +37,10 @@ pub async fn publish<C: GenericClient + Sync>(
     payload: impl Serialize,
     how: Publish,
 ) -> Result<BTreeMap<String, i64>, Error> {
+    let payload = how.options.codec.json(payload, ContextKind::Payload, topic).await;
     let mut parameters = Parameters::default()
         .with(topic.to_owned(), Type::TEXT)
-        .with(Json::of(payload), Type::JSONB)
+        .with(payload, Type::JSONB)
         .with(how.key, Type::TEXT)
         .with(how.mandatory, Type::BOOL);
     let arguments = how.options.arguments(&mut parameters);

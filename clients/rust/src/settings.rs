@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use crate::batch::{Batch, Each};
+use crate::codec::Hooks;
 use crate::connection::Connector;
 use crate::event::Event;
 use crate::job::Job;
@@ -23,7 +24,8 @@ pub(crate) type Around = Arc<dyn Fn(Job, Next) -> BoxFuture<'static, Result<Done
 
 pub(crate) type Hook = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// What becomes of a job whose stage has no handler, such as one that a newer producer has enqueued.
+/// What becomes of a job whose stage has no handler, such as one that a newer producer has enqueued, or whose codec or
+/// key this worker does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnUnknown {
     /// It is released for 30 seconds, without counting the attempt, so that another worker runs it.
@@ -71,6 +73,7 @@ pub(crate) struct Settings {
     pub session_bound: bool,
     pub shutdown_timeout: Duration,
     pub stall_timeout: Option<Duration>,
+    pub codec: Hooks,
     pub on_unknown: OnUnknown,
     pub name: String,
     pub on_event: Option<Hook>,

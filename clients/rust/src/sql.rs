@@ -66,6 +66,11 @@ impl Json {
     pub fn of(value: impl Serialize) -> Self {
         Self(serde_json::to_string(&value).map_err(|error| error.to_string()))
     }
+
+    /// Returns what stands for a value that cannot be written.
+    pub fn error(error: &dyn Error) -> Self {
+        Self(Err(error.to_string()))
+    }
 }
 
 impl ToSql for Json {

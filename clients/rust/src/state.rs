@@ -36,7 +36,7 @@ pub(crate) struct State {
     pub ready: VecDeque<Job>,
     /// Ends that the server has not answered, except those that a claim carries, by the attempt's id.
     pub ended: BTreeMap<i64, Ending>,
-    /// What the log has said of jobs without a handler.
+    /// What the log has said of jobs without a handler, codec or key.
     pub unknown: BTreeSet<String>,
     pub is_closing: bool,
     /// The events so far, if the worker drains.

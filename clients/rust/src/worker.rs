@@ -12,6 +12,7 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Config, NoTls, Socket};
 
 use crate::batch::{Batch, Each};
+use crate::codec::{Codec, Hooks};
 use crate::connection::connector;
 use crate::engine::Engine;
 use crate::event::Event;
@@ -65,6 +66,7 @@ impl Worker {
             session_bound: false,
             shutdown_timeout: Duration::from_secs(30),
             stall_timeout: None,
+            codec: Hooks::default(),
             on_unknown: OnUnknown::Release,
             name: format!("{}:{}", host.trim(), std::process::id()),
             on_event: None,
@@ -129,7 +131,14 @@ impl Worker {
         self
     }
 
-    /// What becomes of a job whose stage has no handler. The log says so once for each stage. Default: it is released.
+    /// Encodes and decodes payloads, results, progress and steps, such as `AesGcm`.
+    pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
+        self.settings.codec = Hooks::new(codec);
+        self
+    }
+
+    /// What becomes of a job whose stage has no handler, or whose codec or key this worker does not have. The log says
+    /// so once for each stage or key. Default: it is released.
     pub fn on_unknown(mut self, what: OnUnknown) -> Self {
         self.settings.on_unknown = what;
         self

@@ -1,4 +1,4 @@
-//! The code of docs/testing.md, as it stands: a user's own file of tests.
+//! The code of docs/testing.md, as it stands: a user's own file of tests; and that of docs/encryption.md.
 
 use pg_queue_client::testing::{Server, advance_time, assert_enqueued};
 use pg_queue_client::{EventKind, Options, Worker, enqueue};
@@ -26,10 +26,47 @@ async fn what_is_done() {
     assert_enqueued(&client, "emails", &to_ada, 0).await.unwrap();
 }
 
+mod encryption {
+    use serde_json::{Value, json};
+    use tokio_postgres::Client;
+
+    use pg_queue_client::{AesGcm, Failure, Job, Options, Worker, enqueue};
+
+    async fn send(job: Job) -> Result<Value, Failure> {
+        Ok(json!({"sent": job.payload["to"]})) // readable here, ciphertext in the table
+    }
+
+    pub fn worker(config: &str, codec: AesGcm) -> Result<Worker, tokio_postgres::Error> {
+        Ok(Worker::new(config)?.codec(codec).handler("emails", send))
+    }
+
+    pub async fn register(client: &Client, address: &str, codec: AesGcm) -> Result<i64, tokio_postgres::Error> {
+        enqueue(client, "emails", json!({"to": address}), Options::new().codec(codec)).await
+    }
+}
+
+#[tokio::test]
+async fn what_is_encrypted() {
+    use pg_queue_client::{AesGcm, Codec as _, Context, ContextKind};
+
+    let server = Server::start();
+    let database = server.create_database().await.unwrap();
+    let client = server.connect(&database).await.unwrap();
+    client.batch_execute("SELECT queue.create('emails')").await.unwrap();
+    let codec = AesGcm::new("k7", &[7; 32]);
+    let job = encryption::register(&client, "ada@example.org", codec.clone()).await.unwrap();
+    encryption::worker(&server.config(&database), codec.clone()).unwrap().drain().await.unwrap();
+    let row = client.query_one("SELECT payload, result FROM queue.job($1)", &[&job]).await.unwrap();
+    assert_eq!(row.get::<_, serde_json::Value>(0)["codec"], "aes-gcm/1");
+    let context = Context { kind: ContextKind::Result, name: "emails".into() };
+    assert_eq!(codec.decode(row.get(1), &context).await, Ok(json!({"sent": "ada@example.org"})));
+}
+
 #[test]
-fn this_is_the_code_of_the_page() {
-    let page = include_str!("../../../docs/testing.md");
-    let block = page.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of Rust");
-    let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(squeezed(include_str!("page.rs")).contains(&squeezed(block)));
+fn this_is_the_code_of_the_pages() {
+    let squeezed = |text: &str| text.replace("pub ", "").split_whitespace().collect::<Vec<_>>().join(" ");
+    for page in [include_str!("../../../docs/testing.md"), include_str!("../../../docs/encryption.md")] {
+        let block = page.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of Rust");
+        assert!(squeezed(include_str!("page.rs")).contains(&squeezed(block)));
+    }
 }

@@ -1,6 +1,8 @@
 // Compiles if and only if the types say what README.md does.
 import { Pool } from 'pg'
-import { Advance, Fatal, Job, Suspend, Worker, enqueue, enqueueFlow, enqueueMany, enqueueQuery, publish } from '../..'
+import {
+  Advance, AesGcm, Codec, Fatal, Job, Suspend, UnknownCodec, Worker, enqueue, enqueueFlow, enqueueMany, enqueueQuery, publish
+} from '../..'
 import { Server, assertEnqueued } from '../../lib/testing'
 
 async function produce (pool: Pool): Promise<number[]> {
@@ -29,6 +31,23 @@ async function flows (pool: Pool): Promise<void> {
   await enqueueFlow(pool, 'emails', { tasks: [{ task: 'a', after: [1] }] })
 }
 
+const vault: Codec = {
+  encode: async (value, { kind, name }) => ({ codec: 'vault/1', key: '', data: JSON.stringify([kind, name, value]) }),
+  decode (stored, { kind }) {
+    if (kind === 'step') throw new UnknownCodec('no vault')
+    return stored.data
+  }
+}
+
+async function encoded (pool: Pool): Promise<void> {
+  const codec = new AesGcm({ keys: { k7: new Uint8Array(32) }, current: 'k7', accepts: { lost: ['emails'] } })
+  await enqueue(pool, 'emails', { to: 7 }, { codec, priority: 1 })
+  await publish(pool, 'orders', {}, { codec: vault, key: 'order.placed' })
+  new Worker({}, { codec: vault })
+  // @ts-expect-error: a statement does not wait for a codec
+  enqueueQuery('emails', {}, { codec })
+}
+
 const worker = new Worker(['postgres://db1', { host: 'db2' }], { concurrency: 2, sessionBound: true })
 worker.handle([{ queue: 'orders', stage: 'ship' }, 'invoices'], async () => {})
 worker.handle<{ to: string }>('emails', async (job: Job<{ to: string }>) => {
@@ -47,4 +66,4 @@ worker.use((job, call) => call(job)).on('completed', (event) => {
 })
 // @ts-expect-error: there is no such event
 worker.on('complete', () => {})
-void produce, void flows, void events, new Server().config().host
+void produce, void flows, void encoded, void events, new Server().config().host

@@ -5,6 +5,7 @@ are those of pg_queue: a *job* is run in *attempts*, each under a *lease*.
 """
 
 from .batch import AsyncBatch, Batch
+from .codec import AesGcm, Codec, Context, UnknownCodec
 from .enqueue import enqueue, enqueue_async, enqueue_many, enqueue_many_async
 from .events import Event
 from .flow import Task, enqueue_flow, enqueue_flow_async, reject, resolve, seal
@@ -15,9 +16,12 @@ from .worker import Worker
 
 __all__ = [
     "Advance",
+    "AesGcm",
     "AsyncBatch",
     "AsyncJob",
     "Batch",
+    "Codec",
+    "Context",
     "Event",
     "Fatal",
     "Input",
@@ -27,6 +31,7 @@ __all__ = [
     "Stopped",
     "Suspend",
     "Task",
+    "UnknownCodec",
     "Worker",
     "enqueue",
     "enqueue_async",

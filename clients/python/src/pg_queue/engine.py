@@ -19,6 +19,7 @@ import logging
 import math
 from collections import deque
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Set, Tuple, cast
 
 import psycopg
@@ -26,6 +27,7 @@ from psycopg import AsyncConnection
 
 from . import tracing
 from .batch import AsyncBatch, Batch
+from .codec import PLAIN, Kind, UnknownCodec, later
 from .endings import Ending, span
 from .events import Event, EventKind
 from .held import Held
@@ -48,7 +50,7 @@ GRACE = 1.0
 """How many seconds handlers have to react to `cancelled` after the shutdown timeout."""
 
 UNKNOWN_PAUSE = 30.0
-"""For how many seconds a job without a handler is released."""
+"""For how many seconds a job is released if this worker has no handler, codec or key for it."""
 
 FAREWELL = 5.0
 """How long a worker that shuts down tries to send the last ends."""
@@ -79,7 +81,8 @@ class Engine:
         self._watch = watch
         self._calls = {route: worker.bound(route) for route in worker.handlers}
         self._is_async = {route: inspect.iscoroutinefunction(h) for route, h in worker.handlers.items()}
-        self._unknown: Set[str] = set()  # what the log has said of jobs without a handler
+        self._codec = worker.codec or PLAIN
+        self._unknown: Set[str] = set()  # what the log has said of jobs without a handler, codec or key
         self._held: Dict[int, Held] = {}
         self._ready: Deque[Held] = deque()
         self._ended: Dict[int, Ending] = {}  # ends without an answer, except those that a claim carries
@@ -203,9 +206,14 @@ class Engine:
         lease = max(row[-1], 0.001)
         route = self._worker.route(row[2], row[3])
         is_async = route is not None and self._is_async[route]
-        job = AsyncJob(*columns, pool=self._async_pool) if is_async else Job(*columns, pool=self._pool)
+        job: BaseJob
+        if is_async:
+            job = AsyncJob(*columns, pool=self._async_pool, codec=self._codec)
+        else:
+            job = Job(*columns, pool=self._pool, loop=self._loop, codec=self._codec)
         if route is None:
-            self._send(self._without_handler(job))
+            stage = "jobs without a stage" if job.stage is None else f"stage {job.stage}"
+            self._send(self._for_another(job, f"no handler for {stage} of queue {job.queue}"))
             return
         job.unreadable = unreadable
         job.stopping = self._stopping.is_set()
@@ -215,10 +223,8 @@ class Engine:
         self._ready.append(held)
         self._due.set()  # so that the control considers the new lease
 
-    def _without_handler(self, job: BaseJob) -> Ending:
-        """Returns the end of a job that has no handler. Logs that once for each stage."""
-        stage = "jobs without a stage" if job.stage is None else f"stage {job.stage}"
-        error = f"no handler for {stage} of queue {job.queue}"
+    def _for_another(self, job: BaseJob, error: str) -> Ending:
+        """Returns the end of a job that another worker may run, but not this one. Logs each error once."""
         fails = self._worker.on_unknown == "fail"
         if error not in self._unknown:
             self._unknown.add(error)
@@ -239,10 +245,10 @@ class Engine:
         takes batches.
         """
         route = first.route
-        if route not in self._worker.batches or first.job.unreadable is not None:
+        if route not in self._worker.batches:
             return []
         most = min(self._worker.batches[route] - 1, self._worker.concurrency - self._running())
-        others = [held for held in self._ready if held.route == route and held.job.unreadable is None][:most]
+        others = [held for held in self._ready if held.route == route][:most]
         for held in others:
             self._ready.remove(held)
         return others
@@ -250,11 +256,12 @@ class Engine:
     # A handler.
 
     async def _run(self, group: List[Held]) -> None:
-        jobs, begun = [held.job for held in group], self._loop.time()
+        group, begun = await self._decoded(group), self._loop.time()
+        jobs = [held.job for held in group]
         for job in jobs:
             self._tell(Event("started", job.queue, job.job_id, job.id, job.attempt))
         try:
-            results = await self._call(jobs, group[0].route)
+            results = await self._call(jobs, group[0].route) if jobs else []
         except BaseException as error:  # also SystemExit, which must not end the event loop
             if isinstance(error, KeyboardInterrupt):
                 self._stop()
@@ -262,17 +269,52 @@ class Engine:
                 error = Snooze()  # one lease is lost; the server answers for each which one
             results = [error] * len(jobs)
         for held, result in zip(group, results):
-            ending = self._ending(held.job, result)
+            ending = self._ending(held.job, await self._encoded(held.job, result))
             ending.seconds = self._loop.time() - begun
             if held.job.id in self._held:
                 self._end(held, ending)
         self._start()
         self._changed.set()
 
+    async def _decoded(self, group: List[Held]) -> List[Held]:
+        """Decodes what the jobs carry. Ends the jobs that cannot be read, and returns the others."""
+        for held in group:
+            job, codec = held.job, self._codec
+            try:
+                if job.unreadable is not None:
+                    raise job.unreadable
+                job.payload = await later(codec.decode(job.payload, job._context("payload")))
+                if job.progress is not None:
+                    job.progress = await later(codec.decode(job.progress, job._context("progress")))
+                job.check()
+            except BaseException as error:
+                if not isinstance(error, (UnknownCodec, Stopped, asyncio.CancelledError)):
+                    self._tell(Event("started", job.queue, job.job_id, job.id, job.attempt))
+                if job.id in self._held:
+                    self._end(held, self._ending(job, error))
+        rest = [held for held in group if held.job.id in self._held]
+        for held in rest:
+            held.group = rest
+        return rest
+
+    async def _encoded(self, job: BaseJob, result: Any) -> Any:
+        """Returns what a handler has returned with its JSON as it is stored, or the error of the codec."""
+        try:
+            if isinstance(result, BaseException) or job.ended:
+                return result
+            if isinstance(result, Advance):
+                return replace(result, payload=await self._stored(job, result.payload, "payload"))
+            if isinstance(result, Suspend):
+                return replace(result, progress=await self._stored(job, result.progress, "progress"))
+            return await self._stored(job, result, "result")
+        except BaseException as error:
+            return error
+
+    async def _stored(self, job: BaseJob, value: Any, kind: Kind) -> Any:
+        return None if value is None else await later(self._codec.encode(value, job._context(kind)))
+
     async def _call(self, jobs: List[BaseJob], route: Route) -> List[Any]:
         """Calls the handler. Returns its result for each of the jobs."""
-        if jobs[0].unreadable is not None:
-            raise jobs[0].unreadable
         call, is_async = self._calls[route], self._is_async[route]
         is_batch = route in self._worker.batches
         argument: Any = jobs[0]
@@ -316,6 +358,8 @@ class Engine:
             return self._stopped(job)
         if isinstance(error, Snooze):
             return Ending(job, "release", delay=span(error.delay))
+        if isinstance(error, UnknownCodec):
+            return self._for_another(job, _text(error))
         if isinstance(error, psycopg.Error) and error.sqlstate == LOST:
             job.stop("lost")
             return self._stopped(job)

@@ -11,6 +11,7 @@ from psycopg import AsyncConnection, Connection
 from psycopg.types.json import Jsonb
 
 from . import tracing
+from .codec import Codec, encoded, encoded_async
 from .outcomes import Duration, Upon, interval
 
 if TYPE_CHECKING:
@@ -49,28 +50,55 @@ class Options(OwnOptions, total=False):
     task: Optional[str]
 
 
-def enqueue(conn: Connection[Any], queue: str, payload: Any = {}, **options: Unpack[Options]) -> int:
-    """Adds a job and returns its id."""
-    return ids(conn, *_call("enqueue", queue, Jsonb(payload), "jsonb", options))[0]
+def enqueue(
+    conn: Connection[Any],
+    queue: str,
+    payload: Any = {},
+    *,
+    codec: Optional[Codec] = None,
+    **options: Unpack[Options],
+) -> int:
+    """Adds a job and returns its id. `codec`: encodes the payload."""
+    return ids(conn, *_call("enqueue", queue, Jsonb(encoded(codec, [payload], queue)[0]), "jsonb", options))[0]
 
 
-def enqueue_many(conn: Connection[Any], queue: str, payloads: Iterable[Any], **options: Unpack[Options]) -> List[int]:
+def enqueue_many(
+    conn: Connection[Any],
+    queue: str,
+    payloads: Iterable[Any],
+    *,
+    codec: Optional[Codec] = None,
+    **options: Unpack[Options],
+) -> List[int]:
     """Adds one job for each payload, all with the same options, and returns their ids in the order of the payloads."""
-    return ids(conn, *_call("enqueue_many", queue, list(map(Jsonb, payloads)), "jsonb[]", options))
+    content = list(map(Jsonb, encoded(codec, payloads, queue)))
+    return ids(conn, *_call("enqueue_many", queue, content, "jsonb[]", options))
 
 
 async def enqueue_async(
-    conn: AsyncConnection[Any], queue: str, payload: Any = {}, **options: Unpack[Options]
+    conn: AsyncConnection[Any],
+    queue: str,
+    payload: Any = {},
+    *,
+    codec: Optional[Codec] = None,
+    **options: Unpack[Options],
 ) -> int:
     """`enqueue` for an asyncio connection."""
-    return (await ids_async(conn, *_call("enqueue", queue, Jsonb(payload), "jsonb", options)))[0]
+    content = Jsonb((await encoded_async(codec, [payload], queue))[0])
+    return (await ids_async(conn, *_call("enqueue", queue, content, "jsonb", options)))[0]
 
 
 async def enqueue_many_async(
-    conn: AsyncConnection[Any], queue: str, payloads: Iterable[Any], **options: Unpack[Options]
+    conn: AsyncConnection[Any],
+    queue: str,
+    payloads: Iterable[Any],
+    *,
+    codec: Optional[Codec] = None,
+    **options: Unpack[Options],
 ) -> List[int]:
     """`enqueue_many` for an asyncio connection."""
-    return await ids_async(conn, *_call("enqueue_many", queue, list(map(Jsonb, payloads)), "jsonb[]", options))
+    content = list(map(Jsonb, await encoded_async(codec, payloads, queue)))
+    return await ids_async(conn, *_call("enqueue_many", queue, content, "jsonb[]", options))
 
 
 def _call(function: str, queue: str, content: Any, cast: str, options: Mapping[str, Any]) -> Tuple[str, List[Any]]:

@@ -11,6 +11,7 @@ from psycopg import AsyncConnection, Connection
 from psycopg.types.json import Jsonb
 
 from . import tracing
+from .codec import Codec, encoded, encoded_async
 from .enqueue import Options, OwnOptions, arguments, ids, ids_async
 
 if TYPE_CHECKING:
@@ -50,14 +51,20 @@ def enqueue_flow(
     runs: bool = False,
     open: bool = False,
     fail_fast: bool = False,
+    codec: Optional[Codec] = None,
     **options: Unpack[Options],
 ) -> int:
     """Adds a flow and returns its id, which is a job id.
 
     `runs`: when its members have ended, the flow goes to its queue, and a worker runs it. `open`: it waits for `seal`,
-    too. `fail_fast`: the first dead member cancels the others, and the flow is dead.
+    too. `fail_fast`: the first dead member cancels the others, and the flow is dead. `codec`: encodes the payloads of
+    the flow and of its tasks.
     """
-    return ids(conn, *_call(queue, tasks, payload, runs, open, fail_fast, options))[0]
+    fields = [dict(task.fields) for task in tasks]
+    content = encoded(codec, [payload], queue)[0]
+    for one in fields:
+        one["payload"] = encoded(codec, [one["payload"]], one.get("queue", queue))[0]
+    return ids(conn, *_call(queue, fields, content, runs, open, fail_fast, options))[0]
 
 
 async def enqueue_flow_async(
@@ -69,10 +76,15 @@ async def enqueue_flow_async(
     runs: bool = False,
     open: bool = False,
     fail_fast: bool = False,
+    codec: Optional[Codec] = None,
     **options: Unpack[Options],
 ) -> int:
     """`enqueue_flow` for an asyncio connection."""
-    return (await ids_async(conn, *_call(queue, tasks, payload, runs, open, fail_fast, options)))[0]
+    fields = [dict(task.fields) for task in tasks]
+    content = (await encoded_async(codec, [payload], queue))[0]
+    for one in fields:
+        one["payload"] = (await encoded_async(codec, [one["payload"]], one.get("queue", queue)))[0]
+    return (await ids_async(conn, *_call(queue, fields, content, runs, open, fail_fast, options)))[0]
 
 
 def seal(conn: Connection[Any], flow: int) -> None:
@@ -81,7 +93,9 @@ def seal(conn: Connection[Any], flow: int) -> None:
 
 
 def resolve(conn: Connection[Any], flow: int, result: Any = None) -> None:
-    """Completes an open flow without members: the event that it stands for has occurred."""
+    """Completes an open flow without members: the event that it stands for has occurred. The result is stored as it is:
+    encode it with the codec before.
+    """
     conn.execute("SELECT queue.resolve(%s, %s)", [flow, Jsonb(result)])
 
 
@@ -92,7 +106,7 @@ def reject(conn: Connection[Any], flow: int, error: str) -> None:
 
 def _call(
     queue: str,
-    tasks: Iterable[Task],
+    tasks: List[Dict[str, Any]],
     payload: Any,
     runs: bool,
     open: bool,
@@ -101,8 +115,7 @@ def _call(
 ) -> Tuple[str, List[Any]]:
     text, values = arguments("enqueue_flow", options)
     sql = f"SELECT queue.enqueue_flow(%s, %s, %s, runs => %s, open => %s, fail_fast => %s{text})"
-    content = [Jsonb([task.fields for task in tasks]), Jsonb(payload)]
-    return sql, [queue, *content, runs, open, fail_fast, *values]
+    return sql, [queue, Jsonb(tasks), Jsonb(payload), runs, open, fail_fast, *values]
 
 
 _DURATIONS = {"delay", "unique_for", "lease"}

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, AsyncIterator, Awaitable, Callable, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 from psycopg import AsyncConnection, Connection
 from psycopg.types.json import Jsonb
 
+from .codec import PLAIN, Codec, Context, Kind, later, now
 from .outcomes import Duration, Stopped, StopReason, Upon, interval
 from .pool import AsyncPool, Pool
 
@@ -82,6 +83,7 @@ class BaseJob:
         progress: Any = None,
         last_error: Optional[str] = None,
         enqueued_at: Optional[datetime] = None,
+        codec: Codec = PLAIN,
     ) -> None:
         self.id = id
         """The attempt's id. The attempt can be ended once."""
@@ -109,6 +111,7 @@ class BaseJob:
         """True if the handler itself has ended the attempt. A handler that does so without this package's functions
         sets it.
         """
+        self._codec = codec
 
     def __repr__(self) -> str:
         return f"<job {self.job_id} of {self.queue}, attempt {self.attempt} (id {self.id})>"
@@ -129,15 +132,26 @@ class BaseJob:
             self.stop_reason = reason
 
 
+    def _context(self, kind: Kind, queue: Optional[str] = None) -> Context:
+        return Context(kind, queue or self.queue)
+
+
 class Job(BaseJob):
     """The job of a synchronous handler (`def`), which runs in a thread."""
 
-    def __init__(self, *columns: Any, pool: Optional[Pool] = None, **named: Any) -> None:
+    def __init__(
+        self,
+        *columns: Any,
+        pool: Optional[Pool] = None,
+        loop: Optional[asyncio.AbstractEventLoop] = None,
+        **named: Any,
+    ) -> None:
         super().__init__(*columns, **named)
         self.cancelled = threading.Event()
         """Set when the handler is to stop; `stop_reason` says why. `cancelled.wait(5)` is a sleep that ends early then.
         """
         self._pool = pool
+        self._loop = loop
 
     def stop(self, reason: StopReason) -> None:
         super().stop(reason)
@@ -162,14 +176,15 @@ class Job(BaseJob):
 
     def complete(self, conn: Connection[Any], result: Any = None) -> None:
         """Completes the job in the caller's own transaction."""
-        conn.execute(*completion(self.id, result))
+        conn.execute(*completion(self.id, self._encoded(result, "result")))
         self.ended = True
 
     def advance(
         self, conn: Connection[Any], stage: Optional[str] = None, payload: Any = None, delay: Duration = 0
     ) -> None:
         """Moves the job to another stage, in the caller's own transaction."""
-        conn.execute(*advancement(self.id, stage, payload, delay))
+        content = self._encoded(payload, "payload")
+        conn.execute(*advancement(self.id, stage, content, delay))
         self.ended = True
 
     def suspend(
@@ -180,7 +195,7 @@ class Job(BaseJob):
         progress: Any = None,
     ) -> None:
         """Lets the job wait for other jobs, in the caller's own transaction, as `Suspend` does."""
-        conn.execute(*suspension(self.id, after, upon, progress))
+        conn.execute(*suspension(self.id, after, upon, self._encoded(progress, "progress")))
         self.ended = True
 
     def step(self, name: str, function: Callable[[Connection[Any]], T]) -> T:
@@ -191,21 +206,34 @@ class Job(BaseJob):
         with self._connection() as conn, conn.transaction():
             row = conn.execute(STEP, [self.id, name]).fetchone()
             if row is not None and row[0]:
-                return row[1]  # type: ignore[no-any-return]
+                return now(self._codec.decode(row[1], self._context("step")), self._loop)  # type: ignore[no-any-return]
             result = function(conn)
-            conn.execute(STEP_DONE, [self.id, name, Jsonb(result)])
+            content = now(self._codec.encode(result, self._context("step")), self._loop)
+            conn.execute(STEP_DONE, [self.id, name, Jsonb(content)])
         return result
 
     def inputs(self) -> List[Input]:
         """Returns the outcomes of the jobs that this job was after, and of the members of its flow."""
         with self._connection() as conn:
-            return [Input(*row) for row in conn.execute(INPUTS, [self.id])]
+            found = [Input(*row) for row in conn.execute(INPUTS, [self.id])]
+        return [self._decoded(one) for one in found]
 
     def save_progress(self, progress: Any) -> None:
         """Stores what was done so far. The next attempt, if there is one, finds it in `progress`."""
+        content = now(self._codec.encode(progress, self._context("progress")), self._loop)
         with self._connection() as conn:
-            conn.execute("SELECT queue.progress(%s, %s)", [self.id, Jsonb(progress)])
+            conn.execute("SELECT queue.progress(%s, %s)", [self.id, Jsonb(content)])
         self.progress = progress
+
+    def _encoded(self, value: Any, kind: Kind) -> Any:
+        """Returns what is stored for a value; for None, which means that there is none, None."""
+        return None if value is None else now(self._codec.encode(value, self._context(kind)), self._loop)
+
+    def _decoded(self, found: Input) -> Input:
+        if found.result is None:
+            return found
+        context = self._context("result", found.queue)
+        return replace(found, result=now(self._codec.decode(found.result, context), self._loop))
 
     @contextmanager
     def _connection(self) -> Iterator[Connection[Any]]:
@@ -247,14 +275,15 @@ class AsyncJob(BaseJob):
 
     async def complete(self, conn: AsyncConnection[Any], result: Any = None) -> None:
         """Completes the job in the caller's own transaction."""
-        await conn.execute(*completion(self.id, result))
+        await conn.execute(*completion(self.id, await self._encoded(result, "result")))
         self.ended = True
 
     async def advance(
         self, conn: AsyncConnection[Any], stage: Optional[str] = None, payload: Any = None, delay: Duration = 0
     ) -> None:
         """Moves the job to another stage, in the caller's own transaction."""
-        await conn.execute(*advancement(self.id, stage, payload, delay))
+        content = await self._encoded(payload, "payload")
+        await conn.execute(*advancement(self.id, stage, content, delay))
         self.ended = True
 
     async def suspend(
@@ -265,7 +294,7 @@ class AsyncJob(BaseJob):
         progress: Any = None,
     ) -> None:
         """Lets the job wait for other jobs, in the caller's own transaction, as `Suspend` does."""
-        await conn.execute(*suspension(self.id, after, upon, progress))
+        await conn.execute(*suspension(self.id, after, upon, await self._encoded(progress, "progress")))
         self.ended = True
 
     async def step(self, name: str, function: Callable[[AsyncConnection[Any]], Awaitable[T]]) -> T:
@@ -276,21 +305,34 @@ class AsyncJob(BaseJob):
         async with self._connection() as conn, conn.transaction():
             row = await (await conn.execute(STEP, [self.id, name])).fetchone()
             if row is not None and row[0]:
-                return row[1]  # type: ignore[no-any-return]
+                return await later(self._codec.decode(row[1], self._context("step")))  # type: ignore[no-any-return]
             result = await function(conn)
-            await conn.execute(STEP_DONE, [self.id, name, Jsonb(result)])
+            content = await later(self._codec.encode(result, self._context("step")))
+            await conn.execute(STEP_DONE, [self.id, name, Jsonb(content)])
         return result
 
     async def inputs(self) -> List[Input]:
         """Returns the outcomes of the jobs that this job was after, and of the members of its flow."""
         async with self._connection() as conn:
-            return [Input(*row) for row in await (await conn.execute(INPUTS, [self.id])).fetchall()]
+            found = [Input(*row) for row in await (await conn.execute(INPUTS, [self.id])).fetchall()]
+        return [await self._decoded(one) for one in found]
 
     async def save_progress(self, progress: Any) -> None:
         """Stores what was done so far. The next attempt, if there is one, finds it in `progress`."""
+        content = await later(self._codec.encode(progress, self._context("progress")))
         async with self._connection() as conn:
-            await conn.execute("SELECT queue.progress(%s, %s)", [self.id, Jsonb(progress)])
+            await conn.execute("SELECT queue.progress(%s, %s)", [self.id, Jsonb(content)])
         self.progress = progress
+
+    async def _encoded(self, value: Any, kind: Kind) -> Any:
+        """Returns what is stored for a value; for None, which means that there is none, None."""
+        return None if value is None else await later(self._codec.encode(value, self._context(kind)))
+
+    async def _decoded(self, found: Input) -> Input:
+        if found.result is None:
+            return found
+        context = self._context("result", found.queue)
+        return replace(found, result=await later(self._codec.decode(found.result, context)))
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection[Any]]:

@@ -10,6 +10,7 @@ from psycopg import AsyncConnection, Connection
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
+from .codec import Codec, encoded, encoded_async
 from .enqueue import EventOptions, arguments
 
 if TYPE_CHECKING:
@@ -27,21 +28,35 @@ class PublishOptions(EventOptions, total=False):
 
 
 def publish(
-    conn: Connection[Any], topic: str, payload: Any = {}, key: str = "", **options: Unpack[PublishOptions]
+    conn: Connection[Any],
+    topic: str,
+    payload: Any = {},
+    key: str = "",
+    *,
+    codec: Optional[Codec] = None,
+    **options: Unpack[PublishOptions],
 ) -> Dict[str, int]:
     """Publishes an event. Returns the ids of its jobs by queue. With `mandatory`, it is an error (P0002) if there are
-    none.
+    none. `codec`: encodes the payload, under the name of the topic.
     """
+    content = encoded(codec, [payload], topic)[0]
     with conn.cursor(row_factory=tuple_row) as cursor:
-        return {queue: job for queue, job in cursor.execute(*_call(topic, payload, key, options)).fetchall()}
+        return {queue: job for queue, job in cursor.execute(*_call(topic, content, key, options)).fetchall()}
 
 
 async def publish_async(
-    conn: AsyncConnection[Any], topic: str, payload: Any = {}, key: str = "", **options: Unpack[PublishOptions]
+    conn: AsyncConnection[Any],
+    topic: str,
+    payload: Any = {},
+    key: str = "",
+    *,
+    codec: Optional[Codec] = None,
+    **options: Unpack[PublishOptions],
 ) -> Dict[str, int]:
     """`publish` for an asyncio connection."""
+    content = (await encoded_async(codec, [payload], topic))[0]
     async with conn.cursor(row_factory=tuple_row) as cursor:
-        await cursor.execute(*_call(topic, payload, key, options))
+        await cursor.execute(*_call(topic, content, key, options))
         return {queue: job for queue, job in await cursor.fetchall()}
 
 

@@ -11,6 +11,7 @@ import threading
 from functools import partial
 from typing import Any, Callable, Dict, List, Literal, Optional, Tuple, TypeVar
 
+from .codec import Codec
 from .engine import Engine
 from .events import Event
 from .job import BaseJob
@@ -37,9 +38,10 @@ class Worker:
     * `shutdown_timeout`: how long handlers may go on after `stop` or SIGTERM, in seconds.
     * `stall_timeout`: ends the process, with status 70, if for this many seconds the event loop was blocked, or all
       slots were taken by handlers that did not stop when they were told to. None: never.
-    * `on_unknown`: what becomes of a job whose stage has no handler, such as one that a newer producer has enqueued.
-      `release` gives it back for 30 seconds, without counting the attempt, so that another worker runs it; `fail` fails
-      the attempt. The log says so once for each stage.
+    * `codec`: encodes and decodes payloads, results, progress and steps, such as `AesGcm`.
+    * `on_unknown`: what becomes of a job whose stage has no handler, such as one that a newer producer has enqueued, or
+      whose codec or key this worker does not have. `release` gives it back for 30 seconds, without counting the
+      attempt, so that another worker runs it; `fail` fails the attempt. The log says so once for each stage or key.
     * `name`: the worker's name in the views; the default is host and process id.
     * `on_event`: called with each `Event` on the thread of the worker, so it must not block.
     """
@@ -57,6 +59,7 @@ class Worker:
         session_bound: bool = False,
         shutdown_timeout: float = 30.0,
         stall_timeout: Optional[float] = None,
+        codec: Optional[Codec] = None,
         on_unknown: Literal["release", "fail"] = "release",
         name: Optional[str] = None,
         on_event: Optional[Callable[[Event], None]] = None,
@@ -75,6 +78,7 @@ class Worker:
         self.session_bound = session_bound
         self.shutdown_timeout = shutdown_timeout
         self.stall_timeout = stall_timeout
+        self.codec = codec
         self.on_unknown = on_unknown
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
         self.on_event = on_event

@@ -1,0 +1,160 @@
+"""What is special to Python in codecs: hooks that are an `async def`, and what needs the package `cryptography`.
+
+What all packages promise is in clients/conformance; `codec.json` there has values that each of them has encrypted.
+"""
+
+import asyncio
+import base64
+import json
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+from conftest import one, state
+
+from pg_queue import AesGcm, Context, Task, UnknownCodec, Worker, enqueue, enqueue_async, enqueue_flow, enqueue_many_async
+
+VECTORS = json.loads((Path(__file__).parents[2] / "conformance/codec.json").read_text())
+KEYS = {key: base64.b64decode(text) for key, text in VECTORS["keys"].items()}
+
+
+def context(vector):
+    return Context(vector["kind"], vector["name"])
+
+
+@pytest.mark.parametrize("vector", VECTORS["exact"], ids=lambda vector: vector["kind"])
+def test_the_bytes_are_exactly_these(vector):
+    encoded = AesGcm(KEYS, "k1")._encode(vector["value"], context(vector), bytes.fromhex(vector["nonce"]))
+    assert encoded == vector["stored"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["encoded"], ids=lambda vector: f"{vector['by']} {vector['kind']}")
+def test_what_each_package_has_encrypted_is_read(vector):
+    assert AesGcm(KEYS, "k1", strict=True).decode(vector["stored"], context(vector)) == vector["value"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["refused"], ids=lambda vector: vector["why"])
+def test_what_is_not_authentic_is_refused(vector):
+    with pytest.raises(UnknownCodec if vector["error"] == "unknown" else ValueError):
+        AesGcm(KEYS, "k1").decode(vector["stored"], context(vector))
+
+
+@pytest.mark.parametrize("plain", VECTORS["plain"], ids=str)
+def test_what_is_plain_is_read_unless_the_codec_is_strict(plain):
+    assert AesGcm(KEYS, "k1").decode(plain, Context("payload", "a")) == plain
+    with pytest.raises(ValueError, match="^the payload of a is not encrypted$"):
+        AesGcm(KEYS, "k1", strict=True).decode(plain, Context("payload", "a"))
+
+
+def test_each_value_has_a_nonce_of_its_own():
+    codec = AesGcm(KEYS, "k1")
+    assert len({codec.encode(1, Context("payload", "a"))["data"][:16] for _ in range(1000)}) == 1000
+
+
+def test_what_cannot_be_a_key_is_refused():
+    with pytest.raises(ValueError, match="^there is no key 'k3'$"):
+        AesGcm(KEYS, "k3")
+    with pytest.raises(ValueError, match="^key 'k' must have 32 bytes, and has 16$"):
+        AesGcm({"k": bytes(16)}, "k")
+
+
+def test_half_of_a_surrogate_pair_and_numbers_that_json_lacks():
+    codec, payload = AesGcm(KEYS, "k1"), Context("payload", "a")
+    assert codec.decode(codec.encode("ü\ud800", payload), payload) == "ü\ud800"
+    with pytest.raises(ValueError, match="JSON"):
+        codec.encode(float("nan"), payload)
+
+
+def test_without_cryptography_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
+    with pytest.raises(ImportError, match="pip install pg-queue\\[aes\\]"):
+        AesGcm(KEYS, "k1")
+
+
+class Vault:
+    """A codec whose keys are elsewhere, so that its hooks wait."""
+
+    async def encode(self, value, context):
+        await asyncio.sleep(0.01)
+        return {"codec": "vault/1", "key": "", "data": json.dumps([value, context.kind, context.name])}
+
+    async def decode(self, stored, context):
+        await asyncio.sleep(0.01)
+        value, *of = json.loads(stored["data"])
+        assert of == [context.kind, context.name]
+        return value
+
+
+def test_hooks_that_are_awaited_serve_both_kinds_of_handlers(conn, conninfo):
+    async def produce():
+        async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as conn:
+            return [await enqueue_async(conn, "a", {"n": 1}, codec=Vault()),
+                *await enqueue_many_async(conn, "b", [{"n": 2}], codec=Vault())]
+
+    jobs, found = asyncio.run(produce()), []
+    worker = Worker(conninfo, codec=Vault())
+
+    @worker.handler("a")
+    def handle(job):
+        job.save_progress(job.payload)
+        found.append((job.step("one", lambda conn: job.payload), job.step("one", lambda conn: None)))
+        return job.payload
+
+    @worker.handler("b")
+    async def handle_async(job):
+        async def work(conn):
+            return job.payload
+
+        await job.save_progress(job.payload)
+        found.append((await job.step("one", work), await job.step("one", work)))
+        async with job.transaction(job.payload):
+            pass
+
+    worker.drain()
+    assert sorted(found, key=str) == [({"n": 1}, {"n": 1}), ({"n": 2}, {"n": 2})]
+    for queue, job in zip("ab", jobs):
+        stored = conn.execute("SELECT payload, progress, result FROM queue.job(%s)", [job]).fetchone()
+        kinds = ["payload", "progress", "result"]
+        assert [json.loads(one["data"])[1:] for one in stored] == [[kind, queue] for kind in kinds]
+
+
+def test_a_connection_that_is_not_for_asyncio_needs_hooks_that_need_not_be_awaited(conn):
+    with pytest.raises(TypeError, match="the codec is for asyncio"):
+        enqueue(conn, "a", codec=Vault())
+
+
+def test_hooks_that_fail_or_hang_keep_no_worker(conn, conninfo):
+    class Broken:
+        async def encode(self, value, context):
+            raise LookupError("no vault")
+
+        async def decode(self, stored, context):
+            if stored == "hang":
+                await asyncio.sleep(3600)
+            return stored
+
+    conn.execute("SELECT queue.alter('a', max_attempts => 1)")
+    failed, hung = enqueue(conn, "a", 1), enqueue(conn, "a", "hang")
+    worker = Worker(conninfo, codec=Broken(), shutdown_timeout=0)
+
+    @worker.handler("a")
+    async def handle(job):
+        return job.payload
+
+    def stop(event):
+        if event.kind == "failed":
+            worker.stop()
+
+    worker.on_event = stop
+    worker.run()
+    assert one(conn, "SELECT error FROM queue.job(%s)", failed) == "LookupError: no vault"
+    assert (state(conn, hung), one(conn, "SELECT attempt FROM queue.job(%s)", hung)) == ("ready", 1)
+
+
+def test_a_task_can_be_used_again(conn):
+    task, codec = Task("one", {"n": 1}), AesGcm(KEYS, "k1")
+    for _ in range(2):
+        enqueue_flow(conn, "a", [task], codec=codec)
+    stored = conn.execute("SELECT payload FROM queue.jobs WHERE task = 'one'").fetchall()
+    assert [codec.decode(payload, Context("payload", "a")) for payload, in stored] == [{"n": 1}, {"n": 1}]
