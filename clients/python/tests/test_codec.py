@@ -13,7 +13,8 @@ import psycopg
 import pytest
 from conftest import one, state
 
-from pg_queue import AesGcm, Context, Task, UnknownCodec, Worker, enqueue, enqueue_async, enqueue_flow, enqueue_many_async
+from pg_queue import AesGcm, Context, Task, UnknownCodec, Worker
+from pg_queue import enqueue, enqueue_async, enqueue_flow, enqueue_many_async
 
 VECTORS = json.loads((Path(__file__).parents[2] / "conformance/codec.json").read_text())
 KEYS = {key: base64.b64decode(text) for key, text in VECTORS["keys"].items()}
@@ -124,7 +125,8 @@ def test_a_connection_that_is_not_for_asyncio_needs_hooks_that_need_not_be_await
         enqueue(conn, "a", codec=Vault())
 
 
-def test_hooks_that_fail_or_hang_keep_no_worker(conn, conninfo):
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_hooks_that_fail_or_hang_keep_no_worker(conn, conninfo, kind):
     class Broken:
         async def encode(self, value, context):
             raise LookupError("no vault")
@@ -138,9 +140,13 @@ def test_hooks_that_fail_or_hang_keep_no_worker(conn, conninfo):
     failed, hung = enqueue(conn, "a", 1), enqueue(conn, "a", "hang")
     worker = Worker(conninfo, codec=Broken(), shutdown_timeout=0)
 
-    @worker.handler("a")
-    async def handle(job):
-        return job.payload
+    if kind == "def":
+        worker.handler("a")(lambda job: job.payload)
+    else:
+
+        @worker.handler("a")
+        async def handle(job):
+            return job.payload
 
     def stop(event):
         if event.kind == "failed":

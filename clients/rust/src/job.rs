@@ -67,7 +67,6 @@ pub struct Job {
     pub(crate) unreadable: Option<String>,
     pub(crate) shared: Arc<Shared>,
     pool: Arc<Pool>,
-    codec: Hooks,
     stopping: watch::Receiver<u32>,
 }
 
@@ -86,7 +85,7 @@ impl Job {
         // Such as a number of 400 digits, or JSON that is nested more than 128 levels deep.
         let unreadable = [&payload, &headers, &progress].into_iter().find_map(|read| read.as_ref().err());
         let unreadable = unreadable.map(|error| format!("what the job carries cannot be read: {}", reason(error)));
-        let shared = Shared { facts, stop: watch::channel(None).0, ended: AtomicBool::new(false) };
+        let shared = Shared { facts, codec, stop: watch::channel(None).0, ended: AtomicBool::new(false) };
         Self {
             id: row.get(0),
             job_id: row.get(1),
@@ -105,7 +104,6 @@ impl Job {
             unreadable,
             shared: Arc::new(shared),
             pool,
-            codec,
             stopping,
         }
     }
@@ -116,9 +114,9 @@ impl Job {
             return Err(Failure::Retry { error, delay: None });
         }
         let payload = std::mem::take(&mut self.payload);
-        self.payload = self.codec.decode(payload, ContextKind::Payload, &self.queue).await?;
+        self.payload = self.shared.codec.decode(payload, ContextKind::Payload, &self.queue).await?;
         if let Some(progress) = self.progress.take_if(|progress| !progress.is_null()) {
-            self.progress = Some(self.codec.decode(progress, ContextKind::Progress, &self.queue).await?);
+            self.progress = Some(self.shared.codec.decode(progress, ContextKind::Progress, &self.queue).await?);
         }
         Ok(self.check()?)
     }
@@ -162,7 +160,7 @@ impl Job {
 
     /// Stores what was done so far. The next attempt, if there is one, finds it in `progress`.
     pub async fn save_progress(&self, progress: impl Serialize) -> Result<(), Failure> {
-        let progress = self.codec.json(progress, ContextKind::Progress, &self.queue);
+        let progress = self.shared.codec.json(progress, ContextKind::Progress, &self.queue);
         let (progress, client) = (progress.await, taken(&self.pool).await?);
         let parameters = Parameters::default().with(self.id, Type::INT8).with(progress, Type::JSONB);
         client.execute_typed("SELECT queue.progress($1, $2)", &parameters.list()).await?;
@@ -181,13 +179,10 @@ impl Job {
             Some(result) => {
                 client.batch_execute("COMMIT").await?;
                 client.give_back();
-                let result = self.codec.decode(result, ContextKind::Step, &self.queue).await?;
+                let result = self.shared.codec.decode(result, ContextKind::Step, &self.queue).await?;
                 Ok(Step::Done(T::deserialize(result)?))
             }
-            None => {
-                let (queue, codec) = (self.queue.clone(), self.codec.clone());
-                Ok(Step::Open(OpenStep { id: self.id, queue, name: name.to_owned(), client, codec }))
-            }
+            None => Ok(Step::Open(OpenStep { shared: self.shared.clone(), name: name.to_owned(), client })),
         }
     }
 
@@ -203,7 +198,7 @@ impl Job {
             let mut result: Option<Value> = row.try_get(4)?;
             if let Some(stored) = result.take_if(|stored| !stored.is_null()) {
                 let queue = queue.as_deref().unwrap_or(&self.queue);
-                result = Some(self.codec.decode(stored, ContextKind::Result, queue).await?);
+                result = Some(self.shared.codec.decode(stored, ContextKind::Result, queue).await?);
             }
             let (job_id, task, state, error) = (row.get(0), row.get(2), row.get(3), row.get(5));
             inputs.push(Input { job_id, queue, task, state, result, error });
@@ -266,15 +261,15 @@ impl Deref for JobTransaction<'_> {
 impl JobTransaction<'_> {
     /// Completes the job and commits. The writes and the completion commit together, or neither does.
     pub async fn complete(self, result: impl Serialize) -> Result<(), Error> {
-        let result = self.job.codec.json(result, ContextKind::Result, &self.job.queue).await;
+        let result = self.job.shared.codec.json(result, ContextKind::Result, &self.job.queue).await;
         let parameters = Parameters::default().with(self.job.id, Type::INT8).with(result, Type::JSONB);
         self.end("SELECT queue.complete($1, nullif($2, 'null'))", parameters).await
     }
 
     /// Moves the job to another stage and commits.
     pub async fn advance(self, advance: Advance) -> Result<(), Error> {
-        let Job { codec, queue, .. } = self.job;
-        let payload = codec.json_if(advance.payload, ContextKind::Payload, queue).await;
+        let Job { shared, queue, .. } = self.job;
+        let payload = shared.codec.json_if(advance.payload, ContextKind::Payload, queue).await;
         let parameters = Parameters::default()
             .with(self.job.id, Type::INT8)
             .with(advance.stage, Type::TEXT)
@@ -286,8 +281,8 @@ impl JobTransaction<'_> {
     /// Lets the job wait for other jobs and commits. For instance, it waits for jobs that this transaction has enqueued
     /// with `flow` = this job's id.
     pub async fn suspend(self, suspend: Suspend) -> Result<(), Error> {
-        let Job { codec, queue, .. } = self.job;
-        let progress = codec.json_if(suspend.progress, ContextKind::Progress, queue).await;
+        let Job { shared, queue, .. } = self.job;
+        let progress = shared.codec.json_if(suspend.progress, ContextKind::Progress, queue).await;
         let after = (!suspend.after.is_empty()).then_some(suspend.after);
         let parameters = Parameters::default()
             .with(self.job.id, Type::INT8)
@@ -324,11 +319,9 @@ pub enum Step<T> {
 
 /// A transaction in which to do a step: a client of tokio-postgres. It rolls back when it is dropped.
 pub struct OpenStep {
-    id: i64,
-    queue: Arc<str>,
+    shared: Arc<Shared>,
     name: String,
     client: Pooled,
-    codec: Hooks,
 }
 
 impl Deref for OpenStep {
@@ -342,9 +335,10 @@ impl Deref for OpenStep {
 impl OpenStep {
     /// Stores that the step is done, with its result, and commits. Returns the result.
     pub async fn done<T: Serialize>(self, result: T) -> Result<T, Error> {
-        let stored = self.codec.json(&result, ContextKind::Step, &self.queue).await;
+        let Shared { facts, codec, .. } = &*self.shared;
+        let stored = codec.json(&result, ContextKind::Step, &facts.queue).await;
         let parameters = Parameters::default()
-            .with(self.id, Type::INT8)
+            .with(facts.id, Type::INT8)
             .with(self.name.clone(), Type::TEXT)
             .with(stored, Type::JSONB);
         self.client.execute_typed("SELECT queue.step_done($1, $2, $3)", &parameters.list()).await?;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
+use crate::codec::Hooks;
 use crate::outcome::StopReason;
 
 /// Identifies an attempt and its job, for logs and events.
@@ -19,6 +20,7 @@ pub(crate) struct Facts {
 /// State that the worker and the handler share.
 pub(crate) struct Shared {
     pub facts: Facts,
+    pub codec: Hooks,
     pub stop: watch::Sender<Option<StopReason>>,
     /// True if the handler itself has ended the attempt.
     pub ended: AtomicBool,

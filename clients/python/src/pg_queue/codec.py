@@ -49,6 +49,7 @@ def is_encoded(stored: Any) -> bool:
     """Returns whether stored JSON has the form of an encoded value."""
     return (
         isinstance(stored, dict)
+        and len(stored) == 3
         and stored.keys() == {"codec", "key", "data"}
         and all(isinstance(part, str) for part in stored.values())
     )

@@ -27,7 +27,7 @@ from psycopg import AsyncConnection
 
 from . import tracing
 from .batch import AsyncBatch, Batch
-from .codec import PLAIN, Kind, UnknownCodec, later
+from .codec import PLAIN, Kind, UnknownCodec, is_encoded, later
 from .endings import Ending, span
 from .events import Event, EventKind
 from .held import Held
@@ -279,13 +279,13 @@ class Engine:
     async def _decoded(self, group: List[Held]) -> List[Held]:
         """Decodes what the jobs carry. Ends the jobs that cannot be read, and returns the others."""
         for held in group:
-            job, codec = held.job, self._codec
+            job = held.job
             try:
                 if job.unreadable is not None:
                     raise job.unreadable
-                job.payload = await later(codec.decode(job.payload, job._context("payload")))
-                if job.progress is not None:
-                    job.progress = await later(codec.decode(job.progress, job._context("progress")))
+                # Most workers have no codec, and most values have not the form of an encoded one.
+                if self._codec is not PLAIN or is_encoded(job.payload) or is_encoded(job.progress):
+                    await job._decode()
                 job.check()
             except BaseException as error:
                 if not isinstance(error, (UnknownCodec, Stopped, asyncio.CancelledError)):

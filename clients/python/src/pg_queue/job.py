@@ -132,6 +132,12 @@ class BaseJob:
             self.stop_reason = reason
 
 
+    async def _decode(self) -> None:
+        """Decodes what the job carries. For the worker."""
+        self.payload = await later(self._codec.decode(self.payload, self._context("payload")))
+        if self.progress is not None:
+            self.progress = await later(self._codec.decode(self.progress, self._context("progress")))
+
     def _context(self, kind: Kind, queue: Optional[str] = None) -> Context:
         return Context(kind, queue or self.queue)
 
