@@ -3,7 +3,7 @@
 use crate::shared::{Sql, create};
 use postgres::{Client, NoTls};
 use queue_tests::installation::run;
-use queue_tests::{Cluster, error, wait};
+use queue_tests::{Cluster, error, integrity, wait};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -317,6 +317,33 @@ fn a_crash_after_a_restore_that_nobody_has_adopted() {
     target.stop_immediate();
     target.start_again();
     assert!(!is_dormant(&mut target.connect_to("copy")), "what was adopted stays so");
+}
+
+#[test]
+fn a_restored_job_keeps_the_time_by_which_it_must_start() {
+    let cluster = cluster();
+    // Without a worker, so that nobody ends the late job. The setting stays behind.
+    let mut client = cluster.create_database_with("app", "ALTER DATABASE $ SET pg_queue.worker = off");
+    create(&mut client, "q", "start_within => '1 day'");
+    let late: i64 = client.value(r#"SELECT queue.enqueue('q', headers => '{"start_within": "10 ms"}')"#);
+    let kept = client.enqueue("q");
+    let times = "SELECT start_by::text FROM queue.jobs ORDER BY job_id";
+    let known = client.column::<String>(times);
+    wait::until("its time has come", || {
+        let sql = format!("SELECT start_by <= clock_timestamp() FROM queue.job({late})");
+        client.value::<bool>(&sql).then_some(())
+    });
+    let file = cluster.dir().join("dump").display().to_string();
+    run(cluster.command("pg_dump").args(["-Fc", "-f", &file, "app"]));
+    assert_eq!(client.state(late), "ready", "nobody has ended it before the dump");
+    cluster.connect().run("CREATE DATABASE copy");
+    run(&mut program(&cluster, "pg_restore", &["-e", &file]));
+    let mut copy = cluster.connect_to("copy");
+    wait_awake(&mut copy);
+    assert_eq!(copy.column::<i64>("SELECT job_id FROM queue.claim('q', 10)"), [kept]);
+    wait::until("it has expired", || (copy.state(late) == "expired").then_some(()));
+    assert_eq!(copy.column::<String>(times), known);
+    integrity::check(&mut copy);
 }
 
 #[test]
