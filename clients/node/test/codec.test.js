@@ -6,7 +6,11 @@ const assert = require('node:assert')
 const fs = require('node:fs')
 const path = require('node:path')
 const { test } = require('node:test')
-const { AesGcm, UnknownCodec, enqueueFlowQuery, enqueueManyQuery, enqueueQuery, parseJson, publishQuery } = require('..')
+const { AesGcm, UnknownCodec, Worker, enqueue, enqueueFlow, enqueueFlowQuery, enqueueMany, enqueueManyQuery,
+  enqueueQuery, parseJson, publish, publishQuery } = require('..')
+const { database, quiet, until } = require('./support')
+
+const db = database()
 
 const VECTORS = parseJson(fs.readFileSync(path.join(__dirname, '../../conformance/codec.json'), 'utf8'))
 const keys = Object.fromEntries(Object.entries(VECTORS.keys).map(([key, text]) => [key, Buffer.from(text, 'base64')]))
@@ -51,6 +55,44 @@ test('what cannot be a key or a value is refused', () => {
   assert.throws(() => new AesGcm({ keys: { k: Buffer.alloc(16) }, current: 'k' }),
       /^RangeError: key k must have 32 bytes, and has 16$/)
   assert.throws(() => codec.encode(undefined, payload), /^TypeError: the payload of a cannot be undefined$/)
+})
+
+test('hooks that fail or hang keep no worker', async () => {
+  const odd = {
+    encode: async (value, { kind, name }) => {
+      if (value === 'refuse') throw new Error(`no vault for the ${kind} of ${name}`)
+      return { odd: value }
+    },
+    decode: async ({ odd }) => {
+      if (odd === 'throw') throw new RangeError('no vault')
+      if (odd === 'hang') await new Promise(() => {})
+      return odd
+    }
+  }
+  await db.client.query("SELECT queue.alter('a', max_attempts => 1)")
+  const [throws, hangs, returns, fine] =
+      await enqueueMany(db.client, 'a', ['throw', 'hang', 'return', 'fine'], { codec: odd })
+  await assert.rejects(enqueue(db.client, 'a', 'refuse', { codec: odd }), /^Error: no vault for the payload of a$/)
+  const worker = new Worker(db.config, { codec: odd, logger: quiet, shutdownTimeout: 0 })
+  worker.handle('a', (job) => job.payload === 'return' ? 'refuse' : job.payload)
+  const served = worker.serve()
+  for (const [job, state] of [[throws, 'dead'], [returns, 'dead'], [fine, 'completed'], [hangs, 'running']]) {
+    await until(`job ${job} is ${state}`, async () => await db.state(job) === state)
+  }
+  worker.stop()
+  await served
+  assert.equal(await db.state(hangs), 'ready')
+  assert.equal(await db.one('SELECT error FROM queue.job($1)', [throws]), 'RangeError: no vault')
+  assert.equal(await db.one('SELECT error FROM queue.job($1)', [returns]), 'Error: no vault for the result of a')
+  assert.deepEqual(await db.one('SELECT result FROM queue.job($1)', [fine]), { odd: 'fine' })
+})
+
+test('a call without a codec sends its statement before it returns', async () => {
+  const sent = []
+  const client = { query: async ({ text }) => { sent.push(text); return { rows: [{ id: 1 }] } } }
+  const calls = [enqueue(client, 'a'), enqueueMany(client, 'a', [1]), publish(client, 'a'), enqueueFlow(client, 'a')]
+  assert.equal(sent.length, 4)
+  await Promise.all(calls)
 })
 
 test('a statement does not wait for a codec', () => {

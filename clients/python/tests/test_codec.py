@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from conftest import one, state
+from conftest import one, running, state, wait_state
 
 from pg_queue import AesGcm, Context, Task, UnknownCodec, Worker
 from pg_queue import enqueue, enqueue_async, enqueue_flow, enqueue_many_async
@@ -137,9 +137,8 @@ def test_hooks_that_fail_or_hang_keep_no_worker(conn, conninfo, kind):
             return stored
 
     conn.execute("SELECT queue.alter('a', max_attempts => 1)")
-    failed, hung = enqueue(conn, "a", 1), enqueue(conn, "a", "hang")
-    worker = Worker(conninfo, codec=Broken(), shutdown_timeout=0)
-
+    failed, hung, cancelled = enqueue(conn, "a", 1), enqueue(conn, "a", "hang"), enqueue(conn, "a", "hang")
+    worker = Worker(conninfo, codec=Broken(), shutdown_timeout=0, heartbeat=0.1)
     if kind == "def":
         worker.handler("a")(lambda job: job.payload)
     else:
@@ -148,12 +147,10 @@ def test_hooks_that_fail_or_hang_keep_no_worker(conn, conninfo, kind):
         async def handle(job):
             return job.payload
 
-    def stop(event):
-        if event.kind == "failed":
-            worker.stop()
-
-    worker.on_event = stop
-    worker.run()
+    with running(worker):
+        wait_state(conn, failed, "dead")
+        conn.execute("SELECT queue.cancel(%s)", [cancelled])
+        wait_state(conn, cancelled, "cancelled")
     assert one(conn, "SELECT error FROM queue.job(%s)", failed) == "LookupError: no vault"
     assert (state(conn, hung), one(conn, "SELECT attempt FROM queue.job(%s)", hung)) == ("ready", 1)
 

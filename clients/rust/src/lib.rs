@@ -40,6 +40,8 @@ pub use codec::{Codec, CodecError, Context, ContextKind};
 pub use enqueue::{Options, enqueue, enqueue_many};
 pub use event::{Event, EventKind};
 pub use flow::{Flow, Task, enqueue_flow, reject, resolve, seal};
+/// What the hooks of a [`Codec`] return: `Box::pin(async move { … })`.
+pub use futures_util::future::BoxFuture;
 pub use job::{Input, Job, JobTransaction, OpenStep, Step};
 pub use outcome::{Advance, Done, Failure, Fatal, RetryIn, Snooze, StopReason, Stopped, Suspend};
 pub use publish::{Publish, publish};

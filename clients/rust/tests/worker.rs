@@ -12,7 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pg_queue_client::{Batch, Done, EventKind, Failure, Job, Options, RetryIn, Step, Worker, enqueue, enqueue_many};
+use pg_queue_client::{
+    Batch, BoxFuture, Codec, CodecError, Context, Done, EventKind, Failure, Job, Options, RetryIn, Step, Worker,
+    enqueue, enqueue_many,
+};
 use serde_json::{Value, json};
 use support::{Database, running, until};
 use tokio_postgres::Config;
@@ -100,6 +103,53 @@ async fn a_lost_answer_of_a_batch() {
         let found: String = db.one("SELECT state || attempt FROM queue.job($1)", &[&id]).await;
         assert_eq!(found, "completed1");
     }
+}
+
+/// A codec whose hooks do what a value says.
+struct Odd;
+
+impl Codec for Odd {
+    fn encode<'a>(&'a self, value: Value, context: &'a Context) -> BoxFuture<'a, Result<Value, CodecError>> {
+        let refused = Err(CodecError::Failed(format!("no vault for {context}")));
+        Box::pin(async move { if value == "refuse" { refused } else { Ok(json!({"odd": value})) } })
+    }
+
+    fn decode<'a>(&'a self, stored: Value, _: &'a Context) -> BoxFuture<'a, Result<Value, CodecError>> {
+        Box::pin(async move {
+            match stored["odd"].as_str() {
+                Some("panic") => panic!("at the disco"),
+                Some("hang") => std::future::pending().await,
+                _ => Ok(stored["odd"].clone()),
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn hooks_that_fail_panic_or_hang_keep_no_worker() {
+    let db = Database::new().await;
+    let options = || Options::new().max_attempts(1).codec(Arc::new(Odd));
+    let payloads = ["panic", "hang", "return", "fine"];
+    let jobs = enqueue_many(&db.client, "a", payloads, options()).await.unwrap();
+    let [panics, hangs, returns, fine] = jobs.try_into().unwrap();
+    let refused = enqueue(&db.client, "a", "refuse", options()).await.unwrap_err();
+    assert!(format!("{refused:?}").contains("no vault for the payload of a"), "{refused:?}");
+    let handler =
+        |job: Job| async move { if job.payload == "return" { Ok(json!("refuse")) } else { Ok(job.payload.clone()) } };
+    let worker = db.worker().codec(Odd).shutdown_timeout(Duration::ZERO).handler("a", handler);
+    running(worker, async {
+        for (job, state) in [(panics, "dead"), (returns, "dead"), (fine, "completed"), (hangs, "running")] {
+            db.wait_state(job, state).await;
+        }
+        // A hook that waits is dropped when its job is to stop.
+        db.client.execute("SELECT queue.cancel($1)", &[&hangs]).await.unwrap();
+    })
+    .await;
+    db.wait_state(hangs, "cancelled").await;
+    let error = "SELECT error FROM queue.job($1)";
+    assert_eq!(db.one::<String>(error, &[&panics]).await, "panicked: at the disco");
+    assert_eq!(db.one::<String>(error, &[&returns]).await, "no vault for the result of a");
+    assert_eq!(db.one::<Value>("SELECT result FROM queue.job($1)", &[&fine]).await, json!({"odd": "fine"}));
 }
 
 /// A folder with a socket that leads to the server of this configuration, and is late with the answer to each COMMIT.

@@ -279,6 +279,8 @@ class Engine:
     async def _decoded(self, group: List[Held]) -> List[Held]:
         """Decodes what the jobs carry. Ends the jobs that cannot be read, and returns the others."""
         for held in group:
+            held.is_decoding = True
+        for held in group:
             job = held.job
             try:
                 if job.unreadable is not None:
@@ -294,7 +296,7 @@ class Engine:
                     self._end(held, self._ending(job, error))
         rest = [held for held in group if held.job.id in self._held]
         for held in rest:
-            held.group = rest
+            held.group, held.is_decoding = rest, False
         return rest
 
     async def _encoded(self, job: BaseJob, result: Any) -> Any:
@@ -396,8 +398,9 @@ class Engine:
             self._ready.remove(held)
             self._end(held, self._stopped(held.job))
             self._changed.set()
-        elif is_first and self._is_async[held.route] and all(one.job.stop_reason for one in held.group):
-            held.task.cancel()
+        elif is_first and all(one.job.stop_reason for one in held.group):
+            if self._is_async[held.route] or held.is_decoding:
+                held.task.cancel()
 
     def is_stuck(self, limit: float) -> bool:
         """Returns whether all slots are taken by handlers that should have ended at least `limit` seconds ago. Any

@@ -28,5 +28,7 @@ class Held:
     task: Optional[asyncio.Task[None]] = None
     group: List[Held] = field(default_factory=list, repr=False)
     """The attempts that its handler runs together, including this one."""
+    is_decoding: bool = False
+    """True while the task waits for the codec: then it can be cancelled, also if the handler is a `def`."""
     stopped_at: Optional[float] = None
     """Since when the handler should have ended."""
