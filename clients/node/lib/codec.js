@@ -12,6 +12,7 @@ const { parse, stringify } = require('./json')
 const CIPHER = ['aes-256-gcm', { authTagLength: 16 }]
 const NAME = 'aes-gcm/1'
 const PARTS = ['codec', 'key', 'data']
+const ID = /^[!-~]{0,100}$/ // What the names of codecs and keys look like: the log shows them.
 
 // This worker has no codec or no key for a value. The job is released, as a job without a handler is.
 class UnknownCodec extends Error {
@@ -23,7 +24,7 @@ const text = ({ kind, name }) => `the ${kind} of ${name}`
 // Returns whether stored JSON has the form of an encoded value.
 function isEncoded (stored) {
   return typeof stored === 'object' && stored !== null && Object.keys(stored).length === PARTS.length &&
-    PARTS.every((part) => typeof stored[part] === 'string')
+    PARTS.every((part) => typeof stored[part] === 'string') && ID.test(stored.codec) && ID.test(stored.key)
 }
 
 // The codec of a worker that has none: it stores values as they are, and leaves encoded values to others.
@@ -48,6 +49,9 @@ class AesGcm {
     this.#keys = new Map(Object.entries(keys))
     if (!this.#keys.has(current)) throw new RangeError(`there is no key ${current}`)
     for (const [key, { length }] of this.#keys) {
+      if (!ID.test(key)) {
+        throw new RangeError(`the id ${stringify(key)} of a key must have at most 100 characters, of ASCII from ! to ~`)
+      }
       if (length !== 32) throw new RangeError(`key ${key} must have 32 bytes, and has ${length}`)
     }
     this.#current = current

@@ -23,6 +23,7 @@ const { watch } = require('./watchdog')
 const GATHER = 20 // How long a completion waits for a claim to carry it, in milliseconds as all times here.
 const GRACE = 1000 // How long handlers have to react to their signal after the shutdown timeout.
 const UNKNOWN_PAUSE = 30000 // For how long a job is released if this worker has no handler, codec or key for it.
+const MAX_UNKNOWN = 1000 // How many different stages, codecs and keys the log names.
 const FAREWELL = 5000 // How long a worker that shuts down tries to send the last ends.
 const REMINDER = 60000 // After what time a failure that persists is logged again.
 const MISSING = ['42704', '3F000', '42883'] // The SQLSTATEs for a missing queue or extension.
@@ -212,7 +213,7 @@ class Engine {
   // Returns the end of a job that another worker may run, but not this one. Logs each error once.
   forAnother (job, error) {
     const fails = this.options.onUnknown === 'fail'
-    if (!this.unknown.has(error)) {
+    if (!this.unknown.has(error) && this.unknown.size < MAX_UNKNOWN) {
       this.unknown.add(error)
       const then = fails ? 'its jobs fail' : `its jobs are released for ${UNKNOWN_PAUSE / 1000} seconds`
       this.log.warn({ queue: job.queue, stage: job.stage }, `${error}: ${then}`)

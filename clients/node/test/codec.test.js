@@ -54,6 +54,10 @@ test('what cannot be a key or a value is refused', () => {
   assert.throws(() => new AesGcm({ keys, current: 'k3' }), /^RangeError: there is no key k3$/)
   assert.throws(() => new AesGcm({ keys: { k: Buffer.alloc(16) }, current: 'k' }),
       /^RangeError: key k must have 32 bytes, and has 16$/)
+  for (const key of ['k\n', 'k 1', 'k'.repeat(101)]) {
+    assert.throws(() => new AesGcm({ keys: { [key]: Buffer.alloc(32) }, current: key }),
+        /^RangeError: the id "k.* of a key must have at most 100 characters/)
+  }
   assert.throws(() => codec.encode(undefined, payload), /^TypeError: the payload of a cannot be undefined$/)
 })
 

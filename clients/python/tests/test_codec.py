@@ -58,6 +58,9 @@ def test_what_cannot_be_a_key_is_refused():
         AesGcm(KEYS, "k3")
     with pytest.raises(ValueError, match="^key 'k' must have 32 bytes, and has 16$"):
         AesGcm({"k": bytes(16)}, "k")
+    for key in ("k\n", "k 1", "k" * 101):
+        with pytest.raises(ValueError, match="of a key must have at most 100 characters"):
+            AesGcm({key: bytes(32)}, key)
 
 
 def test_half_of_a_surrogate_pair_and_numbers_that_json_lacks():
@@ -69,7 +72,7 @@ def test_half_of_a_surrogate_pair_and_numbers_that_json_lacks():
 
 def test_without_cryptography_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
-    with pytest.raises(ImportError, match="pip install pg-queue\\[aes\\]"):
+    with pytest.raises(ImportError, match="pip install cryptography"):
         AesGcm(KEYS, "k1")
 
 

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::codec::{Codec, CodecError, Context, Encoded};
+use crate::codec::{Codec, CodecError, Context, Encoded, is_id};
 
 const NAME: &str = "aes-gcm/1";
 
@@ -35,6 +35,10 @@ impl fmt::Debug for AesGcm {
 
 impl AesGcm {
     /// Returns a codec that encrypts with this key, under its id.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::key`].
     pub fn new(id: impl Into<String>, key: &[u8; 32]) -> Self {
         let current = id.into();
         let (ciphers, accepts) = Default::default();
@@ -42,8 +46,14 @@ impl AesGcm {
     }
 
     /// Adds a key that decrypts, so that keys can be rotated.
+    ///
+    /// # Panics
+    ///
+    /// If the id has more than 100 characters, or others than those of ASCII from `!` to `~`.
     pub fn key(mut self, id: impl Into<String>, key: &[u8; 32]) -> Self {
-        self.ciphers.insert(id.into(), Aes256Gcm::new(key.into()));
+        let id = id.into();
+        assert!(is_id(&id), "the id {id:?} of a key must have at most 100 characters, of ASCII from ! to ~");
+        self.ciphers.insert(id, Aes256Gcm::new(key.into()));
         self
     }
 
@@ -184,6 +194,12 @@ mod tests {
             let refused = CodecError::Failed("the payload of a is not encrypted".into());
             assert_eq!(decoded(&codec(&vectors).strict(), &vector), Err(refused));
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "of a key must have at most 100 characters")]
+    fn an_id_that_would_break_a_line_of_the_log_is_refused() {
+        let _ = AesGcm::new("k1", &[0; 32]).key("k\n2", &[0; 32]);
     }
 
     #[test]

@@ -95,8 +95,14 @@ impl<'a> Encoded<'a> {
     pub fn read(stored: &'a Value) -> Option<Self> {
         let parts = stored.as_object().filter(|parts| parts.len() == 3)?;
         let part = |name| parts.get(name).and_then(Value::as_str);
-        Some(Self { codec: part("codec")?, key: part("key")?, data: part("data")? })
+        let id = |name| part(name).filter(|id| is_id(id));
+        Some(Self { codec: id("codec")?, key: id("key")?, data: part("data")? })
     }
+}
+
+/// Returns whether a text looks like the name of a codec or key. The log shows them.
+pub(crate) fn is_id(text: &str) -> bool {
+    text.len() <= 100 && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The codec of a worker or producer. Without one, values are stored as they are, and encoded values are left to other

@@ -44,6 +44,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// For how long a job is released if this worker has no handler, codec or key for it.
 const UNKNOWN_PAUSE: Duration = Duration::from_secs(30);
 
+/// How many different stages, codecs and keys the log names.
+const MAX_UNKNOWN: usize = 1000;
+
 /// How long a worker that shuts down tries to send the last ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -297,7 +300,7 @@ impl Engine {
     /// Returns how a job ends that another worker may run, but not this one. Logs each error once.
     fn for_another(&self, state: &mut State, error: String) -> Failure {
         let fails = self.settings.on_unknown == OnUnknown::Fail;
-        if state.unknown.insert(error.clone()) {
+        if state.unknown.len() < MAX_UNKNOWN && state.unknown.insert(error.clone()) {
             let pause = UNKNOWN_PAUSE.as_secs();
             let then =
                 if fails { "its jobs fail".into() } else { format!("its jobs are released for {pause} seconds") };

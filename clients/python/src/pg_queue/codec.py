@@ -11,6 +11,7 @@ import base64
 import inspect
 import json
 import os
+import re
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Iterable, List, Literal, Mapping, Optional, Protocol
@@ -45,6 +46,10 @@ class UnknownCodec(Exception):
     """This worker has no codec or no key for a value. The job is released, as a job without a handler is."""
 
 
+_ID = re.compile("[!-~]{0,100}")
+"""What the names of codecs and keys look like: the log shows them."""
+
+
 def is_encoded(stored: Any) -> bool:
     """Returns whether stored JSON has the form of an encoded value."""
     return (
@@ -52,6 +57,7 @@ def is_encoded(stored: Any) -> bool:
         and len(stored) == 3
         and stored.keys() == {"codec", "key", "data"}
         and all(isinstance(part, str) for part in stored.values())
+        and all(_ID.fullmatch(stored[part]) for part in ("codec", "key"))
     )
 
 
@@ -71,7 +77,7 @@ PLAIN: Codec = _Plain()
 
 
 class AesGcm:
-    """Encrypts with AES-256-GCM. Needs the package `cryptography`: `pip install pg-queue[aes]`.
+    """Encrypts with AES-256-GCM. Needs the package `cryptography`, which the extra `aes` installs.
 
     * `keys`: the keys, 32 bytes each, by their ids.
     * `current`: the id of the key that encrypts. All keys decrypt, so that keys can be rotated.
@@ -95,10 +101,12 @@ class AesGcm:
             cipher: Any = import_module("cryptography.hazmat.primitives.ciphers.aead").AESGCM
             self._invalid: Any = import_module("cryptography.exceptions").InvalidTag
         except ImportError as error:
-            raise ImportError("AesGcm needs the package cryptography: pip install pg-queue[aes]") from error
+            raise ImportError("AesGcm needs the package cryptography: pip install cryptography") from error
         if current not in keys:
             raise ValueError(f"there is no key {current!r}")
         for key, content in keys.items():
+            if not _ID.fullmatch(key):
+                raise ValueError(f"the id {key!r} of a key must have at most 100 characters, of ASCII from ! to ~")
             if len(content) != 32:
                 raise ValueError(f"key {key!r} must have 32 bytes, and has {len(content)}")
         self._ciphers = {key: cipher(bytes(content)) for key, content in keys.items()}

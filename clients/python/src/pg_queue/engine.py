@@ -52,6 +52,9 @@ GRACE = 1.0
 UNKNOWN_PAUSE = 30.0
 """For how many seconds a job is released if this worker has no handler, codec or key for it."""
 
+MAX_UNKNOWN = 1000
+"""How many different stages, codecs and keys the log names."""
+
 FAREWELL = 5.0
 """How long a worker that shuts down tries to send the last ends."""
 
@@ -226,7 +229,7 @@ class Engine:
     def _for_another(self, job: BaseJob, error: str) -> Ending:
         """Returns the end of a job that another worker may run, but not this one. Logs each error once."""
         fails = self._worker.on_unknown == "fail"
-        if error not in self._unknown:
+        if error not in self._unknown and len(self._unknown) < MAX_UNKNOWN:
             self._unknown.add(error)
             then = "its jobs fail" if fails else f"its jobs are released for {UNKNOWN_PAUSE:.0f} seconds"
             logger.warning("%s: %s", error, then)
