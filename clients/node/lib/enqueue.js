@@ -74,8 +74,8 @@ function publishQuery (topic, ...rest) {
   return call('publish', [[topic, '', '::text'], [json(payload), '', '::text::jsonb'], [key, '', '::text']], options)
 }
 
-// Encodes the payload for a queue or topic. Returns it with the other options. Callers without a codec do not wait: what
-// they send next, such as a COMMIT, comes after the statement.
+// Encodes the payload for a queue or topic. Returns it with the other options. Callers without a codec do not wait for
+// it: what they send next, such as a COMMIT, comes after the statement.
 async function encoded (name, [payload, { codec, ...options }]) {
   json(payload)
   return [await codec.encode(payload, { kind: 'payload', name }), options]
@@ -121,8 +121,8 @@ async function enqueue (client, queue, ...rest) {
 }
 
 async function enqueueMany (client, queue, payloads, { codec, ...options } = {}) {
-  let stored = payloads
-  if (codec) stored = await Promise.all(Array.from(payloads, async (one) => (await encoded(queue, [one, { codec }]))[0]))
+  const one = async (payload) => (await encoded(queue, [payload, { codec }]))[0]
+  const stored = codec ? await Promise.all(Array.from(payloads, one)) : payloads
   return (await client.query(enqueueManyQuery(queue, stored, options))).rows.map((row) => row.id)
 }
 

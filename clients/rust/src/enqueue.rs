@@ -10,7 +10,8 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::error::Error;
 use tokio_postgres::types::Type;
 
-use crate::codec::{Codec, ContextKind, Hooks};
+use crate::codec::{Codec, ContextKind};
+use crate::hooks::Hooks;
 use crate::sql::{Json, Parameters, interval, timestamp};
 use crate::tracing;
 use crate::upon::Upon;

@@ -16,8 +16,9 @@ use tokio::sync::watch;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row};
 
-use crate::codec::{ContextKind, Hooks};
+use crate::codec::ContextKind;
 use crate::connection::{Pool, Pooled};
+use crate::hooks::Hooks;
 use crate::outcome::{Advance, Failure, StopReason, Stopped, Suspend};
 use crate::shared::{Committing, Facts, Shared};
 use crate::sql::{Parameters, interval};

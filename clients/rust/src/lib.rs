@@ -19,6 +19,7 @@ mod engine;
 mod enqueue;
 mod event;
 mod flow;
+mod hooks;
 mod job;
 mod outcome;
 mod publish;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use crate::batch::{Batch, Each};
-use crate::codec::Hooks;
 use crate::connection::Connector;
 use crate::event::Event;
+use crate::hooks::Hooks;
 use crate::job::Job;
 use crate::outcome::{Done, Failure};
 

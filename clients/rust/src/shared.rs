@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
-use crate::codec::Hooks;
+use crate::hooks::Hooks;
 use crate::outcome::StopReason;
 
 /// Identifies an attempt and its job, for logs and events.

@@ -12,10 +12,11 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Config, NoTls, Socket};
 
 use crate::batch::{Batch, Each};
-use crate::codec::{Codec, Hooks};
+use crate::codec::Codec;
 use crate::connection::connector;
 use crate::engine::Engine;
 use crate::event::Event;
+use crate::hooks::Hooks;
 use crate::job::Job;
 use crate::outcome::{Done, Failure};
 use crate::settings::{BatchCall, Call, Next, OnUnknown, Settings, WorkerError};

@@ -1,7 +1,8 @@
 // Compiles if and only if the types say what README.md does.
 import { Pool } from 'pg'
 import {
-  Advance, AesGcm, Codec, Fatal, Job, Suspend, UnknownCodec, Worker, enqueue, enqueueFlow, enqueueMany, enqueueQuery, publish
+  Advance, AesGcm, Codec, Fatal, Job, Suspend, UnknownCodec, Worker, enqueue, enqueueFlow, enqueueMany, enqueueQuery,
+  publish
 } from '../..'
 import { Server, assertEnqueued } from '../../lib/testing'
 
