@@ -36,6 +36,7 @@ pub const ALL: &[Cell] = &[
     turns("delayed-far-single", "no and 1,000,000 jobs due next year (--quick: 200,000)", 4, SINGLE, FAR),
     turns("delayed-far-batch", "no and 1,000,000 jobs due next year (--quick: 200,000)", 4, BATCH, FAR),
     own("wake", "from sending a job to a sleeping worker's having it", When::Always, latency::wake),
+    own("collect", "claims that linger, and jobs that come one by one", When::Always, latency::collect),
     own("direct", "many calls in one statement, us per call", When::Always, statements::direct),
     own("delayed-due/batch", "how late jobs start that fall due one after the other, claimed in batches", When::Always,
         |bench| delayed::spread(bench, delayed::IN_BATCHES)),

@@ -1,6 +1,7 @@
 //! How soon a session that sleeps has what it sleeps for: from the moment another session sends a statement to the
 //! moment the sleeper's statement returns, so the transaction and both ways over the socket are in it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,9 +13,10 @@ use crate::bench::Bench;
 use crate::charts;
 use crate::contender::Payload;
 use crate::error::Result;
+use crate::queues::now;
 use crate::server::Server;
-use crate::statistics::{median, spread};
-use crate::targets::at_most;
+use crate::statistics::{median, quantile, spread};
+use crate::targets::{at_least, at_most};
 
 /// A session that was woken needs this long to be asleep again.
 pub const PAUSE: Duration = Duration::from_millis(5);
@@ -73,4 +75,63 @@ pub fn wake(bench: &mut Bench) -> Result<()> {
     println!("  {}, {} jobs", spread(&waits, "us"), waits.len());
     bench.target("wake: p50 in ms", &[median(&waits) / 1e3], at_most(1.0));
     charts::of_wake(bench.options, &waits)
+}
+
+/// The cell `collect`: jobs come one by one and workers claim them with `linger`, a load that fills their batches and one
+/// that does not.
+pub fn collect(bench: &mut Bench) -> Result<()> {
+    const WORKERS: usize = 3;
+    const BATCH: usize = 100;
+    const LINGER_MS: f64 = 50.0;
+    /// Jobs a second. In the time that a call lingers, the first ones are twice a batch, and the second ones half of it.
+    const LOADS: [u32; 2] = [4_000, 1_000];
+    let seconds = bench.options.scale(20, 5);
+    for load in LOADS {
+        let server = Server::with_extension("")?;
+        server.execute("SELECT queue.create('collect')")?;
+        let claim = format!(
+            "SELECT id, (payload ->> 'at')::bigint FROM queue.claim('collect', {BATCH}, wait => '1 s', \
+                linger => '{LINGER_MS} ms')"
+        );
+        let is_over = &AtomicBool::new(false);
+        let work = |mut client: Client| -> Result<Vec<(usize, f64)>> {
+            let claim = client.prepare(&claim)?;
+            let complete = client.prepare("SELECT count(*) FROM queue.complete_many($1)")?;
+            let mut batches = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let rows = client.query(&claim, &[])?;
+                let at = now();
+                if let Some(first) = rows.iter().map(|row| row.get::<_, i64>(1)).min() {
+                    batches.push((rows.len(), (at - first) as f64 / 1e3));
+                    let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+                    client.execute(&complete, &[&ids])?;
+                }
+            }
+            Ok(batches)
+        };
+        let mut producer = server.connect()?;
+        let enqueue = producer.prepare("SELECT queue.enqueue('collect', jsonb_build_object('at', $1::bigint))")?;
+        let batches: Vec<(usize, f64)> = thread::scope(|scope| -> Result<_> {
+            let clients = (0..WORKERS).map(|_| server.connect()).collect::<Result<Vec<_>>>()?;
+            let workers: Vec<_> = clients.into_iter().map(|client| scope.spawn(|| work(client))).collect();
+            let begun = Instant::now();
+            for nth in 0..load * seconds {
+                thread::sleep((Duration::from_secs(1) / load * nth).saturating_sub(begun.elapsed()));
+                producer.execute(&enqueue, &[&now()])?;
+            }
+            is_over.store(true, Ordering::Relaxed);
+            let ended = workers.into_iter().map(|worker| worker.join().map_err(|_| "a worker panicked")?);
+            Ok(ended.collect::<Result<Vec<_>>>()?.concat())
+        })?;
+        let (sizes, waits): (Vec<f64>, Vec<f64>) = batches.iter().map(|&(size, wait)| (size as f64, wait)).unzip();
+        let full = sizes.iter().filter(|&&size| size == BATCH as f64).count() as f64 / sizes.len() as f64;
+        println!("  {load} jobs/s: {} batches of {}, {full:.3} of them full", sizes.len(), spread(&sizes, "jobs"));
+        println!("  the first job of a batch had waited {}", spread(&waits, "ms"));
+        if load == LOADS[0] {
+            bench.target("collect: share of full batches under load", &[full], at_least(0.95));
+        } else {
+            bench.target("collect: p99 of a wait in ms", &[quantile(&waits, 0.99)], at_most(LINGER_MS + 5.0));
+        }
+    }
+    Ok(())
 }

@@ -35,6 +35,7 @@ mod jobs {
 
 /// How jobs find workers: order, sleep, wake-up, and never another's lock.
 mod claims {
+    mod collect;
     mod concurrent;
     mod wait_call;
     mod waiting;

@@ -145,10 +145,13 @@ fn claim_of(
     } else {
         ("claim_any", "queue.claim_any($1::text[],")
     };
+    // A batch is collected from one lane.
+    let may_linger = wait == "1 s" && names.len() == 1 && QUEUES[queues[0]].kind != Kind::Staged;
+    let linger = if may_linger { ", linger => '20 ms'" } else { "" };
     let mut sql = format!(
         "SELECT id, job_id, queue_name, stage, payload ->> 'token' AS token, priority, group_key, attempt, headers
          FROM {from_what} max_jobs => $2, wait => $3::text::interval, lease => $4::text::interval, worker => $5,
-             session_bound => $6, completed => $7)"
+             session_bound => $6, completed => $7{linger})"
     );
     let mut params: Vec<&(dyn ToSql + Sync)> = vec![&names, &many, &wait, &interval, &worker, &is_bound, &completed];
     // What no query reads is done at the end: a claim that has written nothing may sleep.

@@ -55,6 +55,9 @@ ALTER FUNCTION queue.alter(
 ALTER FUNCTION queue.former_alter(
     text, integer, interval, text, interval, interval, float8, interval, interval, text, integer, integer, boolean,
     integer, interval, bigint, text[], boolean, text[], text, text, text, jsonb, integer) SET SCHEMA queue_internal;
+ALTER FUNCTION queue.claim(text, integer, interval, interval, text, text, boolean, bigint[]) RENAME TO former_claim;
+ALTER FUNCTION queue.former_claim(text, integer, interval, interval, text, text, boolean, bigint[])
+    SET SCHEMA queue_internal;
 ALTER FUNCTION queue.throughput_by(interval, timestamptz) RENAME TO former_throughput_by;
 ALTER FUNCTION queue.former_throughput_by(interval, timestamptz) SET SCHEMA queue_internal;
 ALTER FUNCTION queue_internal.live() RENAME TO former_live;

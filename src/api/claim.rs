@@ -59,6 +59,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
         let given = call.interval(2).map_or_else(String::new, Interval::text);
         return Err(Error::invalid("wait cannot be negative").detail(format!("It is {given}.")));
     }
+    let linger = linger(call, wait)?;
     let stage = call.text(4);
     let stage = stage.as_deref();
     let request = ClaimRequest {
@@ -70,6 +71,9 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     };
     let rows = call.rows()?;
     let mut known = ClaimScope::now(names, stage, wait > 0)?;
+    if linger > 0 {
+        collects_from_one_lane(&known)?;
+    }
     let completed = call.i64_array(7);
     let completes = completed.as_ref().is_some_and(|completed| !completed.is_empty());
     if let Some(completed) = completed {
@@ -87,6 +91,18 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     let mut sleeper: Option<Waiter> = None;
     let mut stale_since = None;
     loop {
+        if linger > 0
+            && wait::may_sleep(deadline)
+            && let Some(until) = Waiter::collect(&known, request.max_jobs as u32, linger, &mut sleeper)?
+        {
+            let is_woken = sleeper.as_mut().is_some_and(|waiter| waiter.sleep(deadline.min(until)));
+            // What another session collects is not there for this one.
+            if process::is_client_gone() || !is_woken && until == i64::MAX {
+                return Ok(None);
+            }
+            known = ClaimScope::now(names, stage, true)?;
+            continue;
+        }
         let came = claim::claim_first(&known, &request, &|claimed| add_row(&rows, claimed))?;
         let claimed = match came {
             Claimed::To(claimed) => claimed,
@@ -110,7 +126,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
             }
             return Ok(None);
         }
-        if let Some(mut waiting) = Waiter::begin(&known)? {
+        if let Some(mut waiting) = Waiter::begin(&known, linger)? {
             // A job claimed for a client that has gone would not be done: the session passes the wake-up on, and ends.
             if !waiting.sleep(deadline) || process::is_client_gone() {
                 return Ok(None);
@@ -120,6 +136,36 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
         // A queue may have been altered, resumed or dropped meanwhile.
         known = ClaimScope::now(names, stage, true)?;
     }
+}
+
+/// Returns how long the call lingers, in microseconds. 0: it takes what is there.
+///
+/// Errors: 22023 when it is negative, or the call does not wait.
+fn linger(call: &Call, wait: i64) -> Result<i64> {
+    let Some(given) = call.interval(8) else { return Ok(0) };
+    let linger = given.us();
+    if linger < 0 {
+        return Err(Error::invalid("linger cannot be negative").detail(format!("It is {}.", given.text())));
+    }
+    if linger > 0 && wait == 0 {
+        return Err(Error::invalid("linger needs wait")
+            .detail("A call that does not wait takes the jobs that are ready.")
+            .hint("Add wait, the longest time that the call may take: wait => '30 seconds'."));
+    }
+    Ok(linger)
+}
+
+/// Checks that a call that lingers claims from one lane.
+///
+/// Errors: 22023.
+fn collects_from_one_lane(known: &ClaimScope) -> Result<()> {
+    let lanes: usize = known.each().map(|(_, lanes)| lanes.len()).sum();
+    if lanes == 1 {
+        return Ok(());
+    }
+    Err(Error::invalid("linger needs a stage")
+        .detail("The queue has stages, and a batch is collected from one of them.")
+        .hint("Name the stage: stage => …"))
 }
 
 /// Checks the length of a worker's name, which others are shown.

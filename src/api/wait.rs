@@ -55,7 +55,7 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
         if time::monotonic_us() >= deadline {
             break false;
         }
-        if let Some(mut sleeper) = Waiter::begin(&known)? {
+        if let Some(mut sleeper) = Waiter::begin(&known, 0)? {
             drop(known);
             snapshot::drop_snapshots();
             if !sleeper.sleep(deadline) {

@@ -212,7 +212,7 @@ fn wait(catalog: &Catalog, lanes: &[(i32, bool)]) -> Option<Wait> {
         if !instance.restore.is_awake() {
             return None;
         }
-        let answer = frontier.wait(session::session(), catalog.number, lanes);
+        let answer = frontier.wait(session::session(), catalog.number, lanes, 0);
         // The frontier itself opens gates that a rate has closed.
         Some(answer)
     })

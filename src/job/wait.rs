@@ -3,13 +3,14 @@
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
-use pg_queue_core::frontier::{WAIT_LANES, Wait};
+use pg_queue_core::frontier::{Collect, WAIT_LANES, Wait};
 use pg_queue_core::share;
 
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
+use crate::job::refill::refill;
 use crate::pg::fault::fault;
 use crate::pg::{process, session, time, transaction};
 use crate::restore;
@@ -149,10 +150,11 @@ pub fn is_before(deadline: i64) -> bool {
 pub struct Waiter(());
 
 impl Waiter {
-    /// Begins to wait. `None`: the caller must look for jobs first.
+    /// Begins to wait. `None`: the caller must look for jobs first. If `linger` is larger than 0, the caller calls
+    /// [`Self::collect`] when it was woken.
     ///
     /// Errors: 53400 when shared memory has no room for one of the lanes.
-    pub fn begin(known: &ClaimScope) -> Result<Option<Self>> {
+    pub fn begin(known: &ClaimScope, linger: i64) -> Result<Option<Self>> {
         let lanes: Vec<(i32, bool)> =
             known.each().flat_map(|(q, lanes)| lanes.iter().map(|&lane| (lane, q.is_paused))).collect();
         let closed: Vec<(i32, bool)> = lanes.iter().map(|&(lane, _)| (lane, true)).collect();
@@ -162,7 +164,7 @@ impl Waiter {
         let answer = shmem::with_instance(number, |frontier, instance| {
             let is_news = instance.changes != known.changes;
             let lanes = if instance.restore.is_awake() { &lanes } else { &closed };
-            let answer = if is_news { Wait::Look } else { frontier.wait(session::session(), number, lanes) };
+            let answer = if is_news { Wait::Look } else { frontier.wait(session::session(), number, lanes, linger) };
             // The worker opens gates that a rate has closed.
             let at = frontier.next_opening().filter(|_| answer == Wait::Sleep);
             worker = at.and_then(|at| instance.worker.wake_by(at));
@@ -179,6 +181,38 @@ impl Waiter {
             }
             Wait::Look => Ok(None),
             Wait::NoLane => Err(lanes_full()),
+        }
+    }
+
+    /// Begins to collect: the only lane of `known` has jobs, but fewer than `want`, and the first one of them has not
+    /// been ready for `linger` microseconds. Returns the monotonic time at which the batch is due. `None`: the caller
+    /// must look for jobs now. `waiter` is the session's place if it was woken, and keeps it.
+    ///
+    /// Errors: as [`refill`].
+    pub fn collect(known: &ClaimScope, want: u32, linger: i64, waiter: &mut Option<Self>) -> Result<Option<i64>> {
+        let number = known.catalog.number;
+        let Some((queue, &[lane])) = known.each().next() else { return Ok(None) };
+        if queue.is_paused || known.is_dormant {
+            return Ok(None);
+        }
+        fault!("collect.before");
+        loop {
+            let answer = shmem::with_instance(number, |frontier, instance| {
+                if instance.changes != known.changes || !instance.restore.is_awake() {
+                    return Collect::Take;
+                }
+                frontier.collect(session::session(), number, lane, want, linger, time::monotonic_us())
+            });
+            match answer {
+                Some(Collect::Read) => refill(&known.catalog, lane)?,
+                Some(Collect::Sleep { until, next }) => {
+                    waiter.get_or_insert_with(|| Self(()));
+                    next.into_iter().for_each(shmem::wake);
+                    fault!("collect.listed");
+                    return Ok(Some(until));
+                }
+                Some(Collect::Take) | None => return Ok(None),
+            }
         }
     }
 
@@ -225,7 +259,7 @@ pub fn wait_for_refill(catalog: &Catalog, lane: i32) -> Result<()> {
         }
         // A wake-up for another lane, which brought this call here, must not be forgotten.
         let next = shared.frontier.stop_waiting(session::session());
-        (next, Some(shared.frontier.wait(session::session(), catalog.number, &[(lane, false)])))
+        (next, Some(shared.frontier.wait(session::session(), catalog.number, &[(lane, false)], 0)))
     });
     if let Some(next) = next {
         shmem::wake(next);

@@ -93,7 +93,7 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
         let Some(layout) = LAYOUT else { unreachable!("shared memory is used before it is there") };
         let header = base.cast::<Header>();
         let _guard = LockGuard::take((*header).frontier_lock);
-        if (*header).frontier.rates > 0 {
+        if (*header).frontier.needs_now() {
             (*header).frontier.now = time::monotonic_us();
         }
         fn slice<'a, T>(base: *mut u8, (at, count): (usize, usize)) -> &'a mut [T] {

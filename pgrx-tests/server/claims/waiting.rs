@@ -8,19 +8,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A session that sleeps in a statement; its answer is the first column of the rows.
-struct Sleeper {
-    pid: i32,
+pub(super) struct Sleeper {
+    pub(super) pid: i32,
     thread: JoinHandle<Result<Vec<i64>, postgres::Error>>,
 }
 
 impl Sleeper {
     /// Runs the statement in a new session and waits until that sleeps.
-    fn new(sql: &str) -> Self {
+    pub(super) fn new(sql: &str) -> Self {
         Self::with(connect(), &mut connect(), sql)
     }
 
     /// Claims one job for as long as a test may take.
-    fn claiming(queue: &str) -> Self {
+    pub(super) fn claiming(queue: &str) -> Self {
         Self::new(&format!("SELECT id FROM queue.claim('{queue}', wait => '1 minute')"))
     }
 
@@ -36,22 +36,22 @@ impl Sleeper {
         Self { pid, thread }
     }
 
-    fn assert_asleep(&self, client: &mut Client) {
+    pub(super) fn assert_asleep(&self, client: &mut Client) {
         wait_asleep(client, self.pid);
         assert!(!self.thread.is_finished());
     }
 
-    fn is_awake(&self) -> bool {
+    pub(super) fn is_awake(&self) -> bool {
         self.thread.is_finished()
     }
 
     /// The answer, which must come long before the sleep would have ended by itself.
-    fn answer(self) -> Result<Vec<i64>, postgres::Error> {
+    pub(super) fn answer(self) -> Result<Vec<i64>, postgres::Error> {
         wait::within("the sleeper woke", Duration::from_secs(20), || self.is_awake().then_some(()));
         self.thread.join().unwrap()
     }
 
-    fn claimed(self) -> i64 {
+    pub(super) fn claimed(self) -> i64 {
         let ids = self.answer().unwrap();
         assert_eq!(ids.len(), 1, "{ids:?}");
         ids[0]

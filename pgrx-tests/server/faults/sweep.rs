@@ -108,6 +108,7 @@ const ROUND: &[&str] = &[
     "SELECT queue.reprioritize(job_id, 3) FROM (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready'
      ORDER BY job_id DESC LIMIT 1) AS j",
     "SELECT count(*) FROM queue.claim('nothing', wait => '1 ms')",
+    "SELECT count(*) FROM queue.claim('groups', 50, lease => '1 ms', wait => '10 ms', linger => '5 ms')",
     "DO 'DECLARE j bigint; s text; r jsonb;
      BEGIN
          j := min(job_id) FROM queue.jobs WHERE state IN (''ready'', ''running'');

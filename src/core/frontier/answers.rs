@@ -37,6 +37,22 @@ pub enum Take {
     Index,
 }
 
+/// The answer of [`super::Frontier::collect`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collect {
+    /// The caller must take what is there, and call [`super::Frontier::stop_waiting`] afterwards.
+    Take,
+    /// Memory may not know all jobs. The caller should refill, and ask again.
+    Read,
+    /// The session is listed.
+    Sleep {
+        /// The monotonic time at which the batch is due. `i64::MAX`: another session collects it.
+        until: i64,
+        /// A session to wake.
+        next: Option<u32>,
+    },
+}
+
 /// What is known of a lane before a claim from several lanes takes from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {

@@ -38,6 +38,7 @@ pub struct Lane {
     /// The slot of its queue's gate, plus one. 0: there is no gate, or no claim from this lane has passed it yet.
     pub(super) gate: u32,
     pub(super) groups: Lists,
+    pub(super) collected: Collected,
 }
 
 impl Lane {
@@ -98,6 +99,18 @@ impl Lane {
     pub(super) fn may_have_jobs(&self) -> bool {
         self.len > 0 || self.position < Rank::MAX || !self.groups.turns.is_empty()
     }
+}
+
+/// How a lane's jobs are collected into batches: see `collect`. All zero: no call has lingered.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Collected {
+    /// How many jobs make a batch. 0: no call has lingered.
+    pub(super) batch: u32,
+    /// The session that sleeps until there is a batch, or was woken for one, plus one. 0: there is none.
+    pub(super) collector: u32,
+    /// The monotonic time at which the first job of the newest batch came.
+    pub(super) since: i64,
 }
 
 /// The lists of a lane's groups.

@@ -57,6 +57,7 @@ impl Frontier<'_> {
         let lane = self.lanes[slot as usize];
         if lane.is_used() {
             self.dissolve_lists(slot);
+            self.head.collected -= u32::from(lane.collected.batch != 0);
             index::remove(self.lane_index, lane.instance, i64::from(lane.id));
             self.lanes[slot as usize] = Lane::default();
             self.head.lanes -= 1;

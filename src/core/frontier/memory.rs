@@ -38,7 +38,7 @@ pub struct Head {
     pub(super) servers: u32,
     pub(super) group_slots: FreeSlots,
     pub(super) ahead_slots: FreeSlots,
-    /// The present time, in monotonic microseconds. The caller sets it before each call while there are `rates`.
+    /// The present time, in monotonic microseconds. The caller sets it before each call if [`Self::needs_now`].
     pub now: i64,
     /// The monotonic time before which no gate opens that a rate has closed. 0: no rate has closed a gate.
     pub(super) opens_at: i64,
@@ -57,12 +57,21 @@ pub struct Head {
     /// How many groups are retrying.
     pub retrying: u32,
     pub(super) retrying_slots: FreeSlots,
+    /// How many lanes a call has lingered for.
+    pub(super) collected: u32,
     /// How many lanes have waiting sessions.
     pub(super) waited: u32,
     /// How many buckets of the index of `running` hold counts of parties ([`crate::share`]).
     pub(super) parties: u32,
     /// 1: a session may be sleeping although there is a job, because `running` had no place.
     pub(super) is_short: u8,
+}
+
+impl Head {
+    /// True if `now` must be set before each call.
+    pub fn needs_now(&self) -> bool {
+        self.rates > 0 || self.collected > 0
+    }
 }
 
 /// The root of one instance's deadlines. The caller keeps it in the instance's slot.

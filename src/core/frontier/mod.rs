@@ -11,6 +11,7 @@
 mod ahead;
 mod answers;
 mod claims;
+mod collect;
 mod deadlines;
 mod ending;
 mod free_slots;
@@ -42,7 +43,7 @@ mod waiters;
 mod window;
 
 pub use ahead::Ahead;
-pub use answers::{End, Next, Served, Take, TakeOne, Turn, Wait};
+pub use answers::{Collect, End, Next, Served, Take, TakeOne, Turn, Wait};
 pub use ending::Ending;
 pub use group::Group;
 pub use lane::Lane;

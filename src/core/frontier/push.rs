@@ -15,7 +15,7 @@ impl Frontier<'_> {
     /// Adds a committed waiting attempt that is due. Returns a session to wake.
     pub fn push(&mut self, instance: u32, lane: i32, entry: Ready) -> Option<u32> {
         let slot = self.learn(instance, lane, entry)?;
-        if self.may_wake(slot) { self.wake_first(slot) } else { None }
+        if self.may_wake(slot) { self.wake_one(slot) } else { None }
     }
 
     /// As [`Self::push`], but wakes no session. A large commit may use it for its later jobs if the first ones *in this
@@ -39,6 +39,9 @@ impl Frontier<'_> {
             return None;
         }
         let slot = self.lane_slot(instance, lane)?;
+        if self.lanes[slot as usize].collected.batch != 0 {
+            self.begin_batch(slot);
+        }
         if entry.place.is_indexed && self.park(slot, &entry) {
             return self.has_turn(slot, &entry).then_some(slot);
         }
@@ -97,8 +100,9 @@ impl Frontier<'_> {
 
     /// Enters a session as waiting for lanes in which `take` found nothing. Each lane comes with whether its queue is
     /// paused. The session waits for a job in any of them, and for the end of running refills there. A session that was
-    /// woken must call [`Self::stop_waiting`] first.
-    pub fn wait(&mut self, session: u32, instance: u32, lanes: &[(i32, bool)]) -> Wait {
+    /// woken must call [`Self::stop_waiting`] first. If `linger` is larger than 0, the session calls [`Self::collect`]
+    /// when it is woken.
+    pub fn wait(&mut self, session: u32, instance: u32, lanes: &[(i32, bool)], linger: i64) -> Wait {
         self.delist(session);
         let (mut look, mut for_refill) = (false, false);
         for (nth, &(lane, paused)) in lanes.iter().take(WAIT_LANES).enumerate() {
@@ -128,7 +132,8 @@ impl Frontier<'_> {
             self.delist(session);
             return Wait::Look;
         }
-        self.sleep(session, for_refill);
+        self.sleep(session, for_refill, linger);
+        self.yield_to(session);
         Wait::Sleep
     }
 

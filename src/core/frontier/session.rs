@@ -22,10 +22,12 @@ pub struct Session {
     pub(super) waiting: u8,
     /// 1: the end of a refill wakes it, even if the refill has found nothing.
     pub(super) for_refill: u8,
+    /// How long it waits for a batch after the batch's first job has come, in microseconds. 0: it takes the first job.
+    pub(super) linger: i64,
 }
 
 impl Default for Session {
     fn default() -> Self {
-        Self { nodes: [Node::default(); WAIT_LANES], woken_for: 0, waiting: 0, for_refill: 0 }
+        Self { nodes: [Node::default(); WAIT_LANES], woken_for: 0, waiting: 0, for_refill: 0, linger: 0 }
     }
 }

@@ -16,6 +16,7 @@ use super::group::Group;
 pub struct Turns {
     root: u32,
     first: u32,
+    len: u32,
 }
 
 fn node(groups: &mut [Group], link: u32) -> &mut Group {
@@ -34,6 +35,10 @@ fn weight(link: u32) -> u32 {
 impl Turns {
     pub(super) fn is_empty(self) -> bool {
         self.root == 0
+    }
+
+    pub(super) fn len(self) -> u32 {
+        self.len
     }
 
     /// Returns the slot of the group that comes first.
@@ -67,6 +72,7 @@ impl Turns {
 
     /// Adds a group behind those with an equal `order`. The group must be in no list.
     pub(super) fn insert(&mut self, groups: &mut [Group], slot: u32) {
+        self.len += 1;
         let this = slot + 1;
         let order = node(groups, this).order;
         let (mut up, mut at, mut is_first) = (0, self.root, true);
@@ -111,6 +117,7 @@ impl Turns {
 
     /// Removes a group that is in this tree.
     pub(super) fn remove(&mut self, groups: &mut [Group], slot: u32) {
+        self.len -= 1;
         let this = slot + 1;
         let (mut left, mut right, up) =
             (groups[slot as usize].prev, groups[slot as usize].next, groups[slot as usize].up);

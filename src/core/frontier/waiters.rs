@@ -6,7 +6,8 @@
 //! Invariant: if a session sleeps although there is a job in a lane that is not paused, another session was woken for
 //! this lane and has not stopped waiting, or is refilling it. So a session that stops waiting passes its wake-up on,
 //! and the end of a refill wakes the next session. If `running` has no place for the job, `is_short` is set in the
-//! head. Once there is a place again, a session was woken for some lane and has not stopped waiting.
+//! head. Once there is a place again, a session was woken for some lane and has not stopped waiting. Beside a lane's
+//! collector, other sessions sleep although there are jobs (`collect`).
 
 use super::memory::Frontier;
 use super::session::{Node, Session, WAIT_LANES};
@@ -36,9 +37,9 @@ impl Frontier<'_> {
 
     /// Completes the session's entry after it has looked at all its lanes. If `for_refill` is true, the end of a refill
     /// wakes it even if the refill has found nothing.
-    pub(super) fn sleep(&mut self, session: u32, for_refill: bool) {
+    pub(super) fn sleep(&mut self, session: u32, for_refill: bool, linger: i64) {
         let entry = &mut self.sessions[session as usize];
-        (entry.woken_for, entry.for_refill) = (0, u8::from(for_refill));
+        (entry.woken_for, entry.for_refill, entry.linger) = (0, u8::from(for_refill), linger);
     }
 
     pub(super) fn delist(&mut self, session: u32) {
@@ -64,7 +65,7 @@ impl Frontier<'_> {
         }
     }
 
-    fn wake(&mut self, session: u32, lane: u32) -> u32 {
+    pub(super) fn wake(&mut self, session: u32, lane: u32) -> u32 {
         self.delist(session);
         self.sessions[session as usize].woken_for = lane + 1;
         session
@@ -76,9 +77,15 @@ impl Frontier<'_> {
         (first != 0).then(|| self.wake((first - 1) / WAIT_LANES as u32, lane))
     }
 
-    /// Wakes the first session that waits for this lane, if it may find a job that can start.
+    /// Wakes a session that waits for this lane, because a job may be there. `None`: none waits, or it is the lane's
+    /// collector's turn to wait.
+    pub(super) fn wake_one(&mut self, lane: u32) -> Option<u32> {
+        if self.lanes[lane as usize].collected.batch == 0 { self.wake_first(lane) } else { self.wake_collector(lane) }
+    }
+
+    /// As [`Self::wake_one`], if the session may find a job that can start.
     pub(super) fn wake_next(&mut self, lane: u32) -> Option<u32> {
-        if self.lanes[lane as usize].may_have_jobs() && self.may_wake(lane) { self.wake_first(lane) } else { None }
+        if self.lanes[lane as usize].may_have_jobs() && self.may_wake(lane) { self.wake_one(lane) } else { None }
     }
 
     /// True if a session may wait for this lane: another session already does, or the instance's share has room for one
@@ -131,6 +138,7 @@ impl Frontier<'_> {
     /// Ends a session's wait. Every exit calls it, with jobs or without. If the session was woken for a lane that may
     /// still have jobs, wakes and returns the next session that waits there. The caller sets its latch.
     pub fn stop_waiting(&mut self, session: u32) -> Option<u32> {
+        self.stop_collecting(session);
         self.delist(session);
         // The slot may belong to another lane now. Then no session waited for the first lane, and a superfluous wake-up
         // does no harm.

@@ -435,7 +435,7 @@ impl World {
         self.end_wait(s);
         if !is_over && may_sleep {
             let for_refill = self.is_read(lane);
-            if self.with(|f, _| f.wait(s, INSTANCE, &[(lane, false)])) == Wait::Sleep {
+            if self.with(|f, _| f.wait(s, INSTANCE, &[(lane, false)], 0)) == Wait::Sleep {
                 self.clients[s as usize].doing = Doing::Sleep { lane, for_refill };
             }
         }

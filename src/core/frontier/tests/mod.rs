@@ -1,6 +1,7 @@
 //! The frontier against naive models of it, with random operations.
 
 mod after;
+mod collect;
 mod limits_model;
 pub mod memory;
 pub mod model;

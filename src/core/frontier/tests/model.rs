@@ -890,7 +890,7 @@ impl World {
     fn wait(&mut self, s: u32, instance: u32, lanes: &[i32]) -> Wait {
         let keys: Vec<LaneKey> = lanes.iter().map(|&lane| (instance, lane)).collect();
         let wanted: Vec<_> = keys.iter().map(|key| (key.1, self.paused.contains(key))).collect();
-        let answer = self.memory.frontier().wait(s, instance, &wanted);
+        let answer = self.memory.frontier().wait(s, instance, &wanted, 0);
         self.get_up(s);
         match answer {
             Wait::Sleep => {
@@ -1594,7 +1594,7 @@ fn to_wait_for_more_lanes_than_there_are_slots_is_refused() {
             assert_eq!(take_one(&mut frontier, lane, 0), Take::Empty);
         }
         // The second lane must not take the first one's slot, and this must not be requested again and again.
-        assert_eq!(frontier.wait(0, 1, &[(1, is_paused), (2, is_paused)]), Wait::NoLane);
+        assert_eq!(frontier.wait(0, 1, &[(1, is_paused), (2, is_paused)], 0), Wait::NoLane);
         assert_eq!(frontier.wake_any_lane(1), None);
     }
 }
@@ -1604,9 +1604,9 @@ fn a_session_that_must_look_again_stands_in_no_list() {
     let mut memory = memory(2, 1);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[]);
-    assert_eq!(frontier.wait(0, 1, &[(1, false)]), Wait::Sleep);
+    assert_eq!(frontier.wait(0, 1, &[(1, false)], 0), Wait::Sleep);
     frontier.invalidate(1);
-    assert_eq!(frontier.wait(0, 1, &[(1, false)]), Wait::Look);
+    assert_eq!(frontier.wait(0, 1, &[(1, false)], 0), Wait::Look);
     assert_eq!(frontier.push(1, 1, job(1)), None);
 }
 
@@ -1616,10 +1616,10 @@ fn a_wake_up_is_passed_on_in_the_lane_it_was_for() {
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[]);
     read(&mut frontier, 2, &[]);
-    assert_eq!(frontier.wait(0, 1, &[(1, false), (2, false)]), Wait::Sleep);
-    assert_eq!(frontier.wait(1, 1, &[(1, false)]), Wait::Sleep);
-    assert_eq!(frontier.wait(2, 1, &[(1, false)]), Wait::Sleep);
-    assert_eq!(frontier.wait(3, 1, &[(2, false)]), Wait::Sleep);
+    assert_eq!(frontier.wait(0, 1, &[(1, false), (2, false)], 0), Wait::Sleep);
+    assert_eq!(frontier.wait(1, 1, &[(1, false)], 0), Wait::Sleep);
+    assert_eq!(frontier.wait(2, 1, &[(1, false)], 0), Wait::Sleep);
+    assert_eq!(frontier.wait(3, 1, &[(2, false)], 0), Wait::Sleep);
     assert_eq!(frontier.push(1, 2, job(1)), Some(0));
     assert_eq!(frontier.push(1, 1, job(2)), Some(1));
     // The first lane also has a job and a sleeper, but a session is on its way there.
@@ -1632,8 +1632,8 @@ fn who_was_woken_for_one_lane_and_got_a_job_from_another_passes_the_wake_up_on()
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[]);
     read(&mut frontier, 2, &[]);
-    assert_eq!(frontier.wait(0, 1, &[(1, false), (2, false)]), Wait::Sleep);
-    assert_eq!(frontier.wait(1, 1, &[(2, false)]), Wait::Sleep);
+    assert_eq!(frontier.wait(0, 1, &[(1, false), (2, false)], 0), Wait::Sleep);
+    assert_eq!(frontier.wait(1, 1, &[(2, false)], 0), Wait::Sleep);
     assert_eq!(frontier.push(1, 2, job(1)), Some(0));
     assert_eq!(frontier.push(1, 1, job(2)), None);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
@@ -1645,14 +1645,14 @@ fn a_refill_that_is_given_up_wakes_who_relied_on_it() {
     let mut memory = memory(2, 1);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[]);
-    assert_eq!(frontier.wait(0, 1, &[(1, false)]), Wait::Sleep);
-    assert_eq!(frontier.wait(1, 1, &[(1, false)]), Wait::Sleep);
+    assert_eq!(frontier.wait(0, 1, &[(1, false)], 0), Wait::Sleep);
+    assert_eq!(frontier.wait(1, 1, &[(1, false)], 0), Wait::Sleep);
     // A job comes that only the index knows. Session 0 is woken, finds a refill in progress, and gives up.
     frontier.invalidate(1);
     assert_eq!(frontier.pass_on(1, 1), Some(0));
     assert!(frontier.refill_begin(1, 1, 2).is_some());
     assert_eq!(take_one(&mut frontier, 1, 0), Take::Refilling);
-    assert_eq!(frontier.wait(0, 1, &[(1, false)]), Wait::Sleep);
+    assert_eq!(frontier.wait(0, 1, &[(1, false)], 0), Wait::Sleep);
     assert_eq!(frontier.stop_waiting(0), None);
     // Now the refiller leaves, too. Nothing is in memory, and no session waits for a refill. Still, one session must
     // look.
@@ -1668,7 +1668,7 @@ fn who_waits_for_a_refill_is_woken_by_a_job_elsewhere() {
     read(&mut frontier, 2, &[]);
     assert!(frontier.refill_begin(1, 1, 5).is_some());
     assert_eq!(take_one(&mut frontier, 1, 0), Take::Refilling);
-    assert_eq!(frontier.wait(0, 1, &[(1, false), (2, false)]), Wait::Sleep);
+    assert_eq!(frontier.wait(0, 1, &[(1, false), (2, false)], 0), Wait::Sleep);
     assert_eq!(frontier.push(1, 2, job(1)), Some(0));
 }
 
@@ -1771,7 +1771,7 @@ fn jobs_of_a_paused_lane_wake_nobody() {
     let mut memory = memory(2, 1);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[]);
-    assert_eq!(frontier.wait(0, 1, &[(1, true)]), Wait::Sleep);
+    assert_eq!(frontier.wait(0, 1, &[(1, true)], 0), Wait::Sleep);
     assert_eq!(frontier.push(1, 1, job(1)), None);
     assert_eq!(frontier.pass_on(1, 1), None);
     frontier.set_paused(1, 1, false);

@@ -1,0 +1,173 @@
+//! Claims that linger: they collect full batches, wait no longer than they say, and make no other claim wait.
+
+use queue_tests::wait;
+
+use super::waiting::Sleeper;
+use crate::shared::{Sql, connect, create, queue};
+
+/// A call that would take four jobs. Its answer within seconds was not caused by the end of its time.
+fn collecting(queue: &str) -> Sleeper {
+    lingering(queue, 4, "40 s")
+}
+
+fn lingering(queue: &str, max_jobs: usize, linger: &str) -> Sleeper {
+    Sleeper::new(&format!("SELECT id FROM queue.claim('{queue}', {max_jobs}, wait => '50 s', linger => '{linger}')"))
+}
+
+#[test]
+fn a_call_sleeps_until_its_batch_is_full() {
+    let (mut client, q) = queue("");
+    let (first, second) = (collecting(&q), collecting(&q));
+    for _ in 0..3 {
+        client.enqueue(&q);
+        first.assert_asleep(&mut client);
+        second.assert_asleep(&mut client);
+    }
+    client.enqueue(&q);
+    assert_eq!(first.answer().unwrap().len(), 4);
+    second.assert_asleep(&mut client);
+    // The next call gets the next batch, also if its jobs come in one commit.
+    client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{q}', array_fill('1'::jsonb, '{{5}}'))"));
+    assert_eq!(second.answer().unwrap().len(), 4);
+}
+
+#[test]
+fn a_call_takes_fewer_jobs_when_the_first_of_them_has_been_ready_for_so_long() {
+    let (mut client, q) = queue("");
+    for linger in ["1 s", "50 s"] {
+        // The second one returns because of its wait.
+        let call = format!("SELECT id FROM queue.claim('{q}', 4, wait => '3 s', linger => '{linger}')");
+        let sleeper = Sleeper::new(&call);
+        client.enqueue(&q);
+        client.enqueue(&q);
+        sleeper.assert_asleep(&mut client);
+        assert_eq!(sleeper.answer().unwrap().len(), 2, "{linger}");
+    }
+    // Jobs that come due are collected, too.
+    let sleeper = lingering(&q, 4, "2 s");
+    client.run(&format!("SELECT queue.enqueue('{q}', delay => '100 ms') FROM generate_series(1, 2)"));
+    assert_eq!(sleeper.answer().unwrap().len(), 2);
+}
+
+#[test]
+fn a_call_that_may_not_sleep_takes_what_is_there() {
+    let (mut client, q) = queue("");
+    client.enqueue(&q);
+    client.run("BEGIN");
+    client.enqueue(&q);
+    let claim = format!("SELECT FROM queue.claim('{q}', 4, wait => '50 s', linger => '40 s')");
+    assert_eq!(client.count(&claim), 1);
+    client.run("COMMIT");
+    // Nor does one that takes one job at most.
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', wait => '50 s', linger => '40 s')")), 1);
+}
+
+#[test]
+fn no_other_call_waits_for_one_that_lingers() {
+    let (mut client, q) = queue("");
+    // A call that does not linger takes what another one collects.
+    let collector = collecting(&q);
+    client.enqueue(&q);
+    collector.assert_asleep(&mut client);
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 4)")), 1);
+    // One that sleeps gets the first job, however late it has come.
+    for plain in [Sleeper::claiming(&q), Sleeper::claiming(&q)] {
+        client.enqueue(&q);
+        plain.claimed();
+        collector.assert_asleep(&mut client);
+    }
+    // So does one that lingers less.
+    let less = lingering(&q, 4, "1 s");
+    client.enqueue(&q);
+    assert_eq!(less.answer().unwrap().len(), 1);
+    collector.assert_asleep(&mut client);
+    client.enqueue(&q);
+    let less = format!("SELECT FROM queue.claim('{q}', 4, wait => '50 s', linger => '1 s')");
+    assert_eq!(client.count(&less), 1);
+    client.run(&format!("SELECT pg_terminate_backend({})", collector.pid));
+}
+
+#[test]
+fn a_collector_that_leaves_hands_its_jobs_on() {
+    let (mut client, q) = queue("");
+    for leave in ["pg_terminate_backend", "pg_cancel_backend"] {
+        let collector = collecting(&q);
+        let next = lingering(&q, 1, "45 s");
+        client.enqueue(&q);
+        collector.assert_asleep(&mut client);
+        next.assert_asleep(&mut client);
+        client.run(&format!("SELECT {leave}({})", collector.pid));
+        assert!(collector.answer().is_err());
+        next.claimed();
+    }
+}
+
+#[test]
+fn what_comes_back_or_is_resumed_fills_a_batch() {
+    let (mut client, q) = queue("");
+    client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{q}', array_fill('1'::jsonb, '{{4}}'))"));
+    let mut other = connect();
+    other.run("BEGIN");
+    assert_eq!(other.count(&format!("SELECT FROM queue.claim('{q}', 3)")), 3);
+    let collector = collecting(&q);
+    other.run("ROLLBACK");
+    assert_eq!(collector.answer().unwrap().len(), 4);
+    // A paused queue gives nothing, however long a call lingers.
+    let collector = lingering(&q, 4, "1 s");
+    client.run(&format!("SELECT queue.pause('{q}')"));
+    client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{q}', array_fill('1'::jsonb, '{{4}}'))"));
+    collector.assert_asleep(&mut client);
+    client.run(&format!("SELECT queue.resume('{q}')"));
+    assert_eq!(collector.answer().unwrap().len(), 4);
+    // What is cancelled does not count.
+    let collector = collecting(&q);
+    let job = client.enqueue(&q);
+    client.run(&format!("SELECT queue.cancel({job})"));
+    wait::until_none_left("it is cancelled", || {
+        client.value(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND state = 'ready'"))
+    });
+    client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{q}', array_fill('1'::jsonb, '{{4}}'))"));
+    assert_eq!(collector.answer().unwrap().len(), 4);
+}
+
+#[test]
+fn a_batch_is_no_larger_than_limits_allow() {
+    let (mut client, q) = queue("max_running => 2");
+    let collector = collecting(&q);
+    client.enqueue(&q);
+    collector.assert_asleep(&mut client);
+    client.enqueue(&q);
+    assert_eq!(collector.answer().unwrap().len(), 2);
+    let (mut client, q) = queue("rate_limit => 3, rate_period => '1 hour'");
+    let collector = collecting(&q);
+    client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{q}', array_fill('1'::jsonb, '{{5}}'))"));
+    assert_eq!(collector.answer().unwrap().len(), 3);
+    // Groups that may start a job each.
+    let (mut client, q) = queue("max_running_per_group => 1");
+    let collector = lingering(&q, 2, "40 s");
+    client.run(&format!("SELECT queue.enqueue('{q}', group_key => g) FROM unnest('{{a,b}}'::text[]) AS g"));
+    let ids = collector.answer().unwrap();
+    assert_eq!(ids.len(), 2);
+    client.run(&format!("SELECT queue.enqueue('{q}', group_key => g) FROM unnest('{{a,b}}'::text[]) AS g"));
+    let collector = lingering(&q, 2, "40 s");
+    client.run(&format!("SELECT count(*) FROM queue.complete_many('{{{},{}}}')", ids[0], ids[1]));
+    assert_eq!(collector.answer().unwrap().len(), 2);
+}
+
+#[test]
+fn what_a_call_cannot_mean_is_refused() {
+    let (mut client, q) = queue("");
+    create(&mut client, &format!("{q} staged"), "stages => '{first, last}'");
+    for (claim, message) in [
+        (format!("queue.claim('{q}', 4, wait => '1 s', linger => '-1 s')"), "linger cannot be negative"),
+        (format!("queue.claim('{q}', 4, linger => '1 s')"), "linger needs wait"),
+        (format!("queue.claim('{q} staged', 4, wait => '1 s', linger => '1 s')"), "linger needs a stage"),
+    ] {
+        let failure = client.failure(&format!("SELECT FROM {claim}"));
+        assert_eq!((&*failure.code, &*failure.message), ("22023", message));
+    }
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 4, linger => '0')")), 0);
+    client.enqueue(&format!("{q} staged"));
+    let staged = format!("SELECT FROM queue.claim('{q} staged', stage => 'first', wait => '1 s', linger => '1 s')");
+    assert_eq!(client.count(&staged), 1);
+}

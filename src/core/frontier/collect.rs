@@ -1,0 +1,143 @@
+//! Collects jobs into batches: a call that lingers sleeps beside fewer jobs than it wants, for some time.
+//!
+//! Responsible for who collects, and for when the batch is due. Not responsible for how a session sleeps (`waiters`).
+//!
+//! A lane has at most one **collector**. The first job wakes it. It sleeps on until its batch is full or due, and takes
+//! what is there. Then the next session collects, so that no two calls divide a batch.
+//!
+//! Invariant: if sessions sleep beside jobs of a lane that is open, one of them is the collector, or a woken session is
+//! to become it. The collector lingers no longer than any other session that sleeps there. So a claim that does not
+//! linger never waits for one that does.
+
+use super::answers::Collect;
+use super::lane::Lane;
+use super::memory::Frontier;
+use super::session::{Session, WAIT_LANES};
+
+impl Frontier<'_> {
+    /// Returns how many jobs of a lane may start, as far as memory knows all of them. A group that has a turn counts as
+    /// one.
+    fn startable(&self, lane: u32) -> Option<u32> {
+        let lane = &self.lanes[lane as usize];
+        (!lane.has_more() && !lane.is_read()).then(|| lane.len + lane.groups.turns.len())
+    }
+
+    /// Notes that a job comes. If it is the first one of a batch, the batch begins.
+    pub(super) fn begin_batch(&mut self, lane: u32) {
+        let count = self.startable(lane);
+        let collected = &mut self.lanes[lane as usize].collected;
+        if count.is_some_and(|count| count.is_multiple_of(collected.batch)) {
+            collected.since = self.head.now;
+        }
+    }
+
+    /// Wakes the collector if its batch is full. A lane without collector gets one: the session that lingers least, and
+    /// of several the first one.
+    pub(super) fn wake_collector(&mut self, lane: u32) -> Option<u32> {
+        let collected = self.lanes[lane as usize].collected;
+        if let Some(collector) = collected.collector.checked_sub(1) {
+            let is_full = self.startable(lane).is_none_or(|count| count >= collected.batch.min(self.room_now(lane)));
+            let is_asleep = self.sessions[collector as usize].waiting != 0;
+            return (is_full && is_asleep).then(|| self.wake(collector, lane));
+        }
+        let mut at = self.lanes[lane as usize].waiters_first;
+        let mut first: Option<u32> = None;
+        while at != 0 {
+            let session = (at - 1) / WAIT_LANES as u32;
+            let linger = |session: u32| self.sessions[session as usize].linger;
+            if first.is_none_or(|first| linger(session) < linger(first)) {
+                first = Some(session);
+            }
+            if linger(session) == 0 {
+                break;
+            }
+            at = self.sessions[session as usize].nodes[(at - 1) as usize % WAIT_LANES].next;
+        }
+        let woken = self.wake(first?, lane);
+        if self.sessions[woken as usize].linger > 0 {
+            self.lanes[lane as usize].collected.collector = woken + 1;
+        }
+        Some(woken)
+    }
+
+    /// Returns how many jobs of a lane may start now at most, whatever is ready.
+    fn room_now(&mut self, lane: u32) -> u32 {
+        let Lane { instance, id, gate, .. } = self.lanes[lane as usize];
+        let (places, now) = (self.places(instance, id), self.head.now);
+        let Some(gate) = gate.checked_sub(1) else { return places };
+        let gate = &mut self.gates[gate as usize];
+        gate.window.expire(gate.limits.period, now);
+        let left = |limit: u32, used: u32| if limit == 0 { u32::MAX } else { limit.saturating_sub(used) };
+        places.min(left(gate.limits.running, gate.running)).min(left(gate.limits.rate, gate.window.sum()))
+    }
+
+    /// Decides whether a session sleeps to collect up to `want` jobs of a lane, for at most `linger` microseconds after
+    /// the first one. `now` is the present time. The session listens for no other lane.
+    pub fn collect(&mut self, session: u32, instance: u32, lane: i32, want: u32, linger: i64, now: i64) -> Collect {
+        let Some(slot) = self.lane_or_create(instance, lane) else { return Collect::Take };
+        self.head.now = self.head.now.max(now);
+        let collected = &mut self.lanes[slot as usize].collected;
+        if collected.batch == 0 {
+            (collected.batch, collected.since) = (want, now);
+            self.head.collected += 1;
+        }
+        let due = self.lanes[slot as usize].collected.since.saturating_add(linger);
+        let is_closed = self.is_closed_for_now(slot);
+        let enough = want.min(self.room_now(slot));
+        let unread = &self.lanes[slot as usize];
+        if !is_closed && unread.has_more() && !unread.is_read() && unread.len < enough {
+            return Collect::Read;
+        }
+        let count = self.startable(slot).filter(|_| !is_closed);
+        let waits = count.is_some_and(|count| count > 0 && count < enough) && now < due;
+        if !waits || !self.may_be_waited_for(slot) {
+            return Collect::Take;
+        }
+        let was_woken = self.is_woken(session);
+        self.delist(session);
+        self.enlist(session, 0, slot);
+        self.sleep(session, false, linger);
+        let collected = &mut self.lanes[slot as usize].collected;
+        let other = collected.collector.checked_sub(1).filter(|&other| other != session);
+        let until = if other.is_some_and(|other| self.sessions[other as usize].linger <= linger) {
+            i64::MAX
+        } else {
+            (collected.collector, collected.batch) = (session + 1, want);
+            due
+        };
+        // A gate that has woken it may let jobs of other lanes start.
+        let gate = self.lanes[slot as usize].gate.checked_sub(1).filter(|_| was_woken);
+        Collect::Sleep { until, next: gate.and_then(|gate| self.wake_at_gate(gate)) }
+    }
+
+    /// Lets a session that has gone to sleep for some lanes be woken before their collectors, if these linger longer.
+    pub(super) fn yield_to(&mut self, session: u32) {
+        if self.head.collected == 0 {
+            return;
+        }
+        let sleeper = self.sessions[session as usize];
+        for node in &sleeper.nodes[..usize::from(sleeper.waiting)] {
+            let lane = node.lane_plus_one as usize - 1;
+            let collector = self.lanes[lane].collected.collector.checked_sub(1);
+            if collector.is_some_and(|other| sleeper.linger < self.sessions[other as usize].linger) {
+                self.lanes[lane].collected.collector = 0;
+            }
+        }
+    }
+
+    /// Ends a session's turn to collect. If only the time has woken the session, it counts as woken from now on: it
+    /// answers for the jobs that it leaves.
+    pub(super) fn stop_collecting(&mut self, session: u32) {
+        if self.head.collected == 0 {
+            return;
+        }
+        let Session { woken_for, nodes, .. } = &self.sessions[session as usize];
+        let is_collected = |lane: &u32| self.lanes[*lane as usize].collected.collector == session + 1;
+        let lanes = [*woken_for, nodes[0].lane_plus_one].into_iter().filter_map(|lane| lane.checked_sub(1));
+        let Some(lane) = lanes.into_iter().find(is_collected) else { return };
+        self.lanes[lane as usize].collected.collector = 0;
+        if self.sessions[session as usize].woken_for == 0 {
+            self.wake(session, lane);
+        }
+    }
+}
