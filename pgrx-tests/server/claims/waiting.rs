@@ -169,8 +169,9 @@ fn a_job_that_falls_due_wakes_a_claim() {
 fn a_timeout_wakes_a_claim() {
     let (mut client, q) = queue("");
     let job = client.enqueue(&q);
-    client.run(&format!("SELECT FROM queue.claim('{q}', lease => '200 ms')"));
+    let id = client.claim(&q);
     let sleeper = Sleeper::claiming(&q);
+    client.run(&format!("SELECT queue.extend({id}, '1 ms')"));
     client.maintain_until(&format!("(SELECT state = 'running' AND attempt = 2 FROM queue.job({job}))"));
     sleeper.claimed();
 }

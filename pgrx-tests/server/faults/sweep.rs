@@ -108,7 +108,10 @@ const ROUND: &[&str] = &[
     "SELECT queue.reprioritize(job_id, 3) FROM (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready'
      ORDER BY job_id DESC LIMIT 1) AS j",
     "SELECT count(*) FROM queue.claim('nothing', wait => '1 ms')",
-    "SELECT count(*) FROM queue.claim('groups', 50, lease => '1 ms', wait => '10 ms', linger => '5 ms')",
+    // A call that lingers beside one job.
+    "WITH j AS (SELECT queue.enqueue('batches') AS id) INSERT INTO made SELECT id FROM j",
+    "WITH c AS (SELECT id, job_id FROM queue.claim('batches', 50, wait => '10 ms', linger => '5 ms')),
+          d AS (INSERT INTO done SELECT job_id FROM c) SELECT queue.complete(id) FROM c",
     "DO 'DECLARE j bigint; s text; r jsonb;
      BEGIN
          j := min(job_id) FROM queue.jobs WHERE state IN (''ready'', ''running'');
@@ -140,7 +143,8 @@ fn is_of_recovery(point: &str) -> bool {
 
 /// What a worker does.
 const WORK: &str = "
-    WITH c AS (SELECT id, job_id FROM queue.claim_any('{q,groups}', 100)), d AS (INSERT INTO done SELECT job_id FROM c)
+    WITH c AS (SELECT id, job_id FROM queue.claim_any('{q,groups,batches}', 100)),
+         d AS (INSERT INTO done SELECT job_id FROM c)
     SELECT count(queue.complete(id)) FROM c";
 
 struct Sweep {
@@ -165,6 +169,7 @@ impl Sweep {
              SELECT queue.create('groups', max_attempts => 1000, backoff_base => '0', max_running_per_group => 1,
                                  strict_order => true);
              SELECT queue.create('fast', retention => '0', dead_retention => '0');
+             SELECT queue.create('batches', max_attempts => 1000, backoff_base => '0');
              SELECT queue.create('nothing')",
         );
         Self { cluster, client: Some(client), round: 0 }
@@ -268,11 +273,10 @@ impl Sweep {
         );
         assert!(wrong.is_empty(), "{point}: {wrong:?}");
         // A commit is visible a moment before memory has counted it.
-        // A commit is visible a moment before memory has counted it.
         wait::until_empty(&format!("{point}: nothing is counted that is not there"), || {
             self.client().column(
                 "SELECT format('%s: ready %s, running %s', queue_name, ready, running) FROM queue.stats
-                 WHERE queue_name IN ('q', 'groups') AND (ready <> 0 OR running <> 0)",
+                 WHERE queue_name IN ('q', 'groups', 'batches') AND (ready <> 0 OR running <> 0)",
             )
         });
         self.client().run("TRUNCATE made, done");

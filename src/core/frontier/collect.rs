@@ -15,18 +15,23 @@ use super::memory::Frontier;
 use super::session::{Session, WAIT_LANES};
 
 impl Frontier<'_> {
-    /// Returns how many jobs of a lane may start, as far as memory knows all of them. A group that has a turn counts as
-    /// one.
-    fn startable(&self, lane: u32) -> Option<u32> {
+    /// Returns how many jobs of a lane may start, of those that memory knows. A group that has a turn counts as one.
+    fn known(&self, lane: u32) -> u32 {
         let lane = &self.lanes[lane as usize];
-        (!lane.has_more() && !lane.is_read()).then(|| lane.len + lane.groups.turns.len())
+        lane.len + lane.groups.turns.len()
+    }
+
+    /// As [`Self::known`]. `None`: there may be more.
+    fn startable(&self, lane: u32) -> Option<u32> {
+        let unread = &self.lanes[lane as usize];
+        (!unread.has_more() && !unread.is_read()).then(|| self.known(lane))
     }
 
     /// Notes that a job comes. If it is the first one of a batch, the batch begins.
     pub(super) fn begin_batch(&mut self, lane: u32) {
-        let count = self.startable(lane);
+        let count = self.known(lane);
         let collected = &mut self.lanes[lane as usize].collected;
-        if count.is_some_and(|count| count.is_multiple_of(collected.batch)) {
+        if count.is_multiple_of(collected.batch) {
             collected.since = self.head.now;
         }
     }

@@ -339,6 +339,30 @@ fn the_next_batch_has_its_own_time() {
     assert_eq!(world.taken, 3);
 }
 
+/// A job that comes while memory may not know all jobs begins a batch, too.
+#[test]
+fn a_batch_of_a_lane_that_must_be_read_has_its_own_time() {
+    let sizes = memory::Sizes { ready: 4, running: 40, lanes: 1, sessions: 2, ..Default::default() };
+    let mut memory = Memory::new(sizes);
+    let read = |frontier: &mut Frontier<'_>, found: &[Ready]| {
+        assert!(frontier.refill_begin(1, LANE, 1).is_some());
+        frontier.refill_push(1, LANE, 1, found, Rank::MAX);
+        frontier.refill_end(1, LANE, 1);
+    };
+    let job_id = id::job(0, 1);
+    let job = Ready { rank: Rank { priority: 0, job_id }, id: id::first_attempt(job_id, 0), ..Ready::default() };
+    assert_eq!(memory.frontier().collect(0, 1, LANE, 2, 50, 100), Collect::Read);
+    read(&mut memory.frontier(), &[]);
+    assert_eq!(memory.frontier().collect(0, 1, LANE, 2, 50, 100), Collect::Take);
+    memory.frontier().invalidate(1);
+    memory.head.now = 1_000;
+    assert_eq!(memory.frontier().push(1, LANE, job), None);
+    assert_eq!(memory.frontier().collect(0, 1, LANE, 2, 50, 1_020), Collect::Read);
+    read(&mut memory.frontier(), &[job]);
+    let answer = memory.frontier().collect(0, 1, LANE, 2, 50, 1_020);
+    assert_eq!(answer, Collect::Sleep { until: 1_050, next: None });
+}
+
 /// A session that a gate has woken, and that collects, leaves the gate to other lanes.
 #[test]
 fn a_gate_that_wakes_a_collector_wakes_another_lane() {
