@@ -10,8 +10,16 @@ const DURABLE_BATCH: Work = Work { is_durable: true, ..BATCH };
 /// Long enough for some segments to be filled and reclaimed.
 const RECLAIM_SINGLE: Work = Work { length: 5, ..SINGLE };
 const RECLAIM_BATCH: Work = Work { length: 5, ..BATCH };
-const FEATURES: &[&str] =
-    &["plain", "max-running", "rate-limit", "rate-per-group", "groups", "strict-order", "strict-segments"];
+const FEATURES: &[&str] = &[
+    "plain",
+    "max-running",
+    "rate-limit",
+    "rate-per-group",
+    "start-within",
+    "groups",
+    "strict-order",
+    "strict-segments",
+];
 const HUNDREDS: &[&str] = &["plain-hundreds", "groups-hundreds", "strict-hundreds"];
 const RECLAIMED: &[&str] = &["still", "turning", "turning-retention-0", "turning-fast", "turning-fast-retention-0"];
 const DEPTHS: &[&str] = &["shallow", "deep"];
@@ -46,6 +54,7 @@ pub const ALL: &[Cell] = &[
         |bench| delayed::burst(bench, delayed::IN_BATCHES)),
     own("delayed-burst/single", "the same, claimed one by one", When::Always,
         |bench| delayed::burst(bench, delayed::SINGLY)),
+    own("expire-burst", "claims beside jobs that expire, all within a second", When::Always, delayed::expire),
     own("delayed-idle", "an idle server whose jobs are due next year", When::Always, delayed::idle),
     own("looks", "ms each", When::Named, statements::looks),
     own("after", "jobs that are after others, and queue.await", When::Named, after::measure),

@@ -4,13 +4,14 @@
 //!
 //! How fast others are claimed beside jobs due next year is a cell with turns.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::bench::{Bench, print};
 use crate::contender::{SINGLE, Session, Takes};
-use crate::drive::{Sample, Task, in_turns, side_by_side};
+use crate::drive::{Sample, Task, in_turns, side_by_side, steady};
 use crate::error::Result;
 use crate::queues::{MANY, enqueue_due, now, with_far, worker};
 use crate::server::{Cost, Server};
@@ -115,6 +116,72 @@ pub fn burst(bench: &mut Bench, way: Way) -> Result<()> {
     let ratios = ratios(&samples[1], &samples[0], Sample::rate);
     print(&names.into_iter().zip(samples).collect(), names[0]);
     bench.target(format!("delayed-burst: {}, rate delayed / undelayed", way.name), &ratios, at_least(0.9));
+    Ok(())
+}
+
+/// Measures claims beside very many jobs that all expire within a second and rank before those that are claimed.
+pub fn expire(bench: &mut Bench) -> Result<()> {
+    /// All of them expire within this time, in microseconds.
+    const SPAN: i64 = 1_000_000;
+    const CLIENTS: usize = 4;
+    const LIVING: usize = 100_000;
+    let (rounds, jobs) = (bench.options.scale(3, 2), bench.options.scale(1_000_000, 200_000));
+    let living = bench.options.scale(LIVING, LIVING / 5);
+    println!("  {jobs} jobs expire, {living} are claimed one by one by {CLIENTS} clients");
+    let names = ["none expires", "beside"];
+    let (mut slowest, mut ended) = (Vec::new(), Vec::new());
+    let samples = in_turns(&format!("{jobs} jobs expire"), rounds, &names, |&name| {
+        let server = Server::with_extension("")?;
+        server.execute("SELECT queue.create('burst')")?;
+        let from = by_then(jobs + living);
+        if name == "beside" {
+            let values: [(&str, &dyn Display); 4] =
+                [("queue", &"burst"), ("jobs", &jobs), ("from", &from), ("span", &SPAN)];
+            server.execute_with(include_str!("sql/expiring.sql"), &values)?;
+        }
+        enqueue_due(&server, "burst", living, now() - SPAN, 1)?;
+        let before = Cost::of(&[&server])?;
+        if name == "beside" {
+            sleep_until(from + SPAN)?;
+        }
+        let mut verbs = worker("burst", "id", "0");
+        verbs.takes = Takes::Alone;
+        let claimed = &AtomicUsize::new(0);
+        let mut times = vec![Vec::with_capacity(living); CLIENTS];
+        let mut clients: Vec<Task> = Vec::new();
+        for times in &mut times {
+            let mut session = Session::new(&server, &verbs, SINGLE)?;
+            clients.push(steady(move || {
+                let (rows, time) = session.claim::<1>(1)?;
+                session.complete()?;
+                times.extend(time.filter(|_| !rows.is_empty()).map(|time| time.as_secs_f64() * 1e3));
+                claimed.fetch_add(rows.len(), Ordering::Relaxed);
+                Ok(rows.len() as u64)
+            }));
+        }
+        let start = Instant::now();
+        let (_, seconds) = side_by_side(clients, |all_run| {
+            while claimed.load(Ordering::Relaxed) < living && all_run() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            Ok(start.elapsed().as_secs_f64())
+        })?;
+        let cost = Cost::of(&[&server])?.since(before);
+        if name == "beside" {
+            slowest.push(quantile(&times.concat(), 0.99));
+            let mut client = server.connect()?;
+            while client.query_one("SELECT expired FROM queue.stats", &[])?.try_get::<_, i64>(0)? < jobs as i64 {
+                thread::sleep(Duration::from_millis(5));
+            }
+            ended.push((now() - from - SPAN) as f64 / 1e6);
+        }
+        Ok(Sample { jobs: living as u64, seconds, cost })
+    })?;
+    let ratios = ratios(&samples[1], &samples[0], Sample::rate);
+    print(&names.into_iter().zip(samples).collect(), names[0]);
+    bench.target("expire-burst: rate beside / without", &ratios, at_least(0.8));
+    bench.target("expire-burst: p99 of a claim in ms", &slowest, at_most(20.0));
+    bench.target("expire-burst: seconds until all have ended", &ended, at_most(5.0));
     Ok(())
 }
 

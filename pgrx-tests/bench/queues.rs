@@ -32,7 +32,7 @@ type Named = (&'static str, fn(&Options) -> Result<Contender>);
 
 /// All of them. From `plain` to `strict-segments` each job carries a text of its own, which is its group or stands
 /// among its headers; no limit is ever reached. With `-hundreds`, 1,000 groups of 100 jobs each wait.
-pub const ALL: [Named; 24] = [
+pub const ALL: [Named; 25] = [
     ("ours", |_| ours("", DEFAULTS)),
     ("ours-retention-0", |_| ours("", UNKEPT)),
     ("loop", |_| by("", DEFAULTS, Verbs::of(Takes::Next, QUEUE, &[OURS, include_str!("sql/ours-loop.sql")]))),
@@ -51,6 +51,7 @@ pub const ALL: [Named; 24] = [
     ("max-running", |_| marking("max_running => 10000", "headers", None)),
     ("rate-limit", |_| marking("rate_limit => 1000000000", "headers", None)),
     ("rate-per-group", |_| marking("rate_limit_per_group => 1000000000", "group_key", Some(RATED_GROUPS))),
+    ("start-within", |_| marking("start_within => '1 day'", "headers", None)),
     ("groups", |_| marking("max_running_per_group => 1", "group_key", None)),
     ("strict-order", |_| marking(STRICT, "group_key", None)),
     ("strict-segments", |_| in_all_segments()),
