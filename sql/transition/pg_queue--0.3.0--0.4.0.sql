@@ -58,6 +58,10 @@ ALTER FUNCTION queue.former_alter(
 ALTER FUNCTION queue.claim(text, integer, interval, interval, text, text, boolean, bigint[]) RENAME TO former_claim;
 ALTER FUNCTION queue.former_claim(text, integer, interval, interval, text, text, boolean, bigint[])
     SET SCHEMA queue_internal;
+ALTER FUNCTION queue.claim_any(text[], integer, interval, interval, text, text, boolean, bigint[])
+    RENAME TO former_claim_any;
+ALTER FUNCTION queue.former_claim_any(text[], integer, interval, interval, text, text, boolean, bigint[])
+    SET SCHEMA queue_internal;
 ALTER FUNCTION queue.throughput_by(interval, timestamptz) RENAME TO former_throughput_by;
 ALTER FUNCTION queue.former_throughput_by(interval, timestamptz) SET SCHEMA queue_internal;
 ALTER FUNCTION queue_internal.live() RENAME TO former_live;

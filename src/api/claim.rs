@@ -163,9 +163,9 @@ fn collects_from_one_lane(known: &ClaimScope) -> Result<()> {
     if lanes == 1 {
         return Ok(());
     }
-    Err(Error::invalid("linger needs a stage")
-        .detail("The queue has stages, and a batch is collected from one of them.")
-        .hint("Name the stage: stage => …"))
+    Err(Error::invalid("linger needs one queue or stage to collect from")
+        .detail(format!("A batch is collected from one lane, and the call claims from {lanes}."))
+        .hint("Name one queue; if it has stages, name one of them, too: stage => …"))
 }
 
 /// Checks the length of a worker's name, which others are shown.

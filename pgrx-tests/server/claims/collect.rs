@@ -156,17 +156,22 @@ fn a_batch_is_no_larger_than_limits_allow() {
 
 #[test]
 fn what_a_call_cannot_mean_is_refused() {
+    const ONE: &str = "linger needs one queue or stage to collect from";
     let (mut client, q) = queue("");
     create(&mut client, &format!("{q} staged"), "stages => '{first, last}'");
     for (claim, message) in [
         (format!("queue.claim('{q}', 4, wait => '1 s', linger => '-1 s')"), "linger cannot be negative"),
         (format!("queue.claim('{q}', 4, linger => '1 s')"), "linger needs wait"),
-        (format!("queue.claim('{q} staged', 4, wait => '1 s', linger => '1 s')"), "linger needs a stage"),
+        (format!("queue.claim('{q} staged', 4, wait => '1 s', linger => '1 s')"), ONE),
+        (format!("queue.claim_any('{{{q},{q} staged}}', 4, wait => '1 s', linger => '1 s')"), ONE),
     ] {
         let failure = client.failure(&format!("SELECT FROM {claim}"));
         assert_eq!((&*failure.code, &*failure.message), ("22023", message));
     }
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 4, linger => '0')")), 0);
+    let any = format!("SELECT FROM queue.claim_any('{{{q}}}', 4, wait => '1 s', linger => '100 ms')");
+    client.enqueue(&q);
+    assert_eq!(client.count(&any), 1);
     client.enqueue(&format!("{q} staged"));
     let staged = format!("SELECT FROM queue.claim('{q} staged', stage => 'first', wait => '1 s', linger => '1 s')");
     assert_eq!(client.count(&staged), 1);
