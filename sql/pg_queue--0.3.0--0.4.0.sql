@@ -97,6 +97,10 @@ ALTER FUNCTION queue.former_alter(
 ALTER FUNCTION queue.claim(text, integer, interval, interval, text, text, boolean, bigint[]) RENAME TO former_claim;
 ALTER FUNCTION queue.former_claim(text, integer, interval, interval, text, text, boolean, bigint[])
     SET SCHEMA queue_internal;
+ALTER FUNCTION queue.claim_any(text[], integer, interval, interval, text, text, boolean, bigint[])
+    RENAME TO former_claim_any;
+ALTER FUNCTION queue.former_claim_any(text[], integer, interval, interval, text, text, boolean, bigint[])
+    SET SCHEMA queue_internal;
 ALTER FUNCTION queue.throughput_by(interval, timestamptz) RENAME TO former_throughput_by;
 ALTER FUNCTION queue.former_throughput_by(interval, timestamptz) SET SCHEMA queue_internal;
 ALTER FUNCTION queue_internal.live() RENAME TO former_live;
@@ -532,9 +536,16 @@ queue.wait does not. stage: claims from this stage only; NULL: from all stages, 
 over all of them. completed: completes these attempts first. For each attempt that could not be completed, there is a
 row without a job_id, whose headers have outcome and reason as queue.answer. session_bound: when this connection
 ends, its unfinished jobs are immediately offered to other workers. linger: with fewer than max_jobs ready jobs the
-call sleeps on for more, until the first of them has been ready for this time; it needs wait, and in a queue with
-stages a stage. Errors: 42704 there is no such queue, 22023 an argument is out of range or there is no such stage,
-53400 shared memory is full.';
+call sleeps on for more, until the first of them has been ready for this time; it needs wait, and one queue without
+stages or with a stage. Errors: 42704 there is no such queue, 22023 an argument is out of range or there is no such
+stage, 53400 shared memory is full.';
+
+-- For: consume.
+CREATE FUNCTION queue.claim_any(
+    queue_names text[], max_jobs integer DEFAULT 1, wait interval DEFAULT '0', lease interval DEFAULT NULL,
+    stage text DEFAULT NULL, worker text DEFAULT NULL, session_bound boolean DEFAULT false,
+    completed bigint[] DEFAULT NULL, linger interval DEFAULT NULL
+) RETURNS SETOF queue.claimed_job LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_claim_any';
 
 COMMENT ON FUNCTION queue.claim_any IS
 'As queue.claim, from the first of up to 8 queues that has jobs. stage: each of the queues must have it. Errors: as

@@ -147,7 +147,7 @@ pub fn expire(bench: &mut Bench) -> Result<()> {
         let mut verbs = worker("burst", "id", "0");
         verbs.takes = Takes::Alone;
         let claimed = &AtomicUsize::new(0);
-        let mut times = vec![Vec::with_capacity(living); CLIENTS];
+        let mut times = vec![Vec::new(); CLIENTS];
         let mut clients: Vec<Task> = Vec::new();
         for times in &mut times {
             let mut session = Session::new(&server, &verbs, SINGLE)?;

@@ -77,13 +77,13 @@ pub fn wake(bench: &mut Bench) -> Result<()> {
     charts::of_wake(bench.options, &waits)
 }
 
-/// The cell `collect`: jobs come one by one and workers claim them with `linger`, a load that fills their batches and one
-/// that does not.
+/// The cell `collect`: jobs come one by one and workers claim them with `linger`, under a load that fills their batches
+/// and under one that does not.
 pub fn collect(bench: &mut Bench) -> Result<()> {
     const WORKERS: usize = 3;
     const BATCH: usize = 100;
     const LINGER_MS: f64 = 50.0;
-    /// Jobs a second. In the time that a call lingers, the first ones are twice a batch, and the second ones half of it.
+    /// Jobs a second: twice a batch in the time that a call lingers, and half of one.
     const LOADS: [u32; 2] = [4_000, 1_000];
     let seconds = bench.options.scale(20, 5);
     for load in LOADS {

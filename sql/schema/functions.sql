@@ -210,8 +210,8 @@ over all of them. completed: completes these attempts first. For each attempt th
 row without a job_id, whose headers have outcome and reason as queue.answer. session_bound: when this connection
 ends, its unfinished jobs are immediately offered to other workers. linger: with fewer than max_jobs ready jobs the
 call sleeps on for more, until the first of them has been ready for this time; it needs wait, and one queue without
-stages or with a stage. Errors: 42704 there is no such queue, 22023 an argument is out of range or there is no such stage,
-53400 shared memory is full.';
+stages or with a stage. Errors: 42704 there is no such queue, 22023 an argument is out of range or there is no such
+stage, 53400 shared memory is full.';
 
 -- For: consume.
 CREATE FUNCTION queue.claim_any(
