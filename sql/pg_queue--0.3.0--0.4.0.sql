@@ -268,8 +268,8 @@ BEGIN
             COMMENT ON COLUMN queue.note_%1$s.lane IS
                 'Predecessor: the lane to which the attempt is released. 0: it ends by itself.';
             COMMENT ON COLUMN queue.note_%1$s.upon IS
-                'Predecessor: c when all have completed, f when one has died, e when all have ended, o at its own '
-                'time unless they have ended.';
+                'Predecessor: c when all have completed, y when one has, f when one has died, e when all have ended, '
+                'o at its own time unless they have ended.';
         $sql$, n);
     END LOOP;
 END
@@ -456,9 +456,10 @@ has at most one living job with this key. If there is one, on_duplicate decides.
 rerun give it the contents of this call if it waits, and run it once more with them if it runs. error raises 23505.
 version: a call whose version is not newer than the known one does nothing. unique_for: the key stays taken for this
 time, even if the job has ended. after: the job is held until these jobs (at most 100) have ended as upon says: all
-have completed, one has failed (is dead), all have ended, or overdue: they have not ended at this job''s own time. It
-is skipped if that can no longer happen. flow: the job becomes a member of this flow, which waits for it (see
-queue.enqueue_flow); task: its name there. Returns the job''s id; if nothing was added, the id of the existing job.
+have completed, one has completed (any), one has failed (is dead), all have ended, or overdue: they have not ended at
+this job''s own time. It is skipped if that can no longer happen. flow: the job becomes a member of this flow, which
+waits for it (see queue.enqueue_flow); task: its name there. Returns the job''s id; if nothing was added, the id of
+the existing job.
 Errors: 42704 there is no such queue; 22023 an argument is out of range, or there is no such stage; 23505 the key is
 taken; 53400 shared memory is full; P0002 there is no such predecessor or flow; 42501 the user has neither produce
 nor observe on a predecessor''s queue, or the flow is another role''s and the user may not consume from its queue;
@@ -633,10 +634,10 @@ instead. Errors: as queue.complete; 22023 there is no such stage, or the delay i
 stage.';
 
 COMMENT ON FUNCTION queue.suspend IS
-'Ends the attempt; the job is held until these jobs have ended as upon says: ended, completed or failed. after NULL:
-the members of its own flow (queue.enqueue(…, flow => job_id)). Then the job goes on with the same attempt number.
-progress: as queue.progress. If the job is to be cancelled, it is cancelled instead. Errors: as queue.complete;
-22023, P0002 and 42501 as queue.enqueue raises them for after.';
+'Ends the attempt; the job is held until these jobs have ended as upon says: ended, completed, any or failed. after
+NULL: the members of its own flow (queue.enqueue(…, flow => job_id)). Then the job goes on with the same attempt
+number. progress: as queue.progress. If the job is to be cancelled, it is cancelled instead. Errors: as
+queue.complete; 22023, P0002 and 42501 as queue.enqueue raises them for after.';
 
 COMMENT ON FUNCTION queue.inputs IS
 'The outcomes of the jobs that the attempt''s job was after, and of the members of its flow. Results and errors are
@@ -1303,7 +1304,7 @@ SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
        END AS lease_expires_at,
        l.worker, coalesce(l.error, l.last_error) AS error, l.result, l.progress, l.unique_key, l.group_key, l.headers,
        l.flow, l.task, l.after,
-       CASE l.upon WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
+       CASE l.upon WHEN 'c' THEN 'completed' WHEN 'y' THEN 'any' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
                                 WHEN 'o' THEN 'overdue' END AS upon,
        l.own_flow IS NOT NULL AS is_flow, nullif(l.start_by, 'infinity') AS start_by
 FROM queue.life AS l
@@ -1364,7 +1365,7 @@ COMMENT ON COLUMN queue.jobs.flow IS 'The flow of which it is a member.';
 COMMENT ON COLUMN queue.jobs.after IS 'Its predecessors, also after it was released.';
 
 COMMENT ON COLUMN queue.jobs.upon IS
-    'The condition on its predecessors: completed, failed, ended, overdue; NULL if it has none.';
+    'The condition on its predecessors: completed, any, failed, ended, overdue; NULL if it has none.';
 
 COMMENT ON COLUMN queue.jobs.start_by IS
     'If no worker has claimed it before this time, it expires; NULL if it never does. NULL, too, for jobs that have '

@@ -9,6 +9,7 @@ use queue_tests::random;
 /// What becomes of a job: made once, tried, ended once, moved on.
 mod jobs {
     pub mod after;
+    mod after_any;
     mod after_lives;
     mod after_outages;
     mod after_races;

@@ -87,9 +87,10 @@ has at most one living job with this key. If there is one, on_duplicate decides.
 rerun give it the contents of this call if it waits, and run it once more with them if it runs. error raises 23505.
 version: a call whose version is not newer than the known one does nothing. unique_for: the key stays taken for this
 time, even if the job has ended. after: the job is held until these jobs (at most 100) have ended as upon says: all
-have completed, one has failed (is dead), all have ended, or overdue: they have not ended at this job''s own time. It
-is skipped if that can no longer happen. flow: the job becomes a member of this flow, which waits for it (see
-queue.enqueue_flow); task: its name there. Returns the job''s id; if nothing was added, the id of the existing job.
+have completed, one has completed (any), one has failed (is dead), all have ended, or overdue: they have not ended at
+this job''s own time. It is skipped if that can no longer happen. flow: the job becomes a member of this flow, which
+waits for it (see queue.enqueue_flow); task: its name there. Returns the job''s id; if nothing was added, the id of
+the existing job.
 Errors: 42704 there is no such queue; 22023 an argument is out of range, or there is no such stage; 23505 the key is
 taken; 53400 shared memory is full; P0002 there is no such predecessor or flow; 42501 the user has neither produce
 nor observe on a predecessor''s queue, or the flow is another role''s and the user may not consume from its queue;
@@ -330,10 +331,10 @@ CREATE FUNCTION queue.suspend(id bigint, after bigint[] DEFAULT NULL, upon text 
     progress jsonb DEFAULT NULL)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_suspend';
 COMMENT ON FUNCTION queue.suspend IS
-'Ends the attempt; the job is held until these jobs have ended as upon says: ended, completed or failed. after NULL:
-the members of its own flow (queue.enqueue(…, flow => job_id)). Then the job goes on with the same attempt number.
-progress: as queue.progress. If the job is to be cancelled, it is cancelled instead. Errors: as queue.complete;
-22023, P0002 and 42501 as queue.enqueue raises them for after.';
+'Ends the attempt; the job is held until these jobs have ended as upon says: ended, completed, any or failed. after
+NULL: the members of its own flow (queue.enqueue(…, flow => job_id)). Then the job goes on with the same attempt
+number. progress: as queue.progress. If the job is to be cancelled, it is cancelled instead. Errors: as
+queue.complete; 22023, P0002 and 42501 as queue.enqueue raises them for after.';
 
 -- For: consume, observe.
 CREATE FUNCTION queue.inputs(id bigint)

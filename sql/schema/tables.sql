@@ -290,8 +290,8 @@ BEGIN
             COMMENT ON COLUMN queue.note_%1$s.lane IS
                 'Predecessor: the lane to which the attempt is released. 0: it ends by itself.';
             COMMENT ON COLUMN queue.note_%1$s.upon IS
-                'Predecessor: c when all have completed, f when one has died, e when all have ended, o at its own '
-                'time unless they have ended.';
+                'Predecessor: c when all have completed, y when one has, f when one has died, e when all have ended, '
+                'o at its own time unless they have ended.';
         $sql$, n);
     END LOOP;
 END

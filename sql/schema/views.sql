@@ -80,7 +80,7 @@ SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
        END AS lease_expires_at,
        l.worker, coalesce(l.error, l.last_error) AS error, l.result, l.progress, l.unique_key, l.group_key, l.headers,
        l.flow, l.task, l.after,
-       CASE l.upon WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
+       CASE l.upon WHEN 'c' THEN 'completed' WHEN 'y' THEN 'any' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
                                 WHEN 'o' THEN 'overdue' END AS upon,
        l.own_flow IS NOT NULL AS is_flow, nullif(l.start_by, 'infinity') AS start_by
 FROM queue.life AS l
@@ -128,7 +128,7 @@ COMMENT ON COLUMN queue.jobs.flow IS 'The flow of which it is a member.';
 COMMENT ON COLUMN queue.jobs.task IS 'Its name in the flow.';
 COMMENT ON COLUMN queue.jobs.after IS 'Its predecessors, also after it was released.';
 COMMENT ON COLUMN queue.jobs.upon IS
-    'The condition on its predecessors: completed, failed, ended, overdue; NULL if it has none.';
+    'The condition on its predecessors: completed, any, failed, ended, overdue; NULL if it has none.';
 COMMENT ON COLUMN queue.jobs.start_by IS
     'If no worker has claimed it before this time, it expires; NULL if it never does. NULL, too, for jobs that have '
     'ended and are in history.';

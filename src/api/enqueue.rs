@@ -100,7 +100,7 @@ pub fn parse_fields(fields: &[(String, Value)], queue: &Queue, now: i64) -> Resu
         Some(Upon::Overdue) if !has_time => Err(Error::invalid("upon => 'overdue' needs delay or run_at")),
         Some(upon_of_task) => Ok((payload, Options { upon_of_task, ..options })),
         None => Err(Error::invalid(format!("invalid value for upon: \"{}\"", upon.unwrap_or_default()))
-            .hint("Use 'completed', 'failed', 'ended' or 'overdue'.")),
+            .hint(format!("Use {}.", Upon::NAMES))),
     }
 }
 

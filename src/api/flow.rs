@@ -54,6 +54,11 @@ fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
     let flag = |n| call.bool(n).unwrap_or(false);
     let [runs, is_open, is_fail_fast] =
         [argument!(enqueue_flow, runs), argument!(enqueue_flow, open), argument!(enqueue_flow, fail_fast)].map(flag);
+    if upon == Upon::Any && is_fail_fast {
+        return Err(Error::invalid("upon => 'any' cannot be combined with fail_fast")
+            .detail("The flow goes on at its first completed member, whichever others die.")
+            .hint("Leave out one of the two."));
+    }
     options.own_flow = Some(OwnFlow { upon, is_open, runs, is_fail_fast });
     let payload = match call.text(argument!(enqueue_flow, command)) {
         Some(_) if !runs => {

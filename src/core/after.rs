@@ -8,6 +8,8 @@ pub enum Upon {
     /// All predecessors have completed.
     #[default]
     Completed,
+    /// One predecessor has completed.
+    Any,
     /// One predecessor has died.
     Failed,
     /// All predecessors have ended, in any way.
@@ -17,8 +19,9 @@ pub enum Upon {
 }
 
 impl Upon {
-    const ALL: [(Self, &'static str, u8); 4] = [
+    const ALL: [(Self, &'static str, u8); 5] = [
         (Self::Completed, "completed", b'c'),
+        (Self::Any, "any", b'y'),
         (Self::Failed, "failed", b'f'),
         (Self::Ended, "ended", b'e'),
         (Self::Overdue, "overdue", b'o'),
@@ -28,6 +31,9 @@ impl Upon {
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known, _)| *known == name).map(|(upon, ..)| *upon)
     }
+
+    /// The names of all conditions, for a hint.
+    pub const NAMES: &'static str = "'completed', 'any', 'failed', 'ended' or 'overdue'";
 
     /// Returns the condition's name.
     pub fn name(self) -> &'static str {
@@ -47,7 +53,7 @@ impl Upon {
     /// True if this fate is all that the condition asks of one predecessor, whatever happens later.
     pub fn is_met_by(self, fate: Fate) -> bool {
         match self {
-            Self::Completed => fate == Fate::Completed,
+            Self::Completed | Self::Any => fate == Fate::Completed,
             Self::Failed => fate == Fate::Dead,
             Self::Ended => fate != Fate::Living,
             Self::Overdue => false,
@@ -87,6 +93,8 @@ pub fn verdict(upon: Upon, fates: &[Fate], is_due: bool) -> Verdict {
     match upon {
         Upon::Completed if all(|fate| fate == Fate::Completed) => Verdict::Release,
         Upon::Completed if fates.iter().any(|fate| matches!(fate, Fate::Cancelled | Fate::Gone)) => Verdict::Skip,
+        Upon::Any if fates.contains(&Fate::Completed) => Verdict::Release,
+        Upon::Any if all(|fate| matches!(fate, Fate::Cancelled | Fate::Gone)) => Verdict::Skip,
         Upon::Failed if fates.contains(&Fate::Dead) => Verdict::Release,
         Upon::Failed if all(|fate| fate != Fate::Living) => Verdict::Skip,
         Upon::Overdue if all(|fate| !matches!(fate, Fate::Living | Fate::Dead)) => Verdict::Skip,
@@ -106,6 +114,7 @@ mod tests {
         use Verdict::{Hold, Release, Skip};
         for (upon, of) in [
             (Upon::Completed, [Hold, Release, Hold, Skip, Skip]),
+            (Upon::Any, [Hold, Release, Hold, Skip, Skip]),
             (Upon::Failed, [Hold, Skip, Release, Skip, Skip]),
             (Upon::Ended, [Hold, Release, Release, Release, Release]),
             (Upon::Overdue, [Hold, Skip, Hold, Skip, Skip]),
@@ -126,6 +135,13 @@ mod tests {
             (Upon::Completed, [Completed, Dead], Verdict::Hold),
             (Upon::Completed, [Living, Cancelled], Verdict::Skip),
             (Upon::Completed, [Dead, Gone], Verdict::Skip),
+            (Upon::Any, [Completed, Living], Verdict::Release),
+            (Upon::Any, [Completed, Dead], Verdict::Release),
+            (Upon::Any, [Completed, Gone], Verdict::Release),
+            (Upon::Any, [Living, Cancelled], Verdict::Hold),
+            (Upon::Any, [Dead, Cancelled], Verdict::Hold),
+            (Upon::Any, [Dead, Living], Verdict::Hold),
+            (Upon::Any, [Cancelled, Gone], Verdict::Skip),
             (Upon::Failed, [Living, Dead], Verdict::Release),
             (Upon::Failed, [Completed, Living], Verdict::Hold),
             (Upon::Failed, [Completed, Cancelled], Verdict::Skip),

@@ -82,6 +82,9 @@ pub struct Awaited {
     clock: u64,
     /// The value of `clock` when the last look at everything began.
     looked_at: u64,
+    /// The process that has taken jobs last, and how often that was another one than before: see `epoch`.
+    taker: i32,
+    epoch: u64,
     /// The monotonic time before which the list is not looked at.
     list_at: i64,
     /// The monotonic time before which not everything is looked at.
@@ -280,6 +283,7 @@ impl Awaited {
         }
         (self.is_seen, self.is_building) = (true, true);
         self.looked_at = self.tick();
+        self.epoch = self.epoch.wrapping_add(1);
         self.fresh.clear();
         true
     }
@@ -303,10 +307,19 @@ impl Awaited {
         self.order();
     }
 
-    /// Moves the list to `taken`, if the list is due. `taken` must have room for it.
-    pub fn take(&mut self, now: i64, taken: &mut Vec<i64>) {
+    /// Returns a number that changes when a process must forget what it remembers of flows: the next filter may lack
+    /// what the process has watched, or another process may have learned of ends that this one has not.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Moves the list to `taken`, if the list is due. `taken` must have room for it. `process`: the caller.
+    pub fn take(&mut self, now: i64, process: i32, taken: &mut Vec<i64>) {
         if self.count == 0 || self.list_at > now {
             return;
+        }
+        if std::mem::replace(&mut self.taker, process) != process {
+            self.epoch = self.epoch.wrapping_add(1);
         }
         taken.extend_from_slice(&self.list[..self.count as usize]);
         self.clear_list();
@@ -332,6 +345,8 @@ mod tests {
     fn fresh() -> Box<Awaited> {
         let filter = || Filter { words: [0; WORDS], bits: 0 };
         Box::new(Awaited {
+            taker: 0,
+            epoch: 0,
             is_seen: false,
             is_known: false,
             is_building: false,
@@ -361,7 +376,7 @@ mod tests {
 
     fn take(awaited: &mut Awaited) -> BTreeSet<i64> {
         let mut taken = Vec::with_capacity(Awaited::ROOM);
-        awaited.take(0, &mut taken);
+        awaited.take(0, 1, &mut taken);
         taken.into_iter().collect()
     }
 

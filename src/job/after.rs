@@ -176,19 +176,20 @@ pub fn edges_again(catalog: &Catalog, ended: &New, id: i64, lane: i32) -> Result
     let own = ended.own_flow.map(|stored| OwnFlow::of(stored, upon));
     let is_fail_fast = own.is_some_and(|own| own.is_fail_fast);
     let lane = if own.is_some_and(|own| !own.runs) { 0 } else { lane };
-    let mut jobs: Vec<i64> = own.map(|_| ended.job_id).into_iter().collect();
+    let edge = |job_id: i64, is_met: bool| {
+        let is_own = job_id == ended.job_id;
+        Edge { id, job_id, upon, lane, is_met, is_own, is_fail_fast }
+    };
+    let mut edges: Vec<Edge> = own.map(|_| edge(ended.job_id, false)).into_iter().collect();
     for job_id in ended.after.map(datum::i64_array).unwrap_or_default() {
-        if !upon.is_met_by(fate(catalog, job_id)?.fate) {
-            jobs.push(job_id);
+        match (upon.is_met_by(fate(catalog, job_id)?.fate), upon) {
+            (false, _) => edges.push(edge(job_id, false)),
+            (true, Upon::Any) if own.is_none() => return Ok(Vec::new()),
+            (true, Upon::Any) => edges.push(edge(job_id, true)),
+            (true, _) => {}
         }
     }
-    Ok(jobs
-        .into_iter()
-        .map(|job_id| {
-            let is_own = job_id == ended.job_id;
-            Edge { id, job_id, upon, lane, is_met: false, is_own, is_fail_fast }
-        })
-        .collect())
+    Ok(edges)
 }
 
 /// Returns the edges of a held attempt that this transaction has taken, for the attempt that takes its place. There are

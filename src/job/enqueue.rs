@@ -4,6 +4,7 @@
 
 use std::rc::Rc;
 
+use pg_queue_core::after::Upon;
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
@@ -241,6 +242,10 @@ impl Held {
         edges.extend(own.map(|_| edge(new.job_id)));
         edges.extend(own.filter(|own| own.is_open).map(|_| edge(edge::SEAL)));
         edges.extend(after.into_iter().flat_map(|after| &after.jobs).map(|&job_id| edge(job_id)));
+        // Some predecessor has completed, so the duty releases the flow.
+        let is_met = after.is_none() && upon == Upon::Any;
+        let met = options.after.iter().filter(|_| is_met).filter_map(|after| after.jobs.first());
+        edges.extend(met.map(|&job_id| Edge { is_met: true, ..edge(job_id) }));
         // A flow that ends by itself is never released.
         let start_by =
             if own.is_some_and(|own| !own.runs) { new.start_by } else { start_by::of_held(options.start_by) };

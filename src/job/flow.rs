@@ -6,6 +6,7 @@
 //! Invariant: a transaction that adds a member holds the flow's token to its end. The duty takes the token for itself
 //! before it checks whether members hold the flow up. So a flow never ends before a member that was being added.
 
+use pg_queue_core::after::Upon;
 use pgrx::pg_sys;
 
 use crate::catalog::permission::{self, Privilege};
@@ -91,6 +92,11 @@ pub fn join(catalog: &Catalog, flow: i64) -> Result<()> {
         return match (own, edges.and_then(|edges| edges.ending_of(job.attempt.id()))) {
             (None, _) => refused("It waits for other jobs, and has no flow."),
             (Some(_), Some(_)) => refused("It is being cancelled."),
+            // The duty watches the new member, which may be the first one to complete.
+            (Some(own), None) if own.upon == Upon::Any => {
+                transaction::record(catalog.number, FlowStep::Awaited { job_id: flow, mark: None });
+                Ok(())
+            }
             (Some(_), None) => Ok(()),
         };
     }

@@ -1,14 +1,15 @@
 //! Held jobs that wait for dead predecessors. They go on only if a user retries the predecessors.
 //!
-//! Not responsible for other successors of dead jobs (`core::after`): only `upon => 'completed'` leaves them held for
-//! good.
+//! Not responsible for other successors of dead jobs (`core::after`): only `upon => 'completed'`, and `any` if no other
+//! predecessor lives, leave them held for good.
 
 use std::collections::BTreeMap;
 
-use pg_queue_core::after::Upon;
+use pg_queue_core::after::{Fate, Upon};
 
 use crate::catalog::{Catalog, queue};
 use crate::error::Result;
+use crate::job::after;
 use crate::log::dead;
 use crate::log::edge::{Edge, Edges};
 use crate::log::history::Dead;
@@ -73,6 +74,16 @@ pub fn find(catalog: &Catalog) -> Result<Vec<Holder>> {
     Ok(found)
 }
 
+/// Returns whether the job of one of these edges lives.
+fn has_living(catalog: &Catalog, edges: &[Edge]) -> Result<bool> {
+    for edge in edges {
+        if after::fate(catalog, edge.job_id)?.fate == Fate::Living {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Counts the held jobs in a segment that a dead job blocks, at most `most`. Returns how many there are.
 fn count(catalog: &Catalog, segment: u8, job_id: i64, most: usize, held: &mut BTreeMap<i32, i64>) -> Result<usize> {
     let Some(edges) = Edges::open(catalog, segment) else { return Ok(0) };
@@ -84,8 +95,15 @@ fn count(catalog: &Catalog, segment: u8, job_id: i64, most: usize, held: &mut BT
     let tables = Tables::open(catalog, segment);
     let mut count = 0;
     for id in ids {
-        let holds = |edge: &Edge| edge.job_id == job_id && edge.upon == Upon::Completed && !edge.is_met;
-        if tables.claims().find(id, Snapshot::Now).is_some() || !edges.of(id).iter().any(holds) {
+        let holds = |edge: &Edge| {
+            let is_upon_completion = matches!(edge.upon, Upon::Completed | Upon::Any);
+            edge.job_id == job_id && is_upon_completion && !edge.is_met
+        };
+        let of_attempt = edges.of(id);
+        if tables.claims().find(id, Snapshot::Now).is_some() || !of_attempt.iter().any(holds) {
+            continue;
+        }
+        if of_attempt.iter().any(|edge| edge.upon == Upon::Any) && has_living(catalog, &of_attempt)? {
             continue;
         }
         let mut attempt = tables.attempt.scan(tables.by_id(), &[Key::eq_i64(1, id)], Snapshot::Now);

@@ -261,8 +261,9 @@ impl After {
     pub fn new(jobs: Option<Vec<Option<i64>>>, upon: Option<&str>, has_time: bool) -> Result<Option<Rc<Self>>> {
         let upon = upon.unwrap_or(Upon::Completed.name());
         let Some(upon) = Upon::parse(upon) else {
-            return Err(Error::invalid(format!("invalid value for upon: \"{upon}\""))
-                .hint("Use 'completed', 'failed', 'ended' or 'overdue'."));
+            return Err(
+                Error::invalid(format!("invalid value for upon: \"{upon}\"")).hint(format!("Use {}.", Upon::NAMES))
+            );
         };
         if jobs.is_none() && upon != Upon::Completed {
             return Err(Self::missing());

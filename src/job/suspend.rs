@@ -40,9 +40,10 @@ pub struct Wait<'a> {
 /// Errors: 22023.
 fn checked(job_id: i64, after: Option<Vec<Option<i64>>>, upon: Option<&str>) -> Result<(Upon, Rc<After>)> {
     let name = upon.unwrap_or("ended");
-    let upon = Upon::parse(name).filter(|upon| matches!(upon, Upon::Completed | Upon::Ended | Upon::Failed));
+    let upon = Upon::parse(name).filter(|upon| *upon != Upon::Overdue);
     let upon = upon.ok_or_else(|| {
-        Error::invalid(format!("invalid value for upon: \"{name}\"")).hint("Use 'completed', 'failed' or 'ended'.")
+        Error::invalid(format!("invalid value for upon: \"{name}\""))
+            .hint("Use 'completed', 'any', 'failed' or 'ended'.")
     })?;
     let Some(named) = after else {
         return Ok((upon, Rc::new(After { upon, jobs: vec![job_id], named: bigint_array(&[]), mark: None })));

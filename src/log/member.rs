@@ -28,7 +28,9 @@ pub enum Standing {
     Dead,
     /// Its job was cancelled, was skipped or has expired.
     Unrun,
-    /// It has completed, or its job goes on with another attempt, or it has moved.
+    /// Its job has completed, and may have run again since.
+    Completed,
+    /// Its job goes on with another attempt, or it has moved.
     Past,
 }
 
@@ -54,9 +56,10 @@ fn of_outcome(outcome: &outcome::Outcome, was_retried: impl FnOnce() -> bool) ->
     let standing = match outcome.kind {
         _ if outcome.is_death() => Standing::Dead,
         Kind::Cancelled | Kind::Skipped | Kind::Expired if outcome.next_id.is_none() => Standing::Unrun,
-        _ => Standing::Past,
+        Kind::Completed if outcome.next_id.is_none() => return Standing::Completed,
+        _ => return Standing::Past,
     };
-    if standing == Standing::Past || was_retried() { Standing::Past } else { standing }
+    if was_retried() { Standing::Past } else { standing }
 }
 
 /// The tables that a search reads, by one snapshot.
@@ -158,7 +161,7 @@ pub fn find_blockers(catalog: &Catalog, flow: i64, above: i64, counts_dead: bool
     let holds_up = |standing| match standing {
         Standing::Living => true,
         Standing::Dead => counts_dead,
-        Standing::Unrun | Standing::Past => false,
+        Standing::Unrun | Standing::Completed | Standing::Past => false,
     };
     let members = Members::open(catalog);
     let mut found = Blockers { members: Vec::new(), passed: i64::MAX, is_cut: false };
@@ -185,6 +188,41 @@ pub fn find_blockers(catalog: &Catalog, flow: i64, above: i64, counts_dead: bool
     if counts_dead && found.members.is_empty() && !found.is_cut {
         let dead = members.dead_in_history(catalog, flow);
         found.members.extend(dead.map(|job_id| Blocker { job_id, standing: Standing::Dead }));
+    }
+    found
+}
+
+/// The members of a flow, searched for one that has completed.
+#[derive(Debug)]
+pub struct Search {
+    pub has_completed: bool,
+    /// The jobs that live or are dead. They may complete.
+    pub open: Vec<i64>,
+    /// The last attempt.
+    pub last: i64,
+}
+
+/// Searches the members of a flow behind an attempt for one that has completed. `above`: `i64::MIN` reads history, too.
+pub fn find_completed(catalog: &Catalog, flow: i64, above: i64) -> Search {
+    let members = Members::open(catalog);
+    let mut found = Search { has_completed: false, open: Vec::new(), last: above };
+    for segment in &members.segments {
+        segment.each(flow, above, |id, job_id| {
+            match segment.standing(id, &members.retried) {
+                Standing::Completed => found.has_completed = true,
+                Standing::Living | Standing::Dead => found.open.push(job_id),
+                Standing::Unrun | Standing::Past => {}
+            }
+            found.last = found.last.max(id);
+            !found.has_completed
+        });
+    }
+    if above == i64::MIN && !found.has_completed {
+        members.each_in_history(catalog, flow, |job_id, standing| match standing {
+            Standing::Completed => found.has_completed = true,
+            Standing::Living | Standing::Dead => found.open.push(job_id),
+            Standing::Unrun | Standing::Past => {}
+        });
     }
     found
 }

@@ -63,6 +63,9 @@ pub fn end(client: &mut Client, job: i64, how: &str) {
 
 /// A job that has still to end as `how`, and one that does so first, if there has to be.
 fn predecessor(client: &mut Client, how: &str) -> (i64, Option<i64>) {
+    if how == "expired" {
+        return (client.value("SELECT queue.enqueue('q', headers => '{\"start_within\": \"1 ms\"}')"), None);
+    }
     if how == "skipped" {
         let first = client.enqueue("q");
         return (after(client, &[first], "completed"), Some(first));
@@ -78,16 +81,18 @@ fn end_predecessor(client: &mut Client, (job, first): (i64, Option<i64>), how: &
             maintain(client);
             assert_eq!(client.state(job), "skipped");
         }
+        None if how == "expired" => client.maintain_until(&format!("(SELECT state FROM queue.job({job})) = 'expired'")),
         None => end(client, job, how),
     }
 }
 
 /// What each kind of end makes of a job that is after another one.
-const TABLE: [(&str, [(&str, &str); 3]); 4] = [
-    ("completed", [("completed", "ready"), ("failed", "skipped"), ("ended", "ready")]),
-    ("dead", [("completed", "held"), ("failed", "ready"), ("ended", "ready")]),
-    ("cancelled", [("completed", "skipped"), ("failed", "skipped"), ("ended", "ready")]),
-    ("skipped", [("completed", "skipped"), ("failed", "skipped"), ("ended", "ready")]),
+const TABLE: [(&str, [(&str, &str); 4]); 5] = [
+    ("completed", [("completed", "ready"), ("any", "ready"), ("failed", "skipped"), ("ended", "ready")]),
+    ("dead", [("completed", "held"), ("any", "held"), ("failed", "ready"), ("ended", "ready")]),
+    ("cancelled", [("completed", "skipped"), ("any", "skipped"), ("failed", "skipped"), ("ended", "ready")]),
+    ("skipped", [("completed", "skipped"), ("any", "skipped"), ("failed", "skipped"), ("ended", "ready")]),
+    ("expired", [("completed", "skipped"), ("any", "skipped"), ("failed", "skipped"), ("ended", "ready")]),
 ];
 
 #[test]
@@ -97,8 +102,11 @@ fn each_end_makes_of_what_is_after_it_what_the_table_says() {
         for (upon, becomes) in row {
             let before = predecessor(&mut client, how);
             let held = after(&mut client, &[before.0], upon);
-            maintain(&mut client);
-            assert_eq!(client.state(held), "held", "after {how}, upon {upon}: it has not ended yet");
+            // Nothing but its end keeps a job from expiring.
+            if how != "expired" {
+                maintain(&mut client);
+                assert_eq!(client.state(held), "held", "after {how}, upon {upon}: it has not ended yet");
+            }
             client.run("BEGIN");
             assert!(!client.column::<i64>("SELECT job_id FROM queue.claim('q', 10)").contains(&held), "{how}, {upon}");
             client.run("ROLLBACK");
@@ -136,15 +144,24 @@ pub fn overdue(client: &mut Client, job: i64, delay: &str) -> i64 {
 #[test]
 fn an_overdue_job_runs_at_its_time_unless_all_has_ended_well_before() {
     let (_database, mut client) = database();
-    for (how, becomes) in [("completed", "skipped"), ("cancelled", "skipped"), ("skipped", "skipped"), ("dead", "held")]
-    {
+    let table = [
+        ("completed", "skipped"),
+        ("cancelled", "skipped"),
+        ("skipped", "skipped"),
+        ("expired", "skipped"),
+        ("dead", "held"),
+    ];
+    for (how, becomes) in table {
         for is_late in [false, true] {
             let before = predecessor(&mut client, how);
             let mut held = 0;
             if !is_late {
                 held = overdue(&mut client, before.0, "1 hour");
-                maintain(&mut client);
                 assert_eq!(client.state(held), "held", "after {how}");
+                if how != "expired" {
+                    maintain(&mut client);
+                    assert_eq!(client.state(held), "held", "after {how}");
+                }
             }
             end_predecessor(&mut client, before, how);
             if is_late {
@@ -186,6 +203,11 @@ fn of_several_jobs_all_count() {
         ("completed", ["completed", "dead"], ["held", "held"]),
         ("completed", ["dead", "cancelled"], ["held", "skipped"]),
         ("completed", ["cancelled", "completed"], ["skipped", "skipped"]),
+        ("any", ["completed", "dead"], ["ready", "ready"]),
+        ("any", ["cancelled", "completed"], ["held", "ready"]),
+        ("any", ["dead", "completed"], ["held", "ready"]),
+        ("any", ["dead", "cancelled"], ["held", "held"]),
+        ("any", ["cancelled", "cancelled"], ["held", "skipped"]),
         ("failed", ["completed", "completed"], ["held", "skipped"]),
         ("failed", ["cancelled", "dead"], ["held", "ready"]),
         ("failed", ["dead", "completed"], ["ready", "ready"]),
@@ -328,13 +350,14 @@ fn many_and_batch_take_it_too() {
     let held: Vec<i64> = client.column(&format!(
         "SELECT queue.enqueue_many('q', ARRAY['1', '2', '3']::jsonb[], after => '{{{before}}}')
          UNION ALL SELECT queue.enqueue_batch('q',
-         '[{{\"after\": [{before}]}}, {{\"after\": [{before}], \"upon\": \"failed\"}}, {{}}]')"
+         '[{{\"after\": [{before}]}}, {{\"after\": [{before}], \"upon\": \"failed\"}},
+           {{\"after\": [{before}], \"upon\": \"any\"}}, {{}}]')"
     ));
     let states = |client: &mut Client| held.iter().map(|job| client.state(*job)).collect::<Vec<_>>();
-    assert_eq!(states(&mut client), ["held", "held", "held", "held", "held", "ready"]);
+    assert_eq!(states(&mut client), ["held", "held", "held", "held", "held", "held", "ready"]);
     end(&mut client, before, "completed");
     maintain(&mut client);
-    assert_eq!(states(&mut client), ["ready", "ready", "ready", "ready", "skipped", "ready"]);
+    assert_eq!(states(&mut client), ["ready", "ready", "ready", "ready", "skipped", "ready", "ready"]);
 }
 
 #[test]
@@ -508,6 +531,7 @@ fn a_hand_over_is_not_missed_in_any_window() {
     let database = Database::new();
     let mut client = database.connect();
     create(&mut client, "q", "lease => '1 hour'");
+    create(&mut client, "living", "");
     // One of the two stands still somewhere, while the other comes and goes; also with a job that is after the same one
     // already, which the session that ends it releases itself.
     let windows = [
@@ -521,13 +545,17 @@ fn a_hand_over_is_not_missed_in_any_window() {
         ("complete", "ender.written"),
     ];
     for (what, point) in windows {
-        for has_other in [false, true] {
+        for (has_other, upon) in [(false, "completed"), (true, "completed"), (false, "any"), (true, "any")] {
             if point.starts_with("ender") && !has_other {
                 continue;
             }
             let before = client.enqueue("q");
             let id = client.claim("q");
-            let enqueue = format!("SELECT queue.enqueue('q', after => '{{{before}}}')");
+            let mut jobs = vec![before];
+            if upon == "any" {
+                jobs.push(client.enqueue("living"));
+            }
+            let enqueue = format!("SELECT queue.enqueue('q', after => ARRAY{jobs:?}, upon => '{upon}')");
             if has_other {
                 client.run(&enqueue);
             }
@@ -545,7 +573,9 @@ fn a_hand_over_is_not_missed_in_any_window() {
             });
             for _ in 0..1 + i32::from(has_other) {
                 let end = "SELECT queue.complete(id) FROM queue.claim('q')";
-                wait::until(&format!("it runs, with {what} at {point}"), || client.query_opt(end, &[]).unwrap());
+                wait::until(&format!("it runs upon {upon}, with {what} at {point}"), || {
+                    client.query_opt(end, &[]).unwrap()
+                });
             }
         }
     }

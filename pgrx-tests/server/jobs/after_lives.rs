@@ -58,6 +58,8 @@ fn a_restart_and_a_crash_leave_nothing_held_that_is_not_to_be() {
         let before: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 4)");
         let held: Vec<i64> = before.iter().map(|job| after(&mut client, &[*job], "completed")).collect();
         let all = after(&mut client, &before, "ended");
+        let first = after(&mut client, &before, "any");
+        let none = after(&mut client, &before[1..3], "any");
         client.run("ALTER DATABASE app SET pg_queue.worker = off");
         end(&mut client, before[0], "completed");
         end(&mut client, before[1], "cancelled");
@@ -78,12 +80,15 @@ fn a_restart_and_a_crash_leave_nothing_held_that_is_not_to_be() {
         for (n, becomes) in [(0, "ready"), (1, "skipped")] {
             wait::until(becomes, || (client.state(held[n]) == becomes).then_some(()));
         }
+        wait::until("one has completed", || (client.state(first) == "ready").then_some(()));
         assert_eq!((client.state(held[2]), client.state(all)), ("held".into(), "held".into()));
+        assert_eq!(client.state(none), "held");
         for job in &before[2..] {
             client.run(&format!("SELECT queue.cancel({job})"));
         }
         wait::until("all have ended", || (client.state(all) == "ready").then_some(()));
-        expected.extend([held[0], all]);
+        wait::until("none can complete", || (client.state(none) == "skipped").then_some(()));
+        expected.extend([held[0], all, first]);
         client.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
     }
     for job in expected {

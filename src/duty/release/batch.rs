@@ -45,8 +45,8 @@ const MAX_LOOKS_AT_COMMIT: usize = 64;
 pub enum Decision {
     /// The attempt is released to this lane.
     Release(i32),
-    /// The attempt is skipped because of this predecessor and its fate.
-    Skip(Option<(i64, Fate)>),
+    /// The attempt is skipped because of this edge and the fate of its job.
+    Skip(Option<(Edge, Fate)>),
     /// A flow completes because its members have completed.
     Complete,
     /// A flow is cancelled because its members are.
@@ -101,7 +101,9 @@ pub struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     pub fn new(catalog: &'a Rc<Catalog>) -> Self {
-        let cursor = shmem::with_instance(catalog.number, |_, instance| instance.due.to).unwrap_or(i64::MIN);
+        let read = shmem::with_awaited(catalog.number, |awaited, instance| (instance.due.to, awaited.epoch()));
+        let (cursor, epoch) = read.unwrap_or((i64::MIN, 0));
+        known::catch_up(epoch);
         Self {
             catalog,
             is_at_commit: false,
@@ -260,11 +262,13 @@ impl<'a> Batch<'a> {
         if !queue.is_held(attempt.lane()) {
             return Ok(());
         }
-        let own = match by.filter(|edge| is_only_edge(&attempt, edge)) {
+        let mut own = match by.filter(|edge| is_only_edge(&attempt, edge)) {
             Some(edge) => vec![edge],
             None => edges.of(id),
         };
-        let is_open = own.iter().any(|edge| edge.job_id == edge::SEAL && !edge.is_met);
+        // A sealed flow depends on its members alone.
+        own.retain(|edge| edge.job_id != edge::SEAL || !edge.is_met);
+        let is_open = own.iter().any(|edge| edge.job_id == edge::SEAL);
         let of_flow = flow::own_edge(&own);
         if self.is_at_commit && of_flow.is_some() {
             self.again.push(job_id);
@@ -297,7 +301,11 @@ impl<'a> Batch<'a> {
         let verdict = verdict(upon, &fates, is_due);
         // If the ending transaction rolls back, any other verdict may become wrong, above all one that follows from a
         // death. And while another predecessor lives, its end may be in progress and not see this one's end.
-        let is_final = verdict == Verdict::Release && fates.iter().all(|fate| *fate == Fate::Completed);
+        let is_final = verdict == Verdict::Release
+            && match upon {
+                Upon::Any => fates.contains(&Fate::Completed),
+                _ => fates.iter().all(|fate| *fate == Fate::Completed),
+            };
         if self.is_at_commit && !is_final {
             self.again.push(job_id);
             return Ok(());
@@ -308,7 +316,7 @@ impl<'a> Batch<'a> {
             Verdict::Skip => {
                 let is_to_blame = |fate: &Fate| matches!(fate, Fate::Cancelled | Fate::Gone);
                 let decisive = fates.iter().position(is_to_blame).unwrap_or(0);
-                Decision::Skip(own.get(decisive).map(|edge| (edge.job_id, fates[decisive])))
+                Decision::Skip(own.get(decisive).map(|edge| (*edge, fates[decisive])))
             }
             Verdict::Hold => {
                 // When the other predecessors have ended, this one may have been deleted. So a note records that its
@@ -395,7 +403,7 @@ impl<'a> Batch<'a> {
         ids::take(self.catalog, acts.len(), |count| counts.push(count))?;
         let now = time::now_us();
         let mut outcomes = Vec::with_capacity(acts.len());
-        let mut reasons: HashMap<i64, Datum> = HashMap::new();
+        let mut reasons: HashMap<(i64, u8), Datum> = HashMap::new();
         for wants_far in [false, true] {
             let run_at = |act: &Act| act.attempt.run_at().filter(|&at| at > now);
             let far = |act: &Act| run_at(act).filter(|&at| is_far(self.catalog, at));
@@ -418,8 +426,9 @@ impl<'a> Batch<'a> {
             let (kind, error) = match &act.decision {
                 Decision::Release(_) => continue,
                 Decision::Skip(blamed) => {
-                    let text = |(job_id, fate): (i64, Fate)| {
-                        *reasons.entry(job_id).or_insert_with(|| text_datum(&reason(job_id, fate)))
+                    let text = |(edge, fate): (Edge, Fate)| {
+                        let key = (edge.job_id, edge.upon.char());
+                        *reasons.entry(key).or_insert_with(|| text_datum(&reason(&edge, fate)))
                     };
                     (Kind::Skipped, blamed.map(text))
                 }
@@ -477,7 +486,13 @@ fn is_only_edge(attempt: &Attempt, edge: &Edge) -> bool {
 }
 
 /// Returns why a job was skipped.
-fn reason(job_id: i64, fate: Fate) -> String {
+fn reason(edge: &Edge, fate: Fate) -> String {
+    match (edge.upon, edge.is_own) {
+        (Upon::Any, true) => return "none of its members has completed".to_owned(),
+        (Upon::Any, false) => return "none of the jobs that it was after has completed".to_owned(),
+        (_, true) => return "none of its members is dead".to_owned(),
+        (_, false) => {}
+    }
     let what = match fate {
         Fate::Living => "lives",
         Fate::Completed => "has completed",
@@ -485,5 +500,5 @@ fn reason(job_id: i64, fate: Fate) -> String {
         Fate::Cancelled => "was cancelled, was skipped or has expired",
         Fate::Gone => "is known no more",
     };
-    format!("it was after job {job_id}, which {what}")
+    format!("it was after job {}, which {what}", edge.job_id)
 }

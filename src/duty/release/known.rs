@@ -4,7 +4,7 @@
 //!
 //! Invariant: all of it may be forgotten at any time. Then a look at all members is needed.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use pg_queue_core::after::Fate;
@@ -26,6 +26,15 @@ pub enum Deaths {
     One(i64),
 }
 
+/// The known completions among the members of a flow.
+#[derive(Clone, Copy)]
+pub enum Completions {
+    /// None, up to this attempt. The members up to there are watched.
+    NoneTo(i64),
+    /// A member has completed.
+    Some,
+}
+
 /// What this process knows of a flow. A process that knows nothing looks at all members.
 #[derive(Clone, Copy)]
 pub struct Known {
@@ -35,16 +44,25 @@ pub struct Known {
     pub newest: Option<i64>,
     pub looked_at: i64,
     pub deaths: Deaths,
+    pub completions: Completions,
 }
 
 impl Default for Known {
     fn default() -> Self {
-        Self { passed: i64::MIN, newest: None, looked_at: i64::MIN, deaths: Deaths::Unknown }
+        Self {
+            passed: i64::MIN,
+            newest: None,
+            looked_at: i64::MIN,
+            deaths: Deaths::Unknown,
+            completions: Completions::NoneTo(i64::MIN),
+        }
     }
 }
 
 thread_local! {
     static FLOWS: RefCell<HashMap<i64, Known>> = RefCell::default();
+    /// The value of `Awaited::epoch` to which `FLOWS` belongs.
+    static EPOCH: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Forgets a flow that is no longer held up.
@@ -57,9 +75,19 @@ pub fn forget() {
     FLOWS.take();
 }
 
-/// Forgets which flows have no dead member. While a look at everything is ordered, deaths are not handed over.
-pub fn forget_deaths() {
-    FLOWS.with_borrow_mut(|flows| flows.values_mut().for_each(|known| known.deaths = Deaths::Unknown));
+/// Forgets which flows have no dead and no completed member, if the value of `Awaited::epoch` has changed. Another
+/// process may have been told of such a member. And while a look at everything is ordered, deaths are not handed over.
+pub fn catch_up(epoch: u64) {
+    if EPOCH.replace(epoch) != epoch {
+        FLOWS.with_borrow_mut(|flows| {
+            for known in flows.values_mut() {
+                known.deaths = Deaths::Unknown;
+                if let Completions::NoneTo(_) = known.completions {
+                    known.completions = Completions::NoneTo(i64::MIN);
+                }
+            }
+        });
+    }
 }
 
 /// Returns what is known of a flow.
@@ -79,6 +107,9 @@ pub fn remember(flow: i64, change: impl FnOnce(&mut Known)) {
 
 /// Called when a member that was handed over has ended. Its flow is looked at immediately or a little later.
 pub fn ended(flow: i64, job_id: i64, fate: Fate) {
+    if fate == Fate::Completed {
+        remember(flow, |known| known.completions = Completions::Some);
+    }
     let known = of(flow);
     let at = match fate {
         Fate::Dead => {

@@ -46,6 +46,10 @@ impl Batch<'_> {
             self.again.push(flow);
             return Ok(None);
         }
+        if upon == Upon::Any && self.has_completed_member(flow) {
+            known::forget_flow(flow);
+            return Ok(Some(Fate::Completed));
+        }
         let found =
             member::find_blockers(self.catalog, flow, known::of(flow).passed, upon != Upon::Ended, MAX_ATTEMPTS_READ);
         self.looked += 10;
@@ -59,14 +63,36 @@ impl Batch<'_> {
         }
         let Some(first) = found.members.first() else {
             known::forget_flow(flow);
-            return Ok(Some(Fate::Completed));
+            return Ok(Some(if upon == Upon::Any { Fate::Cancelled } else { Fate::Completed }));
         };
+        if upon == Upon::Any {
+            // All its members are watched.
+            return Ok(Some(if first.standing == Standing::Dead { Fate::Dead } else { Fate::Living }));
+        }
         let newest = member::newest_living(self.catalog, flow);
         known::remember(flow, |known| known.newest = newest);
         for job_id in [Some(first.job_id), newest].into_iter().flatten() {
             self.watch(flow, job_id, if job_id == first.job_id { first.standing } else { Standing::Living })?;
         }
         Ok(Some(if first.standing == Standing::Dead { Fate::Dead } else { Fate::Living }))
+    }
+
+    /// Returns whether a member of a flow has completed. If none has, watches all members, so that the end of each hands
+    /// it over. The caller has closed the flow.
+    fn has_completed_member(&mut self, flow: i64) -> bool {
+        /// At most this many members are watched in one hold of the lock.
+        const MEMBERS_PER_HOLD: usize = 256;
+        let known::Completions::NoneTo(above) = known::of(flow).completions else { return true };
+        let found = member::find_completed(self.catalog, flow, above);
+        for members in found.open.chunks(MEMBERS_PER_HOLD) {
+            shmem::with_awaited(self.catalog.number, |awaited, _| members.iter().for_each(|job| awaited.watch(*job)));
+        }
+        // A member may have completed before it was watched.
+        let has = found.has_completed || member::find_completed(self.catalog, flow, above).has_completed;
+        let completions = if has { known::Completions::Some } else { known::Completions::NoneTo(found.last) };
+        known::remember(flow, |known| known.completions = completions);
+        self.looked += 10;
+        has
     }
 
     /// Watches a member, so that its end hands it over. Then checks whether it has already ended.

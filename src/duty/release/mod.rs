@@ -251,7 +251,7 @@ fn take_jobs(catalog: &Rc<Catalog>) -> bool {
     let mut is_look = false;
     let mut jobs = Vec::with_capacity(Awaited::ROOM);
     shmem::with_awaited(number, |awaited, _| {
-        awaited.take(now, &mut jobs);
+        awaited.take(now, session::pid(), &mut jobs);
         is_look = WORK.with_borrow(|work| work.left.is_empty()) && awaited.begin_look(now);
         IS_LOOKING.set(is_look);
     });
@@ -296,7 +296,6 @@ fn look_at_everything(catalog: &Rc<Catalog>) -> Vec<i64> {
     let number = catalog.number;
     let look = Look(number);
     let began = time::monotonic_us();
-    known::forget_deaths();
     fault!("release.begun");
     let catch_up = || {
         process::check_for_interrupts();

@@ -1,0 +1,407 @@
+//! Jobs and flows that wait for the first of several jobs to complete.
+
+use std::sync::Barrier;
+use std::thread;
+
+use postgres::Client;
+use queue_tests::wait;
+
+use crate::jobs::after::{after, database, end, maintain};
+use crate::random::Random;
+use crate::shared::{Database, Sql, create};
+use crate::storage::segments::{cluster, fillings};
+
+/// A flow that goes on to queue `witness` at its first completed member, with members in `q`.
+fn flow_of(client: &mut Client, count: usize) -> (i64, Vec<i64>) {
+    client.run("BEGIN");
+    let flow = client.value("SELECT queue.enqueue_flow('witness', runs => true, upon => 'any')");
+    let members = client
+        .column(&format!("SELECT queue.enqueue_many('q', array_fill('{{}}'::jsonb, ARRAY[{count}]), flow => {flow})"));
+    client.run("COMMIT");
+    (flow, members)
+}
+
+/// Claims jobs of `q`. Returns the attempt of each, in the order of the jobs.
+fn claim_all(client: &mut Client) -> Vec<i64> {
+    client.column("SELECT id FROM queue.claim('q', 1000) ORDER BY job_id")
+}
+
+fn becomes(client: &mut Client, job: i64, state: &str) {
+    client.maintain_until(&format!("(SELECT state FROM queue.job({job})) = '{state}'"));
+}
+
+fn stays(client: &mut Client, job: i64, state: &str) {
+    for _ in 0..3 {
+        client.run("SELECT queue.maintain()");
+        assert_eq!(client.state(job), state);
+    }
+}
+
+#[test]
+fn the_commit_of_the_first_completion_releases_it_and_the_others_run_on() {
+    let (_database, mut client) = database();
+    let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 3)");
+    let held = after(&mut client, &jobs, "any");
+    assert_eq!(client.value::<String>(&format!("SELECT upon FROM queue.job({held})")), "any");
+    let ids = claim_all(&mut client);
+    client.run(&format!("BEGIN; SELECT queue.complete({}); ROLLBACK", ids[1]));
+    maintain(&mut client);
+    assert_eq!(client.state(held), "held", "its end was rolled back");
+    // No duty is needed for it.
+    client.run(&format!("SELECT queue.complete({})", ids[1]));
+    assert_eq!(client.state(held), "ready");
+    assert_eq!((client.state(jobs[0]), client.state(jobs[2])), ("running".into(), "running".into()));
+    let id: i64 = client.value("SELECT id FROM queue.claim('q')");
+    let inputs: String =
+        client.value(&format!("SELECT string_agg(state, ' ' ORDER BY job_id) FROM queue.inputs({id})"));
+    assert_eq!(inputs, "running completed running");
+    // What the others do changes nothing.
+    client.run(&format!("SELECT queue.complete({}), queue.fail({}, 'no')", ids[0], ids[2]));
+    maintain(&mut client);
+    assert_eq!(client.state(held), "running");
+    client.run(&format!("SELECT queue.complete({id})"));
+    let states: Vec<String> = client.column(&format!("SELECT state FROM queue.job_attempts({held}) ORDER BY id"));
+    assert_eq!(states, ["superseded", "completed"]);
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn what_has_ended_before_the_enqueue_counts() {
+    let (_database, mut client) = database();
+    let ended = |client: &mut Client, how: &str| {
+        let job: i64 = client.value("SELECT queue.enqueue('q', priority => -1)");
+        end(client, job, how);
+        job
+    };
+    let living = client.enqueue("q");
+    let [completed, dead, cancelled, other] =
+        ["completed", "dead", "cancelled", "cancelled"].map(|how| ended(&mut client, how));
+    for (jobs, becomes) in [
+        (vec![living, completed], "ready"),
+        (vec![dead, completed, cancelled], "ready"),
+        (vec![living, dead], "held"),
+        (vec![dead, cancelled], "held"),
+        (vec![living, cancelled], "held"),
+        (vec![other, cancelled], "skipped"),
+    ] {
+        let job = after(&mut client, &jobs, "any");
+        if becomes == "ready" {
+            assert_eq!(client.state(job), "ready", "at once");
+        }
+        maintain(&mut client);
+        assert_eq!(client.state(job), becomes, "{jobs:?}");
+        if becomes == "skipped" {
+            let error: String = client.value(&format!("SELECT error FROM queue.job({job})"));
+            assert_eq!(error, "none of the jobs that it was after has completed");
+        }
+    }
+    client.run("BEGIN");
+    let undone = after(&mut client, &[living], "any");
+    client.run("ROLLBACK");
+    assert_eq!(client.count(&format!("SELECT FROM queue.job({undone})")), 0);
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn a_death_is_no_completion_and_a_retry_may_still_bring_one() {
+    let (_database, mut client) = database();
+    let jobs = [client.enqueue("q"), client.enqueue("q")];
+    let held = after(&mut client, &jobs, "any");
+    let next = after(&mut client, &[held], "any");
+    end(&mut client, jobs[0], "dead");
+    maintain(&mut client);
+    let held_by_dead = "SELECT sum(value)::float8 FROM queue.metrics() WHERE name = 'pg_queue_held_by_dead'";
+    let stuck = |client: &mut Client| client.value::<f64>(held_by_dead);
+    assert_eq!((client.state(held), stuck(&mut client)), ("held".into(), 0.0), "the other one may complete");
+    end(&mut client, jobs[1], "cancelled");
+    maintain(&mut client);
+    assert_eq!((client.state(held), stuck(&mut client)), ("held".into(), 1.0));
+    client.run(&format!("SELECT queue.retry({})", jobs[0]));
+    end(&mut client, jobs[0], "completed");
+    assert_eq!(client.state(held), "ready");
+    // A cancel of what waits, and of what is after it, is that of any held job.
+    client.run(&format!("SELECT queue.cancel({next})"));
+    end(&mut client, held, "completed");
+    maintain(&mut client);
+    assert_eq!(client.state(next), "cancelled");
+    // If the dead one is known no more, nothing can complete.
+    let jobs = [client.enqueue("q"), client.enqueue("q")];
+    let held = after(&mut client, &jobs, "any");
+    end(&mut client, jobs[0], "cancelled");
+    client.run(&format!("SELECT queue.cancel({held})"));
+    end(&mut client, jobs[1], "completed");
+    maintain(&mut client);
+    assert_eq!(client.state(held), "cancelled");
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn a_batch_of_completions_releases_what_waits_for_any_of_them() {
+    let (_database, mut client) = database();
+    let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 40)");
+    let pairs: Vec<i64> = jobs.chunks(2).map(|pair| after(&mut client, pair, "any")).collect();
+    let all = after(&mut client, &jobs, "any");
+    let ids = claim_all(&mut client);
+    client.run(&format!("SELECT queue.complete_many(ARRAY{:?})", &ids[..30]));
+    maintain(&mut client);
+    for (n, &pair) in pairs.iter().enumerate() {
+        assert_eq!(client.state(pair), if n < 15 { "ready" } else { "held" });
+    }
+    assert_eq!(client.state(all), "ready");
+    // Also in a batch of ends.
+    client.run(&format!("SELECT queue.end_batch('[{{\"complete\": {{\"id\": {}}}}}]')", ids[31]));
+    maintain(&mut client);
+    assert_eq!(client.state(pairs[15]), "ready");
+    // A flow's tasks, and jobs of a suspended one.
+    let flow: i64 = client.value(
+        "SELECT queue.enqueue_flow('q', '[{\"task\": \"a\", \"priority\": -9}, {\"task\": \"b\"},
+            {\"task\": \"c\", \"after\": [\"a\", \"b\"], \"upon\": \"any\"}]')",
+    );
+    let task = |client: &mut Client, name: &str| -> i64 {
+        client.value(&format!("SELECT job_id FROM queue.members({flow}) WHERE task = '{name}'"))
+    };
+    let [a, c] = ["a", "c"].map(|name| task(&mut client, name));
+    maintain(&mut client);
+    assert_eq!(client.state(c), "held");
+    end(&mut client, a, "completed");
+    assert_eq!(client.state(c), "ready");
+    create(&mut client, "own", "");
+    let job = client.enqueue("own");
+    let id = client.claim("own");
+    client.run(&format!("SELECT queue.suspend({id}, ARRAY[{}, {c}], 'any')", jobs[35]));
+    maintain(&mut client);
+    assert_eq!(client.state(job), "held");
+    client.run(&format!("SELECT queue.complete({})", ids[35]));
+    assert_eq!(client.state(job), "ready");
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn it_is_released_once_whichever_of_its_predecessors_come_first_together() {
+    const SESSIONS: usize = 8;
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "lease => '1 hour', max_attempts => 1");
+    create(&mut client, "f", "lease => '1 hour'");
+    for round in 0..30_u64 {
+        client.run("BEGIN");
+        let flow: i64 = client.value("SELECT queue.enqueue_flow('f', runs => true, upon => 'any')");
+        let jobs: Vec<i64> = client.column(&format!(
+            "SELECT queue.enqueue_many('q', array_fill('{{}}'::jsonb, ARRAY[{SESSIONS}]), flow => {flow})"
+        ));
+        client.run("COMMIT");
+        let claimed: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('q', {SESSIONS}) ORDER BY job_id"));
+        let early: i64 = client.value(&format!("SELECT queue.enqueue('f', after => ARRAY{jobs:?}, upon => 'any')"));
+        let barrier = Barrier::new(SESSIONS + 1);
+        let late: i64 = thread::scope(|scope| {
+            for (n, id) in claimed.iter().enumerate() {
+                let (barrier, database) = (&barrier, &database);
+                scope.spawn(move || {
+                    let mut random = Random::new(round * 100 + n as u64);
+                    let mut session = database.connect();
+                    barrier.wait();
+                    if random.percent(30) {
+                        session.run(&format!("BEGIN; SELECT queue.complete({id}); ROLLBACK"));
+                    }
+                    // At least one completes.
+                    session.run(&match random.percent(40) && n > 0 {
+                        true => format!("SELECT queue.fail({id}, 'no')"),
+                        false => format!("SELECT queue.complete({id})"),
+                    });
+                });
+            }
+            let mut session = database.connect();
+            barrier.wait();
+            session.value(&format!("SELECT queue.enqueue('f', after => ARRAY{jobs:?}, upon => 'any')"))
+        });
+        for job in [early, late, flow] {
+            wait::until("it is released", || (client.state(job) == "ready").then_some(()));
+        }
+        let mut ran: Vec<i64> = Vec::new();
+        wait::until("they run", || {
+            ran.extend(
+                client.column::<i64>("SELECT job_id FROM queue.claim('f', 10) WHERE queue.complete(id) IS NOT NULL"),
+            );
+            (ran.len() >= 3).then_some(())
+        });
+        ran.sort_unstable();
+        let mut expected = [early, late, flow];
+        expected.sort_unstable();
+        assert_eq!(ran, expected);
+        assert_eq!(client.count("SELECT FROM queue.claim('f', 10)"), 0);
+    }
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn a_flow_goes_on_at_its_first_completed_member() {
+    let (_database, mut client) = database();
+    let (flow, members) = flow_of(&mut client, 3);
+    stays(&mut client, flow, "held");
+    let ids = claim_all(&mut client);
+    client.run(&format!("SELECT queue.fail({}, 'no')", ids[0]));
+    stays(&mut client, flow, "held");
+    // Neither the first nor the last of those that live.
+    client.run(&format!("SELECT queue.complete({})", ids[1]));
+    becomes(&mut client, flow, "ready");
+    assert_eq!(client.state(members[2]), "running");
+    assert_eq!(client.failure(&format!("SELECT queue.enqueue('q', flow => {flow})")).code, "55000");
+    client.run(&format!("SELECT queue.complete({})", ids[2]));
+    client.run("SELECT queue.complete(id) FROM queue.claim('witness')");
+    stays(&mut client, flow, "completed");
+    // Nobody can complete any more.
+    let (flow, members) = flow_of(&mut client, 2);
+    for &member in &members {
+        stays(&mut client, flow, "held");
+        client.run(&format!("SELECT queue.cancel({member})"));
+    }
+    becomes(&mut client, flow, "skipped");
+    let error: String = client.value(&format!("SELECT error FROM queue.job({flow})"));
+    assert_eq!(error, "none of its members has completed");
+    // A dead one may be retried.
+    let (flow, members) = flow_of(&mut client, 2);
+    end(&mut client, members[0], "dead");
+    end(&mut client, members[1], "cancelled");
+    stays(&mut client, flow, "held");
+    client.run(&format!("SELECT queue.retry({})", members[0]));
+    stays(&mut client, flow, "held");
+    end(&mut client, members[0], "completed");
+    becomes(&mut client, flow, "ready");
+    client.run("SELECT queue.complete(id) FROM queue.claim('witness')");
+    // One without members has none that could complete.
+    let empty: i64 = client.value("SELECT queue.enqueue_flow('q', upon => 'any')");
+    becomes(&mut client, empty, "skipped");
+    let failure = client.failure("SELECT queue.enqueue_flow('q', upon => 'any', fail_fast => true)");
+    assert_eq!(failure.code, "22023", "{failure:?}");
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn members_that_come_later_count_and_an_open_flow_waits_for_its_seal() {
+    let (database, mut client) = database();
+    let (flow, members) = flow_of(&mut client, 1);
+    stays(&mut client, flow, "held");
+    // One that comes later completes before the duty looks.
+    client.run(&format!("SELECT queue.enqueue('q', priority => -1, flow => {flow})"));
+    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+    becomes(&mut client, flow, "ready");
+    assert_eq!(client.state(members[0]), "ready");
+    client.run("SELECT queue.complete(id) FROM queue.claim('witness'); SELECT queue.purge('q')");
+    // One of a transaction that is still open holds the flow up, and counts when it has completed.
+    let (flow, members) = flow_of(&mut client, 1);
+    let mut other = database.connect();
+    other.run("BEGIN");
+    let late: i64 = other.value(&format!("SELECT queue.enqueue('q', flow => {flow})"));
+    end(&mut client, members[0], "cancelled");
+    stays(&mut client, flow, "held");
+    other.run("COMMIT");
+    stays(&mut client, flow, "held");
+    end(&mut client, late, "completed");
+    becomes(&mut client, flow, "ready");
+    client.run("SELECT queue.complete(id) FROM queue.claim('witness')");
+    // An open one.
+    let open: i64 = client.value("SELECT queue.enqueue_flow('witness', open => true, runs => true, upon => 'any')");
+    let member: i64 = client.value(&format!("SELECT queue.enqueue('q', flow => {open})"));
+    end(&mut client, member, "completed");
+    stays(&mut client, open, "held");
+    client.run(&format!("SELECT queue.seal({open})"));
+    becomes(&mut client, open, "ready");
+    let sealed: i64 = client.value("SELECT queue.enqueue_flow('witness', open => true, runs => true, upon => 'any')");
+    client.run(&format!("SELECT queue.seal({sealed})"));
+    becomes(&mut client, sealed, "skipped");
+    // A flow that is after jobs, too, goes on at the first of them, or of its members.
+    let done = client.enqueue("q");
+    end(&mut client, done, "completed");
+    let flow: i64 = client.value(&format!(
+        "SELECT queue.enqueue_flow('witness', '[{{}}]', runs => true, upon => 'any', after => ARRAY[{done}])"
+    ));
+    becomes(&mut client, flow, "ready");
+    let living = client.enqueue("q");
+    let flow: i64 = client
+        .value(&format!("SELECT queue.enqueue_flow('witness', '[{{}}]', upon => 'any', after => ARRAY[{living}])"));
+    stays(&mut client, flow, "held");
+    end(&mut client, living, "completed");
+    becomes(&mut client, flow, "completed");
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn a_suspended_job_goes_on_at_its_first_completed_member() {
+    let (_database, mut client) = database();
+    let job = client.enqueue("witness");
+    let id = client.claim("witness");
+    client.run("BEGIN");
+    let members: Vec<i64> =
+        client.column(&format!("SELECT queue.enqueue_many('q', array_fill('{{}}'::jsonb, ARRAY[3]), flow => {job})"));
+    client.run(&format!("SELECT queue.suspend({id}, upon => 'any'); COMMIT"));
+    stays(&mut client, job, "held");
+    let ids = claim_all(&mut client);
+    client.run(&format!("SELECT queue.complete({})", ids[1]));
+    becomes(&mut client, job, "ready");
+    assert_eq!(client.state(members[0]), "running");
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+/// What one process was told of a flow's members is not missed by another one that looks at the flow.
+#[test]
+fn processes_that_take_turns_at_a_flow_miss_no_end_of_its_members() {
+    let (database, mut one) = database();
+    let mut other = database.connect();
+    for (upon, how) in [("any", "completed"), ("failed", "dead")] {
+        let flow: i64 = one.value(&format!(
+            "SELECT queue.enqueue_flow('witness', '[{{\"queue\": \"q\"}},
+            {{\"queue\": \"q\"}}, {{\"queue\": \"q\"}}]', runs => true, upon => '{upon}')"
+        ));
+        stays(&mut one, flow, "held");
+        stays(&mut other, flow, "held");
+        stays(&mut one, flow, "held");
+        let ids = claim_all(&mut one);
+        one.run(&match how {
+            "dead" => format!("SELECT queue.fail({}, 'no')", ids[1]),
+            _ => format!("SELECT queue.complete({})", ids[1]),
+        });
+        // The other one takes the end, and may leave the flow to this one.
+        other.run("SELECT queue.maintain()");
+        becomes(&mut one, flow, "ready");
+        one.run("SELECT queue.complete(id) FROM queue.claim('witness')");
+    }
+}
+
+#[test]
+fn a_flow_outlives_crashes_moves_and_history_until_its_first_member_completes() {
+    let cluster = cluster(&["pg_queue.segment_age = 3600"]);
+    let mut client = cluster.connect();
+    client.run("SELECT queue.alter('q', max_attempts => 1, lease => '1 hour')");
+    create(&mut client, "witness", "");
+    create(&mut client, "filler", "retention => '0', lease => '1 hour'");
+    let (first, _) = flow_of(&mut client, 3);
+    let (second, members) = flow_of(&mut client, 3);
+    let ids = claim_all(&mut client);
+    client.run(&format!("SELECT queue.fail({}, 'no')", ids[3]));
+    let end = fillings(&mut client) + 3;
+    wait::until("the ring turns", || {
+        client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('{}'::jsonb, ARRAY[500]))");
+        client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 500)))");
+        (fillings(&mut client) >= end).then_some(())
+    });
+    drop(client);
+    cluster.stop_immediate();
+    cluster.start_again();
+    let mut client = cluster.connect();
+    assert_eq!((client.state(first), client.state(second)), ("held".into(), "held".into()));
+    // One that is neither the first nor the newest of its flow.
+    client.run(&format!("SELECT queue.complete({})", ids[1]));
+    wait::until("the flow goes on", || (client.state(first) == "ready").then_some(()));
+    // One that has completed while nobody looked.
+    client.run("ALTER DATABASE postgres SET pg_queue.worker = off");
+    client.run(&format!("SELECT queue.retry({0})", members[0]));
+    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+    drop(client);
+    cluster.stop_immediate();
+    cluster.start_again();
+    let mut client = cluster.connect();
+    client.run("ALTER DATABASE postgres RESET pg_queue.worker");
+    wait::until("the flow goes on", || (client.state(second) == "ready").then_some(()));
+    let faults: Vec<String> = client.column("SELECT concat_ws(': ', name, job_id, problem) FROM queue.check()");
+    assert_eq!(faults, Vec::<String>::new());
+}
