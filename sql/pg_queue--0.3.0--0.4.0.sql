@@ -101,6 +101,8 @@ ALTER FUNCTION queue.claim_any(text[], integer, interval, interval, text, text, 
     RENAME TO former_claim_any;
 ALTER FUNCTION queue.former_claim_any(text[], integer, interval, interval, text, text, boolean, bigint[])
     SET SCHEMA queue_internal;
+ALTER FUNCTION queue.suspend(bigint, bigint[], text, jsonb) RENAME TO former_suspend;
+ALTER FUNCTION queue.former_suspend(bigint, bigint[], text, jsonb) SET SCHEMA queue_internal;
 ALTER FUNCTION queue.throughput_by(interval, timestamptz) RENAME TO former_throughput_by;
 ALTER FUNCTION queue.former_throughput_by(interval, timestamptz) SET SCHEMA queue_internal;
 ALTER FUNCTION queue_internal.live() RENAME TO former_live;
@@ -260,6 +262,8 @@ BEGIN
             COMMENT ON COLUMN queue.note_%1$s.max_attempts IS 'Another run: after how many attempts the job is dead.';
             COMMENT ON COLUMN queue.note_%1$s.body IS
                 'Another run: its payload. The columns behind it belong to the other run, too.';
+            COMMENT ON COLUMN queue.note_%1$s.run_at IS
+                'Predecessor: when the suspended job goes on at the latest. Another run: its time.';
             COMMENT ON COLUMN queue.note_%1$s.run_as IS
                 'Another run: the role that wrote its payload as a command; null: the payload is data.';
             COMMENT ON COLUMN queue.note_%1$s.run_as_id IS 'The oid of that role.';
@@ -633,11 +637,17 @@ place, headers and group; its attempts are counted from 1 again. If the job is t
 instead. Errors: as queue.complete; 22023 there is no such stage, or the delay is negative; 55000 there is no next
 stage.';
 
+-- For: consume.
+CREATE FUNCTION queue.suspend(id bigint, after bigint[] DEFAULT NULL, upon text DEFAULT 'ended',
+    progress jsonb DEFAULT NULL, until timestamptz DEFAULT NULL)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_suspend';
+
 COMMENT ON FUNCTION queue.suspend IS
 'Ends the attempt; the job is held until these jobs have ended as upon says: ended, completed, any or failed. after
 NULL: the members of its own flow (queue.enqueue(…, flow => job_id)). Then the job goes on with the same attempt
-number. progress: as queue.progress. If the job is to be cancelled, it is cancelled instead. Errors: as
-queue.complete; 22023, P0002 and 42501 as queue.enqueue raises them for after.';
+number. until: it goes on at this time at the latest, however the others fare; queue.inputs tells which have ended.
+progress: as queue.progress. If the job is to be cancelled, it is cancelled instead. Errors: as queue.complete;
+22023, P0002 and 42501 as queue.enqueue raises them for after; 22023 until is infinite.';
 
 COMMENT ON FUNCTION queue.inputs IS
 'The outcomes of the jobs that the attempt''s job was after, and of the members of its flow. Results and errors are

@@ -15,7 +15,7 @@ BEGIN
         SELECT p.oid FROM pg_proc AS p
         WHERE p.pronamespace = 'queue_cluster'::regnamespace
           AND regexp_replace(p.proname, '^(away|remote|carry)_', '')
-              = ANY ('{complete_many,fail_many,release_many,extend_many,cancel_many,reprioritize_many,search}')
+              = ANY ('{complete_many,fail_many,release_many,extend_many,cancel_many,reprioritize_many,search,suspend}')
     LOOP
         EXECUTE format('DROP FUNCTION %s', made);
     END LOOP;

@@ -29,6 +29,7 @@ mod jobs {
     mod queues;
     pub mod stages;
     mod stages_lives;
+    mod suspend_until;
     mod topics;
     mod topics_lives;
     mod transactions;

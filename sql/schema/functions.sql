@@ -328,13 +328,14 @@ stage.';
 
 -- For: consume.
 CREATE FUNCTION queue.suspend(id bigint, after bigint[] DEFAULT NULL, upon text DEFAULT 'ended',
-    progress jsonb DEFAULT NULL)
+    progress jsonb DEFAULT NULL, until timestamptz DEFAULT NULL)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_suspend';
 COMMENT ON FUNCTION queue.suspend IS
 'Ends the attempt; the job is held until these jobs have ended as upon says: ended, completed, any or failed. after
 NULL: the members of its own flow (queue.enqueue(…, flow => job_id)). Then the job goes on with the same attempt
-number. progress: as queue.progress. If the job is to be cancelled, it is cancelled instead. Errors: as
-queue.complete; 22023, P0002 and 42501 as queue.enqueue raises them for after.';
+number. until: it goes on at this time at the latest, however the others fare; queue.inputs tells which have ended.
+progress: as queue.progress. If the job is to be cancelled, it is cancelled instead. Errors: as queue.complete;
+22023, P0002 and 42501 as queue.enqueue raises them for after; 22023 until is infinite.';
 
 -- For: consume, observe.
 CREATE FUNCTION queue.inputs(id bigint)

@@ -282,6 +282,8 @@ BEGIN
             COMMENT ON COLUMN queue.note_%1$s.max_attempts IS 'Another run: after how many attempts the job is dead.';
             COMMENT ON COLUMN queue.note_%1$s.body IS
                 'Another run: its payload. The columns behind it belong to the other run, too.';
+            COMMENT ON COLUMN queue.note_%1$s.run_at IS
+                'Predecessor: when the suspended job goes on at the latest. Another run: its time.';
             COMMENT ON COLUMN queue.note_%1$s.run_as IS
                 'Another run: the role that wrote its payload as a command; null: the payload is data.';
             COMMENT ON COLUMN queue.note_%1$s.run_as_id IS 'The oid of that role.';

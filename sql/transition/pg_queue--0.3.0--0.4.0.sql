@@ -62,6 +62,8 @@ ALTER FUNCTION queue.claim_any(text[], integer, interval, interval, text, text, 
     RENAME TO former_claim_any;
 ALTER FUNCTION queue.former_claim_any(text[], integer, interval, interval, text, text, boolean, bigint[])
     SET SCHEMA queue_internal;
+ALTER FUNCTION queue.suspend(bigint, bigint[], text, jsonb) RENAME TO former_suspend;
+ALTER FUNCTION queue.former_suspend(bigint, bigint[], text, jsonb) SET SCHEMA queue_internal;
 ALTER FUNCTION queue.throughput_by(interval, timestamptz) RENAME TO former_throughput_by;
 ALTER FUNCTION queue.former_throughput_by(interval, timestamptz) SET SCHEMA queue_internal;
 ALTER FUNCTION queue_internal.live() RENAME TO former_live;

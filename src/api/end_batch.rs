@@ -82,6 +82,7 @@ struct Suspend {
     after: Option<Vec<i64>>,
     upon: Option<String>,
     progress: Option<Box<RawValue>>,
+    until: Option<String>,
 }
 
 /// Reads a text of any program. Half of a surrogate pair, which JSON can write and no text can hold, becomes U+FFFD.
@@ -193,9 +194,13 @@ impl End {
                 let lane = lane.map_err(|e| hold::unfit(catalog, &held, e))?;
                 advance::advance(catalog, outcomes, &held, &To { queue: &queue, lane, run_at, payload })
             }
-            Self::Suspend(Suspend { id, after, upon, progress }) => {
+            Self::Suspend(Suspend { id, after, upon, progress, until }) => {
                 let after = after.map(|ids| ids.into_iter().map(Some).collect());
-                let wait = Wait { after, upon: upon.map(Into::into), progress: stored("progress", progress)? };
+                let until = until.map(|text| {
+                    jsonb::timestamp(&text).ok_or_else(|| Refusal::Unfit(Error::invalid("until is no time")))
+                });
+                let (progress, until) = (stored("progress", progress)?, until.transpose()?);
+                let wait = Wait { after, upon: upon.map(Into::into), progress, until };
                 let held = hold::hold_for_end(outcomes, id)?;
                 suspend::suspend(catalog, outcomes, &held, wait)
             }

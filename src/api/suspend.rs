@@ -15,13 +15,14 @@ use crate::pg::function::{Call, VOID};
 
 sql_function!(pg_queue_suspend, pg_finfo_pg_queue_suspend => suspend);
 
-/// `queue.suspend(id, after, upon, progress)`.
+/// `queue.suspend(id, after, upon, progress, until)`.
 ///
 /// Errors: as `queue.complete`. 22023, P0002 and 42501 as `queue.enqueue` raises them for `after`.
 fn suspend(call: &Call) -> Result<Option<Datum>> {
     api::writable("suspend")?;
     let id = call.required("id", call.i64(0))?;
-    let wait = Wait { after: call.i64_array(1), upon: call.str(2), progress: call.json(3, "progress")? };
+    let progress = call.json(3, "progress")?;
+    let wait = Wait { after: call.i64_array(1), upon: call.str(2), progress, until: call.timestamp(4) };
     let catalog = catalog::current()?;
     let mut outcomes = Outcomes::new(&catalog);
     let held = hold::hold_for_end(&mut outcomes, id)?;

@@ -87,10 +87,22 @@ pub enum Verdict {
     Skip,
 }
 
-/// Returns what happens to a held job whose predecessors have these fates. `is_due`: the job's own time has come.
-pub fn verdict(upon: Upon, fates: &[Fate], is_due: bool) -> Verdict {
+/// What the job's own time says about its release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// It has not come.
+    Ahead,
+    /// It has come. It counts for `Upon::Overdue`.
+    Due,
+    /// It has come, and the job waits no longer than that.
+    Over,
+}
+
+/// Returns what happens to a held job whose predecessors have these fates.
+pub fn verdict(upon: Upon, fates: &[Fate], time: Time) -> Verdict {
     let all = |is_it: fn(Fate) -> bool| fates.iter().all(|&fate| is_it(fate));
     match upon {
+        _ if time == Time::Over => Verdict::Release,
         Upon::Completed if all(|fate| fate == Fate::Completed) => Verdict::Release,
         Upon::Completed if fates.iter().any(|fate| matches!(fate, Fate::Cancelled | Fate::Gone)) => Verdict::Skip,
         Upon::Any if fates.contains(&Fate::Completed) => Verdict::Release,
@@ -98,7 +110,7 @@ pub fn verdict(upon: Upon, fates: &[Fate], is_due: bool) -> Verdict {
         Upon::Failed if fates.contains(&Fate::Dead) => Verdict::Release,
         Upon::Failed if all(|fate| fate != Fate::Living) => Verdict::Skip,
         Upon::Overdue if all(|fate| !matches!(fate, Fate::Living | Fate::Dead)) => Verdict::Skip,
-        Upon::Overdue if is_due => Verdict::Release,
+        Upon::Overdue if time == Time::Due => Verdict::Release,
         Upon::Ended if all(|fate| fate != Fate::Living) => Verdict::Release,
         _ => Verdict::Hold,
     }
@@ -120,9 +132,10 @@ mod tests {
             (Upon::Overdue, [Hold, Skip, Hold, Skip, Skip]),
         ] {
             let fates = [Living, Completed, Dead, Cancelled, Gone];
-            assert_eq!(fates.map(|fate| verdict(upon, &[fate], false)), of, "{upon:?}");
+            assert_eq!(fates.map(|fate| verdict(upon, &[fate], Time::Ahead)), of, "{upon:?}");
+            assert_eq!(fates.map(|fate| verdict(upon, &[fate], Time::Over)), [Release; 5], "{upon:?}");
         }
-        let overdue = [Living, Completed, Dead, Cancelled, Gone].map(|fate| verdict(Upon::Overdue, &[fate], true));
+        let overdue = [Living, Completed, Dead, Cancelled, Gone].map(|fate| verdict(Upon::Overdue, &[fate], Time::Due));
         assert_eq!(overdue, [Release, Skip, Release, Skip, Skip]);
     }
 
@@ -151,8 +164,12 @@ mod tests {
             (Upon::Overdue, [Completed, Cancelled], Verdict::Skip),
             (Upon::Overdue, [Completed, Dead], Verdict::Hold),
         ] {
-            assert_eq!(verdict(upon, &fates, false), wanted, "{upon:?} {fates:?}");
-            assert_eq!(verdict(upon, &[fates[1], fates[0]], false), wanted, "{upon:?} {fates:?}, the other way round");
+            assert_eq!(verdict(upon, &fates, Time::Ahead), wanted, "{upon:?} {fates:?}");
+            assert_eq!(
+                verdict(upon, &[fates[1], fates[0]], Time::Ahead),
+                wanted,
+                "{upon:?} {fates:?}, the other way round"
+            );
         }
     }
 

@@ -10,7 +10,7 @@
 
 use std::rc::Rc;
 
-use pg_queue_core::after::{Fate, Upon, Verdict, verdict};
+use pg_queue_core::after::{Fate, Time, Upon, Verdict, verdict};
 
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
@@ -114,7 +114,7 @@ pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
         }
     }
     fault!("after.looked");
-    let waits = verdict(after.upon, &fates, false) != Verdict::Release;
+    let waits = verdict(after.upon, &fates, Time::Ahead) != Verdict::Release;
     let mark = mark.filter(|_| fates.iter().all(|fate| *fate == Fate::Living));
     Ok(waits.then(|| Rc::new(After { upon: after.upon, jobs: unmet, named: after.named, mark })))
 }
@@ -162,8 +162,8 @@ pub fn insert_edges(
             transaction::record(catalog.number, FlowStep::Awaited { job_id: edge.job_id, mark });
             last = edge.job_id;
         }
-        // The job may be overdue before the commit.
-        if edge.upon == Upon::Overdue {
+        // The job's own time may come before the commit.
+        if edge.heeds_time() {
             transaction::record(catalog.number, FlowStep::Awaited { job_id: job_of(edge.id), mark: None });
         }
     }
@@ -178,7 +178,7 @@ pub fn edges_again(catalog: &Catalog, ended: &New, id: i64, lane: i32) -> Result
     let lane = if own.is_some_and(|own| !own.runs) { 0 } else { lane };
     let edge = |job_id: i64, is_met: bool| {
         let is_own = job_id == ended.job_id;
-        Edge { id, job_id, upon, lane, is_met, is_own, is_fail_fast }
+        Edge { id, job_id, upon, lane, is_met, is_own, is_fail_fast, until: None }
     };
     let mut edges: Vec<Edge> = own.map(|_| edge(ended.job_id, false)).into_iter().collect();
     for job_id in ended.after.map(datum::i64_array).unwrap_or_default() {

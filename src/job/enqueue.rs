@@ -237,7 +237,7 @@ impl Held {
         let is_fail_fast = own.is_some_and(|own| own.is_fail_fast);
         let edge = |job_id: i64| {
             let is_own = job_id == new.job_id;
-            Edge { id: new.id, job_id, upon, lane, is_met: false, is_own, is_fail_fast }
+            Edge { id: new.id, job_id, upon, lane, is_met: false, is_own, is_fail_fast, until: None }
         };
         edges.extend(own.map(|_| edge(new.job_id)));
         edges.extend(own.filter(|own| own.is_open).map(|_| edge(edge::SEAL)));

@@ -96,7 +96,7 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: imp
         let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(job.attempt.id(), Kind::Superseded) };
         end_unrun(catalog, &job.attempt, outcome)?;
         attempt::insert(catalog, &target, &[next])?;
-        after::insert_edges(catalog, &target, &edge::carried(&edges, next.id), |_| job_id, None);
+        after::insert_edges(catalog, &target, &edge::carried(&edges, next.id, next.run_at), |_| job_id, None);
         return Ok(());
     }
     Err(find::in_use(job_id))

@@ -33,6 +33,8 @@ pub struct Wait<'a> {
     pub upon: Option<Cow<'a, str>>,
     /// The progress that the next attempt gets. `None`: the progress that was reported last.
     pub progress: Option<Datum>,
+    /// When the job goes on at the latest. `None`: it waits until the condition is met.
+    pub until: Option<i64>,
 }
 
 /// Checks the jobs and the condition.
@@ -57,6 +59,16 @@ fn checked(job_id: i64, after: Option<Vec<Option<i64>>>, upon: Option<&str>) -> 
     Ok((upon, after))
 }
 
+/// Checks the time at which a job goes on at the latest. `None`: it has passed.
+///
+/// Errors: 22023 when it is infinite.
+fn checked_until(until: i64, now: i64) -> Result<Option<i64>> {
+    if until == i64::MAX || until == i64::MIN {
+        return Err(Error::invalid("until must be finite").hint("Leave until out to wait as long as it takes."));
+    }
+    Ok((until > now).then_some(until))
+}
+
 /// Ends a held attempt as suspended, or as cancelled if a cancellation was requested. Returns which of both. Adds the
 /// outcome to `outcomes`.
 pub fn suspend(
@@ -70,9 +82,14 @@ pub fn suspend(
     let attempt = next_attempt::row_of(catalog, &mut reader, held)?;
     let job_id = attempt.job_id();
     let (upon, after) = checked(job_id, wait.after, wait.upon.as_deref()).map_err(unfit)?;
+    let now = time::now_us();
+    let until = wait.until.map(|at| checked_until(at, now)).transpose().map_err(unfit)?;
     let is_own = after.jobs == [job_id];
     // This checks that the jobs exist and that the user may wait for them.
     let unmet = if is_own { Some(after.clone()) } else { after::unmet(catalog, &after).map_err(unfit)? };
+    // A time that has passed leaves nothing to wait for.
+    let unmet = unmet.filter(|_| until != Some(None));
+    let until = until.flatten().filter(|_| unmet.is_some());
     let notes = note::summary(catalog, held.home.segment, held.id);
     let is_cancelled = held.is_unwanted(&notes);
     if let Some((next_id, _)) = rerun::follow(catalog, held)? {
@@ -88,21 +105,22 @@ pub fn suspend(
     let expires = attempt.start_by().is_some() || queue.as_ref().is_some_and(|queue| queue.start_within.is_some());
     let lane = queue.and_then(|queue| queue.held);
     let lane = lane.ok_or_else(|| Error::new(error::UNDEFINED, "the queue was dropped, and its jobs with it"))?;
-    let (target, mut next) = next_attempt::make(catalog, &attempt, None)?;
+    let (target, mut next) = next_attempt::make(catalog, &attempt, until)?;
     notes.hand_on(&mut next);
     // The job has started.
     next.start_by = expires.then_some(start_by::NEVER);
     next.progress = wait.progress.or(next.progress);
     next = Next { after: (!is_own).then_some(after.named), upon: Some(upon.char()), ..next };
     if is_own {
-        let author = attempt.own_flow().and_then(OwnFlow::author).unwrap_or_else(|| Noted::caller(time::now_us()));
+        let author = attempt.own_flow().and_then(OwnFlow::author).unwrap_or_else(|| Noted::caller(now));
         next.own_flow = OwnFlow { upon, is_open: false, runs: true, is_fail_fast: false }.datum(&author);
     }
     let mut edges = Vec::new();
     if let Some(unmet) = unmet {
         let (goes_to, id) = (next.lane, next.id);
         next = Next { lane, ..next };
-        let edge = |&job_id: &i64| Edge { id, job_id, upon, lane: goes_to, is_met: false, is_own, is_fail_fast: false };
+        let edge =
+            |&job_id: &i64| Edge { id, job_id, upon, lane: goes_to, is_met: false, is_own, is_fail_fast: false, until };
         edges.extend(unmet.jobs.iter().map(edge));
     }
     attempt::insert(catalog, &target, &[next])?;

@@ -402,6 +402,9 @@ pub fn supersede(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Res
     flow::check_goes_on(catalog, attempt)?;
     if !edges.is_empty() {
         next.lane = attempt.lane();
+        if edges.iter().any(|edge| edge.until.is_some()) {
+            next.run_at = attempt.run_at();
+        }
         let ends_by_itself = flow::own_edge(&edges).is_some_and(|own| own.lane == 0);
         if !ends_by_itself {
             next.start_by = start_by::of_held(StartBy::of_headers(next.headers).ok().flatten());
@@ -410,7 +413,7 @@ pub fn supersede(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Res
     let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(attempt.id(), Kind::Superseded) };
     end_unrun(catalog, attempt, outcome)?;
     attempt::insert(catalog, &target, &[next])?;
-    after::insert_edges(catalog, &target, &edge::carried(&edges, next.id), |_| next.job_id, None);
+    after::insert_edges(catalog, &target, &edge::carried(&edges, next.id, next.run_at), |_| next.job_id, None);
     Ok(())
 }
 

@@ -45,6 +45,15 @@ pub struct Edge {
     pub is_own: bool,
     /// True if the first death among the flow's members ends it.
     pub is_fail_fast: bool,
+    /// When the attempt is released at the latest, which is its `run_at`. `None`: it has to wait.
+    pub until: Option<i64>,
+}
+
+impl Edge {
+    /// True if the attempt's own time counts for the verdict.
+    pub fn heeds_time(&self) -> bool {
+        self.upon == Upon::Overdue || self.until.is_some()
+    }
 }
 
 /// Why and how a flow ends before its members have.
@@ -62,7 +71,16 @@ pub struct Ending {
 /// Inserts a note that a flow is to end. False: as `insert_met`.
 pub fn insert_ending(catalog: &Catalog, home: Home, id: i64, job_id: i64, ending: &Ending) -> bool {
     let Some(table) = note::open_home(catalog, home) else { return false };
-    let edge = Edge { id, job_id, upon: Upon::Completed, lane: 0, is_met: false, is_own: false, is_fail_fast: false };
+    let edge = Edge {
+        id,
+        job_id,
+        upon: Upon::Completed,
+        lane: 0,
+        is_met: false,
+        is_own: false,
+        is_fail_fast: false,
+        until: None,
+    };
     let mut row = row(&edge, ENDING, time::now_us());
     row[column::BODY] = jsonb::of(&serde_json::json!({
         "force": ending.is_forced.then_some("true"), "dead": ending.dead.map(|id| id.to_string()),
@@ -127,6 +145,7 @@ fn row(edge: &Edge, kind: u8, now: i64) -> [Option<Datum>; column::COUNT] {
     row[column::LANE] = Some(edge.lane.into());
     row[column::UPON] = Some(Datum::from(edge.upon.char() as i8));
     row[column::PRIORITY] = edge.is_own.then(|| i32::from(edge.is_fail_fast).into());
+    row[column::RUN_AT] = edge.until.map(Datum::from);
     row
 }
 
@@ -249,11 +268,12 @@ fn read(scan: &mut Scan<'_>) -> (u8, Edge) {
         is_met: false,
         is_own: !nulls[column::PRIORITY],
         is_fail_fast: !nulls[column::PRIORITY] && values[column::PRIORITY].value() as i32 != 0,
+        until: (!nulls[column::RUN_AT]).then(|| int(column::RUN_AT)),
     };
     (values[column::KIND].value() as u8, edge)
 }
 
-/// Returns the same edges for the job's next attempt.
-pub fn carried(edges: &[Edge], id: i64) -> Vec<Edge> {
-    edges.iter().map(|edge| Edge { id, ..*edge }).collect()
+/// Returns the same edges for the job's next attempt, which has this id and time. Without a time the attempt is due.
+pub fn carried(edges: &[Edge], id: i64, run_at: Option<i64>) -> Vec<Edge> {
+    edges.iter().map(|edge| Edge { id, until: edge.until.map(|at| run_at.unwrap_or(at)), ..*edge }).collect()
 }

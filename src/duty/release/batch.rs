@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use pg_queue_core::after::{Fate, Upon, Verdict, verdict};
+use pg_queue_core::after::{Fate, Time, Upon, Verdict, verdict};
 use pg_queue_core::{id, totals};
 use pgrx::pg_sys::Datum;
 
@@ -62,6 +62,8 @@ pub struct Act {
     pub attempt: Attempt,
     pub queue: Rc<Queue>,
     pub decision: Decision,
+    /// The time at which it runs after its release. `None`: it may run immediately.
+    pub run_at: Option<i64>,
     /// The job that was handed over and led to this attempt.
     pub because: i64,
 }
@@ -281,9 +283,15 @@ impl<'a> Batch<'a> {
             },
             None => attempt,
         };
+        let has_until = own.iter().any(|edge| edge.until.is_some());
+        let time = match attempt.run_at() {
+            Some(at) if at > self.due_to => Time::Ahead,
+            _ if has_until => Time::Over,
+            _ => Time::Due,
+        };
         let mut fates = Vec::with_capacity(own.len());
         for edge in &own {
-            fates.push(if edge.is_met {
+            fates.push(if edge.is_met || time == Time::Over {
                 Fate::Completed
             } else if is_open && (edge.job_id == edge::SEAL || edge.is_own) {
                 Fate::Living
@@ -297,8 +305,7 @@ impl<'a> Batch<'a> {
             });
         }
         let upon = own.first().map_or(Upon::Completed, |edge| edge.upon);
-        let is_due = attempt.run_at().is_none_or(|at| at <= self.due_to);
-        let verdict = verdict(upon, &fates, is_due);
+        let verdict = verdict(upon, &fates, time);
         // If the ending transaction rolls back, any other verdict may become wrong, above all one that follows from a
         // death. And while another predecessor lives, its end may be in progress and not see this one's end.
         let is_final = verdict == Verdict::Release
@@ -327,7 +334,8 @@ impl<'a> Batch<'a> {
                 return Ok(());
             }
         };
-        self.act(Act { attempt, queue, decision, because: job_id });
+        let run_at = attempt.run_at().filter(|_| !has_until);
+        self.act(Act { attempt, queue, decision, run_at, because: job_id });
         Ok(())
     }
 
@@ -405,7 +413,7 @@ impl<'a> Batch<'a> {
         let mut outcomes = Vec::with_capacity(acts.len());
         let mut reasons: HashMap<(i64, u8), Datum> = HashMap::new();
         for wants_far in [false, true] {
-            let run_at = |act: &Act| act.attempt.run_at().filter(|&at| at > now);
+            let run_at = |act: &Act| act.run_at.filter(|&at| at > now);
             let far = |act: &Act| run_at(act).filter(|&at| is_far(self.catalog, at));
             let chosen = acts.iter().zip(&counts).filter(|(act, _)| act.lane().is_some());
             let mut chosen = chosen.filter(|(act, _)| far(act).is_some() == wants_far).peekable();

@@ -181,7 +181,7 @@ impl Batch<'_> {
             None if ending.is_expired => Decision::Expire,
             None => Decision::Cancel(words),
         };
-        self.act(Act { attempt, queue, decision, because: flow });
+        self.act(Act { attempt, queue, decision, run_at: None, because: flow });
         Ok(())
     }
 

@@ -13,7 +13,6 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use pg_queue_core::after::Upon;
 use pg_queue_core::awaited::Awaited;
 use pgrx::pg_sys::Latch;
 
@@ -321,7 +320,7 @@ fn look_at_everything(catalog: &Rc<Catalog>) -> Vec<i64> {
             if !is_known && tables.claims().find(edge.id, Snapshot::Now).is_none() {
                 awaited.push(edge.job_id);
             }
-            if edge.upon == Upon::Overdue {
+            if edge.heeds_time() {
                 let mut attempts = tables.attempt.scan(tables.by_id(), &[Key::eq_i64(1, edge.id)], Snapshot::Now);
                 due.extend(attempts.next().map(|_| attempts.columns(2).0[1].value() as i64));
             }

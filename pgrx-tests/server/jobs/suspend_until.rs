@@ -1,0 +1,284 @@
+//! A suspended job that goes on at a time at the latest: whichever comes first, that time or the end of the others.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use postgres::Client;
+use queue_tests::installation::run;
+use queue_tests::{Cluster, wait};
+
+use crate::jobs::after::{database, maintain};
+use crate::random::Random;
+use crate::shared::{Database, Sql, create};
+use crate::storage::segments::cluster;
+
+/// Claims a job of `own`, and suspends it until these jobs of `q` have ended, or a time has come. Returns the job.
+fn suspended(client: &mut Client, after: &[i64], upon: &str, until: &str) -> i64 {
+    static PRIORITY: AtomicI32 = AtomicI32::new(0);
+    // It comes before all others.
+    let priority = PRIORITY.fetch_sub(1, Ordering::Relaxed);
+    let job: i64 = client.value(&format!("SELECT queue.enqueue('own', priority => {priority})"));
+    let (id, claimed): (i64, i64) = {
+        let row = client.query_one("SELECT id, job_id FROM queue.claim('own')", &[]).unwrap();
+        (row.get(0), row.get(1))
+    };
+    assert_eq!(claimed, job);
+    client.run(&format!("SELECT queue.suspend({id}, ARRAY{after:?}, '{upon}', '\"begun\"', {until})"));
+    job
+}
+
+fn own(client: &mut Client) {
+    create(client, "own", "lease => '1 hour', max_attempts => 1");
+}
+
+fn becomes(client: &mut Client, job: i64, state: &str) {
+    client.maintain_until(&format!("(SELECT state FROM queue.job({job})) = '{state}'"));
+}
+
+#[test]
+fn it_goes_on_at_the_time_or_when_the_others_have_ended_whichever_is_first() {
+    let (_database, mut client) = database();
+    own(&mut client);
+    let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 2)");
+    // The time comes first.
+    let timed = suspended(&mut client, &jobs, "ended", "clock_timestamp() + interval '30 ms'");
+    let ended = suspended(&mut client, &jobs, "ended", "now() + interval '1 hour'");
+    let first = suspended(&mut client, &jobs, "any", "now() + interval '1 hour'");
+    let row = client.query_one("SELECT state, run_at IS NOT NULL FROM queue.job($1)", &[&ended]).unwrap();
+    assert_eq!((row.get::<_, String>(0), row.get::<_, bool>(1)), ("held".into(), true));
+    becomes(&mut client, timed, "ready");
+    let row = client.query_one("SELECT id, attempt, progress::text FROM queue.claim('own')", &[]).unwrap();
+    assert_eq!((row.get::<_, i32>(1), row.get::<_, String>(2)), (1, "\"begun\"".into()));
+    let id: i64 = row.get(0);
+    let inputs = |client: &mut Client| -> String {
+        client.value(&format!("SELECT string_agg(state, ' ' ORDER BY job_id) FROM queue.inputs({id})"))
+    };
+    assert_eq!(inputs(&mut client), "ready ready", "the worker sees that it was the time");
+    // The others have ended first: at once, and not at the time.
+    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+    assert_eq!((client.state(first), client.state(ended)), ("ready".into(), "held".into()));
+    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+    becomes(&mut client, ended, "ready");
+    assert_eq!(inputs(&mut client), "completed completed");
+    let mut ran: Vec<i64> = client.column("SELECT job_id FROM queue.claim('own', 10)");
+    ran.sort_unstable();
+    assert_eq!(ran, [ended, first]);
+    client.run(&format!("SELECT queue.complete({id})"));
+    let states: Vec<String> = client.column(&format!("SELECT state FROM queue.job_attempts({timed}) ORDER BY id"));
+    assert_eq!(states, ["suspended", "superseded", "completed"]);
+    // Without a time it waits for the others alone, and a condition that cannot be met any more skips it.
+    let other = client.enqueue("q");
+    let skipped = suspended(&mut client, &[other], "completed", "now() + interval '1 hour'");
+    client.run(&format!("SELECT queue.cancel({other})"));
+    becomes(&mut client, skipped, "skipped");
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn a_time_that_has_passed_is_now_and_an_infinite_one_is_refused() {
+    let (_database, mut client) = database();
+    own(&mut client);
+    let other = client.enqueue("q");
+    let job = suspended(&mut client, &[other], "ended", "now() - interval '1 s'");
+    assert_eq!(client.state(job), "ready");
+    let id = client.claim("own");
+    for until in ["'infinity'", "'-infinity'"] {
+        let failure = client.failure(&format!("SELECT queue.suspend({id}, until => {until})"));
+        assert_eq!(failure.code, "22023", "{failure:?}");
+    }
+    // What is wrong with the jobs is said nevertheless.
+    let failure =
+        client.failure(&format!("SELECT queue.suspend({id}, '{{16000000015}}', until => now() - interval '1 s')"));
+    assert_eq!(failure.code, "P0002", "{failure:?}");
+    let answer = |client: &mut Client, arguments: &str| -> String {
+        client.value(&format!(
+            "SELECT concat_ws(': ', outcome, reason) FROM queue.end_batch('[{{\"suspend\": {{\"id\": {id}, {arguments}}}}}]')"
+        ))
+    };
+    assert_eq!(answer(&mut client, "\"until\": \"soon\""), "refused: until is no time");
+    assert_eq!(answer(&mut client, "\"until\": \"infinity\""), "refused: until must be finite");
+    let answered = answer(&mut client, &format!("\"after\": [{other}], \"until\": \"2001-01-01 00:00:00+00\""));
+    assert_eq!(answered, "suspended");
+    assert_eq!(client.state(job), "ready");
+    // A condition that is met leaves nothing to wait for.
+    client.run(&format!("SELECT queue.cancel({other})"));
+    let met = suspended(&mut client, &[other], "ended", "now() + interval '1 hour'");
+    assert_eq!(client.state(met), "ready");
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn it_keeps_the_time_whatever_changes_it_and_a_new_time_moves_it() {
+    let (_database, mut client) = database();
+    own(&mut client);
+    let other = client.enqueue("q");
+    let job = suspended(&mut client, &[other], "ended", "now() + interval '1 hour'");
+    client.run(&format!("SELECT queue.reprioritize({job}, 5)"));
+    client.run(&format!("SELECT queue.reschedule({job}, now() + interval '2 hours')"));
+    maintain(&mut client);
+    assert_eq!(client.state(job), "held");
+    client.run(&format!("SELECT queue.reschedule({job}, clock_timestamp() + interval '30 ms')"));
+    becomes(&mut client, job, "ready");
+    assert_eq!(client.value::<i32>(&format!("SELECT priority FROM queue.job({job})")), 5);
+    // A time that is past is now.
+    let job = suspended(&mut client, &[other], "ended", "now() + interval '1 hour'");
+    client.run(&format!("SELECT queue.reschedule({job}, now() - interval '1 s')"));
+    becomes(&mut client, job, "ready");
+    // The end of the others still counts after a change.
+    let job = suspended(&mut client, &[other], "ended", "now() + interval '1 hour'");
+    client.run(&format!("SELECT queue.reprioritize({job}, 5); SELECT queue.cancel({other})"));
+    becomes(&mut client, job, "ready");
+    client.run("SELECT queue.purge('own')");
+    // Other contents under its key.
+    let other = client.enqueue("q");
+    let keyed: i64 = client.value("SELECT queue.enqueue('own', unique_key => 'k')");
+    let id = client.claim("own");
+    client.run(&format!("SELECT queue.suspend({id}, ARRAY[{other}], until => clock_timestamp() + interval '100 ms')"));
+    client.run("SELECT queue.enqueue('own', '7', unique_key => 'k', on_duplicate => 'replace', delay => '1 hour')");
+    becomes(&mut client, keyed, "ready");
+    assert_eq!(client.value::<String>(&format!("SELECT payload::text FROM queue.job({keyed})")), "7");
+    // A retry by hand, and a cancel, end the wait.
+    client.run("SELECT queue.purge('own')");
+    let [retried, cancelled] = [0; 2].map(|_| suspended(&mut client, &[other], "ended", "now() + interval '1 hour'"));
+    client.run(&format!("SELECT queue.retry({retried}), queue.cancel({cancelled})"));
+    assert_eq!((client.state(retried), client.state(cancelled)), ("ready".into(), "cancelled".into()));
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn a_transaction_that_is_open_does_not_keep_it_beyond_the_time() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    own(&mut client);
+    let other = client.enqueue("q");
+    // The call is committed after its time, when the worker's cursor has passed that.
+    let late = client.enqueue("own");
+    let id = client.claim("own");
+    client.run(&format!(
+        "BEGIN; SELECT queue.suspend({id}, ARRAY[{other}], until => clock_timestamp() + interval '20 ms')"
+    ));
+    let mut session = database.connect();
+    let passing: i64 = session.value("SELECT queue.enqueue('q', delay => '60 ms')");
+    wait::until("time passes", || (session.state(passing) == "ready").then_some(()));
+    client.run("COMMIT");
+    wait::until("it goes on", || (client.state(late) == "ready").then_some(()));
+    client.run("SELECT queue.complete(id) FROM queue.claim('own', wait => '10 s')");
+    // One that adds members to it does not keep it, either.
+    let job: i64 = client.value("SELECT queue.enqueue('own')");
+    let id = client.claim("own");
+    client.run(&format!("SELECT queue.enqueue('q', flow => {job})"));
+    session.run(&format!("BEGIN; SELECT queue.enqueue('q', flow => {job})"));
+    client.run(&format!("SELECT queue.suspend({id}, until => clock_timestamp() + interval '50 ms')"));
+    wait::until("it goes on", || (client.state(job) == "ready").then_some(()));
+    session.run("COMMIT");
+    let id: i64 = client.value("SELECT id FROM queue.claim('own', wait => '10 s')");
+    assert_eq!(client.count(&format!("SELECT FROM queue.inputs({id}) WHERE state = 'ready'")), 2);
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn the_time_and_the_last_end_come_together_and_it_goes_on_once() {
+    const JOBS: usize = 40;
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "lease => '1 hour'");
+    create(&mut client, "own", "lease => '1 hour'");
+    for round in 0..5_u64 {
+        let others: Vec<i64> = client.column(&format!("SELECT queue.enqueue('q') FROM generate_series(1, {JOBS})"));
+        let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('q', {JOBS}) ORDER BY job_id"));
+        let jobs: Vec<i64> = client.column(&format!("SELECT queue.enqueue('own') FROM generate_series(1, {JOBS})"));
+        let owns: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('own', {JOBS}) ORDER BY job_id"));
+        let moment: String = client.value("SELECT (clock_timestamp() + interval '150 ms')::text");
+        for (own, other) in owns.iter().zip(&others) {
+            client.run(&format!("SELECT queue.suspend({own}, ARRAY[{other}], 'ended', until => '{moment}')"));
+        }
+        let barrier = Barrier::new(4);
+        thread::scope(|scope| {
+            for (n, ids) in ids.chunks(JOBS / 4).enumerate() {
+                let (barrier, database, moment) = (&barrier, &database, &moment);
+                scope.spawn(move || {
+                    let mut random = Random::new(round * 10 + n as u64);
+                    let mut session = database.connect();
+                    barrier.wait();
+                    session.run(&format!(
+                        "SELECT pg_sleep(extract(epoch FROM '{moment}'::timestamptz - clock_timestamp()) - 0.005)"
+                    ));
+                    for id in ids {
+                        if random.percent(20) {
+                            session.run(&format!("BEGIN; SELECT queue.complete({id}); ROLLBACK"));
+                        }
+                        session.run(&format!("SELECT queue.complete({id})"));
+                    }
+                });
+            }
+        });
+        let mut ran: Vec<i64> = Vec::new();
+        wait::until("all go on", || {
+            ran.extend(
+                client.column::<i64>("SELECT job_id FROM queue.claim('own', 100) WHERE queue.complete(id) IS NOT NULL"),
+            );
+            (ran.len() >= JOBS).then_some(())
+        });
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(client.count("SELECT FROM queue.claim('own', 100)"), 0);
+        ran.sort_unstable();
+        assert_eq!(ran, jobs);
+    }
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn a_crash_a_move_to_another_segment_and_a_restore_keep_the_time() {
+    let cluster = cluster(&["pg_queue.segment_age = 3600"]);
+    let mut client = cluster.connect();
+    own(&mut client);
+    create(&mut client, "filler", "retention => '0', lease => '1 hour'");
+    let other = client.enqueue("q");
+    let moved = suspended(&mut client, &[other], "ended", "now() + interval '10 minutes'");
+    let never = suspended(&mut client, &[other], "ended", "now() + interval '10 minutes'");
+    let in_old = format!(
+        "SELECT FROM queue.attempt_8 WHERE job_id = {moved} UNION ALL SELECT FROM queue.attempt_9 WHERE job_id = {moved}"
+    );
+    assert_eq!(client.count(&in_old), 0);
+    wait::until("it is in an old segment", || {
+        client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('{}'::jsonb, ARRAY[500]))");
+        client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 500)))");
+        (client.count(&in_old) > 0).then_some(())
+    });
+    client.run(&format!("SELECT queue.reschedule({moved}, clock_timestamp() + interval '300 ms')"));
+    let crashed = suspended(&mut client, &[other], "ended", "clock_timestamp() + interval '300 ms'");
+    drop(client);
+    cluster.stop_immediate();
+    cluster.start_again();
+    let mut client = cluster.connect();
+    for job in [moved, crashed] {
+        wait::until("it goes on", || (client.state(job) == "ready").then_some(()));
+    }
+    assert_eq!(client.state(never), "held");
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn a_restored_database_knows_the_time() {
+    let cluster = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    own(&mut client);
+    let other = client.enqueue("q");
+    let timed = suspended(&mut client, &[other], "ended", "clock_timestamp() + interval '3 s'");
+    let waits = suspended(&mut client, &[other], "ended", "now() + interval '1 hour'");
+    let file = cluster.dir().join("dump").display().to_string();
+    run(cluster.command("pg_dump").args(["-Fc", "-f", &file, "app"]));
+    client.run("CREATE DATABASE copy TEMPLATE template0");
+    let mut copy = cluster.connect_to("copy");
+    run(cluster.command("pg_restore").args(["-e", "-d", "copy", &file]));
+    wait::until("the restore is adopted", || copy.batch_execute("SELECT queue.adopt()").is_ok().then_some(()));
+    wait::until("it goes on", || (copy.state(timed) == "ready").then_some(()));
+    assert_eq!(copy.state(waits), "held");
+    copy.run(&format!("SELECT queue.cancel({other})"));
+    wait::until("it goes on", || (copy.state(waits) == "ready").then_some(()));
+    assert_eq!(copy.count("SELECT FROM queue.check()"), 0);
+}
