@@ -42,6 +42,9 @@ impl After {
     /// Writes what follows for the successors of this job, if it has ended, a bounded number in one transaction. A job
     /// that comes behind the position has its own callback.
     fn serve(&self, world: &mut World, session: usize, seen: &Seen, taken: u8) {
+        if seen.is_timed(taken) {
+            self.decide(world, session, seen, taken, taken);
+        }
         if seen.end(taken).is_none() {
             return;
         }
@@ -52,16 +55,25 @@ impl After {
                 world.sessions[session].left.push((taken, job));
                 break;
             }
-            match self.judge(seen, job, taken) {
-                Verdict::Hold => {}
-                Verdict::Release => {
-                    world.insert(session, Fact::Met(job));
-                    if !self.is(Fault::ReleaseNotPushed) {
-                        world.sessions[session].steps.push(Step::Pushed(job));
-                    }
+            self.decide(world, session, seen, job, taken);
+        }
+    }
+
+    /// Writes what follows for a held job.
+    fn decide(&self, world: &mut World, session: usize, seen: &Seen, job: u8, taken: u8) {
+        let is_over = world.is_due && seen.is_timed(job);
+        let verdict = if is_over { Verdict::Release } else { self.judge(seen, job, taken) };
+        match (verdict, world.probe(session, Fact::Met(job))) {
+            (Verdict::Hold, _) | (Verdict::Release, Probe::Committed) => {}
+            // The other transaction may be rolled back.
+            (Verdict::Release, Probe::InProgress) => world.sessions[session].steps.push(Step::Again(taken)),
+            (Verdict::Release, Probe::Absent) => {
+                world.insert(session, Fact::Met(job));
+                if !self.is(Fault::ReleaseNotPushed) {
+                    world.sessions[session].steps.push(Step::Pushed(job));
                 }
-                Verdict::Skip => self.skip(world, session, job, taken),
             }
+            (Verdict::Skip, _) => self.skip(world, session, job, taken),
         }
     }
 
@@ -72,13 +84,19 @@ impl After {
         let held = jobs.filter(|job| seen.is_held(*job));
         let awaited = held.fold(0, |awaited, job| awaited | self.scenario.jobs[usize::from(job)].after);
         world.memory.add_fresh(awaited);
-        let has_ended = |job: &u8| awaited & (1 << job) != 0 && seen.end(*job).is_some();
-        world.sessions[session].left = (0..8).filter(has_ended).map(|job| (job, 0)).collect();
+        let has_ended = |job: u8| awaited & (1 << job) != 0 && seen.end(job).is_some();
+        let is_timed = |job: u8| seen.is_timed(job) && !self.is(Fault::TimeNotLookedAt);
+        world.sessions[session].left =
+            (0..8).filter(|job| has_ended(*job) || is_timed(*job)).map(|job| (job, 0)).collect();
     }
 
     fn judge(&self, seen: &Seen, job: u8, taken: u8) -> Verdict {
         match self.fault {
             Some(Fault::EachEdgeAlone) => verdict(self.scenario.jobs[usize::from(job)].upon, &[seen.end(taken)]),
+            Some(Fault::DeathIsMet) => self.verdict(seen, job, |seen, before| match seen.end(before) {
+                Some(How::Dead) => Some(How::Completed),
+                end => end,
+            }),
             Some(Fault::FirstOutcomeCounts) => self.verdict(seen, job, |seen, before| seen.outcome(before, 0)),
             _ => self.verdict(seen, job, Seen::end),
         }

@@ -76,6 +76,8 @@ pub enum Fault {
     SparedThoughHeld,
     /// The session releases successors of a dead job, too, which may be retried before the commit.
     ReleasedOnDeath,
+    /// The session releases a successor without a look at what another session has open about it.
+    ReleasedWithoutKey,
     // ---- the duty ----
     /// The duty looks by a snapshot that is older than its taking of the entry.
     OldSnapshot,
@@ -95,6 +97,15 @@ pub enum Fault {
     SkippedWithoutKey,
     /// A released job is not reported to the frontier.
     ReleaseNotPushed,
+    /// A death passes for a completion.
+    DeathIsMet,
+    // ---- the time at which a held job is released at the latest ----
+    /// A move to another segment leaves the time behind.
+    TimeLostByMove,
+    /// The callback of the enqueue does not hand over the job itself, whose time may have come.
+    TimeNotHandedOver,
+    /// The look at everything leaves out jobs whose time may have come.
+    TimeNotLookedAt,
     // ---- memory ----
     /// A job that was served leaves the filter.
     ServedLeavesFilter,
@@ -116,11 +127,12 @@ pub enum Fault {
     PushedByRollback,
 }
 
-/// A job of a scenario: its predecessors, as bits, and its condition.
+/// A job of a scenario: its predecessors, as bits, its condition, and whether it waits for its time at the longest.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub after: u8,
     pub upon: Upon,
+    pub until: bool,
 }
 
 /// The scripts of some sessions, beside the duty.
@@ -211,8 +223,10 @@ impl After {
     fn judge_quiet(&self, world: &World) -> Result<(), Promise> {
         let mut world = world.clone();
         for _ in 0..200 {
-            let next = (0..world.sessions.len()).find(|&session| self.can_step(&world, session));
-            match next {
+            // A session that waits for the end of another's transaction tries again until that has ended.
+            let sessions = || (0..world.sessions.len()).filter(|&session| self.can_step(&world, session));
+            let is_open = |session: &usize| world.sessions[*session].phase != Phase::Idle;
+            match sessions().find(is_open).or_else(|| sessions().next()) {
                 Some(session) => self.step(&mut world, session),
                 None => return self.judge_end(&world),
             }
@@ -242,7 +256,7 @@ impl Model for After {
             if self.can_step(world, session) {
                 actions.push(Action::Step(session));
             }
-            let is_open = world.sessions[session].phase == Phase::Open;
+            let is_open = world.sessions[session].phase == Phase::Open && !self.moves_cursor(world, session);
             if world.aborts_left > 0 && (is_open || world.is_between(session)) {
                 actions.push(Action::Abort(session));
             }

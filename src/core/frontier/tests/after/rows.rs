@@ -3,11 +3,13 @@
 use super::Plan;
 
 /// The condition of a held job. `overdue` is left out: it is skipped as `Failed` is, and waits for its time instead of
-/// a note.
+/// a note. See `Plan::until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upon {
     /// All predecessors have completed.
     Completed,
+    /// One predecessor has completed.
+    Any,
     /// One predecessor is dead.
     Failed,
     /// All predecessors have ended.
@@ -21,6 +23,14 @@ pub enum How {
     Dead,
     Cancelled,
     Skipped,
+    Expired,
+}
+
+impl How {
+    /// True if the job has ended without a run, for good.
+    fn is_unrun(self) -> bool {
+        matches!(self, Self::Cancelled | Self::Skipped | Self::Expired)
+    }
 }
 
 /// A row. An attempt is a job and a number that ascends. The edges of a job lie in its first attempt.
@@ -31,6 +41,10 @@ pub enum Fact {
     Outcome(u8, u8, How),
     /// The note `n`: the condition of an edge is met.
     Met(u8),
+    /// The job has moved, so often.
+    Moved(u8, u8),
+    /// The edges of the job, which has moved so often, say that it waits for its time at the longest.
+    Timed(u8, u8),
 }
 
 /// What the rows say about a held job.
@@ -75,6 +89,17 @@ impl Seen {
         self.has(Fact::Attempt(job, 0)) && !is_decided
     }
 
+    /// Returns how often the job has moved.
+    pub fn moves(&self, job: u8) -> u8 {
+        let of_job = |fact: &Fact| if let Fact::Moved(j, n) = *fact { (j == job).then_some(n) } else { None };
+        self.0.iter().filter_map(of_job).max().unwrap_or(0)
+    }
+
+    /// True if the job is held until its time at the longest.
+    pub fn is_timed(&self, job: u8) -> bool {
+        self.is_held(job) && self.has(Fact::Timed(job, self.moves(job)))
+    }
+
     /// True if the job's newest attempt waits and is not held.
     pub fn is_claimable(&self, job: u8, plan: Plan) -> bool {
         self.newest(job).is_some_and(|number| {
@@ -90,7 +115,9 @@ pub fn verdict(upon: Upon, ends: &[Option<How>]) -> Verdict {
     let have_ended = ends.iter().all(Option::is_some);
     match upon {
         Upon::Completed if is_all(How::Completed) => Verdict::Release,
-        Upon::Completed if has(How::Cancelled) || has(How::Skipped) => Verdict::Skip,
+        Upon::Completed if ends.iter().flatten().any(|how| how.is_unrun()) => Verdict::Skip,
+        Upon::Any if has(How::Completed) => Verdict::Release,
+        Upon::Any if ends.iter().all(|end| matches!(end, Some(how) if how.is_unrun())) => Verdict::Skip,
         Upon::Failed if has(How::Dead) => Verdict::Release,
         Upon::Failed if have_ended => Verdict::Skip,
         Upon::Ended if have_ended => Verdict::Release,

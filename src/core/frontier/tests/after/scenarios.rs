@@ -6,7 +6,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 
 use super::rows::How::{Cancelled, Completed, Dead};
 use super::rows::Upon;
-use super::sessions::Verb::{Cancel, Claim, End, Enqueue, Retry};
+use super::sessions::Verb::{Cancel, Claim, End, Enqueue, Expire, Move, Retry, TimeComes};
 use super::{After, Fault, Plan, Promise, Scenario};
 
 /// The depth of the exploration: the end of the scenario. Under miri, which is a thousand times slower, it is bounded.
@@ -45,10 +45,10 @@ fn finds(scenario: &Scenario, fault: Fault, promise: Promise) {
     assert_eq!(name, Promise::ALL[promise as usize].1, "{way}");
 }
 
-const FREE: Plan = Plan { after: 0, upon: Upon::Completed };
+const FREE: Plan = Plan { after: 0, upon: Upon::Completed, until: false };
 
 const fn after(jobs: u8, upon: Upon) -> Plan {
-    Plan { after: jobs, upon }
+    Plan { after: jobs, upon, until: false }
 }
 
 /// Jobs as bits: two predecessors and their successors.
@@ -169,6 +169,52 @@ const TWO_DUTIES: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
+/// The first of two to complete releases a job, while the other one dies and the job is enqueued.
+const ANY: Scenario = Scenario {
+    jobs: &[FREE, FREE, after(P | Q, Upon::Any)],
+    scripts: &[&[Enqueue(D)], &[End(0, Completed)], &[End(1, Dead)], &[Claim(2)]],
+    ..TWO_ENQUEUED
+};
+
+/// Both complete together.
+const ANY_BOTH: Scenario = Scenario { jobs: &[FREE, FREE, after(P | Q, Upon::Any)], ..TWO_LAST };
+
+/// None completes: one is cancelled, the other is dead, is retried and completes.
+const ANY_RETRIED: Scenario = Scenario {
+    scripts: &[&[Enqueue(D)], &[End(0, Dead)], &[End(1, Cancelled)], &[Retry(0), Claim(0), End(0, Completed)]],
+    aborts: 0,
+    ..ANY
+};
+
+/// A job that waits is claimed and completed, or expires.
+const EXPIRED: Scenario = Scenario {
+    jobs: &[FREE, FREE, after(P | Q, Upon::Any), after(P, Upon::Completed), after(P, Upon::Ended)],
+    running: Q,
+    held: P | D | 8 | 16,
+    scripts: &[&[Expire(0)], &[Claim(0), End(0, Completed)], &[End(1, Cancelled)]],
+    is_behind: true,
+    aborts: 1,
+    crashes: 1,
+    ..Scenario::QUIET
+};
+
+/// A job waits for its time at the longest, which comes while its predecessor ends and it is enqueued.
+const UNTIL: Scenario = Scenario {
+    jobs: &[FREE, FREE, Plan { until: true, ..after(P, Upon::Completed) }],
+    running: P,
+    scripts: &[&[Enqueue(D)], &[End(0, Completed)], &[TimeComes], &[Claim(2)]],
+    aborts: 1,
+    crashes: 1,
+    ..Scenario::QUIET
+};
+
+/// Nothing else ends.
+const UNTIL_LATE: Scenario = Scenario { scripts: &[&[Enqueue(D)], &[TimeComes], &[Claim(2)]], ..UNTIL };
+
+/// It moves to another segment meanwhile, and its predecessor dies.
+const UNTIL_MOVED: Scenario =
+    Scenario { held: D, scripts: &[&[Move(2)], &[End(0, Dead)], &[TimeComes], &[Claim(2)]], ..UNTIL };
+
 /// Without rollbacks and crashes. Broken promises then depend only on the order of steps.
 const fn calm(scenario: Scenario) -> Scenario {
     Scenario { aborts: 0, crashes: 0, ..scenario }
@@ -193,6 +239,38 @@ fn after_holds_over_retries() {
     holds(&RETRIED_FAILED, 169_000);
     holds(&RETRIED_ENDED, 144_000);
     holds(&AFTER_RETRIED, 900);
+}
+
+#[test]
+fn after_holds_for_the_first_of_several() {
+    holds(&ANY, 82_000);
+    holds(&ANY_BOTH, 10_300);
+    holds(&ANY_RETRIED, 119_000);
+    holds(&ahead(ANY), 202_000);
+    holds(&ahead(ANY_BOTH), 18_800);
+    holds(&ahead(ANY_RETRIED), 205_000);
+    holds(&standing(Scenario { duties: 2, ..ANY_BOTH }), 1_230);
+}
+
+#[test]
+fn after_holds_over_times() {
+    holds(&EXPIRED, 53_000);
+    holds(&ahead(EXPIRED), 57_000);
+    holds(&UNTIL, 123_000);
+    holds(&ahead(UNTIL), 238_000);
+    holds(&UNTIL_LATE, 10_100);
+    holds(&UNTIL_MOVED, 97_500);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "most faults lie deeper than miri gets")]
+fn faults_about_the_first_of_several_and_times_are_found() {
+    finds(&calm(ANY), Fault::DeathIsMet, Promise::NotEarly);
+    finds(&ahead(calm(ANY_BOTH)), Fault::ReleasedWithoutKey, Promise::EndsOnce);
+    finds(&calm(ANY), Fault::LookInsteadOfHandOver, Promise::NotStranded);
+    finds(&calm(UNTIL_MOVED), Fault::TimeLostByMove, Promise::NotStranded);
+    finds(&calm(UNTIL_LATE), Fault::TimeNotHandedOver, Promise::NotStranded);
+    finds(&UNTIL_MOVED, Fault::TimeNotLookedAt, Promise::NotStranded);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What sessions do: each verb is a transaction, and each of its steps one look at rows, one insert, or one hold of the
 //! lock.
 
-use super::rows::{Fact, How, Seen, Verdict};
+use super::rows::{Fact, How, Seen, Upon, Verdict};
 use super::world::{Phase, Probe, Step, World};
 use super::{After, Fault};
 
@@ -15,8 +15,14 @@ pub enum Verb {
     End(u8, How),
     /// Cancels the job if it waits or is held.
     Cancel(u8),
+    /// Ends the job as expired, if it waits.
+    Expire(u8),
     /// Makes another attempt of a dead job.
     Retry(u8),
+    /// Moves the held job to another segment.
+    Move(u8),
+    /// The time of all jobs comes. The cursor over times passes it, and what is due is read and handed over.
+    TimeComes,
 }
 
 impl After {
@@ -49,7 +55,11 @@ impl After {
                     && seen.outcome(job, number).is_none()
                     && !world.is_ending(job, number)
             }),
-            Some(Verb::Cancel(job)) => seen.newest(job).is_some_and(|number| seen.outcome(job, number).is_none()),
+            Some(Verb::Cancel(job) | Verb::Expire(job)) => {
+                seen.newest(job).is_some_and(|number| seen.outcome(job, number).is_none())
+            }
+            Some(Verb::Move(job)) => seen.is_held(job),
+            Some(Verb::TimeComes) => true,
             Some(Verb::Retry(job)) => seen.end(job) == Some(How::Dead),
         }
     }
@@ -85,7 +95,11 @@ impl After {
             (Verb::End(job, _), 2) if self.scenario.ahead => self.release_ahead(world, session, job),
             (Verb::End(..), 3) if self.is(Fault::CountedAfterLook) => self.count(world, session, true),
             (Verb::End(job, _), 1) if self.looks_before_commit() => self.look_before_commit(world, session, job),
-            (Verb::Cancel(job), 0) => Self::cancel(world, session, job),
+            (Verb::Cancel(job), 0) => Self::end_unrun(world, session, job, How::Cancelled),
+            (Verb::Expire(job), 0) => Self::end_unrun(world, session, job, How::Expired),
+            (Verb::Move(job), 0) => self.move_held(world, session, job),
+            (Verb::TimeComes, 0) => world.is_due = true,
+            (Verb::TimeComes, 1) => self.hand_over_due(world),
             (Verb::Retry(job), 0) => {
                 let number = world.seen(session).newest(job).unwrap_or(0) + 1;
                 world.insert(session, Fact::Attempt(job, number));
@@ -112,9 +126,17 @@ impl After {
     fn enqueue(&self, world: &mut World, session: usize, jobs: u8) {
         for job in (0..8).filter(|job| jobs & (1 << job) != 0) {
             world.insert(session, Fact::Attempt(job, 0));
+            let plan = self.scenario.jobs[usize::from(job)];
+            if plan.until {
+                world.insert(session, Fact::Timed(job, 0));
+            }
             let steps = &mut world.sessions[session].steps;
-            if self.scenario.jobs[usize::from(job)].after == 0 {
+            if plan.after == 0 {
                 steps.push(Step::Pushed(job));
+            }
+            if plan.until && !self.is(Fault::TimeNotHandedOver) {
+                // Its time may have come before the commit.
+                steps.push(Step::Again(job));
             }
             steps.extend(self.predecessors(job).map(Step::Awaits));
         }
@@ -148,13 +170,36 @@ impl After {
         steps.extend(step);
     }
 
-    fn cancel(world: &mut World, session: usize, job: u8) {
+    fn end_unrun(world: &mut World, session: usize, job: u8, how: How) {
         let number = world.seen(session).newest(job).unwrap_or(0);
         if world.probe_claim(session, job, number) == Probe::Absent {
             world.insert(session, Fact::Claim(job, number));
-            world.insert(session, Fact::Outcome(job, number, How::Cancelled));
+            world.insert(session, Fact::Outcome(job, number, how));
             world.sessions[session].steps.extend([Step::Ended(job), Step::Unseen(job)]);
         }
+    }
+
+    /// True if a session moves the cursor over times. If its process fails, the cursor goes back, which another model
+    /// shows.
+    pub fn moves_cursor(&self, world: &World, session: usize) -> bool {
+        !self.is_duty(session) && matches!(self.verb(world, session), Some(Verb::TimeComes))
+    }
+
+    fn move_held(&self, world: &mut World, session: usize, job: u8) {
+        let seen = world.seen(session);
+        if seen.is_held(job) {
+            let moves = seen.moves(job) + 1;
+            world.insert(session, Fact::Moved(job, moves));
+            if seen.is_timed(job) && !self.is(Fault::TimeLostByMove) {
+                world.insert(session, Fact::Timed(job, moves));
+            }
+        }
+    }
+
+    fn hand_over_due(&self, world: &mut World) {
+        let seen = world.committed();
+        let jobs = 0..self.scenario.jobs.len() as u8;
+        jobs.filter(|job| seen.is_timed(*job)).for_each(|job| world.memory.hand_over(self, job));
     }
 
     fn looks_before_commit(&self) -> bool {
@@ -184,9 +229,15 @@ impl After {
         let mut is_all = true;
         for after in self.dependents(job).filter(|after| seen.is_held(*after)) {
             // A retry before this commit may undo another end, above all a death.
-            let is_final = self.predecessors(after).all(|before| seen.end(before) == Some(How::Completed));
+            let has_completed = |before: u8| seen.end(before) == Some(How::Completed);
+            let is_final = match self.scenario.jobs[usize::from(after)].upon {
+                Upon::Any => self.predecessors(after).any(has_completed),
+                _ => self.predecessors(after).all(has_completed),
+            };
             let is_final = is_final || self.is(Fault::ReleasedOnDeath);
-            if is_final && self.verdict(&seen, after, Seen::end) == Verdict::Release {
+            // Another session may be about to release it, and be rolled back.
+            let is_free = world.probe(session, Fact::Met(after)) == Probe::Absent || self.is(Fault::ReleasedWithoutKey);
+            if is_final && is_free && self.verdict(&seen, after, Seen::end) == Verdict::Release {
                 world.insert(session, Fact::Met(after));
                 world.sessions[session].steps.push(Step::Pushed(after));
             } else {

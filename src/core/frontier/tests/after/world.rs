@@ -86,6 +86,8 @@ pub struct World {
     pub broken: u8,
     pub aborts_left: u8,
     pub crashes_left: u8,
+    /// True if the time of all jobs has come.
+    pub is_due: bool,
 }
 
 impl World {
@@ -100,6 +102,7 @@ impl World {
             broken: 0,
             aborts_left: scenario.aborts,
             crashes_left: scenario.crashes,
+            is_due: false,
         };
         for job in 0..scenario.jobs.len() as u8 {
             let is_held = scenario.held & (1 << job) != 0;
@@ -109,6 +112,9 @@ impl World {
             }
             if is_running {
                 world.rows.push(Row { fact: Fact::Claim(job, 0), by: COMMITTED });
+            }
+            if is_held && scenario.jobs[usize::from(job)].until {
+                world.rows.push(Row { fact: Fact::Timed(job, 0), by: COMMITTED });
             }
             if is_held {
                 model.predecessors(job).for_each(|before| world.memory.add(model, before));
@@ -139,7 +145,12 @@ impl World {
 
     /// True if an attempt's key of `claim` is taken.
     pub fn probe_claim(&self, session: usize, job: u8, number: u8) -> Probe {
-        let met = self.rows.iter().find(|row| row.fact == Fact::Claim(job, number));
+        self.probe(session, Fact::Claim(job, number))
+    }
+
+    /// Returns whether there is such a row, also one of an open transaction.
+    pub fn probe(&self, session: usize, fact: Fact) -> Probe {
+        let met = self.rows.iter().find(|row| row.fact == fact);
         met.map_or(Probe::Absent, |row| {
             if row.by == COMMITTED || usize::from(row.by) == session { Probe::Committed } else { Probe::InProgress }
         })
@@ -170,7 +181,13 @@ impl World {
         for fact in own {
             let count = |is_it: &dyn Fn(Fact) -> bool| seen.0.iter().filter(|fact| is_it(**fact)).count();
             match fact {
-                Fact::Met(job) if self.to_release & (1 << job) == 0 => self.break_promise(Promise::NotEarly),
+                Fact::Met(job) if count(&|f| f == fact) > 1 => self.break_promise(Promise::EndsOnce),
+                Fact::Met(job)
+                    if self.to_release & (1 << job) == 0
+                        && !(self.is_due && model.scenario.jobs[usize::from(job)].until) =>
+                {
+                    self.break_promise(Promise::NotEarly);
+                }
                 Fact::Outcome(job, _, How::Skipped) if self.to_skip & (1 << job) == 0 => {
                     self.break_promise(Promise::SkippedRightly);
                 }
@@ -246,7 +263,8 @@ impl After {
         let is_served = |job: u8| {
             let plan = self.scenario.jobs[usize::from(job)];
             if seen.is_held(job) && plan.after != 0 {
-                return self.verdict(&seen, job, Seen::end) == Verdict::Hold;
+                let is_over = plan.until && world.is_due;
+                return !is_over && self.verdict(&seen, job, Seen::end) == Verdict::Hold;
             }
             !seen.is_claimable(job, plan) || world.memory.is_behind || world.memory.ready & (1 << job) != 0
         };
