@@ -329,6 +329,72 @@ fn a_flow_that_expires_first_cancels_its_members() {
 }
 
 #[test]
+fn an_event_with_a_time_limit_is_resolved_or_expires_and_each_condition_says_what_follows() {
+    let (database, mut client) = quiet("max_attempts => 1");
+    let event = |client: &mut Client, within: &str| -> i64 {
+        client.value(&format!(
+            "SELECT queue.enqueue_flow('q', open => true, headers => '{{\"start_within\": \"{within}\"}}')"
+        ))
+    };
+    let after = |client: &mut Client, jobs: &[i64], upon: &str| -> i64 {
+        let delay = if upon == "overdue" { ", delay => '1 hour'" } else { "" };
+        client.value(&format!("SELECT queue.enqueue('q', after => ARRAY{jobs:?}, upon => '{upon}'{delay})"))
+    };
+    // It comes in time.
+    let resolved = event(&mut client, "2 days");
+    let paid = after(&mut client, &[resolved], "completed");
+    assert_eq!(expire(&mut client), 0);
+    client.run(&format!("SELECT queue.resolve({resolved}, '{{\"by\": \"ada\"}}')"));
+    client.maintain_until(&format!("(SELECT state FROM queue.job({paid})) = 'ready'"));
+    assert_eq!(
+        client.count(&format!("SELECT FROM queue.job({resolved}) WHERE start_by > now() + interval '47 hours'")),
+        1
+    );
+    // It does not come.
+    let other = client.enqueue("q");
+    let late = event(&mut client, "100 ms");
+    let jobs = ["completed", "failed", "ended", "overdue", "any"].map(|upon| after(&mut client, &[late], upon));
+    let either = after(&mut client, &[late, other], "any");
+    create(&mut client, "own", "lease => '1 hour'");
+    let waiting = client.enqueue("own");
+    let id = client.claim("own");
+    client.run(&format!("SELECT queue.suspend({id}, ARRAY[{late}])"));
+    pass(&mut client, late);
+    assert_eq!(expire(&mut client), 1);
+    becomes(&mut client, late, "expired");
+    for (job, state) in jobs.into_iter().zip(["skipped", "skipped", "ready", "skipped", "skipped"]) {
+        client.maintain_until(&format!("(SELECT state FROM queue.job({job})) = '{state}'"));
+    }
+    assert_eq!(client.state(either), "held", "the other one may complete");
+    client.run(&format!("SELECT queue.cancel({other})"));
+    client.maintain_until(&format!("(SELECT state FROM queue.job({either})) = 'skipped'"));
+    client.maintain_until(&format!("(SELECT state FROM queue.job({waiting})) = 'ready'"));
+    let id = client.claim("own");
+    assert_eq!(client.column::<String>(&format!("SELECT state FROM queue.inputs({id})")), ["expired"]);
+    for verb in ["resolve", "seal"] {
+        assert_eq!(client.failure(&format!("SELECT queue.{verb}({late})")).code, "55000");
+    }
+    let failure = client.failure(&format!("SELECT queue.enqueue('q', flow => {late})"));
+    assert_eq!(failure.code, "55000");
+    // A resolve that is committed late has come in time, one that is rolled back has not.
+    for commits in [true, false] {
+        let event = event(&mut client, "50 ms");
+        let next = after(&mut client, &[event], "completed");
+        let mut session = database.connect();
+        session.run(&format!("BEGIN; SELECT queue.resolve({event})"));
+        pass(&mut client, event);
+        expire(&mut client);
+        assert_eq!(client.state(event), "held");
+        session.run(if commits { "COMMIT" } else { "ROLLBACK" });
+        let ends = if commits { ["completed", "ready"] } else { ["expired", "skipped"] };
+        for (job, state) in [event, next].into_iter().zip(ends) {
+            client.maintain_until(&format!("(SELECT state FROM queue.job({job})) = '{state}'"));
+        }
+    }
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
 fn a_call_under_a_key_gives_a_waiting_job_the_time_of_that_call() {
     for verb in ["replace", "rerun"] {
         let (_database, mut client) = quiet("");
