@@ -4,12 +4,15 @@
 use serde_json::json;
 
 use crate::held::{Held, refused};
-use crate::ledger::{End, Job, OwnFlow, What, now, token};
+use crate::ledger::{End, Job, Micros, OwnFlow, What, now, token};
 use crate::plan::QUEUES;
 use crate::session::{Done, Session};
 
 /// The token of a flow begins so: it does not wait once more for members of its own.
 pub const MARK: &str = "flow-";
+
+/// The longest time, in microseconds, until which a suspended job waits for its members.
+pub const MAX_WAIT_US: i64 = 1_000_000;
 
 /// The names of steps.
 const STEPS: [&str; 3] = ["fetch", "cut", "send"];
@@ -21,17 +24,20 @@ fn base(session: &mut Session<'_>) -> String {
 /// Makes a flow and some of its members in the open deal.
 pub fn make(session: &mut Session<'_>, queue: usize) -> Done {
     let random = &mut session.random;
-    let own = OwnFlow { runs: random.percent(50), is_fail_fast: random.percent(25) };
+    let (runs, is_fail_fast) = (random.percent(50), random.percent(25));
+    let own = OwnFlow { runs, is_fail_fast, is_any: !is_fail_fast && random.percent(30) };
     let is_open = random.percent(25);
     let members = random.below(6) as usize;
     let in_flow = random.percent(15);
     let flow = if in_flow { session.torture.some_flow(&mut session.random) } else { None };
     let token = token(&format!("{MARK}{}", base(session)), 0, None);
-    let sql = "SELECT queue.enqueue_flow($1, payload => $2, runs => $3, open => $4, fail_fast => $5, flow => $6)";
+    let sql = "SELECT queue.enqueue_flow($1, payload => $2, runs => $3, open => $4, fail_fast => $5, flow => $6,
+                    upon => $7)";
     let payload = json!({ "token": token });
     let called = now();
-    let params: [&(dyn postgres::types::ToSql + Sync); 6] =
-        [&QUEUES[queue].name, &payload, &own.runs, &is_open, &own.is_fail_fast, &flow];
+    let upon = if own.is_any { "any" } else { "completed" };
+    let params: [&(dyn postgres::types::ToSql + Sync); 7] =
+        [&QUEUES[queue].name, &payload, &own.runs, &is_open, &own.is_fail_fast, &flow, &upon];
     let (rows, from, to) = session.call("enqueue_flow", sql, &params).inspect_err(|_| {
         session.note(What::EnqueueLost { queue, key: None, tokens: vec![token.clone()] }, called, now());
     })?;
@@ -77,13 +83,16 @@ pub fn meddle(session: &mut Session<'_>, job: i64) -> Done {
     Ok(())
 }
 
-/// A running job makes others and waits for them.
+/// A running job makes others and waits for them, or for a time at the longest.
 pub fn suspend(session: &mut Session<'_>, one: &Held) -> Done {
     let members = session.random.between(1, 3) as usize;
     add(session, one.queue, one.job, members)?;
-    let answer = session.call("suspend", "SELECT queue.suspend($1)", &[&one.attempt]);
+    let random = &mut session.random;
+    let until = random.percent(40).then(|| now() + random.below(MAX_WAIT_US as u64) as Micros);
+    let sql = "SELECT queue.suspend($1, until => 'epoch'::timestamptz + $2::bigint * interval '1 microsecond')";
+    let answer = session.call("suspend", sql, &[&one.attempt, &until]);
     let (_, from, to) = refused(session, one, answer)?;
-    session.note(What::Ended { attempt: one.attempt, job: one.job, end: End::Suspended }, from, to);
+    session.note(What::Ended { attempt: one.attempt, job: one.job, end: End::Suspended { until } }, from, to);
     Ok(())
 }
 

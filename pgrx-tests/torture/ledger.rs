@@ -43,7 +43,10 @@ pub enum End {
     Failed,
     Released,
     Advanced,
-    Suspended,
+    /// `until`: when the job goes on at the latest.
+    Suspended {
+        until: Option<Micros>,
+    },
 }
 
 /// What makes a job a flow.
@@ -51,6 +54,8 @@ pub enum End {
 pub struct OwnFlow {
     pub runs: bool,
     pub is_fail_fast: bool,
+    /// Whether its first completed member ends it.
+    pub is_any: bool,
 }
 
 /// A job as it was enqueued.

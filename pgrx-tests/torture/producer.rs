@@ -103,7 +103,7 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
         }
     }
     let random = &mut session.random;
-    let upon = random.one_of(&["completed", "completed", "failed", "ended"]);
+    let upon = random.one_of(&["completed", "completed", "any", "failed", "ended"]);
     // It is refused where there is nothing to wait for.
     let upon = if after.is_empty() { "completed" } else { upon };
     let stage = (kind == Kind::Staged && random.percent(15)).then(|| random.one_of(&STAGES));

@@ -532,7 +532,7 @@ fn note_answer(session: &mut Session<'_>, verb: &str, row: &Row, one: &Held, end
         End::Failed => ["failed", "dead", "cancelled"].contains(&outcome),
         End::Released => ["released", "cancelled"].contains(&outcome),
         End::Advanced => ["advanced", "cancelled"].contains(&outcome),
-        End::Suspended => ["suspended", "cancelled"].contains(&outcome),
+        End::Suspended { .. } => ["suspended", "cancelled"].contains(&outcome),
         End::CompletedPerhaps => false,
     };
     if !is_done {

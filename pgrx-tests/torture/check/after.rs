@@ -98,7 +98,13 @@ impl<'a> Look<'a> {
     /// Everything has ended: only what waits for a dead job, or for a job that does, may still be held.
     fn held(&self, job: &Job) -> Option<String> {
         let fates: Vec<Fate> = job.after.iter().map(|job| self.fate(*job)).collect();
-        let waits = fates.contains(&Fate::Held) || job.upon == "completed" && fates.contains(&Fate::Dead);
+        let by_dead = match job.upon {
+            "completed" => fates.contains(&Fate::Dead),
+            "any" => fates.contains(&Fate::Dead) && !fates.contains(&Fate::Completed),
+            _ => false,
+        };
+        let by_held = fates.contains(&Fate::Held) && !(job.upon == "any" && fates.contains(&Fate::Completed));
+        let waits = by_held || by_dead;
         (self.state(job) == "held" && !waits)
             .then(|| format!("a held job is stranded: {job:?}, which is after {fates:?}"))
     }
@@ -109,6 +115,7 @@ impl<'a> Look<'a> {
         let is_wrong = match job.upon {
             "ended" => true,
             "completed" => job.after.iter().all(is_said),
+            "any" => job.after.iter().any(is_said),
             _ => false,
         };
         (self.state(job) == "skipped" && is_wrong).then(|| format!("a job is skipped without reason: {job:?}"))
@@ -123,7 +130,7 @@ impl<'a> Look<'a> {
             return None;
         }
         let wanted: &[&str] = match job.upon {
-            "completed" => &["completed"],
+            "completed" | "any" => &["completed"],
             "failed" => &["dead", "timed_out"],
             _ => &["completed", "dead", "timed_out", "cancelled", "skipped"],
         };
@@ -135,7 +142,7 @@ impl<'a> Look<'a> {
             ends.into_iter().any(|(state, at)| wanted.contains(state) && *at <= claimed)
         };
         let is_right = match job.upon {
-            "failed" => known.clone().count() < job.after.len() || known.any(has_ended),
+            "failed" | "any" => known.clone().count() < job.after.len() || known.any(has_ended),
             _ => known.all(has_ended),
         };
         (!is_right).then(|| format!("a job was claimed at {claimed}, before its time: {job:?}"))

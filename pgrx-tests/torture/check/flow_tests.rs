@@ -13,10 +13,17 @@ fn flowing(world: &mut World, id: i64, state: &str, flow: Option<i64>) {
 
 #[test]
 fn a_flow_that_runs_before_its_member_has_ended() {
-    let own_flow = Some(OwnFlow { runs: true, is_fail_fast: false });
-    for (claimed_at, member, is_wrong) in
-        [(90, "completed", true), (110, "completed", false), (110, "dead", true), (110, "cancelled", false)]
-    {
+    for (claimed_at, member, is_any, is_wrong) in [
+        (90, "completed", false, true),
+        (110, "completed", false, false),
+        (110, "dead", false, true),
+        (110, "cancelled", false, false),
+        (90, "completed", true, true),
+        (110, "completed", true, false),
+        (110, "dead", true, true),
+        (110, "cancelled", true, true),
+    ] {
+        let own_flow = Some(OwnFlow { runs: true, is_fail_fast: false, is_any });
         let (mut ledger, mut world) = (Ledger::default(), World::default());
         enqueued(&mut ledger, &Job { own_flow, ..job("flowing", 1, 0) }, 10);
         enqueued(&mut ledger, &Job { flow: Some(1), ..job("flowing", 2, 0) }, 20);
@@ -24,14 +31,26 @@ fn a_flow_that_runs_before_its_member_has_ended() {
         flowing(&mut world, 2, member, Some(1));
         world.attempts.insert(21, SeenAttempt { claimed_at: Some(claimed_at), ..seen(1, "completed", 120) });
         world.attempts.insert(22, seen(2, member, 100));
-        assert_eq!(!found(flows::check, &ledger, &world).is_empty(), is_wrong, "{claimed_at} {member}");
+        assert_eq!(!found(flows::check, &ledger, &world).is_empty(), is_wrong, "{claimed_at} {member} {is_any}");
     }
 }
 
 #[test]
 fn a_flow_that_is_held_for_no_member() {
-    for (member, is_wrong) in [("completed", true), ("dead", false), ("held", false)] {
-        let (ledger, mut world) = (Ledger::default(), World::default());
+    for (member, is_any, is_wrong) in [
+        ("completed", false, true),
+        ("dead", false, false),
+        ("held", false, false),
+        ("completed", true, true),
+        ("dead", true, false),
+    ] {
+        let (mut ledger, mut world) = (Ledger::default(), World::default());
+        let own_flow = Some(OwnFlow { runs: true, is_fail_fast: false, is_any });
+        enqueued(&mut ledger, &Job { own_flow, ..job("flowing", 1, 0) }, 10);
+        // Another member that is dead does not keep a flow whose first member has completed.
+        if is_any {
+            flowing(&mut world, 4, "dead", Some(1));
+        }
         flowing(&mut world, 1, "held", None);
         flowing(&mut world, 2, member, Some(1));
         flowing(&mut world, 3, "dead", Some(2));
@@ -41,11 +60,13 @@ fn a_flow_that_is_held_for_no_member() {
 
 #[test]
 fn a_suspended_job_that_goes_on_before_what_it_has_made_has_ended() {
-    for (claimed_at, is_wrong) in [(140, true), (160, false)] {
+    for (claimed_at, until, is_wrong) in
+        [(140, None, true), (160, None, false), (140, Some(145), true), (140, Some(135), false)]
+    {
         let (mut ledger, mut world) = (Ledger::default(), World::default());
         enqueued(&mut ledger, &job("flowing", 1, 0), 10);
         enqueued(&mut ledger, &Job { flow: Some(1), ..job("flowing", 2, 0) }, 90);
-        let suspended = What::Ended { attempt: 11, job: 1, end: End::Suspended };
+        let suspended = What::Ended { attempt: 11, job: 1, end: End::Suspended { until } };
         let last = ledger.deals.last_mut().expect("a deal");
         last.facts.push(Fact { what: suspended, from: 91, to: 92, undone: None });
         flowing(&mut world, 1, "completed", None);

@@ -20,6 +20,12 @@ struct Look<'a> {
     claimed: BTreeMap<i64, Vec<Micros>>,
     /// When the call was answered that has made a member.
     made: BTreeMap<i64, Micros>,
+    /// Flows that end with their first completed member.
+    any: BTreeSet<i64>,
+    /// The last time at which a job was suspended, with the time at which it goes on at the latest.
+    suspended: BTreeMap<i64, (Micros, Option<Micros>)>,
+    /// The members that a committed call has made.
+    enqueued: BTreeMap<i64, Vec<i64>>,
     /// Jobs that a manager has changed, or may have, and all that belongs to them: members of such flows, flows of such
     /// members.
     touched: BTreeSet<i64>,
@@ -37,12 +43,12 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
         for (deal, fact) in case.ledger.committed() {
             match &fact.what {
                 What::Enqueued(job) if job.own_flow.is_some() => found.extend(look.flow(job)),
-                What::Ended { attempt, job, end: End::Suspended } => {
+                What::Ended { attempt, job, end: End::Suspended { until } } => {
                     let made = deal.kept().filter_map(|fact| match &fact.what {
                         What::Enqueued(member) if member.flow == Some(*job) => Some(member.id),
                         _ => None,
                     });
-                    found.extend(look.suspended(*attempt, *job, made));
+                    found.extend(look.suspended(*attempt, *job, *until, made));
                 }
                 _ => {}
             }
@@ -96,7 +102,25 @@ impl<'a> Look<'a> {
             What::Enqueued(job) => Some((job.id, fact.to)),
             _ => None,
         });
-        Self { case, members, ended, claimed, made: made.collect(), touched }
+        let (mut any, mut suspended, mut enqueued) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        for (_, fact) in case.ledger.committed() {
+            match &fact.what {
+                What::Enqueued(job) => {
+                    if job.own_flow.is_some_and(|own| own.is_any) {
+                        any.insert(job.id);
+                    }
+                    if let Some(flow) = job.flow {
+                        enqueued.entry(flow).or_insert_with(Vec::new).push(job.id);
+                    }
+                }
+                What::Ended { job, end: End::Suspended { until }, .. } => {
+                    let last = suspended.entry(*job).or_insert((fact.to, *until));
+                    *last = (*last).max((fact.to, *until));
+                }
+                _ => {}
+            }
+        }
+        Self { case, members, any, suspended, enqueued, ended, claimed, made: made.collect(), touched }
     }
 
     fn members(&self, flow: i64) -> &[i64] {
@@ -111,7 +135,11 @@ impl<'a> Look<'a> {
     /// up.
     fn stranded(&self, flow: i64) -> Option<String> {
         let states: Vec<&str> = self.members(flow).iter().map(|member| self.state(*member)).collect();
-        let is_held_up = states.iter().any(|state| ["dead", "held"].contains(state));
+        let mut is_held_up = states.iter().any(|state| ["dead", "held"].contains(state));
+        if !self.touched.contains(&flow) {
+            is_held_up &= !(self.any.contains(&flow) && states.contains(&"completed"));
+            is_held_up &= self.suspended.get(&flow).is_none_or(|(_, until)| until.is_none());
+        }
         (!is_held_up).then(|| format!("a flow is stranded: {flow}, whose members are {states:?}"))
     }
 
@@ -123,6 +151,15 @@ impl<'a> Look<'a> {
         let claims = self.claimed.get(&job.id).and_then(|times| times.iter().min());
         let begun = claims.or(self.ended.get(&job.id))?;
         let was_there = |member: &&i64| self.made.get(member).is_some_and(|made| made < begun);
+        if self.any.contains(&job.id) {
+            let made = self.enqueued.get(&job.id).map_or(&[][..], Vec::as_slice);
+            let is_first = |member: &i64| {
+                self.state(*member) == "completed" && self.ended.get(member).is_some_and(|at| at <= begun)
+            };
+            // A member of which nothing is kept may have completed.
+            let has_one = made.iter().any(|member| is_first(member) || self.state(*member).is_empty());
+            return (!has_one).then(|| format!("a flow has run or ended at {begun}, before its first member: {job:?}"));
+        }
         let members: Vec<i64> = self.members(job.id).iter().filter(was_there).copied().collect();
         if let Some(member) = members.iter().find(|member| !OUT.contains(&self.state(**member))) {
             return Some(format!("a flow has completed, and its member {member} is {}: {job:?}", self.state(*member)));
@@ -131,13 +168,22 @@ impl<'a> Look<'a> {
         Some(format!("a flow has run or ended at {begun}, before its member {late}: {job:?}"))
     }
 
-    /// A job that was suspended is not claimed before what it has made has ended.
-    fn suspended(&self, attempt: i64, job: i64, mut made: impl Iterator<Item = i64>) -> Option<String> {
+    /// A job that was suspended is not claimed before what it has made has ended, or its time has come.
+    fn suspended(
+        &self,
+        attempt: i64,
+        job: i64,
+        until: Option<Micros>,
+        mut made: impl Iterator<Item = i64>,
+    ) -> Option<String> {
         if self.touched.contains(&job) {
             return None;
         }
         let at = self.case.world.attempts.get(&attempt)?.finished_at?;
         let next = *self.claimed.get(&job)?.iter().filter(|claimed| **claimed >= at).min()?;
+        if until.is_some_and(|until| until <= next) {
+            return None;
+        }
         let late = made.find(|member| self.ended.get(member).is_some_and(|ended| *ended > next))?;
         Some(format!("job {job} was suspended at {at} and claimed at {next}, before its member {late} had ended"))
     }

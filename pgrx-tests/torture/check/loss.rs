@@ -217,7 +217,7 @@ fn ends(case: &Case<'_>, found: &mut Vec<String>) {
             End::Failed => ["failed", "dead", "cancelled", "superseded"].contains(&seen.state.as_str()),
             End::Released => ["released", "cancelled", "superseded"].contains(&seen.state.as_str()),
             End::Advanced => ["advanced", "cancelled"].contains(&seen.state.as_str()),
-            End::Suspended => ["suspended", "cancelled"].contains(&seen.state.as_str()),
+            End::Suspended { .. } => ["suspended", "cancelled"].contains(&seen.state.as_str()),
             End::CompletedPerhaps => true,
         };
         if !is_so {

@@ -266,6 +266,15 @@ fn a_job_that_is_after_another() {
         ("cancelled", "ended", "skipped", None, true),
         ("cancelled", "ended", "completed", Some(1_100), false),
         ("held", "ended", "held", None, false),
+        ("completed", "any", "completed", Some(1_100), false),
+        ("completed", "any", "completed", Some(900), true),
+        ("completed", "any", "held", None, true),
+        ("completed", "any", "skipped", None, true),
+        ("dead", "any", "held", None, false),
+        ("dead", "any", "completed", Some(1_100), true),
+        ("cancelled", "any", "skipped", None, false),
+        ("cancelled", "any", "held", None, true),
+        ("held", "any", "held", None, false),
     ] {
         let one = job("plain", 1, 0);
         let two = Job { after: vec![1], upon, ..job("chained", 2, 0) };
