@@ -86,6 +86,7 @@ class Handling {
   }
 
   async suspend (value, client) {
+    if (value.until) value = { ...value, until: new Date(Date.now() + value.until * 1000) }
     if (!client) return { returns: new Suspend(value) }
     await this.job.suspend(client, value)
   }

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from contextlib import asynccontextmanager
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "python/src"))
@@ -174,9 +174,12 @@ class Handling:
         return False, None
 
     async def do_suspend(self, action, tx):
+        suspend = dict(action["suspend"])
+        if "until" in suspend:
+            suspend["until"] = datetime.now(timezone.utc) + timedelta(seconds=suspend["until"])
         if tx is None:
-            return True, Suspend(**action["suspend"])
-        await settled(self.job.suspend(tx, **action["suspend"]))
+            return True, Suspend(**suspend)
+        await settled(self.job.suspend(tx, **suspend))
         return False, None
 
     async def do_each(self, action, tx):

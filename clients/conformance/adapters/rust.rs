@@ -60,6 +60,7 @@ fn ids(value: &Value) -> Vec<i64> {
 fn upon(value: &Value) -> Upon {
     match value.as_str() {
         Some("completed") => Upon::Completed,
+        Some("any") => Upon::Any,
         Some("failed") => Upon::Failed,
         Some("overdue") => Upon::Overdue,
         _ => Upon::Ended,
@@ -198,7 +199,10 @@ impl<'a> Handling<'a> {
             }
             "suspend" => {
                 let upon = value.get("upon").map(upon);
-                let suspend = Suspend { after: ids(&value["after"]), upon, progress: value.get("progress").cloned() };
+                let until = value.get("until").and_then(Value::as_f64);
+                let until = until.map(|seconds| SystemTime::now() + Duration::from_secs_f64(seconds));
+                let progress = value.get("progress").cloned();
+                let suspend = Suspend { after: ids(&value["after"]), upon, progress, until };
                 return Ok(Some(End::One(suspend.into())));
             }
             "note" => say(json!({"event": "note", "worker": self.name, "value": value})),

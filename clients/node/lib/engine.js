@@ -16,7 +16,7 @@ const { PLAIN, UnknownCodec } = require('./codec')
 const { Gone, LOST, Link, Pool, SILENCE } = require('./connection')
 const { Ending } = require('./endings')
 const { COLUMNS, Job } = require('./job')
-const { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval } = require('./outcomes')
+const { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval, time } = require('./outcomes')
 const tracing = require('./tracing')
 const { watch } = require('./watchdog')
 
@@ -300,7 +300,7 @@ class Engine {
   // Returns how the attempt ends, from what its handler has returned.
   async ending (job, result) {
     try {
-      const { stage, payload, delay, after, upon, progress } = result ?? {}
+      const { stage, payload, delay, after, upon, progress, until } = result ?? {}
       if (result instanceof Error) return this.threw(job, result)
       if (job.ended) return new Ending(job, 'none')
       if (result instanceof Advance) {
@@ -308,8 +308,9 @@ class Engine {
         return new Ending(job, 'advance', { stage, payload: stored, delay: interval(delay) })
       }
       if (result instanceof Suspend) {
+        const jobs = after && Array.from(after, Number)
         const stored = await job.stored(progress, 'progress')
-        return new Ending(job, 'suspend', { after: after && Array.from(after, Number), upon, progress: stored })
+        return new Ending(job, 'suspend', { after: jobs, upon, progress: stored, ...(until && { until: time(until) }) })
       }
       return new Ending(job, 'complete', { result: await job.stored(result, 'result') })
     } catch (error) { // such as a result that is not JSON

@@ -6,10 +6,8 @@
 // driver.
 
 const { stringify } = require('./json')
-const { interval } = require('./outcomes')
+const { interval, time } = require('./outcomes')
 const tracing = require('./tracing')
-
-const time = (value) => value instanceof Date ? value.toISOString() : value
 
 const OPTIONS = {
   priority: ['priority', '::integer'],

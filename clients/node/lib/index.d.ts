@@ -71,7 +71,7 @@ export interface EnqueueOptions {
   task?: string | null
 }
 
-export type Upon = 'completed' | 'failed' | 'ended' | 'overdue'
+export type Upon = 'completed' | 'any' | 'failed' | 'ended' | 'overdue'
 
 /** A member of a flow. */
 export interface Task extends Omit<EnqueueOptions, 'after' | 'flow'> {
@@ -169,7 +169,13 @@ export class Advance {
   constructor (options?: AdvanceOptions)
 }
 
-export interface SuspendOptions { after?: Iterable<number> | null, upon?: Upon, progress?: unknown }
+export interface SuspendOptions {
+  after?: Iterable<number> | null
+  upon?: Upon
+  progress?: unknown
+  /** When the job goes on at the latest. */
+  until?: Date | string | null
+}
 /**
  * Returned by a handler: the job is held until other jobs have ended, and then goes on. Without `after`, it waits for
  * its own members.

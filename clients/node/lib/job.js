@@ -3,7 +3,7 @@
 
 const { PLAIN } = require('./codec')
 const { parse, stringify } = require('./json')
-const { Stopped, interval, json } = require('./outcomes')
+const { Stopped, interval, json, time } = require('./outcomes')
 
 // Columns of queue.claimed_job. Ids are below 2^53, so floating point numbers hold them exactly. JSON comes as text,
 // which the driver does not read.
@@ -80,9 +80,11 @@ class Job {
   }
 
   // Lets the job wait for other jobs, in the caller's own transaction, as `Suspend` does.
-  async suspend (client, { after = null, upon = 'ended', progress = null } = {}) {
+  async suspend (client, { after = null, upon = 'ended', progress = null, until = null } = {}) {
     const values = [this.id, after, upon, json(await this.stored(progress, 'progress'))]
-    await client.query('SELECT queue.suspend($1::bigint, $2::bigint[], $3::text, $4::text::jsonb)', values)
+    if (until) values.push(time(until))
+    const last = until ? ', $5::text::timestamptz' : ''
+    await client.query(`SELECT queue.suspend($1::bigint, $2::bigint[], $3::text, $4::text::jsonb${last})`, values)
     this.ended = true
   }
 

@@ -31,16 +31,20 @@ class Advance {
 }
 
 // Returned by a handler: the job is held until other jobs have ended. Then it goes on with the same attempt number.
-// `after`: these jobs; null: the members of its own flow, which were enqueued with `flow` its job's id.
+// `after`: these jobs; null: the members of its own flow, which were enqueued with `flow` its job's id. `until`: when the
+// job goes on at the latest.
 class Suspend {
-  constructor ({ after = null, upon = 'ended', progress = null } = {}) {
-    Object.assign(this, { after, upon, progress })
+  constructor ({ after = null, upon = 'ended', progress = null, until = null } = {}) {
+    Object.assign(this, { after, upon, progress, until })
   }
 }
 
 // Returns the text of an interval for Postgres. A number is milliseconds.
 const interval = (duration) => typeof duration === 'number' ? `${duration} milliseconds` : duration ?? null
 
+// Returns the text of a time for Postgres.
+const time = (value) => value instanceof Date ? value.toISOString() : value
+
 const json = (value) => value == null ? null : stringify(value)
 
-module.exports = { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval, json }
+module.exports = { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval, json, time }

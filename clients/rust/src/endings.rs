@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::event::EventKind;
 use crate::outcome::{Advance, Done, Failure, StopReason, Suspend};
 use crate::shared::Shared;
-use crate::sql::interval;
+use crate::sql::{interval, timestamp};
 
 /// The pause before a busy attempt's end is sent again. It doubles each time, up to about a second.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
@@ -32,7 +32,11 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    pub fn new<const N: usize>(shared: &Arc<Shared>, kind: &'static str, arguments: [(&str, Value); N]) -> Self {
+    pub fn new<'a>(
+        shared: &Arc<Shared>,
+        kind: &'static str,
+        arguments: impl IntoIterator<Item = (&'a str, Value)>,
+    ) -> Self {
         let id = ("id", shared.facts.id.into());
         let arguments = [id].into_iter().chain(arguments).collect();
         let due = Instant::now();
@@ -56,10 +60,12 @@ impl Ending {
                 let delay = interval(delay).into();
                 Self::new(shared, "advance", [("stage", stage.into()), ("payload", payload.into()), ("delay", delay)])
             }
-            Ok(Done::Suspend(Suspend { after, upon, progress })) => {
+            Ok(Done::Suspend(Suspend { after, upon, progress, until })) => {
                 let after = (!after.is_empty()).then_some(after).into();
                 let upon = upon.map(|upon| upon.name()).into();
-                Self::new(shared, "suspend", [("after", after), ("upon", upon), ("progress", progress.into())])
+                let arguments = [("after", after), ("upon", upon), ("progress", progress.into())];
+                let until = until.map(|until| ("until", timestamp(until).into()));
+                Self::new(shared, "suspend", arguments.into_iter().chain(until))
             }
             Err(Failure::Stopped) => Self::stopped(shared),
             Err(Failure::Lost) => {

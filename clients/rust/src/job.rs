@@ -290,7 +290,13 @@ impl JobTransaction<'_> {
             .with(after, Type::INT8_ARRAY)
             .with(suspend.upon.map_or("ended", |upon| upon.name()), Type::TEXT)
             .with(progress, Type::JSONB);
-        self.end("SELECT queue.suspend($1, $2, $3, $4)", parameters).await
+        match suspend.until {
+            None => self.end("SELECT queue.suspend($1, $2, $3, $4)", parameters).await,
+            Some(until) => {
+                let parameters = parameters.with(until, Type::TIMESTAMPTZ);
+                self.end("SELECT queue.suspend($1, $2, $3, $4, $5)", parameters).await
+            }
+        }
     }
 
     /// Commits without ending the job.

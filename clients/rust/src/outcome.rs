@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
@@ -67,6 +67,8 @@ pub struct Suspend {
     pub upon: Option<Upon>,
     /// The progress for the next run; none means what this run has saved.
     pub progress: Option<Value>,
+    /// When the job goes on at the latest; none means that it waits as long as it takes.
+    pub until: Option<SystemTime>,
 }
 
 /// Why a handler is to stop.

@@ -6,6 +6,8 @@
 pub enum Upon {
     /// All of them have completed.
     Completed,
+    /// One of them has completed.
+    Any,
     /// One of them is dead.
     Failed,
     /// All of them have ended, in any way.
@@ -18,6 +20,7 @@ impl Upon {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Upon::Completed => "completed",
+            Upon::Any => "any",
             Upon::Failed => "failed",
             Upon::Ended => "ended",
             Upon::Overdue => "overdue",

@@ -365,6 +365,16 @@ fn processes_that_take_turns_at_a_flow_miss_no_end_of_its_members() {
         becomes(&mut one, flow, "ready");
         one.run("SELECT queue.complete(id) FROM queue.claim('witness')");
     }
+    // The other one is told of the completion, but cannot act: a transaction that adds a member holds the flow up.
+    let (flow, _) = flow_of(&mut one, 3);
+    stays(&mut one, flow, "held");
+    let ids = claim_all(&mut one);
+    let mut adder = database.connect();
+    adder.run(&format!("BEGIN; SELECT queue.enqueue('q', flow => {flow})"));
+    one.run(&format!("SELECT queue.complete({})", ids[1]));
+    stays(&mut other, flow, "held");
+    adder.run("COMMIT");
+    becomes(&mut one, flow, "ready");
 }
 
 #[test]

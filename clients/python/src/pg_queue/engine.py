@@ -346,7 +346,8 @@ class Engine:
                 return Ending(job, "advance", stage=result.stage, payload=result.payload, delay=span(result.delay))
             if isinstance(result, Suspend):
                 after = None if result.after is None else list(map(int, result.after))
-                return Ending(job, "suspend", after=after, upon=result.upon, progress=result.progress)
+                until = {} if result.until is None else {"until": result.until.isoformat()}
+                return Ending(job, "suspend", after=after, upon=result.upon, progress=result.progress, **until)
             return Ending(job, "complete", result=result)
         except Exception as error:  # such as a result that is not JSON
             return self._raised(job, error)

@@ -57,11 +57,14 @@ def advancement(attempt_id: int, stage: Optional[str], payload: Any, delay: Dura
 
 
 def suspension(
-    attempt_id: int, after: Optional[Sequence[int]], upon: Upon, progress: Any
+    attempt_id: int, after: Optional[Sequence[int]], upon: Upon, progress: Any, until: Optional[datetime]
 ) -> Tuple[str, List[Any]]:
     jobs = None if after is None else list(after)
     content = None if progress is None else Jsonb(progress)
-    return "SELECT queue.suspend(%s, %s::bigint[], %s, %s)", [attempt_id, jobs, upon, content]
+    arguments: List[Any] = [attempt_id, jobs, upon, content]
+    if until is None:
+        return "SELECT queue.suspend(%s, %s::bigint[], %s, %s)", arguments
+    return "SELECT queue.suspend(%s, %s::bigint[], %s, %s, %s)", [*arguments, until]
 
 
 class BaseJob:
@@ -199,9 +202,10 @@ class Job(BaseJob):
         after: Optional[Sequence[int]] = None,
         upon: Upon = "ended",
         progress: Any = None,
+        until: Optional[datetime] = None,
     ) -> None:
         """Lets the job wait for other jobs, in the caller's own transaction, as `Suspend` does."""
-        conn.execute(*suspension(self.id, after, upon, self._encoded(progress, "progress")))
+        conn.execute(*suspension(self.id, after, upon, self._encoded(progress, "progress"), until))
         self.ended = True
 
     def step(self, name: str, function: Callable[[Connection[Any]], T]) -> T:
@@ -298,9 +302,10 @@ class AsyncJob(BaseJob):
         after: Optional[Sequence[int]] = None,
         upon: Upon = "ended",
         progress: Any = None,
+        until: Optional[datetime] = None,
     ) -> None:
         """Lets the job wait for other jobs, in the caller's own transaction, as `Suspend` does."""
-        await conn.execute(*suspension(self.id, after, upon, await self._encoded(progress, "progress")))
+        await conn.execute(*suspension(self.id, after, upon, await self._encoded(progress, "progress"), until))
         self.ended = True
 
     async def step(self, name: str, function: Callable[[AsyncConnection[Any]], Awaitable[T]]) -> T:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, Optional, Sequence, Union
 
 Duration = Union[timedelta, float]
 """A length of time; a number is seconds."""
 
-Upon = Literal["completed", "failed", "ended", "overdue"]
+Upon = Literal["completed", "any", "failed", "ended", "overdue"]
 
 StopReason = Literal["cancelled", "lost", "shutdown"]
 
@@ -68,9 +68,10 @@ class Suspend:
     """Returned by a handler: the job is held until other jobs have ended. Then it goes on with the same attempt number.
 
     `after`: these jobs; None: the members of its own flow, which were enqueued with `flow=job.job_id`. `progress`: what
-    the next run finds in `job.progress`; None: what this one has saved.
+    the next run finds in `job.progress`; None: what this one has saved. `until`: when the job goes on at the latest.
     """
 
     after: Optional[Sequence[int]] = None
     upon: Upon = "ended"
     progress: Any = None
+    until: Optional[datetime] = None

@@ -181,7 +181,7 @@ impl World {
         for fact in own {
             let count = |is_it: &dyn Fn(Fact) -> bool| seen.0.iter().filter(|fact| is_it(**fact)).count();
             match fact {
-                Fact::Met(job) if count(&|f| f == fact) > 1 => self.break_promise(Promise::EndsOnce),
+                Fact::Met(_) if count(&|f| f == fact) > 1 => self.break_promise(Promise::EndsOnce),
                 Fact::Met(job)
                     if self.to_release & (1 << job) == 0
                         && !(self.is_due && model.scenario.jobs[usize::from(job)].until) =>
