@@ -31,8 +31,8 @@ class Advance {
 }
 
 // Returned by a handler: the job is held until other jobs have ended. Then it goes on with the same attempt number.
-// `after`: these jobs; null: the members of its own flow, which were enqueued with `flow` its job's id. `until`: when the
-// job goes on at the latest.
+// `after`: these jobs; null: the members of its own flow, which were enqueued with `flow` its job's id. `until`: when
+// the job goes on at the latest.
 class Suspend {
   constructor ({ after = null, upon = 'ended', progress = null, until = null } = {}) {
     Object.assign(this, { after, upon, progress, until })

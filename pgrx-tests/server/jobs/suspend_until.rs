@@ -94,7 +94,8 @@ fn a_time_that_has_passed_is_now_and_an_infinite_one_is_refused() {
     assert_eq!(failure.code, "P0002", "{failure:?}");
     let answer = |client: &mut Client, arguments: &str| -> String {
         client.value(&format!(
-            "SELECT concat_ws(': ', outcome, reason) FROM queue.end_batch('[{{\"suspend\": {{\"id\": {id}, {arguments}}}}}]')"
+            "SELECT concat_ws(': ', outcome, reason)
+             FROM queue.end_batch('[{{\"suspend\": {{\"id\": {id}, {arguments}}}}}]')"
         ))
     };
     assert_eq!(answer(&mut client, "\"until\": \"soon\""), "refused: until is no time");
@@ -240,7 +241,8 @@ fn a_crash_a_move_to_another_segment_and_a_restore_keep_the_time() {
     let moved = suspended(&mut client, &[other], "ended", "now() + interval '10 minutes'");
     let never = suspended(&mut client, &[other], "ended", "now() + interval '10 minutes'");
     let in_old = format!(
-        "SELECT FROM queue.attempt_8 WHERE job_id = {moved} UNION ALL SELECT FROM queue.attempt_9 WHERE job_id = {moved}"
+        "SELECT FROM queue.attempt_8 WHERE job_id = {moved}
+         UNION ALL SELECT FROM queue.attempt_9 WHERE job_id = {moved}"
     );
     assert_eq!(client.count(&in_old), 0);
     wait::until("it is in an old segment", || {

@@ -9,6 +9,7 @@
 //! token (`job::flow`), so that no transaction adds a member that it does not see.
 
 use pg_queue_core::after::{Fate, Upon};
+use pg_queue_core::awaited::Awaited;
 
 use crate::duty::release::batch::{Act, Batch, Decision};
 use crate::duty::release::known;
@@ -77,15 +78,16 @@ impl Batch<'_> {
         Ok(Some(if first.standing == Standing::Dead { Fate::Dead } else { Fate::Living }))
     }
 
-    /// Returns whether a member of a flow has completed. If none has, watches all members, so that the end of each hands
-    /// it over. The caller has closed the flow.
+    /// Returns whether a member of a flow has completed. If none has, watches all members, so that the end of each
+    /// hands it over. The caller has closed the flow.
     fn has_completed_member(&mut self, flow: i64) -> bool {
         /// At most this many members are watched in one hold of the lock.
         const MEMBERS_PER_HOLD: usize = 256;
         let known::Completions::NoneTo(above) = known::of(flow).completions else { return true };
         let found = member::find_completed(self.catalog, flow, above);
         for members in found.open.chunks(MEMBERS_PER_HOLD) {
-            shmem::with_awaited(self.catalog.number, |awaited, _| members.iter().for_each(|job| awaited.watch(*job)));
+            let watch = |awaited: &mut Awaited| members.iter().for_each(|job| awaited.watch(*job));
+            shmem::with_awaited(self.catalog.number, |awaited, _| watch(awaited));
         }
         // A member may have completed before it was watched.
         let has = found.has_completed || member::find_completed(self.catalog, flow, above).has_completed;
