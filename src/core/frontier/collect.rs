@@ -27,13 +27,15 @@ impl Frontier<'_> {
         (!unread.has_more() && !unread.is_read()).then(|| self.known(lane))
     }
 
-    /// Notes that a job comes. If it is the first one of a batch, the batch begins.
-    pub(super) fn begin_batch(&mut self, lane: u32) {
-        let count = self.known(lane);
+    /// Counts a job that comes. If it is the first one of a batch, the batch begins. What a claim takes does not count
+    /// here, as it may take a batch in several holds of the lock.
+    pub(super) fn count_in_batch(&mut self, lane: u32) {
+        let is_alone = self.known(lane) == 0;
         let collected = &mut self.lanes[lane as usize].collected;
-        if count.is_multiple_of(collected.batch) {
-            collected.since = self.head.now;
+        if is_alone || collected.count >= collected.batch {
+            (collected.since, collected.count) = (self.head.now, 0);
         }
+        collected.count += 1;
     }
 
     /// Wakes the collector if its batch is full. A lane without collector gets one: the session that lingers least, and
@@ -94,6 +96,9 @@ impl Frontier<'_> {
             return Collect::Read;
         }
         let count = self.startable(slot).filter(|_| !is_closed);
+        // Others may have taken jobs of the newest batch.
+        let collected = &mut self.lanes[slot as usize].collected;
+        collected.count = collected.count.min(count.unwrap_or(u32::MAX));
         let waits = count.is_some_and(|count| count > 0 && count < enough) && now < due;
         if !waits || !self.may_be_waited_for(slot) {
             return Collect::Take;

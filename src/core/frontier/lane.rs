@@ -111,6 +111,8 @@ pub struct Collected {
     pub(super) collector: u32,
     /// The monotonic time at which the first job of the newest batch came.
     pub(super) since: i64,
+    /// How many jobs of the newest batch have come.
+    pub(super) count: u32,
 }
 
 /// The lists of a lane's groups.

@@ -40,7 +40,7 @@ impl Frontier<'_> {
         }
         let slot = self.lane_slot(instance, lane)?;
         if self.lanes[slot as usize].collected.batch != 0 {
-            self.begin_batch(slot);
+            self.count_in_batch(slot);
         }
         if entry.place.is_indexed && self.park(slot, &entry) {
             return self.has_turn(slot, &entry).then_some(slot);

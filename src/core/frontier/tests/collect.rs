@@ -17,7 +17,7 @@ use crate::frontier::*;
 use crate::id;
 
 const SESSIONS: usize = 5;
-const PLACES: usize = 8;
+const PLACES: usize = 12;
 const LANE: i32 = 1;
 const READER: u32 = SESSIONS as u32;
 
@@ -337,6 +337,40 @@ fn the_next_batch_has_its_own_time() {
     assert_eq!(world.taken, 2);
     world.act(Act::Pass(1));
     assert_eq!(world.taken, 3);
+}
+
+/// A batch that is taken in two holds of the lock does not move the time of the next one.
+#[test]
+fn jobs_that_come_while_a_batch_is_taken_begin_the_next_one() {
+    let mut world = World::new();
+    world.act(Act::Call { session: 0, want: 1, linger: 50, wait: 1_000 });
+    world.act(Act::Push(1));
+    for _ in 0..3 {
+        // Of four jobs two are taken, one comes, and the other two are taken.
+        assert_eq!(world.frontier().collect(0, 1, LANE, 4, 50, 0), Collect::Take);
+        world.act(Act::Push(4));
+        world.act(Act::Pass(40));
+        for hold in 0..2 {
+            let mut out = [Ready::default(); 2];
+            assert!(matches!(world.frontier().take(1, LANE, 0, 0, None, &mut out), Take::Some { taken: 2, .. }));
+            world.running.extend(out.map(|entry| entry.id));
+            if hold == 0 {
+                world.act(Act::Push(1));
+            }
+        }
+        let now = world.now;
+        assert_eq!(
+            world.memory.frontier().collect(0, 1, LANE, 4, 50, now),
+            Collect::Sleep { until: now + 50, next: None }
+        );
+        assert_eq!(world.frontier().stop_waiting(0), None);
+        while !world.running.is_empty() {
+            world.act(Act::End);
+        }
+        let mut out = [Ready::default()];
+        assert!(matches!(world.frontier().take(1, LANE, 0, 0, None, &mut out), Take::Some { taken: 1, .. }));
+        world.running.extend(out.map(|entry| entry.id));
+    }
 }
 
 /// A job that comes while memory may not know all jobs begins a batch, too.
