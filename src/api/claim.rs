@@ -138,7 +138,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     }
 }
 
-/// Returns how long the call lingers, in microseconds. 0: it takes what is there.
+/// Returns how long the call lingers, in microseconds: no longer than it may sleep. 0: it takes what is there.
 ///
 /// Errors: 22023 when it is negative, or the call does not wait.
 fn linger(call: &Call, wait: i64) -> Result<i64> {
@@ -152,7 +152,7 @@ fn linger(call: &Call, wait: i64) -> Result<i64> {
             .detail("A call that does not wait takes the jobs that are ready.")
             .hint("Add wait, the longest time that the call may take: wait => '30 seconds'."));
     }
-    Ok(linger)
+    Ok(linger.min(wait::longest_wait(wait)))
 }
 
 /// Checks that a call that lingers claims from one lane.

@@ -34,8 +34,8 @@ fn a_call_sleeps_until_its_batch_is_full() {
 #[test]
 fn a_call_takes_fewer_jobs_when_the_first_of_them_has_been_ready_for_so_long() {
     let (mut client, q) = queue("");
-    for linger in ["1 s", "50 s"] {
-        // The second one returns because of its wait.
+    for linger in ["1 s", "50 s", "300000 years"] {
+        // The later ones return because of their wait.
         let call = format!("SELECT id FROM queue.claim('{q}', 4, wait => '3 s', linger => '{linger}')");
         let sleeper = Sleeper::new(&call);
         client.enqueue(&q);
@@ -152,6 +152,30 @@ fn a_batch_is_no_larger_than_limits_allow() {
     let collector = lingering(&q, 2, "40 s");
     client.run(&format!("SELECT count(*) FROM queue.complete_many('{{{},{}}}')", ids[0], ids[1]));
     assert_eq!(collector.answer().unwrap().len(), 2);
+}
+
+#[test]
+fn a_batch_may_be_larger_than_memory() {
+    let (mut client, q) = queue("");
+    let max_ready = client.value::<i64>("SELECT current_setting('pg_queue.max_ready')::bigint");
+    let jobs = max_ready + 1_000;
+    client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{q}', array_fill('1'::jsonb, '{{{jobs}}}'))"));
+    client.run("SET statement_timeout = '40 s'");
+    let claim = format!("SELECT FROM queue.claim('{q}', {}, wait => '50 s', linger => '50 s')", jobs + 1);
+    assert_ne!(client.count(&claim), 0);
+}
+
+#[test]
+fn a_job_that_is_collected_may_be_too_late_to_start() {
+    let (mut client, q) = queue("start_within => '1 s'");
+    let collector = lingering(&q, 4, "3 s");
+    let job = client.enqueue(&q);
+    collector.assert_asleep(&mut client);
+    wait::until_none_left("it expires", || {
+        client.value(&format!("SELECT count(*) FROM queue.job({job}) WHERE state <> 'expired'"))
+    });
+    client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{q}', array_fill('1'::jsonb, '{{4}}'))"));
+    assert_eq!(collector.answer().unwrap().len(), 4);
 }
 
 #[test]

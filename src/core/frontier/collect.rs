@@ -10,7 +10,7 @@
 //! linger never waits for one that does.
 
 use super::answers::Collect;
-use super::lane::Lane;
+use super::lane::{Collected, Lane};
 use super::memory::Frontier;
 use super::session::{Session, WAIT_LANES};
 
@@ -32,6 +32,9 @@ impl Frontier<'_> {
     pub(super) fn count_in_batch(&mut self, lane: u32) {
         let is_alone = self.known(lane) == 0;
         let collected = &mut self.lanes[lane as usize].collected;
+        if is_alone {
+            collected.first_since = self.head.now;
+        }
         if is_alone || collected.count >= collected.batch {
             (collected.since, collected.count) = (self.head.now, 0);
         }
@@ -79,26 +82,28 @@ impl Frontier<'_> {
     }
 
     /// Decides whether a session sleeps to collect up to `want` jobs of a lane, for at most `linger` microseconds after
-    /// the first one. `now` is the present time. The session listens for no other lane.
+    /// the first one. `now` is the present time. The session listens for no other lane. A batch is no larger than
+    /// `ready`: of jobs beyond that, memory does not know how many there are.
     pub fn collect(&mut self, session: u32, instance: u32, lane: i32, want: u32, linger: i64, now: i64) -> Collect {
         let Some(slot) = self.lane_or_create(instance, lane) else { return Collect::Take };
         self.head.now = self.head.now.max(now);
+        let known = self.known(slot);
         let collected = &mut self.lanes[slot as usize].collected;
         if collected.batch == 0 {
-            (collected.batch, collected.since) = (want, now);
+            *collected = Collected { batch: want, collector: 0, since: now, count: known, first_since: now };
             self.head.collected += 1;
         }
-        let due = self.lanes[slot as usize].collected.since.saturating_add(linger);
+        // Others may have taken jobs of the newest batch. And calls before this one may have wanted smaller batches.
+        collected.count = collected.count.min(known);
+        let begun = if known > collected.count { collected.first_since } else { collected.since };
+        let due = begun.saturating_add(linger);
         let is_closed = self.is_closed_for_now(slot);
-        let enough = want.min(self.room_now(slot));
+        let enough = want.min(self.room_now(slot)).min(self.ring(slot).capacity() as u32);
         let unread = &self.lanes[slot as usize];
-        if !is_closed && unread.has_more() && !unread.is_read() && unread.len < enough {
+        if now < due && !is_closed && unread.has_more() && !unread.is_read() && unread.len < enough {
             return Collect::Read;
         }
         let count = self.startable(slot).filter(|_| !is_closed);
-        // Others may have taken jobs of the newest batch.
-        let collected = &mut self.lanes[slot as usize].collected;
-        collected.count = collected.count.min(count.unwrap_or(u32::MAX));
         let waits = count.is_some_and(|count| count > 0 && count < enough) && now < due;
         if !waits || !self.may_be_waited_for(slot) {
             return Collect::Take;
@@ -112,7 +117,7 @@ impl Frontier<'_> {
         let until = if other.is_some_and(|other| self.sessions[other as usize].linger <= linger) {
             i64::MAX
         } else {
-            (collected.collector, collected.batch) = (session + 1, want);
+            *collected = Collected { batch: want, collector: session + 1, since: begun, count: known, ..*collected };
             due
         };
         // A gate that has woken it may let jobs of other lanes start.

@@ -113,6 +113,8 @@ pub struct Collected {
     pub(super) since: i64,
     /// How many jobs of the newest batch have come.
     pub(super) count: u32,
+    /// The monotonic time at which a job came while there was none.
+    pub(super) first_since: i64,
 }
 
 /// The lists of a lane's groups.

@@ -39,8 +39,12 @@ impl Ring<'_> {
         *self.len as usize
     }
 
+    pub fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
     pub fn is_full(&self) -> bool {
-        self.len() == self.slots.len()
+        self.len() == self.capacity()
     }
 
     pub fn get(&self, nth: usize) -> Ready {

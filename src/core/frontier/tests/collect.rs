@@ -397,6 +397,46 @@ fn a_batch_of_a_lane_that_must_be_read_has_its_own_time() {
     assert_eq!(answer, Collect::Sleep { until: 1_050, next: None });
 }
 
+/// `ready` may be too small for a batch. Then a call takes what fits, and does not read again and again.
+#[test]
+fn a_batch_is_no_larger_than_memory() {
+    for jobs in [4, 5, 20] {
+        let sizes = memory::Sizes { ready: 4, running: 40, lanes: 1, sessions: 2, ..Default::default() };
+        let mut memory = Memory::new(sizes);
+        let mut frontier = memory.frontier();
+        let found: Vec<Ready> = (0..jobs)
+            .map(|n| {
+                let job_id = id::job(0, n);
+                Ready { rank: Rank { priority: 0, job_id }, id: id::first_attempt(job_id, 0), ..Ready::default() }
+            })
+            .collect();
+        assert_eq!(frontier.collect(0, 1, LANE, 10, 50, 100), Collect::Read);
+        assert!(frontier.refill_begin(1, LANE, 1).is_some());
+        frontier.refill_push(1, LANE, 1, &found, Rank::MAX);
+        frontier.refill_end(1, LANE, 1);
+        assert_eq!(frontier.collect(0, 1, LANE, 10, 50, 100), Collect::Take, "{jobs} jobs");
+    }
+}
+
+/// Calls want different numbers of jobs. The first job still waits no longer than a call lingers.
+#[test]
+fn a_larger_batch_begins_with_its_oldest_job() {
+    let mut world = World::new();
+    world.act(Act::Call { session: 0, want: 2, linger: 50, wait: 1_000 });
+    world.act(Act::Push(2));
+    assert_eq!(world.taken, 2);
+    (0..2).for_each(|_| world.act(Act::End));
+    for _ in 0..3 {
+        world.act(Act::Pass(10));
+        world.act(Act::Push(1));
+    }
+    world.act(Act::Call { session: 0, want: 4, linger: 50, wait: 1_000 });
+    world.act(Act::Pass(29));
+    assert_eq!(world.taken, 2);
+    world.act(Act::Pass(1));
+    assert_eq!(world.taken, 5);
+}
+
 /// A session that a gate has woken, and that collects, leaves the gate to other lanes.
 #[test]
 fn a_gate_that_wakes_a_collector_wakes_another_lane() {
