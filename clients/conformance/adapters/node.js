@@ -12,7 +12,7 @@ const say = (message) => process.stdout.write(stringifyJson(message) + '\n')
 
 const seconds = (value) => value == null ? value : value * 1000
 const camel = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase())
-const SECONDS = ['wait', 'heartbeat', 'lease', 'shutdown_timeout', 'stall_timeout', 'delay', 'unique_for']
+const SECONDS = ['wait', 'linger', 'heartbeat', 'lease', 'shutdown_timeout', 'stall_timeout', 'delay', 'unique_for']
 const TIMES = ['run_at', 'version']
 
 function codec ({ keys, ...more }) {

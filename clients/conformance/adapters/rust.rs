@@ -370,6 +370,7 @@ async fn start(call: Value) -> Result<(), String> {
             "concurrency" => worker.concurrency(count()),
             "prefetch" => worker.prefetch(count()),
             "wait" => worker.wait(seconds(value)),
+            "linger" => worker.linger(seconds(value)),
             "heartbeat" => worker.heartbeat(seconds(value)),
             "lease" => worker.lease(seconds(value)),
             "stage" => worker.stage(text(value)),

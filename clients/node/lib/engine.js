@@ -27,12 +27,13 @@ const MAX_UNKNOWN = 1000 // How many different stages, codecs and keys the log n
 const FAREWELL = 5000 // How long a worker that shuts down tries to send the last ends.
 const REMINDER = 60000 // After what time a failure that persists is logged again.
 const MISSING = ['42704', '3F000', '42883'] // The SQLSTATEs for a missing queue or extension.
+const INVALID = '22023' // The SQLSTATE for a queue with stages, of which a worker that lingers has to name one.
 const LONGEST = 2 ** 31 - 1 // The longest delay of a timer of Node.
 
 const CLAIM = `
   SELECT ${COLUMNS}, (extract(epoch FROM lease_expires_at - clock_timestamp()) * 1000)::float8 AS lease
   FROM queue.claim_any($1::text[], max_jobs => $2::integer, wait => $3::text::interval, lease => $4::text::interval,
-    stage => $5::text, worker => $6::text, session_bound => $7::boolean, completed => $8::bigint[])`
+    stage => $5::text, worker => $6::text, session_bound => $7::boolean, completed => $8::bigint[]`
 
 const EXTEND = 'SELECT id::float8 AS id, outcome, is_cancelled FROM queue.extend_many($1::bigint[])'
 const END = 'SELECT id::float8 AS id, outcome, reason FROM queue.end_batch($1::text::json)'
@@ -86,6 +87,8 @@ class Engine {
   constructor (worker, isDrain, watch) {
     Object.assign(this, { worker, isDrain, watch, options: worker.options, log: worker.options.logger })
     this.calls = worker.bound()
+    this.linger = isDrain ? 0 : worker.options.linger
+    this.refusals = this.linger ? [...MISSING, INVALID] : MISSING // what the first claim may find out
     this.unknown = new Set() // what the log has said of jobs without a handler, codec or key
     this.held = new Map() // attempt's id -> { job, route, lease, beatAt, expiry }
     this.ready = [] // held jobs whose handlers have not begun
@@ -150,7 +153,7 @@ class Engine {
       } catch (error) {
         for (const ending of completed) this.send(ending) // one of them may be the cause; the control finds out which
         if (error.code === '57014') continue
-        if (!this.hasClaimed && MISSING.includes(error.code)) {
+        if (!this.hasClaimed && this.refusals.includes(error.code)) {
           throw new Error(`the worker cannot start: ${lineOf(error)}`, { cause: error })
         }
         if (error instanceof Gone) this.tell('disconnected', null, { error: error.message })
@@ -172,11 +175,18 @@ class Engine {
   }
 
   claim (room, completed) {
-    const { wait, lease, stage, name, sessionBound } = this.options
+    const { lease, stage, name, sessionBound } = this.options
     // The first claim does not sleep: it finds out whether the queues exist.
-    const values = [[...this.calls.keys()], room, interval(this.hasClaimed && !this.isDrain ? wait : 0),
-        interval(lease), stage ?? null, name]
-    return this.claims.fetch(CLAIM, [...values, sessionBound, completed])
+    let wait = this.hasClaimed && !this.isDrain ? this.options.wait : 0
+    let [sql, more] = [`${CLAIM})`, []]
+    if (this.linger) {
+      // A full batch is not kept waiting for more jobs. A call that lingers has to wait.
+      room = Math.min(room, this.worker.collected())
+      wait = Math.max(wait, Math.min(this.options.wait, 1));
+      [sql, more] = [`${CLAIM}, linger => $9::text::interval)`, [interval(this.linger)]]
+    }
+    const values = [[...this.calls.keys()], room, interval(wait), interval(lease), stage ?? null, name]
+    return this.claims.fetch(sql, [...values, sessionBound, completed, ...more])
   }
 
   // Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile.
@@ -344,7 +354,8 @@ class Engine {
     if (ending.kind === 'none') {
       this.settle(ending, held.job.stopReason === 'lost' ? 'lost' : ending.event)
     } else {
-      this.send(ending, ending.isPlain ? GATHER : 0)
+      // A claim that completes does not sleep, so a claim that lingers carries no ends.
+      this.send(ending, ending.isPlain && !this.linger ? GATHER : 0)
     }
   }
 

@@ -303,6 +303,11 @@ export interface WorkerOptions {
   prefetch?: number
   /** How long one claim sleeps; at most the server's `pg_queue.max_wait`. Default: 10 seconds */
   wait?: number
+  /**
+   * How long a claim collects a full batch, from when its first job is ready. For a worker with a batch handler of one
+   * queue. If the queue has stages, `stage` names one of them. Default: 0
+   */
+  linger?: number
   /** The longest time between two heartbeats. Default: 10 seconds; a third of the lease if that is shorter */
   heartbeat?: number
   lease?: Duration

@@ -5,7 +5,7 @@ const { EventEmitter } = require('node:events')
 const os = require('node:os')
 const { Engine } = require('./engine')
 
-const DEFAULTS = { concurrency: 10, prefetch: 0, wait: 10000, heartbeat: 10000, shutdownTimeout: 30000,
+const DEFAULTS = { concurrency: 10, prefetch: 0, wait: 10000, linger: 0, heartbeat: 10000, shutdownTimeout: 30000,
     sessionBound: false, onUnknown: 'release' }
 
 const KNOWN = new Set([...Object.keys(DEFAULTS), 'codec', 'lease', 'stage', 'stallTimeout', 'name', 'logger'])
@@ -103,8 +103,17 @@ class Worker extends EventEmitter {
     return events
   }
 
+  // Returns how many jobs a claim collects if it lingers. Undefined: it cannot.
+  collected () {
+    const [stages, ...more] = this.handlers.values()
+    return more.length ? undefined : (stages.get(this.options.stage ?? null) ?? stages.get(null))?.size
+  }
+
   async #serve (isDrain, watch) {
     if (!this.handlers.size) throw new Error('a worker needs a handler')
+    if (this.options.linger && !this.collected()) {
+      throw new Error('linger needs one queue with a batch handler; if it has stages, set stage to one of them')
+    }
     if (this.#engine) throw new Error('this worker runs already')
     this.#engine = new Engine(this, isDrain, watch)
     if (this.#isToldToStop) this.#engine.stop()

@@ -59,6 +59,9 @@ const REMINDER: Duration = Duration::from_secs(60);
 /// The SQLSTATEs for a missing queue, and for a database without the extension.
 const MISSING: [&str; 3] = ["42704", "3F000", "42883"];
 
+/// The SQLSTATE for a queue with stages, of which a worker that lingers has to name one.
+const INVALID: &str = "22023";
+
 /// The pauses between failing attempts, and how often failures are logged.
 #[derive(Default)]
 pub(crate) struct Backoff {
@@ -142,6 +145,11 @@ impl Engine {
         *self.stops.borrow() > 0
     }
 
+    /// Returns whether claims collect full batches.
+    fn lingers(&self) -> bool {
+        !self.is_drain && !self.settings.linger.is_zero()
+    }
+
     async fn told_to_stop(&self, times: u32) {
         let mut stops = self.stops.clone();
         // Without a sender, no further stop can come.
@@ -207,7 +215,8 @@ impl Engine {
                     if code == "57014" {
                         continue;
                     }
-                    if !has_claimed && MISSING.contains(&code.as_str()) {
+                    let is_refused = MISSING.contains(&code.as_str()) || self.lingers() && code == INVALID;
+                    if !has_claimed && is_refused {
                         return Err(WorkerError(format!("the worker cannot start: {text}").into()));
                     }
                     if refusal.is_gone() {
@@ -243,9 +252,15 @@ impl Engine {
     async fn claim(&self, room: usize, completed: &[Ending], has_claimed: bool) -> Result<Vec<Row>, Refusal> {
         let settings = &self.settings;
         // The first claim does not sleep: it finds out whether the queues exist.
-        let wait = if has_claimed && !self.is_drain { settings.wait } else { Duration::ZERO };
+        let mut wait = if has_claimed && !self.is_drain { settings.wait } else { Duration::ZERO };
+        let (mut room, lingers) = (room, self.lingers());
+        if lingers {
+            // A full batch is not kept waiting for more jobs. A call that lingers has to wait.
+            room = room.min(settings.collected().unwrap_or(1));
+            wait = wait.max(settings.wait.min(Duration::from_millis(1)));
+        }
         let ids: Vec<i64> = completed.iter().map(Ending::id).collect();
-        let parameters = Parameters::default()
+        let mut parameters = Parameters::default()
             .with(self.calls.keys().cloned().collect::<Vec<_>>(), Type::TEXT_ARRAY)
             .with(i32::try_from(room).unwrap_or(i32::MAX), Type::INT4)
             .with(interval(wait), Type::TEXT)
@@ -254,10 +269,15 @@ impl Engine {
             .with(settings.name.clone(), Type::TEXT)
             .with(settings.session_bound, Type::BOOL)
             .with(ids, Type::INT8_ARRAY);
+        let mut linger = "";
+        if lingers {
+            parameters.push(interval(settings.linger), Type::TEXT);
+            linger = ", linger => $9::interval";
+        }
         let sql = format!(
             "SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8 \
              FROM queue.claim_any($1, max_jobs => $2, wait => $3::interval, lease => $4::interval, stage => $5, \
-             worker => $6, session_bound => $7, completed => $8)"
+             worker => $6, session_bound => $7, completed => $8{linger})"
         );
         let connected = || self.tell(EventKind::Connected, None, Duration::ZERO, None);
         self.claims.fetch(&sql, &parameters.list(), &connected).await
@@ -464,7 +484,8 @@ impl Engine {
                 ending.shared.reason() == Some(StopReason::Lost) && !ending.shared.ended.load(Ordering::Acquire);
             self.settle(&ending, if is_lost { EventKind::Lost } else { ending.event() });
         } else {
-            let delay = if ending.is_plain() { GATHER } else { Duration::ZERO };
+            // A claim that completes does not sleep, so a claim that lingers carries no ends.
+            let delay = if ending.is_plain() && !self.lingers() { GATHER } else { Duration::ZERO };
             state.send(ending, delay);
             drop(state);
             self.due.notify_one();

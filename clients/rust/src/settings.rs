@@ -67,6 +67,7 @@ pub(crate) struct Settings {
     pub concurrency: usize,
     pub prefetch: usize,
     pub wait: Duration,
+    pub linger: Duration,
     pub heartbeat: Duration,
     pub lease: Option<Duration>,
     pub stage: Option<String>,
@@ -80,6 +81,15 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Returns how many jobs a claim collects if it lingers. `None`: it cannot.
+    pub fn collected(&self) -> Option<usize> {
+        let mut queues = self.handlers.values();
+        match (queues.next()?.get(self.stage.as_deref())?, queues.next()) {
+            ((Call::Batch { size, .. }, _), None) => Some(*size),
+            _ => None,
+        }
+    }
+
     /// Returns the handlers within the middleware. The first middleware is the outermost one.
     pub fn calls(&self) -> HashMap<String, Calls> {
         let within = |call: &Call| match call {

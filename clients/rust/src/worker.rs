@@ -61,6 +61,7 @@ impl Worker {
             concurrency: 10,
             prefetch: 0,
             wait: Duration::from_secs(10),
+            linger: Duration::ZERO,
             heartbeat: Duration::from_secs(10),
             lease: None,
             stage: None,
@@ -90,6 +91,13 @@ impl Worker {
     /// How long one claim sleeps, at most the server's `pg_queue.max_wait`. Default: 10 seconds.
     pub fn wait(mut self, time: Duration) -> Self {
         self.settings.wait = time;
+        self
+    }
+
+    /// How long a claim collects a full batch, from when its first job is ready. For a worker with a batch handler of
+    /// one queue. If the queue has stages, [`Self::stage`] names one of them. Default: 0.
+    pub fn linger(mut self, time: Duration) -> Self {
+        self.settings.linger = time;
         self
     }
 
@@ -260,6 +268,9 @@ impl Worker {
         let refusal = match self.settings.handlers.len() {
             0 => Some("a worker needs a handler"),
             1..=8 if self.settings.concurrency == 0 => Some("concurrency must be at least 1"),
+            1..=8 if !self.settings.linger.is_zero() && self.settings.collected().is_none() => {
+                Some("linger needs one queue with a batch handler; if it has stages, set stage to one of them")
+            }
             1..=8 => None,
             _ => Some("a worker has at most eight queues"),
         };

@@ -64,11 +64,14 @@ _MISSING = ("42704", "3F000", "42883")
 CLAIM = f"""
     SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8
     FROM queue.claim_any(%s::text[], max_jobs => %s, wait => %s, lease => %s::interval, stage => %s::text, worker => %s,
-        session_bound => %s, completed => %s::bigint[])"""
+        session_bound => %s, completed => %s::bigint[]"""
 
 EXTEND = "SELECT id, outcome, is_cancelled FROM queue.extend_many(%s::bigint[])"
 
 END = "SELECT id, outcome, reason FROM queue.end_batch(%s::json)"
+
+_INVALID = "22023"
+"""The SQLSTATE for a queue with stages, of which a worker that lingers has to name one."""
 
 _AT_FAULT = ("22", "54")
 """The classes of SQLSTATEs for an end that the server will never accept: invalid data, or too much data."""
@@ -85,6 +88,8 @@ class Engine:
         self._calls = {route: worker.bound(route) for route in worker.handlers}
         self._is_async = {route: inspect.iscoroutinefunction(h) for route, h in worker.handlers.items()}
         self._codec = worker.codec or PLAIN
+        self._linger = 0.0 if drain else worker.linger
+        self._refusals = (*_MISSING, _INVALID) if self._linger else _MISSING  # what the first claim may find out
         self._unknown: Set[str] = set()  # what the log has said of jobs without a handler, codec or key
         self._held: Dict[int, Held] = {}
         self._ready: Deque[Held] = deque()
@@ -158,7 +163,7 @@ class Engine:
                     self._send(ending)
                 if isinstance(error, psycopg.errors.QueryCanceled):
                     continue
-                if not self._has_claimed and isinstance(error, psycopg.Error) and error.sqlstate in _MISSING:
+                if not self._has_claimed and isinstance(error, psycopg.Error) and error.sqlstate in self._refusals:
                     raise RuntimeError(f"the worker cannot start: {_line(error)}") from error
                 if isinstance(error, Gone):
                     self._tell(Event("disconnected", error=str(error)))
@@ -184,8 +189,14 @@ class Engine:
         worker = self._worker
         # The first claim does not sleep: it finds out whether the queues exist.
         wait = worker.wait if self._has_claimed and not self._drain else 0.0
+        sql = f"{CLAIM})"
+        more: List[Any] = []
+        if self._linger:
+            # A full batch is not kept waiting for more jobs. A call that lingers has to wait.
+            room, wait = min(room, worker.collected() or 1), max(wait, min(worker.wait, 0.001))
+            sql, more = f"{CLAIM}, linger => %s)", [interval(self._linger)]
         parameters = [worker.queues(), room, interval(wait), interval(worker.lease), worker.stage]
-        return await self._claims.fetch(CLAIM, [*parameters, worker.name, worker.session_bound, completed])
+        return await self._claims.fetch(sql, [*parameters, worker.name, worker.session_bound, completed, *more])
 
     def _room(self) -> int:
         """Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile."""
@@ -381,7 +392,8 @@ class Engine:
         if ending.kind == "none":
             self._settle(ending, "lost" if held.job.stop_reason == "lost" else None)
         else:
-            self._send(ending, GATHER if ending.is_plain else 0)
+            # A claim that completes does not sleep, so a claim that lingers carries no ends.
+            self._send(ending, GATHER if ending.is_plain and not self._linger else 0)
 
     def _stop_job(self, attempt_id: int, reason: Any) -> None:
         """Tells the handler to stop. If it has not begun, the attempt ends immediately."""

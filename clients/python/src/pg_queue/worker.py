@@ -31,6 +31,8 @@ class Worker:
     * `concurrency`: how many handlers run at the same time.
     * `prefetch`: how many further jobs are claimed ahead. Use it for short jobs, which then need fewer round trips.
     * `wait`: how long one claim sleeps, in seconds; at most the server's `pg_queue.max_wait`.
+    * `linger`: how long a claim collects a full batch, in seconds, from when its first job is ready. For a worker with
+      a batch handler of one queue. If the queue has stages, `stage` names one of them.
     * `heartbeat`: the longest time between two heartbeats, in seconds; a third of the lease if that is shorter. A
       handler learns within this time that its job is to be cancelled.
     * `lease`, `stage`, `session_bound`: as for `queue.claim`. `session_bound` does not work behind a pooler in
@@ -53,6 +55,7 @@ class Worker:
         concurrency: int = 10,
         prefetch: int = 0,
         wait: float = 10.0,
+        linger: float = 0.0,
         heartbeat: float = 10.0,
         lease: Optional[Duration] = None,
         stage: Optional[str] = None,
@@ -72,6 +75,7 @@ class Worker:
         self.concurrency = concurrency
         self.prefetch = prefetch
         self.wait = wait
+        self.linger = linger
         self.heartbeat = heartbeat
         self.lease = lease
         self.stage = stage
@@ -146,6 +150,12 @@ class Worker:
                 call = partial(_around, around, call)
         return call
 
+    def collected(self) -> Optional[int]:
+        """Returns how many jobs a claim collects if it lingers. None: it cannot."""
+        queues = self.queues()
+        route = self.route(queues[0], self.stage)
+        return self.batches.get(route) if route and len(queues) == 1 else None
+
     def run(self) -> None:
         """Works until SIGTERM, SIGINT or `stop`. Then it waits for the handlers, and releases the remaining jobs.
 
@@ -190,6 +200,8 @@ class Worker:
     async def _serve(self, drain: bool = False, watch: Optional[Callable[[Event], None]] = None) -> None:
         if not self.handlers:
             raise ValueError("a worker needs a handler")
+        if self.linger and self.collected() is None:
+            raise ValueError("linger needs one queue with a batch handler; if it has stages, set stage to one of them")
         with self._starting:
             if self._engine is not None:
                 raise RuntimeError("this worker runs already")
