@@ -20,17 +20,15 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use crate::batch::{Batch, BatchPool, Each};
 use crate::connection::{Link, Pool, Refusal, SILENCE};
 use crate::endings::Ending;
 use crate::event::{Event, EventKind};
-use crate::job::{COLUMNS, Job};
+use crate::job::Job;
 use crate::outcome::{Done, Failure, StopReason};
 use crate::settings::{Call, Calls, OnUnknown, Settings, WorkerError};
 use crate::shared::{Facts, Shared};
-use crate::sql::{Parameters, interval};
 use crate::state::{Held, State};
 use crate::tracing;
 use crate::watchdog::Watchdog;
@@ -145,11 +143,6 @@ impl Engine {
         *self.stops.borrow() > 0
     }
 
-    /// Returns whether claims collect full batches.
-    fn lingers(&self) -> bool {
-        !self.is_drain && !self.settings.linger.is_zero()
-    }
-
     async fn told_to_stop(&self, times: u32) {
         let mut stops = self.stops.clone();
         // Without a sender, no further stop can come.
@@ -215,7 +208,7 @@ impl Engine {
                     if code == "57014" {
                         continue;
                     }
-                    let is_refused = MISSING.contains(&code.as_str()) || self.lingers() && code == INVALID;
+                    let is_refused = MISSING.contains(&code.as_str()) || self.settings.lingers() && code == INVALID;
                     if !has_claimed && is_refused {
                         return Err(WorkerError(format!("the worker cannot start: {text}").into()));
                     }
@@ -250,35 +243,7 @@ impl Engine {
     }
 
     async fn claim(&self, room: usize, completed: &[Ending], has_claimed: bool) -> Result<Vec<Row>, Refusal> {
-        let settings = &self.settings;
-        // The first claim does not sleep: it finds out whether the queues exist.
-        let mut wait = if has_claimed && !self.is_drain { settings.wait } else { Duration::ZERO };
-        let (mut room, lingers) = (room, self.lingers());
-        if lingers {
-            // A full batch is not kept waiting for more jobs. A call that lingers has to wait.
-            room = room.min(settings.collected().unwrap_or(1));
-            wait = wait.max(settings.wait.min(Duration::from_millis(1)));
-        }
-        let ids: Vec<i64> = completed.iter().map(Ending::id).collect();
-        let mut parameters = Parameters::default()
-            .with(self.calls.keys().cloned().collect::<Vec<_>>(), Type::TEXT_ARRAY)
-            .with(i32::try_from(room).unwrap_or(i32::MAX), Type::INT4)
-            .with(interval(wait), Type::TEXT)
-            .with(settings.lease.map(interval), Type::TEXT)
-            .with(settings.stage.clone(), Type::TEXT)
-            .with(settings.name.clone(), Type::TEXT)
-            .with(settings.session_bound, Type::BOOL)
-            .with(ids, Type::INT8_ARRAY);
-        let mut linger = "";
-        if lingers {
-            parameters.push(interval(settings.linger), Type::TEXT);
-            linger = ", linger => $9::interval";
-        }
-        let sql = format!(
-            "SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8 \
-             FROM queue.claim_any($1, max_jobs => $2, wait => $3::interval, lease => $4::interval, stage => $5, \
-             worker => $6, session_bound => $7, completed => $8{linger})"
-        );
+        let (sql, parameters) = self.settings.claim(room, has_claimed && !self.is_drain, completed);
         let connected = || self.tell(EventKind::Connected, None, Duration::ZERO, None);
         self.claims.fetch(&sql, &parameters.list(), &connected).await
     }
@@ -485,7 +450,7 @@ impl Engine {
             self.settle(&ending, if is_lost { EventKind::Lost } else { ending.event() });
         } else {
             // A claim that completes does not sleep, so a claim that lingers carries no ends.
-            let delay = if ending.is_plain() && !self.lingers() { GATHER } else { Duration::ZERO };
+            let delay = if ending.is_plain() && !self.settings.lingers() { GATHER } else { Duration::ZERO };
             state.send(ending, delay);
             drop(state);
             self.due.notify_one();

@@ -1,4 +1,4 @@
-//! The settings of a run of the worker, and the error if it cannot go on.
+//! The settings of a run of the worker, its claims, and the error if it cannot go on.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,13 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio_postgres::types::Type;
 
 use crate::batch::{Batch, Each};
 use crate::connection::Connector;
+use crate::endings::Ending;
 use crate::event::Event;
 use crate::hooks::Hooks;
-use crate::job::Job;
+use crate::job::{COLUMNS, Job};
 use crate::outcome::{Done, Failure};
+use crate::sql::{Parameters, interval};
 
 /// The next function that a middleware calls.
 pub type Next = Arc<dyn Fn(Job) -> BoxFuture<'static, Result<Done, Failure>> + Send + Sync>;
@@ -88,6 +91,42 @@ impl Settings {
             ((Call::Batch { size, .. }, _), None) => Some(*size),
             _ => None,
         }
+    }
+
+    /// Returns whether claims collect full batches.
+    pub fn lingers(&self) -> bool {
+        !self.linger.is_zero()
+    }
+
+    /// Returns the statement of a claim for up to `room` jobs, and its parameters. The first claim of a worker does not
+    /// sleep: it finds out whether the queues exist.
+    pub fn claim(&self, room: usize, sleeps: bool, completed: &[Ending]) -> (String, Parameters) {
+        let (mut room, mut wait) = (room, if sleeps { self.wait } else { Duration::ZERO });
+        if self.lingers() {
+            // A full batch is not kept waiting for more jobs. A call that lingers has to wait.
+            room = room.min(self.collected().unwrap_or(1));
+            wait = wait.max(self.wait.min(Duration::from_millis(1)));
+        }
+        let mut parameters = Parameters::default()
+            .with(self.handlers.keys().cloned().collect::<Vec<_>>(), Type::TEXT_ARRAY)
+            .with(i32::try_from(room).unwrap_or(i32::MAX), Type::INT4)
+            .with(interval(wait), Type::TEXT)
+            .with(self.lease.map(interval), Type::TEXT)
+            .with(self.stage.clone(), Type::TEXT)
+            .with(self.name.clone(), Type::TEXT)
+            .with(self.session_bound, Type::BOOL)
+            .with(completed.iter().map(Ending::id).collect::<Vec<_>>(), Type::INT8_ARRAY);
+        let mut linger = "";
+        if self.lingers() {
+            parameters.push(interval(self.linger), Type::TEXT);
+            linger = ", linger => $9::interval";
+        }
+        let sql = format!(
+            "SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8 \
+             FROM queue.claim_any($1, max_jobs => $2, wait => $3::interval, lease => $4::interval, stage => $5, \
+             worker => $6, session_bound => $7, completed => $8{linger})"
+        );
+        (sql, parameters)
     }
 
     /// Returns the handlers within the middleware. The first middleware is the outermost one.

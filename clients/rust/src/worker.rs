@@ -264,7 +264,7 @@ impl Worker {
         self.start(true).await
     }
 
-    async fn start(self, is_drain: bool) -> Result<Vec<Event>, WorkerError> {
+    async fn start(mut self, is_drain: bool) -> Result<Vec<Event>, WorkerError> {
         let refusal = match self.settings.handlers.len() {
             0 => Some("a worker needs a handler"),
             1..=8 if self.settings.concurrency == 0 => Some("concurrency must be at least 1"),
@@ -276,6 +276,9 @@ impl Worker {
         };
         if let Some(text) = refusal {
             return Err(WorkerError(text.into()));
+        }
+        if is_drain {
+            self.settings.linger = Duration::ZERO;
         }
         Engine::new(Arc::new(self.settings), is_drain, self.stops.subscribe()).serve().await
     }
