@@ -236,7 +236,7 @@ BEGIN
                 'The role that wrote the payload as a command; null: the payload is data.';
             COMMENT ON COLUMN queue.attempt_%1$s.run_as_id IS 'The oid of that role.';
             COMMENT ON COLUMN queue.attempt_%1$s.own_flow IS
-                'Makes the job a flow, which waits for its members: runs, fail_fast, and the role that made it.';
+                'Makes the job a flow, which waits for its members: runs, fail_fast, open, and the role that made it.';
             COMMENT ON COLUMN queue.attempt_%1$s.start_by IS
                 'If no worker has claimed it before this time, it expires. Infinity: it never does, although its queue '
                 'has a start_within. Null: it never does, and a held one gets the time at its release.';

@@ -181,6 +181,7 @@ pub fn edges_again(catalog: &Catalog, ended: &New, id: i64, lane: i32) -> Result
         Edge { id, job_id, upon, lane, is_met, is_own, is_fail_fast, until: None }
     };
     let mut edges: Vec<Edge> = own.map(|_| edge(ended.job_id, false)).into_iter().collect();
+    edges.extend(own.filter(|own| own.is_open).map(|_| edge(edge::SEAL, false)));
     for job_id in ended.after.map(datum::i64_array).unwrap_or_default() {
         match (upon.is_met_by(fate(catalog, job_id)?.fate), upon) {
             (false, _) => edges.push(edge(job_id, false)),

@@ -81,6 +81,7 @@ impl OwnFlow {
         jsonb::of(&serde_json::json!({
             "runs": text(self.runs),
             "fail_fast": text(self.is_fail_fast),
+            "open": text(self.is_open),
             "author": author.name,
             "author_id": author.id.to_string(),
             "since": author.since.to_string(),
@@ -96,7 +97,13 @@ impl OwnFlow {
     /// Returns the settings of their stored form.
     pub fn of(stored: Datum, upon: Upon) -> Self {
         let has = |name: &str| jsonb::text_field(stored, name).is_some();
-        Self { upon, is_open: false, runs: has("runs"), is_fail_fast: has("fail_fast") }
+        Self { upon, is_open: has("open"), runs: has("runs"), is_fail_fast: has("fail_fast") }
+    }
+
+    /// Returns the stored form of a flow that has been sealed. So the job does not wait for the seal if it is retried.
+    pub fn sealed(stored: Datum) -> Option<Datum> {
+        let Some(author) = Self::author(stored) else { return Some(stored) };
+        Self { is_open: false, ..Self::of(stored, Upon::Completed) }.datum(&author)
     }
 }
 

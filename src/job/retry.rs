@@ -16,6 +16,7 @@ use crate::catalog::queue::{self, Queue};
 use crate::error::Result;
 use crate::job::find::{self, Found};
 use crate::job::next_attempt::{self, supersede};
+use crate::job::options::OwnFlow;
 use crate::job::{after, debounce, flow, start_by, unique};
 use crate::log::attempt::{self, New};
 use crate::log::member::{self, Standing};
@@ -122,6 +123,9 @@ fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>, waits
             // began with.
             let notes = note::summary(catalog, job.attempt.home.segment, job.attempt.id());
             let mut copy = job.attempt.copy();
+            if notes.is_sealed {
+                copy.own_flow = copy.own_flow.and_then(OwnFlow::sealed);
+            }
             // If the job was held until it ended, it now begins in the lane in which its release would have put it.
             let edges = after::edges_of(catalog, &job.attempt)?;
             if let Some(queue) = queue::by_lane(catalog, copy.lane)?.filter(|_| !edges.is_empty()) {

@@ -203,7 +203,7 @@ row! {
     upon, upon: Option<u8> = UPON, upon;
     /// The steps that attempts before this one have done: an object with a field for each.
     steps, steps: Option<Datum> = STEPS, steps;
-    /// The settings of the job's own flow: an object with the fields `runs` and `fail_fast`.
+    /// The settings of the job's own flow: see `job::options::OwnFlow`.
     own_flow, own_flow: Option<Datum> = OWN_FLOW, own_flow;
     /// If no worker has claimed it before this `timestamptz`, it expires; see `start_by`. `MAX`: it never does.
     start_by, start_by: Option<i64> = START_BY;

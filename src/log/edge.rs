@@ -10,7 +10,8 @@ use pg_queue_core::after::Upon;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::Catalog;
-use crate::log::note::{self, column};
+pub use crate::log::note::SEAL;
+use crate::log::note::{self, MET, column};
 use crate::log::segment::Home;
 use crate::pg::row::{NewRows, Row};
 use crate::pg::scan::{Key, Scan, Snapshot};
@@ -20,14 +21,8 @@ use crate::pg::{jsonb, process};
 
 /// The kind of a note that names a predecessor.
 const AFTER: u8 = b'a';
-/// The kind of a note that says that a predecessor has completed.
-const MET: u8 = b'n';
-
 /// The kind of a note that says that a flow is to end. Its members are cancelled before.
 const ENDING: u8 = b'e';
-
-/// In place of a predecessor: the seal of an open flow.
-pub const SEAL: i64 = 0;
 
 /// An edge of a held attempt: to a predecessor, or to its own job for the members of its flow, or to [`SEAL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,6 +13,11 @@ use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::{Entry, Relation};
 use crate::pg::{jsonb, process, time};
 
+/// The kind of a note that says that a predecessor has completed; see `edge`.
+pub(super) const MET: u8 = b'n';
+/// In place of a predecessor: the seal of an open flow.
+pub const SEAL: i64 = 0;
+
 /// The kind of a note.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -311,6 +316,8 @@ pub struct Summary {
     cancel: Option<Cancel>,
     longest_lease: Option<(i64, Row)>,
     steps: Vec<Row>,
+    /// True if the attempt is an open flow that has been sealed.
+    pub is_sealed: bool,
 }
 
 /// A request to cancel the attempt.
@@ -350,12 +357,13 @@ impl Summary {
                 }
             }
             b't' => self.steps.push(row),
+            MET => self.is_sealed |= row.i64(column::JOB_ID) == SEAL,
             _ => {}
         }
     }
 
     fn into_rows(self) -> Vec<Row> {
-        let Self { newest_progress, cancel, longest_lease, steps } = self;
+        let Self { newest_progress, cancel, longest_lease, steps, is_sealed: _ } = self;
         let rows =
             [newest_progress.map(|(_, row)| row), cancel.map(|Cancel(row)| row), longest_lease.map(|(_, row)| row)];
         rows.into_iter().flatten().chain(steps).collect()

@@ -21,6 +21,7 @@ use crate::catalog::Catalog;
 use crate::catalog::queue::{self, Queue};
 use crate::duty::storage::states::{BLOCKED_PAUSE_US, SegmentStates, StepResult};
 use crate::error::Result;
+use crate::job::options::OwnFlow;
 use crate::log::attempt::{Attempt, AttemptOf};
 use crate::log::history::{self, Child};
 use crate::log::outcome::{self, Kind, Outcome};
@@ -134,7 +135,10 @@ impl Batch {
         let noted = notes.summary(attempt.id());
         let progress = noted.progress().or_else(|| attempt.progress());
         let steps = if is_last { noted.steps(attempt.steps()) } else { None };
-        let row = history::values(attempt, claim, outcome, payload, progress, steps);
+        let mut row = history::values(attempt, claim, outcome, payload, progress, steps);
+        if noted.is_sealed {
+            row[history::column::OWN_FLOW] = row[history::column::OWN_FLOW].and_then(OwnFlow::sealed);
+        }
         self.day(catalog, day)?.add(&row);
         self.bytes += size(&row);
         Ok(())
