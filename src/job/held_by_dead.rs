@@ -1,7 +1,7 @@
 //! Held jobs that wait for dead predecessors. They go on only if a user retries the predecessors.
 //!
 //! Not responsible for other successors of dead jobs (`core::after`): only `upon => 'completed'`, and `any` if no other
-//! predecessor lives, leave them held for good.
+//! predecessor lives, leave them held for good. A job that is suspended until a time goes on by itself.
 
 use std::collections::BTreeMap;
 
@@ -97,7 +97,7 @@ fn count(catalog: &Catalog, segment: u8, job_id: i64, most: usize, held: &mut BT
     for id in ids {
         let holds = |edge: &Edge| {
             let is_upon_completion = matches!(edge.upon, Upon::Completed | Upon::Any);
-            edge.job_id == job_id && is_upon_completion && !edge.is_met
+            edge.job_id == job_id && is_upon_completion && !edge.is_met && edge.until.is_none()
         };
         let of_attempt = edges.of(id);
         if tables.claims().find(id, Snapshot::Now).is_some() || !of_attempt.iter().any(holds) {

@@ -77,6 +77,22 @@ fn it_goes_on_at_the_time_or_when_the_others_have_ended_whichever_is_first() {
 }
 
 #[test]
+fn a_dead_job_holds_it_up_only_until_the_time() {
+    let (_database, mut client) = database();
+    own(&mut client);
+    let job = client.enqueue("q");
+    for upon in ["completed", "any"] {
+        suspended(&mut client, &[job], upon, "now() + interval '1 hour'");
+        suspended(&mut client, &[job], upon, "NULL");
+    }
+    client.run("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('q')");
+    maintain(&mut client);
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'held'"), 4);
+    let held_by_dead = "SELECT sum(value)::float8 FROM queue.metrics() WHERE name = 'pg_queue_held_by_dead'";
+    assert_eq!(client.value::<f64>(held_by_dead), 2.0, "the others go on by themselves");
+}
+
+#[test]
 fn a_time_that_has_passed_is_now_and_an_infinite_one_is_refused() {
     let (_database, mut client) = database();
     own(&mut client);
