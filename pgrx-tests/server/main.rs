@@ -18,6 +18,7 @@ mod jobs {
     mod debounce;
     pub mod ends;
     mod ends_races;
+    mod events;
     pub mod fencing;
     mod flows;
     mod heartbeats;
