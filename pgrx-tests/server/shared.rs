@@ -93,3 +93,16 @@ impl Drop for Database {
         }
     }
 }
+
+/// Does the duties until the job is in this state.
+pub fn becomes(client: &mut Client, job: i64, state: &str) {
+    client.maintain_until(&format!("(SELECT state FROM queue.job({job})) = '{state}'"));
+}
+
+/// Does the duties, and checks that the job is in this state afterwards.
+pub fn stays(client: &mut Client, job: i64, state: &str) {
+    for _ in 0..3 {
+        client.run("SELECT queue.maintain()");
+        assert_eq!(client.state(job), state);
+    }
+}

@@ -82,9 +82,14 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
         complete_all(&known.catalog, &completed, &mut refused)?;
         refused.into_iter().try_for_each(|(id, refusal)| add_refusal(&rows, id, refusal))?;
     }
-    // A claim that does not wait need not read the clock.
     notice::wait_is_cut(wait);
-    let deadline = if wait > 0 { time::monotonic_us().saturating_add(wait::longest_wait(wait)) } else { 0 };
+    // A claim that does not wait need not read the clock.
+    let (linger, deadline) = if wait > 0 {
+        let longest = wait::longest_wait(wait);
+        (linger.min(longest), time::monotonic_us().saturating_add(longest))
+    } else {
+        (0, 0)
+    };
     // If shared memory has no place for another running attempt, a call that waits sleeps as if there were no job. A
     // call that completes does not raise an error either: that would undo the completions, which free places.
     let takes_nothing = wait > 0 || completes;
@@ -93,11 +98,9 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     loop {
         if linger > 0
             && wait::may_sleep(deadline)
-            && let Some(until) = Waiter::collect(&known, request.max_jobs as u32, linger, &mut sleeper)?
+            && let Some(looks) = Waiter::collect(&known, request.max_jobs as u32, linger, deadline, &mut sleeper)?
         {
-            let is_woken = sleeper.as_mut().is_some_and(|waiter| waiter.sleep(deadline.min(until)));
-            // What another session collects is not there for this one.
-            if process::is_client_gone() || !is_woken && until == i64::MAX {
+            if !looks {
                 return Ok(None);
             }
             known = ClaimScope::now(names, stage, true)?;
@@ -138,7 +141,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     }
 }
 
-/// Returns how long the call lingers, in microseconds: no longer than it may sleep. 0: it takes what is there.
+/// Returns how long the call lingers, in microseconds. 0: it takes what is there.
 ///
 /// Errors: 22023 when it is negative, or the call does not wait.
 fn linger(call: &Call, wait: i64) -> Result<i64> {
@@ -152,7 +155,7 @@ fn linger(call: &Call, wait: i64) -> Result<i64> {
             .detail("A call that does not wait takes the jobs that are ready.")
             .hint("Add wait, the longest time that the call may take: wait => '30 seconds'."));
     }
-    Ok(linger.min(wait::longest_wait(wait)))
+    Ok(linger)
 }
 
 /// Checks that a call that lingers claims from one lane.

@@ -184,12 +184,19 @@ impl Waiter {
         }
     }
 
-    /// Begins to collect: the only lane of `known` has jobs, but fewer than `want`, and the first one of them has not
-    /// been ready for `linger` microseconds. Returns the monotonic time at which the batch is due. `None`: the caller
-    /// must look for jobs now. `waiter` is the session's place if it was woken, and keeps it.
+    /// Sleeps if the only lane of `known` has jobs, but fewer than `want`, and the first one of them has not been ready
+    /// for `linger` microseconds; no longer than to `deadline`, on the monotonic clock. `waiter` is the session's place
+    /// if it was woken, and keeps it. `None`: the session has not slept, and must look for jobs now. Otherwise returns
+    /// whether it must look again; if not, another session collects, or the client has gone.
     ///
     /// Errors: as [`refill`].
-    pub fn collect(known: &ClaimScope, want: u32, linger: i64, waiter: &mut Option<Self>) -> Result<Option<i64>> {
+    pub fn collect(
+        known: &ClaimScope,
+        want: u32,
+        linger: i64,
+        deadline: i64,
+        waiter: &mut Option<Self>,
+    ) -> Result<Option<bool>> {
         let number = known.catalog.number;
         let Some((queue, &[lane])) = known.each().next() else { return Ok(None) };
         if queue.is_paused || known.is_dormant {
@@ -205,11 +212,12 @@ impl Waiter {
             });
             match answer {
                 Some(Collect::Read) => refill(&known.catalog, lane)?,
-                Some(Collect::Sleep { until, next }) => {
-                    waiter.get_or_insert_with(|| Self(()));
+                Some(Collect::Sleep { due, next }) => {
+                    let waiter = waiter.get_or_insert_with(|| Self(()));
                     next.into_iter().for_each(shmem::wake);
                     fault!("collect.listed");
-                    return Ok(Some(until));
+                    let is_woken = waiter.sleep(due.map_or(deadline, |due| due.min(deadline)));
+                    return Ok(Some((is_woken || due.is_some()) && !process::is_client_gone()));
                 }
                 Some(Collect::Take) | None => return Ok(None),
             }

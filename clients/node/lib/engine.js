@@ -27,7 +27,7 @@ const MAX_UNKNOWN = 1000 // How many different stages, codecs and keys the log n
 const FAREWELL = 5000 // How long a worker that shuts down tries to send the last ends.
 const REMINDER = 60000 // After what time a failure that persists is logged again.
 const MISSING = ['42704', '3F000', '42883'] // The SQLSTATEs for a missing queue or extension.
-const INVALID = '22023' // The SQLSTATE for a queue with stages, of which a worker that lingers has to name one.
+const INVALID = '22023' // The SQLSTATE that a worker that lingers gets if its queue has stages and it names none.
 const LONGEST = 2 ** 31 - 1 // The longest delay of a timer of Node.
 
 const CLAIM = `

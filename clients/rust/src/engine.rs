@@ -57,7 +57,7 @@ const REMINDER: Duration = Duration::from_secs(60);
 /// The SQLSTATEs for a missing queue, and for a database without the extension.
 const MISSING: [&str; 3] = ["42704", "3F000", "42883"];
 
-/// The SQLSTATE for a queue with stages, of which a worker that lingers has to name one.
+/// The SQLSTATE that a worker that lingers gets if its queue has stages and it names none.
 const INVALID: &str = "22023";
 
 /// The pauses between failing attempts, and how often failures are logged.

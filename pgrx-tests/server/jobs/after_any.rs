@@ -8,7 +8,7 @@ use queue_tests::wait;
 
 use crate::jobs::after::{after, database, end, maintain};
 use crate::random::Random;
-use crate::shared::{Database, Sql, create};
+use crate::shared::{Database, Sql, becomes, create, stays};
 use crate::storage::segments::{cluster, fillings};
 
 /// A flow that goes on to queue `witness` at its first completed member, with members in `q`.
@@ -24,17 +24,6 @@ fn flow_of(client: &mut Client, count: usize) -> (i64, Vec<i64>) {
 /// Claims jobs of `q`. Returns the attempt of each, in the order of the jobs.
 fn claim_all(client: &mut Client) -> Vec<i64> {
     client.column("SELECT id FROM queue.claim('q', 1000) ORDER BY job_id")
-}
-
-fn becomes(client: &mut Client, job: i64, state: &str) {
-    client.maintain_until(&format!("(SELECT state FROM queue.job({job})) = '{state}'"));
-}
-
-fn stays(client: &mut Client, job: i64, state: &str) {
-    for _ in 0..3 {
-        client.run("SELECT queue.maintain()");
-        assert_eq!(client.state(job), state);
-    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::thread;
 use postgres::Client;
 use queue_tests::{error, wait};
 
-use crate::shared::{Database, Sql, create, retry_dead};
+use crate::shared::{Database, Sql, becomes, create, retry_dead, stays};
 use crate::storage::segments::{cluster, fillings};
 
 /// A database whose duties only `maintain` does, with queue `q` for members and queue `f` for flows.
@@ -49,19 +49,6 @@ fn end(client: &mut Client, job: i64, how: &str) {
         "dead" => format!("SELECT queue.fail({id}, 'no', fatal => true)"),
         other => panic!("{other} is no end"),
     });
-}
-
-/// Does the duties until the job is in this state.
-fn becomes(client: &mut Client, job: i64, state: &str) {
-    client.maintain_until(&format!("(SELECT state FROM queue.job({job})) = '{state}'"));
-}
-
-/// Does the duties, and checks that the job is in this state afterwards.
-fn stays(client: &mut Client, job: i64, state: &str) {
-    for _ in 0..3 {
-        client.run("SELECT queue.maintain()");
-        assert_eq!(client.state(job), state);
-    }
 }
 
 #[test]

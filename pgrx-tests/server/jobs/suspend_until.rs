@@ -11,7 +11,7 @@ use queue_tests::{Cluster, wait};
 
 use crate::jobs::after::{database, maintain};
 use crate::random::Random;
-use crate::shared::{Database, Sql, create};
+use crate::shared::{Database, Sql, becomes, create};
 use crate::storage::segments::cluster;
 
 /// Claims a job of `own`, and suspends it until these jobs of `q` have ended, or a time has come. Returns the job.
@@ -31,10 +31,6 @@ fn suspended(client: &mut Client, after: &[i64], upon: &str, until: &str) -> i64
 
 fn own(client: &mut Client) {
     create(client, "own", "lease => '1 hour', max_attempts => 1");
-}
-
-fn becomes(client: &mut Client, job: i64, state: &str) {
-    client.maintain_until(&format!("(SELECT state FROM queue.job({job})) = '{state}'"));
 }
 
 #[test]

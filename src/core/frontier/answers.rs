@@ -46,8 +46,8 @@ pub enum Collect {
     Read,
     /// The session is listed.
     Sleep {
-        /// The monotonic time at which the batch is due. `i64::MAX`: another session collects it.
-        until: i64,
+        /// The monotonic time at which the batch is due. `None`: another session collects it.
+        due: Option<i64>,
         /// A session to wake.
         next: Option<u32>,
     },

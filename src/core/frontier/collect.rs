@@ -114,15 +114,13 @@ impl Frontier<'_> {
         self.sleep(session, false, linger);
         let collected = &mut self.lanes[slot as usize].collected;
         let other = collected.collector.checked_sub(1).filter(|&other| other != session);
-        let until = if other.is_some_and(|other| self.sessions[other as usize].linger <= linger) {
-            i64::MAX
-        } else {
+        let is_behind = other.is_some_and(|other| self.sessions[other as usize].linger <= linger);
+        if !is_behind {
             *collected = Collected { batch: want, collector: session + 1, since: begun, count: known, ..*collected };
-            due
-        };
+        }
         // A gate that has woken it may let jobs of other lanes start.
         let gate = self.lanes[slot as usize].gate.checked_sub(1).filter(|_| was_woken);
-        Collect::Sleep { until, next: gate.and_then(|gate| self.wake_at_gate(gate)) }
+        Collect::Sleep { due: (!is_behind).then_some(due), next: gate.and_then(|gate| self.wake_at_gate(gate)) }
     }
 
     /// Lets a session that has gone to sleep for some lanes be woken before their collectors, if these linger longer.

@@ -71,7 +71,7 @@ EXTEND = "SELECT id, outcome, is_cancelled FROM queue.extend_many(%s::bigint[])"
 END = "SELECT id, outcome, reason FROM queue.end_batch(%s::json)"
 
 _INVALID = "22023"
-"""The SQLSTATE for a queue with stages, of which a worker that lingers has to name one."""
+"""The SQLSTATE that a worker that lingers gets if its queue has stages and it names none."""
 
 _AT_FAULT = ("22", "54")
 """The classes of SQLSTATEs for an end that the server will never accept: invalid data, or too much data."""

@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::memory::{self, Memory};
+use super::model::{job, read};
 use crate::frontier::*;
-use crate::id;
 
 const SESSIONS: usize = 5;
 const PLACES: usize = 12;
@@ -162,10 +162,10 @@ impl World {
             if call.linger > 0 && self.now < call.deadline {
                 let now = self.now;
                 match self.frontier().collect(s, 1, LANE, call.want as u32, call.linger, now) {
-                    Collect::Sleep { until, next } => {
+                    Collect::Sleep { due, next } => {
                         self.woken(next);
-                        call.is_behind = until == i64::MAX;
-                        call.until = Some(until.min(call.deadline));
+                        call.is_behind = due.is_none();
+                        call.until = Some(due.map_or(call.deadline, |due| due.min(call.deadline)));
                         self.calls[session] = Some(call);
                         return;
                     }
@@ -225,10 +225,8 @@ impl World {
                 }
             }
             Act::Push(count) => (0..count).for_each(|_| {
-                let job_id = id::job(0, self.next_job);
+                let entry = job(self.next_job);
                 self.next_job += 1;
-                let rank = Rank { priority: 0, job_id };
-                let entry = Ready { rank, id: id::first_attempt(job_id, 0), ..Ready::default() };
                 let woken = self.frontier().push(1, LANE, entry);
                 self.woken(woken);
             }),
@@ -361,7 +359,7 @@ fn jobs_that_come_while_a_batch_is_taken_begin_the_next_one() {
         let now = world.now;
         assert_eq!(
             world.memory.frontier().collect(0, 1, LANE, 4, 50, now),
-            Collect::Sleep { until: now + 50, next: None }
+            Collect::Sleep { due: Some(now + 50), next: None }
         );
         assert_eq!(world.frontier().stop_waiting(0), None);
         while !world.running.is_empty() {
@@ -376,44 +374,31 @@ fn jobs_that_come_while_a_batch_is_taken_begin_the_next_one() {
 /// A job that comes while memory may not know all jobs begins a batch, too.
 #[test]
 fn a_batch_of_a_lane_that_must_be_read_has_its_own_time() {
-    let sizes = memory::Sizes { ready: 4, running: 40, lanes: 1, sessions: 2, ..Default::default() };
+    let sizes = memory::Sizes { ready: 4, running: 40, lanes: 1, sessions: 6, ..Default::default() };
     let mut memory = Memory::new(sizes);
-    let read = |frontier: &mut Frontier<'_>, found: &[Ready]| {
-        assert!(frontier.refill_begin(1, LANE, 1).is_some());
-        frontier.refill_push(1, LANE, 1, found, Rank::MAX);
-        frontier.refill_end(1, LANE, 1);
-    };
-    let job_id = id::job(0, 1);
-    let job = Ready { rank: Rank { priority: 0, job_id }, id: id::first_attempt(job_id, 0), ..Ready::default() };
+    let job = job(1);
     assert_eq!(memory.frontier().collect(0, 1, LANE, 2, 50, 100), Collect::Read);
-    read(&mut memory.frontier(), &[]);
+    read(&mut memory.frontier(), LANE, &[]);
     assert_eq!(memory.frontier().collect(0, 1, LANE, 2, 50, 100), Collect::Take);
     memory.frontier().invalidate(1);
     memory.head.now = 1_000;
     assert_eq!(memory.frontier().push(1, LANE, job), None);
     assert_eq!(memory.frontier().collect(0, 1, LANE, 2, 50, 1_020), Collect::Read);
-    read(&mut memory.frontier(), &[job]);
+    read(&mut memory.frontier(), LANE, &[job]);
     let answer = memory.frontier().collect(0, 1, LANE, 2, 50, 1_020);
-    assert_eq!(answer, Collect::Sleep { until: 1_050, next: None });
+    assert_eq!(answer, Collect::Sleep { due: Some(1_050), next: None });
 }
 
 /// `ready` may be too small for a batch. Then a call takes what fits, and does not read again and again.
 #[test]
 fn a_batch_is_no_larger_than_memory() {
     for jobs in [4, 5, 20] {
-        let sizes = memory::Sizes { ready: 4, running: 40, lanes: 1, sessions: 2, ..Default::default() };
+        let sizes = memory::Sizes { ready: 4, running: 40, lanes: 1, sessions: 6, ..Default::default() };
         let mut memory = Memory::new(sizes);
         let mut frontier = memory.frontier();
-        let found: Vec<Ready> = (0..jobs)
-            .map(|n| {
-                let job_id = id::job(0, n);
-                Ready { rank: Rank { priority: 0, job_id }, id: id::first_attempt(job_id, 0), ..Ready::default() }
-            })
-            .collect();
+        let found: Vec<Ready> = (0..jobs).map(job).collect();
         assert_eq!(frontier.collect(0, 1, LANE, 10, 50, 100), Collect::Read);
-        assert!(frontier.refill_begin(1, LANE, 1).is_some());
-        frontier.refill_push(1, LANE, 1, &found, Rank::MAX);
-        frontier.refill_end(1, LANE, 1);
+        read(&mut frontier, LANE, &found);
         assert_eq!(frontier.collect(0, 1, LANE, 10, 50, 100), Collect::Take, "{jobs} jobs");
     }
 }
@@ -440,22 +425,16 @@ fn a_larger_batch_begins_with_its_oldest_job() {
 /// A session that a gate has woken, and that collects, leaves the gate to other lanes.
 #[test]
 fn a_gate_that_wakes_a_collector_wakes_another_lane() {
-    let sizes = memory::Sizes { ready: 4, running: 40, lanes: 2, sessions: 4, gates: 1, ..Default::default() };
+    let sizes = memory::Sizes { ready: 4, running: 40, lanes: 2, sessions: 6, gates: 1, ..Default::default() };
     let mut memory = Memory::new(sizes);
     let mut frontier = memory.frontier();
-    let job = |n| {
-        let job_id = id::job(0, n);
-        Ready { rank: Rank { priority: 0, job_id }, id: id::first_attempt(job_id, 0), ..Ready::default() }
-    };
     let limits = Limits { rate: 3, period: 100, ..Limits::default() };
     let claimer = Claimer { queue: 1, limits, lanes: &[1, 2], ending: None, now: 1_000 };
     let mut root = 0;
     for lane in [2, 1] {
         let mut out = [Ready::default(); 2];
         assert_eq!(frontier.take(1, lane, 3, 0, Some(&claimer), &mut out), Take::Refill);
-        assert!(frontier.refill_begin(1, lane, 3).is_some());
-        frontier.refill_push(1, lane, 3, &[], Rank::MAX);
-        frontier.refill_end(1, lane, 3);
+        read(&mut frontier, lane, &[]);
         (0..2).for_each(|n| assert_eq!(frontier.push(1, lane, job(10 * i64::from(lane) + n)), None));
         let Take::Some { taken, .. } = frontier.take(1, lane, 3, 0, Some(&claimer), &mut out) else { panic!("a job") };
         for entry in &out[..taken] {
@@ -469,5 +448,5 @@ fn a_gate_that_wakes_a_collector_wakes_another_lane() {
     assert_eq!(frontier.push(1, 2, job(30)), None);
     assert_eq!(frontier.open_gates(1_100), Some(0));
     let answer = frontier.collect(0, 1, 1, 2, 50, 1_100);
-    assert_eq!(answer, Collect::Sleep { until: 1_150, next: Some(1) });
+    assert_eq!(answer, Collect::Sleep { due: Some(1_150), next: Some(1) });
 }

@@ -1565,13 +1565,13 @@ fn memory(ready: usize, lanes: usize) -> Memory {
 }
 
 /// The first attempt of the `n`th job.
-fn job(n: i64) -> Ready {
+pub(super) fn job(n: i64) -> Ready {
     let job_id = id::job(0, n);
     Ready { rank: Rank { priority: 0, job_id }, id: id::first_attempt(job_id, 0), place: Place::default(), group: 0 }
 }
 
 /// Lets session 5 read a lane to its end.
-fn read(frontier: &mut Frontier<'_>, lane: i32, found: &[Ready]) {
+pub(super) fn read(frontier: &mut Frontier<'_>, lane: i32, found: &[Ready]) {
     assert!(frontier.refill_begin(1, lane, 5).is_some());
     frontier.refill_push(1, lane, 5, found, Rank::MAX);
     assert!(frontier.refill_end(1, lane, 5));
