@@ -156,7 +156,7 @@ impl<'a> Look<'a> {
             let is_first = |member: &i64| {
                 self.state(*member) == "completed" && self.ended.get(member).is_some_and(|at| at <= begun)
             };
-            // A member of which nothing is kept may have completed.
+            // A member without a row in the logs and in history may have completed.
             let has_one = made.iter().any(|member| is_first(member) || self.state(*member).is_empty());
             return (!has_one).then(|| format!("a flow has run or ended at {begun}, before its first member: {job:?}"));
         }
