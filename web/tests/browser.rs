@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use fantoccini::actions::{InputSource, KeyAction, KeyActions};
 use fantoccini::elements::Element;
 use fantoccini::error::CmdError;
 use fantoccini::key::Key;
@@ -176,11 +177,18 @@ impl Browser {
         ));
     }
 
-    /// Fills a field of the dialog or of the page.
+    /// Fills a field of the dialog or of the page, from its beginning if the page draws it anew meanwhile.
     pub fn fill(&self, name: &str, text: &str) {
-        let field = self.find(&format!("//*[@name={}]", quoted(name)));
-        self.run(field.clear());
-        self.run(field.send_keys(text));
+        let path = format!("//*[@name={}]", quoted(name));
+        wait::within(&format!("{path} can be filled"), PATIENCE, || {
+            let field = self.find(&path);
+            self.runtime
+                .block_on(async {
+                    field.clear().await?;
+                    field.send_keys(text).await
+                })
+                .ok()
+        });
     }
 
     /// Waits until no dialog is open.
@@ -188,12 +196,13 @@ impl Browser {
         self.wait_script("the dialog is closed", "return !document.querySelector('dialog[open]')");
     }
 
-    /// Types on whatever has the focus.
+    /// Types as a person does: each key goes to what has the focus when it is pressed. (An element that is asked for
+    /// first may be gone by then, as the page draws itself anew.)
     pub fn keys(&self, keys: &str) {
-        for key in keys.chars() {
-            let focused = self.run(self.client.active_element());
-            self.run(focused.send_keys(&key.to_string()));
-        }
+        let keys = keys.chars().fold(KeyActions::new("keyboard".to_owned()), |keys, value| {
+            keys.then(KeyAction::Down { value }).then(KeyAction::Up { value })
+        });
+        self.run(self.client.perform_actions(keys));
     }
 
     pub fn key(&self, key: Key) {
