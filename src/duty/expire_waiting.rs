@@ -45,6 +45,9 @@ const MAX_LOOKS: usize = 20_000;
 const ATTEMPTS_PER_HOLD: usize = 64;
 /// The duty looks again after this many microseconds if an open transaction has an attempt that memory does not know.
 const RETRY_AFTER_US: i64 = 1_000_000;
+/// While workers run jobs, the background worker rests after each look that leaves more for so many times as long as
+/// the look took: a burst that expires may take a quarter of a core from them.
+const RESTS: i64 = 3;
 /// The search for the next time skips at most this many claimed attempts.
 const MAX_SKIPPED: usize = 64;
 
@@ -66,16 +69,18 @@ static CURSOR: cursor::Kind = cursor::Kind {
     },
 };
 
-/// Moves the cursor to now. Returns it with the span to read.
-fn advance(instance: u32) -> Option<(Cursor, Span)> {
+/// Moves the cursor to now. Returns it with the span to read, and whether this look must leave time to workers.
+fn advance(instance: u32) -> Option<(Cursor, Span, bool)> {
     let now = time::now_us();
-    let (cursor, span) = Cursor::advance(instance, &CURSOR, |frontier, slot| {
+    let (cursor, (span, is_beside)) = Cursor::advance(instance, &CURSOR, |frontier, slot| {
         let span = slot.expiry.begin(now);
+        // A session that calls queue.maintain() ends everything in one call.
+        let is_beside = slot.worker.pid == session::pid() && frontier.next_deadline(slot.deadlines).is_some();
         if span.is_set_back {
             // What memory has dropped as expired may be claimed once more.
             frontier.invalidate(instance);
         }
-        (span.from, span)
+        (span.from, (span, is_beside))
     })?;
     // Each session that is woken wakes the next one if it leaves jobs behind.
     if span.is_set_back
@@ -83,12 +88,13 @@ fn advance(instance: u32) -> Option<(Cursor, Span)> {
     {
         shmem::wake(session);
     }
-    Some((cursor, span))
+    Some((cursor, span, is_beside))
 }
 
 fn run(number: u32) -> i64 {
     let Some(catalog) = catalog::of_duty(number) else { return 0 };
-    let Some((mut cursor, span)) = advance(number) else { return 0 };
+    let began = time::now_us();
+    let Some((mut cursor, span, is_beside)) = advance(number) else { return 0 };
     if !catalog.knows_expiry() {
         cursor.next = Some(i64::MAX);
         return 0;
@@ -102,13 +108,21 @@ fn run(number: u32) -> i64 {
         ended: 0,
         has_step: false,
         left: None,
+        rest: None,
         again: time::now_us().saturating_add(RETRY_AFTER_US),
     };
     let next = look.read(span);
-    let (ended, left, again) = (look.ended, look.left, look.again);
-    if let Some((at, id)) = left {
-        shmem::with_instance(number, |_, slot| slot.expiry.go_back_until((at, id.saturating_sub(1)), again));
-    }
+    let (ended, left, rest, again) = (look.ended, look.left, look.rest, look.again);
+    let now = time::now_us();
+    let pause = if is_beside { RESTS * (now - began).max(0) } else { 0 };
+    shmem::with_instance(number, |_, slot| {
+        if let Some((at, id)) = left {
+            slot.expiry.go_back_until((at, id.saturating_sub(1)), again);
+        }
+        if let Some(rest) = rest {
+            slot.expiry.go_back_until(rest, now + pause);
+        }
+    });
     cursor.next = Some(next);
     HAS_FAILED.set(false);
     ended
@@ -166,10 +180,12 @@ struct Look {
     /// The first attempt that has to be looked at again, by the time `again`.
     left: Option<Position>,
     again: i64,
+    /// The last attempt that was read, if more may have expired behind it.
+    rest: Option<Position>,
 }
 
 impl Look {
-    /// Ends what has expired in a span. Returns the time before which nothing else expires.
+    /// Ends what has expired in a span. Returns the time before which nothing else expires behind what was read.
     fn read(&mut self, span: Span) -> i64 {
         let catalog = Rc::clone(&self.catalog);
         let mut tables = Tables::open_all(&catalog, segment::inhabited(&catalog));
@@ -203,8 +219,8 @@ impl Look {
             }
             if looks == MAX_LOOKS || self.ended + chunk.len() as i64 >= MAX_ENDS {
                 self.end_all(&mut chunk);
-                shmem::with_instance(catalog.number, |_, slot| slot.expiry.go_back((at, id)));
-                return i64::MIN;
+                self.rest = Some((at, id));
+                return i64::MAX;
             }
         }
         self.end_all(&mut chunk);

@@ -6,7 +6,7 @@ use postgres::Client;
 use queue_tests::{Cluster, integrity, wait};
 
 use crate::faults::held::{hold, release};
-use crate::shared::{Database, Sql, create, queue};
+use crate::shared::{Database, Sql, create, database_with_queue, queue};
 
 /// A database without a worker, with queue `q`.
 fn quiet(options: &str) -> (Database, Client) {
@@ -515,6 +515,22 @@ fn many_that_expire_at_the_same_moment_all_end_and_those_behind_them_run() {
     let looks: Vec<i64> = (0..7).map(|_| client.value(look)).collect();
     assert_eq!(looks.iter().sum::<i64>(), 5000, "{looks:?}");
     assert_eq!(client.value::<i64>("SELECT expired FROM queue.stats"), 5000);
+    integrity::check(&mut client);
+}
+
+#[test]
+fn a_worker_that_leaves_time_to_running_jobs_ends_all_that_expire() {
+    let (_database, mut client) = database_with_queue("q", "");
+    client.enqueue("q");
+    assert_eq!(client.column::<i64>("SELECT id FROM queue.claim('q')").len(), 1);
+    client.run(
+        "SELECT count(*) FROM (SELECT (clock_timestamp() + '100 ms')::text AS at OFFSET 0) AS x,
+             generate_series(1, 5000) AS n,
+             LATERAL queue.enqueue('q', to_jsonb(n), headers => jsonb_build_object('start_by', at))",
+    );
+    wait::until("all have expired, beside one that runs", || {
+        client.value::<bool>("SELECT (expired, running) = (5000, 1) FROM queue.stats").then_some(())
+    });
     integrity::check(&mut client);
 }
 
