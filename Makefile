@@ -170,8 +170,9 @@ drivers: stage ## tests what docs/clients.md and frameworks.md say of Perl, PHP,
 	pgrx-tests/prepare-clients $(TARGET)/clients drivers
 	clients/drivers/run $(TARGET)/debug/server/pg_config $(TARGET)/clients $(ARGS)
 
-bench-clients: stage-release ## measures the packages' workers beside others in the same languages; gets those
+bench-clients: stage-release ## measures the packages' workers beside those of other queues; gets these
 	pgrx-tests/prepare-clients $(TARGET)/clients bench
+	pgrx-tests/stage-pgmq $(TARGET)/release/server
 	clients/bench/run $(TARGET)/release/server/pg_config $(TARGET)/clients $(ARGS)
 
 clients: stage ## tests the packages for producers and workers, and gets what that needs
@@ -203,12 +204,16 @@ web: stage-release ## shows the dashboard over a shop under load, on a throw-awa
 	cargo build -q -p queue-tests -p pg_queue_web --bin demo --bin pg_queue_web
 	trap '' INT; PG_CONFIG=$(TARGET)/release/server/pg_config $(TARGET)/debug/demo web $(ARGS)
 
-bench: stage-release ## measures it against others, on throw-away servers; ARGS=--quick for a look
+bench: stage-release ## measures it against others, on throw-away servers; ARGS=--quick for a look, --matrix for a page
+ifneq (,$(findstring --matrix,$(ARGS)))
+	$(MAKE) bench-clients ARGS="$(patsubst --matrix,--matrix docs/matrix.md,$(ARGS))"
+else
 	$(if $(findstring sql,$(ARGS)),pgrx-tests/stage-peer $(TARGET)/release/server pg_cron cron)
 	$(if $(findstring topics,$(ARGS)),pgrx-tests/stage-peer $(TARGET)/release/server pgq pgq3 && \
 	  pgrx-tests/stage-pgmq $(TARGET)/release/server)
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
 	  --charts $(TARGET)/charts $(ARGS)
+endif
 
 bench-web: stage-release ## measures the dashboard over ten million jobs, 100 browsers; ARGS='--jobs 100000' is shorter
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo bench -q -p pg_queue_web -- $(ARGS)

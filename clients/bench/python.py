@@ -1,15 +1,19 @@
-"""A contender for Python: `python.py CONTENDER setup|drain|latency CONFIG COUNT`, prints what it has measured as JSON.
+"""A contender for Python: `python.py CONTENDER setup|fill|drain|latency|loud|work CONFIG COUNT`. What is measured is
+printed as JSON; `work` prints the number of each job that has run, a line each, until it is told to stop.
 
 The same for each: an empty `async def`, 20 at once, one process. The rate counts from before the worker connects until
 it has stopped, with all completions told. The latency is from before the enqueue on a connection of its own to the
-handler.
+handler. `run` starts it.
 """
 
 import asyncio
 import json
 import logging
+import os
+import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python/src"))
@@ -19,32 +23,38 @@ AHEAD = 200
 
 name, what, config, count = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
 conninfo = f"host={config['host']} user=postgres dbname={config['database']}"
+url = f"postgresql://postgres@localhost:{config['port']}/{config['database']}?host={config['host']}"
+ahead = AHEAD if name.endswith("ahead") else 0
 logging.disable(logging.CRITICAL)
 
 
 class PgQueue:
-    ahead = AHEAD if name.endswith("ahead") else 0
+    waiting = "SELECT ready FROM queue.stats WHERE queue_name = 'bench'"
 
     async def setup(self, conn):
         await conn.execute("CREATE EXTENSION pg_queue")
-        await conn.execute("SELECT queue.create('bench')")
+        await conn.execute("SELECT queue.create('bench', max_running_per_group => 10)")
 
-    async def fill(self, conn):
-        await conn.execute("SELECT queue.enqueue_many('bench', array_fill('{}'::jsonb, ARRAY[%s::int]))", [count])
+    async def fill(self, conn, count, group=None):
+        await conn.execute(
+            "SELECT queue.enqueue_many('bench', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, %s) AS n),"
+            " group_key => %s)",
+            [count, group],
+        )
 
-    async def enqueue(self, conn):
+    async def enqueue(self, conn, number, group=None):
         from pg_queue import enqueue_async
 
-        await enqueue_async(conn, "bench")
+        await enqueue_async(conn, "bench", number, group_key=group)
 
     async def serve(self, call):
         from pg_queue import Worker
 
-        self.worker = Worker(conninfo, concurrency=CONCURRENCY, prefetch=self.ahead)
+        self.worker = Worker(conninfo, concurrency=CONCURRENCY, prefetch=ahead)
 
         @self.worker.handler("bench")
         async def bench(job):
-            call()
+            await call(job.payload)
 
         await self.worker.serve()
 
@@ -53,14 +63,16 @@ class PgQueue:
 
 
 class Procrastinate:
+    waiting = "SELECT count(*) FROM procrastinate_jobs WHERE status = 'todo'"
+
     def __init__(self):
         from procrastinate import App, PsycopgConnector
 
         self.app = App(connector=PsycopgConnector(conninfo=conninfo, max_size=CONCURRENCY))
 
         @self.app.task(name="bench", pass_context=False)
-        async def bench():
-            self.call()
+        async def bench(number):
+            await self.call(number)
 
         self.task = bench
 
@@ -68,12 +80,12 @@ class Procrastinate:
         async with self.app.open_async():
             await self.app.schema_manager.apply_schema_async()
 
-    async def fill(self, conn):
+    async def fill(self, conn, count, group=None):
         async with self.app.open_async():
-            await self.task.batch_defer_async(*({} for _ in range(count)))
+            await self.task.batch_defer_async(*({"number": n} for n in range(1, count + 1)))
 
-    async def enqueue(self, conn):
-        await self.task.defer_async()
+    async def enqueue(self, conn, number, group=None):
+        await self.task.defer_async(number=number)
 
     async def serve(self, call):
         self.call = call
@@ -91,86 +103,195 @@ class Procrastinate:
 
 
 class PgQueuer:
-    batch = AHEAD if name.endswith("ahead") else 10
+    waiting = "SELECT count(*) FROM pgqueuer WHERE status = 'queued'"
 
     async def open(self):
         import asyncpg
         from pgqueuer import PgQueuer as Manager
-
-        self.conn = await asyncpg.connect(host=config["host"], user="postgres", database=config["database"])
-        self.manager = Manager.from_asyncpg_connection(self.conn)
         from pgqueuer.queries import Queries
 
-        other = await asyncpg.connect(host=config["host"], user="postgres", database=config["database"])
-        self.queries = Queries.from_asyncpg_connection(other)
+        if not hasattr(self, "queries"):
+            where = {"host": config["host"], "user": "postgres", "database": config["database"]}
+            self.manager = Manager.from_asyncpg_connection(await asyncpg.connect(**where))
+            self.queries = Queries.from_asyncpg_connection(await asyncpg.connect(**where))
 
     async def setup(self, conn):
         await self.open()
         await self.queries.install()
 
-    async def fill(self, conn):
+    async def fill(self, conn, count, group=None):
         await self.open()
-        await self.queries.enqueue(["bench"] * count, [None] * count, [0] * count)
+        await self.queries.enqueue(["bench"] * count, [b"%d" % n for n in range(1, count + 1)], [0] * count)
 
-    async def enqueue(self, conn):
-        await self.queries.enqueue("bench", None)
+    async def enqueue(self, conn, number, group=None):
+        await self.queries.enqueue("bench", b"%d" % number)
 
     async def serve(self, call):
-        if not hasattr(self, "manager"):
-            await self.open()
+        await self.open()
 
         @self.manager.entrypoint("bench")
         async def bench(job):
-            call()
+            await call(int(job.payload))
 
-        await self.manager.run(batch_size=self.batch)
+        await self.manager.run(batch_size=ahead or CONCURRENCY)
 
     def stop(self):
         self.manager.shutdown.set()
 
 
+@dataclass
+class Bench:
+    number: int
+
+
+class Awa:
+    waiting = "SELECT sum(available) FROM awa.queue_counts WHERE queue = 'bench'"
+
+    def __init__(self):
+        from awa import AsyncClient
+
+        self.client = AsyncClient(url)
+        self.stopped = asyncio.Event()
+
+    async def setup(self, conn):
+        await self.client.migrate()
+
+    async def fill(self, conn, count, group=None):
+        await self.client.insert_many_copy([Bench(n) for n in range(1, count + 1)], queue="bench")
+
+    async def enqueue(self, conn, number, group=None):
+        await self.client.insert(Bench(number), queue="bench")
+
+    async def serve(self, call):
+        @self.client.task(Bench, queue="bench")
+        async def bench(job):
+            await call(job.args.number)
+
+        await self.client.start([("bench", CONCURRENCY)])
+        await self.stopped.wait()
+        await self.client.shutdown()
+
+    def stop(self):
+        self.stopped.set()
+
+
+class Pgmq:
+    """It has no worker: reads of as many as run at once, which wait in the server, and one archive for each read."""
+
+    waiting = "SELECT queue_visible_length FROM pgmq.metrics('bench')"
+    stopped = False
+
+    async def setup(self, conn):
+        await conn.execute("CREATE EXTENSION pgmq")
+        await conn.execute("SELECT pgmq.create('bench')")
+
+    async def fill(self, conn, count, group=None):
+        await conn.execute(
+            "SELECT pgmq.send_batch('bench', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, %s) AS n))", [count]
+        )
+
+    async def enqueue(self, conn, number, group=None):
+        await conn.execute("SELECT pgmq.send('bench', to_jsonb(%s::int))", [number])
+
+    async def serve(self, call):
+        import psycopg
+
+        async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as conn:
+            while not self.stopped:
+                # A message is read again after 30 s, as in its documentation.
+                read = "SELECT msg_id, message FROM pgmq.read_with_poll('bench', 30, %s, 1)"
+                rows = await (await conn.execute(read, [ahead or CONCURRENCY])).fetchall()
+                await asyncio.gather(*(call(number) for _, number in rows))
+                if rows:
+                    await conn.execute("SELECT pgmq.archive('bench', %s::bigint[])", [[id for id, _ in rows]])
+
+    def stop(self):
+        self.stopped = True
+
+
+CONTENDERS = {"pg-queue": PgQueue, "procrastinate": Procrastinate, "pgqueuer": PgQueuer, "awa": Awa, "pgmq": Pgmq}
+
+
+async def drain(contender, conn):
+    left, done = count, asyncio.Event()
+
+    async def call(_):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            done.set()
+
+    begun = time.perf_counter()
+    served = asyncio.ensure_future(contender.serve(call))
+    await done.wait()
+    contender.stop()
+    await served
+    return count / (time.perf_counter() - begun)
+
+
+async def waits(contender, conn, count, busy=0, group=None):
+    """How long jobs wait that are enqueued one after the other, in ms."""
+    times, next_one = [], asyncio.Event()
+
+    async def call(number):
+        if number < 0:
+            times.append(time.perf_counter() - begun)
+            next_one.set()
+        else:
+            await asyncio.sleep(busy)
+
+    served = asyncio.ensure_future(contender.serve(call))
+    await asyncio.sleep(1)
+    for number in range(1, count + 1):
+        next_one.clear()
+        begun = time.perf_counter()
+        await contender.enqueue(conn, -number, group)
+        await next_one.wait()
+        await asyncio.sleep(0.05)  # it has gone to sleep again
+    return sorted(one * 1000 for one in times), served
+
+
+async def latency(contender, conn):
+    times, served = await waits(contender, conn, count)
+    contender.stop()
+    await served
+    return {"p50": times[count // 2], "p95": times[int(count * 0.95)]}
+
+
+async def loud(contender, conn):
+    """A tenant has `count` jobs of 20 ms waiting; another one sends one at a time. The longest wait."""
+    await contender.fill(conn, count, "loud")
+    times, _ = await waits(contender, conn, 5, busy=0.02, group="quiet")
+    return times[-1]
+
+
+async def work(contender, conn):
+    async def call(number):
+        await asyncio.sleep(count / 1000)
+        print(number, flush=True)
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, contender.stop)
+    await contender.serve(call)
+
+
 async def main():
     import psycopg
 
-    contender = {"pg-queue": PgQueue, "procrastinate": Procrastinate, "pgqueuer": PgQueuer}[name.split(",")[0]]()
+    contender = CONTENDERS[name.split(",")[0]]()
+    if what == "waiting":
+        print(json.dumps(contender.waiting))
+        return
     async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as conn:
         if what == "setup":
-            return await contender.setup(conn)
-        if what == "drain":
-            await contender.fill(conn)
-            await conn.execute("VACUUM ANALYZE")  # what autovacuum does some time after a fill
-            left, done = count, asyncio.Event()
-
-            def call():
-                nonlocal left
-                left -= 1
-                if left == 0:
-                    done.set()
-
-            begun = time.perf_counter()
-            served = asyncio.ensure_future(contender.serve(call))
-            await done.wait()
-            contender.stop()
-            await served
-            print(json.dumps({"rate": count / (time.perf_counter() - begun)}))
-            return
-        waits, next_one = [], asyncio.Event()
-
-        def call():
-            waits.append(time.perf_counter() - begun)
-            next_one.set()
-
-        served = asyncio.ensure_future(contender.serve(call))
-        for number in range(count + 1):
-            next_one.clear()
-            await asyncio.sleep(0.05 if number else 1)  # it has gone to sleep again
-            begun = time.perf_counter()
-            await contender.enqueue(conn)
-            await next_one.wait()
-        contender.stop()
-        await served
-        waits = sorted(wait * 1000 for wait in waits[1:])
-        print(json.dumps({"p50": waits[count // 2], "p95": waits[int(count * 0.95)]}))
+            await contender.setup(conn)
+        elif what == "fill":
+            await contender.fill(conn, count)
+        else:
+            result = await {"drain": drain, "latency": latency, "loud": loud, "work": work}[what](contender, conn)
+            if result is not None:
+                print(json.dumps(result), flush=True)
+                # What is in the middle of something is not waited for.
+                os._exit(0)
 
 
 asyncio.run(main())
