@@ -65,13 +65,17 @@ install: build ## installs it into the server of PG_CONFIG, below DESTDIR if giv
 	$(INSTALL_AS) $(XTASK) install --library $(TARGET)/release/libpg_queue.so --pg-config $(PG_CONFIG) \
 	  $(if $(DESTDIR),--destdir $(DESTDIR))
 
-# Packages, and all else that is given away, come into one folder. Cargo's is named for what builds with another tool.
+# Packages, and all else that is given away, come into one folder.
 DIST = $(TARGET)/dist
-packages deb rpm client-packages try-clients sbom: export CARGO_TARGET_DIR = $(TARGET)
+client-packages try-clients: export CARGO_TARGET_DIR = $(TARGET)
+# What is given away does not tell in which folders it was built, so it is built apart.
+deb rpm: export CARGO_TARGET_DIR = $(TARGET)/package
+deb rpm: export RUSTFLAGS = --remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(TARGET)/package=target \
+  --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=cargo
 
 packages: deb rpm ## makes packages for Debian and for Red Hat: extension, cluster, dashboard, in target/dist
 
-deb rpm: build
+deb rpm: prepare
 	packaging/server $@ $(PG_CONFIG) $(DIST)
 	packaging/dashboard $@ $(DIST)
 
