@@ -6,7 +6,9 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help all build install deb try-deb test ci test-all test-cluster torture drill demo web bench bench-cluster \
+.PHONY: help all build install deb rpm packages packages-all apt-repository try-deb try-rpm client-packages \
+  try-clients source try-source sbom checksums dist try-reproducible release next audit hooks check-commit check-forge \
+  check-instructions try-image test ci test-all test-cluster torture drill drill-upgrade demo web bench bench-cluster \
   bench-web instructions soak soak-sql check check-majors doc \
   generate format lint core-test miri pgspot server-test web-test other-tests test-asserts \
   test-upgrade stage stage-release examples clients test-conformance drivers bench-clients \
@@ -63,12 +65,85 @@ install: build ## installs it into the server of PG_CONFIG, below DESTDIR if giv
 	$(INSTALL_AS) $(XTASK) install --library $(TARGET)/release/libpg_queue.so --pg-config $(PG_CONFIG) \
 	  $(if $(DESTDIR),--destdir $(DESTDIR))
 
-deb: build ## makes the Debian packages postgresql-MAJOR-pg-queue and pg-queue-web in target/deb
-	packaging/deb $(PG_CONFIG) $(TARGET)/deb
-	CARGO_TARGET_DIR=$(TARGET) packaging/deb-web $(TARGET)/deb
+# Packages, and all else that is given away, come into one folder.
+DIST = $(TARGET)/dist
+client-packages try-clients: export CARGO_TARGET_DIR = $(TARGET)
+# What is given away does not tell in which folders it was built, so it is built apart.
+deb rpm: export CARGO_TARGET_DIR = $(TARGET)/package
+deb rpm: export RUSTFLAGS = --remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(TARGET)/package=target \
+  --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=cargo
 
-try-deb: deb ## tries these packages in a clean Debian; as root
-	packaging/try-deb $(TARGET)/deb/postgresql-$(MAJOR)-pg-queue_*.deb $(TARGET)/deb/pg-queue-web_*.deb
+packages: deb rpm ## makes packages for Debian and for Red Hat: extension, cluster, dashboard, in target/dist
+
+deb rpm: prepare
+	packaging/server $@ $(PG_CONFIG) $(DIST)
+	packaging/dashboard $@ $(DIST)
+
+packages-all: ## makes those that this machine can make of packaging/matrix, and names the others
+	packaging/all
+
+apt-repository: deb ## makes a folder that apt installs from, target/apt, signed with gpg's KEY=…
+	packaging/apt-repository $(DIST) $(TARGET)/apt $(KEY)
+
+try-deb: deb ## tries the packages in a clean Debian, from such a folder with a key of its own; as root
+	packaging/try-deb $(DIST) $(MAJOR)
+
+try-rpm: rpm ## tries the packages for Red Hat in an empty root
+	packaging/try-rpm $(DIST) $(MAJOR)
+
+try-image: deb ## builds the images of the Dockerfile from these packages, by buildah, and tries them; as root
+	packaging/try-image $(DIST) $(MAJOR)
+
+client-packages: ## makes the wheel, the npm package and the crate of clients, in target/dist
+	packaging/clients $(DIST)
+
+try-clients: client-packages ## installs each of them from its file into an empty environment
+	packaging/try-clients $(DIST)
+
+source: ## makes the archive of the source that PGXN takes, of the last commit
+	packaging/source $(DIST)
+
+try-source: source prepare ## builds and installs from that archive, below a throw-away folder
+	packaging/try-source $(DIST) $(PG_CONFIG)
+
+sbom: ## writes what of others is in extension and dashboard as CycloneDX, from Cargo.lock
+	packaging/sbom $(DIST)
+
+checksums:
+	export LC_ALL=C && cd $(DIST) && rm -f SHA256SUMS && sha256sum *.* > .sums && mv .sums SHA256SUMS
+
+dist: packages client-packages source sbom ## makes all that a release gives away, with checksums, in target/dist
+	$(MAKE) checksums
+
+try-reproducible: prepare ## builds packages, clients, source and bill twice, in two folders: the same to the byte?
+	packaging/try-reproducible $(PG_CONFIG) $(TARGET)/reproducible
+
+# The archive of the source is made of a commit, so the release is one before it is built.
+release: xtask ## makes the tree the release VERSION=…, commits and builds it, prints the rest; DRY_RUN=1 only checks
+	$(XTASK) release $(VERSION) --date $(shell date -u +%F) $(if $(DRY_RUN),--dry-run)
+ifndef DRY_RUN
+	git add --all && git commit --quiet --message "pg_queue $(VERSION)"
+	rm -rf $(DIST)
+	$(MAKE) dist
+	$(XTASK) by-hand
+endif
+
+next: xtask ## begins the version after a release, VERSION=…
+	$(XTASK) next $(VERSION)
+
+hooks: ## has git check each commit of this clone before it is made: format, layers, generated files
+	git config core.hooksPath .ci/hooks
+
+check-commit: format xtask
+	$(XTASK) generate --check
+	cargo test -q -p xtask --bins --test layers
+
+check-forge: ## checks the files of the forge and the Dockerfile, by checkers from PyPI
+	pgrx-tests/check-forge $(TARGET)/forge
+
+# Advisories come from the forge that has them. Without it: CHECKS='bans licenses sources'.
+audit: ## looks through Cargo.lock: advisories, licences, sources, crates that are refused; gets cargo-deny
+	deny=$$(pgrx-tests/cargo-tool cargo-deny 0.20.2 cargo-deny) && $$deny --locked check $(CHECKS)
 
 # What is compiled is linted at the same time: see the wrapper.
 test ci test-all: export RUSTC_WORKSPACE_WRAPPER = $(CURDIR)/pgrx-tests/lint-and-compile
@@ -86,6 +161,8 @@ test: format stage monitoring browser ## runs all checks and all tests
 
 ci: test ## the same, torture, other majors compiled, the server's tests on 18 with assertions, pg_upgrade from 15
 	$(MAKE) doc
+	$(MAKE) check-forge
+	$(MAKE) release VERSION=1000.0.0 DRY_RUN=1
 	$(MAKE) torture MINUTES=2 ARGS='--seed 4'
 	$(MAKE) check-majors MAJORS="14 16 17"
 	$(MAKE) test-asserts ARGS=all
@@ -105,6 +182,14 @@ test-cluster: stage ## tests pg_queue_cluster on three and four servers, with PL
 drill: stage ## fails over: three servers under Patroni, primaries killed and cut off; ARGS='--kills 1' is shorter
 	pgrx-tests/prepare-drill $(TARGET)/patroni
 	PG_CONFIG=$(TARGET)/debug/server/pg_config $(TARGET)/debug/drill --patroni $(TARGET)/patroni $(ARGS)
+
+# The commit of the release before this one; as a rule its tag.
+OLD_RELEASE ?= v$(shell sed -nE 's/.*  pg_queue--([0-9.]+)\.sql$$/\1/p' sql/released.sha256 | sort -V | tail -n 1)
+
+drill-upgrade: stage ## upgrades from OLD_RELEASE=v0.3.0 under load, with the packages' workers of both releases
+	pgrx-tests/prepare-clients $(TARGET)/clients
+	pgrx-tests/upgrade/prepare $(OLD_RELEASE) $(TARGET)/old-release $(PG_CONFIG)
+	/usr/bin/python3 pgrx-tests/upgrade/run $(TARGET)/old-release . $(TARGET)/clients $(ARGS)
 
 server-test: stage ## runs the tests of the server alone
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --test server
@@ -185,7 +270,8 @@ test-conformance: stage ## runs the scenarios that all packages for workers pass
 
 site: xtask ## makes a site of the pages in target/site: search, dark mode, llms.txt; gets mdBook
 	$(XTASK) site --out $(TARGET)/site-source
-	mdbook=$$(pgrx-tests/prepare-site) && $$mdbook build $(TARGET)/site-source --dest-dir $(TARGET)/site
+	mdbook=$$(pgrx-tests/cargo-tool mdbook 0.5.4 mdbook --no-default-features --features search) && \
+	  $$mdbook build $(TARGET)/site-source --dest-dir $(TARGET)/site
 
 monitoring: prepare ## gets the exporter and the tool that the tests of /monitoring need
 	pgrx-tests/prepare-monitoring
@@ -226,6 +312,12 @@ bench-cluster: stage-release ## measures pg_queue_cluster beside plain calls, on
 instructions: stage-release ## counts the server's instructions a job under valgrind: a change of a hundredth shows
 	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy
 	pgrx-tests/count-instructions $(TARGET)/release/server/pg_config
+
+# What was counted last stands in that file; where more is meant, `make instructions` writes it anew.
+check-instructions: stage-release ## fails if a job's life takes more than 2 % more instructions than were noted last
+	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy
+	pgrx-tests/count-instructions $(TARGET)/release/server/pg_config | tee $(TARGET)/instructions
+	pgrx-tests/compare-instructions pgrx-tests/instructions $(TARGET)/instructions
 
 soak-sql: stage ## 100,000 jobs that are SQL, each exactly once, over 20 kills of their processes and 20 of the server
 	PG_CONFIG=$(TARGET)/debug/server/pg_config QUEUE_SQL_JOBS=100000 cargo test -q --workspace --test server -- \

@@ -1,5 +1,5 @@
 -- Runs once, in the new database, as the superuser.
-CREATE EXTENSION pg_queue;
+CREATE EXTENSION IF NOT EXISTS pg_queue;
 CREATE ROLE app LOGIN PASSWORD 'app';
 ALTER DATABASE app OWNER TO app;
 SELECT queue.grant('*', 'app', 'manage');

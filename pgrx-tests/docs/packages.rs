@@ -93,3 +93,33 @@ fn the_clients_have_the_version_of_the_extension() {
     assert!(python.lines().any(|found| found == line), "pyproject.toml");
     assert!(read("clients/rust/Cargo.toml").lines().any(|found| found == line), "Cargo.toml");
 }
+
+/// What an index shows of a package, and what an installation needs of it.
+#[test]
+fn the_clients_say_what_they_are() {
+    let licence = read("LICENSE");
+    let node: Value = serde_json::from_str(&read("clients/node/package.json")).expect("JSON");
+    for key in ["description", "license", "homepage", "main", "types"] {
+        assert!(is_text(&node[key]), "package.json: {key}");
+    }
+    assert!(node["keywords"].as_array().is_some_and(|words| words.len() > 3 && words.iter().all(is_text)));
+    for entry in node["exports"].as_object().expect("exports").values() {
+        for file in ["types", "default"] {
+            let path = entry[file].as_str().expect("a path");
+            assert!(root().join("clients/node").join(path).is_file(), "{path}");
+        }
+    }
+    for (file, lines) in [
+        ("python/pyproject.toml", ["description", "readme", "license", "Homepage", "keywords", "requires-python"]),
+        ("rust/Cargo.toml", ["description", "readme", "license", "homepage", "keywords", "categories"]),
+    ] {
+        let manifest = read(&format!("clients/{file}"));
+        for key in lines {
+            assert!(manifest.lines().any(|line| line.starts_with(&format!("{key} = "))), "{file}: {key}");
+        }
+    }
+    assert!(root().join("clients/python/src/pg_queue/py.typed").is_file());
+    for package in ["node", "python", "rust"] {
+        assert_eq!(read(&format!("clients/{package}/LICENSE")), licence, "{package}");
+    }
+}

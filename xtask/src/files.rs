@@ -10,9 +10,11 @@ pub const EXTENSION: &str = "pg_queue";
 /// The extension for many servers.
 pub const CLUSTER: &str = "pg_queue_cluster";
 
-/// The root of the checkout that this program was compiled in.
+/// The root of the checkout: the one at whose root this program runs, or else the one that it was compiled in.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    let here = Path::new(".");
+    let is_root = here.join("xtask/src/files.rs").exists();
+    if is_root { here.to_owned() } else { Path::new(env!("CARGO_MANIFEST_DIR")).join("..") }
 }
 
 pub fn control_file() -> PathBuf {

@@ -2,9 +2,11 @@
 //! what is generated.
 
 mod files;
+mod frozen;
 mod generate;
 mod install;
 mod objects;
+mod release;
 mod script;
 mod site;
 mod tables;
@@ -41,6 +43,20 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Makes the tree that of a release: sets the version, dates the changelog, freezes the scripts
+    Release {
+        version: String,
+        /// Of the release, as 2030-01-31
+        #[arg(long)]
+        date: String,
+        /// Writes nothing, but does all checks that need no commit
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Prints what a person does when a release is built
+    ByHand,
+    /// Begins the version after a release
+    Next { version: String },
     /// Writes the pages as a book for mdBook
     Site {
         /// This folder is emptied first
@@ -67,6 +83,9 @@ fn run(task: Task) -> Result<()> {
         }
         Task::Install { library, pg_config, destdir } => install::install(&library, &pg_config, destdir.as_deref()),
         Task::Generate { check } => generate::generate(check),
+        Task::Release { version, date, dry_run } => release::release(&version, &date, dry_run),
+        Task::ByHand => release::by_hand(),
+        Task::Next { version } => release::next(&version),
         Task::Site { out } => site::prepare(&out),
     }
 }

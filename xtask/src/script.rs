@@ -46,6 +46,9 @@ pub const FOR_CLUSTERS: Sources = Sources {
     after_upgrade: "",
 };
 
+/// All extensions of this tree.
+pub const EXTENSIONS: [Sources; 2] = [QUEUE, FOR_CLUSTERS];
+
 impl Sources {
     /// All parts in one text.
     pub fn text(&self) -> Result<String> {

@@ -11,13 +11,11 @@
 
 use std::collections::HashSet;
 
-use eyre::{Result, bail};
+use eyre::{Result, bail, eyre};
 
 use crate::files::{EXTENSION, read, root};
+use crate::frozen;
 use crate::script::{self, Kind, Sources, Statement};
-
-/// The version that was released last.
-const RELEASED: &str = "0.3.0";
 
 /// Where scripts of releases lie, below the root.
 pub const FOLDER: &str = "sql";
@@ -25,8 +23,12 @@ pub const FOLDER: &str = "sql";
 /// Returns the name and the text of the script that upgrades an extension to this version.
 pub fn script(sources: &Sources, version: &str) -> Result<(String, String)> {
     let Sources { extension, .. } = sources;
-    let step = format!("{RELEASED}--{version}");
-    let released = read(&root().join(FOLDER).join(format!("{extension}--{RELEASED}.sql")))?;
+    // The version that was released before this one, which may be released itself.
+    let now = frozen::numbers(version);
+    let before = frozen::versions()?.into_iter().rev().find(|before| Some(*before) < now);
+    let before = frozen::text(before.ok_or_else(|| eyre!("no version before {version} was released"))?);
+    let step = format!("{before}--{version}");
+    let released = read(&root().join(FOLDER).join(format!("{extension}--{before}.sql")))?;
     let transition = read(&root().join("sql/transition").join(format!("{extension}--{step}.sql")))?;
     // What an upgrade does when all else is there.
     let last = root().join("sql/transition").join(format!("{extension}--{step}.after.sql"));

@@ -9,8 +9,16 @@ use queue_tests::wait;
 use crate::security::permissions::Roles;
 use crate::shared::{Database, Sql, create, server};
 
-/// The versions that were released, oldest first, each with its scripts below `sql/`.
-const RELEASED: [&str; 1] = ["0.3.0"];
+/// The versions that were released before this one: what can be installed, besides the version of the library.
+fn released_versions() -> Vec<String> {
+    let database = Database::without_worker();
+    let versions: Vec<String> = database.connect().column(
+        "SELECT version FROM pg_available_extension_versions WHERE name = 'pg_queue'
+         AND version <> current_setting('pg_queue.library_version') ORDER BY string_to_array(version, '.')::integer[]",
+    );
+    assert!(versions.contains(&"0.3.0".to_owned()), "{versions:?}");
+    versions
+}
 
 /// Everything that the extension consists of, a line each: what is in it, how it is defined, what it says of itself
 /// and which role may do what with it. Names only, no oids; in the order of the lines.
@@ -167,7 +175,7 @@ fn go_on(client: &mut Client, running: i64) {
 fn upgraded_equals_fresh() {
     let fresh = snapshot(&mut Database::without_worker().connect());
     assert!(fresh.len() > 500, "{fresh:#?}");
-    for version in RELEASED {
+    for version in &released_versions() {
         let database = Database::without_worker();
         released(&database, version);
         let mut client = database.connect();
@@ -181,7 +189,7 @@ fn upgraded_equals_fresh() {
 
 #[test]
 fn jobs_in_flight_do_not_notice() {
-    for version in RELEASED {
+    for version in &released_versions() {
         let database = Database::new();
         released(&database, version);
         let mut client = database.connect();
@@ -248,7 +256,7 @@ fn who_may_look_goes_on_looking() {
         "SELECT FROM queue.throughput_by()",
         "SELECT FROM queue.queues",
     ];
-    for version in RELEASED {
+    for version in &released_versions() {
         let database = Database::without_worker();
         released(&database, version);
         let mut client = database.connect();
@@ -283,7 +291,7 @@ fn who_may_look_goes_on_looking() {
 
 #[test]
 fn what_was_granted_by_hand_stays_and_what_is_new_is_nobody_s() {
-    for version in RELEASED {
+    for version in &released_versions() {
         let database = Database::without_worker();
         let roles = Roles::new(&database);
         let creator = roles.make("creator", "");
@@ -315,7 +323,7 @@ fn what_was_granted_by_hand_stays_and_what_is_new_is_nobody_s() {
 
 #[test]
 fn an_old_version_works_with_the_new_library() {
-    for version in RELEASED {
+    for version in &released_versions() {
         let database = Database::without_worker();
         released(&database, version);
         let mut client = database.connect();
@@ -326,7 +334,7 @@ fn an_old_version_works_with_the_new_library() {
         if version == "0.3.0" {
             verbs_of_0_3_0(&mut client);
         }
-        assert_eq!(client.value::<String>("SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'"), version);
+        assert_eq!(client.value::<String>("SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'"), *version);
     }
 }
 
@@ -363,7 +371,7 @@ fn verbs_of_0_3_0(client: &mut Client) {
 
 #[test]
 fn a_dump_of_an_old_version_is_restored_into_the_new_one() {
-    for version in RELEASED {
+    for version in &released_versions() {
         let database = Database::without_worker();
         released(&database, version);
         let mut client = database.connect();

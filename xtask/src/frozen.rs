@@ -1,0 +1,80 @@
+//! What was released stays as it was: an installation of it must be upgradable by the scripts that were tested with it.
+//!
+//! Responsible for the list of released scripts with their hashes, and for whether they are still the same. Not
+//! responsible for making them (`release`).
+//!
+//! Invariant: each script that installs a release is in the list, and so is each that leads to one.
+
+use eyre::{Result, bail};
+use sha2::{Digest as _, Sha256};
+
+use crate::files::{EXTENSION, read, root};
+
+/// The list, as `sha256sum` writes it.
+pub const LIST: &str = "sql/released.sha256";
+
+/// The line of a script in the list.
+pub fn line(name: &str, script: &str) -> String {
+    let hash: String = Sha256::digest(script).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{hash}  {name}\n")
+}
+
+/// Fails if a released script has changed, or if one that looks released is not in the list.
+pub fn check() -> Result<()> {
+    let list = read(&root().join(LIST))?;
+    for entry in list.lines() {
+        let (_, name) = entry.split_once("  ").unwrap_or_default();
+        if line(name, &read(&root().join("sql").join(name))?).trim_end() != entry {
+            bail!("sql/{name} was released as it was: put the change into sql/schema, and run `make generate`");
+        }
+    }
+    for name in std::fs::read_dir(root().join("sql"))? {
+        let name = name?.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".sql") && name.matches("--").count() == 1 && !list.contains(&format!("  {name}\n")) {
+            bail!("sql/{name} looks released, and is not in {LIST}");
+        }
+    }
+    Ok(())
+}
+
+/// The released versions of pg_queue, oldest first.
+pub fn versions() -> Result<Vec<[u32; 3]>> {
+    let list = read(&root().join(LIST))?;
+    let mut versions: Vec<_> = list
+        .lines()
+        .filter_map(|line| line.split_once(&format!("  {EXTENSION}--"))?.1.strip_suffix(".sql"))
+        .filter_map(numbers)
+        .collect();
+    versions.sort_unstable();
+    Ok(versions)
+}
+
+/// The three numbers of a version. An upgrade script compares them as numbers, so there are no labels.
+pub fn numbers(version: &str) -> Option<[u32; 3]> {
+    let parts: Option<Vec<u32>> =
+        version.split('.').map(|part| part.parse().ok().filter(|number: &u32| number.to_string() == part)).collect();
+    parts?.try_into().ok()
+}
+
+pub fn text([major, minor, patch]: [u32; 3]) -> String {
+    format!("{major}.{minor}.{patch}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_released_script_never_changes() {
+        check().unwrap();
+        assert_eq!(versions().unwrap()[0], [0, 3, 0]);
+    }
+
+    #[test]
+    fn a_version_is_three_numbers() {
+        assert_eq!(numbers("0.10.3"), Some([0, 10, 3]));
+        for no in ["0.4", "0.4.0-rc.1", "0.04.0", "a.b.c", "", "1.2.3.4"] {
+            assert_eq!(numbers(no), None, "{no}");
+        }
+    }
+}
