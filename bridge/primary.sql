@@ -1,13 +1,13 @@
 -- pg_queue for a database in which it cannot be installed: the half of a producer, and of a worker that does its work
 -- here. A queue server beside it, with the extension pg_queue_bridge, takes what is called here. See docs/bridge.md.
 --
--- It needs no extension and no superuser: CREATE on the database suffices. It may be run again at any time, which is how
--- it is updated. What it makes belongs to the role that runs it.
+-- It needs no extension and no superuser: CREATE on the database suffices. It may be run again at any time, which is
+-- how it is updated. What it makes belongs to the role that runs it.
 --
 -- A call is a row in an outbox, in the caller's transaction. The queue server reads the outbox by logical replication.
 --
--- Functions for producers and workers are SECURITY DEFINER without a search_path of their own, because setting one costs
--- more than the insert. So all names and operators in them are qualified.
+-- Functions for producers and workers are SECURITY DEFINER without a search_path of their own, because setting one
+-- costs more than the insert. So all names and operators in them are qualified.
 BEGIN;
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog, pg_temp;
@@ -41,10 +41,14 @@ CREATE TABLE IF NOT EXISTS queue_bridge.outbox (
     body    jsonb,
     options jsonb
 ) PARTITION BY LIST (ring);
-COMMENT ON TABLE queue_bridge.outbox IS 'Calls for the queue server, in three partitions that are used in turn, an hour each.';
-CREATE TABLE IF NOT EXISTS queue_bridge.outbox_0 PARTITION OF queue_bridge.outbox FOR VALUES IN (0) WITH (autovacuum_enabled = off);
-CREATE TABLE IF NOT EXISTS queue_bridge.outbox_1 PARTITION OF queue_bridge.outbox FOR VALUES IN (1) WITH (autovacuum_enabled = off);
-CREATE TABLE IF NOT EXISTS queue_bridge.outbox_2 PARTITION OF queue_bridge.outbox FOR VALUES IN (2) WITH (autovacuum_enabled = off);
+COMMENT ON TABLE queue_bridge.outbox IS
+    'Calls for the queue server, in three partitions that are used in turn, an hour each.';
+CREATE TABLE IF NOT EXISTS queue_bridge.outbox_0 PARTITION OF queue_bridge.outbox FOR VALUES IN (0)
+    WITH (autovacuum_enabled = off);
+CREATE TABLE IF NOT EXISTS queue_bridge.outbox_1 PARTITION OF queue_bridge.outbox FOR VALUES IN (1)
+    WITH (autovacuum_enabled = off);
+CREATE TABLE IF NOT EXISTS queue_bridge.outbox_2 PARTITION OF queue_bridge.outbox FOR VALUES IN (2)
+    WITH (autovacuum_enabled = off);
 
 CREATE TABLE IF NOT EXISTS queue_bridge.ring (
     ring smallint PRIMARY KEY, lsn pg_lsn, rows bigint, since timestamptz NOT NULL DEFAULT clock_timestamp());
@@ -56,7 +60,8 @@ CREATE TABLE IF NOT EXISTS queue_bridge.effect (job_id bigint PRIMARY KEY, at ti
 COMMENT ON TABLE queue_bridge.effect IS 'Jobs whose effects are committed: see queue.once.';
 
 CREATE TABLE IF NOT EXISTS queue_bridge.bridge (
-    slot text PRIMARY KEY, node integer NOT NULL, life integer NOT NULL, server text NOT NULL, contacts bigint NOT NULL);
+    slot text PRIMARY KEY, node integer NOT NULL, life integer NOT NULL, server text NOT NULL,
+    contacts bigint NOT NULL);
 COMMENT ON TABLE queue_bridge.bridge IS 'The queue server: its slot, itself with its timeline, and its last contact.';
 
 CREATE TABLE IF NOT EXISTS queue_bridge.known_queue (name text PRIMARY KEY, is_full boolean NOT NULL);
@@ -73,7 +78,8 @@ CREATE OR REPLACE FUNCTION queue_bridge.know() RETURNS void VOLATILE LANGUAGE pl
 DECLARE
     known jsonb := (SELECT coalesce(jsonb_object_agg(k.name, k.is_full), '{}') FROM queue_bridge.known_queue AS k);
 BEGIN
-    EXECUTE format('CREATE OR REPLACE FUNCTION queue_bridge.is_full(name text) RETURNS boolean IMMUTABLE LANGUAGE sql AS %L',
+    EXECUTE format('CREATE OR REPLACE FUNCTION queue_bridge.is_full(name text) RETURNS boolean IMMUTABLE LANGUAGE sql '
+                   'AS %L',
                    format('SELECT (%L::pg_catalog.jsonb OPERATOR(pg_catalog.->>) $1)::pg_catalog.bool', known));
 END
 $$;
@@ -146,8 +152,8 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION queue_bridge.ring_at(made_at timestamptz) RETURNS smallint STABLE LANGUAGE sql AS $$
-    SELECT pg_catalog.mod(pg_catalog.floor(pg_catalog.date_part('epoch', $1) OPERATOR(pg_catalog./) 3600)::pg_catalog.int8,
-                          3)::pg_catalog.int2
+    SELECT pg_catalog.mod(pg_catalog.floor(
+        pg_catalog.date_part('epoch', $1) OPERATOR(pg_catalog./) 3600)::pg_catalog.int8, 3)::pg_catalog.int2
 $$;
 
 -- What known_queue says, as a constant: `contact` makes it anew when that changes.
@@ -172,7 +178,7 @@ BEGIN
     ELSIF is_full IS NULL AND EXISTS (SELECT FROM queue_bridge.known_queue) THEN
         RAISE EXCEPTION 'queue "%" does not exist', name USING ERRCODE = '42704',
             DETAIL = 'Or the queue server does not let this database use it.',
-            HINT = 'SELECT queue.create(…), queue_bridge.allow(…) on the queue server. It tells this database within 10 s.';
+            HINT = 'SELECT queue_bridge.allow(…) on the queue server, which tells this database within 10 s.';
     END IF;
 END
 $$;
@@ -194,7 +200,8 @@ BEGIN
         o := o || jsonb_build_object('headers', options -> 'headers');
     END IF;
     IF o ? 'delay' AND o ? 'run_at' THEN
-        RAISE EXCEPTION 'delay and run_at cannot be given together' USING ERRCODE = '22023', HINT = 'Give one of the two.';
+        RAISE EXCEPTION 'delay and run_at cannot be given together' USING ERRCODE = '22023',
+            HINT = 'Give one of the two.';
     END IF;
     IF o ? 'delay' THEN
         span := o ->> 'delay';
@@ -296,8 +303,8 @@ $$;
 COMMENT ON FUNCTION queue.enqueue IS
 'Adds a job; the job exists if and only if the transaction commits. It is in the queue server a moment after the commit.
 Returns its id. The arguments are those of queue.enqueue there, but for on_duplicate => ''error''. With a unique_key the
-queue server decides whether there is a job with this id. Errors: 42704 there is no such queue, 53400 it is full, 22023 an
-argument is out of range, 0A000 on_duplicate is error, 55000 no queue server is connected.';
+queue server decides whether there is a job with this id. Errors: 42704 there is no such queue, 53400 it is full, 22023
+an argument is out of range, 0A000 on_duplicate is error, 55000 no queue server is connected.';
 
 CREATE OR REPLACE FUNCTION queue.enqueue_many(
     queue_name text, payloads jsonb[], priority integer DEFAULT 0,
@@ -378,8 +385,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue.enqueue_batch IS
-'Adds one job for each object of a JSON array. The fields are payload and the options of queue.enqueue. Returns the jobs''
-ids in order. Errors: as queue.enqueue.';
+'Adds one job for each object of a JSON array. The fields are payload and the options of queue.enqueue. Returns the
+jobs'' ids in order. Errors: as queue.enqueue.';
 
 CREATE OR REPLACE FUNCTION queue.publish(
     topic text, payload jsonb DEFAULT '{}', key text DEFAULT '', priority integer DEFAULT 0,
@@ -409,8 +416,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue.publish IS
-'Publishes an event: each queue of the queue server that has a matching binding gets a job. Returns the event''s id, which
-is in the header event of the jobs. Errors: as queue.enqueue; 0A000 mandatory.';
+'Publishes an event: each queue of the queue server that has a matching binding gets a job. Returns the event''s id,
+which is in the header event of the jobs. Errors: as queue.enqueue; 0A000 mandatory.';
 
 CREATE OR REPLACE FUNCTION queue.publish_many(topic text, payloads jsonb[], keys text[] DEFAULT NULL,
     headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
@@ -493,7 +500,8 @@ $$;
 COMMENT ON FUNCTION queue.complete_many IS
     'As queue.complete, for several attempts. An attempt that has lost its lease is passed over.';
 
-CREATE OR REPLACE FUNCTION queue.fail(id bigint, error text, retry_in interval DEFAULT NULL, fatal boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION queue.fail(
+    id bigint, error text, retry_in interval DEFAULT NULL, fatal boolean DEFAULT false)
     RETURNS void VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM queue_bridge.check_id(id, 0, 9, 'id');
@@ -593,7 +601,8 @@ BEGIN
     RETURN queue_bridge.facts();
 END
 $$;
-COMMENT ON FUNCTION queue_bridge.assign IS 'The queue server says here which number ids have, and which slot is its own.';
+COMMENT ON FUNCTION queue_bridge.assign IS
+    'The queue server says here which number ids have, and which slot is its own.';
 
 CREATE OR REPLACE FUNCTION queue_bridge.contact(told jsonb) RETURNS jsonb VOLATILE LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp AS $$
@@ -617,8 +626,8 @@ BEGIN
         PERFORM queue_bridge.know();
     END IF;
     INSERT INTO queue_bridge.refused
-    SELECT t.* FROM jsonb_to_recordset(told -> 'refused') AS t (id bigint, made_at timestamptz, verb "char", target text,
-                                                                sqlstate text, message text)
+    SELECT t.* FROM jsonb_to_recordset(told -> 'refused')
+        AS t (id bigint, made_at timestamptz, verb "char", target text, sqlstate text, message text)
     ON CONFLICT DO NOTHING;
     PERFORM queue_bridge.tidy();
     RETURN queue_bridge.facts() || jsonb_build_object(
@@ -670,7 +679,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.admit IS
-    'Grants the role of the queue server what it needs here, but for REPLICATION, which each provider grants otherwise.';
+    'Grants the role of the queue server what it needs here, except REPLICATION: each provider has its own way.';
 REVOKE ALL ON FUNCTION queue_bridge.admit FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION queue_bridge.grant(role_name text) RETURNS void VOLATILE LANGUAGE plpgsql

@@ -1,5 +1,5 @@
--- How this server speaks with its sources: connect, allow, the regular contact, repair, disconnect. It always connects to
--- them, and they never to it.
+-- How this server speaks with its sources: connect, allow, the regular contact, repair, disconnect. It always
+-- connects to them, and they never to it.
 
 -- dblink can be in any schema.
 CREATE FUNCTION queue_bridge.ask(conninfo text, command text) RETURNS jsonb VOLATILE LANGUAGE plpgsql
@@ -49,7 +49,8 @@ BEGIN
                 SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
                 WHERE n.nspname = 'queue_bridge' AND c.relname = 'outbox'
                   AND has_schema_privilege(n.oid, 'usage') AND has_table_privilege(c.oid, 'select')),
-            'free_slots', current_setting('max_replication_slots')::integer - (SELECT count(*) FROM pg_replication_slots),
+            'free_slots', current_setting('max_replication_slots')::integer
+                          - (SELECT count(*) FROM pg_replication_slots),
             'free_senders', current_setting('max_wal_senders')::integer - (SELECT count(*) FROM pg_stat_replication))
         $ask$);
     SELECT c.problem, c.hint INTO problem, hint FROM (VALUES
@@ -137,7 +138,8 @@ BEGIN
     EXECUTE format('GRANT EXECUTE ON PROCEDURE queue_bridge.contact_job TO %I', name);
     PERFORM queue_bridge.subscribe(source);
     PERFORM queue.create(name, executor => 'call', procedure => 'queue_bridge.contact_job', run_as => name,
-                         max_attempts => 1, lease => '5 minutes', retention => '10 minutes', dead_retention => '1 hour');
+                         max_attempts => 1, lease => '5 minutes', retention => '10 minutes',
+                         dead_retention => '1 hour');
     PERFORM queue.schedule(name, name, jsonb_build_object('source', source), every => '10 seconds', overlap => false);
 END
 $$;
@@ -180,8 +182,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.allow IS
-'Lets a source use a queue or a topic. privileges: those of queue.grant; manage for cancel. Errors: 42704 there is no such
-source, queue or topic; 42501 its jobs run in this server; 55000 its retention is below 3 hours.';
+'Lets a source use a queue or a topic. privileges: those of queue.grant; manage for cancel. Errors: 42704 there is no
+such source, queue or topic; 42501 its jobs run in this server; 55000 its retention is below 3 hours.';
 
 CREATE FUNCTION queue_bridge.deny(source text, queue_name text)
     RETURNS void VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -318,5 +320,5 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.disconnect IS
-'Drops subscription, schedule and slot of a source. Its role, its number and its refused calls stay. force: also if the source cannot be reached; then the
-slot stays there. Errors: 42704 there is no such source.';
+'Drops subscription, schedule and slot of a source. Its role, its number and its refused calls stay. force: also
+if the source cannot be reached; then the slot stays there. Errors: 42704 there is no such source.';

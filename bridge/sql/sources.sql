@@ -27,7 +27,8 @@ CREATE TABLE queue_bridge.source (
 COMMENT ON TABLE queue_bridge.source IS 'The sources. Change it through connect, repair and disconnect only.';
 COMMENT ON COLUMN queue_bridge.source.source IS 'Its name. Its role and its subscription are queue_bridge_NAME.';
 COMMENT ON COLUMN queue_bridge.source.node_id IS 'The number in all ids that are made there.';
-COMMENT ON COLUMN queue_bridge.source.conninfo IS 'How this server connects to it. It may hold a password. Empty: it is disconnected.';
+COMMENT ON COLUMN queue_bridge.source.conninfo IS
+    'How this server connects to it. It may hold a password. Empty: it is disconnected.';
 COMMENT ON COLUMN queue_bridge.source.slot IS 'The replication slot there.';
 COMMENT ON COLUMN queue_bridge.source.subscription IS 'The subscription here; null: it is disconnected.';
 COMMENT ON COLUMN queue_bridge.source.system IS 'The system identifier of the server that it was at the last contact.';
@@ -44,7 +45,8 @@ CREATE TABLE queue_bridge.allowed (
     target text NOT NULL,
     PRIMARY KEY (source, target)
 );
-COMMENT ON TABLE queue_bridge.allowed IS 'On which queues and topics a source may produce. Change it through allow and deny.';
+COMMENT ON TABLE queue_bridge.allowed IS
+    'On which queues and topics a source may produce. Change it through allow and deny.';
 COMMENT ON COLUMN queue_bridge.allowed.source IS 'The source.';
 COMMENT ON COLUMN queue_bridge.allowed.target IS 'The queue or topic.';
 
@@ -56,7 +58,8 @@ CREATE TABLE queue_bridge.passed (
 );
 CREATE INDEX passed_made_at_idx ON queue_bridge.passed (made_at);
 COMMENT ON TABLE queue_bridge.passed IS
-    'What has arrived without becoming a job with its own id: events, jobs whose unique key was taken, and jobs whose id '
+    'What has arrived without becoming a job with its own id: events, jobs whose unique key was taken, and jobs '
+    'whose id '
     'another job has. For rows that arrive once more.';
 COMMENT ON COLUMN queue_bridge.passed.id IS 'The id that the source gave.';
 COMMENT ON COLUMN queue_bridge.passed.made_at IS 'When the source gave it.';
@@ -88,7 +91,8 @@ COMMENT ON COLUMN queue_bridge.refused.made_at IS 'When it was called there.';
 COMMENT ON COLUMN queue_bridge.refused.verb IS
     'e enqueue, m enqueue_many, b enqueue_batch, p publish, c complete, f fail, r release, x cancel.';
 COMMENT ON COLUMN queue_bridge.refused.target IS 'The queue or topic.';
-COMMENT ON COLUMN queue_bridge.refused.ids IS 'The jobs of enqueue_many and enqueue_batch, the attempts of complete_many.';
+COMMENT ON COLUMN queue_bridge.refused.ids IS
+    'The jobs of enqueue_many and enqueue_batch, the attempts of complete_many.';
 COMMENT ON COLUMN queue_bridge.refused.body IS 'The payload, the payloads, the jobs, the result.';
 COMMENT ON COLUMN queue_bridge.refused.options IS 'The other arguments.';
 COMMENT ON COLUMN queue_bridge.refused.code IS

@@ -24,11 +24,13 @@ COMMENT ON VIEW queue_bridge.sources IS 'The sources, and how their jobs arrive.
 COMMENT ON COLUMN queue_bridge.sources.source IS 'Its name.';
 COMMENT ON COLUMN queue_bridge.sources.node_id IS 'The number in all ids that are made there.';
 COMMENT ON COLUMN queue_bridge.sources.state IS
-    'streaming; copying: after connect or repair, the outbox is read as a whole; disconnected: PostgreSQL tries again and '
+    'streaming; copying: after connect or repair, the outbox is read as a whole; disconnected: PostgreSQL tries '
+    'again and '
     'again, see the server''s log; disabled.';
 COMMENT ON COLUMN queue_bridge.sources.problem IS 'What the last contact found wrong; null: nothing.';
 COMMENT ON COLUMN queue_bridge.sources.contact_at IS 'When this server last spoke with it.';
-COMMENT ON COLUMN queue_bridge.sources.lag_bytes IS 'How much WAL of the source had not been taken at the last contact.';
+COMMENT ON COLUMN queue_bridge.sources.lag_bytes IS
+    'How much WAL of the source had not been taken at the last contact.';
 COMMENT ON COLUMN queue_bridge.sources.caught_up_at IS 'Up to when its WAL has been taken, as PostgreSQL reports it.';
 COMMENT ON COLUMN queue_bridge.sources.wal_status IS 'The state of its slot, as in pg_replication_slots.';
 COMMENT ON COLUMN queue_bridge.sources.refused IS 'Calls that could not be carried out: see queue_bridge.refused.';

@@ -9,7 +9,8 @@ use crate::pair::Pair;
 const CONTENTS: &str = "SELECT string_agg(to_jsonb(j)::text, E'\n' ORDER BY j) FROM (
     SELECT queue_name, stage, state, payload, priority, attempt, max_attempts, date_trunc('minute', run_at) AS run_at,
            unique_key, group_key, headers #- '{event,id}' #- '{event,published_at}' AS headers, task,
-           flow IS NOT NULL AS has_flow, cardinality(after) AS after, upon, worker, error, result, start_by IS NOT NULL AS starts
+           flow IS NOT NULL AS has_flow, cardinality(after) AS after, upon, worker, error, result,
+           start_by IS NOT NULL AS starts
     FROM queue.jobs) AS j";
 
 /// Runs statements on the primary and, in a database of its own, on the queue server. `JOB` is a job that is there.
@@ -54,7 +55,8 @@ fn each_call_of_a_producer_does_what_it_does_on_the_queue_server() {
             "SELECT queue.enqueue('q', unique_key => 'k'); SELECT queue.enqueue('q', '2', unique_key => 'k')",
             "SELECT queue.enqueue('q', '3', unique_key => 'k', on_duplicate => 'replace', version => '2000-01-01')",
             "SELECT queue.enqueue('q', unique_key => 'l', unique_for => '1 day')",
-            "SELECT queue.enqueue('q', after => ARRAY[JOB]); SELECT queue.enqueue('q', after => ARRAY[JOB], upon => 'any')",
+            "SELECT queue.enqueue('q', after => ARRAY[JOB])",
+            "SELECT queue.enqueue('q', after => ARRAY[JOB], upon => 'any')",
             "SELECT queue.enqueue_many('q', ARRAY['1', '{}', 'null']::jsonb[], priority => 3)",
             "SELECT queue.enqueue_many('q', '{}')",
             "SELECT queue.enqueue_batch('q', '[{\"payload\": 1, \"delay\": \"1 day\"}, {}, {\"unique_key\": \"m\"}, \

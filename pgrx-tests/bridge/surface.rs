@@ -55,7 +55,8 @@ fn the_schedule_speaks_with_the_primary_by_itself() {
     server.run("SELECT queue.create('q')");
     pair.connect();
     server.run("SELECT queue_bridge.allow('shop', 'q'), queue.resume_schedule('queue_bridge_shop')");
-    server.run("SELECT queue.schedule('queue_bridge_shop', 'queue_bridge_shop', '{\"source\": \"shop\"}', every => '1 second')");
+    let plan = "'queue_bridge_shop', 'queue_bridge_shop', '{\"source\": \"shop\"}', every => '1 second'";
+    server.run(&format!("SELECT queue.schedule({plan})"));
     let mut owner = pair.primary_as("owner");
     wait::until("the primary knows the queue", || {
         (owner.count("SELECT FROM queue_bridge.known_queue WHERE name = 'q'") > 0).then_some(())

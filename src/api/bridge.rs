@@ -1,5 +1,5 @@
-//! Jobs and events of databases that have no pg_queue. They arrive by logical replication (`bridge/sql/arrive.sql`), each
-//! with the id and the time that its own database has given it.
+//! Jobs and events of databases that have no pg_queue. They arrive by logical replication (`bridge/sql/arrive.sql`),
+//! each with the id and the time that its own database has given it.
 //!
 //! Not responsible for what else arrives, nor for what becomes of a refused row (`bridge/sql`).
 //!
