@@ -40,7 +40,7 @@ fn check(object: &Value, must: &[&str], may: &[&str], is_good: impl Fn(&str, &Va
 }
 
 /// What an installation has.
-const EXTENSIONS: [&str; 2] = ["pg_queue", "pg_queue_cluster"];
+const EXTENSIONS: [&str; 3] = ["pg_queue", "pg_queue_cluster", "pg_queue_bridge"];
 
 #[test]
 fn the_metadata_for_pgxn_keeps_its_specification() {

@@ -69,20 +69,23 @@ fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
     let now = time::now_us();
     let rows = call.rows()?;
-    let jobs = call.required("jobs", call.json(1, "jobs")?)?;
+    let jobs = parse_batch(call.required("jobs", call.json(1, "jobs")?)?, &queue, now)?;
+    for job_id in enqueue::produce(&catalog, &queue, &jobs, now, By::Producer)?.ids {
+        rows.add(&mut [job_id.into()], &mut [false])?;
+    }
+    Ok(None)
+}
+
+/// Returns the payload and the options of each job of a batch.
+///
+/// Errors: 22023 names the job and the field.
+pub fn parse_batch(jobs: Datum, queue: &Queue, now: i64) -> Result<Vec<(Datum, Options)>> {
     let Some(elements) = jsonb::elements(jobs) else {
         return Err(Error::invalid("jobs must be a JSON array of objects")
             .hint("For instance: '[{\"payload\": {\"to\": 7}, \"priority\": 1}]'."));
     };
-    let mut parsed = Vec::with_capacity(elements.len());
-    for (n, element) in elements.iter().enumerate() {
-        let job = Job { index: n, ..Job::default() };
-        parsed.push(job.parse(element, &queue, now)?);
-    }
-    for job_id in enqueue::produce(&catalog, &queue, &parsed, now, By::Producer)?.ids {
-        rows.add(&mut [job_id.into()], &mut [false])?;
-    }
-    Ok(None)
+    let parse = |(index, element)| Job { index, ..Job::default() }.parse(element, queue, now);
+    elements.iter().enumerate().map(parse).collect()
 }
 
 /// Returns the payload and the options that the fields of a flow's task give.

@@ -16,6 +16,7 @@ pub mod adopt;
 pub mod advance;
 pub mod answers;
 pub mod await_end;
+pub mod bridge;
 pub mod cancel;
 pub mod check;
 pub mod claim;

@@ -240,7 +240,7 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
     let now = time::now_us();
     let payload = call.json(1, "payload")?.unwrap_or_else(jsonb::empty_object);
     let headers = headers(call, argument!(publish, headers))?;
-    let event = Event { key: key(call, argument!(publish, key))?, payload, headers };
+    let event = Event { key: key(call, argument!(publish, key))?, payload, headers, id: None };
     let mut given = Given::of_call(call, &const { Positions::of("publish") })?;
     // The headers belong to the event, and each copy gets them from the event.
     given.headers = None;
@@ -287,7 +287,7 @@ fn publish_many(call: &Call) -> Result<Option<Datum>> {
         jsonb::check_depth(payload, "a payload")?;
         let key = keys.next().flatten().unwrap_or_default();
         publish::check_key(&key).map_err(|e| Error { message: format!("keys[{}]: {}", n + 1, e.message), ..e })?;
-        events.push(Event { key, payload, headers });
+        events.push(Event { key, payload, headers, id: None });
     }
     let options = Options { priority: call.i32(4).unwrap_or(0), ..Options::default() };
     let catalog = catalog::current()?;
@@ -304,7 +304,7 @@ fn route(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let name = call.required("topic", call.text(0))?;
     let payload = call.json(2, "payload")?.unwrap_or_else(jsonb::empty_object);
-    let event = Event { key: key(call, 1)?, payload, headers: headers(call, 3)? };
+    let event = Event { key: key(call, 1)?, payload, headers: headers(call, 3)?, id: None };
     let catalog = catalog::current()?;
     permission::rights(&catalog);
     let topic = topic::by_name(&catalog, &name)?;

@@ -129,7 +129,7 @@ fn publish(
     let key = Some(from.name.clone()).filter(|key| publish::check_key(key).is_ok()).unwrap_or_default();
     let options = Options { priority: attempt.priority(), group_key: attempt.group_key(), ..Options::default() };
     Reader::new(catalog).payload(attempt, |payload| {
-        let event = Event { key, payload: payload.unwrap_or_else(jsonb::empty_object), headers };
+        let event = Event { key, payload: payload.unwrap_or_else(jsonb::empty_object), headers, id: None };
         publish::publish_plainly(catalog, topic, &[event], &options, now, Full::Dropped).map(|_| ())
     })
 }

@@ -28,6 +28,8 @@ pub enum By {
     Topic,
     /// A producer that adds members to a flow of this transaction. It may do so because it has made the flow.
     Flow,
+    /// Another server, which has committed the job already. So `max_waiting` does not count.
+    Bridge,
 }
 
 /// The jobs that a call has made.
@@ -75,8 +77,10 @@ pub fn first_attempt(
     options: &Options,
     now: i64,
 ) -> New {
-    let node = ids::node();
+    let id = id::attempt(ids::node(), count, target.home.segment);
     New {
+        // With this mark the attempt is its job's first, although the two ids have nothing in common.
+        asked: options.job_id.map(|_| id & !id::JOB_NIBBLE),
         lane: options.lane.unwrap_or_else(|| queue.entry()),
         priority: options.priority,
         attempt: 1,
@@ -99,8 +103,26 @@ pub fn first_attempt(
         run_as: options.run_as,
         own_flow: options.own_flow.and_then(|own| own.datum(&Noted::caller(now))),
         start_by: start_by::of_new(catalog, queue, options.start_by, options.run_at, now),
-        ..New::blank(id::attempt(node, count, target.home.segment), id::job(node, count), now)
+        ..New::blank(id, job_id(options, count), now)
     }
+}
+
+/// Returns the id of a job whose first attempt has this count.
+fn job_id(options: &Options, count: i64) -> i64 {
+    options.job_id.unwrap_or_else(|| id::job(ids::node(), count))
+}
+
+/// Returns a fresh count for the first attempt of each job. A job with an id of another server gets another count than
+/// that in its id, because equal counts mean that an attempt is found by its job's id alone.
+fn fresh_counts<'a>(catalog: &Catalog, jobs: impl ExactSizeIterator<Item = &'a Options>) -> Result<Vec<i64>> {
+    let mut counts = Vec::with_capacity(jobs.len());
+    ids::take(catalog, jobs.len(), |count| counts.push(count))?;
+    for (count, options) in counts.iter_mut().zip(jobs) {
+        while options.job_id.is_some_and(|job_id| id::count(job_id) == *count) {
+            ids::take(catalog, 1, |other| *count = other)?;
+        }
+    }
+    Ok(counts)
 }
 
 /// Announces new jobs of the queue by NOTIFY, if the queue asks for that.
@@ -111,12 +133,17 @@ pub fn announce(catalog: &Catalog, queue: &Queue) {
 }
 
 /// Inserts one job without predecessors, without the lists of `insert`. Returns its id.
-fn insert_plain(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Options, now: i64) -> Result<i64> {
-    if let Some(most) = queue.max_waiting {
+fn insert_plain(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Options, now: i64, by: By) -> Result<i64> {
+    if let Some(most) = queue.max_waiting
+        && by != By::Bridge
+    {
         limits::has_room(catalog, queue, most, 1)?;
     }
     let mut count = 0;
     ids::take(catalog, 1, |taken| count = taken)?;
+    if options.job_id.is_some_and(|job_id| id::count(job_id) == count) {
+        ids::take(catalog, 1, |taken| count = taken)?;
+    }
     let target = Target::open(catalog, far(catalog, options));
     let new = first_attempt(catalog, queue, &target, count, payload, options, now);
     attempt::insert(catalog, &target, &[new])?;
@@ -133,7 +160,7 @@ fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64,
         && options.after.is_none()
         && options.own_flow.is_none()
     {
-        return Ok(vec![insert_plain(catalog, queue, *payload, options, now)?]);
+        return Ok(vec![insert_plain(catalog, queue, *payload, options, now, by)?]);
     }
     if jobs.is_empty() {
         return Ok(Vec::new());
@@ -141,13 +168,12 @@ fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64,
     let held = Held::of(catalog, queue, jobs)?;
     // Held jobs do not count, and a release is never refused.
     if let Some(most) = queue.max_waiting
-        && by != By::Topic
+        && !matches!(by, By::Topic | By::Bridge)
         && held.count < jobs.len()
     {
         limits::has_room(catalog, queue, most, jobs.len() - held.count)?;
     }
-    let mut counts = Vec::with_capacity(jobs.len());
-    ids::take(catalog, jobs.len(), |count| counts.push(count))?;
+    let counts = fresh_counts(catalog, jobs.iter().map(|(_, options)| options))?;
     let far = |job: &(Datum, Options)| far(catalog, &job.1);
     for wants_far in [false, true] {
         let places = 0..jobs.len();
@@ -162,21 +188,20 @@ fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64,
             attempts.push(held.hold(n, new, options, &mut edges));
         }
         match by {
-            By::Producer | By::Flow => attempt::insert(catalog, &target, &attempts)?,
+            By::Producer | By::Flow | By::Bridge => attempt::insert(catalog, &target, &attempts)?,
             By::Topic => {
                 // The lane of held jobs may differ from the lane that was checked.
                 attempts.iter().for_each(|new| _ = drops::admits(catalog, new.lane));
                 attempt::insert_admitted(catalog, &target, &attempts);
             }
         }
-        // A first attempt shares its job's count.
-        after::insert_edges(catalog, &target, &edges, |attempt| attempt | id::JOB_NIBBLE, held.mark());
+        let job_of = |id: i64| attempts.iter().find(|new| new.id == id).map_or(0, |new| new.job_id);
+        after::insert_edges(catalog, &target, &edges, job_of, held.mark());
     }
     if held.count < jobs.len() {
         announce(catalog, queue);
     }
-    let node = ids::node();
-    Ok(counts.into_iter().map(|count| id::job(node, count)).collect())
+    Ok(counts.into_iter().zip(jobs).map(|(count, (_, options))| job_id(options, count)).collect())
 }
 
 /// Which of the jobs of a call are held.

@@ -43,6 +43,14 @@ impl Found {
         }
     }
 
+    /// Returns when the job was enqueued.
+    pub fn enqueued_at(&self) -> i64 {
+        match self {
+            Self::Here(job) => job.attempt.enqueued_at(),
+            Self::Past(past) => past.get(history::column::ENQUEUED_AT).map_or(0, |at| at.value() as i64),
+        }
+    }
+
     /// Returns whether the job is a flow.
     pub fn is_flow(&self) -> bool {
         self.own_flow().is_some()

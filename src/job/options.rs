@@ -60,6 +60,9 @@ pub struct Options {
     pub upon_of_task: Upon,
     /// By when the job must start. `None`: as its queue says.
     pub start_by: Option<StartBy>,
+    /// The id that another server has given to the job (`api::bridge`). Its node number is not this server's. `None`:
+    /// the job gets an id here.
+    pub job_id: Option<i64>,
 }
 
 /// The settings of a flow, which is a job that waits for its members.

@@ -41,6 +41,8 @@ pub struct Event {
     pub payload: Datum,
     /// An object.
     pub headers: Option<Datum>,
+    /// The id that another server has given to the event. `None`: it gets one here.
+    pub id: Option<i64>,
 }
 
 /// A job that was made of an event.
@@ -214,7 +216,7 @@ impl<'a> Plan<'a> {
                 continue;
             }
             let start_by = StartBy::of_headers(event.headers)?;
-            let headers = headers_of(topic, event, numbers[n], now);
+            let headers = headers_of(topic, event, event.id.unwrap_or_else(|| id::event(ids::node(), numbers[n])), now);
             for found in found {
                 let bound = &routes.bindings[found.binding];
                 let mut options = options_of(bound, &found, &Options { headers, start_by, ..options.clone() }, now);
@@ -283,11 +285,11 @@ impl<'a> Plan<'a> {
 }
 
 /// Returns the headers of all copies of an event.
-fn headers_of(topic: &Topic, event: &Event, count: i64, now: i64) -> Option<Datum> {
+fn headers_of(topic: &Topic, event: &Event, id: i64, now: i64) -> Option<Datum> {
     let told = jsonb::of(&serde_json::json!({ "event": {
         "topic": topic.name,
         "key": event.key,
-        "id": id::event(ids::node(), count),
+        "id": id,
         "published_at": time::iso_time(now),
     }}));
     match (event.headers, told) {

@@ -103,7 +103,7 @@ impl Goal {
         };
         let mut ids = Vec::with_capacity(jobs.len());
         for (payload, options) in jobs {
-            let event = Event { key: String::new(), payload: *payload, headers: options.headers };
+            let event = Event { key: String::new(), payload: *payload, headers: options.headers, id: None };
             let outcomes = publish::publish_plainly(catalog, topic, &[event], options, now, Full::AsBound)?;
             ids.extend(outcomes.iter().map(|outcome| outcome.copies.first().map_or(0, |copy| copy.job_id)));
         }

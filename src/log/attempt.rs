@@ -215,7 +215,7 @@ impl New {
         Self { payload: Some(payload), ..Self::blank(id, job_id, now) }
     }
 
-    /// Returns whether it is not its job's first attempt.
+    /// Returns whether the index by job has it: its own id does not follow from its job's.
     fn is_later(&self) -> bool {
         id::count(self.id) != id::count(self.job_id)
     }
@@ -257,6 +257,12 @@ pub fn append_moved(catalog: &Catalog, target: &Target, attempts: &[New]) {
     append(catalog, target, attempts, true);
 }
 
+/// Returns whether an attempt is its job's first. It has its job's count; or its job has an id of another server, and
+/// the first attempt says of itself that its own call gave the payload. A later attempt never has its own number there.
+fn is_first(id: i64, job_id: i64, asked: Option<i64>) -> bool {
+    id::count(id) == id::count(job_id) || asked == Some(id & !id::JOB_NIBBLE)
+}
+
 fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool) {
     let tids = insert_quietly(catalog, target, attempts);
     let segment = target.home.segment;
@@ -276,7 +282,8 @@ fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool)
             let place = Place { is_indexed: is_indexed(new), ..tid.place(segment) };
             let ready = Ready { rank, id: new.id, place, group: new.group_hash };
             let is_retry = new.may_hold_group();
-            Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0), has_moved, is_retry }
+            let is_first = is_first(new.id, new.job_id, new.asked);
+            Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0), has_moved, is_retry, is_first }
         }),
     );
     if let Some(at) = attempts.iter().filter_map(New::expires_at).min() {
@@ -384,7 +391,7 @@ impl<R: Columns> AttemptOf<R> {
 
     /// Returns whether it is its job's first attempt.
     pub fn is_first(&self) -> bool {
-        id::count(self.id()) == id::count(self.job_id())
+        is_first(self.id(), self.job_id(), self.stored_asked())
     }
 
     /// Returns whether the row is no attempt but the payload of an ended one, which is kept for later attempts.

@@ -79,6 +79,22 @@ pub fn system_identifier() -> i64 {
     unsafe { pg_sys::GetSystemIdentifier() }.cast_signed()
 }
 
+/// Returns the subscription whose changes this process applies. `None`: it is no worker of logical replication.
+pub fn subscription() -> Option<pg_sys::Oid> {
+    // SAFETY: a plain global of this backend.
+    let origin = unsafe { pg_sys::replorigin_session_origin };
+    if origin == 0 {
+        return None;
+    }
+    let mut name = std::ptr::null_mut();
+    // SAFETY: looks the origin up, and allocates its name if it is found.
+    let is_found = unsafe { pg_sys::replorigin_by_oid(origin, true, &raw mut name) };
+    // SAFETY: a C string, as the call says.
+    let name = if is_found { unsafe { datum::c_text(name) } } else { return None };
+    // Postgres names the origin `pg_SUBSCRIPTION`, and while a table is copied `pg_SUBSCRIPTION_TABLE`.
+    name.strip_prefix("pg_")?.split('_').next()?.parse::<u32>().ok().map(pg_sys::Oid::from)
+}
+
 /// True if the transaction is read only.
 pub fn is_read_only() -> bool {
     // SAFETY: a plain global of this backend.

@@ -6,7 +6,6 @@
 
 use pg_queue_core::counter::{Counter, Counters, Event};
 use pg_queue_core::frontier::Rank;
-use pg_queue_core::id;
 use pg_queue_core::minutes::MINUTE_US;
 
 use crate::pg::time;
@@ -45,9 +44,7 @@ impl CommitCounts {
         busy_us: i64,
     ) {
         let (lane, event) = match step {
-            Step::Enqueued { lane, ready, has_moved: false, .. } => {
-                (lane, Event::Enqueued { is_first: id::count(ready.id) == id::count(ready.rank.job_id) })
-            }
+            Step::Enqueued { lane, has_moved: false, is_first, .. } => (lane, Event::Enqueued { is_first }),
             Step::Taken { lane, .. } => (lane, Event::Claimed),
             Step::EndedUnrun { lane, .. } => (lane, Event::EndedUnrun(1)),
             Step::Purged { lane, count } => (lane, Event::EndedUnrun(count)),

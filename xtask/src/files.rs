@@ -10,6 +10,9 @@ pub const EXTENSION: &str = "pg_queue";
 /// The extension for many servers.
 pub const CLUSTER: &str = "pg_queue_cluster";
 
+/// The extension for databases in which the first cannot be installed.
+pub const BRIDGE: &str = "pg_queue_bridge";
+
 /// The root of the checkout: the one at whose root this program runs, or else the one that it was compiled in.
 pub fn root() -> PathBuf {
     let here = Path::new(".");

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use eyre::{Result, WrapErr as _, bail};
 
-use crate::files::{CLUSTER, EXTENSION, control_file, read, root, version};
-use crate::script::{FOR_CLUSTERS, QUEUE};
+use crate::files::{EXTENSION, control_file, read, root, version};
+use crate::script::{BRIDGED, FOR_CLUSTERS, QUEUE};
 
 /// Installs library, control file, install script, and the scripts of released versions for the server of
 /// `pg_config`, below `destdir` if one is given.
@@ -17,7 +17,12 @@ pub fn install(library: &Path, pg_config: &Path, destdir: Option<&Path>) -> Resu
     let version = version()?;
     // First what can go wrong, so that no half of an installation is left behind.
     let control = read(&control_file())?.replace("@CARGO_VERSION@", &version);
-    let [sql, cluster_sql] = [QUEUE.install()?, FOR_CLUSTERS.install()?];
+    let sql = QUEUE.install()?;
+    let mut others = Vec::new();
+    for (sources, folder) in [(FOR_CLUSTERS, "cluster"), (BRIDGED, "bridge")] {
+        let control = read(&root().join(folder).join(sources.extension).with_extension("control"))?;
+        others.push((sources.extension, sources.install()?, control.replace("@CARGO_VERSION@", &version)));
+    }
     let code = fs::read(library).wrap_err_with(|| format!("could not read {}", library.display()))?;
     let libraries = below(destdir, ask(pg_config, "--pkglibdir")?);
     let extensions = below(destdir, ask(pg_config, "--sharedir")?.join("extension"));
@@ -28,11 +33,13 @@ pub fn install(library: &Path, pg_config: &Path, destdir: Option<&Path>) -> Resu
         let name = script.file_name().unwrap_or_default();
         put(&extensions.join(name), &fs::read(&script)?, 0o644)?;
     }
-    put(&extensions.join(format!("{CLUSTER}--{version}.sql")), cluster_sql.as_bytes(), 0o644)?;
+    for (name, sql, _) in &others {
+        put(&extensions.join(format!("{name}--{version}.sql")), sql.as_bytes(), 0o644)?;
+    }
     // Last: it is what makes the extensions available.
-    let cluster_control = read(&root().join("cluster").join(CLUSTER).with_extension("control"))?;
-    let cluster_control = cluster_control.replace("@CARGO_VERSION@", &version);
-    put(&extensions.join(CLUSTER).with_extension("control"), cluster_control.as_bytes(), 0o644)?;
+    for (name, _, control) in &others {
+        put(&extensions.join(name).with_extension("control"), control.as_bytes(), 0o644)?;
+    }
     put(&extensions.join(EXTENSION).with_extension("control"), control.as_bytes(), 0o644)
 }
 

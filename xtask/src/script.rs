@@ -7,7 +7,7 @@
 
 use eyre::{Result, bail};
 
-use crate::files::{CLUSTER, EXTENSION, read, root};
+use crate::files::{BRIDGE, CLUSTER, EXTENSION, read, root};
 
 /// The sources of an extension, below a folder, in the order in which they build on each other.
 pub struct Sources {
@@ -46,8 +46,16 @@ pub const FOR_CLUSTERS: Sources = Sources {
     after_upgrade: "",
 };
 
+/// The extension of a queue server.
+pub const BRIDGED: Sources = Sources {
+    extension: BRIDGE,
+    folder: "bridge/sql",
+    parts: &["sources", "arrive", "contact", "views"],
+    after_upgrade: "",
+};
+
 /// All extensions of this tree.
-pub const EXTENSIONS: [Sources; 2] = [QUEUE, FOR_CLUSTERS];
+pub const EXTENSIONS: [Sources; 3] = [QUEUE, FOR_CLUSTERS, BRIDGED];
 
 impl Sources {
     /// All parts in one text.
@@ -271,7 +279,7 @@ CREATE FUNCTION queue.f(
 
     #[test]
     fn the_sources_can_be_taken_apart() {
-        for sources in [QUEUE, FOR_CLUSTERS] {
+        for sources in [QUEUE, FOR_CLUSTERS, BRIDGED] {
             let all = statements(&sources.text().unwrap()).unwrap();
             assert!(all.len() > 40, "{}", sources.extension);
             let unnamed = all.iter().filter(|s| s.kind == Kind::Replaceable && !s.name.contains('.'));

@@ -36,13 +36,14 @@ pub use topic::TopicStep;
 pub enum Step {
     /// An attempt was inserted. It may run at `run_at`, in microseconds as `timestamptz` counts them; 0: immediately.
     /// If `has_moved`, the attempt existed before, in another segment, and is not counted as new. If `is_retry`, it has
-    /// a number above 1, and in strict order the others of its group wait for it.
+    /// a number above 1, and in strict order the others of its group wait for it. If `is_first`, it makes the job.
     Enqueued {
         lane: i32,
         ready: Ready,
         run_at: i64,
         has_moved: bool,
         is_retry: bool,
+        is_first: bool,
     },
     /// An attempt was taken for a worker, under a lease in microseconds. `started_at`: when, as `timestamptz`. `bound`:
     /// the claim ends with the connection.

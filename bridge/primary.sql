@@ -1,0 +1,694 @@
+-- pg_queue for a database in which it cannot be installed: the half of a producer, and of a worker that does its work
+-- here. A queue server beside it, with the extension pg_queue_bridge, takes what is called here. See docs/bridge.md.
+--
+-- It needs no extension and no superuser: CREATE on the database suffices. It may be run again at any time, which is
+-- how it is updated. What it makes belongs to the role that runs it.
+--
+-- A call is a row in an outbox, in the caller's transaction. The queue server reads the outbox by logical replication.
+--
+-- Functions for producers and workers are SECURITY DEFINER without a search_path of their own, because setting one
+-- costs more than the insert. So all names and operators in them are qualified.
+BEGIN;
+SET LOCAL client_min_messages = warning;
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+CREATE SCHEMA IF NOT EXISTS queue;
+CREATE SCHEMA IF NOT EXISTS queue_bridge;
+
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_queue') THEN
+        RAISE EXCEPTION 'pg_queue is installed in this database' USING ERRCODE = '55000',
+            HINT = 'This script is for databases in which it cannot be.';
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue_bridge.version() RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT '0.4.0'::text $$;
+COMMENT ON FUNCTION queue_bridge.version IS 'The version of this script.';
+
+-- Tables ------------------------------------------------------------------------------------------------
+
+-- Columns never change, because two versions of the queue server read them. New arguments go into `options`.
+-- Autovacuum is off: nothing is updated or deleted, and a partition is emptied as a whole.
+CREATE TABLE IF NOT EXISTS queue_bridge.outbox (
+    id      bigint NOT NULL,
+    made_at timestamptz NOT NULL,
+    ring    smallint NOT NULL,
+    verb    "char" NOT NULL,
+    target  text,
+    ids     bigint[],
+    body    jsonb,
+    options jsonb
+) PARTITION BY LIST (ring);
+COMMENT ON TABLE queue_bridge.outbox IS
+    'Calls for the queue server, in three partitions that are used in turn, an hour each.';
+CREATE TABLE IF NOT EXISTS queue_bridge.outbox_0 PARTITION OF queue_bridge.outbox FOR VALUES IN (0)
+    WITH (autovacuum_enabled = off);
+CREATE TABLE IF NOT EXISTS queue_bridge.outbox_1 PARTITION OF queue_bridge.outbox FOR VALUES IN (1)
+    WITH (autovacuum_enabled = off);
+CREATE TABLE IF NOT EXISTS queue_bridge.outbox_2 PARTITION OF queue_bridge.outbox FOR VALUES IN (2)
+    WITH (autovacuum_enabled = off);
+
+CREATE TABLE IF NOT EXISTS queue_bridge.ring (
+    ring smallint PRIMARY KEY, lsn pg_lsn, rows bigint, since timestamptz NOT NULL DEFAULT clock_timestamp());
+COMMENT ON TABLE queue_bridge.ring IS
+    'lsn, rows: how many rows a partition had when tidy last saw it, and where the WAL was. since: no row is older.';
+INSERT INTO queue_bridge.ring (ring) VALUES (0), (1), (2) ON CONFLICT DO NOTHING;
+
+CREATE TABLE IF NOT EXISTS queue_bridge.effect (job_id bigint PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
+COMMENT ON TABLE queue_bridge.effect IS 'Jobs whose effects are committed: see queue.once.';
+
+CREATE TABLE IF NOT EXISTS queue_bridge.bridge (
+    slot text PRIMARY KEY, node integer NOT NULL, life integer NOT NULL, server text NOT NULL,
+    contacts bigint NOT NULL);
+COMMENT ON TABLE queue_bridge.bridge IS 'The queue server: its slot, itself with its timeline, and its last contact.';
+
+CREATE TABLE IF NOT EXISTS queue_bridge.known_queue (name text PRIMARY KEY, is_full boolean NOT NULL);
+COMMENT ON TABLE queue_bridge.known_queue IS 'The queues and topics that the queue server lets this database use.';
+
+CREATE TABLE IF NOT EXISTS queue_bridge.refused (
+    id bigint NOT NULL, made_at timestamptz NOT NULL, verb "char" NOT NULL, target text, sqlstate text NOT NULL,
+    message text NOT NULL, PRIMARY KEY (id, made_at, verb));
+COMMENT ON TABLE queue_bridge.refused IS
+    'Calls that were committed here, and that the queue server cannot carry out. It has the whole call.';
+
+CREATE OR REPLACE FUNCTION queue_bridge.know() RETURNS void VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    known jsonb := (SELECT coalesce(jsonb_object_agg(k.name, k.is_full), '{}') FROM queue_bridge.known_queue AS k);
+BEGIN
+    EXECUTE format('CREATE OR REPLACE FUNCTION queue_bridge.is_full(name text) RETURNS boolean IMMUTABLE LANGUAGE sql '
+                   'AS %L',
+                   format('SELECT (%L::pg_catalog.jsonb OPERATOR(pg_catalog.->>) $1)::pg_catalog.bool', known));
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.know IS
+    'Makes the function is_full, which says of a queue what known_queue says; null: it is not known.';
+
+CREATE SEQUENCE IF NOT EXISTS queue_bridge.id_seq MAXVALUE 17179869183;
+
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_publication WHERE pubname = 'pg_queue') THEN
+        CREATE PUBLICATION pg_queue FOR TABLE queue_bridge.outbox
+            WITH (publish = 'insert', publish_via_partition_root = true);
+    END IF;
+END
+$$;
+
+-- Ids ---------------------------------------------------------------------------------------------------
+
+-- bits 52..46 the number of this database; bits 45..38 the life, which grows with each failover and each repair;
+-- bits 37..4 the sequence; bits 3..0 are 15 for a job, 14 for an event.
+--
+-- The number and the life are constants in the function, which `assign` makes anew, so that no call reads a table.
+DO $$
+BEGIN
+    IF to_regprocedure('queue_bridge.base()') IS NULL THEN
+        CREATE FUNCTION queue_bridge.base() RETURNS bigint STABLE LANGUAGE plpgsql AS $base$
+        BEGIN
+            RAISE EXCEPTION 'no queue server is connected to this database' USING ERRCODE = '55000',
+                HINT = 'SELECT queue_bridge.connect(…) on the queue server.';
+        END
+        $base$;
+    END IF;
+    -- A promoted standby may lack the last values of the sequence. Where the function is not allowed, or storage is
+    -- shared, each repair changes the life nevertheless.
+    BEGIN
+        PERFORM pg_walfile_name(pg_current_wal_insert_lsn());
+        CREATE OR REPLACE FUNCTION queue_bridge.timeline() RETURNS integer VOLATILE LANGUAGE sql AS $timeline$
+            SELECT ('x'::pg_catalog.text OPERATOR(pg_catalog.||) pg_catalog.substr(pg_catalog.pg_walfile_name(
+                pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::pg_catalog.bit(32)::pg_catalog.int4
+        $timeline$;
+    EXCEPTION WHEN insufficient_privilege OR feature_not_supported OR undefined_function THEN
+        CREATE OR REPLACE FUNCTION queue_bridge.timeline() RETURNS integer VOLATILE LANGUAGE sql AS 'SELECT 0';
+    END;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue_bridge.new_id() RETURNS bigint VOLATILE LANGUAGE sql AS $$
+    SELECT queue_bridge.base()
+        OPERATOR(pg_catalog.+) ((queue_bridge.timeline() OPERATOR(pg_catalog.&) 127)::pg_catalog.int8
+                                OPERATOR(pg_catalog.<<) 38)
+        OPERATOR(pg_catalog.+) (pg_catalog.nextval('queue_bridge.id_seq'::pg_catalog.regclass)
+                                OPERATOR(pg_catalog.<<) 4)
+        OPERATOR(pg_catalog.+) 15
+$$;
+COMMENT ON FUNCTION queue_bridge.new_id IS 'The id of a new job. Errors: 55000 no queue server is connected.';
+
+-- Writing to the outbox ---------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION queue_bridge.put(
+    id bigint, verb "char", target text, body jsonb, options jsonb, ids bigint[] DEFAULT NULL
+) RETURNS void VOLATILE LANGUAGE plpgsql AS $$
+DECLARE
+    -- The partition goes by this clock and not by that of the transaction, which may have begun hours ago.
+    made_at timestamptz := pg_catalog.clock_timestamp();
+BEGIN
+    INSERT INTO queue_bridge.outbox (id, made_at, ring, verb, target, ids, body, options)
+    VALUES (put.id, made_at, queue_bridge.ring_at(made_at), put.verb, put.target, put.ids, put.body, put.options);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue_bridge.ring_at(made_at timestamptz) RETURNS smallint STABLE LANGUAGE sql AS $$
+    SELECT pg_catalog.mod(pg_catalog.floor(
+        pg_catalog.date_part('epoch', $1) OPERATOR(pg_catalog./) 3600)::pg_catalog.int8, 3)::pg_catalog.int2
+$$;
+
+-- What known_queue says, as a constant: `contact` makes it anew when that changes.
+DO $$
+BEGIN
+    IF to_regprocedure('queue_bridge.is_full(text)') IS NULL THEN
+        PERFORM queue_bridge.know();
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue_bridge.check_target(name text) RETURNS void STABLE LANGUAGE plpgsql AS $$
+DECLARE
+    is_full boolean;
+BEGIN
+    SELECT k.is_full INTO is_full FROM queue_bridge.known_queue AS k WHERE k.name OPERATOR(pg_catalog.=) $1;
+    IF is_full THEN
+        RAISE EXCEPTION 'queue "%" is full', name USING ERRCODE = '53400',
+            DETAIL = 'The queue server said so at its last contact.';
+    ELSIF name IS NULL THEN
+        RAISE EXCEPTION 'queue_name cannot be null' USING ERRCODE = '22004';
+    ELSIF is_full IS NULL AND EXISTS (SELECT FROM queue_bridge.known_queue) THEN
+        RAISE EXCEPTION 'queue "%" does not exist', name USING ERRCODE = '42704',
+            DETAIL = 'Or the queue server does not let this database use it.',
+            HINT = 'SELECT queue_bridge.allow(…) on the queue server, which tells this database within 10 s.';
+    END IF;
+END
+$$;
+
+-- Checks and converts options: a delay becomes a time here, in the caller's zone. The queue server checks them once
+-- more; a wrong one that is not found here is refused there.
+CREATE OR REPLACE FUNCTION queue_bridge.checked(options jsonb) RETURNS jsonb STABLE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    o jsonb := jsonb_strip_nulls(options);
+    base timestamptz := clock_timestamp();
+    told text;
+    name text;
+    span interval;
+    number bigint;
+BEGIN
+    -- Nothing inside headers is stripped.
+    IF o ? 'headers' THEN
+        o := o || jsonb_build_object('headers', options -> 'headers');
+    END IF;
+    IF o ? 'delay' AND o ? 'run_at' THEN
+        RAISE EXCEPTION 'delay and run_at cannot be given together' USING ERRCODE = '22023',
+            HINT = 'Give one of the two.';
+    END IF;
+    IF o ? 'delay' THEN
+        span := o ->> 'delay';
+        IF base + span < base THEN
+            RAISE EXCEPTION 'delay cannot be negative' USING ERRCODE = '22023', DETAIL = format('It is %s.', span);
+        END IF;
+        o := o - 'delay' || jsonb_build_object('run_at', base + span);
+    END IF;
+    IF o ? 'run_at' AND NOT isfinite((o ->> 'run_at')::timestamptz) THEN
+        RAISE EXCEPTION 'run_at must be finite' USING ERRCODE = '22023',
+            HINT = 'Leave run_at out to run the job immediately.';
+    END IF;
+    FOREACH name IN ARRAY ARRAY['unique_key', 'group_key', 'task'] LOOP
+        IF octet_length(o ->> name) > 1024 THEN
+            RAISE EXCEPTION '% must have at most 1024 bytes', name USING ERRCODE = '22023',
+                DETAIL = format('It has %s.', octet_length(o ->> name)),
+                HINT = 'Use a hash of it, for instance sha256(…).';
+        END IF;
+    END LOOP;
+    told := o ->> 'on_duplicate';
+    IF told = 'error' THEN
+        RAISE EXCEPTION 'on_duplicate => ''error'' is not possible here' USING ERRCODE = '0A000',
+            DETAIL = 'Whether the key is taken is decided by the queue server, after the commit.',
+            HINT = 'Use ''skip'', ''replace'' or ''rerun''.';
+    ELSIF told NOT IN ('skip', 'replace', 'rerun') THEN
+        RAISE EXCEPTION 'invalid value for on_duplicate: "%"', told USING ERRCODE = '22023',
+            HINT = 'Use ''skip'', ''replace'', ''rerun'' or ''error''.';
+    ELSIF told = 'skip' THEN
+        o := o - 'on_duplicate';
+    END IF;
+    FOREACH name IN ARRAY ARRAY['version', 'unique_for', 'on_duplicate'] LOOP
+        IF o ? name AND NOT o ? 'unique_key' THEN
+            RAISE EXCEPTION '% needs a unique_key', name USING ERRCODE = '22023', HINT = 'Give the job a unique_key.';
+        END IF;
+    END LOOP;
+    number := o ->> 'max_attempts';
+    IF number NOT BETWEEN 1 AND 1000000 THEN
+        RAISE EXCEPTION 'max_attempts must be between 1 and 1000000' USING ERRCODE = '22023',
+            DETAIL = format('It is %s.', number);
+    END IF;
+    span := o ->> 'lease';
+    IF span NOT BETWEEN '1 millisecond' AND '3653 days' THEN
+        RAISE EXCEPTION 'lease must be between 1 millisecond and 10 years' USING ERRCODE = '22023',
+            DETAIL = format('It is %s.', span);
+    END IF;
+    IF o ->> 'upon' = 'completed' THEN
+        o := o - 'upon';
+    ELSIF o ->> 'upon' NOT IN ('any', 'failed', 'ended', 'overdue') THEN
+        RAISE EXCEPTION 'invalid value for upon: "%"', o ->> 'upon' USING ERRCODE = '22023',
+            HINT = 'Use ''completed'', ''any'', ''failed'', ''ended'' or ''overdue''.';
+    ELSIF o ? 'upon' AND NOT o ? 'after' THEN
+        RAISE EXCEPTION 'upon needs after' USING ERRCODE = '22023', HINT = 'Name the jobs, or leave upon out.';
+    END IF;
+    IF o -> 'priority' = '0' THEN
+        o := o - 'priority';
+    END IF;
+    RETURN nullif(o, '{}');
+END
+$$;
+
+-- Producing ---------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION queue.enqueue(
+    queue_name text, payload jsonb DEFAULT '{}', priority integer DEFAULT 0,
+    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
+    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
+    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
+    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
+) RETURNS bigint VOLATILE LANGUAGE plpgsql SECURITY DEFINER AS $$
+#variable_conflict use_column
+DECLARE
+    job_id bigint := queue_bridge.new_id();
+    made_at timestamptz := pg_catalog.clock_timestamp();
+    options jsonb;
+BEGIN
+    -- The usual case, without a query.
+    IF coalesce(queue_bridge.is_full(queue_name), true) THEN
+        PERFORM queue_bridge.check_target(queue_name);
+    END IF;
+    IF priority OPERATOR(pg_catalog.<>) 0
+       OR on_duplicate OPERATOR(pg_catalog.<>) 'skip'::pg_catalog.text
+       OR upon OPERATOR(pg_catalog.<>) 'completed'::pg_catalog.text
+       OR pg_catalog.num_nonnulls(delay, run_at, unique_key, version, unique_for, group_key, stage, max_attempts,
+                                  lease, headers, after, flow, task) OPERATOR(pg_catalog.>) 0 THEN
+        options := queue_bridge.checked(pg_catalog.jsonb_build_object(
+            'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
+            'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
+            'stage', stage, 'max_attempts', max_attempts, 'lease', lease, 'headers', headers, 'after', after,
+            'upon', upon, 'flow', flow, 'task', task));
+    END IF;
+    -- As `put` does, without another call.
+    INSERT INTO queue_bridge.outbox (id, made_at, ring, verb, target, body, options)
+    VALUES (job_id, made_at, queue_bridge.ring_at(made_at), 'e', queue_name, coalesce(payload, '{}'), options);
+    RETURN job_id;
+END
+$$;
+COMMENT ON FUNCTION queue.enqueue IS
+'Adds a job; the job exists if and only if the transaction commits. It is in the queue server a moment after the commit.
+Returns its id. The arguments are those of queue.enqueue there, but for on_duplicate => ''error''. With a unique_key the
+queue server decides whether there is a job with this id. Errors: 42704 there is no such queue, 53400 it is full, 22023
+an argument is out of range, 0A000 on_duplicate is error, 55000 no queue server is connected.';
+
+CREATE OR REPLACE FUNCTION queue.enqueue_many(
+    queue_name text, payloads jsonb[], priority integer DEFAULT 0,
+    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
+    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
+    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
+    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
+) RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql ROWS 100 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    options jsonb := queue_bridge.checked(jsonb_build_object(
+        'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
+        'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
+        'stage', stage, 'max_attempts', max_attempts, 'lease', lease, 'headers', headers, 'after', after,
+        'upon', upon, 'flow', flow, 'task', task));
+    hole integer := array_position(payloads, NULL);
+BEGIN
+    PERFORM queue_bridge.check_target(queue_name);
+    IF payloads IS NULL OR hole IS NOT NULL THEN
+        RAISE EXCEPTION '% cannot be null', 'payloads' || coalesce('[' || hole || ']', '') USING ERRCODE = '22004';
+    END IF;
+    RETURN QUERY SELECT queue_bridge.put_many('m', queue_name, payloads, options);
+END
+$$;
+COMMENT ON FUNCTION queue.enqueue_many IS
+'Adds one job for each payload, all with the same options. Returns the jobs'' ids in order. Errors: as queue.enqueue;
+22004 names the payload that is null.';
+
+CREATE OR REPLACE FUNCTION queue_bridge.put_many(verb "char", target text, jobs jsonb[], options jsonb)
+    RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    -- What one row holds is decoded at once by the sender and by the receiver.
+    max_jobs constant integer := 1000;
+    max_bytes constant bigint := 1000000;
+    first integer := 1;
+    bytes bigint := 0;
+    ids bigint[];
+BEGIN
+    FOR n IN 1 .. cardinality(jobs) LOOP
+        bytes := bytes + pg_column_size(jobs[n]);
+        IF n = cardinality(jobs) OR n - first + 1 = max_jobs
+           OR bytes + pg_column_size(jobs[n + 1]) > max_bytes THEN
+            ids := ARRAY(SELECT queue_bridge.new_id() FROM generate_series(first, n));
+            PERFORM queue_bridge.put(ids[1], verb, target, to_jsonb(jobs[first:n]), options, ids);
+            RETURN QUERY SELECT unnest(ids);
+            first := n + 1;
+            bytes := 0;
+        END IF;
+    END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue.enqueue_batch(queue_name text, jobs jsonb)
+    RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql ROWS 100 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    checked jsonb[] := '{}';
+    job jsonb;
+BEGIN
+    PERFORM queue_bridge.check_target(queue_name);
+    IF jsonb_typeof(jobs) IS DISTINCT FROM 'array' THEN
+        RAISE EXCEPTION 'jobs must be a JSON array of objects' USING ERRCODE = '22023',
+            HINT = 'For instance: ''[{"payload": {"to": 7}, "priority": 1}]''.';
+    END IF;
+    FOR job IN SELECT j.value FROM jsonb_array_elements(jobs) AS j LOOP
+        IF jsonb_typeof(job) <> 'object' THEN
+            RAISE EXCEPTION 'jobs[%] must be an object', cardinality(checked) USING ERRCODE = '22023',
+                HINT = 'For instance: ''[{"payload": {"to": 7}, "priority": 1}]''.';
+        ELSIF job ? 'command' THEN
+            RAISE EXCEPTION 'jobs[%]: a job of this database cannot be a command', cardinality(checked)
+                USING ERRCODE = '0A000', HINT = 'Enqueue it on the queue server.';
+        END IF;
+        checked := checked || (coalesce(queue_bridge.checked(job - 'payload'), '{}')
+                               || jsonb_build_object('payload', coalesce(job -> 'payload', '{}')));
+    END LOOP;
+    RETURN QUERY SELECT queue_bridge.put_many('b', queue_name, checked, NULL);
+END
+$$;
+COMMENT ON FUNCTION queue.enqueue_batch IS
+'Adds one job for each object of a JSON array. The fields are payload and the options of queue.enqueue. Returns the
+jobs'' ids in order. Errors: as queue.enqueue.';
+
+CREATE OR REPLACE FUNCTION queue.publish(
+    topic text, payload jsonb DEFAULT '{}', key text DEFAULT '', priority integer DEFAULT 0,
+    delay interval DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL, unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
+    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL, group_key text DEFAULT NULL,
+    headers jsonb DEFAULT NULL, mandatory boolean DEFAULT false,
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
+) RETURNS bigint VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    event_id bigint := queue_bridge.new_id() - 1;
+BEGIN
+    PERFORM queue_bridge.check_target(topic);
+    IF mandatory THEN
+        RAISE EXCEPTION 'mandatory is not possible here' USING ERRCODE = '0A000',
+            DETAIL = 'Which queues get an event is decided by the queue server, after the commit.';
+    ELSIF octet_length(key) > 1024 THEN
+        RAISE EXCEPTION 'key must have at most 1024 bytes' USING ERRCODE = '22023',
+            DETAIL = format('It has %s.', octet_length(key));
+    END IF;
+    PERFORM queue_bridge.put(event_id, 'p', topic, coalesce(payload, '{}'), queue_bridge.checked(jsonb_build_object(
+        'key', nullif(key, ''), 'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
+        'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
+        'headers', headers, 'after', after, 'upon', upon, 'flow', flow, 'task', task)));
+    RETURN event_id;
+END
+$$;
+COMMENT ON FUNCTION queue.publish IS
+'Publishes an event: each queue of the queue server that has a matching binding gets a job. Returns the event''s id,
+which is in the header event of the jobs. Errors: as queue.enqueue; 0A000 mandatory.';
+
+CREATE OR REPLACE FUNCTION queue.publish_many(topic text, payloads jsonb[], keys text[] DEFAULT NULL,
+    headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
+    RETURNS bigint VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF cardinality(keys) <> cardinality(payloads) THEN
+        RAISE EXCEPTION 'keys must have as many elements as payloads' USING ERRCODE = '22023',
+            DETAIL = format('Keys: %s, payloads: %s.', cardinality(keys), cardinality(payloads));
+    ELSIF payloads IS NULL OR array_position(payloads, NULL) IS NOT NULL THEN
+        RAISE EXCEPTION '% cannot be null', 'payloads' || coalesce('[' || array_position(payloads, NULL) || ']', '')
+            USING ERRCODE = '22004';
+    END IF;
+    PERFORM queue.publish(topic, payloads[n], coalesce(keys[n], ''), priority, headers => publish_many.headers)
+    FROM generate_series(1, cardinality(payloads)) AS n;
+    RETURN cardinality(payloads);
+END
+$$;
+COMMENT ON FUNCTION queue.publish_many IS
+'Publishes one event for each payload, with the key at the same place. Returns how many events those are. Errors: as
+queue.publish; 22004 names the payload that is null, 22023 the numbers of keys and payloads differ.';
+
+-- Working -----------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION queue_bridge.check_id(id bigint, nibble_from integer, nibble_to integer, what text)
+    RETURNS void IMMUTABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF id IS NULL THEN
+        RAISE EXCEPTION '% cannot be null', what USING ERRCODE = '22004';
+    ELSIF id <= 15 OR id >= 1::bigint << 53 OR (id & 15) NOT BETWEEN nibble_from AND nibble_to THEN
+        RAISE EXCEPTION '% is not the id of %', id, CASE what WHEN 'id' THEN 'an attempt' ELSE 'a job' END
+            USING ERRCODE = '22023', HINT = format('Use the column "%s" that queue.claim returned.', what);
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue.once(job_id bigint) RETURNS boolean VOLATILE LANGUAGE plpgsql SECURITY DEFINER AS $$
+#variable_conflict use_variable
+BEGIN
+    PERFORM queue_bridge.check_id(job_id, 15, 15, 'job_id');
+    INSERT INTO queue_bridge.effect (job_id) VALUES (job_id) ON CONFLICT DO NOTHING;
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION queue.once IS
+'Returns true for one transaction that commits, and false for all others with this job. So effects in the transaction
+happen once, however often the job runs. Waits for another transaction that has called it for this job and is open.
+Errors: 22023 not a job''s id.';
+
+CREATE OR REPLACE FUNCTION queue.once_many(job_ids bigint[]) RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql ROWS 100
+    SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM queue_bridge.check_id(i.id, 15, 15, 'job_id') FROM unnest(job_ids) AS i (id);
+    -- In order, so that two calls with the same jobs wait for each other and not in a circle.
+    RETURN QUERY INSERT INTO queue_bridge.effect AS e (job_id)
+        SELECT DISTINCT i.id FROM unnest(job_ids) AS i (id) ORDER BY i.id ON CONFLICT DO NOTHING RETURNING e.job_id;
+END
+$$;
+COMMENT ON FUNCTION queue.once_many IS 'As queue.once, for several jobs. Returns those for which it is true.';
+
+CREATE OR REPLACE FUNCTION queue.complete(id bigint, result jsonb DEFAULT NULL)
+    RETURNS void VOLATILE LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    PERFORM queue_bridge.check_id(id, 0, 9, 'id');
+    PERFORM queue_bridge.put(id, 'c', NULL, result, NULL);
+END
+$$;
+COMMENT ON FUNCTION queue.complete IS
+'Ends the attempt as completed, if and only if the transaction commits. The queue server learns of it a moment after the
+commit. If the lease was lost by then, it lists the attempt as late. Errors: 22023 not an attempt''s id.';
+
+CREATE OR REPLACE FUNCTION queue.complete_many(ids bigint[]) RETURNS void VOLATILE LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM queue_bridge.check_id(i.id, 0, 9, 'id') FROM unnest(ids) AS i (id);
+    IF cardinality(ids) > 0 THEN
+        PERFORM queue_bridge.put(ids[1], 'c', NULL, NULL, NULL, ids);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION queue.complete_many IS
+    'As queue.complete, for several attempts. An attempt that has lost its lease is passed over.';
+
+CREATE OR REPLACE FUNCTION queue.fail(
+    id bigint, error text, retry_in interval DEFAULT NULL, fatal boolean DEFAULT false)
+    RETURNS void VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM queue_bridge.check_id(id, 0, 9, 'id');
+    PERFORM queue_bridge.put(id, 'f', NULL, NULL, jsonb_strip_nulls(
+        jsonb_build_object('error', error, 'retry_in', retry_in, 'fatal', nullif(fatal, false))));
+END
+$$;
+COMMENT ON FUNCTION queue.fail IS
+    'Ends the attempt as failed, if and only if the transaction commits. Errors: as queue.complete.';
+
+CREATE OR REPLACE FUNCTION queue.release(id bigint, delay interval DEFAULT '0')
+    RETURNS void VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM queue_bridge.check_id(id, 0, 9, 'id');
+    PERFORM queue_bridge.put(id, 'r', NULL, NULL, jsonb_strip_nulls(jsonb_build_object('delay', delay)));
+END
+$$;
+COMMENT ON FUNCTION queue.release IS
+    'Gives the attempt back, if and only if the transaction commits. Errors: as queue.complete.';
+
+CREATE OR REPLACE FUNCTION queue.cancel(job_id bigint, reason text DEFAULT NULL)
+    RETURNS void VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM queue_bridge.check_id(job_id, 15, 15, 'job_id');
+    PERFORM queue_bridge.put(job_id, 'x', NULL, NULL, jsonb_strip_nulls(jsonb_build_object('reason', reason)));
+END
+$$;
+COMMENT ON FUNCTION queue.cancel IS
+    'Asks the queue server to cancel the job, if and only if the transaction commits. Errors: 22023 not a job''s id.';
+
+-- The queue server --------------------------------------------------------------------------------------
+
+-- Empties the partition that is next in the ring, in two steps with a contact or more between them. The partition is
+-- locked, so all its rows are committed, and their commits come before `lsn`. When every slot has passed that position,
+-- all of them have arrived. No session inserts into it: its hour has been over for an hour.
+CREATE OR REPLACE FUNCTION queue_bridge.tidy() RETURNS boolean VOLATILE LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    next smallint := (queue_bridge.ring_at(clock_timestamp()) + 1) % 3;
+    seen queue_bridge.ring;
+    rows_now bigint;
+BEGIN
+    IF pg_relation_size(('queue_bridge.outbox_' || next)::regclass) = 0 THEN
+        UPDATE queue_bridge.ring AS r SET lsn = NULL, rows = NULL, since = clock_timestamp()
+        WHERE r.ring = next AND (r.lsn IS NOT NULL OR r.since < clock_timestamp() - interval '1 hour');
+        RETURN false;
+    END IF;
+    BEGIN
+        EXECUTE format('LOCK TABLE queue_bridge.outbox_%s NOWAIT', next);
+    EXCEPTION WHEN lock_not_available THEN
+        RETURN false;
+    END;
+    SELECT r.* INTO seen FROM queue_bridge.ring AS r WHERE r.ring = next;
+    EXECUTE format('SELECT count(*) FROM queue_bridge.outbox_%s', next) INTO rows_now;
+    IF seen.rows IS DISTINCT FROM rows_now THEN
+        UPDATE queue_bridge.ring AS r SET lsn = pg_current_wal_insert_lsn(), rows = rows_now WHERE r.ring = next;
+        RETURN false;
+    ELSIF EXISTS (SELECT FROM queue_bridge.bridge) AND NOT EXISTS (
+        SELECT FROM queue_bridge.bridge AS b LEFT JOIN pg_replication_slots AS s ON s.slot_name = b.slot
+        WHERE coalesce(s.confirmed_flush_lsn < seen.lsn, true)) THEN
+        EXECUTE format('TRUNCATE queue_bridge.outbox_%s', next);
+        UPDATE queue_bridge.ring AS r SET lsn = NULL, rows = NULL, since = clock_timestamp() WHERE r.ring = next;
+        RETURN true;
+    END IF;
+    RETURN false;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.tidy IS
+    'Empties a partition of the outbox that has arrived and is an hour old. True if it did. The queue server calls it.';
+
+CREATE OR REPLACE FUNCTION queue_bridge.facts() RETURNS jsonb VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    system text;
+BEGIN
+    BEGIN
+        system := (SELECT c.system_identifier FROM pg_control_system() AS c);
+    EXCEPTION WHEN insufficient_privilege OR feature_not_supported THEN
+        system := '';
+    END;
+    RETURN jsonb_build_object('version', queue_bridge.version(), 'system', system, 'timeline', queue_bridge.timeline(),
+                              'major', current_setting('server_version_num')::integer / 10000);
+END
+$$;
+
+-- From here on ids have this number and this life.
+CREATE OR REPLACE FUNCTION queue_bridge.assign(told jsonb) RETURNS jsonb VOLATILE LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    node bigint := told ->> 'node';
+    life bigint := told ->> 'life';
+BEGIN
+    EXECUTE format('CREATE OR REPLACE FUNCTION queue_bridge.base() RETURNS bigint IMMUTABLE LANGUAGE sql AS %L',
+                   format('SELECT %s::pg_catalog.int8', (node << 46) + ((life & 127) << 38)));
+    DELETE FROM queue_bridge.bridge;
+    INSERT INTO queue_bridge.bridge VALUES (told ->> 'slot', node, life, told ->> 'server', 0);
+    RETURN queue_bridge.facts();
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.assign IS
+    'The queue server says here which number ids have, and which slot is its own.';
+
+CREATE OR REPLACE FUNCTION queue_bridge.contact(told jsonb) RETURNS jsonb VOLATILE LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    own queue_bridge.bridge;
+    slot record;
+    has_changed boolean;
+BEGIN
+    SELECT b.* INTO own FROM queue_bridge.bridge AS b WHERE b.slot = told ->> 'slot' FOR UPDATE;
+    UPDATE queue_bridge.bridge AS b SET server = told ->> 'server', contacts = (told ->> 'contacts')::bigint
+    WHERE b.slot = own.slot;
+    SELECT s.wal_status, s.confirmed_flush_lsn, s.active INTO slot FROM pg_replication_slots AS s
+    WHERE s.slot_name = told ->> 'slot' AND s.database = current_database();
+    DELETE FROM queue_bridge.known_queue AS k
+    WHERE NOT EXISTS (SELECT FROM jsonb_to_recordset(told -> 'known') AS t (name text) WHERE t.name = k.name);
+    has_changed := FOUND;
+    INSERT INTO queue_bridge.known_queue AS k
+    SELECT t.name, t.is_full FROM jsonb_to_recordset(told -> 'known') AS t (name text, is_full boolean)
+    ON CONFLICT (name) DO UPDATE SET is_full = excluded.is_full WHERE k.is_full <> excluded.is_full;
+    IF has_changed OR FOUND THEN
+        PERFORM queue_bridge.know();
+    END IF;
+    INSERT INTO queue_bridge.refused
+    SELECT t.* FROM jsonb_to_recordset(told -> 'refused')
+        AS t (id bigint, made_at timestamptz, verb "char", target text, sqlstate text, message text)
+    ON CONFLICT DO NOTHING;
+    PERFORM queue_bridge.tidy();
+    RETURN queue_bridge.facts() || jsonb_build_object(
+        'is_assigned', own.slot IS NOT NULL,
+        'is_behind', own.server <> told ->> 'server' OR own.contacts > (told ->> 'contacts')::bigint,
+        'wal_status', slot.wal_status,
+        'is_active', slot.active,
+        'lag_bytes', pg_current_wal_insert_lsn() - slot.confirmed_flush_lsn,
+        'since', (SELECT min(r.since) FROM queue_bridge.ring AS r),
+        'others', (SELECT jsonb_agg(s.slot_name) FROM pg_replication_slots AS s
+                   WHERE s.slot_name LIKE 'queue\_bridge\_%' AND s.database = current_database()
+                     AND s.slot_name <> told ->> 'slot' AND NOT s.active));
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.contact IS 'What the queue server tells and asks every 10 seconds.';
+
+CREATE OR REPLACE FUNCTION queue_bridge.leave(slot text) RETURNS jsonb VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- The sender has lost its receiver, and notices that soon.
+    FOR n IN 1 .. 100 LOOP
+        EXIT WHEN NOT EXISTS (SELECT FROM pg_replication_slots AS s WHERE s.slot_name = leave.slot AND s.active);
+        PERFORM pg_sleep(0.1);
+    END LOOP;
+    PERFORM pg_drop_replication_slot(s.slot_name) FROM pg_replication_slots AS s WHERE s.slot_name = leave.slot;
+    RETURN to_jsonb(FOUND);
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.leave IS 'Drops the slot of the queue server.';
+
+CREATE OR REPLACE FUNCTION queue_bridge.lag(OUT bytes bigint, OUT is_active boolean) STABLE LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_current_wal_insert_lsn() - s.confirmed_flush_lsn, s.active
+    FROM queue_bridge.bridge AS b JOIN pg_replication_slots AS s ON s.slot_name = b.slot
+$$;
+COMMENT ON FUNCTION queue_bridge.lag IS 'How much WAL the queue server has not taken yet, and whether it is connected.';
+
+-- Rights ------------------------------------------------------------------------------------------------
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA queue, queue_bridge FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION queue_bridge.admit(role_name text) RETURNS void VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA queue_bridge TO %I', role_name);
+    EXECUTE format('GRANT SELECT ON queue_bridge.outbox TO %I', role_name);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.contact, queue_bridge.assign, queue_bridge.leave TO %I',
+                   role_name);
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.admit IS
+    'Grants the role of the queue server what it needs here, except REPLICATION: each provider has its own way.';
+REVOKE ALL ON FUNCTION queue_bridge.admit FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION queue_bridge.grant(role_name text) RETURNS void VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA queue TO %I', role_name);
+    EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA queue TO %I', role_name);
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.grant IS 'Lets a role enqueue, publish, and end jobs.';
+REVOKE ALL ON FUNCTION queue_bridge.grant FROM PUBLIC;
+COMMIT;

@@ -1,0 +1,179 @@
+-- What arrives from a source: each row of its outbox is a call, which a trigger carries out. No row is stored.
+--
+-- The search_path of a worker of logical replication is empty, and that of other sessions is not trusted. So all names
+-- and operators that are not found in pg_catalog first are qualified.
+
+CREATE FUNCTION queue_bridge.subscription() RETURNS oid VOLATILE LANGUAGE c
+    AS 'MODULE_PATHNAME', 'pg_queue_bridge_subscription';
+COMMENT ON FUNCTION queue_bridge.subscription IS
+    'The subscription whose changes this session applies; null: none. Errors: 55000 the queues are being restored.';
+
+CREATE FUNCTION queue_bridge.enqueue(
+    queue_name text, ids bigint[], made_at timestamptz, body jsonb, options jsonb, form text, passed bigint[]
+) RETURNS SETOF bigint VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bridge_enqueue';
+COMMENT ON FUNCTION queue_bridge.enqueue IS
+'Enqueues jobs with the ids and the time that a source gave them. form: e (body is a payload), m (payloads), b (jobs).
+passed: null if none of the ids can have arrived before; otherwise those of them that have arrived and made no job.
+Returns the job of each id; null: it has arrived before. Only roles of sources may execute it. Errors: as queue.enqueue;
+22023 an id is none of a source.';
+
+CREATE FUNCTION queue_bridge.publish(topic text, ids bigint[], made_at timestamptz, body jsonb, options jsonb)
+    RETURNS void VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bridge_publish';
+COMMENT ON FUNCTION queue_bridge.publish IS
+    'Publishes an event with the id and the time that a source gave it. Only roles of sources may execute it. '
+    'Errors: as queue.publish.';
+
+CREATE TABLE queue_bridge.outbox (
+    id      bigint NOT NULL,
+    made_at timestamptz NOT NULL,
+    ring    smallint,
+    verb    "char" NOT NULL,
+    target  text,
+    ids     bigint[],
+    body    jsonb,
+    options jsonb
+);
+COMMENT ON TABLE queue_bridge.outbox IS 'Where the rows of all sources arrive. It stays empty.';
+COMMENT ON COLUMN queue_bridge.outbox.id IS 'The job, attempt or event.';
+COMMENT ON COLUMN queue_bridge.outbox.made_at IS 'When it was called there.';
+COMMENT ON COLUMN queue_bridge.outbox.ring IS 'The partition there.';
+COMMENT ON COLUMN queue_bridge.outbox.verb IS 'See queue_bridge.refused.';
+COMMENT ON COLUMN queue_bridge.outbox.target IS 'The queue or topic.';
+COMMENT ON COLUMN queue_bridge.outbox.ids IS 'Several jobs or attempts; null: one, which is id.';
+COMMENT ON COLUMN queue_bridge.outbox.body IS 'The payload, the payloads, the jobs, the result.';
+COMMENT ON COLUMN queue_bridge.outbox.options IS 'The other arguments.';
+
+-- Carries out a call as the role of its source. Which errors are final is decided by what they mean for the call:
+-- another try of the same call would fail in the same way. All others are raised, and PostgreSQL tries again.
+CREATE FUNCTION queue_bridge.deliver(source text, node_id integer, call queue_bridge.outbox, looks boolean)
+    RETURNS boolean VOLATILE LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+    all_ids bigint[] := coalesce(call.ids, ARRAY[call.id]);
+    before text := current_setting('role');
+    passed bigint[];
+    others bigint[] := '{}';
+    other_ids bigint[] := '{}';
+    job bigint;
+    n integer := 0;
+    code text;
+    told text;
+    why text;
+BEGIN
+    IF looks THEN
+        passed := ARRAY(SELECT p.id FROM queue_bridge.passed AS p
+                        WHERE p.id = ANY (all_ids) AND p.made_at = call.made_at);
+        IF call.verb = 'p' AND passed <> '{}' THEN
+            RETURN true;
+        END IF;
+    END IF;
+    IF call.verb = 'x' THEN
+        SELECT p.job_id INTO job FROM queue_bridge.passed AS p
+        WHERE p.id = call.id AND p.job_id IS NOT NULL ORDER BY p.made_at DESC LIMIT 1;
+    END IF;
+    PERFORM set_config('role', 'queue_bridge_' || source, true);
+    BEGIN
+        IF call.verb IN ('e', 'm', 'b', 'p')
+           AND EXISTS (SELECT FROM unnest(all_ids) AS i (id) WHERE ((i.id >> 46) & 127) <> node_id) THEN
+            RAISE EXCEPTION 'an id does not have the number of source "%"', source USING ERRCODE = '22023';
+        END IF;
+        CASE call.verb
+            WHEN 'e', 'm', 'b' THEN
+                FOR job IN SELECT * FROM queue_bridge.enqueue(call.target, all_ids, call.made_at, call.body,
+                                                              call.options, call.verb::text, passed) LOOP
+                    n := n + 1;
+                    IF job <> all_ids[n] THEN
+                        other_ids := other_ids || all_ids[n];
+                        others := others || job;
+                    END IF;
+                END LOOP;
+            WHEN 'p' THEN
+                PERFORM queue_bridge.publish(call.target, all_ids, call.made_at, call.body, call.options);
+                other_ids := all_ids;
+                others := ARRAY[NULL::bigint];
+            WHEN 'c' THEN
+                IF call.ids IS NULL THEN
+                    PERFORM queue.complete(call.id, call.body);
+                ELSE
+                    PERFORM queue.complete_many(call.ids);
+                END IF;
+            WHEN 'f' THEN
+                PERFORM queue.fail(call.id, call.options ->> 'error', (call.options ->> 'retry_in')::interval,
+                                   coalesce((call.options ->> 'fatal')::boolean, false));
+            WHEN 'r' THEN
+                PERFORM queue.release(call.id, coalesce(call.options ->> 'delay', '0')::interval);
+            WHEN 'x' THEN
+                PERFORM queue.cancel(coalesce(job, call.id), call.options ->> 'reason');
+            ELSE
+                RAISE EXCEPTION 'unknown verb "%"', call.verb USING ERRCODE = '0A000',
+                    HINT = 'ALTER EXTENSION pg_queue_bridge UPDATE: the SQL on the primary is newer.';
+        END CASE;
+    EXCEPTION WHEN OTHERS THEN
+        GET STACKED DIAGNOSTICS code = RETURNED_SQLSTATE, told = MESSAGE_TEXT, why = PG_EXCEPTION_DETAIL;
+        IF code !~ '^22' AND code NOT IN ('0A000', '23505', '42501', '42704', '54000', '55000', 'P0002', 'QJ001') THEN
+            RAISE;
+        END IF;
+    END;
+    PERFORM set_config('role', before, true);
+    -- An end or a cancellation that has arrived before finds a job that has gone on.
+    IF code IS NOT NULL AND (NOT looks OR call.verb IN ('e', 'm', 'b', 'p')) THEN
+        INSERT INTO queue_bridge.refused (source, id, made_at, verb, target, ids, body, options, code, message, detail)
+        VALUES (source, call.id, call.made_at, call.verb, call.target, call.ids, call.body, call.options, code, told,
+                nullif(why, ''))
+        ON CONFLICT DO NOTHING;
+    ELSIF other_ids <> '{}' THEN
+        INSERT INTO queue_bridge.passed (id, made_at, job_id)
+        SELECT o.id, call.made_at, o.job_id FROM unnest(other_ids, others) AS o (id, job_id)
+        ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN code IS NULL;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.deliver IS
+'Carries out a call of a source. What can never succeed goes to queue_bridge.refused, and the answer is false; anything
+else is raised. looks: it may have arrived before.';
+
+CREATE FUNCTION queue_bridge.arrive() RETURNS trigger VOLATILE LANGUAGE plpgsql AS $$
+DECLARE
+    own oid := queue_bridge.subscription();
+    s record;
+BEGIN
+    -- While the table is copied, anything may have arrived before. After that a row arrives once: the position of the
+    -- subscription and the effects of the row commit together.
+    SELECT o.source, o.node_id, r.srsubstate <> 'r' AS looks INTO s
+    FROM queue_bridge.source AS o
+    JOIN pg_subscription_rel AS r ON r.srsubid = o.subscription AND r.srrelid = TG_RELID
+    WHERE o.subscription = own;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'rows arrive in queue_bridge.outbox by replication from a source only' USING ERRCODE = '42501',
+            HINT = 'See queue_bridge.connect.';
+    END IF;
+    PERFORM queue_bridge.deliver(s.source, s.node_id, NEW, s.looks);
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.arrive IS 'Carries out the call in a row that arrives, and does not store the row.';
+CREATE TRIGGER arrive BEFORE INSERT ON queue_bridge.outbox FOR EACH ROW EXECUTE FUNCTION queue_bridge.arrive();
+ALTER TABLE queue_bridge.outbox ENABLE ALWAYS TRIGGER arrive;
+
+CREATE FUNCTION queue_bridge.retry_refused(source text, refused_ids bigint[] DEFAULT NULL)
+    RETURNS bigint VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    one queue_bridge.refused;
+    succeeded bigint := 0;
+BEGIN
+    FOR one IN DELETE FROM queue_bridge.refused AS r
+               WHERE r.source = source AND (refused_ids IS NULL OR r.refused_id = ANY (refused_ids)) RETURNING r.*
+    LOOP
+        succeeded := succeeded + (
+            SELECT queue_bridge.deliver(s.source, s.node_id, ROW(one.id, one.made_at, 0, one.verb, one.target, one.ids,
+                                        one.body, one.options)::queue_bridge.outbox, true)::integer
+            FROM queue_bridge.source AS s WHERE s.source = source);
+    END LOOP;
+    RETURN succeeded;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.retry_refused IS
+'Carries out refused calls of a source once more: those with these refused_ids, or all. A job that is refused again is
+listed again; an end that comes too late is not. Returns how many succeeded.';

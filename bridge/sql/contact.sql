@@ -1,0 +1,324 @@
+-- How this server speaks with its sources: connect, allow, the regular contact, repair, disconnect. It always
+-- connects to them, and they never to it.
+
+-- dblink can be in any schema.
+CREATE FUNCTION queue_bridge.ask(conninfo text, command text) RETURNS jsonb VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    answer jsonb;
+BEGIN
+    EXECUTE (SELECT format('SELECT answer FROM %I.dblink($1, $2) AS t (answer jsonb)', n.nspname)
+             FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'dblink')
+    INTO answer USING conninfo, command;
+    RETURN answer;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.ask IS 'The answer of a database to a query of one row and one column.';
+
+-- A server that was restored, or whose standby was promoted, is another one.
+CREATE FUNCTION queue_bridge.own_identity() RETURNS text STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp
+    AS $$ SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
+          FROM pg_control_system() $$;
+COMMENT ON FUNCTION queue_bridge.own_identity IS 'This server and its timeline.';
+
+-- Makes the slot there and the subscription to it here. The slot has a new name each time: the old one may still be in
+-- use. All rows that the outbox holds are copied.
+CREATE FUNCTION queue_bridge.subscribe(source text) RETURNS void VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    s queue_bridge.source;
+    name text := 'queue_bridge_' || source;
+    facts jsonb;
+    problem text;
+    hint text;
+BEGIN
+    UPDATE queue_bridge.source AS o SET life = o.life + 1, slot = format('%s_%s', name, o.life + 1), contacts = 0
+    WHERE o.source = source RETURNING o.* INTO s;
+    facts := queue_bridge.ask(s.conninfo, $ask$
+        SELECT jsonb_build_object(
+            'major', current_setting('server_version_num')::integer / 10000,
+            'wal_level', current_setting('wal_level'),
+            'standby', pg_is_in_recovery(),
+            'is_there', EXISTS (SELECT FROM pg_namespace AS n WHERE n.nspname = 'queue_bridge'),
+            'may_replicate', EXISTS (
+                SELECT FROM pg_roles AS r WHERE r.rolname = current_user AND (r.rolreplication OR r.rolsuper)
+                UNION ALL
+                SELECT FROM pg_roles AS r WHERE r.rolname = 'rds_replication' AND pg_has_role(r.oid, 'member')),
+            'may_read', EXISTS (
+                SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                WHERE n.nspname = 'queue_bridge' AND c.relname = 'outbox'
+                  AND has_schema_privilege(n.oid, 'usage') AND has_table_privilege(c.oid, 'select')),
+            'free_slots', current_setting('max_replication_slots')::integer
+                          - (SELECT count(*) FROM pg_replication_slots),
+            'free_senders', current_setting('max_wal_senders')::integer - (SELECT count(*) FROM pg_stat_replication))
+        $ask$);
+    SELECT c.problem, c.hint INTO problem, hint FROM (VALUES
+        ((facts ->> 'standby')::boolean, 'it is a standby', 'Name the primary in conninfo.'),
+        (facts ->> 'wal_level' <> 'logical', format('its wal_level is %s', facts ->> 'wal_level'),
+         'Set wal_level to logical and restart it. docs/bridge.md says how each provider calls this.'),
+        (NOT (facts ->> 'is_there')::boolean, 'it lacks the functions of bridge/primary.sql',
+         'Run bridge/primary.sql there, and grant the role of conninfo USAGE by queue_bridge.admit.'),
+        (NOT (facts ->> 'may_replicate')::boolean, 'the role of conninfo may not replicate',
+         'ALTER ROLE … REPLICATION there. docs/bridge.md says what each provider grants instead.'),
+        (NOT (facts ->> 'may_read')::boolean, 'the role of conninfo may not read its outbox',
+         'SELECT queue_bridge.admit(ROLE) there.'),
+        ((facts ->> 'free_slots')::integer < 2, 'it has no two free replication slots',
+         'Set max_replication_slots higher, or drop slots that are not in use.'),
+        ((facts ->> 'free_senders')::integer < 2, 'it has no two free WAL senders', 'Set max_wal_senders higher.')
+    ) AS c (is_so, problem, hint) WHERE c.is_so LIMIT 1;
+    IF problem IS NOT NULL THEN
+        RAISE EXCEPTION 'source "%" cannot be connected: %', source, problem USING ERRCODE = '55000', HINT = hint;
+    END IF;
+    facts := queue_bridge.ask(s.conninfo, format('SELECT queue_bridge.assign(%L)', jsonb_build_object(
+        'node', s.node_id, 'life', s.life, 'slot', s.slot, 'server', queue_bridge.own_identity())));
+    PERFORM queue_bridge.ask(s.conninfo, format(
+        'SELECT to_jsonb(lsn::text) FROM pg_create_logical_replication_slot(%L, ''pgoutput''%s)', s.slot,
+        CASE WHEN (facts ->> 'major')::integer >= 17 THEN ', failover => true' ELSE '' END));
+    BEGIN
+        IF s.subscription IS NOT NULL THEN
+            PERFORM queue_bridge.unsubscribe(source);
+        END IF;
+        EXECUTE format('CREATE SUBSCRIPTION %I CONNECTION %L PUBLICATION pg_queue '
+                       'WITH (create_slot = false, slot_name = %L, copy_data = true, streaming = true)',
+                       name, s.conninfo, s.slot);
+    EXCEPTION WHEN OTHERS THEN
+        PERFORM queue_bridge.ask(s.conninfo, format('SELECT to_jsonb(true) FROM pg_drop_replication_slot(%L)', s.slot));
+        RAISE;
+    END;
+    UPDATE queue_bridge.source AS o
+    SET subscription = (SELECT p.oid FROM pg_subscription AS p WHERE p.subname = name
+                        AND p.subdbid = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())),
+        system = facts ->> 'system', timeline = (facts ->> 'timeline')::integer, answer = facts, problem = NULL,
+        contact_at = clock_timestamp()
+    WHERE o.source = source;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.subscribe IS
+    'Makes a slot at a source and a subscription to it. Errors: 55000 the source is not ready, with the reason.';
+
+CREATE FUNCTION queue_bridge.unsubscribe(source text) RETURNS void VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    name text := 'queue_bridge_' || source;
+BEGIN
+    EXECUTE format('ALTER SUBSCRIPTION %I DISABLE', name);
+    EXECUTE format('ALTER SUBSCRIPTION %I SET (slot_name = NONE)', name);
+    EXECUTE format('DROP SUBSCRIPTION %I', name);
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.unsubscribe IS 'Drops the subscription to a source, not the slot there.';
+
+CREATE FUNCTION queue_bridge.connect(source text, conninfo text, node_id integer DEFAULT NULL)
+    RETURNS void VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    name text := 'queue_bridge_' || source;
+    own integer := current_setting('pg_queue.node_id')::integer;
+BEGIN
+    node_id := coalesce(node_id, (SELECT max(n) FROM generate_series(1, 127) AS n
+                                  WHERE n <> own AND n NOT IN (SELECT o.node_id FROM queue_bridge.source AS o)));
+    IF node_id = own THEN
+        RAISE EXCEPTION 'node_id % is the number of this server', node_id USING ERRCODE = '22023',
+            HINT = 'Give each source a number of its own.';
+    END IF;
+    -- A source that was disconnected keeps its number: jobs with it may still be there.
+    INSERT INTO queue_bridge.source AS o (source, node_id, conninfo, slot, life)
+    VALUES (source, node_id, conninfo, '', 0)
+    ON CONFLICT ON CONSTRAINT source_pkey DO UPDATE SET conninfo = excluded.conninfo WHERE o.subscription IS NULL;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'source "%" is connected', source USING ERRCODE = '42710',
+            HINT = 'Use queue_bridge.repair for another address.';
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = name) THEN
+        EXECUTE format('CREATE ROLE %I LOGIN', name);
+    END IF;
+    EXECUTE format('GRANT USAGE ON SCHEMA queue, queue_bridge TO %I', name);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.enqueue, queue_bridge.publish TO %I', name);
+    EXECUTE format('GRANT EXECUTE ON PROCEDURE queue_bridge.contact_job TO %I', name);
+    PERFORM queue_bridge.subscribe(source);
+    PERFORM queue.create(name, executor => 'call', procedure => 'queue_bridge.contact_job', run_as => name,
+                         max_attempts => 1, lease => '5 minutes', retention => '10 minutes',
+                         dead_retention => '1 hour');
+    PERFORM queue.schedule(name, name, jsonb_build_object('source', source), every => '10 seconds', overlap => false);
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.connect IS
+'Connects a database in which bridge/primary.sql has run: makes a slot there, and here a subscription, a role
+queue_bridge_SOURCE without a password, and a schedule that speaks with the source every 10 seconds. conninfo: how this
+server connects to it, as a role that may replicate and to which queue_bridge.admit was granted there. node_id: the
+number in the ids that are made there; NULL: the largest that is free. Errors: 55000 the source is not ready, with the
+reason; 42710 it is connected; 22023 node_id is that of this server.';
+
+CREATE FUNCTION queue_bridge.allow(source text, queue_name text, privileges text[] DEFAULT '{produce,consume}')
+    RETURNS void VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    is_topic boolean := EXISTS (SELECT FROM queue.topics AS t WHERE t.topic_name = queue_name);
+    q record;
+    privilege text;
+BEGIN
+    IF NOT EXISTS (SELECT FROM queue_bridge.source AS s WHERE s.source = source AND s.subscription IS NOT NULL) THEN
+        RAISE EXCEPTION 'there is no source "%"', source USING ERRCODE = '42704', HINT = 'See queue_bridge.sources.';
+    END IF;
+    SELECT v.executor, v.retention, v.dead_retention INTO q FROM queue.queues AS v WHERE v.queue_name = queue_name;
+    IF q.executor IS NOT NULL THEN
+        RAISE EXCEPTION 'the jobs of queue "%" run in this server', queue_name USING ERRCODE = '42501',
+            HINT = 'A source may not run code here. Use a queue without an executor.';
+    END IF;
+    IF least(q.retention, q.dead_retention) BETWEEN '0' AND '3 hours' THEN
+        RAISE EXCEPTION 'queue "%" forgets its jobs too soon', queue_name USING ERRCODE = '55000',
+            DETAIL = format('Its retention is %s, dead_retention %s. A repair recognises jobs that have arrived before '
+                            'by what the queue remembers.', q.retention, q.dead_retention),
+            HINT = format('SELECT queue.alter(%L, retention => ''1 day'', dead_retention => ''1 day'')', queue_name);
+    END IF;
+    FOREACH privilege IN ARRAY privileges LOOP
+        CONTINUE WHEN is_topic AND privilege = 'consume';
+        PERFORM queue.grant(queue_name, 'queue_bridge_' || source, privilege);
+    END LOOP;
+    IF 'produce' = ANY (privileges) OR 'manage' = ANY (privileges) THEN
+        INSERT INTO queue_bridge.allowed VALUES (source, queue_name) ON CONFLICT DO NOTHING;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.allow IS
+'Lets a source use a queue or a topic. privileges: those of queue.grant; manage for cancel. Errors: 42704 there is no
+such source, queue or topic; 42501 its jobs run in this server; 55000 its retention is below 3 hours.';
+
+CREATE FUNCTION queue_bridge.deny(source text, queue_name text)
+    RETURNS void VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    privilege text;
+BEGIN
+    DELETE FROM queue_bridge.allowed AS a WHERE a.source = source AND a.target = queue_name;
+    FOREACH privilege IN ARRAY ARRAY['produce', 'consume', 'manage'] LOOP
+        PERFORM queue.revoke(queue_name, 'queue_bridge_' || source, privilege);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.deny IS 'Revokes what allow has granted. What arrives for the queue is refused then.';
+
+CREATE FUNCTION queue_bridge.repair(source text, conninfo text DEFAULT NULL)
+    RETURNS void VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+BEGIN
+    UPDATE queue_bridge.source AS s SET conninfo = coalesce(conninfo, s.conninfo)
+    WHERE s.source = source AND s.subscription IS NOT NULL;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no source "%"', source USING ERRCODE = '42704', HINT = 'See queue_bridge.sources.';
+    END IF;
+    PERFORM queue_bridge.subscribe(source);
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.repair IS
+'Makes slot and subscription anew, and copies all that the outbox of the source holds. What has arrived before is passed
+over. For a source that has failed over or was restored, or whose slot is lost. conninfo: the new address. May be
+repeated. Errors: 42704 there is no such source, 55000 it is not ready.';
+
+-- Both sides write their part before they know of the other''s commit. So the source compares only the number that this
+-- server has committed before.
+CREATE FUNCTION queue_bridge.contact(source text) RETURNS text VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    s queue_bridge.source;
+    answer jsonb;
+    told bigint[];
+    problem text;
+BEGIN
+    SELECT o.* INTO s FROM queue_bridge.source AS o WHERE o.source = source AND o.subscription IS NOT NULL FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no source "%"', source USING ERRCODE = '42704', HINT = 'See queue_bridge.sources.';
+    END IF;
+    told := ARRAY(SELECT r.refused_id FROM queue_bridge.refused AS r WHERE r.source = source AND NOT r.is_told
+                  ORDER BY r.refused_id LIMIT 1000);
+    answer := queue_bridge.ask(s.conninfo, format('SELECT queue_bridge.contact(%L)', jsonb_build_object(
+        'slot', s.slot, 'server', queue_bridge.own_identity(), 'contacts', s.contacts,
+        'known', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', a.target, 'is_full', coalesce(
+                      (SELECT sum(t.ready + t.scheduled + t.retrying) FROM queue.stats AS t
+                       WHERE t.queue_name = a.target) >= q.max_waiting, false)) ORDER BY a.target), '[]')
+                  FROM queue_bridge.allowed AS a
+                  LEFT JOIN queue.queues AS q ON q.queue_name = a.target AND q.max_waiting IS NOT NULL
+                  WHERE a.source = source
+                    AND (EXISTS (SELECT FROM queue.queues AS v WHERE v.queue_name = a.target)
+                         OR EXISTS (SELECT FROM queue.topics AS v WHERE v.topic_name = a.target))),
+        'refused', (SELECT coalesce(jsonb_agg(jsonb_build_object('id', r.id, 'made_at', r.made_at, 'verb', r.verb,
+                        'target', r.target, 'sqlstate', r.code, 'message', r.message)), '[]')
+                    FROM queue_bridge.refused AS r WHERE r.refused_id = ANY (told)))));
+    problem := CASE
+        WHEN answer ->> 'system' <> s.system THEN 'it is another server: queue_bridge.repair takes it as the source'
+        WHEN (answer ->> 'timeline')::integer <> s.timeline THEN 'it has failed over'
+        WHEN NOT (answer ->> 'is_assigned')::boolean THEN 'it has gone back in time'
+        WHEN coalesce(answer ->> 'wal_status', 'lost') = 'lost' THEN 'its slot is lost'
+        WHEN (answer ->> 'is_behind')::boolean THEN 'this server has gone back in time'
+    END;
+    UPDATE queue_bridge.refused AS r SET is_told = true WHERE r.refused_id = ANY (told);
+    DELETE FROM queue_bridge.passed AS p
+    WHERE p.made_at < (answer ->> 'since')::timestamptz - interval '1 hour' AND (p.id >> 46) & 127 = s.node_id;
+    UPDATE queue_bridge.source AS o
+    SET contacts = o.contacts + 1, contact_at = clock_timestamp(), answer = answer, problem = problem
+    WHERE o.source = source;
+    -- What repairs have left: their slots were in use then.
+    IF answer ->> 'others' IS NOT NULL THEN
+        PERFORM queue_bridge.ask(s.conninfo, format(
+            'SELECT to_jsonb(count(pg_drop_replication_slot(slot_name))) FROM pg_replication_slots '
+            'WHERE slot_name = ANY (%L) AND NOT active',
+            ARRAY(SELECT o.name FROM jsonb_array_elements_text(answer -> 'others') AS o (name)
+                  WHERE o.name ~ format('^queue_bridge_%s_[0-9]+$', source))));
+    END IF;
+    IF problem IS NOT NULL AND answer ->> 'system' = s.system THEN
+        PERFORM queue_bridge.repair(source);
+    END IF;
+    RETURN problem;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.contact IS
+'Speaks with a source: tells it queues and refused calls, lets it empty its outbox, and repairs what has come apart.
+Returns what it found wrong; null: nothing. The schedule queue_bridge_SOURCE calls it every 10 seconds.';
+
+CREATE PROCEDURE queue_bridge.contact_job(job jsonb) LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- A source may speak for itself only.
+    IF 'queue_bridge_' || (job ->> 'source') = session_user THEN
+        PERFORM queue_bridge.contact(job ->> 'source');
+    END IF;
+END
+$$;
+COMMENT ON PROCEDURE queue_bridge.contact_job IS 'What the schedule of a source runs.';
+
+CREATE FUNCTION queue_bridge.disconnect(source text, force boolean DEFAULT false)
+    RETURNS void VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    s queue_bridge.source;
+    name text := 'queue_bridge_' || source;
+    target text;
+BEGIN
+    SELECT o.* INTO s FROM queue_bridge.source AS o WHERE o.source = source AND o.subscription IS NOT NULL FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no source "%"', source USING ERRCODE = '42704', HINT = 'See queue_bridge.sources.';
+    END IF;
+    FOR target IN SELECT a.target FROM queue_bridge.allowed AS a WHERE a.source = source LOOP
+        PERFORM queue_bridge.deny(source, target);
+    END LOOP;
+    PERFORM queue.unschedule(name);
+    PERFORM queue.drop(name, force => true);
+    PERFORM queue_bridge.unsubscribe(source);
+    UPDATE queue_bridge.source AS o SET subscription = NULL, conninfo = '', problem = NULL, answer = NULL
+    WHERE o.source = source;
+    BEGIN
+        PERFORM queue_bridge.ask(s.conninfo, format('SELECT queue_bridge.leave(%L)', s.slot));
+    EXCEPTION WHEN OTHERS THEN
+        IF NOT force THEN
+            RAISE;
+        END IF;
+        RAISE WARNING 'slot "%" of source "%" was not dropped: %', s.slot, source, SQLERRM
+            USING HINT = format('SELECT pg_drop_replication_slot(%L) there, or it keeps all WAL.', s.slot);
+    END;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.disconnect IS
+'Drops subscription, schedule and slot of a source. Its role, its number and its refused calls stay. force: also
+if the source cannot be reached; then the slot stays there. Errors: 42704 there is no such source.';

@@ -1,0 +1,103 @@
+-- The sources: databases without pg_queue, whose jobs come here.
+--
+-- CREATE EXTENSION sets this anyway. It is repeated for readers and checkers of this script.
+SET LOCAL search_path TO pg_catalog, pg_temp;
+
+-- A plain CREATE SCHEMA fails if the name is taken, so another role's schema is never used. It also makes the schema a
+-- member of the extension.
+CREATE SCHEMA queue_bridge;
+COMMENT ON SCHEMA queue_bridge IS 'Jobs of databases in which pg_queue cannot be installed.';
+
+-- Invariant: `node_id` is neither this server's pg_queue.node_id nor that of another source. So an id of a source's job
+-- is never that of another job.
+CREATE TABLE queue_bridge.source (
+    source       text PRIMARY KEY CHECK (source ~ '^[a-z_][a-z0-9_]{0,39}$'),
+    node_id      integer NOT NULL UNIQUE CHECK (node_id BETWEEN 0 AND 127),
+    conninfo     text NOT NULL,
+    slot         text NOT NULL,
+    subscription oid,
+    system       text,
+    timeline     integer,
+    life         integer NOT NULL,
+    contacts     bigint NOT NULL DEFAULT 0,
+    contact_at   timestamptz,
+    problem      text,
+    answer       jsonb
+);
+COMMENT ON TABLE queue_bridge.source IS 'The sources. Change it through connect, repair and disconnect only.';
+COMMENT ON COLUMN queue_bridge.source.source IS 'Its name. Its role and its subscription are queue_bridge_NAME.';
+COMMENT ON COLUMN queue_bridge.source.node_id IS 'The number in all ids that are made there.';
+COMMENT ON COLUMN queue_bridge.source.conninfo IS
+    'How this server connects to it. It may hold a password. Empty: it is disconnected.';
+COMMENT ON COLUMN queue_bridge.source.slot IS 'The replication slot there.';
+COMMENT ON COLUMN queue_bridge.source.subscription IS 'The subscription here; null: it is disconnected.';
+COMMENT ON COLUMN queue_bridge.source.system IS 'The system identifier of the server that it was at the last contact.';
+COMMENT ON COLUMN queue_bridge.source.timeline IS 'The timeline there. After a failover it is another one.';
+COMMENT ON COLUMN queue_bridge.source.life IS 'Grows with each repair, and is a part of the ids made there since.';
+COMMENT ON COLUMN queue_bridge.source.contacts IS
+    'The number of contacts. The source keeps a copy, which shows whether this server has gone back in time.';
+COMMENT ON COLUMN queue_bridge.source.contact_at IS 'When this server last spoke with it.';
+COMMENT ON COLUMN queue_bridge.source.problem IS 'Why there is no contact; null: there is.';
+COMMENT ON COLUMN queue_bridge.source.answer IS 'What it answered last.';
+
+CREATE TABLE queue_bridge.allowed (
+    source text NOT NULL REFERENCES queue_bridge.source ON DELETE CASCADE,
+    target text NOT NULL,
+    PRIMARY KEY (source, target)
+);
+COMMENT ON TABLE queue_bridge.allowed IS
+    'On which queues and topics a source may produce. Change it through allow and deny.';
+COMMENT ON COLUMN queue_bridge.allowed.source IS 'The source.';
+COMMENT ON COLUMN queue_bridge.allowed.target IS 'The queue or topic.';
+
+CREATE TABLE queue_bridge.passed (
+    id      bigint NOT NULL,
+    made_at timestamptz NOT NULL,
+    job_id  bigint,
+    PRIMARY KEY (id, made_at)
+);
+CREATE INDEX passed_made_at_idx ON queue_bridge.passed (made_at);
+COMMENT ON TABLE queue_bridge.passed IS
+    'What has arrived without becoming a job with its own id: events, jobs whose unique key was taken, and jobs '
+    'whose id '
+    'another job has. For rows that arrive once more.';
+COMMENT ON COLUMN queue_bridge.passed.id IS 'The id that the source gave.';
+COMMENT ON COLUMN queue_bridge.passed.made_at IS 'When the source gave it.';
+COMMENT ON COLUMN queue_bridge.passed.job_id IS 'The job that it is here; null for an event.';
+
+CREATE TABLE queue_bridge.refused (
+    refused_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    source  text NOT NULL REFERENCES queue_bridge.source ON DELETE CASCADE,
+    id      bigint NOT NULL,
+    made_at timestamptz NOT NULL,
+    verb    "char" NOT NULL,
+    target  text,
+    ids     bigint[],
+    body    jsonb,
+    options jsonb,
+    code    text NOT NULL,
+    message text NOT NULL,
+    detail  text,
+    refused_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    is_told boolean NOT NULL DEFAULT false,
+    UNIQUE (source, id, made_at, verb)
+);
+COMMENT ON TABLE queue_bridge.refused IS
+    'Calls that the source has committed and that cannot be carried out. See queue_bridge.retry_refused.';
+COMMENT ON COLUMN queue_bridge.refused.refused_id IS 'A number for retry_refused.';
+COMMENT ON COLUMN queue_bridge.refused.source IS 'The source.';
+COMMENT ON COLUMN queue_bridge.refused.id IS 'The job, attempt or event.';
+COMMENT ON COLUMN queue_bridge.refused.made_at IS 'When it was called there.';
+COMMENT ON COLUMN queue_bridge.refused.verb IS
+    'e enqueue, m enqueue_many, b enqueue_batch, p publish, c complete, f fail, r release, x cancel.';
+COMMENT ON COLUMN queue_bridge.refused.target IS 'The queue or topic.';
+COMMENT ON COLUMN queue_bridge.refused.ids IS
+    'The jobs of enqueue_many and enqueue_batch, the attempts of complete_many.';
+COMMENT ON COLUMN queue_bridge.refused.body IS 'The payload, the payloads, the jobs, the result.';
+COMMENT ON COLUMN queue_bridge.refused.options IS 'The other arguments.';
+COMMENT ON COLUMN queue_bridge.refused.code IS
+    'The SQLSTATE. QJ001: an attempt was ended there after its lease was lost; another attempt may have run.';
+COMMENT ON COLUMN queue_bridge.refused.message IS 'The error.';
+COMMENT ON COLUMN queue_bridge.refused.detail IS 'Its detail.';
+COMMENT ON COLUMN queue_bridge.refused.refused_at IS 'When it arrived.';
+COMMENT ON COLUMN queue_bridge.refused.is_told IS 'True if the source knows.';

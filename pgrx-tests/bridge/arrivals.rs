@@ -1,0 +1,247 @@
+//! What is called on the primary has the same effect as the same call on the queue server.
+
+use queue_tests::sql::Sql;
+use queue_tests::{integrity, wait};
+
+use crate::pair::Pair;
+
+/// What a call makes, but for its ids: those are the primary's.
+const CONTENTS: &str = "SELECT string_agg(to_jsonb(j)::text, E'\n' ORDER BY j) FROM (
+    SELECT queue_name, stage, state, payload, priority, attempt, max_attempts, date_trunc('minute', run_at) AS run_at,
+           unique_key, group_key, headers #- '{event,id}' #- '{event,published_at}' AS headers, task,
+           flow IS NOT NULL AS has_flow, cardinality(after) AS after, upon, worker, error, result,
+           start_by IS NOT NULL AS starts
+    FROM queue.jobs) AS j";
+
+/// Runs statements on the primary and, in a database of its own, on the queue server. `JOB` is a job that is there.
+#[track_caller]
+fn same(pair: &Pair, name: &str, calls: &[&str]) {
+    let setup = "SELECT queue.create('q', backoff => 'constant', backoff_base => '0', stages => '{one,two}');
+        SELECT queue.create_topic('t'); SELECT queue.bind('t', 'q', 'a.*', group_key => '$.payload.g')";
+    let mut direct = pair.server.create_database(name);
+    direct.run(setup);
+    let mut app = pair.app();
+    for call in calls {
+        for client in [&mut direct, &mut app] {
+            let job = client.value::<i64>("SELECT queue.enqueue('q')");
+            client.run(&call.replace("JOB", &job.to_string()));
+        }
+    }
+    pair.wait_arrived();
+    let [wanted, found] = [&mut direct, &mut pair.server()].map(|client| client.value::<Option<String>>(CONTENTS));
+    assert_eq!(found, wanted, "{calls:?}");
+}
+
+#[test]
+fn each_call_of_a_producer_does_what_it_does_on_the_queue_server() {
+    let pair = Pair::apart("");
+    let mut server = pair.server();
+    server.run(
+        "SELECT queue.create('q', backoff => 'constant', backoff_base => '0', stages => '{one,two}');
+         SELECT queue.create_topic('t'); SELECT queue.bind('t', 'q', 'a.*', group_key => '$.payload.g')",
+    );
+    pair.connect();
+    server.run("SELECT queue_bridge.allow('shop', 'q', '{produce,consume,manage}'), queue_bridge.allow('shop', 't')");
+    assert_eq!(pair.contact(), None);
+    same(
+        &pair,
+        "direct",
+        &[
+            "SELECT queue.enqueue('q', '{\"a\": 1}', 7)",
+            "SELECT queue.enqueue('q', delay => '1 day')",
+            "SELECT queue.enqueue('q', run_at => '2100-01-01')",
+            "SELECT queue.enqueue('q', group_key => 'g', stage => 'two', max_attempts => 3, lease => '1 hour')",
+            "SELECT queue.enqueue('q', headers => '{\"a\": null, \"start_within\": \"1 day\"}')",
+            "SELECT queue.enqueue('q', unique_key => 'k'); SELECT queue.enqueue('q', '2', unique_key => 'k')",
+            "SELECT queue.enqueue('q', '3', unique_key => 'k', on_duplicate => 'replace', version => '2000-01-01')",
+            "SELECT queue.enqueue('q', unique_key => 'l', unique_for => '1 day')",
+            "SELECT queue.enqueue('q', after => ARRAY[JOB])",
+            "SELECT queue.enqueue('q', after => ARRAY[JOB], upon => 'any')",
+            "SELECT queue.enqueue_many('q', ARRAY['1', '{}', 'null']::jsonb[], priority => 3)",
+            "SELECT queue.enqueue_many('q', '{}')",
+            "SELECT queue.enqueue_batch('q', '[{\"payload\": 1, \"delay\": \"1 day\"}, {}, {\"unique_key\": \"m\"}, \
+             {\"unique_key\": \"m\", \"on_duplicate\": \"replace\", \"payload\": 5}]')",
+            "SELECT queue.publish('t', '{\"g\": \"x\"}', 'a.b'); SELECT queue.publish('t', key => 'b')",
+            "SELECT queue.publish('t', key => 'a.c', delay => '1 day', priority => 2, headers => '{\"h\": 1}')",
+            "SELECT queue.publish_many('t', '{1,2}', '{a.x,a.y}')",
+            "SELECT queue.cancel(JOB, 'not needed')",
+            "BEGIN; SELECT queue.enqueue('q', '\"gone\"'); ROLLBACK",
+            "BEGIN; SELECT queue.enqueue('q', '\"kept\"'); SAVEPOINT s; SELECT queue.enqueue('q', '\"gone\"'); \
+             ROLLBACK TO s; COMMIT",
+        ],
+    );
+    assert_eq!(server.count("SELECT FROM queue_bridge.refused"), 0);
+    assert_eq!(server.count("SELECT FROM queue_bridge.outbox"), 0);
+    integrity::check(&mut server);
+}
+
+#[test]
+fn the_id_of_a_call_is_the_id_of_its_job() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    let mut made = app.column::<i64>("SELECT queue.enqueue_many('q', array_fill('1'::jsonb, ARRAY[2500]))");
+    assert_eq!(app.count("SELECT FROM pg_tables WHERE schemaname = 'queue_bridge'"), 9);
+    made.push(app.enqueue("q"));
+    made.extend(app.column::<i64>("SELECT queue.enqueue_batch('q', '[{}, {\"after\": null}]')"));
+    pair.wait_arrived();
+    let found = server.column::<i64>("SELECT job_id FROM queue.jobs ORDER BY job_id");
+    assert_eq!(found, made);
+    // Each is counted as enqueued once, also when it is tried again, and when it is retried.
+    let id = server.claim("q");
+    server.run(&format!("SELECT queue.fail({id}, 'no', fatal => true)"));
+    let job: i64 = server.value("SELECT job_id FROM queue.jobs WHERE state = 'dead'");
+    server.run(&format!("SELECT queue.retry({job})"));
+    assert_eq!(server.state(job), "ready");
+    server.wait_counted();
+    assert_eq!(server.value::<i64>("SELECT enqueued FROM queue.stats WHERE queue_name = 'q'"), made.len() as i64);
+    assert_eq!(server.value::<i64>(&format!("SELECT count(*) FROM queue.job({job})")), 1);
+    integrity::check(&mut server);
+}
+
+#[test]
+fn jobs_are_ended_in_the_transaction_of_their_effects() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    app.run("SELECT queue.enqueue_many('q', '{1,2,3,4,5}')");
+    pair.wait_arrived();
+    let ids = server.column::<i64>("SELECT id FROM queue.claim('q', 5)");
+    app.run(&format!("BEGIN; SELECT queue.complete({}); ROLLBACK", ids[0]));
+    app.run(&format!("SELECT queue.complete({}, '{{\"done\": true}}')", ids[0]));
+    app.run(&format!("SELECT queue.complete_many(ARRAY[{}, {}])", ids[1], ids[2]));
+    app.run(&format!("SELECT queue.fail({}, 'broken', fatal => true)", ids[3]));
+    app.run(&format!("SELECT queue.release({}, '1 day')", ids[4]));
+    pair.wait_arrived();
+    let states = server.column::<String>("SELECT concat_ws(' ', state, result, error) FROM queue.jobs ORDER BY job_id");
+    assert_eq!(states, ["completed {\"done\": true}", "completed", "completed", "dead broken", "scheduled"]);
+    // The lease is lost: it is listed, and nothing else happens.
+    app.run(&format!("SELECT queue.complete({})", ids[3]));
+    pair.wait_arrived();
+    assert_eq!(server.value::<i64>("SELECT late FROM queue_bridge.sources"), 1);
+    assert_eq!(app.failure("SELECT queue.complete(15)").code, "22023");
+    assert_eq!(app.failure("SELECT queue.cancel(16)").code, "22023");
+}
+
+#[test]
+fn effects_happen_once_however_often_a_job_runs() {
+    let pair = Pair::new();
+    let (mut app, mut other, mut server) = (pair.app(), pair.app(), pair.server());
+    let job = app.enqueue("q");
+    let once = format!("SELECT queue.once({job})");
+    app.run("BEGIN");
+    assert!(app.value::<bool>(&once));
+    app.run("ROLLBACK; BEGIN");
+    assert!(app.value::<bool>(&once));
+    // The other one waits for the first transaction, and then knows.
+    let pid = other.pid();
+    let waiting = std::thread::spawn(move || other.value::<bool>(&once));
+    queue_tests::sql::wait_blocked(&mut pair.primary.connect(), pid);
+    app.run("COMMIT");
+    assert!(!waiting.join().expect("its answer"));
+    let more = app.column::<i64>("SELECT queue.enqueue_many('q', '{1,2}')");
+    let many = format!("SELECT queue.once_many(ARRAY[{}, {job}, {}])", more[1], more[0]);
+    assert_eq!(app.column::<i64>(&many).len(), 2);
+    assert_eq!(app.column::<i64>(&many).len(), 0);
+    // A job of the queue server has an id of its own.
+    let local = server.enqueue("q");
+    assert!(app.value::<bool>(&format!("SELECT queue.once({local})")));
+    assert_eq!(app.failure("SELECT queue.once(16)").code, "22023");
+}
+
+#[test]
+fn a_key_holds_over_jobs_of_both_servers_and_their_retries() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    let keyed = "SELECT queue.enqueue('q', unique_key => 'k')";
+    for round in 0..3 {
+        // The newest attempt under the key is now one that was made here, with a larger id than those that come.
+        let first: i64 = if round == 1 { server.value(keyed) } else { app.value(keyed) };
+        pair.wait_arrived();
+        let id = server.claim("q");
+        server.run(&format!("SELECT queue.fail({id}, 'once more')"));
+        wait::until("the retry is there", || (server.state(first) == "ready").then_some(()));
+        let id = server.claim("q");
+        server.run(&format!("SELECT queue.complete({id})"));
+        let next: i64 = app.value(keyed);
+        app.value::<i64>(keyed);
+        pair.wait_arrived();
+        assert_eq!(server.value::<i64>(keyed), next);
+        assert_eq!(server.column::<i64>("SELECT job_id FROM queue.jobs WHERE state = 'ready'"), [next]);
+        let id = server.claim("q");
+        server.run(&format!("SELECT queue.complete({id})"));
+    }
+    integrity::check(&mut server);
+}
+
+#[test]
+fn what_can_never_succeed_is_listed_on_both_sides_and_holds_up_nothing() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    // The primary knows the queue, and the queue server has dropped it meanwhile.
+    server.run("SELECT queue.create('other'); SELECT queue_bridge.allow('shop', 'other')");
+    assert_eq!(pair.contact(), None);
+    server.run("SELECT queue.drop('other')");
+    let refused = app.enqueue("other");
+    let wrong: i64 = app.value("SELECT queue.enqueue('q', stage => 'none')");
+    let good = app.enqueue("q");
+    pair.wait_arrived();
+    assert_eq!(server.column::<i64>("SELECT job_id FROM queue.jobs"), [good]);
+    assert_eq!(server.value::<i64>("SELECT refused FROM queue_bridge.sources"), 2);
+    assert_eq!(pair.contact(), None);
+    let mut primary = pair.primary_as("owner");
+    let told = primary.column::<String>("SELECT format('%s %s', id, sqlstate) FROM queue_bridge.refused ORDER BY id");
+    assert_eq!(told, [format!("{refused} 42704"), format!("{wrong} 22023")]);
+    let failure = app.failure("SELECT queue.enqueue('other')");
+    assert_eq!((failure.code.as_str(), failure.message.as_str()), ("42704", "queue \"other\" does not exist"));
+    // Once the cause is gone, it is the same job.
+    server.run("SELECT queue.create('other'); SELECT queue_bridge.allow('shop', 'other')");
+    assert_eq!(server.value::<i64>("SELECT queue_bridge.retry_refused('shop')"), 1);
+    assert_eq!(server.state(refused), "ready");
+    assert_eq!(server.column::<i64>("SELECT id FROM queue_bridge.refused"), [wrong]);
+}
+
+#[test]
+fn a_full_queue_takes_what_is_committed_and_the_primary_learns_of_it() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    server.run("SELECT queue.alter('q', max_waiting => 2)");
+    app.run("SELECT queue.enqueue_many('q', '{1,2,3}')");
+    pair.wait_arrived();
+    server.wait_counted();
+    assert_eq!(server.count("SELECT FROM queue.jobs"), 3);
+    assert_eq!(pair.contact(), None);
+    assert_eq!(app.failure("SELECT queue.enqueue('q')").code, "53400");
+    server.run("SELECT queue.purge('q')");
+    assert_eq!(pair.contact(), None);
+    app.enqueue("q");
+}
+
+#[test]
+fn wrong_arguments_are_found_on_the_primary() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    for call in [
+        "queue.enqueue('q', delay => '1 s', run_at => now())",
+        "queue.enqueue('q', delay => '-1 s')",
+        "queue.enqueue('q', run_at => 'infinity')",
+        "queue.enqueue('q', unique_key => repeat('k', 1025))",
+        "queue.enqueue('q', group_key => repeat('k', 1025))",
+        "queue.enqueue('q', unique_key => 'k', on_duplicate => 'no')",
+        "queue.enqueue('q', version => now())",
+        "queue.enqueue('q', unique_for => '1 s')",
+        "queue.enqueue('q', max_attempts => 0)",
+        "queue.enqueue('q', lease => '0')",
+        "queue.enqueue('q', upon => 'any')",
+        "queue.enqueue('q', after => '{}', upon => 'no')",
+        "queue.enqueue_many('q', '{1,null}')",
+        "queue.enqueue_many('q', NULL)",
+        "queue.enqueue_batch('q', '{}')",
+        "queue.enqueue_batch('q', '[1]')",
+        "queue.enqueue(NULL)",
+        "queue.enqueue('nowhere')",
+    ] {
+        let [here, there] = [&mut app, &mut server].map(|client| client.failure(&format!("SELECT {call}")));
+        assert_eq!((here.code, here.message), (there.code, there.message), "{call}");
+    }
+    let failure = app.failure("SELECT queue.enqueue('q', unique_key => 'k', on_duplicate => 'error')");
+    assert_eq!(failure.code, "0A000");
+}

@@ -1,0 +1,8 @@
+//! `pg_queue_bridge` and `bridge/primary.sql` on two real servers: a primary without pg_queue, and a queue server.
+
+mod arrivals;
+mod outages;
+mod pair;
+mod rights;
+mod storm;
+mod surface;

@@ -1,0 +1,268 @@
+//! What fails between the two servers, and what is done about it: nothing is lost, and nothing comes twice.
+
+use std::process::Command;
+
+use postgres::Client;
+use queue_tests::sql::Sql;
+use queue_tests::{Cluster, integrity, wait};
+
+use crate::pair::{DATABASE, Pair, conninfo};
+
+/// Enqueues jobs with the payloads `from..to`.
+fn enqueue(app: &mut Client, from: i64, to: i64) {
+    app.run(&format!("SELECT queue.enqueue('q', to_jsonb(n)) FROM generate_series({from}, {to} - 1) AS n"));
+}
+
+/// Checks that the jobs with the payloads `0..to` are there, each once.
+#[track_caller]
+fn check_all(pair: &Pair, to: i64) {
+    let mut server = pair.server();
+    let found = server.column::<i64>("SELECT payload::bigint FROM queue.jobs ORDER BY 1");
+    assert_eq!(found, (0..to).collect::<Vec<_>>());
+    assert_eq!(server.count("SELECT FROM queue_bridge.refused"), 0);
+    integrity::check(&mut server);
+}
+
+/// Lets a standby receive nothing more.
+fn cut_off(standby: &Cluster) {
+    let mut client = standby.connect();
+    client.run("ALTER SYSTEM SET primary_conninfo = ''");
+    standby.reload();
+    let receiver = "SELECT FROM pg_stat_activity WHERE backend_type = 'walreceiver'";
+    wait::until("nothing is received", || (client.count(receiver) == 0).then_some(()));
+}
+
+#[test]
+fn a_queue_server_that_is_away_gets_what_was_called_meanwhile() {
+    let pair = Pair::new();
+    let mut app = pair.app();
+    enqueue(&mut app, 0, 10);
+    pair.wait_arrived();
+    pair.server.stop_fast();
+    enqueue(&mut app, 10, 20);
+    pair.server.start_again();
+    pair.wait_arrived();
+    pair.server.kill_server();
+    enqueue(&mut app, 20, 30);
+    pair.server.start_again();
+    pair.wait_arrived();
+    assert_eq!(pair.contact(), None);
+    check_all(&pair, 30);
+}
+
+#[test]
+fn a_primary_that_crashes_loses_nothing_that_it_has_committed() {
+    let pair = Pair::new();
+    for round in 0..3 {
+        enqueue(&mut pair.app(), round * 10, round * 10 + 10);
+        pair.primary.kill_server();
+        pair.primary.start_again();
+    }
+    pair.wait_arrived();
+    assert_eq!(pair.contact(), None);
+    check_all(&pair, 30);
+}
+
+#[test]
+fn a_lost_slot_is_repaired_and_what_has_arrived_before_is_passed_over() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    server.run(
+        "SELECT queue.create_topic('t'); SELECT queue.bind('t', 'q', '#'); SELECT queue_bridge.allow('shop', 't')",
+    );
+    assert_eq!(pair.contact(), None);
+    enqueue(&mut app, 0, 10);
+    app.run("SELECT queue.publish('t', '10'); SELECT queue.enqueue('q', '11', unique_key => 'k')");
+    app.run("SELECT queue.enqueue('q', '0', unique_key => 'k')");
+    pair.wait_arrived();
+    // Some have ended, and the key is free.
+    let ids = server.column::<i64>("SELECT id FROM queue.claim('q', 20)");
+    assert_eq!(ids.len(), 12);
+    server.run(&format!(
+        "SELECT queue.complete_many('{{{}}}')",
+        ids.iter().map(i64::to_string).collect::<Vec<_>>().join(",")
+    ));
+    // The slot is lost with calls in it.
+    server.run("ALTER SUBSCRIPTION queue_bridge_shop DISABLE");
+    enqueue(&mut app, 12, 20);
+    let mut primary = pair.primary.connect_to(DATABASE);
+    wait::until("the slot is free", || {
+        let sql = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active";
+        (primary.count(sql) > 0).then_some(())
+    });
+    enqueue(&mut app, 20, 30);
+    assert_eq!(pair.contact().as_deref(), Some("its slot is lost"));
+    enqueue(&mut app, 30, 40);
+    pair.wait_arrived();
+    assert_eq!(pair.contact(), None);
+    check_all(&pair, 40);
+    // It may be repeated, and leaves no slot behind.
+    server.run("SELECT queue_bridge.repair('shop')");
+    pair.wait_arrived();
+    check_all(&pair, 40);
+    wait::until("the old slots are dropped", || {
+        pair.contact();
+        (primary.count("SELECT FROM pg_replication_slots") == 1).then_some(())
+    });
+}
+
+#[test]
+fn a_queue_server_that_goes_back_in_time_gets_what_it_has_forgotten() {
+    let pair = Pair::new();
+    let mut app = pair.app();
+    enqueue(&mut app, 0, 10);
+    pair.wait_arrived();
+    pair.server.stop_fast();
+    let (data, backup) = (pair.server.data(), pair.server.dir().join("backup"));
+    let copy = |from: &std::path::Path, to: &std::path::Path| {
+        let status = Command::new("cp").arg("-a").arg(from).arg(to).status().expect("cp");
+        assert!(status.success());
+    };
+    copy(&data, &backup);
+    pair.server.start_again();
+    enqueue(&mut app, 10, 20);
+    pair.wait_arrived();
+    assert_eq!(pair.contact(), None);
+    assert_eq!(pair.contact(), None);
+    pair.server.stop_fast();
+    std::fs::remove_dir_all(&data).expect("the data directory");
+    copy(&backup, &data);
+    pair.server.start_again();
+    enqueue(&mut app, 20, 30);
+    // PostgreSQL passes the gap over and says nothing.
+    pair.wait_arrived();
+    assert_eq!(pair.server().count("SELECT FROM queue.jobs"), 20);
+    assert_eq!(pair.contact().as_deref(), Some("this server has gone back in time"));
+    pair.wait_arrived();
+    assert_eq!(pair.contact(), None);
+    check_all(&pair, 30);
+}
+
+#[test]
+fn a_promoted_queue_server_takes_over() {
+    let mut pair = Pair::new();
+    let mut app = pair.app();
+    enqueue(&mut app, 0, 10);
+    pair.wait_arrived();
+    let standby = pair.server.standby();
+    enqueue(&mut app, 10, 20);
+    pair.wait_arrived();
+    standby.wait_replayed(&pair.server);
+    // What arrives from now on is lost with the old server.
+    cut_off(&standby);
+    enqueue(&mut app, 20, 30);
+    pair.wait_arrived();
+    pair.server.kill_server();
+    standby.promote();
+    pair.server = standby;
+    assert_eq!(pair.contact().as_deref(), Some("this server has gone back in time"));
+    pair.wait_arrived();
+    enqueue(&mut app, 30, 40);
+    pair.wait_arrived();
+    assert_eq!(pair.contact(), None);
+    check_all(&pair, 40);
+}
+
+#[test]
+fn a_promoted_primary_without_the_slot_is_repaired_and_gives_no_id_twice() {
+    let mut pair = Pair::new();
+    let mut app = pair.app();
+    enqueue(&mut app, 0, 10);
+    pair.wait_arrived();
+    let standby: Cluster = pair.primary.standby();
+    standby.wait_replayed(&pair.primary);
+    cut_off(&standby);
+    // The standby does not learn of these: they are phantoms.
+    enqueue(&mut app, 100, 110);
+    pair.wait_arrived();
+    pair.primary.kill_server();
+    standby.promote();
+    pair.primary = standby;
+    enqueue(&mut pair.app(), 10, 20);
+    pair.server().run(&format!("SELECT queue_bridge.repair('shop', '{}')", conninfo(&pair.primary)));
+    enqueue(&mut pair.app(), 20, 30);
+    pair.wait_arrived();
+    assert_eq!(pair.contact(), None);
+    let mut server = pair.server();
+    assert_eq!(server.count("SELECT FROM queue.jobs WHERE payload::bigint < 100"), 30);
+    assert_eq!(server.count("SELECT FROM queue.jobs WHERE payload::bigint >= 100"), 10);
+    assert_eq!(server.value::<i64>("SELECT count(DISTINCT job_id) FROM queue.jobs"), 40);
+    integrity::check(&mut server);
+}
+
+#[test]
+fn an_id_that_another_job_has_is_given_to_neither_twice() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    let job = app.enqueue("q");
+    pair.wait_arrived();
+    // Another life of the primary has given the same id, and the repair reads both.
+    server.run("ALTER SUBSCRIPTION queue_bridge_shop DISABLE");
+    let mut primary = pair.primary.connect();
+    let is_active = "SELECT FROM pg_replication_slots WHERE active";
+    wait::until("the source is not read", || (primary.count(is_active) == 0).then_some(()));
+    let mut owner = pair.primary_as("owner");
+    owner.run(&format!(
+        "INSERT INTO queue_bridge.outbox (id, made_at, ring, verb, target, body)
+         SELECT {job}, now(), queue_bridge.ring_at(now()), 'e', 'q', '\"another\"'"
+    ));
+    server.run("SELECT queue_bridge.repair('shop')");
+    pair.wait_arrived();
+    server.run("SELECT queue_bridge.repair('shop')");
+    pair.wait_arrived();
+    let sql = "SELECT concat_ws(' ', payload, headers) FROM queue.jobs ORDER BY enqueued_at";
+    assert_eq!(server.column::<String>(sql), ["{}".to_owned(), format!("\"another\" {{\"primary_id\": {job}}}")]);
+    assert_eq!(server.count("SELECT FROM queue_bridge.passed"), 1);
+    integrity::check(&mut server);
+}
+
+#[test]
+fn the_outbox_is_emptied_only_when_all_of_it_has_arrived() {
+    let pair = Pair::new();
+    let mut owner = pair.primary_as("owner");
+    // The partition that is next is one of two hours ago.
+    let next: i32 = owner.value("SELECT (queue_bridge.ring_at(now()) + 1) % 3");
+    let rows = format!("SELECT count(*) FROM queue_bridge.outbox_{next}");
+    let put = |owner: &mut Client| {
+        owner.run(&format!(
+            "INSERT INTO queue_bridge.outbox
+             SELECT queue_bridge.new_id(), now() - interval '2 hours', {next}, 'e', 'q', NULL, '1', NULL"
+        ));
+    };
+    put(&mut owner);
+    pair.wait_arrived();
+    assert_eq!(pair.contact(), None);
+    assert_eq!(owner.value::<i64>(&rows), 1, "the first contact notes it");
+    put(&mut owner);
+    pair.wait_arrived();
+    assert_eq!(pair.contact(), None);
+    assert_eq!(owner.value::<i64>(&rows), 2, "a row was added");
+    // An open transaction has written into it.
+    let mut open = pair.primary_as("owner");
+    open.run("BEGIN");
+    put(&mut open);
+    assert_eq!(pair.contact(), None);
+    assert_eq!(owner.value::<i64>(&rows), 2, "it is in use");
+    // The queue server is away.
+    pair.server().run("ALTER SUBSCRIPTION queue_bridge_shop DISABLE");
+    let mut primary = pair.primary.connect();
+    let is_active = "SELECT FROM pg_replication_slots WHERE active";
+    wait::until("the source is not read", || (primary.count(is_active) == 0).then_some(()));
+    open.run("COMMIT");
+    assert_eq!(pair.contact(), None);
+    assert_eq!(pair.contact(), None);
+    assert_eq!(owner.value::<i64>(&rows), 3, "it has not arrived");
+    pair.server().run("ALTER SUBSCRIPTION queue_bridge_shop ENABLE");
+    pair.wait_arrived();
+    wait::until("it is emptied", || {
+        assert_eq!(pair.contact(), None);
+        (owner.value::<i64>(&rows) == 0).then_some(())
+    });
+    assert_eq!(pair.server().count("SELECT FROM queue.jobs"), 3);
+    assert_eq!(
+        owner.value::<i64>(
+            "SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables WHERE relname LIKE 'outbox%'"
+        ),
+        0
+    );
+}

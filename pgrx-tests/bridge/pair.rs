@@ -1,0 +1,112 @@
+//! A primary without pg_queue and a queue server that takes its jobs, for the tests.
+
+use postgres::{Client, NoTls};
+use queue_tests::sql::Sql;
+use queue_tests::{Cluster, wait};
+
+/// The database of both servers.
+pub const DATABASE: &str = "shop";
+
+/// What bridge/primary.sql is on the disk.
+pub fn primary_sql() -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../bridge/primary.sql");
+    std::fs::read_to_string(path).expect("bridge/primary.sql")
+}
+
+/// A primary and its queue server, connected. The source is `shop`, and may use queue `q`.
+pub struct Pair {
+    pub primary: Cluster,
+    pub server: Cluster,
+}
+
+impl Pair {
+    /// Returns a connected pair.
+    pub fn new() -> Self {
+        let pair = Self::apart("");
+        let mut server = pair.server();
+        server.run("SELECT queue.create('q', backoff => 'constant', backoff_base => '0')");
+        pair.connect();
+        server.run("SELECT queue_bridge.allow('shop', 'q', '{produce,consume,manage}')");
+        pair.contact();
+        pair
+    }
+
+    /// Returns a pair that is not connected, with further settings of the primary. The primary's owner is no superuser,
+    /// and the queue server's role may only replicate.
+    pub fn apart(conf: &str) -> Self {
+        let primary = Cluster::new()
+            .conf("shared_preload_libraries = ''")
+            .conf("wal_level = logical")
+            .conf("max_connections = 40")
+            .conf(conf)
+            .start();
+        let server = Cluster::new().conf("wal_retrieve_retry_interval = '100ms'").conf("max_connections = 40").start();
+        let mut client = primary.connect();
+        client.run("CREATE ROLE owner LOGIN");
+        client.run("CREATE ROLE taker LOGIN REPLICATION");
+        client.run("CREATE ROLE app LOGIN");
+        client.run(&format!("CREATE DATABASE {DATABASE} OWNER owner TEMPLATE template0"));
+        server.create_database(DATABASE).run("CREATE EXTENSION pg_queue_bridge CASCADE");
+        let pair = Self { primary, server };
+        let mut owner = pair.primary_as("owner");
+        owner.run(&primary_sql());
+        owner.run("SELECT queue_bridge.admit('taker'), queue_bridge.grant('app')");
+        pair
+    }
+
+    /// Connects the source. Contacts are made by the test alone.
+    pub fn connect(&self) {
+        self.server().run(&format!(
+            "SELECT queue_bridge.connect('shop', '{}'), queue.pause_schedule('queue_bridge_shop')",
+            self.conninfo()
+        ));
+    }
+
+    /// How the queue server connects to the primary.
+    pub fn conninfo(&self) -> String {
+        conninfo(&self.primary)
+    }
+
+    /// A session of a producer.
+    pub fn app(&self) -> Client {
+        self.primary_as("app")
+    }
+
+    /// A session on the primary as a role.
+    pub fn primary_as(&self, role: &str) -> Client {
+        self.primary.config().dbname(DATABASE).user(role).connect(NoTls).expect("a connection")
+    }
+
+    /// A session of a superuser on the queue server.
+    pub fn server(&self) -> Client {
+        self.server.connect_to(DATABASE)
+    }
+
+    /// Lets the queue server speak with the primary. Returns what it found wrong.
+    pub fn contact(&self) -> Option<String> {
+        self.server().value("SELECT queue_bridge.contact('shop')")
+    }
+
+    /// Waits until all that is committed on the primary has arrived.
+    pub fn wait_arrived(&self) {
+        self.wait_streaming();
+        let mut primary = self.primary.connect_to(DATABASE);
+        // A transaction that is sent only when all before it are.
+        primary.run("INSERT INTO queue_bridge.outbox VALUES (0, now(), queue_bridge.ring_at(now()), '?')");
+        let mut server = self.server();
+        let mark = "DELETE FROM queue_bridge.refused WHERE verb = '?' RETURNING 1";
+        wait::until("all that was called has arrived", || (server.count(mark) > 0).then_some(()));
+    }
+
+    /// Waits until nothing is being copied.
+    pub fn wait_streaming(&self) {
+        let mut server = self.server();
+        let sql = "SELECT state FROM queue_bridge.sources";
+        wait::until("the source streams", || (server.value::<String>(sql) == "streaming").then_some(()));
+    }
+}
+
+/// How to connect to a primary.
+pub fn conninfo(primary: &Cluster) -> String {
+    format!("host={} port=5432 user=taker dbname={DATABASE}", primary.dir().display())
+}

@@ -1,0 +1,113 @@
+//! Who may do what: on the primary, and a primary on the queue server.
+
+use queue_tests::sql::Sql;
+
+use crate::pair::{DATABASE, Pair, primary_sql};
+
+#[test]
+fn a_source_may_do_only_what_it_was_allowed() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    server.run("SELECT queue.create('secret'), queue.create('sql', executor => 'sql')");
+    let failure = server.failure("SELECT queue_bridge.allow('shop', 'sql')");
+    assert_eq!(failure.code, "42501");
+    server.run("SELECT queue.create('brief', retention => '1 hour')");
+    assert_eq!(server.failure("SELECT queue_bridge.allow('shop', 'brief')").code, "55000");
+    assert_eq!(server.failure("SELECT queue_bridge.allow('none', 'q')").code, "42704");
+    // The primary does not know the queue, and its owner can write whatever it wants.
+    assert_eq!(app.failure("SELECT queue.enqueue('secret')").code, "42704");
+    let mut owner = pair.primary_as("owner");
+    let put = |owner: &mut postgres::Client, id: &str, queue: &str| {
+        owner.run(&format!(
+            "INSERT INTO queue_bridge.outbox
+             SELECT {id}, clock_timestamp(), queue_bridge.ring_at(now()), 'e', '{queue}', NULL, '1', NULL"
+        ));
+    };
+    put(&mut owner, "queue_bridge.new_id()", "secret");
+    put(&mut owner, "queue_bridge.new_id()", "sql");
+    // An id of the queue server, and one of another source.
+    let own = server.enqueue("q");
+    put(&mut owner, &own.to_string(), "q");
+    put(&mut owner, "(5::bigint << 46) + 31", "q");
+    pair.wait_arrived();
+    let codes = server.column::<String>("SELECT code FROM queue_bridge.refused ORDER BY refused_id");
+    assert_eq!(codes, ["42501", "42501", "22023", "22023"]);
+    assert_eq!(server.column::<i64>("SELECT job_id FROM queue.jobs"), [own]);
+    // A job of another queue, by its id.
+    let other = server.enqueue("secret");
+    app.run(&format!("SELECT queue.cancel({other})"));
+    pair.wait_arrived();
+    assert_eq!(server.state(other), "ready");
+    // What was allowed can be denied.
+    server.run("SELECT queue_bridge.deny('shop', 'q')");
+    app.enqueue("q");
+    pair.wait_arrived();
+    assert_eq!(server.count("SELECT FROM queue_bridge.refused WHERE code = '42501'"), 4);
+}
+
+#[test]
+fn only_a_source_writes_into_the_outbox_of_the_queue_server() {
+    let pair = Pair::new();
+    let mut server = pair.server();
+    let failure = server.failure("INSERT INTO queue_bridge.outbox VALUES (1, now(), 0, 'e')");
+    assert_eq!((failure.code.as_str(), failure.message.contains("from a source only")), ("42501", true));
+    server.run("CREATE ROLE nobody LOGIN");
+    let mut nobody =
+        pair.server.config().dbname(DATABASE).user("nobody").connect(postgres::NoTls).expect("a connection");
+    for call in [
+        "queue_bridge.connect('a', 'b')",
+        "queue_bridge.contact('shop')",
+        "queue_bridge.enqueue('q', '{1}', now(), '1', NULL, 'e', NULL)",
+        "queue_bridge.retry_refused('shop')",
+    ] {
+        assert_eq!(nobody.failure(&format!("SELECT {call}")).code, "42501", "{call}");
+    }
+    assert_eq!(nobody.failure("SELECT conninfo FROM queue_bridge.source").code, "42501");
+    assert_eq!(nobody.column::<String>("SELECT source FROM queue_bridge.sources"), ["shop"]);
+}
+
+#[test]
+fn a_role_needs_a_grant_on_the_primary_and_reads_no_outbox() {
+    let pair = Pair::new();
+    pair.primary.connect().run("CREATE ROLE nobody LOGIN");
+    assert_eq!(pair.primary_as("nobody").failure("SELECT queue.enqueue('q')").code, "42501");
+    let mut app = pair.app();
+    for sql in ["SELECT FROM queue_bridge.outbox", "SELECT queue_bridge.new_id()", "TABLE queue_bridge.effect"] {
+        assert_eq!(app.failure(sql).code, "42501", "{sql}");
+    }
+    // A role that can create operators does not change what the functions of the owner do.
+    pair.primary.connect_to(DATABASE).run("CREATE SCHEMA mine AUTHORIZATION app");
+    app.run(
+        "CREATE FUNCTION mine.plus(bigint, bigint) RETURNS bigint LANGUAGE plpgsql AS
+             'BEGIN RAISE EXCEPTION $$called$$; END';
+         CREATE OPERATOR mine.+ (FUNCTION = mine.plus, LEFTARG = bigint, RIGHTARG = bigint);
+         CREATE FUNCTION mine.greater(integer, integer) RETURNS boolean LANGUAGE plpgsql AS
+             'BEGIN RAISE EXCEPTION $$called$$; END';
+         CREATE OPERATOR mine.> (FUNCTION = mine.greater, LEFTARG = integer, RIGHTARG = integer);
+         SET search_path = mine, pg_catalog",
+    );
+    app.run("SELECT queue.enqueue('q', priority => 1), queue.once(queue.enqueue('q'))");
+    // A queue server's role without what it needs is told so.
+    let mut server = pair.server();
+    pair.primary.connect().run("CREATE ROLE weak LOGIN");
+    let weak = pair.conninfo().replace("taker", "weak");
+    let failure = server.failure(&format!("SELECT queue_bridge.connect('weak', '{weak}')"));
+    assert!(failure.message.contains("may not replicate"), "{failure:?}");
+    pair.primary.connect().run("ALTER ROLE weak REPLICATION");
+    let failure = server.failure(&format!("SELECT queue_bridge.connect('weak', '{weak}')"));
+    assert!(failure.message.contains("may not read its outbox"), "{failure:?}");
+}
+
+#[test]
+fn the_script_may_be_run_again_and_refuses_a_database_with_pg_queue() {
+    let pair = Pair::new();
+    let mut app = pair.app();
+    let before = app.enqueue("q");
+    pair.primary_as("owner").run(&primary_sql());
+    let after = app.enqueue("q");
+    assert!(after > before);
+    pair.wait_arrived();
+    assert_eq!(pair.server().column::<i64>("SELECT job_id FROM queue.jobs ORDER BY 1"), [before, after]);
+    let message = pair.server().failure(&primary_sql()).message;
+    assert_eq!(message, "pg_queue is installed in this database");
+}

@@ -1,0 +1,134 @@
+//! The functions of the primary beside those of the queue server, set-up, and its end.
+
+use queue_tests::sql::Sql;
+use queue_tests::wait;
+
+use crate::pair::{DATABASE, Pair};
+
+#[test]
+fn a_call_has_the_arguments_that_it_has_on_the_queue_server() {
+    let pair = Pair::apart("");
+    let sql = "SELECT format('%s(%s)', p.proname, pg_get_function_arguments(p.oid)) FROM pg_proc AS p
+               WHERE p.pronamespace = 'queue'::regnamespace ORDER BY 1";
+    let there = pair.server().column::<String>(sql);
+    let here = pair.primary.connect_to(DATABASE).column::<String>(sql);
+    assert!(here.len() > 10, "{here:?}");
+    // What is not there, and what cannot be answered.
+    let other = |signature: &str| {
+        signature.starts_with("once") || signature == "cancel(job_id bigint, reason text DEFAULT NULL::text)"
+    };
+    let plain = |signature: &String| signature.replace(", OUT queue_name text, OUT job_id bigint", "");
+    let there: Vec<String> = there.iter().map(plain).collect();
+    for signature in here.iter().filter(|signature| !other(signature)) {
+        assert!(there.contains(signature), "{signature} differs on the queue server");
+    }
+}
+
+#[test]
+fn the_script_has_the_version_of_the_extension() {
+    let pair = Pair::apart("");
+    let version: String = pair.server().value("SELECT extversion FROM pg_extension WHERE extname = 'pg_queue_bridge'");
+    assert_eq!(pair.primary.connect_to(DATABASE).value::<String>("SELECT queue_bridge.version()"), version);
+}
+
+#[test]
+fn a_primary_that_is_not_ready_says_why() {
+    let pair = Pair::apart("max_replication_slots = 1");
+    let mut server = pair.server();
+    let connect = format!("SELECT queue_bridge.connect('shop', '{}')", pair.conninfo());
+    assert!(server.failure(&connect).message.contains("no two free replication slots"));
+    pair.primary.append_conf("max_replication_slots = 10");
+    pair.primary.append_conf("wal_level = replica");
+    pair.primary.restart();
+    assert!(server.failure(&connect).message.contains("its wal_level is replica"));
+    assert_eq!(pair.app().failure("SELECT queue.enqueue('q')").code, "55000");
+    pair.primary.append_conf("wal_level = logical");
+    pair.primary.restart();
+    server.run(&connect);
+    assert_eq!(server.failure(&connect).code, "42710");
+}
+
+#[test]
+fn the_schedule_speaks_with_the_primary_by_itself() {
+    let pair = Pair::apart("");
+    let mut server = pair.server();
+    server.run("SELECT queue.create('q')");
+    pair.connect();
+    server.run("SELECT queue_bridge.allow('shop', 'q'), queue.resume_schedule('queue_bridge_shop')");
+    let plan = "'queue_bridge_shop', 'queue_bridge_shop', '{\"source\": \"shop\"}', every => '1 second'";
+    server.run(&format!("SELECT queue.schedule({plan})"));
+    let mut owner = pair.primary_as("owner");
+    wait::until("the primary knows the queue", || {
+        (owner.count("SELECT FROM queue_bridge.known_queue WHERE name = 'q'") > 0).then_some(())
+    });
+    let failed = "SELECT FROM queue.jobs WHERE queue_name = 'queue_bridge_shop' AND state = 'dead'";
+    assert_eq!(server.count(failed), 0);
+    let lag = owner.query_one("SELECT bytes, is_active FROM queue_bridge.lag()", &[]).expect("the lag");
+    assert!(lag.get::<_, i64>(0) >= 0 && lag.get::<_, bool>(1));
+}
+
+#[test]
+fn a_source_that_is_disconnected_leaves_nothing_on_either_side() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    app.enqueue("q");
+    pair.wait_arrived();
+    server.run("SELECT queue_bridge.disconnect('shop')");
+    assert_eq!(server.count("SELECT FROM pg_subscription"), 0);
+    assert_eq!(server.count("SELECT FROM queue.queues"), 1);
+    assert_eq!(pair.primary.connect().count("SELECT FROM pg_replication_slots"), 0);
+    // It can come back, and gets what was called meanwhile.
+    app.enqueue("q");
+    pair.connect();
+    server.run("SELECT queue_bridge.allow('shop', 'q'); SELECT queue_bridge.retry_refused('shop')");
+    pair.wait_streaming();
+    server.run("SELECT queue_bridge.retry_refused('shop')");
+    assert_eq!(server.count("SELECT FROM queue.jobs"), 2);
+    pair.primary.stop_fast();
+    assert_eq!(server.failure("SELECT queue_bridge.disconnect('shop')").code, "08001");
+    server.run("SELECT queue_bridge.disconnect('shop', force => true)");
+    assert_eq!(server.count("SELECT FROM queue_bridge.sources"), 0);
+}
+
+/// The commands of docs/bridge.md, in order.
+fn commands() -> Vec<String> {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/bridge.md")).expect("the page");
+    page.split("\n```sh\n").skip(1).filter_map(|rest| Some(rest.split_once("\n```\n")?.0.to_owned())).collect()
+}
+
+#[test]
+fn the_page_does_what_it_says() {
+    let pair = Pair::apart("");
+    // The page does all of it by itself.
+    pair.primary
+        .connect_to(DATABASE)
+        .run("DROP SCHEMA queue, queue_bridge CASCADE; DROP PUBLICATION IF EXISTS pg_queue");
+    pair.server().run("DROP EXTENSION pg_queue_bridge");
+    let all = commands();
+    assert!(all.len() >= 5);
+    let has_lines = all[0..2].iter().map(|block| block.lines().filter(|line| !line.is_empty()).count()).sum::<usize>();
+    assert!(has_lines <= 12, "set up in at most twelve lines");
+    let path = format!("{}:{}", pair.primary.bindir().display(), std::env::var("PATH").unwrap_or_default());
+    for block in all {
+        let done = std::process::Command::new("bash")
+            .args(["-eu", "-c", &block])
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+            .env("PATH", &path)
+            .env("PSQLRC", "/dev/null")
+            .env("PRIMARY", pair.conninfo().replace("taker", "owner"))
+            .env(
+                "QUEUE_SERVER",
+                format!("host={} port=5432 user=postgres dbname={DATABASE}", pair.server.dir().display()),
+            )
+            .env("TAKER", pair.conninfo())
+            .output()
+            .expect("bash");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success() && !said.contains("ERROR"), "{block}\n{said}");
+    }
+    let mut server = pair.server();
+    wait::until("the job is completed", || {
+        (server.count("SELECT FROM queue.jobs WHERE queue_name = 'orders' AND state = 'completed'") == 1).then_some(())
+    });
+    assert_eq!(pair.primary.connect_to(DATABASE).value::<String>("SELECT total::text FROM orders"), "20.99");
+}

@@ -1,0 +1,169 @@
+//! Jobs and events of databases that have no pg_queue. They arrive by logical replication (`bridge/sql/arrive.sql`),
+//! each with the id and the time that its own database has given it.
+//!
+//! Not responsible for what else arrives, nor for what becomes of a refused row (`bridge/sql`).
+//!
+//! Invariant: an id of another server is that of at most one job here. Its node number is never this server's. See
+//! docs/decisions/bridge-ids.md.
+
+use pg_queue_core::id::{self, Kind};
+use pgrx::pg_sys::Datum;
+
+use crate::api::{self, enqueue, sql_function};
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::queue::Queue;
+use crate::catalog::{self, Catalog, ids, run_as, topic};
+use crate::error::{self, Error, Result};
+use crate::job::enqueue::{By, produce};
+use crate::job::find;
+use crate::job::given::{self, Given};
+use crate::job::options::Options;
+use crate::job::publish::{self, Event};
+use crate::pg::function::{Call, VOID};
+use crate::pg::{jsonb, session};
+
+sql_function!(pg_queue_bridge_subscription, pg_finfo_pg_queue_bridge_subscription => subscription);
+sql_function!(pg_queue_bridge_enqueue, pg_finfo_pg_queue_bridge_enqueue => enqueue);
+sql_function!(pg_queue_bridge_publish, pg_finfo_pg_queue_bridge_publish => publish);
+
+/// `queue_bridge.subscription()`: the subscription whose changes this session applies. NULL: it applies none.
+///
+/// Errors: 55000 while the tables are being restored, so that no row is refused for that.
+fn subscription(_call: &Call) -> Result<Option<Datum>> {
+    api::writable("take what arrives")?;
+    Ok(session::subscription().map(Datum::from))
+}
+
+/// The positions of the arguments of both functions.
+const IDS: usize = 1;
+const MADE_AT: usize = 2;
+const BODY: usize = 3;
+const OPTIONS: usize = 4;
+const FORM: usize = 5;
+const PASSED: usize = 6;
+
+/// `queue_bridge.enqueue(queue_name, ids, made_at, body, options, form, passed)`: returns the job of each id. NULL: the
+/// same job, with the same time, has arrived before. `passed`: ids that have arrived before and may have made no job.
+/// NULL: nothing can have arrived before.
+fn enqueue(call: &Call) -> Result<Option<Datum>> {
+    let (catalog, queue) = enqueue::target(call)?;
+    let rows = call.rows()?;
+    let made_at = call.required("made_at", call.timestamp(MADE_AT))?;
+    let ids = call.required("ids", call.i64_array(IDS))?;
+    let jobs = jobs(call, &queue, made_at)?;
+    if jobs.len() != ids.len() {
+        return Err(Error::invalid("ids must have as many elements as there are jobs").detail(format!(
+            "Ids: {}, jobs: {}.",
+            ids.len(),
+            jobs.len()
+        )));
+    }
+    let passed = call.i64_array(PASSED);
+    let mut new = Vec::with_capacity(jobs.len());
+    let mut is_known = Vec::with_capacity(jobs.len());
+    for (id, (payload, options)) in ids.into_iter().zip(jobs) {
+        let id = foreign(id.ok_or_else(|| Error::null("ids"))?)?;
+        let known = match &passed {
+            None => None,
+            Some(passed) if passed.contains(&Some(id)) => Some(made_at),
+            Some(_) => time_of(&catalog, id)?,
+        };
+        is_known.push(known == Some(made_at));
+        match known {
+            None => new.push((payload, Options { job_id: Some(id), ..options })),
+            Some(at) if at == made_at => {}
+            Some(_) => new.push((payload, renumbered(id, options))),
+        }
+    }
+    let mut made = produce(&catalog, &queue, &new, made_at, By::Bridge)?.ids.into_iter();
+    for is_known in is_known {
+        let job_id = if is_known { None } else { made.next() };
+        rows.add(&mut [job_id.map_or(VOID, Datum::from)], &mut [job_id.is_none()])?;
+    }
+    Ok(None)
+}
+
+/// Returns the jobs of a row, by its form: `b` an array of jobs, `m` an array of payloads, `e` a payload.
+fn jobs(call: &Call, queue: &Queue, made_at: i64) -> Result<Vec<(Datum, Options)>> {
+    let body = call.required("body", call.json(BODY, "body")?)?;
+    let form = call.required("form", call.str(FORM))?;
+    if form == "b" {
+        return enqueue::parse_batch(body, queue, made_at);
+    }
+    run_as::refuse_data(queue)?;
+    let options = given(call)?.0.check(Some(queue), made_at)?;
+    if form == "e" {
+        return Ok(vec![(body, options)]);
+    }
+    let payloads = jsonb::elements(body).ok_or_else(|| Error::invalid("payloads must be a JSON array"))?;
+    Ok(payloads.iter().map(|payload| (payload.datum(), options.clone())).collect())
+}
+
+/// Returns the options, and the key of an event.
+///
+/// Errors: 22023 an unknown option, or a value of another type.
+fn given(call: &Call) -> Result<(Given<'static>, String)> {
+    let (mut given, mut key) = (Given::default(), String::new());
+    let fields = call.json(OPTIONS, "options")?.map(jsonb::fields).unwrap_or_default();
+    for (name, value) in &fields {
+        if name == "key" {
+            key = given::text_of_field(value, name)?;
+        } else if !given.set(name, value)? {
+            return Err(Error::invalid(format!("unknown option \"{name}\""))
+                .hint("Update pg_queue on the queue server: it is older than the SQL on the primary."));
+        }
+    }
+    Ok((given, key))
+}
+
+/// Checks that an id is that of a job of another server, and returns it.
+///
+/// Errors: 22023 for anything else.
+fn foreign(id: i64) -> Result<i64> {
+    if id::kind(id) == Kind::Job && id::node(id) != ids::node() {
+        return Ok(id);
+    }
+    Err(Error::invalid(format!("{id} is not the id of a job of another server"))
+        .hint("The number of the primary and pg_queue.node_id must differ."))
+}
+
+/// Returns the time of the job with this id. `None`: there is none.
+fn time_of(catalog: &Catalog, job_id: i64) -> Result<Option<i64>> {
+    match find::find_settled(catalog, job_id) {
+        Ok(found) => Ok(Some(found.enqueued_at())),
+        Err(error) if error.code == error::NO_DATA => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns options without the id, which another job has. The header `primary_id` has it.
+fn renumbered(id: i64, options: Options) -> Options {
+    let told = jsonb::of(&serde_json::json!({ "primary_id": id }));
+    let headers = match (options.headers, told) {
+        (Some(own), Some(told)) => Some(jsonb::merged(own, told)),
+        (own, told) => told.or(own),
+    };
+    Options { headers, job_id: None, ..options }
+}
+
+/// `queue_bridge.publish(topic, ids, made_at, body, options)`: publishes one event, with the first of the ids.
+fn publish(call: &Call) -> Result<Option<Datum>> {
+    api::writable("publish")?;
+    let name = call.required("topic", call.text(0))?;
+    let made_at = call.required("made_at", call.timestamp(MADE_AT))?;
+    let id = call.required("ids", call.i64_array(IDS))?.into_iter().next().flatten();
+    let (mut given, key) = given(call)?;
+    publish::check_key(&key)?;
+    let headers = given.headers.take().map(|given::Json(headers)| headers);
+    if headers.is_some_and(|headers| !jsonb::is_object(headers)) {
+        return Err(Error::invalid("headers must be a JSON object"));
+    }
+    let payload = call.json(BODY, "body")?.unwrap_or_else(jsonb::empty_object);
+    let options = given.check(None, made_at)?;
+    let catalog = catalog::current()?;
+    permission::rights(&catalog);
+    let topic = topic::by_name(&catalog, &name)?;
+    permission::check_topic(&catalog, &topic, Privilege::Produce)?;
+    publish::publish(&catalog, &topic, &[Event { key, payload, headers, id }], &options, made_at)?;
+    Ok(Some(VOID))
+}
