@@ -16,8 +16,9 @@ use crate::script::{EXTENSIONS, Sources};
 use crate::{frozen, generate};
 
 /// The files that have the version, each with what stands around it.
-const PLACES: [(&str, &str); 17] = [
+const PLACES: [(&str, &str); 18] = [
     ("Cargo.toml", "\nversion = \"{}\"\n"),
+    ("bridge/primary.sql", "SELECT '{}'::text"),
     (META, "\n  \"version\": \"{}\""),
     (META, "\n      \"version\": \"{}\""),
     ("clients/node/package.json", "\n  \"version\": \"{}\""),
