@@ -143,7 +143,7 @@ check-forge: ## checks the files of the forge and the Dockerfile, by checkers fr
 
 # Advisories come from the forge that has them. Without it: CHECKS='bans licenses sources'.
 audit: ## looks through Cargo.lock: advisories, licences, sources, crates that are refused; gets cargo-deny
-	deny=$$(pgrx-tests/cargo-tool cargo-deny 0.20.2 cargo-deny) && $$deny --locked check $(CHECKS)
+	deny=$$(pgrx-tests/cargo-tool cargo-deny 0.20.2 cargo-deny) && $$deny --locked --workspace check $(CHECKS)
 
 # What is compiled is linted at the same time: see the wrapper.
 test ci test-all: export RUSTC_WORKSPACE_WRAPPER = $(CURDIR)/pgrx-tests/lint-and-compile
