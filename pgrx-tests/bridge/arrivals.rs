@@ -1,9 +1,11 @@
 //! What is called on the primary has the same effect as the same call on the queue server.
 
+use postgres::{Config, NoTls};
+use queue_tests::pooler::Pooler;
 use queue_tests::sql::Sql;
 use queue_tests::{integrity, wait};
 
-use crate::pair::Pair;
+use crate::pair::{DATABASE, Pair};
 
 /// What a call makes, but for its ids: those are the primary's.
 const CONTENTS: &str = "SELECT string_agg(to_jsonb(j)::text, E'\n' ORDER BY j) FROM (
@@ -186,6 +188,8 @@ fn what_can_never_succeed_is_listed_on_both_sides_and_holds_up_nothing() {
     pair.wait_arrived();
     assert_eq!(server.column::<i64>("SELECT job_id FROM queue.jobs"), [good]);
     assert_eq!(server.value::<i64>("SELECT refused FROM queue_bridge.sources"), 2);
+    let doctor = "SELECT detail FROM queue.doctor() WHERE name = 'bridge'";
+    assert_eq!(server.value::<String>(doctor), "Source \"shop\" has 2 refused calls.");
     assert_eq!(pair.contact(), None);
     let mut primary = pair.primary_as("owner");
     let told = primary.column::<String>("SELECT format('%s %s', id, sqlstate) FROM queue_bridge.refused ORDER BY id");
@@ -244,4 +248,19 @@ fn wrong_arguments_are_found_on_the_primary() {
     }
     let failure = app.failure("SELECT queue.enqueue('q', unique_key => 'k', on_duplicate => 'error')");
     assert_eq!(failure.code, "0A000");
+}
+
+#[test]
+fn producers_may_come_through_a_pooler() {
+    let pair = Pair::new();
+    let _pooler = Pooler::start(&pair.primary);
+    let mut config = Config::new();
+    config.host_path(pair.primary.dir()).port(Pooler::PORT).user("postgres").dbname(DATABASE);
+    let mut clients = [(); 3].map(|()| config.connect(NoTls).expect("a connection"));
+    for n in 0..30 {
+        clients[n % 3].run(&format!("BEGIN; SELECT queue.enqueue('q', '{n}', priority => 1); SELECT 1; COMMIT"));
+    }
+    pair.wait_arrived();
+    let found = pair.server().column::<i64>("SELECT payload::bigint FROM queue.jobs ORDER BY payload::bigint");
+    assert_eq!(found, (0..30).collect::<Vec<_>>());
 }

@@ -9,6 +9,7 @@
 use crate::doctor::check::Check;
 
 pub mod audit;
+pub mod bridge;
 pub mod check;
 pub mod cluster;
 pub mod jobs;
@@ -47,4 +48,5 @@ pub const ALL: &[Check] = &[
     Check { name: "jit", look: server::jit },
     Check { name: "roles", look: server::roles },
     Check { name: "cluster", look: cluster::cluster },
+    Check { name: "bridge", look: bridge::bridge },
 ];

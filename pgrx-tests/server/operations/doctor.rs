@@ -6,7 +6,7 @@ use queue_tests::{Cluster, wait};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const CHECKS: [&str; 27] = [
+const CHECKS: [&str; 28] = [
     "library",
     "launcher",
     "worker",
@@ -34,6 +34,7 @@ const CHECKS: [&str; 27] = [
     "jit",
     "roles",
     "cluster",
+    "bridge",
 ];
 
 /// What a check says.

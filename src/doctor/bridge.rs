@@ -1,0 +1,33 @@
+//! The check of the databases whose jobs come here by `pg_queue_bridge`: each is connected, and no call was refused.
+//!
+//! Responsible for what the last contacts have found. Not responsible for whether the databases answer now: a check of
+//! the doctor never waits.
+
+use crate::catalog::spi;
+use crate::doctor::check::{Finding, assert_loaded};
+use crate::error::Result;
+
+/// What is wrong with each source.
+const FAULTS: &str = "SELECT format('Source \"%s\" %s.', s.source, f.fault) FROM queue_bridge.sources AS s
+    CROSS JOIN LATERAL (VALUES
+        (s.problem IS NOT NULL, format('has a problem: %s', s.problem)),
+        (s.contact_at < now() - current_setting('pg_queue.patience')::interval,
+         format('was last spoken with at %s', s.contact_at)),
+        (s.state IN ('disconnected', 'disabled'), format('is %s', s.state)),
+        (s.wal_status IN ('unreserved', 'lost'), format('has a slot whose WAL is %s', s.wal_status)),
+        (s.refused > 0, format('has %s refused calls', s.refused)),
+        (s.late > 0, format('has ended %s attempts too late', s.late))) AS f (is_so, fault)
+    WHERE f.is_so ORDER BY s.source, f.fault";
+
+/// Checks that all sources are connected, and that no call of theirs was refused.
+pub fn bridge() -> Result<Finding> {
+    assert_loaded()?;
+    let is_there = "SELECT 'it is' FROM pg_extension WHERE extname = 'pg_queue_bridge'";
+    if spi::texts(is_there, &[])?.is_empty() {
+        return Ok(Finding::well("No jobs come from other databases: pg_queue_bridge is not installed."));
+    }
+    let faults = spi::texts(FAULTS, &[])?;
+    let hint = "See queue_bridge.sources, queue_bridge.refused and the server's log. queue_bridge.retry_refused \
+                delivers refused calls again.";
+    Ok(Finding::of(&faults, "All sources are connected, and no call was refused.", hint))
+}
