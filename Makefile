@@ -313,7 +313,7 @@ instructions: stage-release ## counts the server's instructions a job under valg
 	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy
 	pgrx-tests/count-instructions $(TARGET)/release/server/pg_config
 
-# What was counted last stands in that file; where more is meant, `make instructions` writes it anew.
+# What was counted last stands in pgrx-tests/instructions. Where more is meant, target/instructions takes its place.
 check-instructions: stage-release ## fails if a job's life takes more than 2 % more instructions than were noted last
 	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy
 	pgrx-tests/count-instructions $(TARGET)/release/server/pg_config | tee $(TARGET)/instructions
