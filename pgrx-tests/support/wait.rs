@@ -22,11 +22,6 @@ fn patience() -> u32 {
     })
 }
 
-/// So many seconds, or as many times more as `QUEUE_TESTS_PATIENCE` says: for limits that a server keeps.
-pub fn seconds(limit: u32) -> u32 {
-    limit * patience()
-}
-
 /// Polls `probe` until it returns a value; panics after `limit`, saying `what` it waited for.
 ///
 /// The probe always runs once more after the limit has passed, so that a pause of the whole machine

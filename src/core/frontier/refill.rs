@@ -60,6 +60,7 @@ impl Frontier<'_> {
     /// with [`Self::refill_wake`].
     pub fn refill_end(&mut self, instance: u32, lane: i32, session: u32) -> bool {
         let Some(slot) = self.lane_slot(instance, lane) else { return false };
+        let first = self.ring(slot).first().map(|entry| entry.rank);
         let lane = &mut self.lanes[slot as usize];
         if lane.refiller != session + 1 {
             return false;
@@ -68,7 +69,8 @@ impl Frontier<'_> {
         let read = lane.read.min(lane.spill);
         let was_overtaken = lane.invalidated != 0;
         (lane.position, lane.lenient) = if was_overtaken { (Rank::MIN, read) } else { (read, Rank::MIN) };
-        lane.goes_on = u8::from(was_overtaken && lane.len == 0 && read < Rank::MAX);
+        let hands_out_nothing = first.is_none_or(|first| first > read);
+        lane.goes_on = u8::from(was_overtaken && hands_out_nothing && read < Rank::MAX);
         (lane.invalidated, lane.is_fresh) = (0, 1);
         true
     }

@@ -1718,6 +1718,28 @@ fn what_a_refill_has_found_is_handed_out_though_memory_is_invalidated_at_once() 
 }
 
 #[test]
+fn refills_get_past_ended_attempts_though_memory_is_invalidated_in_each_of_them() {
+    // Whether entries lie in `ready` behind what is read or not, as after a claim that has taken one of several.
+    for waiting in [&[][..], &[job(8)], &[job(8), job(9)]] {
+        let mut memory = memory(4, 1);
+        let mut frontier = memory.frontier();
+        read(&mut frontier, 1, waiting);
+        for ended in 1..=5 {
+            frontier.invalidate(1);
+            let after = frontier.refill_begin(1, 1, 0);
+            assert_eq!(after, Some(if ended == 1 { Rank::MIN } else { job(ended - 1).rank }), "{}", waiting.len());
+            frontier.invalidate(1);
+            frontier.refill_push(1, 1, 0, &[], job(ended).rank);
+            frontier.refill_end(1, 1, 0);
+        }
+        frontier.refill_begin(1, 1, 0);
+        frontier.refill_push(1, 1, 0, &[job(7)], Rank::MAX);
+        frontier.refill_end(1, 1, 0);
+        assert!(matches!(take_one(&mut frontier, 1, 0), Take::Some { taken: 1, .. }));
+    }
+}
+
+#[test]
 fn a_refiller_whose_lane_was_forgotten_cannot_end_the_refill_of_another() {
     let mut memory = memory(2, 1);
     let mut frontier = memory.frontier();
