@@ -486,7 +486,7 @@ END
 $$;
 COMMENT ON FUNCTION queue.complete IS
 'Ends the attempt as completed, if and only if the transaction commits. The queue server learns of it a moment after the
-commit. If the lease was lost by then, it lists the attempt as late. Errors: 22023 not an attempt''s id.';
+commit. If the lease was lost before, it lists the attempt as late. Errors: 22023 not an attempt''s id.';
 
 CREATE OR REPLACE FUNCTION queue.complete_many(ids bigint[]) RETURNS void VOLATILE LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp AS $$

@@ -21,6 +21,22 @@ CREATE FUNCTION queue_bridge.own_identity() RETURNS text STABLE LANGUAGE sql SET
           FROM pg_control_system() $$;
 COMMENT ON FUNCTION queue_bridge.own_identity IS 'This server and its timeline.';
 
+CREATE FUNCTION queue_bridge.locked_source(source text) RETURNS queue_bridge.source VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    s queue_bridge.source;
+BEGIN
+    SELECT o.* INTO s FROM queue_bridge.source AS o WHERE o.source = source AND o.subscription IS NOT NULL FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no source "%"', source USING ERRCODE = '42704', HINT = 'See queue_bridge.sources.';
+    END IF;
+    RETURN s;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.locked_source IS
+    'The row of a connected source, locked against changes by others. Errors: 42704 there is no such source.';
+
 -- Makes the slot there and the subscription to it here. The slot has a new name each time: the old one may still be in
 -- use. All rows that the outbox holds are copied.
 CREATE FUNCTION queue_bridge.subscribe(source text) RETURNS void VOLATILE LANGUAGE plpgsql
@@ -158,6 +174,7 @@ DECLARE
     q record;
     privilege text;
 BEGIN
+    -- Without a lock: a contact that is under way may wait for the source.
     IF NOT EXISTS (SELECT FROM queue_bridge.source AS s WHERE s.source = source AND s.subscription IS NOT NULL) THEN
         RAISE EXCEPTION 'there is no source "%"', source USING ERRCODE = '42704', HINT = 'See queue_bridge.sources.';
     END IF;
@@ -203,11 +220,8 @@ CREATE FUNCTION queue_bridge.repair(source text, conninfo text DEFAULT NULL)
     RETURNS void VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 BEGIN
-    UPDATE queue_bridge.source AS s SET conninfo = coalesce(conninfo, s.conninfo)
-    WHERE s.source = source AND s.subscription IS NOT NULL;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no source "%"', source USING ERRCODE = '42704', HINT = 'See queue_bridge.sources.';
-    END IF;
+    PERFORM queue_bridge.locked_source(source);
+    UPDATE queue_bridge.source AS s SET conninfo = coalesce(conninfo, s.conninfo) WHERE s.source = source;
     PERFORM queue_bridge.subscribe(source);
 END
 $$;
@@ -216,21 +230,17 @@ COMMENT ON FUNCTION queue_bridge.repair IS
 over. For a source that has failed over or was restored, or whose slot is lost. conninfo: the new address. May be
 repeated. Errors: 42704 there is no such source, 55000 it is not ready.';
 
--- Both sides write their part before they know of the other''s commit. So the source compares only the number that this
+-- Both sides write their part before they know of the other's commit. So the source compares only the number that this
 -- server has committed before.
 CREATE FUNCTION queue_bridge.contact(source text) RETURNS text VOLATILE LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    s queue_bridge.source;
+    s queue_bridge.source := queue_bridge.locked_source(source);
     answer jsonb;
     told bigint[];
     problem text;
 BEGIN
-    SELECT o.* INTO s FROM queue_bridge.source AS o WHERE o.source = source AND o.subscription IS NOT NULL FOR UPDATE;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no source "%"', source USING ERRCODE = '42704', HINT = 'See queue_bridge.sources.';
-    END IF;
     told := ARRAY(SELECT r.refused_id FROM queue_bridge.refused AS r WHERE r.source = source AND NOT r.is_told
                   ORDER BY r.refused_id LIMIT 1000);
     answer := queue_bridge.ask(s.conninfo, format('SELECT queue_bridge.contact(%L)', jsonb_build_object(
@@ -292,14 +302,10 @@ CREATE FUNCTION queue_bridge.disconnect(source text, force boolean DEFAULT false
     RETURNS void VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    s queue_bridge.source;
+    s queue_bridge.source := queue_bridge.locked_source(source);
     name text := 'queue_bridge_' || source;
     target text;
 BEGIN
-    SELECT o.* INTO s FROM queue_bridge.source AS o WHERE o.source = source AND o.subscription IS NOT NULL FOR UPDATE;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no source "%"', source USING ERRCODE = '42704', HINT = 'See queue_bridge.sources.';
-    END IF;
     FOR target IN SELECT a.target FROM queue_bridge.allowed AS a WHERE a.source = source LOOP
         PERFORM queue_bridge.deny(source, target);
     END LOOP;

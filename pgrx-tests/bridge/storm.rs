@@ -1,7 +1,7 @@
 //! Both servers end in the middle, again and again, under load: each job that was committed arrives once, and has its
 //! effect once.
 //!
-//! `QUEUE_SOAK=3600` goes on for so many seconds, with another seed in each run.
+//! `QUEUE_SOAK=3600` goes on for that many seconds, with another seed in each run.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -45,8 +45,8 @@ const MAX_LOOKS: usize = 20_000;
 const ATTEMPTS_PER_HOLD: usize = 64;
 /// The duty looks again after this many microseconds if an open transaction has an attempt that memory does not know.
 const RETRY_AFTER_US: i64 = 1_000_000;
-/// While workers run jobs, the background worker rests after each look that leaves more for so many times as long as
-/// the look took: a burst that expires may take a quarter of a core from them.
+/// After a look that leaves more, the background worker pauses for this many times as long as the look took, if workers
+/// run jobs. So a burst of jobs that expire takes at most a quarter of a core from them.
 const RESTS: i64 = 3;
 /// The search for the next time skips at most this many claimed attempts.
 const MAX_SKIPPED: usize = 64;

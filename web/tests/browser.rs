@@ -196,8 +196,8 @@ impl Browser {
         self.wait_script("the dialog is closed", "return !document.querySelector('dialog[open]')");
     }
 
-    /// Types as a person does: each key goes to what has the focus when it is pressed. (An element that is asked for
-    /// first may be gone by then, as the page draws itself anew.)
+    /// Types as a person does: each key goes to what has the focus when it is pressed. (If the
+    /// element were asked for first, the page could redraw before the key comes.)
     pub fn keys(&self, keys: &str) {
         let keys = keys.chars().fold(KeyActions::new("keyboard".to_owned()), |keys, value| {
             keys.then(KeyAction::Down { value }).then(KeyAction::Up { value })
