@@ -181,18 +181,19 @@ fn a_thousand_that_are_due_at_once() {
         create(&mut client, &format!("q{n}"), "");
     }
     client.run(
-        "SELECT queue.schedule('s' || n, 'q' || n % 5, every => '1 day', starts_at => now() + interval '2 seconds')
+        "SELECT queue.schedule('s' || n, 'q' || n % 5, every => '1 day', starts_at => now() + interval '1 hour')
          FROM generate_series(1, 1000) AS n",
     );
+    // Postgres forgets to tell of new settings whom it has just forked.
+    wait::until("the worker runs", || cluster.log().contains("worker of database \"app\" has started").then_some(()));
+    // Their hour comes when the clock is set, so that none is late however long it took to make them.
+    cluster.append_conf("pg_queue.clock_offset = 3601");
+    cluster.reload();
     wait::until("all have fired", || (jobs(&mut client) == 1000).then_some(()));
     assert_eq!(client.value::<i64>("SELECT count(DISTINCT headers->>'schedule') FROM queue.jobs"), 1000);
-    // Within a second on a machine that has nothing else to do.
-    let slowest: f64 = client
-        .value("SELECT max(extract(epoch FROM enqueued_at - (headers->>'slot')::timestamptz))::float8 FROM queue.jobs");
-    assert!((0.0..10.0).contains(&slowest), "{slowest} s");
-    let committed: f64 =
-        client.value("SELECT extract(epoch FROM max(last_run_at) - min(last_run_at))::float8 FROM queue.schedules");
-    assert!(committed < 10.0, "{committed} s");
+    // One transaction fires them all, and the jobs of a queue are enqueued together.
+    assert_eq!(client.value::<i64>("SELECT count(DISTINCT last_run_at) FROM queue.schedules"), 1);
+    assert_eq!(client.value::<i64>("SELECT count(DISTINCT enqueued_at) FROM queue.jobs"), 1);
 }
 
 #[test]

@@ -39,7 +39,11 @@ fn while_retrying_groups_are_read_no_job_passes_a_failed_one() {
         client.run(&format!("SELECT queue.fail({a}, 'no')"));
         // Memory forgets what it knows of the groups.
         client.run(&format!("SELECT queue.alter('{q}', max_running => 100)"));
-        let held = hold("app", point, &format!("SELECT FROM queue.claim('{q}')"));
+        // They are not read anew right after the last reading, so it claims until it does.
+        let b_failed = format!("SELECT count(*) = 2 FROM queue.jobs WHERE queue_name = '{q}' AND error = 'no'");
+        let claims =
+            format!("DO $$BEGIN LOOP PERFORM FROM queue.claim('{q}'); EXIT WHEN ({b_failed}); END LOOP; END$$");
+        let held = hold("app", point, &claims);
         client.run(&format!("SELECT queue.fail({b}, 'no')"));
         assert!(claim_all(&mut client, &q).is_empty(), "{point}");
         assert_eq!(release(held), "", "{point}");

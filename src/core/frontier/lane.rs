@@ -23,7 +23,8 @@ pub struct Lane {
     /// 1: the lane was invalidated after the flag went up, or the refill goes on where such a refill ended.
     pub(super) invalidated: u8,
     /// 1: an invalidation came during the last refill, and no entry of `ready` ranks at or before what that refill has
-    /// read, so the next one begins at `lenient`. Otherwise no refill would get past many ended attempts while memory is invalidated again and again.
+    /// read, so the next one begins at `lenient`. Otherwise no refill would get past many ended attempts while memory
+    /// is invalidated again and again.
     pub(super) goes_on: u8,
     /// 1: a refill has ended since the lane was invalidated, and nothing was handed out since.
     pub(super) is_fresh: u8,
