@@ -32,7 +32,7 @@ type Named = (&'static str, fn(&Options) -> Result<Contender>);
 
 /// All of them. From `plain` to `strict-segments` each job carries a text of its own, which is its group or stands
 /// among its headers; no limit is ever reached. With `-hundreds`, 1,000 groups of 100 jobs each wait.
-pub const ALL: [Named; 25] = [
+pub const ALL: [Named; 26] = [
     ("ours", |_| ours("", DEFAULTS)),
     ("ours-retention-0", |_| ours("", UNKEPT)),
     ("loop", |_| by("", DEFAULTS, Verbs::of(Takes::Next, QUEUE, &[OURS, include_str!("sql/ours-loop.sql")]))),
@@ -56,6 +56,7 @@ pub const ALL: [Named; 25] = [
     ("strict-order", |_| marking(STRICT, "group_key", None)),
     ("strict-segments", |_| in_all_segments()),
     ("plain-hundreds", |_| with_hundreds(DEFAULTS, "headers")),
+    ("spread-hundreds", |_| in_the_order_of_turns()),
     ("groups-hundreds", |_| with_hundreds("max_running_per_group => 1", "group_key")),
     ("strict-hundreds", |_| with_hundreds(STRICT, "group_key")),
 ];
@@ -103,8 +104,24 @@ fn in_all_segments() -> Result<Contender> {
 /// pg_queue with a backlog of 1,000 groups of 100 jobs, or with texts as such groups would have. A hundred jobs that
 /// follow each other have the same text.
 fn with_hundreds(options: &str, option: &str) -> Result<Contender> {
-    let hundreds = marked("", options, option, "nextval('numbers') / 100")?;
-    let values: [(&str, &dyn Display); 2] = [("payload", &Payload::new().sql()), ("option", &option)];
+    filled_with_hundreds(
+        marked("", options, option, "nextval('numbers') / 100")?,
+        option,
+        "'n' || nextval('numbers') / 100",
+    )
+}
+
+/// pg_queue without groups, whose jobs run in the order in which turns of such groups hand them out: one of each
+/// hundred, then the next of each. So each claim and each end is at another place, as with groups.
+fn in_the_order_of_turns() -> Result<Contender> {
+    let turn = "(SELECT n / 100000 * 100 + n % 100 FROM nextval('numbers') AS n)";
+    let verbs = Verbs::of(Takes::Alone, QUEUE, &[OURS, include_str!("sql/ours-marked.sql")]);
+    let verbs = verbs.with("option", "priority").with("mark", turn).with("value", &format!("{turn}::integer"));
+    filled_with_hundreds(by("", DEFAULTS, verbs)?, "priority", turn)
+}
+
+fn filled_with_hundreds(hundreds: Contender, option: &str, mark: &str) -> Result<Contender> {
+    let values: [(&str, &dyn Display); 3] = [("payload", &Payload::new().sql()), ("option", &option), ("mark", &mark)];
     hundreds.server.execute_with(include_str!("sql/ours-hundreds.sql"), &values)?;
     Ok(hundreds)
 }

@@ -82,20 +82,21 @@ pub fn fill<'a>(catalog: &Catalog, lane: i32, attempts: impl Iterator<Item = &'a
         let home = Home::now(catalog, segment);
         let (owner, index) = (Relation::read(oids.parked), Relation::fill_index(oids.parked_index));
         filled.files.note(segment, &table, &index);
-        let mut tids = Vec::new();
-        let mut keys: Vec<[Datum; COLUMNS]> = Vec::new();
-        for ready in here {
-            let tid = Tid::of(ready.place);
-            let row = table.fetch(tid, home.generation);
-            let key = (lane, ready.group, ready.rank.priority, ready.rank.job_id);
-            if row.is_some_and(|row| row.i64(columns::ID) == ready.id && row.i32(columns::LANE) == lane)
-                && !has(&table, &index, key, tid)
-            {
-                tids.push(tid);
-                keys.push(datums(key));
-            }
-        }
-        index.insert_entries(&table, &tids, false, |n| Some(keys[n]));
+        let mut entries: Vec<(EntryKey, Tid)> = here
+            .filter(|ready| {
+                let row = table.fetch(Tid::of(ready.place), home.generation);
+                row.is_some_and(|row| row.i64(columns::ID) == ready.id && row.i32(columns::LANE) == lane)
+            })
+            .map(|ready| ((lane, ready.group, ready.rank.priority, ready.rank.job_id), Tid::of(ready.place)))
+            .collect();
+        // Those of a group lie beside each other in the index, where one look finds all that are there, and one leaf
+        // takes all that are missing.
+        entries.sort_unstable_by_key(|&(key, _)| key);
+        let mut known = Known::new(&table, &index);
+        entries.retain(|&(key, tid)| !known.has(key, tid));
+        drop(known);
+        let (keys, tids): (Vec<EntryKey>, Vec<Tid>) = entries.into_iter().unzip();
+        index.insert_entries(&table, &tids, false, |n| Some(datums(keys[n])));
         filled._open.push([table, owner, index]);
     }
     filled
@@ -121,21 +122,65 @@ pub fn fill_new(
     let (_, index) = Relation::write_both(oids.parked, oids.parked_index);
     let mut files = Files::default();
     files.note(segment, table, &index);
-    let missing = |n: usize| key(n).filter(|&key| !has(table, &index, key, tids[n]));
-    let keys: Vec<Option<EntryKey>> = (0..tids.len()).map(missing).collect();
+    let mut known = Known::new(table, &index);
+    let keys: Vec<Option<EntryKey>> = (0..tids.len()).map(|n| key(n).filter(|&key| !known.has(key, tids[n]))).collect();
+    drop(known);
     index.insert_entries(table, tids, false, |n| keys[n].map(datums));
     shmem::with_instance(catalog.number, |frontier, instance| files.are_current(frontier, instance));
 }
 
-/// Returns whether the index has the entry for this place.
-fn has(table: &Relation, index: &Relation, key: EntryKey, tid: Tid) -> bool {
-    let (lane, group, priority, job_id) = key;
-    let keys = [Key::eq_i32(1, lane), Key::eq_i64(2, group), Key::eq_i32(3, priority), Key::eq_i64(4, job_id)];
-    let mut entries = Entries::begin(table, index, &keys);
-    while let Some((found, _)) = entries.next::<COLUMNS>() {
-        if found == tid {
-            return true;
-        }
+/// A walk over the entries that exist beside those that are wanted. If the wanted keys ascend within a group, it is
+/// cheaper than a descent for each.
+struct Known<'a> {
+    table: &'a Relation,
+    index: &'a Relation,
+    entries: Option<Entries<'a>>,
+    /// The key that was asked for last. The walk is within its group and priority.
+    asked: Option<EntryKey>,
+    /// The next entry. `None`: there are no more.
+    head: Option<(EntryKey, Tid)>,
+}
+
+impl<'a> Known<'a> {
+    fn new(table: &'a Relation, index: &'a Relation) -> Self {
+        Self { table, index, entries: None, asked: None, head: None }
     }
-    false
+
+    /// Returns whether the index has the entry for this place.
+    fn has(&mut self, key: EntryKey, tid: Tid) -> bool {
+        /// Entries to step over before a new descent is cheaper.
+        const STEPS: usize = 16;
+        let (lane, group, priority, job_id) = key;
+        let is_ahead =
+            self.asked.replace(key).is_some_and(|(l, g, p, j)| (l, g, p) == (lane, group, priority) && j < job_id);
+        let mut steps = 0;
+        while is_ahead && steps < STEPS && self.is_before(key) {
+            self.step();
+            steps += 1;
+        }
+        if !is_ahead || self.is_before(key) {
+            let keys = [Key::eq_i32(1, lane), Key::eq_i64(2, group), Key::eq_i32(3, priority), Key::ge_i64(4, job_id)];
+            self.entries = Some(Entries::begin(self.table, self.index, &keys));
+            self.step();
+        }
+        while let Some((_, found)) = self.head.filter(|(head, _)| *head == key) {
+            if found == tid {
+                return true;
+            }
+            self.step();
+        }
+        false
+    }
+
+    fn is_before(&self, key: EntryKey) -> bool {
+        self.head.is_some_and(|(head, _)| head < key)
+    }
+
+    fn step(&mut self) {
+        let next = self.entries.as_mut().and_then(Entries::next::<COLUMNS>);
+        self.head = next.map(|(tid, [lane, group, priority, job_id])| {
+            let key = (lane.value() as i32, group.value() as i64, priority.value() as i32, job_id.value() as i64);
+            (key, tid)
+        });
+    }
 }

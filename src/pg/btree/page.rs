@@ -36,9 +36,8 @@ const LINE_POINTER: usize = 4;
 const NEXT: usize = 4;
 const FLAGS: usize = 12;
 const CYCLE: usize = 14;
-/// An index may have at most this many columns here. All indexes of the extension fit, except the one of groups, which
-/// nbtree fills.
-const MAX_COLUMNS: usize = 3;
+/// An index may have at most this many columns here: the one of groups has four.
+const MAX_COLUMNS: usize = 4;
 
 /// The key of an index tuple: its columns as integers. So arrays are ordered as the index is. Missing columns are 0.
 pub type Key = [i64; MAX_COLUMNS];
