@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, Dict, Literal, Optional
 
 from .events import EventKind
+from .held import Held
 from .job import BaseJob
 from .outcomes import Duration, interval
 
@@ -47,11 +48,14 @@ class Ending:
         """How often the worker has postponed it."""
         self.errors = 0
         """How often a call that contained it has failed."""
+        self.rider: Optional[Held] = None
+        """If the attempt is completed on another server: what the worker holds until the completion has arrived."""
 
     @property
     def is_plain(self) -> bool:
         """True if the next claim can carry it: a completion without a result that was not postponed."""
-        return self.kind == "complete" and self.arguments["result"] is None and not self.pauses
+        is_bare = self.kind == "complete" and self.arguments["result"] is None
+        return is_bare and not self.pauses and self.rider is None
 
     @property
     def is_last_resort(self) -> bool:

@@ -9,6 +9,9 @@ An attempt is *held* from its claim until its handler has ended. The worker send
 answered, over new connections if necessary. `busy` does not count as an answer: another open transaction has the
 attempt. It may be the handler's own, which the server is still rolling back. If the server does not answer for the
 length of the lease, the worker has lost the lease. Only the event loop's thread uses the state.
+
+An attempt whose completion is committed on another server *rides back*: it is extended until the completion has
+arrived. If that takes too long, the worker sends the completion itself.
 """
 
 from __future__ import annotations
@@ -28,11 +31,12 @@ from psycopg import AsyncConnection
 from . import tracing
 from .batch import AsyncBatch, Batch
 from .codec import PLAIN, Kind, UnknownCodec, is_encoded, later
+from .effects import AsyncEffects, Effects
 from .endings import Ending, span
 from .events import Event, EventKind
 from .held import Held
 from .job import COLUMNS, AsyncJob, BaseJob, Job
-from .outcomes import Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval
+from .outcomes import Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend, interval
 from .pool import LOST, SILENCE, AsyncPool, Backoff, Gone, Link, Pool, connect, connect_async, hosts
 from .threads import Threads
 from .unreadable import Unreadable, keep
@@ -54,6 +58,9 @@ UNKNOWN_PAUSE = 30.0
 
 MAX_UNKNOWN = 1000
 """How many different stages, codecs and keys the log names."""
+
+RIDE = 30.0
+"""How many seconds a completion may ride back, unless the lease is shorter."""
 
 FAREWELL = 5.0
 """How long a worker that shuts down tries to send the last ends."""
@@ -104,6 +111,14 @@ class Engine:
         self._hosts = hosts(worker.conninfo)
         self._pool = Pool(lambda: connect(self._hosts))
         self._async_pool = AsyncPool(lambda: connect_async(self._hosts))
+        self._effects_pools: List[Any] = []
+        self._effects: Optional[Effects] = None
+        self._async_effects: Optional[AsyncEffects] = None
+        if worker.effects is not None:
+            there = hosts(worker.effects)
+            pool, async_pool = Pool(lambda: connect(there)), AsyncPool(lambda: connect_async(there))
+            self._effects_pools = [pool, async_pool]
+            self._effects, self._async_effects = Effects(pool), AsyncEffects(async_pool)
         self._claims = Link(self._connect_claims, worker.wait + SILENCE)
         self._control = Link(lambda: connect_async(self._hosts))
 
@@ -222,9 +237,9 @@ class Engine:
         is_async = route is not None and self._is_async[route]
         job: BaseJob
         if is_async:
-            job = AsyncJob(*columns, pool=self._async_pool, codec=self._codec)
+            job = AsyncJob(*columns, pool=self._async_pool, effects=self._async_effects, codec=self._codec)
         else:
-            job = Job(*columns, pool=self._pool, loop=self._loop, codec=self._codec)
+            job = Job(*columns, pool=self._pool, loop=self._loop, effects=self._effects, codec=self._codec)
         if route is None:
             stage = "jobs without a stage" if job.stage is None else f"stage {job.stage}"
             self._send(self._for_another(job, f"no handler for {stage} of queue {job.queue}"))
@@ -282,6 +297,8 @@ class Engine:
             if len(jobs) > 1 and isinstance(error, psycopg.Error) and error.sqlstate == LOST:
                 error = Snooze()  # one lease is lost; the server answers for each which one
             results = [error] * len(jobs)
+            if len(jobs) > 1 and isinstance(error, AlreadyDone):
+                results = [error if job.job_id in error.job_ids else Snooze() for job in jobs]
         for held, result in zip(group, results):
             ending = self._ending(held.job, await self._encoded(held.job, result))
             ending.seconds = self._loop.time() - begun
@@ -373,6 +390,8 @@ class Engine:
     def _raised(self, job: BaseJob, error: BaseException) -> Ending:
         if isinstance(error, Stopped) or job.stop_reason and isinstance(error, asyncio.CancelledError):
             return self._stopped(job)
+        if isinstance(error, AlreadyDone):
+            return Ending(job, "complete", result=None)
         if isinstance(error, Snooze):
             return Ending(job, "release", delay=span(error.delay))
         if isinstance(error, UnknownCodec):
@@ -389,11 +408,23 @@ class Engine:
     def _end(self, held: Held, ending: Ending) -> None:
         held.expiry.cancel()
         del self._held[held.job.id]
-        if ending.kind == "none":
+        if held.job.committed:  # whatever the handler has done since then
+            self._ride(held, ending.seconds)
+        elif ending.kind == "none":
             self._settle(ending, "lost" if held.job.stop_reason == "lost" else None)
         else:
             # A claim that completes does not sleep, so a claim that lingers carries no ends.
             self._send(ending, GATHER if ending.is_plain and not self._linger else 0)
+
+    def _ride(self, held: Held, seconds: float) -> None:
+        ending = Ending(held.job, "complete", result=held.job.result)
+        ending.rider, ending.seconds = held, seconds
+        if held.beat_at == math.inf:  # it has arrived: a heartbeat has found the attempt ended
+            self._settle(ending)
+            return
+        held.beat_at = self._loop.time() + GATHER
+        self._send(ending, min(held.lease, RIDE))
+        self._due.set()
 
     def _stop_job(self, attempt_id: int, reason: Any) -> None:
         """Tells the handler to stop. If it has not begun, the attempt ends immediately."""
@@ -440,7 +471,7 @@ class Engine:
                 await asyncio.sleep(backoff.failed("heartbeat", error))
 
     async def _until_due(self) -> None:
-        times = [held.beat_at for held in self._held.values()]
+        times = [held.beat_at for held in [*self._held.values(), *self._riders()]]
         times += [ending.due for ending in self._ended.values()]
         self._wake_at = min(times, default=math.inf)
         await _wait(self._due, max(self._wake_at - self._loop.time(), 0))
@@ -449,16 +480,20 @@ class Engine:
     def _beat(self, lease: float) -> float:
         return min(lease / 3, self._worker.heartbeat)
 
+    def _riders(self) -> List[Held]:
+        return [ending.rider for ending in self._ended.values() if ending.rider is not None]
+
     async def _heartbeat(self) -> None:
         """Extends all leases. A busy attempt does not expire: an open transaction is ending it, mostly the handler's
         own. The worker extends it again soon.
         """
-        begun, held_now = self._loop.time(), list(self._held.values())
+        begun, held_now = self._loop.time(), [*self._held.values(), *self._riders()]
         if all(held.beat_at > begun for held in held_now):
             return
         for attempt_id, outcome, is_cancelled in await self._control.fetch(EXTEND, [[one.job.id for one in held_now]]):
             held = self._held.get(attempt_id)
             if held is None:
+                self._ride_on(attempt_id, outcome, begun)
                 continue
             beat = self._beat(held.lease)
             held.beat_at = begun + (min(1.0, beat) if outcome == "busy" else beat)
@@ -467,6 +502,18 @@ class Engine:
                 held.expiry = self._loop.call_at(begun + held.lease, self._stop_job, attempt_id, "lost")
             if is_cancelled or outcome == "lost":
                 self._stop_job(attempt_id, "cancelled" if is_cancelled else "lost")
+
+    def _ride_on(self, attempt_id: int, outcome: str, begun: float) -> None:
+        """A completion that rides back has arrived when the attempt cannot be extended any more."""
+        ending = self._ended.get(attempt_id)
+        if ending is None or ending.rider is None:
+            return
+        if outcome == "lost":
+            del self._ended[attempt_id]
+            self._settle(ending)
+            self._changed.set()
+        else:
+            ending.rider.beat_at = begun + min(max(ending.pause(), GATHER), self._beat(ending.rider.lease))
 
     def _send(self, ending: Ending, delay: float = 0.0) -> None:
         ending.due = self._loop.time() + delay
@@ -505,7 +552,7 @@ class Engine:
             failure.seconds = ending.seconds
             self._send(failure)
         else:
-            self._settle(ending, "lost" if outcome in ("lost", "refused") else None)
+            self._settle(ending, "lost" if outcome in ("lost", "refused") and ending.rider is None else None)
 
     # Events.
 
@@ -552,6 +599,9 @@ class Engine:
                 # The handler has suppressed its cancellation, and `asyncio.run` would wait for it.
                 asyncio.tasks._unregister_task(held.task)
         self._is_closing = True
+        for ending in self._ended.values():
+            if ending.rider is not None:
+                ending.due = min(ending.due, self._loop.time() + GRACE)
         self._due.set()
         self._loop.call_later(FAREWELL, self._control.sever)
         await asyncio.wait({control}, timeout=FAREWELL + GRACE)
@@ -561,6 +611,8 @@ class Engine:
         self._threads.close()
         self._pool.close()
         self._async_pool.close()
+        for pool in self._effects_pools:
+            pool.close()
         for link in (self._claims, self._control):
             await link.close()
         for task in (claimer, control):

@@ -1,0 +1,161 @@
+"""Effects on another server than the queue's, such as the primary of a bridge (docs/bridge.md).
+
+There a transaction belongs to whoever is the first to ask `queue.once_many` for its jobs and commits. So an effect is
+committed once, however often a job runs. The completion commits with it, and comes back to the queue server by the
+bridge.
+
+A server that does not answer is waited for, unless the handler is to stop. If the connection is lost during a commit,
+`once_many` is asked once more: it says whether the transaction has committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Iterator, Optional, Sequence
+
+import psycopg
+from psycopg import AsyncConnection, Connection
+
+from .outcomes import AlreadyDone, Stopped
+from .pool import AsyncPool, Backoff, Gone, Pool, is_gone
+
+if TYPE_CHECKING:
+    from .job import AsyncJob, BaseJob, Job
+
+ONCE = "SELECT queue.once_many(%s::bigint[])"
+
+
+class Effects:
+    """The server of the effects, for synchronous handlers."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    @contextmanager
+    def transaction(
+        self, jobs: Sequence[Job], complete: Callable[[Connection[Any]], object]
+    ) -> Iterator[Connection[Any]]:
+        """A transaction in which the effects of these jobs are the caller's. `complete` completes the jobs in it."""
+        is_committing = is_committed = False
+        try:
+            with ExitStack() as stack:
+                conn = self._begin(stack, jobs)
+                yield conn
+                _check(jobs)
+                complete(conn)
+                is_committing = True
+            is_committed = is_committing  # the block may have rolled back by itself
+        except BaseException as error:
+            is_committed = is_committing and self._is_done(jobs)
+            if not (is_committed and isinstance(error, psycopg.Error)):
+                raise
+        finally:
+            _end(jobs, is_committed)
+
+    def _begin(self, stack: ExitStack, jobs: Sequence[Job]) -> Connection[Any]:
+        """Begins a transaction, which ends with the stack. Raises `AlreadyDone` unless the effects are the caller's."""
+        backoff = Backoff()
+        while True:
+            for job in jobs:
+                job.check()
+            conn: Optional[Connection[Any]] = None
+            try:
+                with ExitStack() as trial:
+                    conn = trial.enter_context(self._pool.connection())
+                    trial.enter_context(conn.transaction())
+                    _check_mine(jobs, conn.execute(ONCE, [[job.job_id for job in jobs]]).fetchall())
+                    stack.enter_context(trial.pop_all())
+                    return conn
+            except psycopg.Error as error:
+                if not is_gone(conn, error):
+                    raise
+                if conn is not None:
+                    conn.close()
+                jobs[0].cancelled.wait(backoff.failed("effect", Gone(str(error))))
+
+    def _is_done(self, jobs: Sequence[Job]) -> bool:
+        try:
+            with ExitStack() as stack:
+                self._begin(stack, jobs)
+                raise psycopg.Rollback
+        except AlreadyDone:
+            return True
+        return False
+
+
+class AsyncEffects:
+    """The same for asyncio."""
+
+    def __init__(self, pool: AsyncPool) -> None:
+        self._pool = pool
+
+    @asynccontextmanager
+    async def transaction(
+        self, jobs: Sequence[AsyncJob], complete: Callable[[AsyncConnection[Any]], Awaitable[object]]
+    ) -> AsyncIterator[AsyncConnection[Any]]:
+        """A transaction in which the effects of these jobs are the caller's. `complete` completes the jobs in it."""
+        is_committing = is_committed = False
+        try:
+            async with AsyncExitStack() as stack:
+                conn = await self._begin(stack, jobs)
+                yield conn
+                _check(jobs)
+                await complete(conn)
+                is_committing = True
+            is_committed = is_committing  # the block may have rolled back by itself
+        except BaseException as error:
+            is_committed = is_committing and await self._is_done(jobs)
+            if not (is_committed and isinstance(error, psycopg.Error)):
+                raise
+        finally:
+            _end(jobs, is_committed)
+
+    async def _begin(self, stack: AsyncExitStack, jobs: Sequence[AsyncJob]) -> AsyncConnection[Any]:
+        """Begins a transaction, which ends with the stack. Raises `AlreadyDone` unless the effects are the caller's."""
+        backoff = Backoff()
+        while True:
+            for job in jobs:
+                job.check()
+            conn: Optional[AsyncConnection[Any]] = None
+            try:
+                async with AsyncExitStack() as trial:
+                    conn = await trial.enter_async_context(self._pool.connection())
+                    await trial.enter_async_context(conn.transaction())
+                    cursor = await conn.execute(ONCE, [[job.job_id for job in jobs]])
+                    _check_mine(jobs, await cursor.fetchall())
+                    await stack.enter_async_context(trial.pop_all())
+                    return conn
+            except psycopg.Error as error:
+                if not is_gone(conn, error):
+                    raise
+                if conn is not None:
+                    await conn.close()
+                await asyncio.sleep(backoff.failed("effect", Gone(str(error))))
+
+    async def _is_done(self, jobs: Sequence[AsyncJob]) -> bool:
+        try:
+            async with AsyncExitStack() as stack:
+                await self._begin(stack, jobs)
+                raise psycopg.Rollback
+        except AlreadyDone:
+            return True
+        return False
+
+
+def _check_mine(jobs: Sequence[BaseJob], mine: Sequence[Any]) -> None:
+    done = {job.job_id for job in jobs} - {row[0] for row in mine}
+    if done:
+        raise AlreadyDone(*done)
+
+
+def _check(jobs: Sequence[BaseJob]) -> None:
+    """The other server does not know of leases."""
+    for job in jobs:
+        if job.stop_reason == "lost":
+            raise Stopped("lost")
+
+
+def _end(jobs: Sequence[BaseJob], is_committed: bool) -> None:
+    for job in jobs:
+        job.ended = job.committed = job.committed or is_committed
