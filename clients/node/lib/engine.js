@@ -350,10 +350,6 @@ class Engine {
   ride (held, milliseconds) {
     const ending = new Ending(held.job, 'complete', { result: held.job.result })
     Object.assign(ending, { rider: held, milliseconds })
-    if (held.beatAt === Infinity) { // it has arrived: a heartbeat has found the attempt ended
-      this.settle(ending, ending.event)
-      return
-    }
     held.beatAt = Date.now() + GATHER
     this.send(ending, Math.min(held.lease, RIDE))
     this.due.set()

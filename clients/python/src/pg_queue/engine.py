@@ -419,9 +419,6 @@ class Engine:
     def _ride(self, held: Held, seconds: float) -> None:
         ending = Ending(held.job, "complete", result=held.job.result)
         ending.rider, ending.seconds = held, seconds
-        if held.beat_at == math.inf:  # it has arrived: a heartbeat has found the attempt ended
-            self._settle(ending)
-            return
         held.beat_at = self._loop.time() + GATHER
         self._send(ending, min(held.lease, RIDE))
         self._due.set()
