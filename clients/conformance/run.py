@@ -359,26 +359,32 @@ class Run:
         self.place.stop_pooler()
         self.place.start_pooler(mode)
 
-    def do_standby(self, _):
-        """Starts a standby of the server. Its folder is kept as `standby`."""
+    def do_standby(self, which):
+        """Starts a standby of the `server` or of the `primary`. Its folder is kept as `standby`."""
         self.standby = self.cleanup.enter_context(Server(hot_standby="on"))
-        self.place.server.base_backup(self.standby)
+        getattr(self.place, which).base_backup(self.standby)
         self.values["standby"] = str(self.standby.dir)
 
-    def do_promote(self, _):
-        """The server ends, and the standby takes its place until the scenario ends."""
-        first = self.place.server
+    def do_promote(self, which):
+        """The server or the primary ends, and the standby takes its place until the scenario ends."""
+        first = getattr(self.place, which)
         first.stop("immediate")
         self.standby.promote()
-        self.place.server = self.standby
-        self.sessions[None] = self.place.again()
+        self._take_over(which, self.standby)
 
         def back():
             self.end_workers()
-            self.place.server = first
             first.start()
+            self._take_over(which, first)
 
         self.cleanup.callback(back)
+
+    def _take_over(self, which, server):
+        setattr(self.place, which, server)
+        if which == "server":
+            self.sessions[None] = self.place.again()
+        else:
+            self.sessions["primary"] = self.place.connect_primary()
 
 
 def sorted_json(values):

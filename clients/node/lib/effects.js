@@ -5,8 +5,8 @@
 // is committed once, however often a job runs. The completion commits with it, and comes back to the queue server by
 // the bridge.
 //
-// A server that does not answer is waited for, unless the handler is to stop. If the connection is lost during a
-// commit, `once_many` is asked once more: it says whether the transaction has committed.
+// If a transaction cannot be begun, that is no fault of the job: it is tried again until the handler is to stop. If the
+// connection is lost during a commit, `once_many` is asked once more: it says whether the transaction has committed.
 
 const { setTimeout: sleep } = require('node:timers/promises')
 const { Backoff, lineOf } = require('./backoff')
@@ -68,9 +68,9 @@ class Effects {
         if (done.length) throw new AlreadyDone(done)
         return
       } catch (error) {
-        if (hasBegun || !isGone(error)) throw error
-        const pause = backoff.failed(this.#log, 'effect', new Gone(lineOf(error)))
-        await sleep(pause, null, { signal: jobs[0].signal })
+        if (hasBegun) throw error
+        const reason = isGone(error) ? new Gone(lineOf(error)) : error
+        await sleep(backoff.failed(this.#log, 'transaction', reason), null, { signal: jobs[0].signal })
       }
     }
   }

@@ -4,8 +4,8 @@
 //! is committed once, however often a job runs. The completion commits with it, and comes back to the queue server by
 //! the bridge.
 //!
-//! A server that does not answer is waited for: a handler that is to stop is dropped. If the connection is lost during
-//! a commit, `once_many` is asked once more: it says whether the transaction has committed.
+//! If a transaction cannot be begun, that is no fault of the job: it is tried again until the handler is dropped. If the
+//! connection is lost during a commit, `once_many` is asked once more: it says whether the transaction has committed.
 
 use std::sync::Arc;
 
@@ -32,8 +32,7 @@ pub(crate) async fn begin(pool: &Arc<Pool>, jobs: &[i64]) -> Result<Pooled, Fail
                 roll_back(client).await;
                 return Err(Failure::AlreadyDone(done));
             }
-            Err(refusal) if refusal.is_gone() => sleep(backoff.failed("effect", &refusal)).await,
-            Err(Refusal { text: error, .. }) => return Err(Failure::Retry { error, delay: None }),
+            Err(refusal) => sleep(backoff.failed("transaction", &refusal)).await,
         }
     }
 }

@@ -4,7 +4,7 @@ There a transaction belongs to whoever is the first to ask `queue.once_many` for
 committed once, however often a job runs. The completion commits with it, and comes back to the queue server by the
 bridge.
 
-A server that does not answer is waited for, unless the handler is to stop. If the connection is lost during a commit,
+If a transaction cannot be begun, that is no fault of the job: it is tried again until the handler is to stop. If the connection is lost during a commit,
 `once_many` is asked once more: it says whether the transaction has committed.
 """
 
@@ -18,7 +18,7 @@ import psycopg
 from psycopg import AsyncConnection, Connection
 
 from .outcomes import AlreadyDone, Stopped
-from .pool import AsyncPool, Backoff, Gone, Pool, is_gone
+from .pool import AnyConnection, AsyncPool, Backoff, Gone, Pool, is_gone
 
 if TYPE_CHECKING:
     from .job import AsyncJob, BaseJob, Job
@@ -68,11 +68,9 @@ class Effects:
                     stack.enter_context(trial.pop_all())
                     return conn
             except psycopg.Error as error:
-                if not is_gone(conn, error):
-                    raise
-                if conn is not None:
+                if conn is not None and is_gone(conn, error):
                     conn.close()
-                jobs[0].cancelled.wait(backoff.failed("effect", Gone(str(error))))
+                jobs[0].cancelled.wait(backoff.failed("transaction", _reason(conn, error)))
 
     def _is_done(self, jobs: Sequence[Job]) -> bool:
         try:
@@ -127,11 +125,9 @@ class AsyncEffects:
                     await stack.enter_async_context(trial.pop_all())
                     return conn
             except psycopg.Error as error:
-                if not is_gone(conn, error):
-                    raise
-                if conn is not None:
+                if conn is not None and is_gone(conn, error):
                     await conn.close()
-                await asyncio.sleep(backoff.failed("effect", Gone(str(error))))
+                await asyncio.sleep(backoff.failed("transaction", _reason(conn, error)))
 
     async def _is_done(self, jobs: Sequence[AsyncJob]) -> bool:
         try:
@@ -147,6 +143,10 @@ def _check_mine(jobs: Sequence[BaseJob], mine: Sequence[Any]) -> None:
     done = {job.job_id for job in jobs} - {row[0] for row in mine}
     if done:
         raise AlreadyDone(*done)
+
+
+def _reason(conn: Optional[AnyConnection], error: psycopg.Error) -> Exception:
+    return Gone(str(error)) if is_gone(conn, error) else error
 
 
 def _check(jobs: Sequence[BaseJob]) -> None:
