@@ -29,7 +29,7 @@ class Batch {
   // Runs `work(client)` in a transaction that completes all jobs when it ends. If the lease of one job is lost, the
   // transaction rolls back, and the other jobs are released.
   //
-  // If the worker has `effects`, the transaction is there. If an earlier attempt has committed those of a job, this
+  // If the worker has `effects`, the transaction is there. If an earlier attempt has committed effects of a job, this
   // throws `AlreadyDone`: that job is completed, and the others are released.
   async transaction (work) {
     this.check()

@@ -1,12 +1,15 @@
 'use strict'
 // Effects on another server than the queue's, such as the primary of a bridge (docs/bridge.md).
 //
-// There a transaction belongs to whoever is the first to ask `queue.once_many` for its jobs and commits. So an effect
-// is committed once, however often a job runs. The completion commits with it, and comes back to the queue server by
-// the bridge.
+// Responsible for transactions there. Not responsible for what the worker does after the commit (`engine`).
 //
-// If a transaction cannot be begun, that is no fault of the job: it is tried again until the handler is to stop. If the
-// connection is lost during a commit, `once_many` is asked once more: it says whether the transaction has committed.
+// Invariant: effects are committed once, however often a job runs. Each transaction first asks `queue.once_many`, which
+// lets one transaction with a job commit. The completion commits with the effects, and the bridge carries it to the
+// queue server.
+//
+// If a transaction cannot begin, the job is not at fault: the worker tries again until the handler is to stop. If the
+// connection is lost during a commit, the worker asks `once_many` again, which says whether the transaction has
+// committed.
 
 const { setTimeout: sleep } = require('node:timers/promises')
 const { Backoff, lineOf } = require('./backoff')
@@ -24,8 +27,8 @@ class Effects {
     this.#log = log
   }
 
-  // Runs `work(client)` and `complete(client, result)`, which completes the jobs, in a transaction in which the effects
-  // of these jobs are the caller's. Returns the result of `work`.
+  // Runs `work(client)` in a transaction for the effects of these jobs, and returns its result. In the same transaction
+  // `complete(client, result)` completes the jobs.
   async transaction (jobs, work, complete) {
     let result
     let isCommitting = false
@@ -33,7 +36,7 @@ class Effects {
     try {
       await this.#within(jobs, async (client) => {
         result = await work(client)
-        // This server does not know of leases.
+        // This server does not know about leases.
         if (jobs.some(({ stopReason }) => stopReason === 'lost')) throw new Stopped('lost')
         await complete(client, result)
         isCommitting = true
@@ -49,7 +52,7 @@ class Effects {
     return result
   }
 
-  // Runs `work(client)` in an open transaction, if its effects are the caller's. Otherwise throws `AlreadyDone`.
+  // Runs `work(client)` in an open transaction. Throws `AlreadyDone` if effects are committed already.
   async #within (jobs, work) {
     const backoff = new Backoff()
     for (;;) {
@@ -75,6 +78,7 @@ class Effects {
     }
   }
 
+  // Returns whether the effects of these jobs are committed.
   async #isDone (jobs) {
     try {
       await this.#within(jobs, (client) => client.query('ROLLBACK'))

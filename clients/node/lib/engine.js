@@ -29,7 +29,7 @@ const GATHER = 20 // How long a completion waits for a claim to carry it, in mil
 const GRACE = 1000 // How long handlers have to react to their signal after the shutdown timeout.
 const UNKNOWN_PAUSE = 30000 // For how long a job is released if this worker has no handler, codec or key for it.
 const MAX_UNKNOWN = 1000 // How many different stages, codecs and keys the log names.
-const RIDE = 30000 // How long a completion may ride back, unless the lease is shorter.
+const MAX_RIDE = 30000 // How long a completion may ride back, unless the lease is shorter.
 const FAREWELL = 5000 // How long a worker that shuts down tries to send the last ends.
 const MISSING = ['42704', '3F000', '42883'] // The SQLSTATEs for a missing queue or extension.
 const INVALID = '22023' // The SQLSTATE that a worker that lingers gets if its queue has stages and it names none.
@@ -347,11 +347,12 @@ class Engine {
     }
   }
 
+  // Extends an attempt until its completion has arrived from the other server.
   ride (held, milliseconds) {
     const ending = new Ending(held.job, 'complete', { result: held.job.result })
     Object.assign(ending, { rider: held, milliseconds })
     held.beatAt = Date.now() + GATHER
-    this.send(ending, Math.min(held.lease, RIDE))
+    this.send(ending, Math.min(held.lease, MAX_RIDE))
     this.due.set()
   }
 

@@ -164,7 +164,7 @@ export class Snooze extends Error {
  */
 export class AlreadyDone extends Error {
   constructor (jobIds: number[])
-  /** The jobs of which that is true. The other jobs of a batch are released. */
+  /** The jobs whose effects are committed. The other jobs of a batch are released. */
   readonly jobIds: number[]
 }
 /** Thrown when the handler is to stop. */
@@ -244,8 +244,8 @@ export interface Job<Payload = any> {
    * Runs `work` in a transaction that completes the job when it ends, with the result of `work`. If `work` has ended
    * the job itself, the transaction only commits.
    *
-   * If the worker has `effects`, the transaction is there, and belongs to one attempt of the job. For all others this
-   * throws `AlreadyDone`.
+   * If the worker has `effects`, the transaction is there. If an earlier attempt has committed the effects, this throws
+   * `AlreadyDone`.
    */
   transaction<T> (work: (client: ClientBase) => Promise<T>): Promise<T>
   /** Completes the job in the caller's own transaction. */
@@ -280,7 +280,7 @@ export class Batch<Payload = any> implements Iterable<Job<Payload>> {
   /**
    * Runs `work` in a transaction that completes all jobs. If the lease of one job is lost, the transaction rolls back.
    *
-   * If the worker has `effects`, the transaction is there. If an earlier attempt has committed those of a job, this
+   * If the worker has `effects`, the transaction is there. If an earlier attempt has committed effects of a job, this
    * throws `AlreadyDone`: that job is completed, and the others are released.
    */
   transaction<T> (work: (client: ClientBase) => Promise<T>): Promise<T>
@@ -337,8 +337,8 @@ export interface WorkerOptions {
    */
   stallTimeout?: number
   /**
-   * The server on which `transaction` takes place, if that is another one: the primary of a bridge (docs/bridge.md). As
-   * the worker's `connection`.
+   * A second `connection`, for `transaction`: the primary of a bridge (docs/bridge.md). Effects there are committed
+   * once, however often the job runs. Without it, `transaction` is on the queue's server.
    */
   effects?: string | ClientConfig | Array<string | ClientConfig> | null
   /** Encodes and decodes payloads, results, progress and steps, such as `AesGcm`. */

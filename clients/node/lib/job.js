@@ -58,8 +58,8 @@ class Job {
   // Runs `work(client)` in a transaction that completes the job when it ends, with the result of `work`. If `work` has
   // ended the job itself, the transaction only commits.
   //
-  // If the worker has `effects`, the transaction is there, and belongs to one attempt of the job. For all others this
-  // throws `AlreadyDone`, and does not call `work`.
+  // If the worker has `effects`, the transaction is there. If an earlier attempt has committed the effects, this throws
+  // `AlreadyDone`, and does not call `work`.
   async transaction (work) {
     this.check()
     const complete = async (client, result) => { if (!this.ended) await this.complete(client, result) }

@@ -21,7 +21,7 @@ class Snooze extends Outcome {
 }
 
 // Thrown by `transaction` of a worker with `effects`: an earlier attempt has committed the effects. Let it pass: the
-// worker completes the job. `jobIds`: the jobs of which that is true. The other jobs of a batch are released.
+// worker completes the job. `jobIds`: the jobs whose effects are committed. The other jobs of a batch are released.
 class AlreadyDone extends Outcome {
   constructor (jobIds) { super('its effects are committed already'); this.jobIds = jobIds }
 }

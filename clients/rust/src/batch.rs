@@ -29,7 +29,7 @@ impl Batch {
     /// Begins a transaction on one of the worker's connections. It rolls back when it is dropped.
     ///
     /// If the worker has [`effects`](crate::Worker::effects), the transaction is there. If an earlier attempt has
-    /// committed those of a job, the error is [`Failure::AlreadyDone`]: that job is completed, and the others are
+    /// committed effects of a job, the error is [`Failure::AlreadyDone`]: that job is completed, and the others are
     /// released.
     pub async fn transaction(&self) -> Result<BatchTransaction<'_>, Failure> {
         Ok(BatchTransaction { batch: self, client: job::begin_ending(self).await? })

@@ -1,11 +1,15 @@
 //! Effects on another server than the queue's, such as the primary of a bridge (docs/bridge.md).
 //!
-//! There a transaction belongs to whoever is the first to ask `queue.once_many` for its jobs and commits. So an effect
-//! is committed once, however often a job runs. The completion commits with it, and comes back to the queue server by
-//! the bridge.
+//! Responsible for the begin of transactions there, and for commits without an answer. Not responsible for what the
+//! worker does after the commit (`engine`).
 //!
-//! If a transaction cannot be begun, that is no fault of the job: it is tried again until the handler is dropped. If the
-//! connection is lost during a commit, `once_many` is asked once more: it says whether the transaction has committed.
+//! Invariant: effects are committed once, however often a job runs. Each transaction first asks `queue.once_many`,
+//! which lets one transaction with a job commit. The completion commits with the effects, and the bridge carries it to
+//! the queue server.
+//!
+//! If a transaction cannot begin, the job is not at fault: the worker tries again until the handler is dropped. If the
+//! connection is lost during a commit, the worker asks `once_many` again, which says whether the transaction has
+//! committed.
 
 use std::sync::Arc;
 
@@ -18,8 +22,8 @@ use crate::outcome::Failure;
 
 const ONCE: &str = "SELECT queue.once_many($1)";
 
-/// Begins a transaction in which the effects of these jobs are the caller's. Otherwise the error is
-/// [`Failure::AlreadyDone`].
+/// Begins a transaction for the effects of these jobs. Errors: [`Failure::AlreadyDone`] if effects are committed
+/// already.
 pub(crate) async fn begin(pool: &Arc<Pool>, jobs: &[i64]) -> Result<Pooled, Failure> {
     let mut backoff = Backoff::default();
     loop {
@@ -49,7 +53,7 @@ async fn ask(pool: &Arc<Pool>, jobs: &[i64]) -> Result<(Pooled, Vec<i64>), Refus
     }
 }
 
-/// Returns whether a transaction with these jobs' effects has committed.
+/// Returns whether the effects of these jobs are committed.
 pub(crate) async fn is_done(pool: &Arc<Pool>, jobs: &[i64]) -> bool {
     match begin(pool, jobs).await {
         Ok(client) => {

@@ -50,7 +50,7 @@ const UNKNOWN_PAUSE: Duration = Duration::from_secs(30);
 const MAX_UNKNOWN: usize = 1000;
 
 /// How long a completion may ride back, unless the lease is shorter.
-const RIDE: Duration = Duration::from_secs(30);
+const MAX_RIDE: Duration = Duration::from_secs(30);
 
 /// How long a worker that shuts down tries to send the last ends.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -430,7 +430,7 @@ impl Engine {
             let mut riding = Ending::new(&shared, "complete", [("result", result.clone())]);
             riding.time = ending.time;
             riding.ride = Some(Ride { lease, beat_at: Instant::now() + GATHER });
-            state.send(riding, lease.min(RIDE));
+            state.send(riding, lease.min(MAX_RIDE));
             drop(state);
             self.due.notify_one();
         } else if ending.kind == "none" {

@@ -166,8 +166,8 @@ impl Job {
 
     /// Begins a transaction on one of the worker's connections. It rolls back when it is dropped.
     ///
-    /// If the worker has [`effects`](crate::Worker::effects), the transaction is there, and belongs to one attempt of
-    /// the job. For all others the error is [`Failure::AlreadyDone`]: return it, and the worker completes the job.
+    /// If the worker has [`effects`](crate::Worker::effects), the transaction is there. If an earlier attempt has
+    /// committed the effects, the error is [`Failure::AlreadyDone`]: return it, and the worker completes the job.
     pub async fn transaction(&self) -> Result<JobTransaction<'_>, Failure> {
         Ok(JobTransaction { job: self, client: begin_ending(std::slice::from_ref(self)).await? })
     }

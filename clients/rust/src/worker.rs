@@ -141,13 +141,13 @@ impl Worker {
         self
     }
 
-    /// The server on which [`Job::transaction`] takes place, if that is another one: the primary of a bridge
-    /// (docs/bridge.md). Its functions `queue.once_many` and `queue.complete` make sure that effects happen once.
+    /// A second server, for [`Job::transaction`]: the primary of a bridge (docs/bridge.md). Effects there are committed
+    /// once, however often the job runs. By default, `transaction` is on the queue's server.
     pub fn effects(self, config: &str) -> Result<Self, tokio_postgres::Error> {
         Ok(self.effects_with_tls(&Config::from_str(config)?, NoTls))
     }
 
-    /// The same with a configuration, and the driver's TLS connector.
+    /// As [`Self::effects`], with a configuration and the driver's TLS connector.
     pub fn effects_with_tls<T>(mut self, config: &Config, tls: T) -> Self
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,

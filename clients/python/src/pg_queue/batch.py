@@ -41,7 +41,7 @@ class BaseBatch(Sequence[J], Generic[J]):
         return sql, [[job.id for job in self._jobs]]
 
     def _statement_there(self) -> Tuple[str, List[Any]]:
-        """The same for the server of the effects, which does not know of leases."""
+        """Returns the statement for the server of the effects, which does not know about leases."""
         self._set_ended(True)
         return "SELECT queue.complete_many(%s::bigint[])", [[job.id for job in self._jobs]]
 
@@ -63,8 +63,8 @@ class Batch(BaseBatch[Job]):
 
         If the lease of one job is lost, the transaction rolls back, and the other jobs are released.
 
-        If the worker has `effects`, the transaction is there. If an earlier attempt has committed those of a job, this
-        raises `AlreadyDone`: that job is completed, and the others are released.
+        If the worker has `effects`, the transaction is there. If an earlier attempt has committed effects of a job,
+        this raises `AlreadyDone`: that job is completed, and the others are released.
         """
         self.check()
         effects = self[0]._effects
@@ -92,8 +92,8 @@ class AsyncBatch(BaseBatch[AsyncJob]):
 
         If the lease of one job is lost, the transaction rolls back, and the other jobs are released.
 
-        If the worker has `effects`, the transaction is there. If an earlier attempt has committed those of a job, this
-        raises `AlreadyDone`: that job is completed, and the others are released.
+        If the worker has `effects`, the transaction is there. If an earlier attempt has committed effects of a job,
+        this raises `AlreadyDone`: that job is completed, and the others are released.
         """
         self.check()
         effects = self[0]._effects

@@ -1,11 +1,13 @@
 """Effects on another server than the queue's, such as the primary of a bridge (docs/bridge.md).
 
-There a transaction belongs to whoever is the first to ask `queue.once_many` for its jobs and commits. So an effect is
-committed once, however often a job runs. The completion commits with it, and comes back to the queue server by the
-bridge.
+Responsible for transactions there. Not responsible for what the worker does after the commit (`engine`).
 
-If a transaction cannot be begun, that is no fault of the job: it is tried again until the handler is to stop. If the connection is lost during a commit,
-`once_many` is asked once more: it says whether the transaction has committed.
+Invariant: effects are committed once, however often a job runs. Each transaction first asks `queue.once_many`, which
+lets one transaction with a job commit. The completion commits with the effects, and the bridge carries it to the queue
+server.
+
+If a transaction cannot begin, the job is not at fault: the worker tries again until the handler is to stop. If the
+connection is lost during a commit, the worker asks `once_many` again, which says whether the transaction has committed.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ ONCE = "SELECT queue.once_many(%s::bigint[])"
 
 
 class Effects:
-    """The server of the effects, for synchronous handlers."""
+    """Transactions for synchronous handlers."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -36,7 +38,7 @@ class Effects:
     def transaction(
         self, jobs: Sequence[Job], complete: Callable[[Connection[Any]], object]
     ) -> Iterator[Connection[Any]]:
-        """A transaction in which the effects of these jobs are the caller's. `complete` completes the jobs in it."""
+        """A transaction for the effects of these jobs. `complete` completes the jobs in it."""
         is_committing = is_committed = False
         try:
             with ExitStack() as stack:
@@ -45,7 +47,7 @@ class Effects:
                 _check(jobs)
                 complete(conn)
                 is_committing = True
-            is_committed = is_committing  # the block may have rolled back by itself
+            is_committed = is_committing  # the block itself may have rolled back
         except BaseException as error:
             is_committed = is_committing and self._is_done(jobs)
             if not (is_committed and isinstance(error, psycopg.Error)):
@@ -54,7 +56,7 @@ class Effects:
             _end(jobs, is_committed)
 
     def _begin(self, stack: ExitStack, jobs: Sequence[Job]) -> Connection[Any]:
-        """Begins a transaction, which ends with the stack. Raises `AlreadyDone` unless the effects are the caller's."""
+        """Begins a transaction, which ends with the stack. Raises `AlreadyDone` if effects are committed already."""
         backoff = Backoff()
         while True:
             for job in jobs:
@@ -73,6 +75,7 @@ class Effects:
                 jobs[0].cancelled.wait(backoff.failed("transaction", _reason(conn, error)))
 
     def _is_done(self, jobs: Sequence[Job]) -> bool:
+        """Returns whether the effects of these jobs are committed."""
         try:
             with ExitStack() as stack:
                 self._begin(stack, jobs)
@@ -83,7 +86,7 @@ class Effects:
 
 
 class AsyncEffects:
-    """The same for asyncio."""
+    """Transactions for asyncio."""
 
     def __init__(self, pool: AsyncPool) -> None:
         self._pool = pool
@@ -92,7 +95,7 @@ class AsyncEffects:
     async def transaction(
         self, jobs: Sequence[AsyncJob], complete: Callable[[AsyncConnection[Any]], Awaitable[object]]
     ) -> AsyncIterator[AsyncConnection[Any]]:
-        """A transaction in which the effects of these jobs are the caller's. `complete` completes the jobs in it."""
+        """A transaction for the effects of these jobs. `complete` completes the jobs in it."""
         is_committing = is_committed = False
         try:
             async with AsyncExitStack() as stack:
@@ -101,7 +104,7 @@ class AsyncEffects:
                 _check(jobs)
                 await complete(conn)
                 is_committing = True
-            is_committed = is_committing  # the block may have rolled back by itself
+            is_committed = is_committing  # the block itself may have rolled back
         except BaseException as error:
             is_committed = is_committing and await self._is_done(jobs)
             if not (is_committed and isinstance(error, psycopg.Error)):
@@ -110,7 +113,7 @@ class AsyncEffects:
             _end(jobs, is_committed)
 
     async def _begin(self, stack: AsyncExitStack, jobs: Sequence[AsyncJob]) -> AsyncConnection[Any]:
-        """Begins a transaction, which ends with the stack. Raises `AlreadyDone` unless the effects are the caller's."""
+        """Begins a transaction, which ends with the stack. Raises `AlreadyDone` if effects are committed already."""
         backoff = Backoff()
         while True:
             for job in jobs:
@@ -130,6 +133,7 @@ class AsyncEffects:
                 await asyncio.sleep(backoff.failed("transaction", _reason(conn, error)))
 
     async def _is_done(self, jobs: Sequence[AsyncJob]) -> bool:
+        """Returns whether the effects of these jobs are committed."""
         try:
             async with AsyncExitStack() as stack:
                 await self._begin(stack, jobs)
@@ -150,7 +154,7 @@ def _reason(conn: Optional[AnyConnection], error: psycopg.Error) -> Exception:
 
 
 def _check(jobs: Sequence[BaseJob]) -> None:
-    """The other server does not know of leases."""
+    """Raises `Stopped` if a lease is lost. The other server does not know about leases."""
     for job in jobs:
         if job.stop_reason == "lost":
             raise Stopped("lost")

@@ -59,7 +59,7 @@ UNKNOWN_PAUSE = 30.0
 MAX_UNKNOWN = 1000
 """How many different stages, codecs and keys the log names."""
 
-RIDE = 30.0
+MAX_RIDE = 30.0
 """How many seconds a completion may ride back, unless the lease is shorter."""
 
 FAREWELL = 5.0
@@ -417,10 +417,11 @@ class Engine:
             self._send(ending, GATHER if ending.is_plain and not self._linger else 0)
 
     def _ride(self, held: Held, seconds: float) -> None:
+        """Extends an attempt until its completion has arrived from the other server."""
         ending = Ending(held.job, "complete", result=held.job.result)
         ending.rider, ending.seconds = held, seconds
         held.beat_at = self._loop.time() + GATHER
-        self._send(ending, min(held.lease, RIDE))
+        self._send(ending, min(held.lease, MAX_RIDE))
         self._due.set()
 
     def _stop_job(self, attempt_id: int, reason: Any) -> None:

@@ -178,8 +178,8 @@ class Job(BaseJob):
         """A transaction on one of the worker's connections. When it ends, it completes the job, unless the block has
         ended it.
 
-        If the worker has `effects`, the transaction is there, and belongs to one attempt of the job. For all others
-        this raises `AlreadyDone`.
+        If the worker has `effects`, the transaction is there. If an earlier attempt has committed the effects, this
+        raises `AlreadyDone`.
         """
         self.check()
         if self._effects is not None:
@@ -294,8 +294,8 @@ class AsyncJob(BaseJob):
         """A transaction on one of the worker's connections. When it ends, it completes the job, unless the block has
         ended it.
 
-        If the worker has `effects`, the transaction is there, and belongs to one attempt of the job. For all others
-        this raises `AlreadyDone`.
+        If the worker has `effects`, the transaction is there. If an earlier attempt has committed the effects, this
+        raises `AlreadyDone`.
         """
         self.check()
         if self._effects is not None:

@@ -47,7 +47,7 @@ class AlreadyDone(Exception):
     """Raised by `transaction()` of a worker with `effects`: an earlier attempt has committed the effects. Let it pass:
     the worker completes the job.
 
-    `job_ids`: the jobs of which that is true. The other jobs of a batch are released.
+    `job_ids`: the jobs whose effects are committed. The other jobs of a batch are released.
     """
 
     def __init__(self, *job_ids: int) -> None:

@@ -40,8 +40,8 @@ class Worker:
     * `shutdown_timeout`: how long handlers may go on after `stop` or SIGTERM, in seconds.
     * `stall_timeout`: ends the process, with status 70, if for this many seconds the event loop was blocked, or all
       slots were taken by handlers that did not stop when they were told to. None: never.
-    * `effects`: as `conninfo`, the server on which `job.transaction()` takes place, if that is another one: the primary of
-      a bridge (docs/bridge.md). Its functions `queue.once_many` and `queue.complete` make sure that effects happen once.
+    * `effects`: a second `conninfo`, for `job.transaction()`: the primary of a bridge (docs/bridge.md). Effects there
+      are committed once, however often the job runs. None: `job.transaction()` is on the queue's server.
     * `codec`: encodes and decodes payloads, results, progress and steps, such as `AesGcm`.
     * `on_unknown`: what becomes of a job whose stage has no handler, such as one that a newer producer has enqueued, or
       whose codec or key this worker does not have. `release` gives it back for 30 seconds, without counting the
