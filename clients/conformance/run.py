@@ -435,19 +435,27 @@ class Suite:
         self.skipped = [one for one in self.chosen if one["needs"] - adapter.has - {"server", "pair", "process"}]
         chosen = [one for one in self.chosen if one not in self.skipped]
         threads = []
-        kinds = [(set(), self.SIDE_BY_SIDE, self._shared), ({"server"}, self.ALONE, self._own),
-            ({"pair"}, self.ALONE, self._pair)]
-        for needs, count, borrow in kinds:
+
+        def queued(needs):
             queue = SimpleQueue()
             for one in chosen:
                 if one["needs"] & {"server", "pair"} == needs:
                     queue.put(one)
-            threads += [threading.Thread(target=self._work, args=(adapter, queue, borrow)) for _ in range(count)]
+            return queue
+
+        shared = [(queued(set()), self._shared)]
+        alone = [(queued({"server"}), self._own), (queued({"pair"}), self._pair)]
+        for works, count in [(shared, self.SIDE_BY_SIDE), (alone, self.ALONE)]:
+            threads += [threading.Thread(target=self._work_all, args=(adapter, works)) for _ in range(count)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         adapter.close()
+
+    def _work_all(self, adapter, works):
+        for queue, borrow in works:
+            self._work(adapter, queue, borrow)
 
     def _work(self, adapter, queue, borrow):
         place = None

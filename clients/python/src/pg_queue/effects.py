@@ -70,8 +70,6 @@ class Effects:
                     stack.enter_context(trial.pop_all())
                     return conn
             except psycopg.Error as error:
-                if conn is not None and is_gone(conn, error):
-                    conn.close()
                 jobs[0].cancelled.wait(backoff.failed("transaction", _reason(conn, error)))
 
     def _is_done(self, jobs: Sequence[Job]) -> bool:
@@ -128,8 +126,6 @@ class AsyncEffects:
                     await stack.enter_async_context(trial.pop_all())
                     return conn
             except psycopg.Error as error:
-                if conn is not None and is_gone(conn, error):
-                    await conn.close()
                 await asyncio.sleep(backoff.failed("transaction", _reason(conn, error)))
 
     async def _is_done(self, jobs: Sequence[AsyncJob]) -> bool:

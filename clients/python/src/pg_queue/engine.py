@@ -418,7 +418,10 @@ class Engine:
 
     def _ride(self, held: Held, seconds: float) -> None:
         """Extends an attempt until its completion has arrived from the other server."""
-        ending = Ending(held.job, "complete", result=held.job.result)
+        try:
+            ending = Ending(held.job, "complete", result=held.job.result)
+        except (TypeError, ValueError):  # the application has set another dumper for JSON, which wrote it
+            ending = Ending(held.job, "complete", result=None)
         ending.rider, ending.seconds = held, seconds
         held.beat_at = self._loop.time() + GATHER
         self._send(ending, min(held.lease, MAX_RIDE))
