@@ -177,7 +177,8 @@ class Run:
         self.workers[worker] = self.adapter.workers[name] = Worker(name)
         more = {"connection": connection, "options": settings.get("options", {}), "handlers": handlers, "mode": mode}
         if "effects" in settings:
-            more["effects"] = self.connection({"hosts": [self.values["primary"]], "application_name": worker, **settings["effects"]})
+            primary = {"hosts": [self.values["primary"]], "application_name": worker}
+            more["effects"] = self.connection({**primary, **settings["effects"]})
         answer = self.adapter.call("start", worker=name, **more)
         if "error" in answer:
             self.workers[worker].ended = {"error": answer["error"]}

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Iterator, Optional, Sequence, Tuple
 
 import psycopg
 from psycopg import AsyncConnection, Connection
 
 from .outcomes import AlreadyDone, Stopped
-from .pool import AnyConnection, AsyncPool, Backoff, Gone, Pool, is_gone
+from .pool import AnyConnection, AsyncPool, Backoff, Gone, Pool, connect, connect_async, hosts, is_gone
 
 if TYPE_CHECKING:
     from .job import AsyncJob, BaseJob, Job
@@ -33,6 +33,9 @@ class Effects:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+
+    def close(self) -> None:
+        self._pool.close()
 
     @contextmanager
     def transaction(
@@ -89,6 +92,9 @@ class AsyncEffects:
     def __init__(self, pool: AsyncPool) -> None:
         self._pool = pool
 
+    def close(self) -> None:
+        self._pool.close()
+
     @asynccontextmanager
     async def transaction(
         self, jobs: Sequence[AsyncJob], complete: Callable[[AsyncConnection[Any]], Awaitable[object]]
@@ -137,6 +143,14 @@ class AsyncEffects:
         except AlreadyDone:
             return True
         return False
+
+
+def connected(conninfo: Optional[str]) -> Tuple[Optional[Effects], Optional[AsyncEffects]]:
+    """Returns the effects of a worker, which connect when they are needed. None: the worker has no such server."""
+    if conninfo is None:
+        return None, None
+    there = hosts(conninfo)
+    return Effects(Pool(lambda: connect(there))), AsyncEffects(AsyncPool(lambda: connect_async(there)))
 
 
 def _check_mine(jobs: Sequence[BaseJob], mine: Sequence[Any]) -> None:
