@@ -29,12 +29,24 @@ POOLED = "6432"
 """The port of the pooler; the server's is 5432."""
 
 SCHEMA = """
-    SELECT queue.drop(queue_name, force => true) FROM queue.queues;
+    SELECT queue.drop(queue_name, force => true) FROM queue.queues WHERE queue_name !~ '^queue_bridge_';
     DROP TABLE IF EXISTS effect;
     CREATE TABLE effect (job_id bigint NOT NULL, attempt int NOT NULL);
     SELECT queue.create('a', backoff_base => '100 ms', lease => '30 seconds');
     SELECT queue.create('b', backoff_base => '100 ms', lease => '2 seconds');
     SELECT queue.create('staged', stages => '{x, y}', max_attempts => 1);
+"""
+
+
+ALLOWED = """
+    SELECT queue_bridge.allow('shop', queue_name) FROM queue.queues WHERE queue_name !~ '^queue_bridge_';
+    SELECT queue_bridge.contact('shop');
+"""
+
+THERE = """
+    DROP TABLE IF EXISTS effect;
+    CREATE TABLE effect (job_id bigint NOT NULL, attempt int NOT NULL);
+    TRUNCATE queue_bridge.effect;
 """
 
 
@@ -152,6 +164,11 @@ class Place:
 
         return until("the server takes connections", attempt)
 
+    def prepare(self):
+        """Makes the queues and tables of a scenario."""
+        with self.again() as conn:
+            conn.execute(SCHEMA)
+
     def start_pooler(self, mode):
         program = shutil.which("pgbouncer", path=f"/usr/sbin:{os.environ['PATH']}")
         if not program:
@@ -181,3 +198,30 @@ class Place:
             self.pooler.kill()
             self.pooler.wait()
             self.pooler = None
+
+
+class Pair(Place):
+    """A queue server and its primary, connected by the bridge: docs/bridge.md. Their databases have the same name."""
+
+    def __init__(self, server, primary, number):
+        super().__init__(server, number)
+        self.primary = primary
+        with primary.connect() as conn:
+            conn.execute(f"CREATE DATABASE {self.name}")
+        with self.connect_primary() as conn:
+            conn.execute((CLIENTS.parent / "bridge/primary.sql").read_text())
+        with self.connect() as conn:
+            conn.execute("CREATE EXTENSION pg_queue_bridge CASCADE")
+            conn.execute("SELECT queue_bridge.connect('shop', %s)", [primary.conninfo(self.name, port=5432)])
+
+    def connect_primary(self):
+        return self.primary.connect(self.name)
+
+    def prepare(self):
+        super().prepare()
+        with self.connect() as conn, self.connect_primary() as there:
+            there.execute(THERE)
+            conn.execute("ALTER SUBSCRIPTION queue_bridge_shop ENABLE")
+            conn.execute(ALLOWED)
+            streams = "SELECT state = 'streaming' FROM queue_bridge.sources"
+            until("the bridge streams", lambda: conn.execute(streams).fetchone()[0])

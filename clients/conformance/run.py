@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from place import Adapter, CLIENTS, Failed, HERE, Place, SCHEMA, Worker, until
+from place import Adapter, CLIENTS, Failed, HERE, Pair, Place, Worker, until
 import psycopg  # noqa: E402
 from pg_queue import AesGcm, Context  # noqa: E402
 from pg_queue.testing import Server  # noqa: E402
@@ -91,7 +91,10 @@ class Run:
             self.sessions[None] = self.place.again()
             self.cleanup.callback(lambda: [conn.close() for conn in self.sessions.values()])
             self.cleanup.callback(self.place.stop_pooler)
-            self.sessions[None].execute(SCHEMA)
+            self.place.prepare()
+            if isinstance(self.place, Pair):
+                self.values["primary"] = str(self.place.primary.dir)
+                self.sessions["primary"] = self.place.connect_primary()
             self.cleanup.callback(self.end_workers)
             for number, step in enumerate(self.scenario["steps"], 1):
                 try:
@@ -173,6 +176,9 @@ class Run:
             handlers += [{**common, "stage": stage, "do": do} for stage, do in one.get("stages", {}).items()]
         self.workers[worker] = self.adapter.workers[name] = Worker(name)
         more = {"connection": connection, "options": settings.get("options", {}), "handlers": handlers, "mode": mode}
+        if "effects" in settings:
+            primary = {"hosts": [self.values["primary"]], "application_name": worker}
+            more["effects"] = self.connection({**primary, **settings["effects"]})
         answer = self.adapter.call("start", worker=name, **more)
         if "error" in answer:
             self.workers[worker].ended = {"error": answer["error"]}
@@ -202,16 +208,16 @@ class Run:
         if "as" in more:
             self.values[more["as"]] = found
 
-    def do_until(self, sql, **expected):
+    def do_until(self, sql, session=None, **expected):
         # A busy machine may need long for hundreds of jobs.
-        self.compare(sql, lambda: self.one(sql), expected or {"is": True}, self.completed)
+        self.compare(sql, lambda: self.one(sql, session), expected or {"is": True}, self.completed)
 
     def completed(self):
         """How many jobs the workers have completed."""
         return sum(event["kind"] == "completed" for one in self.workers.values() for event in list(one.happened))
 
-    def do_check(self, sql, **expected):
-        found = self.one(sql)
+    def do_check(self, sql, session=None, **expected):
+        found = self.one(sql, session)
         if not matches(found, expected or {"is": True}):
             raise Failed(f"{str(found)[:600]!r} is not {str(expected)[:600]}")
 
@@ -322,6 +328,17 @@ class Run:
         self.place.server.restart(mode)
         self.sessions[None] = self.place.again()
 
+    def do_down(self, mode):
+        """Stops the primary."""
+        self.place.primary.stop(mode)
+        self.cleanup.callback(self.do_up, True)
+
+    def do_up(self, _):
+        """Starts the primary, unless it runs."""
+        if not (self.place.primary.dir / "data/postmaster.pid").exists():
+            self.place.primary.start()
+        self.sessions["primary"] = self.place.connect_primary()
+
     def do_silence(self, _):
         """All of the server's processes stand still until the scenario ends: its connections are there, and nobody
         answers.
@@ -343,26 +360,32 @@ class Run:
         self.place.stop_pooler()
         self.place.start_pooler(mode)
 
-    def do_standby(self, _):
-        """Starts a standby of the server. Its folder is kept as `standby`."""
+    def do_standby(self, which):
+        """Starts a standby of the `server` or of the `primary`. Its folder is kept as `standby`."""
         self.standby = self.cleanup.enter_context(Server(hot_standby="on"))
-        self.place.server.base_backup(self.standby)
+        getattr(self.place, which).base_backup(self.standby)
         self.values["standby"] = str(self.standby.dir)
 
-    def do_promote(self, _):
-        """The server ends, and the standby takes its place until the scenario ends."""
-        first = self.place.server
+    def do_promote(self, which):
+        """The server or the primary ends, and the standby takes its place until the scenario ends."""
+        first = getattr(self.place, which)
         first.stop("immediate")
         self.standby.promote()
-        self.place.server = self.standby
-        self.sessions[None] = self.place.again()
+        self._take_over(which, self.standby)
 
         def back():
             self.end_workers()
-            self.place.server = first
             first.start()
+            self._take_over(which, first)
 
         self.cleanup.callback(back)
+
+    def _take_over(self, which, server):
+        setattr(self.place, which, server)
+        if which == "server":
+            self.sessions[None] = self.place.again()
+        else:
+            self.sessions["primary"] = self.place.connect_primary()
 
 
 def sorted_json(values):
@@ -410,20 +433,30 @@ class Suite:
 
     def run(self):
         adapter = Adapter(self.command)
-        self.skipped = [one for one in self.chosen if one["needs"] - adapter.has - {"server", "process"}]
+        self.skipped = [one for one in self.chosen if one["needs"] - adapter.has - {"server", "pair", "process"}]
         chosen = [one for one in self.chosen if one not in self.skipped]
         threads = []
-        for needs_server, count, borrow in [(False, self.SIDE_BY_SIDE, self._shared), (True, self.ALONE, self._own)]:
+
+        def queued(needs):
             queue = SimpleQueue()
             for one in chosen:
-                if ("server" in one["needs"]) == needs_server:
+                if one["needs"] & {"server", "pair"} == needs:
                     queue.put(one)
-            threads += [threading.Thread(target=self._work, args=(adapter, queue, borrow)) for _ in range(count)]
+            return queue
+
+        shared = [(queued(set()), self._shared)]
+        alone = [(queued({"server"}), self._own), (queued({"pair"}), self._pair)]
+        for works, count in [(shared, self.SIDE_BY_SIDE), (alone, self.ALONE)]:
+            threads += [threading.Thread(target=self._work_all, args=(adapter, works)) for _ in range(count)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         adapter.close()
+
+    def _work_all(self, adapter, works):
+        for queue, borrow in works:
+            self._work(adapter, queue, borrow)
 
     def _work(self, adapter, queue, borrow):
         place = None
@@ -441,6 +474,11 @@ class Suite:
 
     def _own(self, stack):
         return Place(stack.enter_context(Server()), 0)
+
+    def _pair(self, stack):
+        server = stack.enter_context(Server(wal_retrieve_retry_interval="100ms"))
+        primary = stack.enter_context(Server(shared_preload_libraries="", wal_level="logical"))
+        return Pair(server, primary, 0)
 
     def _perform(self, scenario, adapter, place):
         begun, own = time.monotonic(), None

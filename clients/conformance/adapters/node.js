@@ -157,7 +157,8 @@ function start (call) {
   const name = call.worker
   const gates = new Set()
   const given = options(call.options)
-  const worker = new Worker(configs(call.connection), { ...given, codec: later(given.codec), logger })
+  const effects = call.effects && configs(call.effects)
+  const worker = new Worker(configs(call.connection), { ...given, effects, codec: later(given.codec), logger })
   for (const { queue, stage, batch, do: actions } of call.handlers) {
     const from = stage === undefined ? queue : { queue, stage }
     if (batch) worker.handleBatch(from, batch, (found) => new Handling(name, gates, found.jobs, found).all(actions))

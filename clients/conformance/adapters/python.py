@@ -80,6 +80,8 @@ class Running:
         given = options(call)
         if IS_ASYNC and "codec" in given:
             given["codec"] = AsyncCodec(given["codec"])
+        if "effects" in call:
+            given["effects"] = conninfo(call["effects"])
         self.worker = Worker(conninfo(call["connection"]), on_event=tell, **given)
         for handler in call["handlers"]:
             register = self.worker.handler(handler["queue"], stage=handler.get("stage"), batch=handler.get("batch"))

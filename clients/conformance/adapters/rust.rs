@@ -364,6 +364,9 @@ async fn start(call: Value) -> Result<(), String> {
     let name: Arc<str> = text(&call["worker"]).into();
     let gates = Gates::default();
     let mut worker = Worker::new(&config(&call["connection"])).map_err(|error| error.to_string())?;
+    if call["effects"].is_array() {
+        worker = worker.effects(&config(&call["effects"])).map_err(|error| error.to_string())?;
+    }
     for (option, value) in call["options"].as_object().into_iter().flatten() {
         let count = || usize::try_from(value.as_u64().unwrap_or_default()).unwrap_or_default();
         worker = match &**option {

@@ -5,11 +5,13 @@ const { Stopped } = require('./outcomes')
 
 class Batch {
   #pool
+  #effects
   #stop = new AbortController()
 
-  constructor (jobs, pool) {
+  constructor (jobs, pool, effects = null) {
     this.jobs = jobs
     this.#pool = pool
+    this.#effects = effects
     this.#heed()
     for (const { signal } of jobs) signal.addEventListener('abort', () => this.#heed(), { once: true })
   }
@@ -26,8 +28,17 @@ class Batch {
 
   // Runs `work(client)` in a transaction that completes all jobs when it ends. If the lease of one job is lost, the
   // transaction rolls back, and the other jobs are released.
+  //
+  // If the worker has `effects`, the transaction is there. If an earlier attempt has committed effects of a job, this
+  // throws `AlreadyDone`: that job is completed, and the others are released.
   async transaction (work) {
     this.check()
+    if (this.#effects) {
+      return this.#effects.transaction(this.jobs, work, async (client) => {
+        await client.query('SELECT queue.complete_many($1::bigint[])', [this.jobs.map(({ id }) => id)])
+        for (const job of this.jobs) job.ended = true // before the commit: a heartbeat may learn of it first
+      })
+    }
     try {
       return await this.#pool.transaction(async (client) => {
         const result = await work(client)

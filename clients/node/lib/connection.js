@@ -182,4 +182,4 @@ class Pool {
   }
 }
 
-module.exports = { Gone, LOST, Link, Pool, SILENCE }
+module.exports = { Gone, LOST, Link, Pool, SILENCE, isGone }

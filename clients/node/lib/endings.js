@@ -18,10 +18,13 @@ class Ending {
     this.due = 0 // when the control sends it
     this.pauses = 0 // how often the worker has postponed it
     this.errors = 0 // how often a call that contained it has failed
+    this.rider = null // if the attempt is completed on another server: what is held until the completion has arrived
   }
 
   // True if the next claim can carry it: a completion without a result that was not postponed.
-  get isPlain () { return this.kind === 'complete' && (this.args.result ?? null) === null && !this.pauses }
+  get isPlain () {
+    return this.kind === 'complete' && (this.args.result ?? null) === null && !this.pauses && !this.rider
+  }
 
   // True if nothing else can be sent in its place when the server refuses it: a failure with the queue's own backoff.
   get isLastResort () { return this.kind === 'fail' && (this.args.retry_in ?? null) === null }

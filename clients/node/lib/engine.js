@@ -9,14 +9,19 @@
 // answered, over new connections if necessary. `busy` does not count as an answer: another open transaction has the
 // attempt. It may be the handler's own, which the server is still rolling back. If the server does not answer for the
 // length of the lease, the worker has lost the lease.
+//
+// An attempt whose completion is committed on another server rides back: it is extended until the completion has
+// arrived. If that takes too long, the worker sends the completion itself.
 
 const { setTimeout: sleep } = require('node:timers/promises')
+const { Backoff, lineOf } = require('./backoff')
 const { Batch } = require('./batch')
 const { PLAIN, UnknownCodec } = require('./codec')
 const { Gone, LOST, Link, Pool, SILENCE } = require('./connection')
+const { Effects } = require('./effects')
 const { Ending } = require('./endings')
 const { COLUMNS, Job } = require('./job')
-const { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval, time } = require('./outcomes')
+const { Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend, interval, time } = require('./outcomes')
 const tracing = require('./tracing')
 const { watch } = require('./watchdog')
 
@@ -24,8 +29,8 @@ const GATHER = 20 // How long a completion waits for a claim to carry it, in mil
 const GRACE = 1000 // How long handlers have to react to their signal after the shutdown timeout.
 const UNKNOWN_PAUSE = 30000 // For how long a job is released if this worker has no handler, codec or key for it.
 const MAX_UNKNOWN = 1000 // How many different stages, codecs and keys the log names.
+const MAX_RIDE = 30000 // How long a completion may ride back, unless the lease is shorter.
 const FAREWELL = 5000 // How long a worker that shuts down tries to send the last ends.
-const REMINDER = 60000 // After what time a failure that persists is logged again.
 const MISSING = ['42704', '3F000', '42883'] // The SQLSTATEs for a missing queue or extension.
 const INVALID = '22023' // The SQLSTATE that a worker that lingers gets if its queue has stages and it names none.
 const LONGEST = 2 ** 31 - 1 // The longest delay of a timer of Node.
@@ -60,29 +65,6 @@ class Flag {
   }
 }
 
-// The pauses between failing attempts, and how often failures are logged.
-class Backoff {
-  constructor () { this.reset() }
-
-  reset () {
-    this.failures = 0
-    this.said = new Map()
-  }
-
-  // Returns how long to wait until the next attempt. Logs the failure if it is a new one, or if it was last logged a
-  // minute ago.
-  failed (log, what, error) {
-    const text = lineOf(error)
-    const now = performance.now()
-    if (now - (this.said.get(text) ?? -REMINDER) >= REMINDER) {
-      this.said.set(text, now)
-      if (error instanceof Gone) log.warn({}, `no connection for ${what}s, the worker tries again: ${text}`)
-      else log.error({}, `a ${what} has failed, the worker tries again: ${text}`)
-    }
-    return Math.min(100 * 2 ** Math.min(++this.failures, 10), 10000) * (0.5 + Math.random() / 2)
-  }
-}
-
 class Engine {
   constructor (worker, isDrain, watch) {
     Object.assign(this, { worker, isDrain, watch, options: worker.options, log: worker.options.logger })
@@ -101,6 +83,7 @@ class Engine {
     this.changed = new Flag() // wakes the claimer: there is room, or the worker stops
     this.due = new Flag() // wakes the control: there is something to send
     this.pool = new Pool(worker.hosts)
+    this.effects = worker.effects && new Effects(worker.effects, this.log)
     this.control = new Link(worker.hosts)
     this.claims = new Link(worker.hosts, (client) => {
       client.on('notice', (notice) => this.log.warn({}, notice.message))
@@ -204,7 +187,7 @@ class Engine {
   running () { return this.held.size - this.ready.length }
 
   accept ({ lease, ...columns }) {
-    const job = new Job(columns, this.pool, this.options.codec ?? PLAIN)
+    const job = new Job(columns, this.pool, this.options.codec ?? PLAIN, this.effects)
     const stages = this.calls.get(job.queue)
     const route = stages.get(job.stage ?? null) ?? stages.get(null)
     if (!route) {
@@ -270,7 +253,9 @@ class Engine {
     } catch (error) {
       // If a lease in a batch is lost, the server's answer for each attempt says which one.
       const failure = jobs.length > 1 && error?.code === LOST ? new Snooze() : error
-      endings = jobs.map((job) => this.threw(job, failure))
+      const isMixed = jobs.length > 1 && failure instanceof AlreadyDone
+      const ofJob = ({ jobId }) => isMixed && !failure.jobIds.includes(jobId) ? new Snooze() : failure
+      endings = jobs.map((job) => this.threw(job, ofJob(job)))
     }
     group.forEach((held, n) => {
       endings[n].milliseconds = performance.now() - begun
@@ -301,7 +286,7 @@ class Engine {
     const [job] = jobs
     const { call, size } = route
     if (!size) return [await tracing.within(job, async () => call(job))]
-    const results = await tracing.within(job, async () => call(new Batch(jobs, this.pool)), true)
+    const results = await tracing.within(job, async () => call(new Batch(jobs, this.pool, this.effects)), true)
     if (results === undefined || results === null) return jobs.map(() => undefined)
     if (Array.isArray(results) && results.length === jobs.length) return results
     throw new TypeError(`a handler of ${jobs.length} jobs must return ${jobs.length} results or none`)
@@ -336,6 +321,7 @@ class Engine {
 
   threw (job, error) {
     if (error instanceof Stopped || (job.stopReason && error?.name === 'AbortError')) return this.stopped(job)
+    if (error instanceof AlreadyDone) return new Ending(job, 'complete')
     if (error instanceof Snooze) return new Ending(job, 'release', { delay: interval(error.delay) })
     if (error instanceof UnknownCodec) return this.forAnother(job, error.message)
     if (error?.code === LOST) {
@@ -351,12 +337,23 @@ class Engine {
   end (held, ending) {
     clearTimeout(held.expiry)
     this.held.delete(held.job.id)
-    if (ending.kind === 'none') {
+    if (held.job.committed) { // whatever the handler has done since then
+      this.ride(held, ending.milliseconds)
+    } else if (ending.kind === 'none') {
       this.settle(ending, held.job.stopReason === 'lost' ? 'lost' : ending.event)
     } else {
       // A claim that completes does not sleep, so a claim that lingers carries no ends.
       this.send(ending, ending.isPlain && !this.linger ? GATHER : 0)
     }
+  }
+
+  // Extends an attempt until its completion has arrived from the other server.
+  ride (held, milliseconds) {
+    const ending = new Ending(held.job, 'complete', { result: held.job.result })
+    Object.assign(ending, { rider: held, milliseconds })
+    held.beatAt = Date.now() + GATHER
+    this.send(ending, Math.min(held.lease, MAX_RIDE))
+    this.due.set()
   }
 
   // Tells the handler to stop. If it has not begun, the attempt ends immediately.
@@ -398,11 +395,13 @@ class Engine {
   }
 
   async untilDue () {
-    const beats = [...this.held.values()].map(({ beatAt }) => beatAt)
+    const beats = [...this.held.values(), ...this.riders()].map(({ beatAt }) => beatAt)
     this.wakeAt = Math.min(...beats, ...[...this.ended.values()].map(({ due }) => due))
     await this.due.wait(Math.max(this.wakeAt - Date.now(), 0))
     this.due.clear()
   }
+
+  riders () { return [...this.ended.values()].flatMap(({ rider }) => rider ?? []) }
 
   beat (lease) { return Math.min(lease / 3, this.options.heartbeat) }
 
@@ -410,16 +409,32 @@ class Engine {
   // worker extends it again soon.
   async heartbeat () {
     const begun = Date.now()
-    const asked = [...this.held.values()]
+    const asked = [...this.held.values(), ...this.riders()]
     if (asked.every(({ beatAt }) => beatAt > begun)) return
     const rows = await this.control.fetch(EXTEND, [asked.map(({ job }) => job.id)])
     for (const { id, outcome, is_cancelled: isCancelled } of rows) {
       const held = this.held.get(id)
-      if (!held) continue
+      if (!held) {
+        this.rideOn(id, outcome, begun)
+        continue
+      }
       const beat = this.beat(held.lease)
       held.beatAt = begun + (outcome === 'busy' ? Math.min(1000, beat) : beat)
       if (outcome !== 'lost') this.expireLater(held)
       if (isCancelled || outcome === 'lost') this.stopJob(id, isCancelled ? 'cancelled' : 'lost')
+    }
+  }
+
+  // A completion that rides back has arrived when the attempt cannot be extended any more.
+  rideOn (id, outcome, begun) {
+    const ending = this.ended.get(id)
+    if (!ending?.rider) return
+    if (outcome === 'lost') {
+      this.ended.delete(id)
+      this.settle(ending, ending.event)
+      this.changed.set()
+    } else {
+      ending.rider.beatAt = begun + Math.min(Math.max(ending.pause(), GATHER), this.beat(ending.rider.lease))
     }
   }
 
@@ -467,7 +482,8 @@ class Engine {
       const failure = new Ending(job, 'fail', { error: ending.error || reason })
       this.send(Object.assign(failure, { milliseconds }))
     } else {
-      this.settle(ending, ['lost', 'refused'].includes(outcome) ? 'lost' : ending.event)
+      const isLost = ['lost', 'refused'].includes(outcome) && !ending.rider
+      this.settle(ending, isLost ? 'lost' : ending.event)
     }
   }
 
@@ -518,6 +534,9 @@ class Engine {
       this.end(held, this.stopped(held.job))
     }
     this.isClosing = true
+    for (const ending of this.ended.values()) {
+      if (ending.rider) ending.due = Math.min(ending.due, Date.now() + GRACE)
+    }
     this.due.set()
     const farewell = setTimeout(() => this.control.sever(), FAREWELL)
     await control
@@ -525,7 +544,7 @@ class Engine {
     for (const ending of this.ended.values()) {
       this.log.error(ending.job.toJSON(), 'the server did not confirm its end')
     }
-    await Promise.all([this.pool.close(), this.claims.close(), this.control.close()])
+    await Promise.all([this.pool.close(), this.effects?.close(), this.claims.close(), this.control.close()])
   }
 
   async waitForHandlers (limit, hurry) {
@@ -544,13 +563,6 @@ function textOf (error) {
   } catch (failure) {
     return `its message could not be read: ${failure.name}`
   }
-}
-
-// Returns the server's message with its hint. If the driver has tried several addresses, only their errors have
-// messages.
-function lineOf (error) {
-  const texts = error.message || error.errors?.map((one) => one.message).join('; ') || String(error)
-  return [texts, error.hint].filter(Boolean).join(' Hint: ').replace(/\s+/g, ' ').trim()
 }
 
 module.exports = { Engine }

@@ -158,6 +158,15 @@ export class Snooze extends Error {
   constructor (delay?: Duration)
   readonly delay: Duration
 }
+/**
+ * Thrown by `transaction` of a worker with `effects`: an earlier attempt has committed the effects. Let it pass: the
+ * worker completes the job.
+ */
+export class AlreadyDone extends Error {
+  constructor (jobIds: number[])
+  /** The jobs whose effects are committed. The other jobs of a batch are released. */
+  readonly jobIds: number[]
+}
 /** Thrown when the handler is to stop. */
 export class Stopped extends Error {
   constructor (reason: StopReason)
@@ -234,6 +243,9 @@ export interface Job<Payload = any> {
   /**
    * Runs `work` in a transaction that completes the job when it ends, with the result of `work`. If `work` has ended
    * the job itself, the transaction only commits.
+   *
+   * If the worker has `effects`, the transaction is there. If an earlier attempt has committed the effects, this throws
+   * `AlreadyDone`.
    */
   transaction<T> (work: (client: ClientBase) => Promise<T>): Promise<T>
   /** Completes the job in the caller's own transaction. */
@@ -267,6 +279,9 @@ export class Batch<Payload = any> implements Iterable<Job<Payload>> {
   check (): void
   /**
    * Runs `work` in a transaction that completes all jobs. If the lease of one job is lost, the transaction rolls back.
+   *
+   * If the worker has `effects`, the transaction is there. If an earlier attempt has committed effects of a job, this
+   * throws `AlreadyDone`: that job is completed, and the others are released.
    */
   transaction<T> (work: (client: ClientBase) => Promise<T>): Promise<T>
 }
@@ -321,6 +336,11 @@ export interface WorkerOptions {
    * when they were told to. The default is never.
    */
   stallTimeout?: number
+  /**
+   * A second `connection`, for `transaction`: the primary of a bridge (docs/bridge.md). Effects there are committed
+   * once, however often the job runs. Without it, `transaction` is on the queue's server.
+   */
+  effects?: string | ClientConfig | Array<string | ClientConfig> | null
   /** Encodes and decodes payloads, results, progress and steps, such as `AesGcm`. */
   codec?: Codec | null
   /**

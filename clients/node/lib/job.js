@@ -15,9 +15,10 @@ const COLUMNS = `id::float8 AS id, job_id::float8 AS "jobId", queue_name AS queu
 class Job {
   #pool
   #codec
+  #effects
   #stop = new AbortController()
 
-  constructor (columns, pool, codec = PLAIN) {
+  constructor (columns, pool, codec = PLAIN, effects = null) {
     Object.assign(this, columns)
     this.unreadable = null // why the job's JSON could not be read: then the attempt fails, and the worker goes on
     for (const name of ['payload', 'headers', 'progress']) {
@@ -30,9 +31,14 @@ class Job {
     }
     this.#pool = pool
     this.#codec = codec
+    this.#effects = effects
     this.stopReason = null
     this.stopping = false
     this.ended = false
+    // For the worker: whether the job's effects are committed on another server, and its completion with them; and the
+    // JSON of the result with which the handler has completed the job.
+    this.committed = false
+    this.result = null
   }
 
   // Aborted when the handler is to stop; its reason is a `Stopped`.
@@ -51,12 +57,17 @@ class Job {
 
   // Runs `work(client)` in a transaction that completes the job when it ends, with the result of `work`. If `work` has
   // ended the job itself, the transaction only commits.
+  //
+  // If the worker has `effects`, the transaction is there. If an earlier attempt has committed the effects, this throws
+  // `AlreadyDone`, and does not call `work`.
   async transaction (work) {
     this.check()
+    const complete = async (client, result) => { if (!this.ended) await this.complete(client, result) }
+    if (this.#effects) return this.#effects.transaction([this], work, complete)
     try {
       return await this.#pool.transaction(async (client) => {
         const result = await work(client)
-        if (!this.ended) await this.complete(client, result)
+        await complete(client, result)
         return result
       })
     } catch (error) {
@@ -67,7 +78,8 @@ class Job {
 
   // Completes the job in the caller's own transaction.
   async complete (client, result) {
-    const values = [this.id, json(await this.stored(result, 'result'))]
+    this.result = await this.stored(result, 'result')
+    const values = [this.id, json(this.result)]
     await client.query('SELECT queue.complete($1::bigint, $2::text::jsonb)', values)
     this.ended = true
   }

@@ -20,6 +20,12 @@ class Snooze extends Outcome {
   constructor (delay = 0) { super('snoozed'); this.delay = delay }
 }
 
+// Thrown by `transaction` of a worker with `effects`: an earlier attempt has committed the effects. Let it pass: the
+// worker completes the job. `jobIds`: the jobs whose effects are committed. The other jobs of a batch are released.
+class AlreadyDone extends Outcome {
+  constructor (jobIds) { super('its effects are committed already'); this.jobIds = jobIds }
+}
+
 // The handler is to stop: `reason` is cancelled, lost or shutdown.
 class Stopped extends Outcome {
   constructor (reason) { super(reason); this.reason = reason }
@@ -47,4 +53,4 @@ const time = (value) => value instanceof Date ? value.toISOString() : value
 
 const json = (value) => value == null ? null : stringify(value)
 
-module.exports = { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval, json, time }
+module.exports = { Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend, interval, json, time }

@@ -8,7 +8,8 @@ const { Engine } = require('./engine')
 const DEFAULTS = { concurrency: 10, prefetch: 0, wait: 10000, linger: 0, heartbeat: 10000, shutdownTimeout: 30000,
     sessionBound: false, onUnknown: 'release' }
 
-const KNOWN = new Set([...Object.keys(DEFAULTS), 'codec', 'lease', 'stage', 'stallTimeout', 'name', 'logger'])
+const KNOWN = new Set([...Object.keys(DEFAULTS), 'codec', 'effects', 'lease', 'stage', 'stallTimeout', 'name',
+    'logger'])
 
 // One line of JSON for each message, to stderr.
 const log = (level) => (fields, message) => console.error(JSON.stringify({ level, message, ...fields }))
@@ -24,6 +25,7 @@ class Worker extends EventEmitter {
     const unknown = Object.keys(options).find((name) => !KNOWN.has(name))
     if (unknown !== undefined) throw new TypeError(`a worker has no option ${unknown}; it has ${[...KNOWN].join(', ')}`)
     this.hosts = Array.isArray(connection) ? connection : [connection]
+    this.effects = options.effects && [options.effects].flat()
     this.options = { ...DEFAULTS, logger: LOGGER, name: `${os.hostname()}:${process.pid}`, ...options }
     if (!(this.options.concurrency >= 1 && this.options.prefetch >= 0)) {
       throw new RangeError('concurrency must be at least 1, and prefetch not negative')

@@ -1,29 +1,20 @@
 //! Several jobs of a queue that one handler runs together.
 
 use std::ops::Deref;
-use std::sync::Arc;
 
+use serde_json::Value;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::connection::{Pool, Pooled};
+use crate::connection::Pooled;
+use crate::effects;
 use crate::job::{self, Job};
 use crate::outcome::{Done, Failure};
-use crate::shared::Committing;
 
 /// The jobs of a batch, oldest first.
 #[derive(Debug)]
 pub struct Batch {
     pub(crate) jobs: Vec<Job>,
-    pub(crate) pool: BatchPool,
-}
-
-pub(crate) struct BatchPool(pub Arc<Pool>);
-
-impl std::fmt::Debug for BatchPool {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("pool")
-    }
 }
 
 impl Deref for Batch {
@@ -36,11 +27,12 @@ impl Deref for Batch {
 
 impl Batch {
     /// Begins a transaction on one of the worker's connections. It rolls back when it is dropped.
+    ///
+    /// If the worker has [`effects`](crate::Worker::effects), the transaction is there. If an earlier attempt has
+    /// committed effects of a job, the error is [`Failure::AlreadyDone`]: that job is completed, and the others are
+    /// released.
     pub async fn transaction(&self) -> Result<BatchTransaction<'_>, Failure> {
-        for job in &self.jobs {
-            job.check()?;
-        }
-        Ok(BatchTransaction { batch: self, client: job::begin(&self.pool.0).await? })
+        Ok(BatchTransaction { batch: self, client: job::begin_ending(self).await? })
     }
 }
 
@@ -63,21 +55,18 @@ impl BatchTransaction<'_> {
     /// released.
     pub async fn complete(self) -> Result<(), Failure> {
         let ids: Vec<i64> = self.batch.iter().map(|job| job.id).collect();
-        let sql = "SELECT FROM queue.complete_many($1) WHERE outcome = 'completed'";
-        let rows = self.client.query_typed(sql, &[(&ids, Type::INT8_ARRAY)]).await?;
-        if rows.len() < ids.len() {
-            // The rollback is immediate, so that the other jobs can be released. The server also rolls back when the
-            // connection ends.
-            if self.client.batch_execute("ROLLBACK").await.is_ok() {
-                self.client.give_back();
+        let parameters = [(&ids as _, Type::INT8_ARRAY)];
+        if self.batch.iter().any(|job| job.has_effects()) {
+            self.client.execute_typed("SELECT queue.complete_many($1)", &parameters).await?;
+        } else {
+            let sql = "SELECT FROM queue.complete_many($1) WHERE outcome = 'completed'";
+            if self.client.query_typed(sql, &parameters).await?.len() < ids.len() {
+                // The rollback is immediate, so that the other jobs can be released.
+                effects::roll_back(self.client).await;
+                return Err(Failure::Lost);
             }
-            return Err(Failure::Lost);
         }
-        let committing = Committing::begin(self.batch.iter().map(|job| &*job.shared));
-        self.client.batch_execute("COMMIT").await?;
-        committing.confirmed();
-        self.client.give_back();
-        Ok(())
+        Ok(job::commit_ending(self.batch, self.client, Value::Null).await?)
     }
 }
 

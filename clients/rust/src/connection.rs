@@ -231,13 +231,18 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    fn gone(text: impl Into<String>) -> Self {
+    pub fn gone(text: impl Into<String>) -> Self {
         Self { code: String::new(), text: text.into() }
     }
 
     fn of(error: &tokio_postgres::Error) -> Self {
         let hint = error.as_db_error().and_then(DbError::hint).map(|hint| format!(" Hint: {hint}"));
         Self { code: code(error).to_owned(), text: text(error) + hint.as_deref().unwrap_or_default() }
+    }
+
+    /// Returns why a statement on this connection has failed.
+    pub fn on(client: &Client, error: &tokio_postgres::Error) -> Self {
+        if is_gone(client, error) { Self::gone(text(error)) } else { Self::of(error) }
     }
 
     pub fn is_gone(&self) -> bool {
@@ -304,10 +309,12 @@ impl Link {
         };
         match timeout(self.patience, connection.client.query_typed(sql, parameters)).await {
             Ok(Ok(rows)) => Ok(rows),
-            Ok(Err(error)) if !is_gone(&connection.client, &error) => Err(Refusal::of(&error)),
             Ok(Err(error)) => {
-                self.close();
-                Err(Refusal::gone(text(&error)))
+                let refusal = Refusal::on(&connection.client, &error);
+                if refusal.is_gone() {
+                    self.close();
+                }
+                Err(refusal)
             }
             Err(_) => {
                 self.close();
@@ -359,6 +366,20 @@ impl Pool {
 
     pub fn close(&self) {
         *self.idle() = None;
+    }
+}
+
+/// The pools of a worker: to the queue's server, and to that of the effects if that is another one.
+#[derive(Clone)]
+pub(crate) struct Pools {
+    pub own: Arc<Pool>,
+    pub effects: Option<Arc<Pool>>,
+}
+
+impl Pools {
+    pub fn close(&self) {
+        self.own.close();
+        self.effects.iter().for_each(|pool| pool.close());
     }
 }
 

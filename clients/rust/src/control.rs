@@ -3,6 +3,9 @@
 //! The worker sends each end until the server has answered: it counts, or the attempt is lost. `busy` does not count as
 //! an answer: another open transaction has the attempt. It may be the handler's own, which the server is still rolling
 //! back.
+//!
+//! A completion that rides back from another server has arrived when its attempt cannot be extended any more. If that
+//! takes too long, the control sends it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +13,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_postgres::types::Type;
 
+use crate::backoff::Backoff;
 use crate::connection::Refusal;
-use crate::endings::Ending;
-use crate::engine::{Backoff, Ended, Engine, FOREVER};
+use crate::endings::{Ending, Ride};
+use crate::engine::{Ended, Engine, FOREVER, GATHER};
 use crate::event::EventKind;
 use crate::outcome::StopReason;
 
@@ -50,7 +54,8 @@ impl Engine {
         let until = {
             let state = self.lock();
             let beats = state.held.values().map(|held| held.beat_at);
-            beats.chain(state.ended.values().map(|ending| ending.due)).min()
+            let rides = state.ended.values().filter_map(|ending| ending.ride).map(|ride| ride.beat_at);
+            beats.chain(rides).chain(state.ended.values().map(|ending| ending.due)).min()
         };
         let _ = timeout_at(until.unwrap_or_else(|| Instant::now() + FOREVER), self.due.notified()).await;
     }
@@ -65,10 +70,13 @@ impl Engine {
         let begun = Instant::now();
         let asked: Vec<i64> = {
             let state = self.lock();
-            if state.held.values().all(|held| held.beat_at > begun) {
+            let riders = || state.ended.iter().filter_map(|(&id, ending)| Some((id, ending.ride?.beat_at)));
+            let held = state.held.iter().map(|(&id, held)| (id, held.beat_at));
+            let all: Vec<(i64, Instant)> = held.chain(riders()).collect();
+            if all.iter().all(|(_, beat_at)| *beat_at > begun) {
                 return Ok(());
             }
-            state.held.keys().copied().collect()
+            all.into_iter().map(|(id, _)| id).collect()
         };
         for row in self.control.fetch(EXTEND, &[(&asked, Type::INT8_ARRAY)], &|| {}).await? {
             let (id, outcome): (i64, &str) = (row.get(0), row.get(1));
@@ -80,11 +88,26 @@ impl Engine {
                 held.beat_at = begun + if outcome == "busy" { beat.min(Duration::from_secs(1)) } else { beat };
                 held.expires_at = begun + held.lease;
             }
+            self.ride_on(id, outcome, begun);
             if is_cancelled || outcome == "lost" {
                 self.stop_job(id, if is_cancelled { StopReason::Cancelled } else { StopReason::Lost });
             }
         }
         Ok(())
+    }
+
+    fn ride_on(&self, id: i64, outcome: &str, begun: Instant) {
+        let mut state = self.lock();
+        let Some(ending) = state.ended.get_mut(&id) else { return };
+        let Some(Ride { lease, .. }) = ending.ride else { return };
+        if outcome != "lost" {
+            let beat_at = begun + ending.pause().max(GATHER).min(self.beat(lease));
+            ending.ride = Some(Ride { lease, beat_at });
+        } else if let Some(ending) = state.ended.remove(&id) {
+            drop(state);
+            self.settle(&ending, ending.event());
+            self.changed.notify_one();
+        }
     }
 
     pub fn send(&self, ending: Ending, delay: Duration) {
@@ -143,7 +166,7 @@ impl Engine {
                 failure.time = ending.time;
                 self.send(failure, Duration::ZERO);
             }
-            "lost" | "refused" => self.settle(&ending, EventKind::Lost),
+            "lost" | "refused" if ending.ride.is_none() => self.settle(&ending, EventKind::Lost),
             _ => self.settle(&ending, ending.event()),
         }
     }

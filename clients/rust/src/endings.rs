@@ -15,6 +15,15 @@ use crate::sql::{interval, timestamp};
 /// The pause before a busy attempt's end is sent again. It doubles each time, up to about a second.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
+/// A completion that is committed on another server, and comes back from there.
+#[derive(Clone, Copy)]
+pub(crate) struct Ride {
+    /// The length of the attempt's lease.
+    pub lease: Duration,
+    /// When the attempt is extended next.
+    pub beat_at: Instant,
+}
+
 /// How one attempt ends.
 pub(crate) struct Ending {
     pub shared: Arc<Shared>,
@@ -29,6 +38,7 @@ pub(crate) struct Ending {
     pub pauses: u32,
     /// How often a call that contained it has failed.
     pub errors: u32,
+    pub ride: Option<Ride>,
 }
 
 impl Ending {
@@ -40,7 +50,7 @@ impl Ending {
         let id = ("id", shared.facts.id.into());
         let arguments = [id].into_iter().chain(arguments).collect();
         let due = Instant::now();
-        Self { shared: shared.clone(), kind, arguments, time: Duration::ZERO, due, pauses: 0, errors: 0 }
+        Self { shared: shared.clone(), kind, arguments, time: Duration::ZERO, due, pauses: 0, errors: 0, ride: None }
     }
 
     pub fn failure(shared: &Arc<Shared>, error: &str, delay: Option<Duration>, is_fatal: bool) -> Self {
@@ -67,6 +77,7 @@ impl Ending {
                 let until = until.map(|until| ("until", timestamp(until).into()));
                 Self::new(shared, "suspend", arguments.into_iter().chain(until))
             }
+            Err(Failure::AlreadyDone(_)) => Self::new(shared, "complete", []),
             Err(Failure::Stopped) => Self::stopped(shared),
             Err(Failure::Lost) => {
                 shared.stop(StopReason::Lost);
@@ -109,7 +120,7 @@ impl Ending {
 
     /// True if the next claim can carry it: a completion without a result that was not postponed.
     pub fn is_plain(&self) -> bool {
-        self.kind == "complete" && self.arguments["result"].is_null() && self.pauses == 0
+        self.kind == "complete" && self.arguments["result"].is_null() && self.pauses == 0 && self.ride.is_none()
     }
 
     /// True if nothing else can be sent in its place when the server refuses it: a failure with the queue's own

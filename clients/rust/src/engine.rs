@@ -7,6 +7,9 @@
 //! An attempt is held from its claim until its handler has ended. The worker sends each end until the server has
 //! answered, over new connections if necessary. If the server does not answer for the length of the lease, the worker
 //! has lost the lease.
+//!
+//! An attempt whose completion is committed on another server *rides back*: it is extended until the completion has
+//! arrived. If that takes too long, the worker sends the completion itself.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -21,9 +24,10 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_postgres::Row;
 
-use crate::batch::{Batch, BatchPool, Each};
-use crate::connection::{Link, Pool, Refusal, SILENCE};
-use crate::endings::Ending;
+use crate::backoff::Backoff;
+use crate::batch::{Batch, Each};
+use crate::connection::{Link, Pool, Pools, Refusal, SILENCE};
+use crate::endings::{Ending, Ride};
 use crate::event::{Event, EventKind};
 use crate::job::Job;
 use crate::outcome::{Done, Failure, StopReason};
@@ -34,7 +38,7 @@ use crate::tracing;
 use crate::watchdog::Watchdog;
 
 /// How long a completion waits for a claim to carry it.
-const GATHER: Duration = Duration::from_millis(20);
+pub(crate) const GATHER: Duration = Duration::from_millis(20);
 
 /// How long handlers have to react to `check` after the shutdown timeout.
 const GRACE: Duration = Duration::from_secs(1);
@@ -45,48 +49,20 @@ const UNKNOWN_PAUSE: Duration = Duration::from_secs(30);
 /// How many different stages, codecs and keys the log names.
 const MAX_UNKNOWN: usize = 1000;
 
+/// How long a completion may ride back, unless the lease is shorter.
+const MAX_RIDE: Duration = Duration::from_secs(30);
+
 /// How long a worker that shuts down tries to send the last ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Longer than any worker runs.
 pub(crate) const FOREVER: Duration = Duration::from_secs(1_000_000_000);
 
-/// After what time a failure that persists is logged again.
-const REMINDER: Duration = Duration::from_secs(60);
-
 /// The SQLSTATEs for a missing queue, and for a database without the extension.
 const MISSING: [&str; 3] = ["42704", "3F000", "42883"];
 
 /// The SQLSTATE that a worker that lingers gets if its queue has stages and it names none.
 const INVALID: &str = "22023";
-
-/// The pauses between failing attempts, and how often failures are logged.
-#[derive(Default)]
-pub(crate) struct Backoff {
-    failures: u32,
-    said: HashMap<String, Instant>,
-}
-
-impl Backoff {
-    /// Returns how long to wait until the next attempt. Logs the failure if it is a new one, or if it was last logged a
-    /// minute ago.
-    pub fn failed(&mut self, what: &str, Refusal { code, text }: &Refusal) -> Duration {
-        let now = Instant::now();
-        if self.said.get(text).is_none_or(|at| now - *at >= REMINDER) {
-            self.said.insert(text.clone(), now);
-            if code.is_empty() {
-                log::warn!(target: "pg_queue", "no connection for {what}s, the worker tries again: {text}");
-            } else {
-                log::error!(target: "pg_queue", "a {what} has failed, the worker tries again: {text}");
-            }
-        }
-        self.failures += 1;
-        let most = Duration::from_millis(100 << self.failures.min(10)).min(Duration::from_secs(10));
-        // Half of the pause is random, so that workers that lose a server together do not return together.
-        let chance = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), self.failures) % 1000;
-        most.mul_f64(0.5 + chance as f64 / 2000.0)
-    }
-}
 
 /// One run of a worker, from its first claim to the release of the remaining jobs.
 pub(crate) struct Engine {
@@ -102,7 +78,7 @@ pub(crate) struct Engine {
     pub due: Notify,
     claims: Link,
     pub control: Link,
-    pool: Arc<Pool>,
+    pools: Pools,
 }
 
 /// The result of the claimer and of the control. An error means that the worker could not start.
@@ -130,7 +106,10 @@ impl Engine {
             due: Notify::new(),
             claims: Link::new(connector.clone(), settings.wait + SILENCE),
             control: Link::new(connector.clone(), SILENCE),
-            pool: Arc::new(Pool::new(connector)),
+            pools: Pools {
+                own: Arc::new(Pool::new(connector)),
+                effects: settings.effects.clone().map(|effects| Arc::new(Pool::new(effects))),
+            },
             settings,
         })
     }
@@ -252,7 +231,7 @@ impl Engine {
         let now = Instant::now();
         let mut state = self.lock();
         for row in rows {
-            let job = Job::new(row, self.pool.clone(), self.settings.codec.clone(), self.stops.clone());
+            let job = Job::new(row, self.pools.clone(), self.settings.codec.clone(), self.stops.clone());
             if self.call(&job).is_none() {
                 let stage = job.stage.as_ref().map(|stage| format!("stage {stage}"));
                 let stage = stage.as_deref().unwrap_or("jobs without a stage");
@@ -346,6 +325,11 @@ impl Engine {
             let lost = answers.iter_mut().filter(|answer| **answer == Err(Failure::Lost));
             lost.for_each(|answer| *answer = Err(Failure::Snooze(Duration::ZERO)));
         }
+        for (one, answer) in shared.iter().zip(&mut answers) {
+            if matches!(answer, Err(Failure::AlreadyDone(done)) if !done.contains(&one.facts.job_id)) {
+                *answer = Err(Failure::Snooze(Duration::ZERO));
+            }
+        }
         for (one, mut answer) in shared.iter().zip(answers) {
             if !one.ended.load(Ordering::Acquire) {
                 let encoded = async { Ok(self.settings.codec.done(answer?, &one.facts.queue).await?) };
@@ -384,7 +368,7 @@ impl Engine {
                 tracing::within(facts, headers, call(job)).await.map(|done| Each::One(vec![Ok(done)]))
             }
             Call::Batch { call, .. } => {
-                let batch = Batch { jobs, pool: BatchPool(self.pool.clone()) };
+                let batch = Batch { jobs };
                 tracing::within(facts, None, call(batch)).await
             }
         }
@@ -440,10 +424,16 @@ impl Engine {
     fn end(&self, ending: Ending) {
         let mut state = self.lock();
         // The attempt was released in its place and has ended.
-        if state.held.remove(&ending.id()).is_none() {
-            return;
-        }
-        if ending.kind == "none" {
+        let Some(Held { shared, lease, .. }) = state.held.remove(&ending.id()) else { return };
+        if let Some(result) = shared.committed.get() {
+            // Whatever the handler has done since then.
+            let mut riding = Ending::new(&shared, "complete", [("result", result.clone())]);
+            riding.time = ending.time;
+            riding.ride = Some(Ride { lease, beat_at: Instant::now() + GATHER });
+            state.send(riding, lease.min(MAX_RIDE));
+            drop(state);
+            self.due.notify_one();
+        } else if ending.kind == "none" {
             drop(state);
             let is_lost =
                 ending.shared.reason() == Some(StopReason::Lost) && !ending.shared.ended.load(Ordering::Acquire);
@@ -537,7 +527,14 @@ impl Engine {
             warn(&shared.facts, format_args!("is still running; it is released"));
             self.end(Ending::stopped(&shared));
         }
-        self.lock().is_closing = true;
+        {
+            let mut state = self.lock();
+            state.is_closing = true;
+            let soon = Instant::now() + GRACE;
+            for ending in state.ended.values_mut().filter(|ending| ending.ride.is_some()) {
+                ending.due = ending.due.min(soon);
+            }
+        }
         self.due.notify_one();
         if let Ok(result) = timeout(FAREWELL, &mut *control).await {
             drop(raise(result));
@@ -545,7 +542,7 @@ impl Engine {
         for ending in self.lock().ended.values() {
             log::error!(target: "pg_queue", "{}: the server did not confirm its end", ending.shared.facts);
         }
-        self.pool.close();
+        self.pools.close();
         self.claims.close();
         self.control.close();
     }

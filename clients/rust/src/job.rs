@@ -5,8 +5,8 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use serde::Serialize;
@@ -17,7 +17,8 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row};
 
 use crate::codec::ContextKind;
-use crate::connection::{Pool, Pooled};
+use crate::connection::{Pool, Pooled, Pools};
+use crate::effects;
 use crate::hooks::Hooks;
 use crate::outcome::{Advance, Failure, StopReason, Stopped, Suspend};
 use crate::shared::{Committing, Facts, Shared};
@@ -67,7 +68,7 @@ pub struct Job {
     /// Why the job's JSON could not be read. Then the handler is not called, and the attempt fails.
     pub(crate) unreadable: Option<String>,
     pub(crate) shared: Arc<Shared>,
-    pool: Arc<Pool>,
+    pools: Pools,
     stopping: watch::Receiver<u32>,
 }
 
@@ -78,7 +79,7 @@ impl fmt::Debug for Job {
 }
 
 impl Job {
-    pub(crate) fn new(row: &Row, pool: Arc<Pool>, codec: Hooks, stopping: watch::Receiver<u32>) -> Self {
+    pub(crate) fn new(row: &Row, pools: Pools, codec: Hooks, stopping: watch::Receiver<u32>) -> Self {
         let queue: Arc<str> = row.get::<_, String>(2).into();
         let facts = Facts { id: row.get(0), job_id: row.get(1), queue: queue.clone(), attempt: row.get(6) };
         let json = |n: usize| row.try_get::<_, Option<Value>>(n);
@@ -86,7 +87,13 @@ impl Job {
         // Such as a number of 400 digits, or JSON that is nested more than 128 levels deep.
         let unreadable = [&payload, &headers, &progress].into_iter().find_map(|read| read.as_ref().err());
         let unreadable = unreadable.map(|error| format!("what the job carries cannot be read: {}", reason(error)));
-        let shared = Shared { facts, codec, stop: watch::channel(None).0, ended: AtomicBool::new(false) };
+        let shared = Shared {
+            facts,
+            codec,
+            stop: watch::channel(None).0,
+            ended: AtomicBool::new(false),
+            committed: OnceLock::new(),
+        };
         Self {
             id: row.get(0),
             job_id: row.get(1),
@@ -104,7 +111,7 @@ impl Job {
             enqueued_at: row.get(13),
             unreadable,
             shared: Arc::new(shared),
-            pool,
+            pools,
             stopping,
         }
     }
@@ -153,16 +160,22 @@ impl Job {
         self.shared.ended.store(true, Ordering::Release);
     }
 
+    pub(crate) fn has_effects(&self) -> bool {
+        self.pools.effects.is_some()
+    }
+
     /// Begins a transaction on one of the worker's connections. It rolls back when it is dropped.
+    ///
+    /// If the worker has [`effects`](crate::Worker::effects), the transaction is there. If an earlier attempt has
+    /// committed the effects, the error is [`Failure::AlreadyDone`]: return it, and the worker completes the job.
     pub async fn transaction(&self) -> Result<JobTransaction<'_>, Failure> {
-        self.check()?;
-        Ok(JobTransaction { job: self, client: begin(&self.pool).await? })
+        Ok(JobTransaction { job: self, client: begin_ending(std::slice::from_ref(self)).await? })
     }
 
     /// Stores what was done so far. The next attempt, if there is one, finds it in `progress`.
     pub async fn save_progress(&self, progress: impl Serialize) -> Result<(), Failure> {
         let progress = self.shared.codec.json(progress, ContextKind::Progress, &self.queue);
-        let (progress, client) = (progress.await, taken(&self.pool).await?);
+        let (progress, client) = (progress.await, taken(&self.pools.own).await?);
         let parameters = Parameters::default().with(self.id, Type::INT8).with(progress, Type::JSONB);
         client.execute_typed("SELECT queue.progress($1, $2)", &parameters.list()).await?;
         client.give_back();
@@ -173,7 +186,7 @@ impl Job {
     /// are done.
     pub async fn step<T: DeserializeOwned>(&self, name: &str) -> Result<Step<T>, Failure> {
         self.check()?;
-        let client = begin(&self.pool).await?;
+        let client = begin(&self.pools.own).await?;
         let parameters = [(&self.id as _, Type::INT8), (&name as _, Type::TEXT)];
         let found = client.query_typed_one("SELECT queue.step($1, $2)", &parameters).await?;
         match found.try_get::<_, Option<Value>>(0)? {
@@ -189,7 +202,7 @@ impl Job {
 
     /// Returns the outcomes of the jobs that this job was after, and of the members of its flow.
     pub async fn inputs(&self) -> Result<Vec<Input>, Failure> {
-        let client = taken(&self.pool).await?;
+        let client = taken(&self.pools.own).await?;
         let sql = "SELECT job_id, queue_name, task, state, result, error FROM queue.inputs($1)";
         let rows = client.query_typed(sql, &[(&self.id, Type::INT8)]).await?;
         client.give_back();
@@ -221,6 +234,40 @@ pub(crate) async fn begin(pool: &Arc<Pool>) -> Result<Pooled, Failure> {
     let client = taken(pool).await?;
     client.batch_execute("BEGIN").await?;
     Ok(client)
+}
+
+/// Begins a transaction that is to end these jobs.
+pub(crate) async fn begin_ending(jobs: &[Job]) -> Result<Pooled, Failure> {
+    jobs.iter().try_for_each(Job::check)?;
+    match &jobs[0].pools.effects {
+        Some(pool) => effects::begin(pool, &job_ids(jobs)).await,
+        None => begin(&jobs[0].pools.own).await,
+    }
+}
+
+/// Commits a transaction that has completed these jobs with this result, or has ended the job in another way.
+pub(crate) async fn commit_ending(jobs: &[Job], client: Pooled, result: Value) -> Result<(), Error> {
+    let committing = Committing::begin(jobs.iter().map(|job| &*job.shared));
+    let answer = client.batch_execute("COMMIT").await;
+    if answer.is_ok() {
+        client.give_back();
+    }
+    if let Some(pool) = &jobs[0].pools.effects {
+        if answer.is_err() && !effects::is_done(pool, &job_ids(jobs)).await {
+            return answer;
+        }
+        for job in jobs {
+            _ = job.shared.committed.set(result.clone());
+        }
+    } else {
+        answer?;
+    }
+    committing.confirmed();
+    Ok(())
+}
+
+fn job_ids(jobs: &[Job]) -> Vec<i64> {
+    jobs.iter().map(|job| job.job_id).collect()
 }
 
 /// The outcome of a job that this job waited for. If that job is no longer kept, only its id is there.
@@ -263,8 +310,9 @@ impl JobTransaction<'_> {
     /// Completes the job and commits. The writes and the completion commit together, or neither does.
     pub async fn complete(self, result: impl Serialize) -> Result<(), Error> {
         let result = self.job.shared.codec.json(result, ContextKind::Result, &self.job.queue).await;
+        let value = if self.job.has_effects() { result.value() } else { Value::Null };
         let parameters = Parameters::default().with(self.job.id, Type::INT8).with(result, Type::JSONB);
-        self.end("SELECT queue.complete($1, nullif($2, 'null'))", parameters).await
+        self.end("SELECT queue.complete($1, nullif($2, 'null'))", parameters, value).await
     }
 
     /// Moves the job to another stage and commits.
@@ -276,7 +324,7 @@ impl JobTransaction<'_> {
             .with(advance.stage, Type::TEXT)
             .with(payload, Type::JSONB)
             .with(interval(advance.delay), Type::TEXT);
-        self.end("SELECT queue.advance($1, $2, $3, $4::interval)", parameters).await
+        self.end("SELECT queue.advance($1, $2, $3, $4::interval)", parameters, Value::Null).await
     }
 
     /// Lets the job wait for other jobs and commits. For instance, it waits for jobs that this transaction has enqueued
@@ -291,10 +339,10 @@ impl JobTransaction<'_> {
             .with(suspend.upon.map_or("ended", |upon| upon.name()), Type::TEXT)
             .with(progress, Type::JSONB);
         match suspend.until {
-            None => self.end("SELECT queue.suspend($1, $2, $3, $4)", parameters).await,
+            None => self.end("SELECT queue.suspend($1, $2, $3, $4)", parameters, Value::Null).await,
             Some(until) => {
                 let parameters = parameters.with(until, Type::TIMESTAMPTZ);
-                self.end("SELECT queue.suspend($1, $2, $3, $4, $5)", parameters).await
+                self.end("SELECT queue.suspend($1, $2, $3, $4, $5)", parameters, Value::Null).await
             }
         }
     }
@@ -306,13 +354,9 @@ impl JobTransaction<'_> {
         Ok(())
     }
 
-    async fn end(self, sql: &str, parameters: Parameters) -> Result<(), Error> {
+    async fn end(self, sql: &str, parameters: Parameters, result: Value) -> Result<(), Error> {
         self.client.execute_typed(sql, &parameters.list()).await?;
-        let committing = Committing::begin(std::iter::once(&*self.job.shared));
-        self.client.batch_execute("COMMIT").await?;
-        committing.confirmed();
-        self.client.give_back();
-        Ok(())
+        commit_ending(std::slice::from_ref(self.job), self.client, result).await
     }
 }
 

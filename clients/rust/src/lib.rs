@@ -10,10 +10,12 @@
 
 #[cfg(feature = "aes-gcm")]
 mod aes;
+mod backoff;
 mod batch;
 mod codec;
 mod connection;
 mod control;
+mod effects;
 mod endings;
 mod engine;
 mod enqueue;

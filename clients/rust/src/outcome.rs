@@ -111,6 +111,9 @@ pub enum Failure {
     Stopped,
     /// The server has said that the lease is lost.
     Lost,
+    /// An earlier attempt has committed the effects of these jobs on the server of the worker's `effects`. The worker
+    /// completes them, and releases the other jobs of a batch.
+    AlreadyDone(Vec<i64>),
     /// This worker has no codec or no key for a value: the worker's `on_unknown` decides.
     Unknown(String),
 }

@@ -65,6 +65,8 @@ impl Calls {
 /// The settings of a run of the worker.
 pub(crate) struct Settings {
     pub connector: Connector,
+    /// To the server of the effects, if that is another one.
+    pub effects: Option<Connector>,
     pub handlers: HashMap<String, Calls>,
     pub middleware: Vec<Around>,
     pub concurrency: usize,

@@ -1,8 +1,9 @@
 //! What the worker and a handler share about a job.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::hooks::Hooks;
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     pub stop: watch::Sender<Option<StopReason>>,
     /// True if the handler itself has ended the attempt.
     pub ended: AtomicBool,
+    /// The result, if the job's effects are committed on another server, and its completion with them.
+    pub committed: OnceLock<Value>,
 }
 
 /// Marks attempts as ended by their handlers before the commit. A heartbeat may learn of the commit before the handler

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
+use serde_json::Value;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
@@ -65,6 +66,10 @@ pub(crate) struct Json(Result<String, String>);
 impl Json {
     pub fn of(value: impl Serialize) -> Self {
         Self(serde_json::to_string(&value).map_err(|error| error.to_string()))
+    }
+
+    pub fn value(&self) -> Value {
+        self.0.as_ref().ok().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
     /// Returns what stands for a value that cannot be written.

@@ -56,6 +56,7 @@ impl Worker {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let settings = Settings {
             connector: connector(config, tls),
+            effects: None,
             handlers: HashMap::new(),
             middleware: Vec::new(),
             concurrency: 10,
@@ -137,6 +138,24 @@ impl Worker {
     /// that did not stop when they were told to. The default is never.
     pub fn stall_timeout(mut self, time: Duration) -> Self {
         self.settings.stall_timeout = Some(time);
+        self
+    }
+
+    /// A second server, for [`Job::transaction`]: the primary of a bridge (docs/bridge.md). Effects there are committed
+    /// once, however often the job runs. By default, `transaction` is on the queue's server.
+    pub fn effects(self, config: &str) -> Result<Self, tokio_postgres::Error> {
+        Ok(self.effects_with_tls(&Config::from_str(config)?, NoTls))
+    }
+
+    /// As [`Self::effects`], with a configuration and the driver's TLS connector.
+    pub fn effects_with_tls<T>(mut self, config: &Config, tls: T) -> Self
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::Stream: Send,
+        T::TlsConnect: Send,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        self.settings.effects = Some(connector(config, tls));
         self
     }
 

@@ -1,8 +1,8 @@
 // Compiles if and only if the types say what README.md does.
 import { Pool } from 'pg'
 import {
-  Advance, AesGcm, Codec, Fatal, Job, Suspend, UnknownCodec, Worker, enqueue, enqueueFlow, enqueueMany, enqueueQuery,
-  publish
+  Advance, AesGcm, AlreadyDone, Codec, Fatal, Job, Suspend, UnknownCodec, Worker, enqueue, enqueueFlow, enqueueMany,
+  enqueueQuery, publish
 } from '../..'
 import { Server, assertEnqueued } from '../../lib/testing'
 
@@ -45,6 +45,10 @@ async function encoded (pool: Pool): Promise<void> {
   await enqueue(pool, 'emails', { to: 7 }, { codec, priority: 1 })
   await publish(pool, 'orders', {}, { codec: vault, key: 'order.placed' })
   new Worker({}, { codec: vault })
+  new Worker({}, { effects: ['postgres://primary', { host: 'standby' }] }).handle('emails', async (job) => {
+    const sent: number = await job.transaction(async () => 7).catch((error: AlreadyDone) => error.jobIds[0])
+    return sent
+  })
   // @ts-expect-error: a statement does not wait for a codec
   enqueueQuery('emails', {}, { codec })
 }

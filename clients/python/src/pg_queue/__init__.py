@@ -10,13 +10,14 @@ from .enqueue import enqueue, enqueue_async, enqueue_many, enqueue_many_async
 from .events import Event
 from .flow import Task, enqueue_flow, enqueue_flow_async, reject, resolve, seal
 from .job import AsyncJob, Input, Job
-from .outcomes import Advance, Fatal, RetryIn, Snooze, Stopped, Suspend
+from .outcomes import Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend
 from .publish import publish, publish_async
 from .worker import Worker
 
 __all__ = [
     "Advance",
     "AesGcm",
+    "AlreadyDone",
     "AsyncBatch",
     "AsyncJob",
     "Batch",

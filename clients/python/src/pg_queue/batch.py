@@ -40,6 +40,11 @@ class BaseBatch(Sequence[J], Generic[J]):
         sql = "SELECT FROM queue.complete_many(%s::bigint[]) WHERE outcome = 'completed'"
         return sql, [[job.id for job in self._jobs]]
 
+    def _statement_there(self) -> Tuple[str, List[Any]]:
+        """Returns the statement for the server of the effects, which does not know about leases."""
+        self._set_ended(True)
+        return "SELECT queue.complete_many(%s::bigint[])", [[job.id for job in self._jobs]]
+
     def _check_all(self, completed: Sequence[Any]) -> None:
         if len(completed) < len(self._jobs):
             raise Stopped("lost")
@@ -57,8 +62,16 @@ class Batch(BaseBatch[Job]):
         """A transaction on one of the worker's connections. When it ends, it completes all jobs of the batch.
 
         If the lease of one job is lost, the transaction rolls back, and the other jobs are released.
+
+        If the worker has `effects`, the transaction is there. If an earlier attempt has committed effects of a job,
+        this raises `AlreadyDone`: that job is completed, and the others are released.
         """
         self.check()
+        effects = self[0]._effects
+        if effects is not None:
+            with effects.transaction(self._jobs, lambda conn: conn.execute(*self._statement_there())) as conn:
+                yield conn
+            return
         with self[0]._connection() as conn:
             try:
                 with conn.transaction():
@@ -78,8 +91,20 @@ class AsyncBatch(BaseBatch[AsyncJob]):
         """A transaction on one of the worker's connections. When it ends, it completes all jobs of the batch.
 
         If the lease of one job is lost, the transaction rolls back, and the other jobs are released.
+
+        If the worker has `effects`, the transaction is there. If an earlier attempt has committed effects of a job,
+        this raises `AlreadyDone`: that job is completed, and the others are released.
         """
         self.check()
+        effects = self[0]._effects
+        if effects is not None:
+
+            async def complete(conn: AsyncConnection[Any]) -> None:
+                await conn.execute(*self._statement_there())
+
+            async with effects.transaction(self._jobs, complete) as conn:
+                yield conn
+            return
         async with self[0]._connection() as conn:
             try:
                 async with conn.transaction():

@@ -9,6 +9,9 @@ An attempt is *held* from its claim until its handler has ended. The worker send
 answered, over new connections if necessary. `busy` does not count as an answer: another open transaction has the
 attempt. It may be the handler's own, which the server is still rolling back. If the server does not answer for the
 length of the lease, the worker has lost the lease. Only the event loop's thread uses the state.
+
+An attempt whose completion is committed on another server *rides back*: it is extended until the completion has
+arrived. If that takes too long, the worker sends the completion itself.
 """
 
 from __future__ import annotations
@@ -27,13 +30,16 @@ from psycopg import AsyncConnection
 
 from . import tracing
 from .batch import AsyncBatch, Batch
+from .claims import claim
 from .codec import PLAIN, Kind, UnknownCodec, is_encoded, later
-from .endings import Ending, span
+from .effects import connected
+from .endings import Ending, returned, riding, span, stopped
 from .events import Event, EventKind
 from .held import Held
-from .job import COLUMNS, AsyncJob, BaseJob, Job
-from .outcomes import Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval
+from .job import AsyncJob, BaseJob, Job
+from .outcomes import Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend
 from .pool import LOST, SILENCE, AsyncPool, Backoff, Gone, Link, Pool, connect, connect_async, hosts
+from .texts import extra, line, text
 from .threads import Threads
 from .unreadable import Unreadable, keep
 from .watchdog import Watchdog
@@ -55,16 +61,14 @@ UNKNOWN_PAUSE = 30.0
 MAX_UNKNOWN = 1000
 """How many different stages, codecs and keys the log names."""
 
+MAX_RIDE = 30.0
+"""How many seconds a completion may ride back, unless the lease is shorter."""
+
 FAREWELL = 5.0
 """How long a worker that shuts down tries to send the last ends."""
 
 _MISSING = ("42704", "3F000", "42883")
 """The SQLSTATEs for a missing queue, and for a database without the extension."""
-
-CLAIM = f"""
-    SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8
-    FROM queue.claim_any(%s::text[], max_jobs => %s, wait => %s, lease => %s::interval, stage => %s::text, worker => %s,
-        session_bound => %s, completed => %s::bigint[]"""
 
 EXTEND = "SELECT id, outcome, is_cancelled FROM queue.extend_many(%s::bigint[])"
 
@@ -104,6 +108,7 @@ class Engine:
         self._hosts = hosts(worker.conninfo)
         self._pool = Pool(lambda: connect(self._hosts))
         self._async_pool = AsyncPool(lambda: connect_async(self._hosts))
+        self._effects, self._async_effects = connected(worker.effects)
         self._claims = Link(self._connect_claims, worker.wait + SILENCE)
         self._control = Link(lambda: connect_async(self._hosts))
 
@@ -164,7 +169,7 @@ class Engine:
                 if isinstance(error, psycopg.errors.QueryCanceled):
                     continue
                 if not self._has_claimed and isinstance(error, psycopg.Error) and error.sqlstate in self._refusals:
-                    raise RuntimeError(f"the worker cannot start: {_line(error)}") from error
+                    raise RuntimeError(f"the worker cannot start: {line(error)}") from error
                 if isinstance(error, Gone):
                     self._tell(Event("disconnected", error=str(error)))
                 await _wait(self._stopping, backoff.failed("claim", error))
@@ -186,17 +191,9 @@ class Engine:
                 await self._changed.wait()
 
     async def _claim(self, room: int, completed: List[int]) -> List[Any]:
-        worker = self._worker
         # The first claim does not sleep: it finds out whether the queues exist.
-        wait = worker.wait if self._has_claimed and not self._drain else 0.0
-        sql = f"{CLAIM})"
-        more: List[Any] = []
-        if self._linger:
-            # A full batch is not kept waiting for more jobs. A call that lingers has to wait.
-            room, wait = min(room, worker.collected() or 1), max(wait, min(worker.wait, 0.001))
-            sql, more = f"{CLAIM}, linger => %s)", [interval(self._linger)]
-        parameters = [worker.queues(), room, interval(wait), interval(worker.lease), worker.stage]
-        return await self._claims.fetch(sql, [*parameters, worker.name, worker.session_bound, completed, *more])
+        sleeps = self._has_claimed and not self._drain
+        return await self._claims.fetch(*claim(self._worker, room, sleeps, self._linger, completed))
 
     def _room(self) -> int:
         """Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile."""
@@ -222,9 +219,9 @@ class Engine:
         is_async = route is not None and self._is_async[route]
         job: BaseJob
         if is_async:
-            job = AsyncJob(*columns, pool=self._async_pool, codec=self._codec)
+            job = AsyncJob(*columns, pool=self._async_pool, effects=self._async_effects, codec=self._codec)
         else:
-            job = Job(*columns, pool=self._pool, loop=self._loop, codec=self._codec)
+            job = Job(*columns, pool=self._pool, loop=self._loop, effects=self._effects, codec=self._codec)
         if route is None:
             stage = "jobs without a stage" if job.stage is None else f"stage {job.stage}"
             self._send(self._for_another(job, f"no handler for {stage} of queue {job.queue}"))
@@ -282,6 +279,8 @@ class Engine:
             if len(jobs) > 1 and isinstance(error, psycopg.Error) and error.sqlstate == LOST:
                 error = Snooze()  # one lease is lost; the server answers for each which one
             results = [error] * len(jobs)
+            if len(jobs) > 1 and isinstance(error, AlreadyDone):
+                results = [error if job.job_id in error.job_ids else Snooze() for job in jobs]
         for held, result in zip(group, results):
             ending = self._ending(held.job, await self._encoded(held.job, result))
             ending.seconds = self._loop.time() - begun
@@ -351,49 +350,45 @@ class Engine:
         try:
             if isinstance(result, BaseException):
                 return self._raised(job, result)
-            if job.ended:
-                return Ending(job, "none")
-            if isinstance(result, Advance):
-                return Ending(job, "advance", stage=result.stage, payload=result.payload, delay=span(result.delay))
-            if isinstance(result, Suspend):
-                after = None if result.after is None else list(map(int, result.after))
-                until = {} if result.until is None else {"until": result.until.isoformat()}
-                return Ending(job, "suspend", after=after, upon=result.upon, progress=result.progress, **until)
-            return Ending(job, "complete", result=result)
+            return returned(job, result)
         except Exception as error:  # such as a result that is not JSON
             return self._raised(job, error)
 
-    @staticmethod
-    def _stopped(job: BaseJob) -> Ending:
-        """Returns the end of a stopped attempt: a release, which cancels a job that is to be cancelled. If the lease is
-        lost, nothing is sent.
-        """
-        return Ending(job, "none" if job.stop_reason == "lost" else "release")
-
     def _raised(self, job: BaseJob, error: BaseException) -> Ending:
         if isinstance(error, Stopped) or job.stop_reason and isinstance(error, asyncio.CancelledError):
-            return self._stopped(job)
+            return stopped(job)
+        if isinstance(error, AlreadyDone):
+            return Ending(job, "complete", result=None)
         if isinstance(error, Snooze):
             return Ending(job, "release", delay=span(error.delay))
         if isinstance(error, UnknownCodec):
-            return self._for_another(job, _text(error))
+            return self._for_another(job, text(error))
         if isinstance(error, psycopg.Error) and error.sqlstate == LOST:
             job.stop("lost")
-            return self._stopped(job)
+            return stopped(job)
         is_expected = isinstance(error, (RetryIn, Fatal))
-        text = _text(error) if is_expected else f"{type(error).__name__}: {_text(error)}"
-        logger.warning("%r has failed: %s", job, text, exc_info=None if is_expected else error, extra=_extra(job))
+        said = text(error) if is_expected else f"{type(error).__name__}: {text(error)}"
+        logger.warning("%r has failed: %s", job, said, exc_info=None if is_expected else error, extra=extra(job))
         retry_in = span(error.delay) if isinstance(error, RetryIn) else None
-        return Ending(job, "fail", error=text, retry_in=retry_in, fatal=isinstance(error, Fatal))
+        return Ending(job, "fail", error=said, retry_in=retry_in, fatal=isinstance(error, Fatal))
 
     def _end(self, held: Held, ending: Ending) -> None:
         held.expiry.cancel()
         del self._held[held.job.id]
-        if ending.kind == "none":
+        if held.job.committed:  # whatever the handler has done since then
+            self._ride(held, ending.seconds)
+        elif ending.kind == "none":
             self._settle(ending, "lost" if held.job.stop_reason == "lost" else None)
         else:
             # A claim that completes does not sleep, so a claim that lingers carries no ends.
             self._send(ending, GATHER if ending.is_plain and not self._linger else 0)
+
+    def _ride(self, held: Held, seconds: float) -> None:
+        """Extends an attempt until its completion has arrived from the other server."""
+        ending = riding(held, seconds)
+        held.beat_at = self._loop.time() + GATHER
+        self._send(ending, min(held.lease, MAX_RIDE))
+        self._due.set()
 
     def _stop_job(self, attempt_id: int, reason: Any) -> None:
         """Tells the handler to stop. If it has not begun, the attempt ends immediately."""
@@ -406,13 +401,13 @@ class Engine:
             held.beat_at = math.inf
         if held.job.stop_reason in (reason, "lost") or is_ended:
             return
-        logger.warning("%r is to stop: %s", held.job, reason, extra=_extra(held.job))
+        logger.warning("%r is to stop: %s", held.job, reason, extra=extra(held.job))
         is_first = held.stopped_at is None
         held.stopped_at = held.stopped_at or self._loop.time()
         held.job.stop(reason)
         if held.task is None:
             self._ready.remove(held)
-            self._end(held, self._stopped(held.job))
+            self._end(held, stopped(held.job))
             self._changed.set()
         elif is_first and all(one.job.stop_reason for one in held.group):
             if self._is_async[held.route] or held.is_decoding:
@@ -440,7 +435,7 @@ class Engine:
                 await asyncio.sleep(backoff.failed("heartbeat", error))
 
     async def _until_due(self) -> None:
-        times = [held.beat_at for held in self._held.values()]
+        times = [held.beat_at for held in [*self._held.values(), *self._riders()]]
         times += [ending.due for ending in self._ended.values()]
         self._wake_at = min(times, default=math.inf)
         await _wait(self._due, max(self._wake_at - self._loop.time(), 0))
@@ -449,16 +444,20 @@ class Engine:
     def _beat(self, lease: float) -> float:
         return min(lease / 3, self._worker.heartbeat)
 
+    def _riders(self) -> List[Held]:
+        return [ending.rider for ending in self._ended.values() if ending.rider is not None]
+
     async def _heartbeat(self) -> None:
         """Extends all leases. A busy attempt does not expire: an open transaction is ending it, mostly the handler's
         own. The worker extends it again soon.
         """
-        begun, held_now = self._loop.time(), list(self._held.values())
+        begun, held_now = self._loop.time(), [*self._held.values(), *self._riders()]
         if all(held.beat_at > begun for held in held_now):
             return
         for attempt_id, outcome, is_cancelled in await self._control.fetch(EXTEND, [[one.job.id for one in held_now]]):
             held = self._held.get(attempt_id)
             if held is None:
+                self._ride_on(attempt_id, outcome, begun)
                 continue
             beat = self._beat(held.lease)
             held.beat_at = begun + (min(1.0, beat) if outcome == "busy" else beat)
@@ -467,6 +466,18 @@ class Engine:
                 held.expiry = self._loop.call_at(begun + held.lease, self._stop_job, attempt_id, "lost")
             if is_cancelled or outcome == "lost":
                 self._stop_job(attempt_id, "cancelled" if is_cancelled else "lost")
+
+    def _ride_on(self, attempt_id: int, outcome: str, begun: float) -> None:
+        """A completion that rides back has arrived when the attempt cannot be extended any more."""
+        ending = self._ended.get(attempt_id)
+        if ending is None or ending.rider is None:
+            return
+        if outcome == "lost":
+            del self._ended[attempt_id]
+            self._settle(ending)
+            self._changed.set()
+        else:
+            ending.rider.beat_at = begun + min(max(ending.pause(), GATHER), self._beat(ending.rider.lease))
 
     def _send(self, ending: Ending, delay: float = 0.0) -> None:
         ending.due = self._loop.time() + delay
@@ -488,7 +499,7 @@ class Engine:
             except psycopg.Error as error:
                 is_at_fault = len(batch) == 1 and (error.sqlstate or "")[:2] in _AT_FAULT
                 outcome = "refused" if is_at_fault else "error"
-                rows = [(ending.id, outcome, _line(error)) for ending in batch]
+                rows = [(ending.id, outcome, line(error)) for ending in batch]
             for attempt_id, outcome, reason in rows:
                 self._answered(self._ended.pop(attempt_id), outcome, reason)
             self._changed.set()
@@ -497,7 +508,7 @@ class Engine:
         """Handles the server's answer for an end: finishes it, sends it again, or sends a failure in its place."""
         ending.errors += outcome == "error"
         if outcome == "refused" or (outcome == "error" and ending.errors == 2):
-            logger.error("%r could not end by %r: %s", ending.job, ending.kind, reason, extra=_extra(ending.job))
+            logger.error("%r could not end by %r: %s", ending.job, ending.kind, reason, extra=extra(ending.job))
         if outcome in ("busy", "error"):
             self._send(ending, ending.pause())
         elif outcome == "refused" and not ending.is_last_resort:
@@ -505,7 +516,7 @@ class Engine:
             failure.seconds = ending.seconds
             self._send(failure)
         else:
-            self._settle(ending, "lost" if outcome in ("lost", "refused") else None)
+            self._settle(ending, "lost" if outcome in ("lost", "refused") and ending.rider is None else None)
 
     # Events.
 
@@ -514,9 +525,9 @@ class Engine:
         job = ending.job
         kind = kind or ending.event
         if kind == "lost":
-            logger.warning("%r: lost lease", job, extra=_extra(job))
+            logger.warning("%r: lost lease", job, extra=extra(job))
         else:
-            logger.debug("%r: %s", job, kind, extra=_extra(job))
+            logger.debug("%r: %s", job, kind, extra=extra(job))
         self._tell(Event(kind, job.queue, job.job_id, job.id, job.attempt, ending.seconds, ending.error))
 
     def _tell(self, event: Event) -> None:
@@ -540,27 +551,33 @@ class Engine:
             await asyncio.wait({claimer}, timeout=0.2)
         while self._ready:
             held = self._ready.popleft()
-            self._end(held, self._stopped(held.job))
+            self._end(held, stopped(held.job))
         await self._wait_for_handlers(self._worker.shutdown_timeout, self._hurry)
         for attempt_id in list(self._held):
             self._stop_job(attempt_id, "shutdown")
         await self._wait_for_handlers(GRACE)
         for held in list(self._held.values()):  # their handlers did not stop
-            logger.warning("%r is still running; it is released", held.job, extra=_extra(held.job))
-            self._end(held, self._stopped(held.job))
+            logger.warning("%r is still running; it is released", held.job, extra=extra(held.job))
+            self._end(held, stopped(held.job))
             if held.task is not None and self._is_async[held.route]:
                 # The handler has suppressed its cancellation, and `asyncio.run` would wait for it.
                 asyncio.tasks._unregister_task(held.task)
         self._is_closing = True
+        for ending in self._ended.values():
+            if ending.rider is not None:
+                ending.due = min(ending.due, self._loop.time() + GRACE)
         self._due.set()
         self._loop.call_later(FAREWELL, self._control.sever)
         await asyncio.wait({control}, timeout=FAREWELL + GRACE)
         for ending in self._ended.values():
-            logger.error("%r: the server did not confirm its end", ending.job, extra=_extra(ending.job))
+            logger.error("%r: the server did not confirm its end", ending.job, extra=extra(ending.job))
         control.cancel()
         self._threads.close()
         self._pool.close()
         self._async_pool.close()
+        for effects in (self._effects, self._async_effects):
+            if effects is not None:
+                effects.close()
         for link in (self._claims, self._control):
             await link.close()
         for task in (claimer, control):
@@ -579,20 +596,3 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
         await asyncio.wait_for(event.wait(), None if seconds == math.inf else seconds)
     except asyncio.TimeoutError:
         pass
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as failure:
-        return f"its message could not be read: {type(failure).__name__}"
-
-
-def _line(error: BaseException) -> str:
-    """Returns a message of several lines, such as one with a hint, as one line."""
-    return " ".join(_text(error).split())
-
-
-def _extra(job: BaseJob) -> Dict[str, Any]:
-    """Returns fields for structured logs."""
-    return {"queue": job.queue, "job_id": job.job_id, "attempt_id": job.id, "attempt": job.attempt}

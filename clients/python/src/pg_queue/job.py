@@ -16,6 +16,7 @@ from psycopg import AsyncConnection, Connection
 from psycopg.types.json import Jsonb
 
 from .codec import PLAIN, Codec, Context, Kind, later, now
+from .effects import AsyncEffects, Effects
 from .outcomes import Duration, Stopped, StopReason, Upon, interval
 from .pool import AsyncPool, Pool
 
@@ -114,6 +115,10 @@ class BaseJob:
         """True if the handler itself has ended the attempt. A handler that does so without this package's functions
         sets it.
         """
+        self.committed = False
+        """True if the job's effects are committed on another server, and its completion with them. For the worker."""
+        self.result: Any = None
+        """The JSON of the result with which the handler has completed the job. For the worker."""
         self._codec = codec
 
     def __repr__(self) -> str:
@@ -153,6 +158,7 @@ class Job(BaseJob):
         *columns: Any,
         pool: Optional[Pool] = None,
         loop: Optional[asyncio.AbstractEventLoop] = None,
+        effects: Optional[Effects] = None,
         **named: Any,
     ) -> None:
         super().__init__(*columns, **named)
@@ -161,6 +167,7 @@ class Job(BaseJob):
         """
         self._pool = pool
         self._loop = loop
+        self._effects = effects
 
     def stop(self, reason: StopReason) -> None:
         super().stop(reason)
@@ -170,8 +177,16 @@ class Job(BaseJob):
     def transaction(self, result: Any = None) -> Iterator[Connection[Any]]:
         """A transaction on one of the worker's connections. When it ends, it completes the job, unless the block has
         ended it.
+
+        If the worker has `effects`, the transaction is there. If an earlier attempt has committed the effects, this
+        raises `AlreadyDone`.
         """
         self.check()
+        if self._effects is not None:
+            complete = lambda conn: None if self.ended else self.complete(conn, result)
+            with self._effects.transaction([self], complete) as conn:
+                yield conn
+            return
         with self._connection() as conn:
             try:
                 with conn.transaction():
@@ -185,7 +200,8 @@ class Job(BaseJob):
 
     def complete(self, conn: Connection[Any], result: Any = None) -> None:
         """Completes the job in the caller's own transaction."""
-        conn.execute(*completion(self.id, self._encoded(result, "result")))
+        self.result = self._encoded(result, "result")
+        conn.execute(*completion(self.id, self.result))
         self.ended = True
 
     def advance(
@@ -256,11 +272,18 @@ class Job(BaseJob):
 class AsyncJob(BaseJob):
     """The job of an `async def` handler. When the handler is to stop, its task is cancelled."""
 
-    def __init__(self, *columns: Any, pool: Optional[AsyncPool] = None, **named: Any) -> None:
+    def __init__(
+        self,
+        *columns: Any,
+        pool: Optional[AsyncPool] = None,
+        effects: Optional[AsyncEffects] = None,
+        **named: Any,
+    ) -> None:
         super().__init__(*columns, **named)
         self.cancelled = asyncio.Event()
         """Set when the handler is to stop; `stop_reason` says why."""
         self._pool = pool
+        self._effects = effects
 
     def stop(self, reason: StopReason) -> None:
         super().stop(reason)
@@ -270,8 +293,20 @@ class AsyncJob(BaseJob):
     async def transaction(self, result: Any = None) -> AsyncIterator[AsyncConnection[Any]]:
         """A transaction on one of the worker's connections. When it ends, it completes the job, unless the block has
         ended it.
+
+        If the worker has `effects`, the transaction is there. If an earlier attempt has committed the effects, this
+        raises `AlreadyDone`.
         """
         self.check()
+        if self._effects is not None:
+
+            async def complete(conn: AsyncConnection[Any]) -> None:
+                if not self.ended:
+                    await self.complete(conn, result)
+
+            async with self._effects.transaction([self], complete) as conn:
+                yield conn
+            return
         async with self._connection() as conn:
             try:
                 async with conn.transaction():
@@ -285,7 +320,8 @@ class AsyncJob(BaseJob):
 
     async def complete(self, conn: AsyncConnection[Any], result: Any = None) -> None:
         """Completes the job in the caller's own transaction."""
-        await conn.execute(*completion(self.id, await self._encoded(result, "result")))
+        self.result = await self._encoded(result, "result")
+        await conn.execute(*completion(self.id, self.result))
         self.ended = True
 
     async def advance(

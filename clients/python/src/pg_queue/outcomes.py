@@ -43,6 +43,18 @@ class Snooze(Exception):
         self.delay = delay
 
 
+class AlreadyDone(Exception):
+    """Raised by `transaction()` of a worker with `effects`: an earlier attempt has committed the effects. Let it pass:
+    the worker completes the job.
+
+    `job_ids`: the jobs whose effects are committed. The other jobs of a batch are released.
+    """
+
+    def __init__(self, *job_ids: int) -> None:
+        super().__init__("its effects are committed already")
+        self.job_ids = job_ids
+
+
 class Stopped(Exception):
     """The handler is to stop: the job was cancelled, its lease is lost, or the worker's time to shut down is over."""
 

@@ -182,6 +182,11 @@ class _Idle(Generic[C]):
         else:
             conn.pgconn.finish()  # for both kinds of connection: `finish` awaits nothing
 
+    def _discard(self, conn: C, error: psycopg.Error) -> None:
+        """Closes a connection that is unusable after this error, such as one to a host that has become a standby."""
+        if is_gone(conn, error):
+            conn.pgconn.finish()
+
     def close(self) -> None:
         while self._idle:
             self._idle.pop().pgconn.finish()
@@ -195,6 +200,9 @@ class Pool(_Idle["Connection[Any]"]):
         conn = self._take() or self._connect()
         try:
             yield conn
+        except psycopg.Error as error:
+            self._discard(conn, error)
+            raise
         finally:
             self._give_back(conn)
 
@@ -207,6 +215,9 @@ class AsyncPool(_Idle["AsyncConnection[Any]"]):
         conn = self._take() or await self._connect()
         try:
             yield conn
+        except psycopg.Error as error:
+            self._discard(conn, error)
+            raise
         finally:
             self._give_back(conn)
 

@@ -40,6 +40,8 @@ class Worker:
     * `shutdown_timeout`: how long handlers may go on after `stop` or SIGTERM, in seconds.
     * `stall_timeout`: ends the process, with status 70, if for this many seconds the event loop was blocked, or all
       slots were taken by handlers that did not stop when they were told to. None: never.
+    * `effects`: a second `conninfo`, for `job.transaction()`: the primary of a bridge (docs/bridge.md). Effects there
+      are committed once, however often the job runs. None: `job.transaction()` is on the queue's server.
     * `codec`: encodes and decodes payloads, results, progress and steps, such as `AesGcm`.
     * `on_unknown`: what becomes of a job whose stage has no handler, such as one that a newer producer has enqueued, or
       whose codec or key this worker does not have. `release` gives it back for 30 seconds, without counting the
@@ -62,6 +64,7 @@ class Worker:
         session_bound: bool = False,
         shutdown_timeout: float = 30.0,
         stall_timeout: Optional[float] = None,
+        effects: Optional[str] = None,
         codec: Optional[Codec] = None,
         on_unknown: Literal["release", "fail"] = "release",
         name: Optional[str] = None,
@@ -82,6 +85,7 @@ class Worker:
         self.session_bound = session_bound
         self.shutdown_timeout = shutdown_timeout
         self.stall_timeout = stall_timeout
+        self.effects = effects
         self.codec = codec
         self.on_unknown = on_unknown
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"

@@ -1,0 +1,175 @@
+"""Effects on another server than the queue's, such as the primary of a bridge (docs/bridge.md).
+
+Responsible for transactions there. Not responsible for what the worker does after the commit (`engine`).
+
+Invariant: effects are committed once, however often a job runs. Each transaction first asks `queue.once_many`, which
+lets one transaction with a job commit. The completion commits with the effects, and the bridge carries it to the queue
+server.
+
+If a transaction cannot begin, the job is not at fault: the worker tries again until the handler is to stop. If the
+connection is lost during a commit, the worker asks `once_many` again, which says whether the transaction has committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Iterator, Optional, Sequence, Tuple
+
+import psycopg
+from psycopg import AsyncConnection, Connection
+
+from .outcomes import AlreadyDone, Stopped
+from .pool import AnyConnection, AsyncPool, Backoff, Gone, Pool, connect, connect_async, hosts, is_gone
+
+if TYPE_CHECKING:
+    from .job import AsyncJob, BaseJob, Job
+
+ONCE = "SELECT queue.once_many(%s::bigint[])"
+
+
+class Effects:
+    """Transactions for synchronous handlers."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def close(self) -> None:
+        self._pool.close()
+
+    @contextmanager
+    def transaction(
+        self, jobs: Sequence[Job], complete: Callable[[Connection[Any]], object]
+    ) -> Iterator[Connection[Any]]:
+        """A transaction for the effects of these jobs. `complete` completes the jobs in it."""
+        is_committing = is_committed = False
+        try:
+            with ExitStack() as stack:
+                conn = self._begin(stack, jobs)
+                yield conn
+                _check(jobs)
+                complete(conn)
+                is_committing = True
+            is_committed = is_committing  # the block itself may have rolled back
+        except BaseException as error:
+            is_committed = is_committing and self._is_done(jobs)
+            if not (is_committed and isinstance(error, psycopg.Error)):
+                raise
+        finally:
+            _end(jobs, is_committed)
+
+    def _begin(self, stack: ExitStack, jobs: Sequence[Job]) -> Connection[Any]:
+        """Begins a transaction, which ends with the stack. Raises `AlreadyDone` if effects are committed already."""
+        backoff = Backoff()
+        while True:
+            for job in jobs:
+                job.check()
+            conn: Optional[Connection[Any]] = None
+            try:
+                with ExitStack() as trial:
+                    conn = trial.enter_context(self._pool.connection())
+                    trial.enter_context(conn.transaction())
+                    _check_mine(jobs, conn.execute(ONCE, [[job.job_id for job in jobs]]).fetchall())
+                    stack.enter_context(trial.pop_all())
+                    return conn
+            except psycopg.Error as error:
+                jobs[0].cancelled.wait(backoff.failed("transaction", _reason(conn, error)))
+
+    def _is_done(self, jobs: Sequence[Job]) -> bool:
+        """Returns whether the effects of these jobs are committed."""
+        try:
+            with ExitStack() as stack:
+                self._begin(stack, jobs)
+                raise psycopg.Rollback
+        except AlreadyDone:
+            return True
+        return False
+
+
+class AsyncEffects:
+    """Transactions for asyncio."""
+
+    def __init__(self, pool: AsyncPool) -> None:
+        self._pool = pool
+
+    def close(self) -> None:
+        self._pool.close()
+
+    @asynccontextmanager
+    async def transaction(
+        self, jobs: Sequence[AsyncJob], complete: Callable[[AsyncConnection[Any]], Awaitable[object]]
+    ) -> AsyncIterator[AsyncConnection[Any]]:
+        """A transaction for the effects of these jobs. `complete` completes the jobs in it."""
+        is_committing = is_committed = False
+        try:
+            async with AsyncExitStack() as stack:
+                conn = await self._begin(stack, jobs)
+                yield conn
+                _check(jobs)
+                await complete(conn)
+                is_committing = True
+            is_committed = is_committing  # the block itself may have rolled back
+        except BaseException as error:
+            is_committed = is_committing and await self._is_done(jobs)
+            if not (is_committed and isinstance(error, psycopg.Error)):
+                raise
+        finally:
+            _end(jobs, is_committed)
+
+    async def _begin(self, stack: AsyncExitStack, jobs: Sequence[AsyncJob]) -> AsyncConnection[Any]:
+        """Begins a transaction, which ends with the stack. Raises `AlreadyDone` if effects are committed already."""
+        backoff = Backoff()
+        while True:
+            for job in jobs:
+                job.check()
+            conn: Optional[AsyncConnection[Any]] = None
+            try:
+                async with AsyncExitStack() as trial:
+                    conn = await trial.enter_async_context(self._pool.connection())
+                    await trial.enter_async_context(conn.transaction())
+                    cursor = await conn.execute(ONCE, [[job.job_id for job in jobs]])
+                    _check_mine(jobs, await cursor.fetchall())
+                    await stack.enter_async_context(trial.pop_all())
+                    return conn
+            except psycopg.Error as error:
+                await asyncio.sleep(backoff.failed("transaction", _reason(conn, error)))
+
+    async def _is_done(self, jobs: Sequence[AsyncJob]) -> bool:
+        """Returns whether the effects of these jobs are committed."""
+        try:
+            async with AsyncExitStack() as stack:
+                await self._begin(stack, jobs)
+                raise psycopg.Rollback
+        except AlreadyDone:
+            return True
+        return False
+
+
+def connected(conninfo: Optional[str]) -> Tuple[Optional[Effects], Optional[AsyncEffects]]:
+    """Returns the effects of a worker, which connect when they are needed. None: the worker has no such server."""
+    if conninfo is None:
+        return None, None
+    there = hosts(conninfo)
+    return Effects(Pool(lambda: connect(there))), AsyncEffects(AsyncPool(lambda: connect_async(there)))
+
+
+def _check_mine(jobs: Sequence[BaseJob], mine: Sequence[Any]) -> None:
+    done = {job.job_id for job in jobs} - {row[0] for row in mine}
+    if done:
+        raise AlreadyDone(*done)
+
+
+def _reason(conn: Optional[AnyConnection], error: psycopg.Error) -> Exception:
+    return Gone(str(error)) if is_gone(conn, error) else error
+
+
+def _check(jobs: Sequence[BaseJob]) -> None:
+    """Raises `Stopped` if a lease is lost. The other server does not know about leases."""
+    for job in jobs:
+        if job.stop_reason == "lost":
+            raise Stopped("lost")
+
+
+def _end(jobs: Sequence[BaseJob], is_committed: bool) -> None:
+    for job in jobs:
+        job.ended = job.committed = job.committed or is_committed

@@ -1,0 +1,72 @@
+//! Effects on another server than the queue's, such as the primary of a bridge (docs/bridge.md).
+//!
+//! Responsible for the begin of transactions there, and for commits without an answer. Not responsible for what the
+//! worker does after the commit (`engine`).
+//!
+//! Invariant: effects are committed once, however often a job runs. Each transaction first asks `queue.once_many`,
+//! which lets one transaction with a job commit. The completion commits with the effects, and the bridge carries it to
+//! the queue server.
+//!
+//! If a transaction cannot begin, the job is not at fault: the worker tries again until the handler is dropped. If the
+//! connection is lost during a commit, the worker asks `once_many` again, which says whether the transaction has
+//! committed.
+
+use std::sync::Arc;
+
+use tokio::time::sleep;
+use tokio_postgres::types::Type;
+
+use crate::backoff::Backoff;
+use crate::connection::{Pool, Pooled, Refusal};
+use crate::outcome::Failure;
+
+const ONCE: &str = "SELECT queue.once_many($1)";
+
+/// Begins a transaction for the effects of these jobs. Errors: [`Failure::AlreadyDone`] if effects are committed
+/// already.
+pub(crate) async fn begin(pool: &Arc<Pool>, jobs: &[i64]) -> Result<Pooled, Failure> {
+    let mut backoff = Backoff::default();
+    loop {
+        match ask(pool, jobs).await {
+            Ok((client, mine)) => {
+                let done: Vec<i64> = jobs.iter().copied().filter(|job| !mine.contains(job)).collect();
+                if done.is_empty() {
+                    return Ok(client);
+                }
+                roll_back(client).await;
+                return Err(Failure::AlreadyDone(done));
+            }
+            Err(refusal) => sleep(backoff.failed("transaction", &refusal)).await,
+        }
+    }
+}
+
+async fn ask(pool: &Arc<Pool>, jobs: &[i64]) -> Result<(Pooled, Vec<i64>), Refusal> {
+    let client = pool.take().await.map_err(Refusal::gone)?;
+    let asked = async {
+        client.batch_execute("BEGIN").await?;
+        client.query_typed(ONCE, &[(&jobs, Type::INT8_ARRAY)]).await
+    };
+    match asked.await {
+        Ok(rows) => Ok((client, rows.iter().map(|row| row.get(0)).collect())),
+        Err(error) => Err(Refusal::on(&client, &error)),
+    }
+}
+
+/// Returns whether the effects of these jobs are committed.
+pub(crate) async fn is_done(pool: &Arc<Pool>, jobs: &[i64]) -> bool {
+    match begin(pool, jobs).await {
+        Ok(client) => {
+            roll_back(client).await;
+            false
+        }
+        Err(failure) => matches!(failure, Failure::AlreadyDone(_)),
+    }
+}
+
+/// Rolls back immediately. The server also rolls back when the connection ends.
+pub(crate) async fn roll_back(client: Pooled) {
+    if client.batch_execute("ROLLBACK").await.is_ok() {
+        client.give_back();
+    }
+}
