@@ -126,6 +126,66 @@ fn a_single_job_s_entries_need_no_descent_wherever_indexes_have_their_last_leaf(
     check(&mut client);
 }
 
+/// What waits for its group gets its entry by the leaf, too, once: over rollbacks of claims, a restart, moves of rows
+/// and sessions that meet the same groups.
+#[test]
+fn who_waits_for_his_group_has_one_entry() {
+    const SESSIONS: u64 = 3;
+    let lines = ["wal_consistency_checking = 'all'", "pg_queue.max_ready = 256"];
+    let cluster = lines.iter().fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
+    let mut client = cluster.connect();
+    client.run(
+        "CREATE EXTENSION pg_queue; CREATE EXTENSION amcheck; CREATE EXTENSION pageinspect;
+         SELECT queue.create('q', max_running_per_group => 1)",
+    );
+    let standby = cluster.standby();
+    // Groups of 60 that follow each other, among them jobs of two priorities.
+    let fill = "SELECT count(*) FROM queue.enqueue_batch('q', (
+                    SELECT jsonb_agg(jsonb_build_object('group_key', 'g' || n / 60, 'priority', n % 60 / 40))
+                    FROM generate_series(1, 1800) AS n))";
+    let work = &|seed: u64| {
+        let mut random = Random::new(seed);
+        let mut client = cluster.connect();
+        for _ in 0..40 {
+            let (jobs, is_undone) = (random.between(1, 60), random.percent(40));
+            let claim = format!("SELECT count(queue.complete(id)) FROM queue.claim('q', {jobs})");
+            client.run(&format!("BEGIN; {claim}; {}", if is_undone { "ROLLBACK" } else { "COMMIT" }));
+        }
+    };
+    let entries = |client: &mut Client| -> (i64, i64) {
+        let sql = "SELECT count(*), count(DISTINCT (htid, data))
+                   FROM generate_series(1, pg_relation_size('queue.parked_0_idx') / 8192 - 1) AS n,
+                        LATERAL (SELECT type FROM bt_page_stats('queue.parked_0_idx', n::int)) AS page,
+                        LATERAL bt_page_items('queue.parked_0_idx', n::int)
+                   WHERE page.type = 'l' AND htid IS NOT NULL";
+        let row = client.query_one(sql, &[]).unwrap();
+        (row.get(0), row.get(1))
+    };
+    let mut seen = 0;
+    for round in 0..3 {
+        client.run(fill);
+        thread::scope(|scope| {
+            for n in 0..SESSIONS {
+                scope.spawn(move || work(round * SESSIONS + n));
+            }
+        });
+        let (all, distinct) = entries(&mut client);
+        assert!(all > seen, "{all} entries, and {seen} before");
+        assert_eq!(all, distinct, "round {round}");
+        seen = all;
+        client.run("SELECT bt_index_parent_check('queue.parked_0_idx', false, true)");
+        standby.wait_replayed(&cluster);
+        let mut there = standby.connect();
+        there.run("SELECT bt_index_check('queue.parked_0_idx')");
+        assert_eq!(entries(&mut there), (all, distinct));
+        assert!(!standby.log().contains("inconsistent page"), "{}", standby.log());
+        drop(client);
+        cluster.stop_immediate();
+        cluster.start_again();
+        client = cluster.connect();
+    }
+}
+
 /// REINDEX and VACUUM FULL lock a table's indexes in the order of their oids, each until the end. A reader that holds
 /// one and waits for an earlier one would stand in each other's way with them.
 /// Neighbours in a batch need not be neighbours in the index: jobs of many groups, or those that took longest.
