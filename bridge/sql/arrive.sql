@@ -17,6 +17,13 @@ passed: null if none of the ids can have arrived before; otherwise those of them
 Returns the job of each id; null: it has arrived before. Only roles of sources may execute it. Errors: as queue.enqueue;
 22023 an id is none of a source.';
 
+CREATE FUNCTION queue_bridge.enqueue_flow(
+    queue_name text, ids bigint[], made_at timestamptz, body jsonb, options jsonb, form text, passed bigint[]
+) RETURNS SETOF bigint VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bridge_enqueue_flow';
+COMMENT ON FUNCTION queue_bridge.enqueue_flow IS
+'As queue_bridge.enqueue, for a flow and its members. ids: that of the flow, then those of its tasks, in order. Only
+roles of sources may execute it. Errors: as queue.enqueue_flow; 22023 an id is none of a source.';
+
 CREATE FUNCTION queue_bridge.publish(topic text, ids bigint[], made_at timestamptz, body jsonb, options jsonb)
     RETURNS void VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bridge_publish';
 COMMENT ON FUNCTION queue_bridge.publish IS
@@ -67,13 +74,13 @@ BEGIN
             RETURN true;
         END IF;
     END IF;
-    IF call.verb = 'x' THEN
+    IF call.verb IN ('s', 'x') THEN
         SELECT p.job_id INTO job FROM queue_bridge.passed AS p
         WHERE p.id = call.id AND p.job_id IS NOT NULL ORDER BY p.made_at DESC LIMIT 1;
     END IF;
     PERFORM set_config('role', 'queue_bridge_' || source, true);
     BEGIN
-        IF call.verb IN ('e', 'm', 'b', 'p')
+        IF call.verb IN ('e', 'm', 'b', 'w', 'p')
            AND EXISTS (SELECT FROM unnest(all_ids) AS i (id) WHERE ((i.id >> 46) & 127) <> node_id) THEN
             RAISE EXCEPTION 'an id does not have the number of source "%"', source USING ERRCODE = '22023';
         END IF;
@@ -87,6 +94,17 @@ BEGIN
                         others := others || job;
                     END IF;
                 END LOOP;
+            WHEN 'w' THEN
+                FOR job IN SELECT * FROM queue_bridge.enqueue_flow(call.target, all_ids, call.made_at, call.body,
+                                                                   call.options, call.verb::text, passed) LOOP
+                    n := n + 1;
+                    IF job <> all_ids[n] THEN
+                        other_ids := other_ids || all_ids[n];
+                        others := others || job;
+                    END IF;
+                END LOOP;
+            WHEN 's' THEN
+                PERFORM queue.seal(coalesce(job, call.id));
             WHEN 'p' THEN
                 PERFORM queue_bridge.publish(call.target, all_ids, call.made_at, call.body, call.options);
                 other_ids := all_ids;
@@ -116,7 +134,7 @@ BEGIN
     END;
     PERFORM set_config('role', before, true);
     -- An end or a cancellation that has arrived before finds a job that has gone on.
-    IF code IS NOT NULL AND (NOT looks OR call.verb IN ('e', 'm', 'b', 'p')) THEN
+    IF code IS NOT NULL AND (NOT looks OR call.verb IN ('e', 'm', 'b', 'w', 'p')) THEN
         INSERT INTO queue_bridge.refused (source, id, made_at, verb, target, ids, body, options, code, message, detail)
         VALUES (source, call.id, call.made_at, call.verb, call.target, call.ids, call.body, call.options, code, told,
                 nullif(why, ''))

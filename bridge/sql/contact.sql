@@ -87,7 +87,8 @@ BEGIN
         RAISE EXCEPTION 'source "%" cannot be connected: %', source, problem USING ERRCODE = '55000', HINT = hint;
     END IF;
     facts := queue_bridge.ask(s.conninfo, format('SELECT queue_bridge.assign(%L)', jsonb_build_object(
-        'node', s.node_id, 'life', s.life, 'slot', s.slot, 'server', queue_bridge.own_identity())));
+        'node', s.node_id, 'life', s.life, 'slot', s.slot, 'server', queue_bridge.own_identity(),
+        'port', current_setting('port'), 'database', current_database())));
     PERFORM queue_bridge.ask(s.conninfo, format(
         'SELECT to_jsonb(lsn::text) FROM pg_create_logical_replication_slot(%L, ''pgoutput''%s)', s.slot,
         CASE WHEN (facts ->> 'major')::integer >= 17 THEN ', failover => true' ELSE '' END));
@@ -150,7 +151,8 @@ BEGIN
         EXECUTE format('CREATE ROLE %I LOGIN', name);
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA queue, queue_bridge TO %I', name);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.enqueue, queue_bridge.publish TO %I', name);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.enqueue, queue_bridge.enqueue_flow, queue_bridge.publish '
+                   'TO %I', name);
     EXECUTE format('GRANT EXECUTE ON PROCEDURE queue_bridge.contact_job TO %I', name);
     PERFORM queue_bridge.subscribe(source);
     PERFORM queue.create(name, executor => 'call', procedure => 'queue_bridge.contact_job', run_as => name,
@@ -245,6 +247,7 @@ BEGIN
                   ORDER BY r.refused_id LIMIT 1000);
     answer := queue_bridge.ask(s.conninfo, format('SELECT queue_bridge.contact(%L)', jsonb_build_object(
         'slot', s.slot, 'server', queue_bridge.own_identity(), 'contacts', s.contacts,
+        'port', current_setting('port'), 'database', current_database(),
         'known', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', a.target, 'is_full', coalesce(
                       (SELECT sum(t.ready + t.scheduled + t.retrying) FROM queue.stats AS t
                        WHERE t.queue_name = a.target) >= q.max_waiting, false)) ORDER BY a.target), '[]')

@@ -67,6 +67,14 @@ fn each_call_of_a_producer_does_what_it_does_on_the_queue_server() {
             "SELECT queue.publish('t', key => 'a.c', delay => '1 day', priority => 2, headers => '{\"h\": 1}')",
             "SELECT queue.publish_many('t', '{1,2}', '{a.x,a.y}')",
             "SELECT queue.cancel(JOB, 'not needed')",
+            "SELECT queue.enqueue_flow('q', '[{\"task\": \"b\", \"after\": [\"a\"], \"upon\": \"any\", \"priority\": 4},
+                {\"task\": \"a\", \"payload\": [1, null], \"delay\": \"1 day\"}, {\"queue\": \"q\", \"stage\": \"two\"}]',
+                '{\"x\": null}', runs => true, upon => 'any', priority => 3)",
+            "SELECT queue.enqueue_flow('q', '[{}]', fail_fast => true, after => ARRAY[JOB], unique_key => 'f')",
+            "SELECT queue.enqueue_flow('q', '[{}, {}]', unique_key => 'f')",
+            "SELECT queue.enqueue_flow('q')",
+            "BEGIN; SELECT queue.enqueue('q', '7', flow => f), queue.enqueue('q', '8', flow => f, after => ARRAY[JOB]),
+                queue.seal(f) FROM queue.enqueue_flow('q', open => true) AS f; COMMIT",
             "BEGIN; SELECT queue.enqueue('q', '\"gone\"'); ROLLBACK",
             "BEGIN; SELECT queue.enqueue('q', '\"kept\"'); SAVEPOINT s; SELECT queue.enqueue('q', '\"gone\"'); \
              ROLLBACK TO s; COMMIT",
@@ -240,6 +248,17 @@ fn wrong_arguments_are_found_on_the_primary() {
         "queue.enqueue_many('q', NULL)",
         "queue.enqueue_batch('q', '{}')",
         "queue.enqueue_batch('q', '[1]')",
+        "queue.enqueue_flow('q', '{}')",
+        "queue.enqueue_flow('q', '[{}, 1]')",
+        "queue.enqueue_flow('q', '[{\"unique_key\": \"k\"}]')",
+        "queue.enqueue_flow('q', '[{\"after\": [1]}]')",
+        "queue.enqueue_flow('q', '[{\"after\": \"a\"}]')",
+        "queue.enqueue_flow('q', '[{\"task\": \"a\"}, {\"task\": \"a\"}]')",
+        "queue.enqueue_flow('q', '[{\"task\": \"a\", \"after\": [\"b\"]}]')",
+        "queue.enqueue_flow('q', '[{\"task\": \"a\", \"after\": [\"b\"]}, {\"task\": \"b\", \"after\": [\"a\"]}]')",
+        "queue.enqueue_flow('q', upon => 'any', fail_fast => true)",
+        "queue.enqueue_flow('q', upon => 'overdue')",
+        "queue.enqueue_flow('q', unique_key => 'k', on_duplicate => 'replace')",
         "queue.enqueue(NULL)",
         "queue.enqueue('nowhere')",
     ] {
@@ -248,6 +267,40 @@ fn wrong_arguments_are_found_on_the_primary() {
     }
     let failure = app.failure("SELECT queue.enqueue('q', unique_key => 'k', on_duplicate => 'error')");
     assert_eq!(failure.code, "0A000");
+    assert_eq!(app.failure("SELECT queue.enqueue_flow('q', runs => true, command => 'SELECT 1')").code, "0A000");
+    assert_eq!(app.failure("SELECT queue.enqueue_flow('q', '[{\"command\": \"SELECT 1\"}]')").code, "0A000");
+}
+
+#[test]
+fn a_flow_has_the_ids_of_the_primary_and_arrives_whole_or_not_at_all() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    let tasks = "[{\"task\": \"b\", \"after\": [\"a\"]}, {\"task\": \"a\"}]";
+    let flow: i64 = app.value(&format!("SELECT queue.enqueue_flow('q', '{tasks}', runs => true)"));
+    app.run(&format!("SELECT queue.enqueue_flow('q', '{tasks}', unique_key => 'k') FROM generate_series(1, 2)"));
+    // A wrong task refuses the flow.
+    app.run("SELECT queue.enqueue_flow('q', '[{}, {\"stage\": \"none\"}]')");
+    pair.wait_arrived();
+    let outbox = "SELECT unnest(ids) FROM queue_bridge.outbox WHERE verb = 'w' ORDER BY 1";
+    let made = pair.primary_as("owner").column::<i64>(outbox);
+    let jobs = "SELECT job_id FROM queue.jobs ORDER BY 1";
+    assert_eq!(server.column::<i64>(jobs), made[..6]);
+    assert_eq!(made[0], flow);
+    assert_eq!(server.value::<String>("SELECT code FROM queue_bridge.refused"), "22023");
+    // What arrives again is the same flow, also after its end.
+    for _ in 0..2 {
+        server.run("SELECT queue_bridge.repair('shop')");
+        pair.wait_arrived();
+        assert_eq!(server.column::<i64>(jobs), made[..6]);
+        for _ in 0..3 {
+            server.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
+            wait::until("successors are released", || {
+                server.run("SELECT queue.maintain()");
+                (server.count("SELECT FROM queue.jobs WHERE state IN ('ready', 'completed')") > 1).then_some(())
+            });
+        }
+    }
+    integrity::check(&mut server);
 }
 
 #[test]
