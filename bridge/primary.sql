@@ -56,14 +56,34 @@ COMMENT ON TABLE queue_bridge.ring IS
     'lsn, rows: how many rows a partition had when tidy last saw it, and where the WAL was. since: no row is older.';
 INSERT INTO queue_bridge.ring (ring) VALUES (0), (1), (2) ON CONFLICT DO NOTHING;
 
-CREATE TABLE IF NOT EXISTS queue_bridge.effect (job_id bigint PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
+-- Ids of this database are in partition 0 or 1, those of jobs that the queue server makes in 2 or 3, others in 4. Which
+-- of the two: see queue_bridge.turn.
+CREATE TABLE IF NOT EXISTS queue_bridge.effect (
+    job_id bigint NOT NULL, generation smallint NOT NULL, at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (job_id, generation)) PARTITION BY LIST (generation);
 COMMENT ON TABLE queue_bridge.effect IS 'Jobs whose effects are committed: see queue.once.';
+CREATE TABLE IF NOT EXISTS queue_bridge.effect_0 PARTITION OF queue_bridge.effect FOR VALUES IN (0);
+CREATE TABLE IF NOT EXISTS queue_bridge.effect_1 PARTITION OF queue_bridge.effect FOR VALUES IN (1);
+CREATE TABLE IF NOT EXISTS queue_bridge.effect_2 PARTITION OF queue_bridge.effect FOR VALUES IN (2);
+CREATE TABLE IF NOT EXISTS queue_bridge.effect_3 PARTITION OF queue_bridge.effect FOR VALUES IN (3);
+CREATE TABLE IF NOT EXISTS queue_bridge.effect_4 PARTITION OF queue_bridge.effect FOR VALUES IN (4);
+
+CREATE TABLE IF NOT EXISTS queue_bridge.turn (
+    place smallint PRIMARY KEY, node integer NOT NULL, newer smallint NOT NULL, begins bigint NOT NULL,
+    ends bigint NOT NULL, since timestamptz, last_xid xid8, lsn pg_lsn, is_arrived boolean NOT NULL DEFAULT false,
+    asked_at timestamptz);
+COMMENT ON TABLE queue_bridge.turn IS
+    'Two generations of effects for each number of a database in ids. newer: the partition of ids from begins on; '
+    'older ids are in the other one; ids before ends are dropped. The older one is emptied when no smaller id than '
+    'begins can come any more (since: none is given; last_xid, lsn, is_arrived: all were committed, and have arrived) '
+    'and the queue server says that their jobs have completed or are forgotten.';
 
 CREATE TABLE IF NOT EXISTS queue_bridge.bridge (
     slot text PRIMARY KEY, node integer NOT NULL, life integer NOT NULL, server text NOT NULL,
-    contacts bigint NOT NULL, address text);
+    contacts bigint NOT NULL, address text, failing jsonb);
 COMMENT ON TABLE queue_bridge.bridge IS
-    'The queue server: its slot, itself with its timeline, its last contact, and from where it connects.';
+    'The queue server: its slot, itself with its timeline, its last contact, from where it connects, '
+    'and which call it cannot carry out.';
 
 CREATE TABLE IF NOT EXISTS queue_bridge.known_queue (name text PRIMARY KEY, is_full boolean NOT NULL);
 COMMENT ON TABLE queue_bridge.known_queue IS 'The queues and topics that the queue server lets this database use.';
@@ -94,6 +114,10 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_publication WHERE pubname = 'pg_queue') THEN
         CREATE PUBLICATION pg_queue FOR TABLE queue_bridge.outbox
             WITH (publish = 'insert', publish_via_partition_root = true);
+    ELSIF NOT EXISTS (SELECT FROM pg_publication_tables AS t WHERE t.pubname = 'pg_queue'
+                      AND t.schemaname = 'queue_bridge' AND t.tablename = 'outbox') THEN
+        RAISE EXCEPTION 'publication "pg_queue" does not publish the outbox' USING ERRCODE = '55000',
+            HINT = 'ALTER PUBLICATION pg_queue ADD TABLE queue_bridge.outbox, or drop it and run this script again.';
     END IF;
 END
 $$;
@@ -572,6 +596,89 @@ COMMENT ON FUNCTION queue.publish_many IS
 'Publishes one event for each payload, with the key at the same place. Returns how many events those are. Errors: as
 queue.publish; 22004 names the payload that is null, 22023 the numbers of keys and payloads differ.';
 
+-- Generations of effects --------------------------------------------------------------------------------
+
+-- Ids of a database grow, and begin anew after 128 lives. So of two of them the one behind is less than half of the
+-- circle away.
+CREATE OR REPLACE FUNCTION queue_bridge.is_before(id bigint, other bigint) RETURNS boolean IMMUTABLE LANGUAGE sql AS $$
+    SELECT (($1 OPERATOR(pg_catalog.-) $2) OPERATOR(pg_catalog.&) 70368744177663::pg_catalog.int8)
+        OPERATOR(pg_catalog.>=) 35184372088832::pg_catalog.int8
+$$;
+
+CREATE OR REPLACE FUNCTION queue_bridge.make_generation() RETURNS void VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('CREATE OR REPLACE FUNCTION queue_bridge.generation(job_id bigint) RETURNS smallint IMMUTABLE '
+                   'LANGUAGE sql AS %L', format('SELECT (CASE %s ELSE 4 END)::pg_catalog.int2', coalesce((
+        SELECT string_agg(format(
+            'WHEN (($1 OPERATOR(pg_catalog.>>) 46) OPERATOR(pg_catalog.&) 127::pg_catalog.int8) '
+            'OPERATOR(pg_catalog.=) %s::pg_catalog.int8 THEN '
+            'CASE WHEN queue_bridge.is_before($1, %s) THEN -1 WHEN queue_bridge.is_before($1, %s) THEN %s ELSE %s END',
+            t.node, t.ends, t.begins, 2 * t.place + 1 - t.newer, t.newer), ' ' ORDER BY t.place)
+        FROM queue_bridge.turn AS t), 'WHEN false THEN 4')));
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.make_generation IS
+    'Makes the function generation, which says in which partition of queue_bridge.effect a job is; -1: it is dropped.';
+
+DO $$
+BEGIN
+    IF to_regprocedure('queue_bridge.generation(bigint)') IS NULL THEN
+        PERFORM queue_bridge.make_generation();
+    END IF;
+END
+$$;
+
+-- One step of each turn. told: next, no smaller id is given by the queue server; oldest, when the oldest of its open
+-- transactions began; gone, values of begins before which no job lives. Returns those for which that is asked.
+CREATE OR REPLACE FUNCTION queue_bridge.turn_generations(told jsonb, confirmed pg_lsn) RETURNS jsonb VOLATILE
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    -- Calls under way see a new generation before they see its ids.
+    headroom constant bigint := 16 * 100000;
+    t queue_bridge.turn;
+    next bigint;
+    asks jsonb := '[]';
+BEGIN
+    FOR t IN SELECT * FROM queue_bridge.turn LOOP
+        next := CASE t.place WHEN 0 THEN queue_bridge.new_id() ELSE (told ->> 'next')::bigint END;
+        CONTINUE WHEN (next >> 46) & 127 <> t.node;
+        IF t.since IS NULL THEN
+            IF NOT queue_bridge.is_before(next, t.begins) THEN
+                UPDATE queue_bridge.turn AS u SET since = clock_timestamp(), last_xid = pg_current_xact_id()
+                WHERE u.place = t.place;
+            END IF;
+        ELSIF t.lsn IS NULL THEN
+            IF t.since < clock_timestamp() - interval '1 day'
+               AND pg_snapshot_xmin(pg_current_snapshot()) > t.last_xid
+               AND (told ->> 'oldest')::timestamptz > t.since + interval '1 hour' THEN
+                UPDATE queue_bridge.turn AS u SET lsn = pg_current_wal_insert_lsn() WHERE u.place = t.place;
+            END IF;
+        ELSIF NOT t.is_arrived THEN
+            UPDATE queue_bridge.turn AS u SET is_arrived = true WHERE u.place = t.place AND confirmed >= t.lsn;
+        ELSIF coalesce(told -> 'gone', '[]') @> to_jsonb(t.begins) THEN
+            BEGIN
+                EXECUTE format('LOCK TABLE queue_bridge.effect_%s NOWAIT', 2 * t.place + 1 - t.newer);
+                EXECUTE format('TRUNCATE queue_bridge.effect_%s', 2 * t.place + 1 - t.newer);
+                UPDATE queue_bridge.turn AS u
+                SET newer = 2 * t.place + 1 - t.newer, ends = t.begins, begins = next + headroom, since = NULL,
+                    last_xid = NULL, lsn = NULL, is_arrived = false, asked_at = NULL
+                WHERE u.place = t.place;
+                PERFORM queue_bridge.make_generation();
+            EXCEPTION WHEN lock_not_available THEN
+                NULL;
+            END;
+        ELSIF coalesce(t.asked_at < clock_timestamp() - interval '1 hour', true) THEN
+            asks := asks || to_jsonb(t.begins);
+            UPDATE queue_bridge.turn AS u SET asked_at = clock_timestamp() WHERE u.place = t.place;
+        END IF;
+    END LOOP;
+    RETURN asks;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.turn_generations IS
+    'Empties the older generation of queue_bridge.effect when none of its jobs can run any more.';
+
 -- Working -----------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION queue_bridge.check_id(id bigint, nibble_from integer, nibble_to integer, what text)
@@ -588,15 +695,22 @@ $$;
 
 CREATE OR REPLACE FUNCTION queue.once(job_id bigint) RETURNS boolean VOLATILE LANGUAGE plpgsql SECURITY DEFINER AS $$
 #variable_conflict use_variable
+DECLARE
+    generation smallint := queue_bridge.generation(job_id);
 BEGIN
     PERFORM queue_bridge.check_id(job_id, 15, 15, 'job_id');
-    INSERT INTO queue_bridge.effect (job_id) VALUES (job_id) ON CONFLICT DO NOTHING;
-    RETURN FOUND;
+    IF generation OPERATOR(pg_catalog.=) (-1)::pg_catalog.int2 THEN
+        RETURN false;
+    END IF;
+    INSERT INTO queue_bridge.effect (job_id, generation) VALUES (job_id, generation) ON CONFLICT DO NOTHING;
+    -- The partition may have been emptied between the look and the lock.
+    RETURN FOUND AND queue_bridge.generation(job_id) OPERATOR(pg_catalog.=) generation;
 END
 $$;
 COMMENT ON FUNCTION queue.once IS
 'Returns true for one transaction that commits, and false for all others with this job. So effects in the transaction
 happen once, however often the job runs. Waits for another transaction that has called it for this job and is open.
+False, too, for a job that has completed long ago and whose effect is forgotten.
 Errors: 22023 not a job''s id.';
 
 CREATE OR REPLACE FUNCTION queue.once_many(job_ids bigint[]) RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql ROWS 100
@@ -604,8 +718,11 @@ CREATE OR REPLACE FUNCTION queue.once_many(job_ids bigint[]) RETURNS SETOF bigin
 BEGIN
     PERFORM queue_bridge.check_id(i.id, 15, 15, 'job_id') FROM unnest(job_ids) AS i (id);
     -- In order, so that two calls with the same jobs wait for each other and not in a circle.
-    RETURN QUERY INSERT INTO queue_bridge.effect AS e (job_id)
-        SELECT DISTINCT i.id FROM unnest(job_ids) AS i (id) ORDER BY i.id ON CONFLICT DO NOTHING RETURNING e.job_id;
+    RETURN QUERY WITH made AS (
+        INSERT INTO queue_bridge.effect AS e (job_id, generation)
+        SELECT i.id, queue_bridge.generation(i.id) FROM (SELECT DISTINCT unnest(job_ids) AS id ORDER BY id) AS i
+        WHERE queue_bridge.generation(i.id) >= 0 ON CONFLICT DO NOTHING RETURNING e.job_id, e.generation
+    ) SELECT m.job_id FROM made AS m;
 END
 $$;
 COMMENT ON FUNCTION queue.once_many IS 'As queue.once, for several jobs. Returns those for which it is true.';
@@ -738,7 +855,16 @@ BEGIN
     DELETE FROM queue_bridge.bridge;
     INSERT INTO queue_bridge.bridge
     VALUES (told ->> 'slot', node, life, told ->> 'server', 0, queue_bridge.address_of(told));
-    RETURN queue_bridge.facts();
+    -- All ids that there are already are in the first generation.
+    INSERT INTO queue_bridge.turn (place, node, newer, begins, ends)
+    SELECT n.place, (n.next >> 46) & 127, n.place, n.next - (1::bigint << 39), n.next - (1::bigint << 39)
+    FROM (VALUES (0, queue_bridge.new_id()), (2, (told ->> 'next')::bigint)) AS n (place, next)
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        PERFORM queue_bridge.make_generation();
+    END IF;
+    RETURN queue_bridge.facts() || jsonb_build_object(
+        'rings', (SELECT jsonb_object_agg(r.ring, r.since) FROM queue_bridge.ring AS r));
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.assign IS
@@ -750,8 +876,10 @@ DECLARE
     own queue_bridge.bridge;
     slot record;
     has_changed boolean;
+    is_behind boolean;
 BEGIN
     SELECT b.* INTO own FROM queue_bridge.bridge AS b WHERE b.slot = told ->> 'slot' FOR UPDATE;
+    is_behind := own.server <> told ->> 'server' OR own.contacts > (told ->> 'contacts')::bigint;
     UPDATE queue_bridge.bridge AS b SET server = told ->> 'server', contacts = (told ->> 'contacts')::bigint,
         address = queue_bridge.address_of(told)
     WHERE b.slot = own.slot;
@@ -773,9 +901,12 @@ BEGIN
     PERFORM queue_bridge.tidy();
     RETURN queue_bridge.facts() || jsonb_build_object(
         'is_assigned', own.slot IS NOT NULL,
-        'is_behind', own.server <> told ->> 'server' OR own.contacts > (told ->> 'contacts')::bigint,
+        'is_behind', is_behind,
+        'asks', CASE WHEN NOT is_behind THEN queue_bridge.turn_generations(told, slot.confirmed_flush_lsn) END,
         'wal_status', slot.wal_status,
         'is_active', slot.active,
+        -- PostgreSQL tries again every few seconds.
+        'failing', CASE WHEN (own.failing ->> 'at')::timestamptz > now() - interval '1 minute' THEN own.failing END,
         'lag_bytes', pg_current_wal_insert_lsn() - slot.confirmed_flush_lsn,
         'since', (SELECT min(r.since) FROM queue_bridge.ring AS r),
         'others', (SELECT jsonb_agg(s.slot_name) FROM pg_replication_slots AS s
@@ -784,6 +915,17 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.contact IS 'What the queue server tells and asks every 10 seconds.';
+
+CREATE OR REPLACE FUNCTION queue_bridge.failed(told jsonb) RETURNS jsonb VOLATILE LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE queue_bridge.bridge AS b SET failing = told || jsonb_build_object('at', clock_timestamp(), 'since', CASE
+        WHEN b.failing -> 'id' = told -> 'id' AND (b.failing ->> 'at')::timestamptz > now() - interval '1 minute'
+        THEN b.failing -> 'since' ELSE to_jsonb(clock_timestamp()) END);
+    RETURN to_jsonb(FOUND);
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.failed IS 'The queue server says here that a call fails. It tries again.';
 
 CREATE OR REPLACE FUNCTION queue_bridge.leave(slot text) RETURNS jsonb VOLATILE LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp AS $$
@@ -989,8 +1131,8 @@ CREATE OR REPLACE FUNCTION queue_bridge.admit(role_name text) RETURNS void VOLAT
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA queue_bridge TO %I', role_name);
     EXECUTE format('GRANT SELECT ON queue_bridge.outbox TO %I', role_name);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.contact, queue_bridge.assign, queue_bridge.leave TO %I',
-                   role_name);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.contact, queue_bridge.assign, queue_bridge.leave, '
+                   'queue_bridge.failed TO %I', role_name);
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.admit IS
@@ -1006,4 +1148,14 @@ END
 $$;
 COMMENT ON FUNCTION queue_bridge.grant IS 'Lets a role enqueue, publish, and end jobs.';
 REVOKE ALL ON FUNCTION queue_bridge.grant FROM PUBLIC;
+
+-- Roles that were admitted or had a grant get what this version has added.
+DO $$
+BEGIN
+    PERFORM CASE p.proname WHEN 'contact' THEN queue_bridge.admit(r.rolname) ELSE queue_bridge.grant(r.rolname) END
+    FROM pg_proc AS p CROSS JOIN LATERAL aclexplode(p.proacl) AS a JOIN pg_roles AS r ON r.oid = a.grantee
+    WHERE p.oid IN ('queue_bridge.contact(jsonb)'::regprocedure, 'queue.enqueue_batch(text, jsonb)'::regprocedure)
+      AND a.grantee <> p.proowner;
+END
+$$;
 COMMIT;

@@ -50,6 +50,21 @@ COMMENT ON COLUMN queue_bridge.outbox.ids IS 'Several jobs or attempts; null: on
 COMMENT ON COLUMN queue_bridge.outbox.body IS 'The payload, the payloads, the jobs, the result.';
 COMMENT ON COLUMN queue_bridge.outbox.options IS 'The other arguments.';
 
+-- The error ends this transaction, so another server keeps the note.
+CREATE FUNCTION queue_bridge.note_failure(source text, id bigint, code text, message text)
+    RETURNS void VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM queue_bridge.ask(
+        (SELECT s.conninfo FROM queue_bridge.source AS s WHERE s.source = note_failure.source),
+        format('SELECT queue_bridge.failed(%L)', jsonb_build_object('id', id, 'code', code, 'message', message)));
+EXCEPTION WHEN OTHERS THEN
+    -- The error itself is raised, and logged.
+    NULL;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.note_failure IS
+    'Tells a source which of its calls fails. It says so at the next contact, and queue_bridge.sources shows it.';
+
 -- Carries out a call as the role of its source. Which errors are final is decided by what they mean for the call:
 -- another try of the same call would fail in the same way. All others are raised, and PostgreSQL tries again.
 CREATE FUNCTION queue_bridge.deliver(source text, node_id integer, call queue_bridge.outbox, looks boolean)
@@ -129,7 +144,11 @@ BEGIN
     EXCEPTION WHEN OTHERS THEN
         GET STACKED DIAGNOSTICS code = RETURNED_SQLSTATE, told = MESSAGE_TEXT, why = PG_EXCEPTION_DETAIL;
         IF code !~ '^22' AND code NOT IN ('0A000', '23505', '42501', '42704', '54000', '55000', 'P0002', 'QJ001') THEN
-            RAISE;
+            PERFORM set_config('role', before, true);
+            PERFORM queue_bridge.note_failure(source, call.id, code, told);
+            RAISE EXCEPTION USING ERRCODE = code, MESSAGE = told, DETAIL = why, HINT = format(
+                'It is the call with id %s of source "%s". SELECT queue_bridge.refuse(%L, %s) puts it aside.',
+                call.id, source, source, call.id);
         END IF;
     END;
     PERFORM set_config('role', before, true);
@@ -158,7 +177,7 @@ DECLARE
 BEGIN
     -- While the table is copied, anything may have arrived before. After that a row arrives once: the position of the
     -- subscription and the effects of the row commit together.
-    SELECT o.source, o.node_id, r.srsubstate <> 'r' AS looks INTO s
+    SELECT o.source, o.node_id, r.srsubstate <> 'r' AS looks, NEW.id = ANY (o.refusing) AS is_put_aside INTO s
     FROM queue_bridge.source AS o
     JOIN pg_subscription_rel AS r ON r.srsubid = o.subscription AND r.srrelid = TG_RELID
     WHERE o.subscription = own;
@@ -166,13 +185,34 @@ BEGIN
         RAISE EXCEPTION 'rows arrive in queue_bridge.outbox by replication from a source only' USING ERRCODE = '42501',
             HINT = 'See queue_bridge.connect.';
     END IF;
-    PERFORM queue_bridge.deliver(s.source, s.node_id, NEW, s.looks);
+    IF s.is_put_aside THEN
+        INSERT INTO queue_bridge.refused (source, id, made_at, verb, target, ids, body, options, code, message)
+        VALUES (s.source, NEW.id, NEW.made_at, NEW.verb, NEW.target, NEW.ids, NEW.body, NEW.options, '57014',
+                'put aside by queue_bridge.refuse')
+        ON CONFLICT DO NOTHING;
+        UPDATE queue_bridge.source AS o SET refusing = array_remove(o.refusing, NEW.id) WHERE o.source = s.source;
+    ELSE
+        PERFORM queue_bridge.deliver(s.source, s.node_id, NEW, s.looks);
+    END IF;
     RETURN NULL;
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.arrive IS 'Carries out the call in a row that arrives, and does not store the row.';
 CREATE TRIGGER arrive BEFORE INSERT ON queue_bridge.outbox FOR EACH ROW EXECUTE FUNCTION queue_bridge.arrive();
 ALTER TABLE queue_bridge.outbox ENABLE ALWAYS TRIGGER arrive;
+
+CREATE FUNCTION queue_bridge.refuse(source text, id bigint) RETURNS void VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM queue_bridge.locked_source(source);
+    UPDATE queue_bridge.source AS s SET refusing = array_append(array_remove(s.refusing, refuse.id), refuse.id)
+    WHERE s.source = refuse.source;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.refuse IS
+'Puts aside the next call with this id that arrives: it goes to queue_bridge.refused, and the calls behind it go on. For
+a call that fails again and again; queue_bridge.sources and the server''s log name it. retry_refused delivers it later.
+Errors: 42704 there is no such source.';
 
 CREATE FUNCTION queue_bridge.retry_refused(source text, refused_ids bigint[] DEFAULT NULL)
     RETURNS bigint VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -128,6 +128,23 @@ fn a_source_that_is_disconnected_leaves_nothing_on_either_side() {
     assert_eq!(server.count("SELECT FROM queue_bridge.sources"), 0);
 }
 
+#[test]
+fn the_extension_stays_while_a_source_is_connected() {
+    let pair = Pair::new();
+    let mut server = pair.server();
+    let failure = server.failure("DROP EXTENSION pg_queue_bridge");
+    assert_eq!((failure.code.as_str(), failure.detail.contains("queue_bridge.connected_shop")), ("2BP01", true));
+    assert_eq!(server.failure("DROP EXTENSION pg_queue").code, "2BP01");
+    // By force, the subscription stays, and the doctor says so.
+    let doctor = "SELECT detail FROM queue.doctor() WHERE name = 'bridge' AND NOT ok";
+    server.run("BEGIN; DROP EXTENSION pg_queue_bridge CASCADE");
+    let said = "Subscription \"queue_bridge_shop\" is there without the extension.";
+    assert_eq!(server.value::<String>(doctor), said);
+    server.run("ROLLBACK; SELECT queue_bridge.disconnect('shop'); DROP EXTENSION pg_queue_bridge");
+    assert_eq!(server.count(doctor), 0);
+    assert_eq!(server.count("SELECT FROM pg_subscription"), 0);
+}
+
 /// The commands of docs/bridge.md, in order.
 fn commands() -> Vec<String> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/bridge.md")).expect("the page");
