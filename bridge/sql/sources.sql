@@ -91,7 +91,8 @@ COMMENT ON COLUMN queue_bridge.refused.source IS 'The source.';
 COMMENT ON COLUMN queue_bridge.refused.id IS 'The job, attempt or event.';
 COMMENT ON COLUMN queue_bridge.refused.made_at IS 'When it was called there.';
 COMMENT ON COLUMN queue_bridge.refused.verb IS
-    'e enqueue, m enqueue_many, b enqueue_batch, w enqueue_flow, s seal, p publish, c complete, f fail, r release, x cancel.';
+    'e enqueue, m enqueue_many, b enqueue_batch, w enqueue_flow, s seal, p publish, c complete, f fail, r release, '
+    'x cancel.';
 COMMENT ON COLUMN queue_bridge.refused.target IS 'The queue or topic.';
 COMMENT ON COLUMN queue_bridge.refused.ids IS
     'The jobs of enqueue_many and enqueue_batch, the attempts of complete_many.';

@@ -67,7 +67,8 @@ fn each_call_of_a_producer_does_what_it_does_on_the_queue_server() {
             "SELECT queue.publish('t', key => 'a.c', delay => '1 day', priority => 2, headers => '{\"h\": 1}')",
             "SELECT queue.publish_many('t', '{1,2}', '{a.x,a.y}')",
             "SELECT queue.cancel(JOB, 'not needed')",
-            "SELECT queue.enqueue_flow('q', '[{\"task\": \"b\", \"after\": [\"a\"], \"upon\": \"any\", \"priority\": 4},
+            "SELECT queue.enqueue_flow('q', '[
+                {\"task\": \"b\", \"after\": [\"a\"], \"upon\": \"any\", \"priority\": 4},
                 {\"task\": \"a\", \"payload\": [1, null], \"delay\": \"1 day\"}, {\"queue\": \"q\", \"stage\": \"two\"}]',
                 '{\"x\": null}', runs => true, upon => 'any', priority => 3)",
             "SELECT queue.enqueue_flow('q', '[{}]', fail_fast => true, after => ARRAY[JOB], unique_key => 'f')",
