@@ -69,7 +69,8 @@ fn each_call_of_a_producer_does_what_it_does_on_the_queue_server() {
             "SELECT queue.cancel(JOB, 'not needed')",
             "SELECT queue.enqueue_flow('q', '[
                 {\"task\": \"b\", \"after\": [\"a\"], \"upon\": \"any\", \"priority\": 4},
-                {\"task\": \"a\", \"payload\": [1, null], \"delay\": \"1 day\"}, {\"queue\": \"q\", \"stage\": \"two\"}]',
+                {\"task\": \"a\", \"payload\": [1, null], \"delay\": \"1 day\"},
+                {\"queue\": \"q\", \"stage\": \"two\"}]',
                 '{\"x\": null}', runs => true, upon => 'any', priority => 3)",
             "SELECT queue.enqueue_flow('q', '[{}]', fail_fast => true, after => ARRAY[JOB], unique_key => 'f')",
             "SELECT queue.enqueue_flow('q', '[{}, {}]', unique_key => 'f')",
