@@ -44,22 +44,24 @@ predecessor; counting stops at 10,000. For the metrics.';
 
 -- The extension pg_queue_bridge, whose views cannot be named here, can be there or not.
 -- For: observe.
-CREATE FUNCTION queue_internal.bridge_sources()
-    RETURNS TABLE (source text, connected float8, contact_age float8, lag_bytes float8, refused float8, late float8,
-                   phantoms float8, repairs float8)
+CREATE FUNCTION queue_internal.bridge_sources(metric text) RETURNS TABLE (source text, value float8)
     STABLE ROWS 2 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_queue_bridge') THEN
-        RETURN QUERY EXECUTE
-            'SELECT s.source, (s.state IN (''streaming'', ''copying''))::integer::float8,
-                    extract(epoch FROM clock_timestamp() - s.contact_at)::float8, s.lag_bytes::float8,
-                    s.refused::float8, s.late::float8, s.phantoms::float8, s.repairs::float8
-             FROM queue_bridge.sources AS s';
+        RETURN QUERY EXECUTE $query$
+            SELECT s.source, v.value FROM queue_bridge.sources AS s
+            CROSS JOIN LATERAL (SELECT CASE $1
+                WHEN 'pg_queue_bridge_connected' THEN (s.state IN ('streaming', 'copying'))::integer
+                WHEN 'pg_queue_bridge_contact_age_seconds' THEN extract(epoch FROM clock_timestamp() - s.contact_at)
+                WHEN 'pg_queue_bridge_lag_bytes' THEN s.lag_bytes WHEN 'pg_queue_bridge_refused' THEN s.refused
+                WHEN 'pg_queue_bridge_late' THEN s.late WHEN 'pg_queue_bridge_phantoms' THEN s.phantoms
+                WHEN 'pg_queue_bridge_repairs_total' THEN s.repairs END::float8 AS value) AS v
+            WHERE v.value IS NOT NULL $query$ USING metric;
     END IF;
 END
 $$;
 COMMENT ON FUNCTION queue_internal.bridge_sources IS
-    'What queue_bridge.sources says, as numbers: the metrics of databases whose jobs come here.';
+    'A metric of the databases whose jobs come here, as queue_bridge.sources says it.';
 
 -- One part of the UNION for each source. A source whose metrics are excluded by the condition on name is not read.
 -- For: observe.
@@ -207,20 +209,18 @@ FROM (VALUES
 ) AS v (name, type, help)
 CROSS JOIN queue_internal.executor_counts() AS c
 UNION ALL
-SELECT v.name, jsonb_build_object('source', s.source), v.value, v.type, v.help
-FROM queue_internal.bridge_sources() AS s
-CROSS JOIN LATERAL (VALUES
-    ('pg_queue_bridge_connected', s.connected, 'gauge', '1 while calls of this source arrive.'),
-    ('pg_queue_bridge_contact_age_seconds', s.contact_age, 'gauge',
-        'How long ago this server last spoke with the source.'),
-    ('pg_queue_bridge_lag_bytes', s.lag_bytes, 'gauge',
-        'How much WAL of the source had not been taken at the last contact.'),
-    ('pg_queue_bridge_refused', s.refused, 'gauge', 'Calls of the source that could not be carried out.'),
-    ('pg_queue_bridge_late', s.late, 'gauge', 'Attempts that were ended there after their lease was lost.'),
-    ('pg_queue_bridge_phantoms', s.phantoms, 'gauge', 'Jobs of transactions that the source no longer has.'),
-    ('pg_queue_bridge_repairs_total', s.repairs, 'counter', 'How often slot and subscription were made anew.')
-) AS v (name, value, type, help)
-WHERE queue_internal.may_observe(0) AND v.value IS NOT NULL
+SELECT v.name, jsonb_build_object('source', s.source), s.value, v.type, v.help
+FROM (VALUES
+    ('pg_queue_bridge_connected', 'gauge', '1 while calls of this source arrive.'),
+    ('pg_queue_bridge_contact_age_seconds', 'gauge', 'How long ago this server last spoke with the source.'),
+    ('pg_queue_bridge_lag_bytes', 'gauge', 'How much WAL of the source had not been taken at the last contact.'),
+    ('pg_queue_bridge_refused', 'gauge', 'Calls of the source that could not be carried out.'),
+    ('pg_queue_bridge_late', 'gauge', 'Attempts that were ended there after their lease was lost.'),
+    ('pg_queue_bridge_phantoms', 'gauge', 'Jobs of transactions that the source no longer has.'),
+    ('pg_queue_bridge_repairs_total', 'counter', 'How often slot and subscription were made anew.')
+) AS v (name, type, help)
+CROSS JOIN LATERAL queue_internal.bridge_sources(v.name) AS s
+WHERE queue_internal.may_observe(0)
 UNION ALL
 SELECT 'pg_queue_extension_info',
        jsonb_build_object('version', (SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'),
