@@ -34,7 +34,7 @@ FROM debian:bookworm-slim AS from-package
 ARG PG
 COPY target/dist/ /dist/
 # The files alone: the server's own image has what the package depends on.
-RUN for name in "postgresql-$PG-pg-queue" "postgresql-$PG-pg-queue-cluster"; do \
+RUN for name in "postgresql-$PG-pg-queue" "postgresql-$PG-pg-queue-cluster" "postgresql-$PG-pg-queue-bridge"; do \
         dpkg-deb --extract /dist/"$name"_[0-9]*.deb /package || exit; \
     done \
     && mkdir -p /files/usr && mv /package/usr/lib /files/usr/lib \

@@ -56,13 +56,34 @@ COMMENT ON TABLE queue_bridge.ring IS
     'lsn, rows: how many rows a partition had when tidy last saw it, and where the WAL was. since: no row is older.';
 INSERT INTO queue_bridge.ring (ring) VALUES (0), (1), (2) ON CONFLICT DO NOTHING;
 
-CREATE TABLE IF NOT EXISTS queue_bridge.effect (job_id bigint PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
+-- Ids of this database are in partition 0 or 1, those of jobs that the queue server makes in 2 or 3, others in 4. Which
+-- of the two: see queue_bridge.turn.
+CREATE TABLE IF NOT EXISTS queue_bridge.effect (
+    job_id bigint NOT NULL, generation smallint NOT NULL, at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (job_id, generation)) PARTITION BY LIST (generation);
 COMMENT ON TABLE queue_bridge.effect IS 'Jobs whose effects are committed: see queue.once.';
+CREATE TABLE IF NOT EXISTS queue_bridge.effect_0 PARTITION OF queue_bridge.effect FOR VALUES IN (0);
+CREATE TABLE IF NOT EXISTS queue_bridge.effect_1 PARTITION OF queue_bridge.effect FOR VALUES IN (1);
+CREATE TABLE IF NOT EXISTS queue_bridge.effect_2 PARTITION OF queue_bridge.effect FOR VALUES IN (2);
+CREATE TABLE IF NOT EXISTS queue_bridge.effect_3 PARTITION OF queue_bridge.effect FOR VALUES IN (3);
+CREATE TABLE IF NOT EXISTS queue_bridge.effect_4 PARTITION OF queue_bridge.effect FOR VALUES IN (4);
+
+CREATE TABLE IF NOT EXISTS queue_bridge.turn (
+    place smallint PRIMARY KEY, node integer NOT NULL, newer smallint NOT NULL, begins bigint NOT NULL,
+    ends bigint NOT NULL, since timestamptz, last_xid xid8, lsn pg_lsn, is_arrived boolean NOT NULL DEFAULT false,
+    asked_at timestamptz);
+COMMENT ON TABLE queue_bridge.turn IS
+    'Two generations of effects for each number of a database in ids. newer: the partition of ids from begins on; '
+    'older ids are in the other one; ids before ends are dropped. The older one is emptied when no smaller id than '
+    'begins can come any more (since: none is given; last_xid, lsn, is_arrived: all were committed, and have arrived) '
+    'and the queue server says that their jobs have completed or are forgotten.';
 
 CREATE TABLE IF NOT EXISTS queue_bridge.bridge (
     slot text PRIMARY KEY, node integer NOT NULL, life integer NOT NULL, server text NOT NULL,
-    contacts bigint NOT NULL);
-COMMENT ON TABLE queue_bridge.bridge IS 'The queue server: its slot, itself with its timeline, and its last contact.';
+    contacts bigint NOT NULL, address text, failing jsonb);
+COMMENT ON TABLE queue_bridge.bridge IS
+    'The queue server: its slot, itself with its timeline, its last contact, from where it connects, '
+    'and which call it cannot carry out.';
 
 CREATE TABLE IF NOT EXISTS queue_bridge.known_queue (name text PRIMARY KEY, is_full boolean NOT NULL);
 COMMENT ON TABLE queue_bridge.known_queue IS 'The queues and topics that the queue server lets this database use.';
@@ -93,6 +114,10 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_publication WHERE pubname = 'pg_queue') THEN
         CREATE PUBLICATION pg_queue FOR TABLE queue_bridge.outbox
             WITH (publish = 'insert', publish_via_partition_root = true);
+    ELSIF NOT EXISTS (SELECT FROM pg_publication_tables AS t WHERE t.pubname = 'pg_queue'
+                      AND t.schemaname = 'queue_bridge' AND t.tablename = 'outbox') THEN
+        RAISE EXCEPTION 'publication "pg_queue" does not publish the outbox' USING ERRCODE = '55000',
+            HINT = 'ALTER PUBLICATION pg_queue ADD TABLE queue_bridge.outbox, or drop it and run this script again.';
     END IF;
 END
 $$;
@@ -185,7 +210,8 @@ $$;
 
 -- Checks and converts options: a delay becomes a time here, in the caller's zone. The queue server checks them once
 -- more; a wrong one that is not found here is refused there.
-CREATE OR REPLACE FUNCTION queue_bridge.checked(options jsonb) RETURNS jsonb STABLE LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION queue_bridge.checked(options jsonb, is_flow boolean DEFAULT false)
+    RETURNS jsonb STABLE LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     o jsonb := jsonb_strip_nulls(options);
@@ -252,7 +278,9 @@ BEGIN
     ELSIF o ->> 'upon' NOT IN ('any', 'failed', 'ended', 'overdue') THEN
         RAISE EXCEPTION 'invalid value for upon: "%"', o ->> 'upon' USING ERRCODE = '22023',
             HINT = 'Use ''completed'', ''any'', ''failed'', ''ended'' or ''overdue''.';
-    ELSIF o ? 'upon' AND NOT o ? 'after' THEN
+    ELSIF o ->> 'upon' = 'overdue' AND NOT o ? 'run_at' THEN
+        RAISE EXCEPTION 'upon => ''overdue'' needs delay or run_at' USING ERRCODE = '22023';
+    ELSIF o ? 'upon' AND NOT o ? 'after' AND NOT is_flow THEN
         RAISE EXCEPTION 'upon needs after' USING ERRCODE = '22023', HINT = 'Name the jobs, or leave upon out.';
     END IF;
     IF o -> 'priority' = '0' THEN
@@ -388,6 +416,135 @@ COMMENT ON FUNCTION queue.enqueue_batch IS
 'Adds one job for each object of a JSON array. The fields are payload and the options of queue.enqueue. Returns the
 jobs'' ids in order. Errors: as queue.enqueue.';
 
+CREATE OR REPLACE FUNCTION queue_bridge.checked_tasks(tasks jsonb) RETURNS jsonb STABLE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    checked jsonb[] := '{}';
+    sorted text[] := '{}';
+    further text[];
+    wrong record;
+    task jsonb;
+    told text;
+BEGIN
+    IF jsonb_typeof(tasks) <> 'array' THEN
+        RAISE EXCEPTION 'tasks must be a JSON array of objects' USING ERRCODE = '22023',
+            HINT = 'For instance: ''[{"task": "a"}, {"task": "b", "after": ["a"]}]''.';
+    ELSIF jsonb_array_length(tasks) > 10000 THEN
+        RAISE EXCEPTION 'a call can have at most 10000 tasks' USING ERRCODE = '22023',
+            HINT = 'Add further members with queue.enqueue_many(…, flow => …) in the same transaction.';
+    END IF;
+    FOR task IN SELECT t.value FROM jsonb_array_elements(tasks) AS t LOOP
+        told := CASE
+            WHEN jsonb_typeof(task) <> 'object' THEN 'it must be an object'
+            WHEN task ->> 'unique_key' IS NOT NULL THEN 'a task cannot have a unique_key'
+            WHEN jsonb_typeof(coalesce(task -> 'after', 'null')) NOT IN ('array', 'null')
+                 OR task @? '$.after[*] ? (@.type() != "string")'
+            THEN 'field "after" must be an array of names of tasks'
+        END;
+        IF told IS NOT NULL THEN
+            RAISE EXCEPTION 'tasks[%]: %', cardinality(checked), told USING ERRCODE = '22023';
+        ELSIF task ->> 'command' IS NOT NULL THEN
+            RAISE EXCEPTION 'tasks[%]: a job of this database cannot be a command', cardinality(checked)
+                USING ERRCODE = '0A000', HINT = 'Enqueue it on the queue server.';
+        ELSIF task ->> 'queue' IS NOT NULL THEN
+            PERFORM queue_bridge.check_target(task ->> 'queue');
+        END IF;
+        IF task -> 'after' = '[]' THEN
+            task := task - 'after';
+        END IF;
+        checked := checked || (coalesce(queue_bridge.checked(task - '{payload,command,queue}'::text[]), '{}')
+                               || jsonb_strip_nulls(jsonb_build_object('queue', task -> 'queue'))
+                               || jsonb_build_object('payload', coalesce(task -> 'payload', '{}')));
+    END LOOP;
+    SELECT t.n - 1 AS place, format('there are two tasks "%s"', t.value ->> 'task') AS message INTO wrong
+    FROM (SELECT t.*, row_number() OVER (PARTITION BY t.value ->> 'task' ORDER BY t.n) AS nth
+          FROM unnest(checked) WITH ORDINALITY AS t (value, n)) AS t
+    WHERE t.nth > 1 AND t.value ? 'task' ORDER BY t.n LIMIT 1;
+    IF NOT FOUND THEN
+        SELECT t.n - 1 AS place, format('it is after "%s", which is no task of the call', a.name) AS message INTO wrong
+        FROM unnest(checked) WITH ORDINALITY AS t (value, n)
+        CROSS JOIN LATERAL jsonb_array_elements_text(t.value -> 'after') AS a (name)
+        LEFT JOIN unnest(checked) AS b (value) ON b.value ->> 'task' = a.name
+        WHERE b.value IS NULL ORDER BY t.n LIMIT 1;
+    END IF;
+    IF FOUND THEN
+        RAISE EXCEPTION 'tasks[%]: %', wrong.place, wrong.message USING ERRCODE = '22023';
+    END IF;
+    -- Tasks that stand behind their predecessors form no circle.
+    IF EXISTS (SELECT FROM unnest(checked) WITH ORDINALITY AS t (value, n)
+               CROSS JOIN LATERAL jsonb_array_elements_text(t.value -> 'after') AS a (name)
+               JOIN unnest(checked) WITH ORDINALITY AS b (value, n) ON b.value ->> 'task' = a.name
+               WHERE b.n >= t.n) THEN
+        LOOP
+            further := ARRAY(SELECT t.value ->> 'task' FROM unnest(checked) AS t (value)
+                             WHERE t.value ->> 'task' <> ALL (sorted)
+                               AND NOT EXISTS (SELECT FROM jsonb_array_elements_text(t.value -> 'after') AS a (name)
+                                               WHERE a.name <> ALL (sorted)));
+            EXIT WHEN further = '{}';
+            sorted := sorted || further;
+        END LOOP;
+        IF EXISTS (SELECT FROM unnest(checked) AS t (value) WHERE t.value ->> 'task' <> ALL (sorted)) THEN
+            RAISE EXCEPTION 'tasks are after each other in a circle' USING ERRCODE = '22023',
+                HINT = 'Leave out one of the names in the fields after.';
+        END IF;
+    END IF;
+    RETURN to_jsonb(checked);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue.enqueue_flow(
+    queue_name text, tasks jsonb DEFAULT '[]', payload jsonb DEFAULT '{}', runs boolean DEFAULT false,
+    open boolean DEFAULT false, fail_fast boolean DEFAULT false, priority integer DEFAULT 0,
+    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
+    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
+    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
+    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
+    command text DEFAULT NULL
+) RETURNS bigint VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    options jsonb := queue_bridge.checked(jsonb_build_object(
+        'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
+        'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
+        'stage', stage, 'max_attempts', max_attempts, 'lease', lease, 'headers', headers, 'after', after,
+        'upon', upon, 'flow', flow, 'task', task), is_flow => true);
+    checked jsonb := coalesce(queue_bridge.checked_tasks(tasks), '[]');
+    ids bigint[];
+BEGIN
+    PERFORM queue_bridge.check_target(queue_name);
+    IF command IS NOT NULL THEN
+        RAISE EXCEPTION 'a job of this database cannot be a command' USING ERRCODE = '0A000',
+            HINT = 'Enqueue it on the queue server.';
+    ELSIF upon = 'any' AND fail_fast THEN
+        RAISE EXCEPTION 'upon => ''any'' cannot be combined with fail_fast' USING ERRCODE = '22023',
+            HINT = 'Leave out one of the two.';
+    ELSIF options ? 'on_duplicate' THEN
+        RAISE EXCEPTION 'a flow cannot be replaced' USING ERRCODE = '22023', HINT = 'Use on_duplicate => ''skip''.';
+    END IF;
+    -- The flow and its tasks are one row, because they are carried out or refused together.
+    ids := ARRAY(SELECT queue_bridge.new_id() FROM generate_series(0, jsonb_array_length(checked)));
+    PERFORM queue_bridge.put(ids[1], 'w', queue_name, coalesce(payload, '{}'), coalesce(options, '{}')
+        || jsonb_build_object('runs', runs, 'open', open, 'fail_fast', fail_fast, 'tasks', checked), ids);
+    RETURN ids[1];
+END
+$$;
+COMMENT ON FUNCTION queue.enqueue_flow IS
+'Adds a flow and its members, together. Returns the flow''s id. Errors: as queue.enqueue; 22023 a task is wrong, tasks
+form a cycle; 0A000 command.';
+
+CREATE OR REPLACE FUNCTION queue.seal(job_id bigint) RETURNS void VOLATILE LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM queue_bridge.check_id(job_id, 15, 15, 'job_id');
+    PERFORM queue_bridge.put(job_id, 's', NULL, NULL, NULL);
+END
+$$;
+COMMENT ON FUNCTION queue.seal IS
+    'Lets an open flow end when its members have ended. The queue server learns of it after the commit. Errors: 22023 '
+    'not a job''s id.';
+
 CREATE OR REPLACE FUNCTION queue.publish(
     topic text, payload jsonb DEFAULT '{}', key text DEFAULT '', priority integer DEFAULT 0,
     delay interval DEFAULT NULL,
@@ -439,6 +596,89 @@ COMMENT ON FUNCTION queue.publish_many IS
 'Publishes one event for each payload, with the key at the same place. Returns how many events those are. Errors: as
 queue.publish; 22004 names the payload that is null, 22023 the numbers of keys and payloads differ.';
 
+-- Generations of effects --------------------------------------------------------------------------------
+
+-- Ids of a database grow, and begin anew after 128 lives. So of two of them the one behind is less than half of the
+-- circle away.
+CREATE OR REPLACE FUNCTION queue_bridge.is_before(id bigint, other bigint) RETURNS boolean IMMUTABLE LANGUAGE sql AS $$
+    SELECT (($1 OPERATOR(pg_catalog.-) $2) OPERATOR(pg_catalog.&) 70368744177663::pg_catalog.int8)
+        OPERATOR(pg_catalog.>=) 35184372088832::pg_catalog.int8
+$$;
+
+CREATE OR REPLACE FUNCTION queue_bridge.make_generation() RETURNS void VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('CREATE OR REPLACE FUNCTION queue_bridge.generation(job_id bigint) RETURNS smallint IMMUTABLE '
+                   'LANGUAGE sql AS %L', format('SELECT (CASE %s ELSE 4 END)::pg_catalog.int2', coalesce((
+        SELECT string_agg(format(
+            'WHEN (($1 OPERATOR(pg_catalog.>>) 46) OPERATOR(pg_catalog.&) 127::pg_catalog.int8) '
+            'OPERATOR(pg_catalog.=) %s::pg_catalog.int8 THEN '
+            'CASE WHEN queue_bridge.is_before($1, %s) THEN -1 WHEN queue_bridge.is_before($1, %s) THEN %s ELSE %s END',
+            t.node, t.ends, t.begins, 2 * t.place + 1 - t.newer, t.newer), ' ' ORDER BY t.place)
+        FROM queue_bridge.turn AS t), 'WHEN false THEN 4')));
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.make_generation IS
+    'Makes the function generation, which says in which partition of queue_bridge.effect a job is; -1: it is dropped.';
+
+DO $$
+BEGIN
+    IF to_regprocedure('queue_bridge.generation(bigint)') IS NULL THEN
+        PERFORM queue_bridge.make_generation();
+    END IF;
+END
+$$;
+
+-- One step of each turn. told: next, no smaller id is given by the queue server; oldest, when the oldest of its open
+-- transactions began; gone, values of begins before which no job lives. Returns those for which that is asked.
+CREATE OR REPLACE FUNCTION queue_bridge.turn_generations(told jsonb, confirmed pg_lsn) RETURNS jsonb VOLATILE
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    -- Calls under way see a new generation before they see its ids.
+    headroom constant bigint := 16 * 100000;
+    t queue_bridge.turn;
+    next bigint;
+    asks jsonb := '[]';
+BEGIN
+    FOR t IN SELECT * FROM queue_bridge.turn LOOP
+        next := CASE t.place WHEN 0 THEN queue_bridge.new_id() ELSE (told ->> 'next')::bigint END;
+        CONTINUE WHEN (next >> 46) & 127 <> t.node;
+        IF t.since IS NULL THEN
+            IF NOT queue_bridge.is_before(next, t.begins) THEN
+                UPDATE queue_bridge.turn AS u SET since = clock_timestamp(), last_xid = pg_current_xact_id()
+                WHERE u.place = t.place;
+            END IF;
+        ELSIF t.lsn IS NULL THEN
+            IF t.since < clock_timestamp() - interval '1 day'
+               AND pg_snapshot_xmin(pg_current_snapshot()) > t.last_xid
+               AND (told ->> 'oldest')::timestamptz > t.since + interval '1 hour' THEN
+                UPDATE queue_bridge.turn AS u SET lsn = pg_current_wal_insert_lsn() WHERE u.place = t.place;
+            END IF;
+        ELSIF NOT t.is_arrived THEN
+            UPDATE queue_bridge.turn AS u SET is_arrived = true WHERE u.place = t.place AND confirmed >= t.lsn;
+        ELSIF coalesce(told -> 'gone', '[]') @> to_jsonb(t.begins) THEN
+            BEGIN
+                EXECUTE format('LOCK TABLE queue_bridge.effect_%s NOWAIT', 2 * t.place + 1 - t.newer);
+                EXECUTE format('TRUNCATE queue_bridge.effect_%s', 2 * t.place + 1 - t.newer);
+                UPDATE queue_bridge.turn AS u
+                SET newer = 2 * t.place + 1 - t.newer, ends = t.begins, begins = next + headroom, since = NULL,
+                    last_xid = NULL, lsn = NULL, is_arrived = false, asked_at = NULL
+                WHERE u.place = t.place;
+                PERFORM queue_bridge.make_generation();
+            EXCEPTION WHEN lock_not_available THEN
+                NULL;
+            END;
+        ELSIF coalesce(t.asked_at < clock_timestamp() - interval '1 hour', true) THEN
+            asks := asks || to_jsonb(t.begins);
+            UPDATE queue_bridge.turn AS u SET asked_at = clock_timestamp() WHERE u.place = t.place;
+        END IF;
+    END LOOP;
+    RETURN asks;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.turn_generations IS
+    'Empties the older generation of queue_bridge.effect when none of its jobs can run any more.';
+
 -- Working -----------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION queue_bridge.check_id(id bigint, nibble_from integer, nibble_to integer, what text)
@@ -455,15 +695,22 @@ $$;
 
 CREATE OR REPLACE FUNCTION queue.once(job_id bigint) RETURNS boolean VOLATILE LANGUAGE plpgsql SECURITY DEFINER AS $$
 #variable_conflict use_variable
+DECLARE
+    generation smallint := queue_bridge.generation(job_id);
 BEGIN
     PERFORM queue_bridge.check_id(job_id, 15, 15, 'job_id');
-    INSERT INTO queue_bridge.effect (job_id) VALUES (job_id) ON CONFLICT DO NOTHING;
-    RETURN FOUND;
+    IF generation OPERATOR(pg_catalog.=) (-1)::pg_catalog.int2 THEN
+        RETURN false;
+    END IF;
+    INSERT INTO queue_bridge.effect (job_id, generation) VALUES (job_id, generation) ON CONFLICT DO NOTHING;
+    -- The partition may have been emptied between the look and the lock.
+    RETURN FOUND AND queue_bridge.generation(job_id) OPERATOR(pg_catalog.=) generation;
 END
 $$;
 COMMENT ON FUNCTION queue.once IS
 'Returns true for one transaction that commits, and false for all others with this job. So effects in the transaction
 happen once, however often the job runs. Waits for another transaction that has called it for this job and is open.
+False, too, for a job that has completed long ago and whose effect is forgotten.
 Errors: 22023 not a job''s id.';
 
 CREATE OR REPLACE FUNCTION queue.once_many(job_ids bigint[]) RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql ROWS 100
@@ -471,8 +718,11 @@ CREATE OR REPLACE FUNCTION queue.once_many(job_ids bigint[]) RETURNS SETOF bigin
 BEGIN
     PERFORM queue_bridge.check_id(i.id, 15, 15, 'job_id') FROM unnest(job_ids) AS i (id);
     -- In order, so that two calls with the same jobs wait for each other and not in a circle.
-    RETURN QUERY INSERT INTO queue_bridge.effect AS e (job_id)
-        SELECT DISTINCT i.id FROM unnest(job_ids) AS i (id) ORDER BY i.id ON CONFLICT DO NOTHING RETURNING e.job_id;
+    RETURN QUERY WITH made AS (
+        INSERT INTO queue_bridge.effect AS e (job_id, generation)
+        SELECT i.id, queue_bridge.generation(i.id) FROM (SELECT DISTINCT unnest(job_ids) AS id ORDER BY id) AS i
+        WHERE queue_bridge.generation(i.id) >= 0 ON CONFLICT DO NOTHING RETURNING e.job_id, e.generation
+    ) SELECT m.job_id FROM made AS m;
 END
 $$;
 COMMENT ON FUNCTION queue.once_many IS 'As queue.once, for several jobs. Returns those for which it is true.';
@@ -587,6 +837,12 @@ BEGIN
 END
 $$;
 
+CREATE OR REPLACE FUNCTION queue_bridge.address_of(told jsonb) RETURNS text STABLE LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('%s, port %s, database "%s"', coalesce(host(inet_client_addr()), 'this machine'), told ->> 'port',
+                  told ->> 'database')
+$$;
+
 -- From here on ids have this number and this life.
 CREATE OR REPLACE FUNCTION queue_bridge.assign(told jsonb) RETURNS jsonb VOLATILE LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp AS $$
@@ -597,8 +853,18 @@ BEGIN
     EXECUTE format('CREATE OR REPLACE FUNCTION queue_bridge.base() RETURNS bigint IMMUTABLE LANGUAGE sql AS %L',
                    format('SELECT %s::pg_catalog.int8', (node << 46) + ((life & 127) << 38)));
     DELETE FROM queue_bridge.bridge;
-    INSERT INTO queue_bridge.bridge VALUES (told ->> 'slot', node, life, told ->> 'server', 0);
-    RETURN queue_bridge.facts();
+    INSERT INTO queue_bridge.bridge
+    VALUES (told ->> 'slot', node, life, told ->> 'server', 0, queue_bridge.address_of(told));
+    -- All ids that there are already are in the first generation.
+    INSERT INTO queue_bridge.turn (place, node, newer, begins, ends)
+    SELECT n.place, (n.next >> 46) & 127, n.place, n.next - (1::bigint << 39), n.next - (1::bigint << 39)
+    FROM (VALUES (0, queue_bridge.new_id()), (2, (told ->> 'next')::bigint)) AS n (place, next)
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        PERFORM queue_bridge.make_generation();
+    END IF;
+    RETURN queue_bridge.facts() || jsonb_build_object(
+        'rings', (SELECT jsonb_object_agg(r.ring, r.since) FROM queue_bridge.ring AS r));
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.assign IS
@@ -610,9 +876,12 @@ DECLARE
     own queue_bridge.bridge;
     slot record;
     has_changed boolean;
+    is_behind boolean;
 BEGIN
     SELECT b.* INTO own FROM queue_bridge.bridge AS b WHERE b.slot = told ->> 'slot' FOR UPDATE;
-    UPDATE queue_bridge.bridge AS b SET server = told ->> 'server', contacts = (told ->> 'contacts')::bigint
+    is_behind := own.server <> told ->> 'server' OR own.contacts > (told ->> 'contacts')::bigint;
+    UPDATE queue_bridge.bridge AS b SET server = told ->> 'server', contacts = (told ->> 'contacts')::bigint,
+        address = queue_bridge.address_of(told)
     WHERE b.slot = own.slot;
     SELECT s.wal_status, s.confirmed_flush_lsn, s.active INTO slot FROM pg_replication_slots AS s
     WHERE s.slot_name = told ->> 'slot' AND s.database = current_database();
@@ -632,9 +901,12 @@ BEGIN
     PERFORM queue_bridge.tidy();
     RETURN queue_bridge.facts() || jsonb_build_object(
         'is_assigned', own.slot IS NOT NULL,
-        'is_behind', own.server <> told ->> 'server' OR own.contacts > (told ->> 'contacts')::bigint,
+        'is_behind', is_behind,
+        'asks', CASE WHEN NOT is_behind THEN queue_bridge.turn_generations(told, slot.confirmed_flush_lsn) END,
         'wal_status', slot.wal_status,
         'is_active', slot.active,
+        -- PostgreSQL tries again every few seconds.
+        'failing', CASE WHEN (own.failing ->> 'at')::timestamptz > now() - interval '1 minute' THEN own.failing END,
         'lag_bytes', pg_current_wal_insert_lsn() - slot.confirmed_flush_lsn,
         'since', (SELECT min(r.since) FROM queue_bridge.ring AS r),
         'others', (SELECT jsonb_agg(s.slot_name) FROM pg_replication_slots AS s
@@ -643,6 +915,17 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.contact IS 'What the queue server tells and asks every 10 seconds.';
+
+CREATE OR REPLACE FUNCTION queue_bridge.failed(told jsonb) RETURNS jsonb VOLATILE LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE queue_bridge.bridge AS b SET failing = told || jsonb_build_object('at', clock_timestamp(), 'since', CASE
+        WHEN b.failing -> 'id' = told -> 'id' AND (b.failing ->> 'at')::timestamptz > now() - interval '1 minute'
+        THEN b.failing -> 'since' ELSE to_jsonb(clock_timestamp()) END);
+    RETURN to_jsonb(FOUND);
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.failed IS 'The queue server says here that a call fails. It tries again.';
 
 CREATE OR REPLACE FUNCTION queue_bridge.leave(slot text) RETURNS jsonb VOLATILE LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp AS $$
@@ -669,13 +952,187 @@ COMMENT ON FUNCTION queue_bridge.lag IS 'How much WAL the queue server has not t
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA queue, queue_bridge FROM PUBLIC;
 
+-- What only the queue server can answer ----------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION queue_bridge.absent(name text) RETURNS void STABLE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    address text := (SELECT b.address FROM queue_bridge.bridge AS b);
+BEGIN
+    RAISE EXCEPTION 'queue.% is answered by the queue server', name USING ERRCODE = '0A000',
+        DETAIL = 'This database has the functions of producers, and those that end jobs.',
+        HINT = coalesce('Connect to the queue server, which is seen from here as: ' || address || '.',
+                        'Connect to a queue server: none is connected to this database.');
+END
+$$;
+REVOKE ALL ON FUNCTION queue_bridge.absent FROM PUBLIC;
+
+DO $$
+DECLARE
+    old regprocedure;
+    old_type regtype;
+    declaration text;
+BEGIN
+    FOR old IN SELECT p.oid FROM pg_proc AS p
+               WHERE p.pronamespace = 'queue'::regnamespace AND p.prosrc LIKE '%queue_bridge.absent(%' LOOP
+        EXECUTE format('DROP ROUTINE %s', old);
+    END LOOP;
+    FOR old_type IN SELECT c.reltype FROM pg_class AS c
+                    WHERE c.relnamespace = 'queue_bridge'::regnamespace AND c.relkind = 'c' LOOP
+        EXECUTE format('DROP TYPE %s', old_type);
+    END LOOP;
+    FOREACH declaration IN ARRAY ARRAY[
+-- absent: made by `make generate`
+    'TYPE queue_bridge.activity_period AS (queue_name text, stage text, starts_at timestamptz, enqueued bigint,
+      claimed bigint, completed bigint, failed bigint, timed_out bigint, died bigint, is_complete boolean, expired
+      bigint)',
+    'TYPE queue_bridge.answer AS (id bigint, outcome text, reason text)',
+    'TYPE queue_bridge.attempts AS (id bigint, job_id bigint, queue_name text, attempt integer, state text, claimed_at
+      timestamp with time zone, finished_at timestamp with time zone, worker text, error text, stage text)',
+    'TYPE queue_bridge.claimed_job AS (id bigint, job_id bigint, queue_name text, stage text, payload jsonb, headers
+      jsonb, attempt integer, max_attempts integer, priority integer, unique_key text, group_key text, progress jsonb,
+      last_error text, enqueued_at timestamptz, lease_expires_at timestamptz)',
+    'TYPE queue_bridge.error_group AS (queue_name text, error text, jobs bigint, dead bigint, retrying bigint,
+      first_died_at timestamptz, last_died_at timestamptz, example_job_id bigint, is_complete boolean)',
+    'TYPE queue_bridge.jobs AS (job_id bigint, queue_name text, stage text, state text, payload jsonb, priority
+      integer, attempt integer, max_attempts integer, run_at timestamp with time zone, enqueued_at timestamp with time
+      zone, claimed_at timestamp with time zone, finished_at timestamp with time zone, lease_expires_at timestamp with
+      time zone, worker text, error text, result jsonb, progress jsonb, unique_key text, group_key text, headers
+      jsonb, flow bigint, task text, after bigint[], upon text, start_by timestamp with time zone)',
+    'TYPE queue_bridge.lane_load AS (queue_name text, stage text, ready bigint, due_soon bigint, running bigint,
+      oldest_age interval, arrivals float8, ends float8, run_mean interval, drain_time interval, needed bigint)',
+    'TYPE queue_bridge.listed_job AS (job_id bigint, queue_name text, stage text, state text, payload jsonb, priority
+      integer, attempt integer, max_attempts integer, run_at timestamptz, enqueued_at timestamptz, claimed_at
+      timestamptz, finished_at timestamptz, lease_expires_at timestamptz, worker text, error text, result jsonb,
+      progress jsonb, unique_key text, group_key text, headers jsonb, flow bigint, task text, after bigint[], upon
+      text, here jsonb, rows_read bigint, start_by timestamptz)',
+    'FUNCTION queue.activity(queue_name text DEFAULT NULL, since timestamptz DEFAULT NULL, period interval DEFAULT ''1
+      minute'') RETURNS SETOF queue_bridge.activity_period',
+    'FUNCTION queue.adopt() RETURNS void',
+    'FUNCTION queue.advance(id bigint, stage text DEFAULT NULL, payload jsonb DEFAULT NULL, delay interval DEFAULT
+      ''0'') RETURNS void',
+    'FUNCTION queue.alter(queue_name text, max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, backoff
+      text DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL, backoff_jitter float8
+      DEFAULT NULL, retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT
+      NULL, max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT
+      NULL, rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
+      stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, reset text[] DEFAULT NULL, executor text DEFAULT NULL,
+      procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL, rate_limit_per_group integer
+      DEFAULT NULL, start_within interval DEFAULT NULL) RETURNS void',
+    'PROCEDURE queue.await(job_id bigint, timeout interval DEFAULT ''30 seconds'', INOUT state text DEFAULT NULL,
+      INOUT result jsonb DEFAULT NULL)',
+    'FUNCTION queue.bind(topic text, queue_name text, pattern text DEFAULT ''#'', filter jsonpath DEFAULT NULL,
+      priority integer DEFAULT NULL, delay interval DEFAULT NULL, group_key jsonpath DEFAULT NULL, max_attempts
+      integer DEFAULT NULL, lease interval DEFAULT NULL, stage text DEFAULT NULL, on_full text DEFAULT ''keep'')
+      RETURNS bigint',
+    'FUNCTION queue.cancel_many(job_ids bigint[], reason text DEFAULT NULL, force boolean DEFAULT false) RETURNS SETOF
+      queue_bridge.answer',
+    'FUNCTION queue.check(repair boolean DEFAULT false) RETURNS TABLE (name text, queue_name text, job_id bigint,
+      attempt_id bigint, problem text, remedy text, is_repaired boolean)',
+    'FUNCTION queue.claim(queue_name text, max_jobs integer DEFAULT 1, wait interval DEFAULT ''0'', lease interval
+      DEFAULT NULL, stage text DEFAULT NULL, worker text DEFAULT NULL, session_bound boolean DEFAULT false, completed
+      bigint[] DEFAULT NULL, linger interval DEFAULT NULL) RETURNS SETOF queue_bridge.claimed_job',
+    'FUNCTION queue.claim_any(queue_names text[], max_jobs integer DEFAULT 1, wait interval DEFAULT ''0'', lease
+      interval DEFAULT NULL, stage text DEFAULT NULL, worker text DEFAULT NULL, session_bound boolean DEFAULT false,
+      completed bigint[] DEFAULT NULL, linger interval DEFAULT NULL) RETURNS SETOF queue_bridge.claimed_job',
+    'FUNCTION queue.create(queue_name text, max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, backoff
+      text DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL, backoff_jitter float8
+      DEFAULT NULL, retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT
+      NULL, max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT
+      NULL, rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
+      stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, if_not_exists boolean DEFAULT false, executor text
+      DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL,
+      rate_limit_per_group integer DEFAULT NULL, start_within interval DEFAULT NULL) RETURNS void',
+    'FUNCTION queue.create_topic(topic text, if_not_exists boolean DEFAULT false) RETURNS void',
+    'FUNCTION queue.current_job() RETURNS SETOF queue_bridge.claimed_job',
+    'FUNCTION queue.doctor() RETURNS TABLE (name text, ok boolean, detail text, hint text)',
+    'FUNCTION queue.drop(queue_name text, force boolean DEFAULT false, if_exists boolean DEFAULT false) RETURNS void',
+    'FUNCTION queue.end_batch(ends json) RETURNS SETOF queue_bridge.answer',
+    'FUNCTION queue.enqueue_sql(queue_name text, command text, arguments jsonb DEFAULT NULL, autocommit boolean
+      DEFAULT false, settings jsonb DEFAULT NULL, result_rows integer DEFAULT 0, priority integer DEFAULT 0, delay
+      interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, unique_key text DEFAULT NULL, on_duplicate text DEFAULT
+      ''skip'', version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage
+      text DEFAULT NULL, max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+      after bigint[] DEFAULT NULL, upon text DEFAULT ''completed'', flow bigint DEFAULT NULL, task text DEFAULT NULL)
+      RETURNS bigint',
+    'FUNCTION queue.error_groups(queue_name text DEFAULT NULL, max_jobs integer DEFAULT 10000) RETURNS SETOF
+      queue_bridge.error_group',
+    'FUNCTION queue.extend(id bigint, lease interval DEFAULT NULL) RETURNS TABLE (lease_expires_at timestamptz,
+      is_cancelled boolean)',
+    'FUNCTION queue.extend_many(ids bigint[], lease interval DEFAULT NULL) RETURNS TABLE (id bigint, outcome text,
+      reason text, lease_expires_at timestamptz, is_cancelled boolean)',
+    'FUNCTION queue.fail_many(ids bigint[], error text, retry_in interval DEFAULT NULL, fatal boolean DEFAULT false)
+      RETURNS SETOF queue_bridge.answer',
+    'FUNCTION queue.forget(job_id bigint) RETURNS void',
+    'FUNCTION queue.grant(queue_name text, role_name text, privilege text) RETURNS void',
+    'FUNCTION queue.inputs(id bigint) RETURNS TABLE (job_id bigint, queue_name text, task text, state text, result
+      jsonb, error text, finished_at timestamptz)',
+    'FUNCTION queue.job(job_id bigint) RETURNS SETOF queue_bridge.jobs',
+    'FUNCTION queue.job_attempts(job_id bigint) RETURNS SETOF queue_bridge.attempts',
+    'FUNCTION queue.job_steps(job_id bigint) RETURNS TABLE (name text, result jsonb)',
+    'FUNCTION queue.list(queue_name text, state text, stage text DEFAULT NULL, beyond jsonb DEFAULT NULL, max_jobs
+      integer DEFAULT 50) RETURNS SETOF queue_bridge.listed_job',
+    'FUNCTION queue.load(queue_name text DEFAULT NULL, target_age interval DEFAULT ''30 seconds'') RETURNS SETOF
+      queue_bridge.lane_load',
+    'FUNCTION queue.maintain() RETURNS TABLE (duty text, did bigint)',
+    'FUNCTION queue.members(job_id bigint, state text DEFAULT NULL, beyond bigint DEFAULT NULL, max_jobs integer
+      DEFAULT 100) RETURNS SETOF queue_bridge.jobs',
+    'FUNCTION queue.metrics() RETURNS TABLE (name text, labels jsonb, value float8, type text, help text)',
+    'FUNCTION queue.pause(queue_name text) RETURNS void',
+    'FUNCTION queue.pause_schedule(name text) RETURNS void',
+    'FUNCTION queue.progress(id bigint, progress jsonb) RETURNS void',
+    'FUNCTION queue.purge(queue_name text) RETURNS bigint',
+    'FUNCTION queue.reject(job_id bigint, error text) RETURNS void',
+    'FUNCTION queue.release_many(ids bigint[], delay interval DEFAULT ''0'') RETURNS SETOF queue_bridge.answer',
+    'FUNCTION queue.reprioritize(job_id bigint, priority integer) RETURNS void',
+    'FUNCTION queue.reprioritize_many(job_ids bigint[], priority integer) RETURNS SETOF queue_bridge.answer',
+    'FUNCTION queue.reschedule(job_id bigint, run_at timestamptz) RETURNS void',
+    'FUNCTION queue.reschedule_many(job_ids bigint[], run_at timestamptz) RETURNS SETOF queue_bridge.answer',
+    'FUNCTION queue.resolve(job_id bigint, result jsonb DEFAULT NULL) RETURNS void',
+    'FUNCTION queue.resume(queue_name text) RETURNS void',
+    'FUNCTION queue.resume_schedule(name text) RETURNS void',
+    'FUNCTION queue.retry(job_id bigint, run_at timestamptz DEFAULT NULL) RETURNS void',
+    'FUNCTION queue.retry_many(job_ids bigint[], run_at timestamptz DEFAULT NULL) RETURNS SETOF queue_bridge.answer',
+    'FUNCTION queue.revoke(queue_name text, role_name text, privilege text) RETURNS void',
+    'FUNCTION queue.route(topic text, key text DEFAULT '''', payload jsonb DEFAULT ''{}'', headers jsonb DEFAULT NULL)
+      RETURNS TABLE (queue_name text, binding_id bigint, pattern text)',
+    'FUNCTION queue.run_schedule(name text) RETURNS bigint',
+    'FUNCTION queue.schedule(name text, queue_name text, payload jsonb DEFAULT ''{}'', cron text DEFAULT NULL, every
+      interval DEFAULT NULL, timezone text DEFAULT ''UTC'', missed text DEFAULT ''once'', starts_at timestamptz
+      DEFAULT NULL, ends_at timestamptz DEFAULT NULL, overlap boolean DEFAULT true, priority integer DEFAULT 0,
+      max_attempts integer DEFAULT NULL, group_key text DEFAULT NULL, headers jsonb DEFAULT NULL, command text DEFAULT
+      NULL) RETURNS timestamptz',
+    'FUNCTION queue.search(queue_name text, filter jsonpath DEFAULT NULL, states text[] DEFAULT NULL, beyond jsonb
+      DEFAULT NULL, max_jobs integer DEFAULT 50, max_rows integer DEFAULT 20000) RETURNS SETOF queue_bridge.listed_job',
+    'FUNCTION queue.step(id bigint, name text) RETURNS jsonb',
+    'FUNCTION queue.step_done(id bigint, name text, result jsonb DEFAULT ''null'') RETURNS void',
+    'FUNCTION queue.suspend(id bigint, after bigint[] DEFAULT NULL, upon text DEFAULT ''ended'', progress jsonb
+      DEFAULT NULL, until timestamptz DEFAULT NULL) RETURNS void',
+    'FUNCTION queue.throughput_by(period interval DEFAULT ''1 hour'', since timestamptz DEFAULT NULL) RETURNS TABLE
+      (queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint, completed bigint, failed
+      bigint, timed_out bigint, died bigint, wait_mean interval, wait_p50 interval, wait_p95 interval, wait_p99
+      interval, run_mean interval, run_p50 interval, run_p95 interval, run_p99 interval, expired bigint)',
+    'FUNCTION queue.unbind(topic text, queue_name text, pattern text DEFAULT NULL) RETURNS bigint',
+    'FUNCTION queue.unschedule(name text) RETURNS void',
+    'FUNCTION queue.upcoming(name text, runs integer DEFAULT 10) RETURNS SETOF timestamptz',
+    'PROCEDURE queue.wait(queue_name text, timeout interval DEFAULT ''30 seconds'', INOUT has_jobs boolean DEFAULT
+      NULL)'
+-- end of absent
+    ] LOOP
+        EXECUTE 'CREATE ' || declaration || CASE WHEN declaration NOT LIKE 'TYPE%' THEN
+            format(' LANGUAGE plpgsql SECURITY DEFINER AS %L', format(
+                'BEGIN PERFORM queue_bridge.absent(%L); END', substring(declaration FROM 'queue\.(\w+)'))) ELSE '' END;
+    END LOOP;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue_bridge.admit(role_name text) RETURNS void VOLATILE LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA queue_bridge TO %I', role_name);
     EXECUTE format('GRANT SELECT ON queue_bridge.outbox TO %I', role_name);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.contact, queue_bridge.assign, queue_bridge.leave TO %I',
-                   role_name);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.contact, queue_bridge.assign, queue_bridge.leave, '
+                   'queue_bridge.failed TO %I', role_name);
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.admit IS
@@ -691,4 +1148,14 @@ END
 $$;
 COMMENT ON FUNCTION queue_bridge.grant IS 'Lets a role enqueue, publish, and end jobs.';
 REVOKE ALL ON FUNCTION queue_bridge.grant FROM PUBLIC;
+
+-- Roles that were admitted or had a grant get what this version has added.
+DO $$
+BEGIN
+    PERFORM CASE p.proname WHEN 'contact' THEN queue_bridge.admit(r.rolname) ELSE queue_bridge.grant(r.rolname) END
+    FROM pg_proc AS p CROSS JOIN LATERAL aclexplode(p.proacl) AS a JOIN pg_roles AS r ON r.oid = a.grantee
+    WHERE p.oid IN ('queue_bridge.contact(jsonb)'::regprocedure, 'queue.enqueue_batch(text, jsonb)'::regprocedure)
+      AND a.grantee <> p.proowner;
+END
+$$;
 COMMIT;

@@ -1785,6 +1785,28 @@ COMMENT ON FUNCTION queue_internal.held_by_dead IS
 'How many held jobs wait for dead predecessors, for each lane of held jobs. A held job counts once for each dead
 predecessor; counting stops at 10,000. For the metrics.';
 
+-- The extension pg_queue_bridge, whose views cannot be named here, can be there or not.
+-- For: observe.
+CREATE FUNCTION queue_internal.bridge_sources(metric text) RETURNS TABLE (source text, value float8)
+    STABLE ROWS 2 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_queue_bridge') THEN
+        RETURN QUERY EXECUTE $query$
+            SELECT s.source, v.value FROM queue_bridge.sources AS s
+            CROSS JOIN LATERAL (SELECT CASE $1
+                WHEN 'pg_queue_bridge_connected' THEN (s.state IN ('streaming', 'copying'))::integer
+                WHEN 'pg_queue_bridge_contact_age_seconds' THEN extract(epoch FROM clock_timestamp() - s.contact_at)
+                WHEN 'pg_queue_bridge_lag_bytes' THEN s.lag_bytes WHEN 'pg_queue_bridge_refused' THEN s.refused
+                WHEN 'pg_queue_bridge_late' THEN s.late WHEN 'pg_queue_bridge_phantoms' THEN s.phantoms
+                WHEN 'pg_queue_bridge_repairs_total' THEN s.repairs END::float8 AS value) AS v
+            WHERE v.value IS NOT NULL $query$ USING metric;
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION queue_internal.bridge_sources IS
+    'A metric of the databases whose jobs come here, as queue_bridge.sources says it.';
+
 -- One part of the UNION for each source. A source whose metrics are excluded by the condition on name is not read.
 -- For: observe.
 CREATE OR REPLACE VIEW queue.metric AS
@@ -1930,6 +1952,19 @@ FROM (VALUES
     ('pg_queue_executor_short_seconds', 'gauge', 'For how long the server has had no room for a process; 0: it has.')
 ) AS v (name, type, help)
 CROSS JOIN queue_internal.executor_counts() AS c
+UNION ALL
+SELECT v.name, jsonb_build_object('source', s.source), s.value, v.type, v.help
+FROM (VALUES
+    ('pg_queue_bridge_connected', 'gauge', '1 while calls of this source arrive.'),
+    ('pg_queue_bridge_contact_age_seconds', 'gauge', 'How long ago this server last spoke with the source.'),
+    ('pg_queue_bridge_lag_bytes', 'gauge', 'How much WAL of the source had not been taken at the last contact.'),
+    ('pg_queue_bridge_refused', 'gauge', 'Calls of the source that could not be carried out.'),
+    ('pg_queue_bridge_late', 'gauge', 'Attempts that were ended there after their lease was lost.'),
+    ('pg_queue_bridge_phantoms', 'gauge', 'Jobs of transactions that the source no longer has.'),
+    ('pg_queue_bridge_repairs_total', 'counter', 'How often slot and subscription were made anew.')
+) AS v (name, type, help)
+CROSS JOIN LATERAL queue_internal.bridge_sources(v.name) AS s
+WHERE queue_internal.may_observe(0)
 UNION ALL
 SELECT 'pg_queue_extension_info',
        jsonb_build_object('version', (SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'),

@@ -17,6 +17,13 @@ passed: null if none of the ids can have arrived before; otherwise those of them
 Returns the job of each id; null: it has arrived before. Only roles of sources may execute it. Errors: as queue.enqueue;
 22023 an id is none of a source.';
 
+CREATE FUNCTION queue_bridge.enqueue_flow(
+    queue_name text, ids bigint[], made_at timestamptz, body jsonb, options jsonb, form text, passed bigint[]
+) RETURNS SETOF bigint VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bridge_enqueue_flow';
+COMMENT ON FUNCTION queue_bridge.enqueue_flow IS
+'As queue_bridge.enqueue, for a flow and its members. ids: that of the flow, then those of its tasks, in order. Only
+roles of sources may execute it. Errors: as queue.enqueue_flow; 22023 an id is none of a source.';
+
 CREATE FUNCTION queue_bridge.publish(topic text, ids bigint[], made_at timestamptz, body jsonb, options jsonb)
     RETURNS void VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bridge_publish';
 COMMENT ON FUNCTION queue_bridge.publish IS
@@ -43,6 +50,21 @@ COMMENT ON COLUMN queue_bridge.outbox.ids IS 'Several jobs or attempts; null: on
 COMMENT ON COLUMN queue_bridge.outbox.body IS 'The payload, the payloads, the jobs, the result.';
 COMMENT ON COLUMN queue_bridge.outbox.options IS 'The other arguments.';
 
+-- The error ends this transaction, so another server keeps the note.
+CREATE FUNCTION queue_bridge.note_failure(source text, id bigint, code text, message text)
+    RETURNS void VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM queue_bridge.ask(
+        (SELECT s.conninfo FROM queue_bridge.source AS s WHERE s.source = note_failure.source),
+        format('SELECT queue_bridge.failed(%L)', jsonb_build_object('id', id, 'code', code, 'message', message)));
+EXCEPTION WHEN OTHERS THEN
+    -- The error itself is raised, and logged.
+    NULL;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.note_failure IS
+    'Tells a source which of its calls fails. It says so at the next contact, and queue_bridge.sources shows it.';
+
 -- Carries out a call as the role of its source. Which errors are final is decided by what they mean for the call:
 -- another try of the same call would fail in the same way. All others are raised, and PostgreSQL tries again.
 CREATE FUNCTION queue_bridge.deliver(source text, node_id integer, call queue_bridge.outbox, looks boolean)
@@ -67,13 +89,13 @@ BEGIN
             RETURN true;
         END IF;
     END IF;
-    IF call.verb = 'x' THEN
+    IF call.verb IN ('s', 'x') THEN
         SELECT p.job_id INTO job FROM queue_bridge.passed AS p
         WHERE p.id = call.id AND p.job_id IS NOT NULL ORDER BY p.made_at DESC LIMIT 1;
     END IF;
     PERFORM set_config('role', 'queue_bridge_' || source, true);
     BEGIN
-        IF call.verb IN ('e', 'm', 'b', 'p')
+        IF call.verb IN ('e', 'm', 'b', 'w', 'p')
            AND EXISTS (SELECT FROM unnest(all_ids) AS i (id) WHERE ((i.id >> 46) & 127) <> node_id) THEN
             RAISE EXCEPTION 'an id does not have the number of source "%"', source USING ERRCODE = '22023';
         END IF;
@@ -87,6 +109,17 @@ BEGIN
                         others := others || job;
                     END IF;
                 END LOOP;
+            WHEN 'w' THEN
+                FOR job IN SELECT * FROM queue_bridge.enqueue_flow(call.target, all_ids, call.made_at, call.body,
+                                                                   call.options, call.verb::text, passed) LOOP
+                    n := n + 1;
+                    IF job <> all_ids[n] THEN
+                        other_ids := other_ids || all_ids[n];
+                        others := others || job;
+                    END IF;
+                END LOOP;
+            WHEN 's' THEN
+                PERFORM queue.seal(coalesce(job, call.id));
             WHEN 'p' THEN
                 PERFORM queue_bridge.publish(call.target, all_ids, call.made_at, call.body, call.options);
                 other_ids := all_ids;
@@ -111,12 +144,16 @@ BEGIN
     EXCEPTION WHEN OTHERS THEN
         GET STACKED DIAGNOSTICS code = RETURNED_SQLSTATE, told = MESSAGE_TEXT, why = PG_EXCEPTION_DETAIL;
         IF code !~ '^22' AND code NOT IN ('0A000', '23505', '42501', '42704', '54000', '55000', 'P0002', 'QJ001') THEN
-            RAISE;
+            PERFORM set_config('role', before, true);
+            PERFORM queue_bridge.note_failure(source, call.id, code, told);
+            RAISE EXCEPTION USING ERRCODE = code, MESSAGE = told, DETAIL = why, HINT = format(
+                'It is the call with id %s of source "%s". SELECT queue_bridge.refuse(%L, %s) puts it aside.',
+                call.id, source, source, call.id);
         END IF;
     END;
     PERFORM set_config('role', before, true);
     -- An end or a cancellation that has arrived before finds a job that has gone on.
-    IF code IS NOT NULL AND (NOT looks OR call.verb IN ('e', 'm', 'b', 'p')) THEN
+    IF code IS NOT NULL AND (NOT looks OR call.verb IN ('e', 'm', 'b', 'w', 'p')) THEN
         INSERT INTO queue_bridge.refused (source, id, made_at, verb, target, ids, body, options, code, message, detail)
         VALUES (source, call.id, call.made_at, call.verb, call.target, call.ids, call.body, call.options, code, told,
                 nullif(why, ''))
@@ -140,7 +177,7 @@ DECLARE
 BEGIN
     -- While the table is copied, anything may have arrived before. After that a row arrives once: the position of the
     -- subscription and the effects of the row commit together.
-    SELECT o.source, o.node_id, r.srsubstate <> 'r' AS looks INTO s
+    SELECT o.source, o.node_id, r.srsubstate <> 'r' AS looks, NEW.id = ANY (o.refusing) AS is_put_aside INTO s
     FROM queue_bridge.source AS o
     JOIN pg_subscription_rel AS r ON r.srsubid = o.subscription AND r.srrelid = TG_RELID
     WHERE o.subscription = own;
@@ -148,13 +185,34 @@ BEGIN
         RAISE EXCEPTION 'rows arrive in queue_bridge.outbox by replication from a source only' USING ERRCODE = '42501',
             HINT = 'See queue_bridge.connect.';
     END IF;
-    PERFORM queue_bridge.deliver(s.source, s.node_id, NEW, s.looks);
+    IF s.is_put_aside THEN
+        INSERT INTO queue_bridge.refused (source, id, made_at, verb, target, ids, body, options, code, message)
+        VALUES (s.source, NEW.id, NEW.made_at, NEW.verb, NEW.target, NEW.ids, NEW.body, NEW.options, '57014',
+                'put aside by queue_bridge.refuse')
+        ON CONFLICT DO NOTHING;
+        UPDATE queue_bridge.source AS o SET refusing = array_remove(o.refusing, NEW.id) WHERE o.source = s.source;
+    ELSE
+        PERFORM queue_bridge.deliver(s.source, s.node_id, NEW, s.looks);
+    END IF;
     RETURN NULL;
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.arrive IS 'Carries out the call in a row that arrives, and does not store the row.';
 CREATE TRIGGER arrive BEFORE INSERT ON queue_bridge.outbox FOR EACH ROW EXECUTE FUNCTION queue_bridge.arrive();
 ALTER TABLE queue_bridge.outbox ENABLE ALWAYS TRIGGER arrive;
+
+CREATE FUNCTION queue_bridge.refuse(source text, id bigint) RETURNS void VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM queue_bridge.locked_source(source);
+    UPDATE queue_bridge.source AS s SET refusing = array_append(array_remove(s.refusing, refuse.id), refuse.id)
+    WHERE s.source = refuse.source;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.refuse IS
+'Puts aside the next call with this id that arrives: it goes to queue_bridge.refused, and the calls behind it go on. For
+a call that fails again and again; queue_bridge.sources and the server''s log name it. retry_refused delivers it later.
+Errors: 42704 there is no such source.';
 
 CREATE FUNCTION queue_bridge.retry_refused(source text, refused_ids bigint[] DEFAULT NULL)
     RETURNS bigint VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

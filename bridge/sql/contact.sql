@@ -21,6 +21,22 @@ CREATE FUNCTION queue_bridge.own_identity() RETURNS text STABLE LANGUAGE sql SET
           FROM pg_control_system() $$;
 COMMENT ON FUNCTION queue_bridge.own_identity IS 'This server and its timeline.';
 
+CREATE FUNCTION queue_bridge.own_next() RETURNS bigint STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp
+    AS $$ SELECT (current_setting('pg_queue.node_id')::bigint << 46)
+                 + (greatest(i.last_value - 16384, 1) << 4) FROM queue.id_seq AS i $$;
+COMMENT ON FUNCTION queue_bridge.own_next IS 'New jobs of this server have no smaller id.';
+
+-- A completed job that is retried has had its effect.
+CREATE FUNCTION queue_bridge.gone(asks jsonb) RETURNS jsonb VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp
+    AS $$
+    SELECT jsonb_agg(a.begins) FROM jsonb_array_elements(asks) AS a (begins)
+    WHERE NOT EXISTS (
+        SELECT FROM queue.jobs AS j
+        WHERE (j.job_id # a.begins::bigint) >> 46 = 0 AND j.state <> 'completed'
+          AND ((j.job_id - a.begins::bigint) & 70368744177663) >= 35184372088832)
+$$;
+COMMENT ON FUNCTION queue_bridge.gone IS 'Those of these ids before which no job is left that could have an effect.';
+
 CREATE FUNCTION queue_bridge.locked_source(source text) RETURNS queue_bridge.source VOLATILE LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -87,7 +103,8 @@ BEGIN
         RAISE EXCEPTION 'source "%" cannot be connected: %', source, problem USING ERRCODE = '55000', HINT = hint;
     END IF;
     facts := queue_bridge.ask(s.conninfo, format('SELECT queue_bridge.assign(%L)', jsonb_build_object(
-        'node', s.node_id, 'life', s.life, 'slot', s.slot, 'server', queue_bridge.own_identity())));
+        'node', s.node_id, 'life', s.life, 'slot', s.slot, 'server', queue_bridge.own_identity(),
+        'port', current_setting('port'), 'database', current_database(), 'next', queue_bridge.own_next())));
     PERFORM queue_bridge.ask(s.conninfo, format(
         'SELECT to_jsonb(lsn::text) FROM pg_create_logical_replication_slot(%L, ''pgoutput''%s)', s.slot,
         CASE WHEN (facts ->> 'major')::integer >= 17 THEN ', failover => true' ELSE '' END));
@@ -150,9 +167,14 @@ BEGIN
         EXECUTE format('CREATE ROLE %I LOGIN', name);
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA queue, queue_bridge TO %I', name);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.enqueue, queue_bridge.publish TO %I', name);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.enqueue, queue_bridge.enqueue_flow, queue_bridge.publish '
+                   'TO %I', name);
     EXECUTE format('GRANT EXECUTE ON PROCEDURE queue_bridge.contact_job TO %I', name);
     PERFORM queue_bridge.subscribe(source);
+    -- It is no member of the extension and lies in its schema, so DROP EXTENSION fails while the subscription is there.
+    EXECUTE format('CREATE VIEW queue_bridge.%I AS SELECT %L::text AS source', 'connected_' || source, source);
+    EXECUTE format('COMMENT ON VIEW queue_bridge.%I IS %L', 'connected_' || source,
+                   format('SELECT queue_bridge.disconnect(%L) drops it. Until then it keeps the extension.', source));
     PERFORM queue.create(name, executor => 'call', procedure => 'queue_bridge.contact_job', run_as => name,
                          max_attempts => 1, lease => '5 minutes', retention => '10 minutes',
                          dead_retention => '1 hour');
@@ -216,19 +238,111 @@ END
 $$;
 COMMENT ON FUNCTION queue_bridge.deny IS 'Revokes what allow has granted. What arrives for the queue is refused then.';
 
-CREATE FUNCTION queue_bridge.repair(source text, conninfo text DEFAULT NULL)
-    RETURNS void VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
+-- The rows of jobs and events, one for each id. Older rows may be there already.
+CREATE FUNCTION queue_bridge.outbox_of(source text)
+    RETURNS TABLE (id bigint, made_at timestamptz) VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    RETURN QUERY EXECUTE (
+        SELECT format('SELECT * FROM %I.dblink($1, $2) AS t (id bigint, made_at timestamptz)', n.nspname)
+        FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'dblink')
+    USING (SELECT s.conninfo FROM queue_bridge.source AS s WHERE s.source = outbox_of.source),
+          'SELECT i.id, o.made_at FROM queue_bridge.outbox AS o, unnest(coalesce(o.ids, ARRAY[o.id])) AS i (id) '
+          'WHERE o.verb IN (''e'', ''m'', ''b'', ''w'', ''p'')';
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.outbox_of IS 'The ids of jobs and events in the outbox of a source.';
+
+CREATE TYPE queue_bridge.repaired AS (copied bigint, known bigint, renumbered bigint, phantoms bigint);
+COMMENT ON TYPE queue_bridge.repaired IS 'What a repair found.';
+COMMENT ON COLUMN queue_bridge.repaired.copied IS 'How many jobs and events the outbox of the source holds.';
+COMMENT ON COLUMN queue_bridge.repaired.known IS 'Those of them that had arrived before.';
+COMMENT ON COLUMN queue_bridge.repaired.renumbered IS 'Those whose id another job here has, so that they get another.';
+COMMENT ON COLUMN queue_bridge.repaired.phantoms IS 'Jobs that came from the source and that it no longer has.';
+
+-- Compares what has arrived with the outbox. Every statement sees what had arrived when it began, and reads the outbox
+-- afterwards, so all of that is still there, unless the source has lost it.
+CREATE FUNCTION queue_bridge.compare(source text, since jsonb) RETURNS queue_bridge.repaired VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    node integer := (SELECT s.node_id FROM queue_bridge.source AS s WHERE s.source = source);
+    -- Of each partition of the outbox: no row in it is older.
+    begins timestamptz[] := ARRAY(SELECT (since ->> n::text)::timestamptz FROM generate_series(0, 2) AS n);
+    oldest timestamptz := (SELECT min(b.at) - interval '1 hour' FROM unnest(begins) AS b (at));
+    found queue_bridge.repaired;
+BEGIN
+    WITH told AS MATERIALIZED (
+        SELECT o.id, o.made_at FROM queue_bridge.outbox_of(source) AS o
+    ), jobs AS MATERIALIZED (
+        SELECT j.job_id, j.queue_name, j.state, j.enqueued_at AS made_at, j.headers #>> '{event,id}' AS event
+        FROM queue.jobs AS j WHERE j.enqueued_at >= oldest
+    ), arrived AS MATERIALIZED (
+        SELECT j.job_id, j.queue_name, j.state, j.made_at, j.job_id AS id FROM jobs AS j
+        WHERE (j.job_id >> 46) & 127 = node
+        UNION ALL
+        -- Renumbered. A job that had the key of a call was made at another time.
+        SELECT j.job_id, j.queue_name, j.state, j.made_at, p.id FROM jobs AS j
+        JOIN queue_bridge.passed AS p ON p.job_id = j.job_id AND p.made_at = j.made_at
+        WHERE (p.id >> 46) & 127 = node
+        UNION ALL
+        SELECT j.job_id, j.queue_name, j.state, j.made_at, p.id FROM jobs AS j
+        JOIN queue_bridge.passed AS p ON p.id::text = j.event AND p.made_at = j.made_at
+        WHERE p.job_id IS NULL AND (p.id >> 46) & 127 = node
+    ), lost AS (
+        INSERT INTO queue_bridge.phantom AS f (source, job_id, queue_name, made_at)
+        SELECT source, a.job_id, a.queue_name, a.made_at FROM arrived AS a
+        WHERE a.made_at >= begins[1 + mod(floor(extract(epoch FROM a.made_at) / 3600)::bigint, 3)]
+          AND NOT EXISTS (SELECT FROM told AS t WHERE t.id = a.id AND t.made_at = a.made_at)
+          AND a.state <> 'cancelled'
+        ON CONFLICT (job_id) DO UPDATE SET found_at = f.found_at RETURNING f.job_id
+    ), checked AS (
+        SELECT t.id, (t.id, t.made_at) IN (SELECT a.id, a.made_at FROM arrived AS a)
+                     OR (t.id, t.made_at) IN (SELECT p.id, p.made_at FROM queue_bridge.passed AS p) AS is_known
+        FROM told AS t
+    )
+    SELECT count(*), count(*) FILTER (WHERE c.is_known),
+           count(*) FILTER (WHERE NOT c.is_known AND c.id IN (SELECT a.job_id FROM arrived AS a)),
+           (SELECT count(*) FROM lost)
+    INTO found FROM checked AS c;
+    RETURN found;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.compare IS
+    'Compares what has arrived from a source with its outbox, and lists in queue_bridge.phantom what the source has '
+    'lost.';
+
+CREATE FUNCTION queue_bridge.repair(source text, conninfo text DEFAULT NULL, phantoms text DEFAULT 'keep')
+    RETURNS queue_bridge.repaired VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    found queue_bridge.repaired;
+BEGIN
+    IF phantoms NOT IN ('keep', 'cancel') OR phantoms IS NULL THEN
+        RAISE EXCEPTION 'invalid value for phantoms: "%"', phantoms USING ERRCODE = '22023',
+            HINT = 'Use ''keep'' or ''cancel''.';
+    END IF;
     PERFORM queue_bridge.locked_source(source);
     UPDATE queue_bridge.source AS s SET conninfo = coalesce(conninfo, s.conninfo) WHERE s.source = source;
     PERFORM queue_bridge.subscribe(source);
+    found := queue_bridge.compare(source, (SELECT s.answer -> 'rings' FROM queue_bridge.source AS s
+                                           WHERE s.source = source));
+    IF phantoms = 'cancel' THEN
+        DELETE FROM queue_bridge.phantom AS p
+        USING queue.cancel_many(ARRAY(
+            SELECT f.job_id FROM queue_bridge.phantom AS f CROSS JOIN LATERAL queue.job(f.job_id) AS j
+            WHERE f.source = source AND j.state IN ('ready', 'scheduled', 'retrying', 'held')),
+            'its transaction was lost at the source') AS a
+        WHERE p.job_id = a.id AND a.outcome = 'cancelled';
+    END IF;
+    RETURN found;
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.repair IS
 'Makes slot and subscription anew, and copies all that the outbox of the source holds. What has arrived before is passed
-over. For a source that has failed over or was restored, or whose slot is lost. conninfo: the new address. May be
-repeated. Errors: 42704 there is no such source, 55000 it is not ready.';
+over. For a source that has failed over or was restored, or whose slot is lost. conninfo: the new address. phantoms:
+what becomes of jobs that the source has lost: keep lists them in queue_bridge.phantom, cancel cancels those of the list
+that wait. May be repeated. Returns what it found when it began to copy. Errors: 42704 there is no such source, 55000 it
+is not ready.';
 
 -- Both sides write their part before they know of the other's commit. So the source compares only the number that this
 -- server has committed before.
@@ -245,6 +359,12 @@ BEGIN
                   ORDER BY r.refused_id LIMIT 1000);
     answer := queue_bridge.ask(s.conninfo, format('SELECT queue_bridge.contact(%L)', jsonb_build_object(
         'slot', s.slot, 'server', queue_bridge.own_identity(), 'contacts', s.contacts,
+        'port', current_setting('port'), 'database', current_database(), 'next', queue_bridge.own_next(),
+        'oldest', least((SELECT min(t.xact_start) FROM pg_stat_activity AS t),
+                        (SELECT min(t.prepared) FROM pg_prepared_xacts AS t)),
+        -- While rows are copied, jobs are still to come.
+        'gone', (SELECT queue_bridge.gone(s.answer -> 'asks') FROM queue_bridge.sources AS v
+                 WHERE v.source = source AND v.state = 'streaming'),
         'known', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', a.target, 'is_full', coalesce(
                       (SELECT sum(t.ready + t.scheduled + t.retrying) FROM queue.stats AS t
                        WHERE t.queue_name = a.target) >= q.max_waiting, false)) ORDER BY a.target), '[]')
@@ -312,6 +432,7 @@ BEGIN
     PERFORM queue.unschedule(name);
     PERFORM queue.drop(name, force => true);
     PERFORM queue_bridge.unsubscribe(source);
+    EXECUTE format('DROP VIEW IF EXISTS queue_bridge.%I', 'connected_' || source);
     UPDATE queue_bridge.source AS o SET subscription = NULL, conninfo = '', problem = NULL, answer = NULL
     WHERE o.source = source;
     BEGIN

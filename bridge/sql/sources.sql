@@ -22,7 +22,8 @@ CREATE TABLE queue_bridge.source (
     contacts     bigint NOT NULL DEFAULT 0,
     contact_at   timestamptz,
     problem      text,
-    answer       jsonb
+    answer       jsonb,
+    refusing     bigint[] NOT NULL DEFAULT '{}'
 );
 COMMENT ON TABLE queue_bridge.source IS 'The sources. Change it through connect, repair and disconnect only.';
 COMMENT ON COLUMN queue_bridge.source.source IS 'Its name. Its role and its subscription are queue_bridge_NAME.';
@@ -39,6 +40,7 @@ COMMENT ON COLUMN queue_bridge.source.contacts IS
 COMMENT ON COLUMN queue_bridge.source.contact_at IS 'When this server last spoke with it.';
 COMMENT ON COLUMN queue_bridge.source.problem IS 'Why there is no contact; null: there is.';
 COMMENT ON COLUMN queue_bridge.source.answer IS 'What it answered last.';
+COMMENT ON COLUMN queue_bridge.source.refusing IS 'Ids of calls to be put aside when they arrive: see refuse.';
 
 CREATE TABLE queue_bridge.allowed (
     source text NOT NULL REFERENCES queue_bridge.source ON DELETE CASCADE,
@@ -89,7 +91,8 @@ COMMENT ON COLUMN queue_bridge.refused.source IS 'The source.';
 COMMENT ON COLUMN queue_bridge.refused.id IS 'The job, attempt or event.';
 COMMENT ON COLUMN queue_bridge.refused.made_at IS 'When it was called there.';
 COMMENT ON COLUMN queue_bridge.refused.verb IS
-    'e enqueue, m enqueue_many, b enqueue_batch, p publish, c complete, f fail, r release, x cancel.';
+    'e enqueue, m enqueue_many, b enqueue_batch, w enqueue_flow, s seal, p publish, c complete, f fail, r release, '
+    'x cancel.';
 COMMENT ON COLUMN queue_bridge.refused.target IS 'The queue or topic.';
 COMMENT ON COLUMN queue_bridge.refused.ids IS
     'The jobs of enqueue_many and enqueue_batch, the attempts of complete_many.';
@@ -101,3 +104,19 @@ COMMENT ON COLUMN queue_bridge.refused.message IS 'The error.';
 COMMENT ON COLUMN queue_bridge.refused.detail IS 'Its detail.';
 COMMENT ON COLUMN queue_bridge.refused.refused_at IS 'When it arrived.';
 COMMENT ON COLUMN queue_bridge.refused.is_told IS 'True if the source knows.';
+
+CREATE TABLE queue_bridge.phantom (
+    source     text NOT NULL REFERENCES queue_bridge.source ON DELETE CASCADE,
+    job_id     bigint PRIMARY KEY,
+    queue_name text NOT NULL,
+    made_at    timestamptz NOT NULL,
+    found_at   timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE queue_bridge.phantom IS
+    'Jobs of transactions that a source no longer has: a failover or a restore lost them after the jobs had arrived. '
+    'A repair finds them. Delete the rows that you have dealt with.';
+COMMENT ON COLUMN queue_bridge.phantom.source IS 'The source.';
+COMMENT ON COLUMN queue_bridge.phantom.job_id IS 'The job.';
+COMMENT ON COLUMN queue_bridge.phantom.queue_name IS 'Its queue.';
+COMMENT ON COLUMN queue_bridge.phantom.made_at IS 'When it was enqueued at the source.';
+COMMENT ON COLUMN queue_bridge.phantom.found_at IS 'When a repair found it.';

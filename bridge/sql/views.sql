@@ -6,12 +6,17 @@ SELECT s.source, s.node_id,
             WHEN a.pid IS NULL THEN 'disconnected'
             WHEN NOT coalesce(r.is_ready, false) THEN 'copying'
             ELSE 'streaming' END AS state,
-       s.problem, s.contact_at,
+       coalesce(s.problem, CASE
+           WHEN (s.answer #>> '{failing,since}')::timestamptz < now() - current_setting('pg_queue.patience')::interval
+           THEN format('call %s fails since %s: %s (%s)', s.answer #>> '{failing,id}', s.answer #>> '{failing,since}',
+                       s.answer #>> '{failing,message}', s.answer #>> '{failing,code}') END) AS problem,
+       s.contact_at,
        (s.answer ->> 'lag_bytes')::bigint AS lag_bytes,
        a.latest_end_time AS caught_up_at,
        s.answer ->> 'wal_status' AS wal_status,
        (SELECT count(*) FROM queue_bridge.refused AS f WHERE f.source = s.source AND f.code <> 'QJ001') AS refused,
        (SELECT count(*) FROM queue_bridge.refused AS f WHERE f.source = s.source AND f.code = 'QJ001') AS late,
+       (SELECT count(*) FROM queue_bridge.phantom AS f WHERE f.source = s.source) AS phantoms,
        s.life - 1 AS repairs,
        s.answer ->> 'version' AS version
 FROM queue_bridge.source AS s
@@ -27,7 +32,9 @@ COMMENT ON COLUMN queue_bridge.sources.state IS
     'streaming; copying: after connect or repair, the outbox is read as a whole; disconnected: PostgreSQL tries '
     'again and '
     'again, see the server''s log; disabled.';
-COMMENT ON COLUMN queue_bridge.sources.problem IS 'What the last contact found wrong; null: nothing.';
+COMMENT ON COLUMN queue_bridge.sources.problem IS
+    'What the last contact found wrong: the source itself, or a call that fails for longer than pg_queue.patience; '
+    'null: nothing.';
 COMMENT ON COLUMN queue_bridge.sources.contact_at IS 'When this server last spoke with it.';
 COMMENT ON COLUMN queue_bridge.sources.lag_bytes IS
     'How much WAL of the source had not been taken at the last contact.';
@@ -36,6 +43,8 @@ COMMENT ON COLUMN queue_bridge.sources.wal_status IS 'The state of its slot, as 
 COMMENT ON COLUMN queue_bridge.sources.refused IS 'Calls that could not be carried out: see queue_bridge.refused.';
 COMMENT ON COLUMN queue_bridge.sources.late IS
     'Attempts that were ended there after their lease was lost: see queue_bridge.refused.';
+COMMENT ON COLUMN queue_bridge.sources.phantoms IS
+    'Jobs of transactions that the source no longer has: see queue_bridge.phantom.';
 COMMENT ON COLUMN queue_bridge.sources.repairs IS 'How often slot and subscription were made anew.';
 COMMENT ON COLUMN queue_bridge.sources.version IS 'The version of bridge/primary.sql that has run there.';
 

@@ -67,6 +67,16 @@ fn each_call_of_a_producer_does_what_it_does_on_the_queue_server() {
             "SELECT queue.publish('t', key => 'a.c', delay => '1 day', priority => 2, headers => '{\"h\": 1}')",
             "SELECT queue.publish_many('t', '{1,2}', '{a.x,a.y}')",
             "SELECT queue.cancel(JOB, 'not needed')",
+            "SELECT queue.enqueue_flow('q', '[
+                {\"task\": \"b\", \"after\": [\"a\"], \"upon\": \"any\", \"priority\": 4},
+                {\"task\": \"a\", \"payload\": [1, null], \"delay\": \"1 day\"},
+                {\"queue\": \"q\", \"stage\": \"two\"}]',
+                '{\"x\": null}', runs => true, upon => 'any', priority => 3)",
+            "SELECT queue.enqueue_flow('q', '[{}]', fail_fast => true, after => ARRAY[JOB], unique_key => 'f')",
+            "SELECT queue.enqueue_flow('q', '[{}, {}]', unique_key => 'f')",
+            "SELECT queue.enqueue_flow('q')",
+            "BEGIN; SELECT queue.enqueue('q', '7', flow => f), queue.enqueue('q', '8', flow => f, after => ARRAY[JOB]),
+                queue.seal(f) FROM queue.enqueue_flow('q', open => true) AS f; COMMIT",
             "BEGIN; SELECT queue.enqueue('q', '\"gone\"'); ROLLBACK",
             "BEGIN; SELECT queue.enqueue('q', '\"kept\"'); SAVEPOINT s; SELECT queue.enqueue('q', '\"gone\"'); \
              ROLLBACK TO s; COMMIT",
@@ -82,7 +92,7 @@ fn the_id_of_a_call_is_the_id_of_its_job() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
     let mut made = app.column::<i64>("SELECT queue.enqueue_many('q', array_fill('1'::jsonb, ARRAY[2500]))");
-    assert_eq!(app.count("SELECT FROM pg_tables WHERE schemaname = 'queue_bridge'"), 9);
+    assert_eq!(app.count("SELECT FROM pg_tables WHERE schemaname = 'queue_bridge'"), 15);
     made.push(app.enqueue("q"));
     made.extend(app.column::<i64>("SELECT queue.enqueue_batch('q', '[{}, {\"after\": null}]')"));
     pair.wait_arrived();
@@ -147,6 +157,86 @@ fn effects_happen_once_however_often_a_job_runs() {
     let local = server.enqueue("q");
     assert!(app.value::<bool>(&format!("SELECT queue.once({local})")));
     assert_eq!(app.failure("SELECT queue.once(16)").code, "22023");
+}
+
+/// Lets the turns of both generations come to where they may empty the older one, as if a day had gone by.
+fn let_a_day_go_by(pair: &Pair) {
+    let mut owner = pair.primary_as("owner");
+    owner.run("UPDATE queue_bridge.turn SET since = since - interval '2 days', asked_at = NULL");
+    assert_eq!(pair.contact(), None);
+    pair.wait_arrived();
+}
+
+/// Lets days go by until a query on the primary has this answer.
+fn days_until(pair: &Pair, sql: &str, wanted: &str) {
+    let mut owner = pair.primary_as("owner");
+    wait::until(wanted, || {
+        let_a_day_go_by(pair);
+        (owner.value::<String>(sql) == wanted).then_some(())
+    });
+}
+
+#[test]
+fn effects_are_forgotten_when_none_of_their_jobs_can_run() {
+    let pair = Pair::new();
+    let (mut app, mut server, mut owner) = (pair.app(), pair.server(), pair.primary_as("owner"));
+    let turn = "SELECT format('%s %s %s', since IS NOT NULL, lsn IS NOT NULL, is_arrived) FROM queue_bridge.turn
+                WHERE place = ";
+    let kept = "SELECT job_id FROM queue_bridge.effect ORDER BY 1";
+    let once = |client: &mut postgres::Client, job: i64| client.value::<bool>(&format!("SELECT queue.once({job})"));
+    let early = [app.enqueue("q"), server.enqueue("q")];
+    pair.wait_arrived();
+    for job in early {
+        assert!(once(&mut app, job));
+    }
+    // The first turn has nothing to empty.
+    let turned = "SELECT count(*)::text FROM queue_bridge.turn WHERE ends <> begins";
+    days_until(&pair, turned, "2");
+    assert_eq!(owner.column::<i64>(kept).len(), 2);
+    for job in early {
+        assert!(!once(&mut app, job), "it is known in the older generation");
+    }
+    // Ids that are given out now belong to the older generation until the headroom is used.
+    let mut open = pair.app();
+    open.run("BEGIN; SELECT queue.enqueue('q', '\"late\"')");
+    owner.run("SELECT setval('queue_bridge.id_seq', (SELECT last_value + 200000 FROM queue_bridge.id_seq))");
+    server.run("SELECT setval('queue.id_seq', (SELECT last_value + 8192 * 40 FROM queue.id_seq))");
+    let more = [app.enqueue("q"), server.enqueue("q")];
+    pair.wait_arrived();
+    assert!(once(&mut app, more[0]) && !once(&mut app, more[0]));
+    for _ in 0..3 {
+        let_a_day_go_by(&pair);
+    }
+    assert_eq!(owner.value::<String>(&format!("{turn} 0")), "t f f", "a transaction that has made an id is open");
+    open.run("COMMIT");
+    days_until(&pair, &format!("{turn} 0"), "t t t");
+    for _ in 0..3 {
+        let_a_day_go_by(&pair);
+    }
+    assert_eq!(owner.value::<String>(&format!("{turn} 0")), "t t t", "jobs of the older generation live");
+    assert_eq!(owner.column::<i64>(kept).len(), 3);
+    // Dead jobs can be retried, so they count, and completed ones do not.
+    let claimed = server.column::<i64>("SELECT id FROM queue.claim('q', 4)");
+    server.run(&format!("SELECT queue.fail({}, 'no', fatal => true)", claimed[0]));
+    for id in &claimed[1..] {
+        server.run(&format!("SELECT queue.complete({id})"));
+    }
+    let kept = "SELECT string_agg(job_id::text, ' ' ORDER BY job_id) FROM queue_bridge.effect";
+    days_until(&pair, kept, &format!("{} {}", early[1], more[0]));
+    // A dead job can be retried, so its generation stays.
+    assert_eq!(server.state(early[1]), "dead");
+    server.run(&format!("SELECT queue.retry({})", early[1]));
+    let id = server.claim("q");
+    server.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(server.state(early[1]), "completed");
+    days_until(&pair, kept, &more[0].to_string());
+    for job in early {
+        assert!(!once(&mut app, job), "its effect is not known any more, and not done again");
+        assert_eq!(app.count(&format!("SELECT FROM queue.once_many('{{{job}}}')")), 0);
+    }
+    assert!(!once(&mut app, more[0]), "the newer generation is kept");
+    let dead_rows = "SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables WHERE relname LIKE 'effect%'";
+    assert_eq!(owner.value::<i64>(dead_rows), 0);
 }
 
 #[test]
@@ -240,6 +330,17 @@ fn wrong_arguments_are_found_on_the_primary() {
         "queue.enqueue_many('q', NULL)",
         "queue.enqueue_batch('q', '{}')",
         "queue.enqueue_batch('q', '[1]')",
+        "queue.enqueue_flow('q', '{}')",
+        "queue.enqueue_flow('q', '[{}, 1]')",
+        "queue.enqueue_flow('q', '[{\"unique_key\": \"k\"}]')",
+        "queue.enqueue_flow('q', '[{\"after\": [1]}]')",
+        "queue.enqueue_flow('q', '[{\"after\": \"a\"}]')",
+        "queue.enqueue_flow('q', '[{\"task\": \"a\"}, {\"task\": \"a\"}]')",
+        "queue.enqueue_flow('q', '[{\"task\": \"a\", \"after\": [\"b\"]}]')",
+        "queue.enqueue_flow('q', '[{\"task\": \"a\", \"after\": [\"b\"]}, {\"task\": \"b\", \"after\": [\"a\"]}]')",
+        "queue.enqueue_flow('q', upon => 'any', fail_fast => true)",
+        "queue.enqueue_flow('q', upon => 'overdue')",
+        "queue.enqueue_flow('q', unique_key => 'k', on_duplicate => 'replace')",
         "queue.enqueue(NULL)",
         "queue.enqueue('nowhere')",
     ] {
@@ -248,6 +349,40 @@ fn wrong_arguments_are_found_on_the_primary() {
     }
     let failure = app.failure("SELECT queue.enqueue('q', unique_key => 'k', on_duplicate => 'error')");
     assert_eq!(failure.code, "0A000");
+    assert_eq!(app.failure("SELECT queue.enqueue_flow('q', runs => true, command => 'SELECT 1')").code, "0A000");
+    assert_eq!(app.failure("SELECT queue.enqueue_flow('q', '[{\"command\": \"SELECT 1\"}]')").code, "0A000");
+}
+
+#[test]
+fn a_flow_has_the_ids_of_the_primary_and_arrives_whole_or_not_at_all() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    let tasks = "[{\"task\": \"b\", \"after\": [\"a\"]}, {\"task\": \"a\"}]";
+    let flow: i64 = app.value(&format!("SELECT queue.enqueue_flow('q', '{tasks}', runs => true)"));
+    app.run(&format!("SELECT queue.enqueue_flow('q', '{tasks}', unique_key => 'k') FROM generate_series(1, 2)"));
+    // A wrong task refuses the flow.
+    app.run("SELECT queue.enqueue_flow('q', '[{}, {\"stage\": \"none\"}]')");
+    pair.wait_arrived();
+    let outbox = "SELECT unnest(ids) FROM queue_bridge.outbox WHERE verb = 'w' ORDER BY 1";
+    let made = pair.primary_as("owner").column::<i64>(outbox);
+    let jobs = "SELECT job_id FROM queue.jobs ORDER BY 1";
+    assert_eq!(server.column::<i64>(jobs), made[..6]);
+    assert_eq!(made[0], flow);
+    assert_eq!(server.value::<String>("SELECT code FROM queue_bridge.refused"), "22023");
+    // What arrives again is the same flow, also after its end.
+    for _ in 0..2 {
+        server.run("SELECT queue_bridge.repair('shop')");
+        pair.wait_arrived();
+        assert_eq!(server.column::<i64>(jobs), made[..6]);
+        for _ in 0..3 {
+            server.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
+            wait::until("successors are released", || {
+                server.run("SELECT queue.maintain()");
+                (server.count("SELECT FROM queue.jobs WHERE state IN ('ready', 'completed')") > 1).then_some(())
+            });
+        }
+    }
+    integrity::check(&mut server);
 }
 
 #[test]

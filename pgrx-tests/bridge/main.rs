@@ -1,6 +1,7 @@
 //! `pg_queue_bridge` and `bridge/primary.sql` on two real servers: a primary without pg_queue, and a queue server.
 
 mod arrivals;
+mod failures;
 mod outages;
 mod pair;
 mod rights;

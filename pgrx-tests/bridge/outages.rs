@@ -164,29 +164,54 @@ fn a_promoted_queue_server_takes_over() {
 }
 
 #[test]
-fn a_promoted_primary_without_the_slot_is_repaired_and_gives_no_id_twice() {
+fn a_promoted_primary_without_the_slot_is_repaired_and_what_it_has_lost_is_listed() {
     let mut pair = Pair::new();
-    let mut app = pair.app();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    server.run(
+        "SELECT queue.create_topic('t'); SELECT queue.bind('t', 'q', '#'); SELECT queue_bridge.allow('shop', 't')",
+    );
+    assert_eq!(pair.contact(), None);
     enqueue(&mut app, 0, 10);
     pair.wait_arrived();
     let standby: Cluster = pair.primary.standby();
     standby.wait_replayed(&pair.primary);
     cut_off(&standby);
     // The standby does not learn of these: they are phantoms.
-    enqueue(&mut app, 100, 110);
+    enqueue(&mut app, 100, 109);
+    app.run("SELECT queue.publish('t', '109')");
+    // A key that a job of this server has: the call has made no job.
+    server.run("SELECT queue.enqueue('q', '50', unique_key => 'k')");
+    app.run("SELECT queue.enqueue('q', '51', unique_key => 'k')");
     pair.wait_arrived();
     pair.primary.kill_server();
     standby.promote();
     pair.primary = standby;
     enqueue(&mut pair.app(), 10, 20);
-    pair.server().run(&format!("SELECT queue_bridge.repair('shop', '{}')", conninfo(&pair.primary)));
+    let repair = format!(
+        "SELECT concat_ws(' ', copied, known, renumbered, phantoms) FROM queue_bridge.repair('shop', '{}'",
+        conninfo(&pair.primary)
+    );
+    assert_eq!(server.value::<String>(&format!("{repair})")), "20 10 0 10");
     enqueue(&mut pair.app(), 20, 30);
     pair.wait_arrived();
     assert_eq!(pair.contact(), None);
-    let mut server = pair.server();
-    assert_eq!(server.count("SELECT FROM queue.jobs WHERE payload::bigint < 100"), 30);
+    assert_eq!(server.count("SELECT FROM queue.jobs WHERE payload::bigint < 50"), 30);
     assert_eq!(server.count("SELECT FROM queue.jobs WHERE payload::bigint >= 100"), 10);
-    assert_eq!(server.value::<i64>("SELECT count(DISTINCT job_id) FROM queue.jobs"), 40);
+    assert_eq!(server.value::<i64>("SELECT count(DISTINCT job_id) FROM queue.jobs"), 41);
+    let phantoms = "SELECT payload::bigint FROM queue_bridge.phantom AS p, queue.job(p.job_id) ORDER BY 1";
+    assert_eq!(server.column::<i64>(phantoms), (100..110).collect::<Vec<_>>());
+    assert_eq!(server.value::<i64>("SELECT phantoms FROM queue_bridge.sources"), 10);
+    // One of them runs: it stays, and the others are cancelled.
+    let claimed = "SELECT queue.reprioritize(job_id, -9) FROM queue.jobs WHERE payload = '104'";
+    server.run(claimed);
+    server.claim("q");
+    assert_eq!(server.failure("SELECT queue_bridge.repair('shop', phantoms => 'all')").code, "22023");
+    assert_eq!(server.value::<String>(&format!("{repair}, phantoms => 'cancel')")), "30 30 0 10");
+    assert_eq!(server.column::<i64>(phantoms), [104]);
+    assert_eq!(server.count("SELECT FROM queue.jobs WHERE state = 'cancelled' AND payload::bigint >= 100"), 9);
+    assert_eq!(server.value::<String>(&format!("{repair})")), "30 30 0 1", "what was cancelled is dealt with");
+    pair.wait_arrived();
+    assert_eq!(server.count("SELECT FROM queue.jobs"), 41);
     integrity::check(&mut server);
 }
 
@@ -206,9 +231,10 @@ fn an_id_that_another_job_has_is_given_to_neither_twice() {
         "INSERT INTO queue_bridge.outbox (id, made_at, ring, verb, target, body)
          SELECT {job}, now(), queue_bridge.ring_at(now()), 'e', 'q', '\"another\"'"
     ));
-    server.run("SELECT queue_bridge.repair('shop')");
+    let repair = "SELECT concat_ws(' ', copied, known, renumbered, phantoms) FROM queue_bridge.repair('shop')";
+    assert_eq!(server.value::<String>(repair), "2 1 1 0");
     pair.wait_arrived();
-    server.run("SELECT queue_bridge.repair('shop')");
+    assert_eq!(server.value::<String>(repair), "2 2 0 0");
     pair.wait_arrived();
     let sql = "SELECT concat_ws(' ', payload, headers) FROM queue.jobs ORDER BY enqueued_at";
     assert_eq!(server.column::<String>(sql), ["{}".to_owned(), format!("\"another\" {{\"primary_id\": {job}}}")]);

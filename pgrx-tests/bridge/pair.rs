@@ -22,7 +22,12 @@ pub struct Pair {
 impl Pair {
     /// Returns a connected pair.
     pub fn new() -> Self {
-        let pair = Self::apart("");
+        Self::apart("").connected()
+    }
+
+    /// Connects a pair, with queue `q`.
+    pub fn connected(self) -> Self {
+        let pair = self;
         let mut server = pair.server();
         server.run("SELECT queue.create('q', backoff => 'constant', backoff_base => '0')");
         pair.connect();
@@ -34,7 +39,12 @@ impl Pair {
     /// Returns a pair that is not connected, with further settings of the primary. The primary's owner is no superuser,
     /// and the queue server's role may only replicate.
     pub fn apart(conf: &str) -> Self {
-        let primary = Cluster::new()
+        Self::with_primary(Cluster::new(), conf)
+    }
+
+    /// As `apart`, with a primary that was not started yet.
+    pub fn with_primary(primary: Cluster, conf: &str) -> Self {
+        let primary = primary
             .conf("shared_preload_libraries = ''")
             .conf("wal_level = logical")
             .conf("max_connections = 40")
@@ -96,6 +106,14 @@ impl Pair {
         let mut server = self.server();
         let mark = "DELETE FROM queue_bridge.refused WHERE verb = '?' RETURNING 1";
         wait::until("all that was called has arrived", || (server.count(mark) > 0).then_some(()));
+    }
+
+    /// Waits until a call fails on the queue server. Returns the note of it.
+    pub fn wait_failing(&self) -> String {
+        let mut primary = self.primary.connect_to(DATABASE);
+        let sql = "SELECT format('%s %s', failing ->> 'id', failing ->> 'code') FROM queue_bridge.bridge
+                   WHERE failing IS NOT NULL";
+        wait::until("a call fails", || primary.column::<String>(sql).pop())
     }
 
     /// Waits until nothing is being copied.

@@ -3,7 +3,7 @@
 use queue_tests::sql::Sql;
 use queue_tests::wait;
 
-use crate::pair::{DATABASE, Pair};
+use crate::pair::{DATABASE, Pair, primary_sql};
 
 #[test]
 fn a_call_has_the_arguments_that_it_has_on_the_queue_server() {
@@ -12,15 +12,53 @@ fn a_call_has_the_arguments_that_it_has_on_the_queue_server() {
                WHERE p.pronamespace = 'queue'::regnamespace ORDER BY 1";
     let there = pair.server().column::<String>(sql);
     let here = pair.primary.connect_to(DATABASE).column::<String>(sql);
-    assert!(here.len() > 10, "{here:?}");
     // What is not there, and what cannot be answered.
     let other = |signature: &str| {
         signature.starts_with("once") || signature == "cancel(job_id bigint, reason text DEFAULT NULL::text)"
     };
     let plain = |signature: &String| signature.replace(", OUT queue_name text, OUT job_id bigint", "");
-    let there: Vec<String> = there.iter().map(plain).collect();
+    let known: Vec<String> = there.iter().map(plain).collect();
+    // Functions of the primary return columns as tables.
+    let bare = |signature: &str| signature.split(", OUT ").next().unwrap_or_default().trim_end_matches(')').to_owned();
+    let known: Vec<String> = known.iter().map(|signature| bare(signature)).collect();
     for signature in here.iter().filter(|signature| !other(signature)) {
-        assert!(there.contains(signature), "{signature} differs on the queue server");
+        assert!(known.contains(&bare(signature)), "{signature} differs on the queue server");
+    }
+    let name = |signature: &String| signature.split('(').next().unwrap_or_default().to_owned();
+    let here: Vec<String> = here.iter().map(name).collect();
+    for name in there.iter().map(name) {
+        assert!(here.contains(&name), "{name} is not on the primary");
+    }
+}
+
+#[test]
+fn what_only_the_queue_server_answers_says_so() {
+    let pair = Pair::new();
+    let mut app = pair.app();
+    for call in [
+        "SELECT id, payload FROM queue.claim('q', max_jobs => 5, wait => '10 seconds') WHERE job_id > 0",
+        "SELECT outcome FROM queue.cancel_many('{31}', reason => 'none')",
+        "SELECT state FROM queue.job(31)",
+        "SELECT lease_expires_at FROM queue.extend(16)",
+        "SELECT queue.enqueue_sql('q', 'SELECT 1')",
+        "SELECT queue.create('r', max_running => 1)",
+        "CALL queue.wait('q', '1 second')",
+    ] {
+        let failure = app.failure(call);
+        assert_eq!(failure.code, "0A000", "{call}: {failure:?}");
+        assert!(failure.message.ends_with("is answered by the queue server"), "{failure:?}");
+        let hint = failure.hint;
+        assert!(hint.contains("port 5432, database \"shop\""), "{hint}");
+    }
+    // All of them, and again after an update of the script.
+    pair.primary_as("owner").run(&primary_sql());
+    let calls = "SELECT format('%s queue.%I(%s)', CASE p.prokind WHEN 'p' THEN 'CALL' ELSE 'SELECT' END, p.proname,
+            (SELECT string_agg(format('NULL::%s', t.type::regtype), ', ') FROM unnest(p.proargtypes) AS t (type)))
+        FROM pg_proc AS p WHERE p.pronamespace = 'queue'::regnamespace AND p.prosrc LIKE '%queue_bridge.absent(%'";
+    let calls = pair.primary.connect_to(DATABASE).column::<String>(calls);
+    assert!(calls.len() > 50, "{calls:?}");
+    for call in calls {
+        assert_eq!(app.failure(&call).code, "0A000", "{call}");
     }
 }
 
@@ -88,6 +126,23 @@ fn a_source_that_is_disconnected_leaves_nothing_on_either_side() {
     assert_eq!(server.failure("SELECT queue_bridge.disconnect('shop')").code, "08001");
     server.run("SELECT queue_bridge.disconnect('shop', force => true)");
     assert_eq!(server.count("SELECT FROM queue_bridge.sources"), 0);
+}
+
+#[test]
+fn the_extension_stays_while_a_source_is_connected() {
+    let pair = Pair::new();
+    let mut server = pair.server();
+    let failure = server.failure("DROP EXTENSION pg_queue_bridge");
+    assert_eq!((failure.code.as_str(), failure.detail.contains("queue_bridge.connected_shop")), ("2BP01", true));
+    assert_eq!(server.failure("DROP EXTENSION pg_queue").code, "2BP01");
+    // By force, the subscription stays, and the doctor says so.
+    let doctor = "SELECT detail FROM queue.doctor() WHERE name = 'bridge' AND NOT ok";
+    server.run("BEGIN; DROP EXTENSION pg_queue_bridge CASCADE");
+    let said = "Subscription \"queue_bridge_shop\" is there without the extension.";
+    assert_eq!(server.value::<String>(doctor), said);
+    server.run("ROLLBACK; SELECT queue_bridge.disconnect('shop'); DROP EXTENSION pg_queue_bridge");
+    assert_eq!(server.count(doctor), 0);
+    assert_eq!(server.count("SELECT FROM pg_subscription"), 0);
 }
 
 /// The commands of docs/bridge.md, in order.

@@ -49,6 +49,10 @@ fn busy(cluster: &Cluster, database: &str) -> Client {
         "SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('mail', 2)",
         "SELECT queue.enqueue('mail', after => ARRAY(SELECT job_id FROM queue.jobs WHERE state = 'dead'))",
         "SELECT FROM queue.claim('mail', 4)",
+        "CREATE EXTENSION pg_queue_bridge CASCADE",
+        // A source whose subscription is gone.
+        "INSERT INTO queue_bridge.source (source, node_id, conninfo, slot, subscription, life, contact_at, answer) \
+            VALUES ('shop', 127, '', '', 1, 3, now(), '{\"lag_bytes\": 7}')",
         "SELECT queue.create_topic('orders'), queue.bind('orders', 'files', 'order.*', \
             filter => '$.payload.total > 10')",
         "SELECT FROM queue.publish('orders', '{\"total\": 20}', 'order.placed')",
@@ -93,7 +97,7 @@ fn the_exporter_shows_what_metrics_says() {
         wanted.append(&mut metrics(client));
     }
     let names: BTreeSet<&str> = wanted.keys().map(|sample| sample.name.as_str()).collect();
-    assert_eq!(names.len(), 34, "{names:?}");
+    assert_eq!(names.len(), 41, "{names:?}");
     let (there, missing): (Vec<_>, Vec<_>) = wanted.keys().partition(|sample| shown.samples.contains_key(sample));
     assert!(missing.is_empty() && there.len() > 100, "missing {missing:#?}");
     let more: Vec<_> =

@@ -93,6 +93,10 @@ impl Cluster {
         output(installation.command("initdb").args(options).arg("-D").arg(cluster.data()));
         cluster.append_conf(CONF);
         cluster.append_conf_of_place();
+        if !installation.has_extension() {
+            cluster.append_conf("shared_preload_libraries = ''");
+            return;
+        }
         cluster.start_again();
         run(&mut cluster.connect(), &format!("CREATE DATABASE {WITH_EXTENSION} IS_TEMPLATE true"));
         run(&mut cluster.connect_to(WITH_EXTENSION), "CREATE EXTENSION pg_queue");

@@ -27,10 +27,21 @@ pub struct Installation {
 impl Installation {
     /// The installation of this `pg_config`. Panics, saying what to do, if it lacks pg_queue.
     pub fn of(pg_config: &Path) -> Self {
+        let found = Self::plain(pg_config);
+        assert!(
+            found.has_extension(),
+            "pg_queue is not installed in the server of {}: run `make stage`",
+            pg_config.display()
+        );
+        found
+    }
+
+    /// The installation of this `pg_config`, with or without pg_queue.
+    pub fn plain(pg_config: &Path) -> Self {
         let tell = |what: &str| output(Command::new(pg_config).arg(what)).trim().to_owned();
         let dir = |what| PathBuf::from(tell(what));
         let version = tell("--version");
-        let found = Self {
+        Self {
             bindir: dir("--bindir"),
             sharedir: dir("--sharedir"),
             pkglibdir: dir("--pkglibdir"),
@@ -39,14 +50,12 @@ impl Installation {
                 .split(|c: char| !c.is_ascii_digit())
                 .find_map(|number| number.parse().ok())
                 .unwrap_or_else(|| panic!("no version in {version:?}")),
-        };
-        let control = found.sharedir.join("extension/pg_queue.control");
-        assert!(
-            control.exists(),
-            "pg_queue is not installed in the server of {}: run `make stage`",
-            pg_config.display()
-        );
-        found
+        }
+    }
+
+    /// True if pg_queue is installed in it.
+    pub fn has_extension(&self) -> bool {
+        self.sharedir.join("extension/pg_queue.control").exists()
     }
 
     /// A command for a program of the installation (found in its `bindir`), to be run as [`account`], in a clean
@@ -63,6 +72,24 @@ impl Installation {
 pub fn installation() -> &'static Installation {
     static FOUND: OnceLock<Installation> = OnceLock::new();
     FOUND.get_or_init(|| Installation::of(&pg_config()))
+}
+
+/// The plain servers of other majors on this machine, which need not have pg_queue: those of packages, and those that
+/// `build-postgres` has made.
+pub fn others() -> Vec<&'static Installation> {
+    let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    let folders = [Some("/usr/lib/postgresql".into()), Some("/var/cache/pg_queue-tests".into())];
+    let folders = folders.into_iter().chain([home.map(|home| home.join("pg_queue-tests"))]).flatten();
+    let servers = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let mut found: Vec<&Installation> = Vec::new();
+    for pg_config in servers.map(|server| server.path().join("bin/pg_config")).filter(|path| path.exists()) {
+        let other = Installation::plain(&pg_config);
+        if other.major >= 14 && other.major != installation().major && found.iter().all(|o| o.major != other.major) {
+            found.push(Box::leak(Box::new(other)));
+        }
+    }
+    found
 }
 
 /// `PG_CONFIG`, or the link that `make stage` leaves.

@@ -9,6 +9,7 @@
 use pg_queue_core::id::{self, Kind};
 use pgrx::pg_sys::Datum;
 
+use crate::api::flow::{Flow, Task};
 use crate::api::{self, enqueue, sql_function};
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::Queue;
@@ -20,10 +21,12 @@ use crate::job::given::{self, Given};
 use crate::job::options::Options;
 use crate::job::publish::{self, Event};
 use crate::pg::function::{Call, VOID};
-use crate::pg::{jsonb, session};
+use crate::pg::jsonb::{self, Value};
+use crate::pg::session;
 
 sql_function!(pg_queue_bridge_subscription, pg_finfo_pg_queue_bridge_subscription => subscription);
 sql_function!(pg_queue_bridge_enqueue, pg_finfo_pg_queue_bridge_enqueue => enqueue);
+sql_function!(pg_queue_bridge_enqueue_flow, pg_finfo_pg_queue_bridge_enqueue_flow => enqueue_flow);
 sql_function!(pg_queue_bridge_publish, pg_finfo_pg_queue_bridge_publish => publish);
 
 /// `queue_bridge.subscription()`: the subscription whose changes this session applies. NULL: it applies none.
@@ -34,7 +37,7 @@ fn subscription(_call: &Call) -> Result<Option<Datum>> {
     Ok(session::subscription().map(Datum::from))
 }
 
-/// The positions of the arguments of both functions.
+/// The positions of the arguments of all functions.
 const IDS: usize = 1;
 const MADE_AT: usize = 2;
 const BODY: usize = 3;
@@ -51,28 +54,17 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
     let made_at = call.required("made_at", call.timestamp(MADE_AT))?;
     let ids = call.required("ids", call.i64_array(IDS))?;
     let jobs = jobs(call, &queue, made_at)?;
-    if jobs.len() != ids.len() {
-        return Err(Error::invalid("ids must have as many elements as there are jobs").detail(format!(
-            "Ids: {}, jobs: {}.",
-            ids.len(),
-            jobs.len()
-        )));
-    }
+    check_count(&ids, jobs.len())?;
     let passed = call.i64_array(PASSED);
+    let known = |id| Known::of(&catalog, id, made_at, passed.as_deref());
     let mut new = Vec::with_capacity(jobs.len());
     let mut is_known = Vec::with_capacity(jobs.len());
     for (id, (payload, options)) in ids.into_iter().zip(jobs) {
-        let id = foreign(id.ok_or_else(|| Error::null("ids"))?)?;
-        let known = match &passed {
-            None => None,
-            Some(passed) if passed.contains(&Some(id)) => Some(made_at),
-            Some(_) => time_of(&catalog, id)?,
-        };
-        is_known.push(known == Some(made_at));
-        match known {
-            None => new.push((payload, Options { job_id: Some(id), ..options })),
-            Some(at) if at == made_at => {}
-            Some(_) => new.push((payload, renumbered(id, options))),
+        let id = foreign(id)?;
+        let known = known(id)?;
+        is_known.push(matches!(known, Known::Same));
+        if let Some(options) = known.identify(id, options) {
+            new.push((payload, options));
         }
     }
     let mut made = produce(&catalog, &queue, &new, made_at, By::Bridge)?.ids.into_iter();
@@ -83,6 +75,90 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
+/// What is known of a job that arrives.
+enum Known {
+    /// The job has not arrived before.
+    New,
+    /// The job has arrived before.
+    Same,
+    /// Another job has its id.
+    Taken,
+}
+
+impl Known {
+    /// `passed`: as for `queue_bridge.enqueue`.
+    fn of(catalog: &Catalog, id: i64, made_at: i64, passed: Option<&[Option<i64>]>) -> Result<Self> {
+        let known = match passed {
+            None => None,
+            Some(passed) if passed.contains(&Some(id)) => Some(made_at),
+            Some(_) => time_of(catalog, id)?,
+        };
+        Ok(match known {
+            None => Self::New,
+            Some(at) if at == made_at => Self::Same,
+            Some(_) => Self::Taken,
+        })
+    }
+
+    /// Returns the options of the job, with its id if that is free. `None`: the job is there already.
+    fn identify(&self, id: i64, options: Options) -> Option<Options> {
+        match self {
+            Self::New => Some(Options { job_id: Some(id), ..options }),
+            Self::Same => None,
+            Self::Taken => Some(renumbered(id, options)),
+        }
+    }
+}
+
+/// `queue_bridge.enqueue_flow(queue_name, ids, made_at, body, options, form, passed)`: as `enqueue`, for a flow and its
+/// members. `ids`: the flow's, and behind it those of the tasks, in order.
+fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
+    let (catalog, queue) = enqueue::target(call)?;
+    let rows = call.rows()?;
+    let made_at = call.required("made_at", call.timestamp(MADE_AT))?;
+    let ids = call.required("ids", call.i64_array(IDS))?.into_iter().map(foreign).collect::<Result<Vec<_>>>()?;
+    let passed = call.i64_array(PASSED);
+    let known = |id| Known::of(&catalog, id, made_at, passed.as_deref());
+    let mut flow = Flow { payload: call.json(BODY, "body")?, ..Flow::default() };
+    let given = given(call, |name, value| {
+        let mut flag = |place: fn(&mut Flow) -> &mut bool| *place(&mut flow) = value.as_bool().unwrap_or(false);
+        match name {
+            "runs" => flag(|flow| &mut flow.runs),
+            "open" => flag(|flow| &mut flow.is_open),
+            "fail_fast" => flag(|flow| &mut flow.is_fail_fast),
+            "tasks" => flow.tasks = Task::all(Some(value.datum()))?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    check_count(&ids, 1 + flow.tasks.len())?;
+    // The flow and its members arrive together, so the flow speaks for all.
+    let mut made = match known(ids[0])? {
+        Known::Same => Vec::new(),
+        Known::New | Known::Taken => flow.enqueue(&catalog, &queue, given, made_at, By::Bridge, |n, options| {
+            let id = ids[n];
+            Ok(known(id)?.identify(id, options.clone()).unwrap_or_else(|| renumbered(id, options)))
+        })?,
+    }
+    .into_iter();
+    for _ in ids {
+        let job_id = made.next();
+        rows.add(&mut [job_id.map_or(VOID, Datum::from)], &mut [job_id.is_none()])?;
+    }
+    Ok(None)
+}
+
+/// Checks that a row has as many ids as jobs.
+///
+/// Errors: 22023.
+fn check_count<T>(ids: &[T], jobs: usize) -> Result<()> {
+    if ids.len() == jobs {
+        return Ok(());
+    }
+    Err(Error::invalid("ids must have as many elements as there are jobs")
+        .detail(format!("Ids: {}, jobs: {jobs}.", ids.len())))
+}
+
 /// Returns the jobs of a row, by its form: `b` an array of jobs, `m` an array of payloads, `e` a payload.
 fn jobs(call: &Call, queue: &Queue, made_at: i64) -> Result<Vec<(Datum, Options)>> {
     let body = call.required("body", call.json(BODY, "body")?)?;
@@ -91,7 +167,7 @@ fn jobs(call: &Call, queue: &Queue, made_at: i64) -> Result<Vec<(Datum, Options)
         return enqueue::parse_batch(body, queue, made_at);
     }
     run_as::refuse_data(queue)?;
-    let options = given(call)?.0.check(Some(queue), made_at)?;
+    let options = given(call, |_, _| Ok(false))?.check(Some(queue), made_at)?;
     if form == "e" {
         return Ok(vec![(body, options)]);
     }
@@ -99,27 +175,26 @@ fn jobs(call: &Call, queue: &Queue, made_at: i64) -> Result<Vec<(Datum, Options)
     Ok(payloads.iter().map(|payload| (payload.datum(), options.clone())).collect())
 }
 
-/// Returns the options, and the key of an event.
+/// Returns the options. `other` takes what is none of them, and returns false for what it does not know either.
 ///
 /// Errors: 22023 an unknown option, or a value of another type.
-fn given(call: &Call) -> Result<(Given<'static>, String)> {
-    let (mut given, mut key) = (Given::default(), String::new());
+fn given(call: &Call, mut other: impl FnMut(&str, &Value) -> Result<bool>) -> Result<Given<'static>> {
+    let mut given = Given::default();
     let fields = call.json(OPTIONS, "options")?.map(jsonb::fields).unwrap_or_default();
     for (name, value) in &fields {
-        if name == "key" {
-            key = given::text_of_field(value, name)?;
-        } else if !given.set(name, value)? {
+        if !given.set(name, value)? && !other(name, value)? {
             return Err(Error::invalid(format!("unknown option \"{name}\""))
                 .hint("Update pg_queue on the queue server: it is older than the SQL on the primary."));
         }
     }
-    Ok((given, key))
+    Ok(given)
 }
 
 /// Checks that an id is that of a job of another server, and returns it.
 ///
-/// Errors: 22023 for anything else.
-fn foreign(id: i64) -> Result<i64> {
+/// Errors: 22023 for anything else, 22004 for NULL.
+fn foreign(id: Option<i64>) -> Result<i64> {
+    let id = id.ok_or_else(|| Error::null("ids"))?;
     if id::kind(id) == Kind::Job && id::node(id) != ids::node() {
         return Ok(id);
     }
@@ -152,7 +227,13 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
     let name = call.required("topic", call.text(0))?;
     let made_at = call.required("made_at", call.timestamp(MADE_AT))?;
     let id = call.required("ids", call.i64_array(IDS))?.into_iter().next().flatten();
-    let (mut given, key) = given(call)?;
+    let mut key = String::new();
+    let mut given = given(call, |name, value| {
+        if name == "key" {
+            key = given::text_of_field(value, name)?;
+        }
+        Ok(name == "key")
+    })?;
     publish::check_key(&key)?;
     let headers = given.headers.take().map(|given::Json(headers)| headers);
     if headers.is_some_and(|headers| !jsonb::is_object(headers)) {

@@ -13,13 +13,14 @@ use crate::api::command::Command;
 use crate::api::{self, enqueue, sql_function};
 use crate::catalog::declared::argument;
 use crate::catalog::permission::{self, Privilege};
+use crate::catalog::queue::Queue;
 use crate::catalog::{self, Catalog, queue, run_as};
 use crate::error::{Error, Result};
 use crate::job::end_flow::{self, End};
 use crate::job::enqueue::{self as producing, By};
 use crate::job::fail;
 use crate::job::given::{Given, Positions};
-use crate::job::options::{After, OwnFlow};
+use crate::job::options::{After, OnDuplicate, Options, OwnFlow};
 use crate::pg::datum::text_datum;
 use crate::pg::function::{Call, VOID};
 use crate::pg::jsonb::{self, Value};
@@ -37,59 +38,97 @@ const MAX_TASKS: usize = 10_000;
 /// `queue.enqueue_flow(queue_name, tasks, payload, runs, open, fail_fast, …, command)`: enqueues a flow with named
 /// members, and returns its id.
 ///
-/// Errors: as `queue.enqueue`; 22023 for tasks that wait for each other in a cycle, or for a task that the call does
-/// not have.
+/// Errors: as `queue.enqueue`, and those of `Flow::enqueue`.
 fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = enqueue::target(call)?;
-    let now = time::now_us();
-    let tasks = Task::all(call.json(argument!(enqueue_flow, tasks), "tasks")?)?;
-    let mut given = Given::of_call(call, &const { Positions::of("enqueue_flow") })?;
-    // The condition holds for predecessors and for members, so it counts without predecessors, too.
-    let upon = given.upon.as_deref().and_then(Upon::parse).unwrap_or_default();
-    given.after.get_or_insert_default();
-    let mut options = given.check(Some(&queue), now)?;
-    if upon == Upon::Overdue && options.run_at.is_none() {
-        return Err(Error::invalid("upon => 'overdue' needs delay or run_at"));
-    }
     let flag = |n| call.bool(n).unwrap_or(false);
-    let [runs, is_open, is_fail_fast] =
-        [argument!(enqueue_flow, runs), argument!(enqueue_flow, open), argument!(enqueue_flow, fail_fast)].map(flag);
-    if upon == Upon::Any && is_fail_fast {
-        return Err(Error::invalid("upon => 'any' cannot be combined with fail_fast")
-            .detail("The flow goes on at its first completed member, whichever others die.")
-            .hint("Leave out one of the two."));
-    }
-    options.own_flow = Some(OwnFlow { upon, is_open, runs, is_fail_fast });
-    let payload = match call.text(argument!(enqueue_flow, command)) {
-        Some(_) if !runs => {
-            return Err(Error::invalid("command needs runs => true")
-                .detail("A flow that ends by itself runs nothing when its members have ended."));
-        }
-        Some(command) => {
-            options.run_as = run_as::of_command(&queue)?;
-            Command::beside(command, call.json(PAYLOAD, "payload")?)?.payload()?
-        }
-        None => {
-            // The payload of a flow that ends by itself is never handed out.
-            if runs {
-                run_as::refuse_data(&queue)?;
-            }
-            call.json(PAYLOAD, "payload")?.unwrap_or_else(jsonb::empty_object)
-        }
+    let flow = Flow {
+        tasks: Task::all(call.json(argument!(enqueue_flow, tasks), "tasks")?)?,
+        payload: call.json(PAYLOAD, "payload")?,
+        command: call.text(argument!(enqueue_flow, command)),
+        runs: flag(argument!(enqueue_flow, runs)),
+        is_open: flag(argument!(enqueue_flow, open)),
+        is_fail_fast: flag(argument!(enqueue_flow, fail_fast)),
     };
-    if options.unique.is_some_and(|unique| unique.on_duplicate == crate::job::options::OnDuplicate::Renew) {
-        return Err(Error::invalid("a flow cannot be replaced").hint("Use on_duplicate => 'skip' or 'error'."));
+    let given = Given::of_call(call, &const { Positions::of("enqueue_flow") })?;
+    let made = flow.enqueue(&catalog, &queue, given, time::now_us(), By::Producer, |_, options| Ok(options))?;
+    Ok(made.first().map(|&flow| flow.into()))
+}
+
+/// What a call gives of a flow, beside the options of its job.
+#[derive(Default)]
+pub struct Flow {
+    pub tasks: Vec<Task>,
+    pub payload: Option<Datum>,
+    pub command: Option<String>,
+    pub runs: bool,
+    pub is_open: bool,
+    pub is_fail_fast: bool,
+}
+
+impl Flow {
+    /// Enqueues the flow and its members. Returns the id of the flow, and behind it those of its members, in the order
+    /// of the call. If the flow's key was taken, only the id of the job under the key. `identify` gives a job its id:
+    /// it gets the job's place among those that are returned.
+    ///
+    /// Errors: those of `enqueue::produce`; 22023 for tasks that wait for each other in a cycle, or for a task that the
+    /// call does not have.
+    pub fn enqueue(
+        self,
+        catalog: &Rc<Catalog>,
+        queue: &Queue,
+        mut given: Given,
+        now: i64,
+        by: By,
+        identify: impl Fn(usize, Options) -> Result<Options>,
+    ) -> Result<Vec<i64>> {
+        // The condition holds for predecessors and for members, so it counts without predecessors, too.
+        let upon = given.upon.as_deref().and_then(Upon::parse).unwrap_or_default();
+        given.after.get_or_insert_default();
+        let mut options = given.check(Some(queue), now)?;
+        if upon == Upon::Overdue && options.run_at.is_none() {
+            return Err(Error::invalid("upon => 'overdue' needs delay or run_at"));
+        }
+        let Self { tasks, payload, command, runs, is_open, is_fail_fast } = self;
+        if upon == Upon::Any && is_fail_fast {
+            return Err(Error::invalid("upon => 'any' cannot be combined with fail_fast")
+                .detail("The flow goes on at its first completed member, whichever others die.")
+                .hint("Leave out one of the two."));
+        }
+        options.own_flow = Some(OwnFlow { upon, is_open, runs, is_fail_fast });
+        let payload = match command {
+            Some(_) if !runs => {
+                return Err(Error::invalid("command needs runs => true")
+                    .detail("A flow that ends by itself runs nothing when its members have ended."));
+            }
+            Some(command) => {
+                options.run_as = run_as::of_command(queue)?;
+                Command::beside(command, payload)?.payload()?
+            }
+            None => {
+                // The payload of a flow that ends by itself is never handed out.
+                if runs {
+                    run_as::refuse_data(queue)?;
+                }
+                payload.unwrap_or_else(jsonb::empty_object)
+            }
+        };
+        if options.unique.is_some_and(|unique| unique.on_duplicate == OnDuplicate::Renew) {
+            return Err(Error::invalid("a flow cannot be replaced").hint("Use on_duplicate => 'skip' or 'error'."));
+        }
+        let mut made = producing::produce(catalog, queue, &[(payload, identify(0, options)?)], now, by)?;
+        if made.has_new
+            && let Some(&flow) = made.ids.first()
+        {
+            let by = if by == By::Producer { By::Flow } else { by };
+            made.ids.extend(enqueue_tasks(catalog, flow, &tasks, &queue.name, now, by, identify)?);
+        }
+        Ok(made.ids)
     }
-    let made = producing::produce(&catalog, &queue, &[(payload, options)], now, By::Producer)?;
-    let Some(&flow) = made.ids.first() else { return Ok(None) };
-    if made.has_new {
-        enqueue_tasks(&catalog, flow, &tasks, &queue.name, now)?;
-    }
-    Ok(Some(flow.into()))
 }
 
 /// A task of a call.
-struct Task {
+pub struct Task {
     name: Option<String>,
     queue: Option<String>,
     /// The names of the task's predecessors.
@@ -101,7 +140,9 @@ struct Task {
 
 impl Task {
     /// Reads the tasks of a call, and sorts them so that each comes behind its predecessors.
-    fn all(tasks: Option<Datum>) -> Result<Vec<Self>> {
+    ///
+    /// Errors: 22023 when they are no tasks, or cannot be sorted.
+    pub fn all(tasks: Option<Datum>) -> Result<Vec<Self>> {
         let Some(tasks) = tasks else { return Ok(Vec::new()) };
         let Some(elements) = jsonb::elements(tasks) else {
             return Err(Error::invalid("tasks must be a JSON array of objects")
@@ -199,9 +240,18 @@ fn order(tasks: &[Task], places: &HashMap<&str, usize>) -> Result<Vec<usize>> {
     Ok(order)
 }
 
-/// Enqueues the members of a flow that this transaction has just enqueued.
-fn enqueue_tasks(catalog: &Rc<Catalog>, flow: i64, tasks: &[Task], default: &str, now: i64) -> Result<()> {
+/// Enqueues the members of a flow that this transaction has just enqueued. Returns their ids in the order of the call.
+fn enqueue_tasks(
+    catalog: &Rc<Catalog>,
+    flow: i64,
+    tasks: &[Task],
+    default: &str,
+    now: i64,
+    by: By,
+    identify: impl Fn(usize, Options) -> Result<Options>,
+) -> Result<Vec<i64>> {
     let mut ids: HashMap<&str, i64> = HashMap::new();
+    let mut made_ids = vec![0; tasks.len()];
     for task in tasks {
         let wrap = |e: Error| Error { message: format!("tasks[{}]: {}", task.index, e.message), ..e };
         let queue = queue::by_name(catalog, task.queue.as_deref().unwrap_or(default)).map_err(wrap)?;
@@ -217,12 +267,14 @@ fn enqueue_tasks(catalog: &Rc<Catalog>, flow: i64, tasks: &[Task], default: &str
         options.after = After::of_jobs(jobs, options.upon_of_task).map_err(wrap)?;
         options.flow = Some(flow);
         options.set_task(task.name.as_deref().map(text_datum)).map_err(wrap)?;
-        let made = producing::produce(catalog, &queue, &[(payload, options)], now, By::Flow).map_err(wrap)?;
-        if let (Some(name), Some(&job_id)) = (&task.name, made.ids.first()) {
-            ids.insert(name, job_id);
+        let options = identify(1 + task.index, options).map_err(wrap)?;
+        let made = producing::produce(catalog, &queue, &[(payload, options)], now, by).map_err(wrap)?;
+        if let Some(&job_id) = made.ids.first() {
+            made_ids[task.index] = job_id;
+            task.name.as_deref().map(|name| ids.insert(name, job_id));
         }
     }
-    Ok(())
+    Ok(made_ids)
 }
 
 /// `queue.seal(job_id)`: an open flow gets no more members.

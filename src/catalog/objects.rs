@@ -132,6 +132,7 @@ pub const OBJECTS: &[(u8, Kind, &str)] = &[
     (OBSERVE, Kind::Internal, "memory_use"),
     (OBSERVE, Kind::Internal, "recent_times"),
     (OBSERVE, Kind::Internal, "held_by_dead"),
+    (OBSERVE, Kind::Internal, "bridge_sources"),
     (OBSERVE, Kind::View, "metric"),
     (OBSERVE, Kind::Routine, "metrics"),
 ];

@@ -16,15 +16,25 @@ const FAULTS: &str = "SELECT format('Source \"%s\" %s.', s.source, f.fault) FROM
         (s.state IN ('disconnected', 'disabled'), format('is %s', s.state)),
         (s.wal_status IN ('unreserved', 'lost'), format('has a slot whose WAL is %s', s.wal_status)),
         (s.refused > 0, format('has %s refused calls', s.refused)),
+        (s.phantoms > 0, format('has lost the transactions of %s jobs', s.phantoms)),
         (s.late > 0, format('has ended %s attempts too late', s.late))) AS f (is_so, fault)
     WHERE f.is_so ORDER BY s.source, f.fault";
+
+/// Subscriptions that DROP EXTENSION … CASCADE has left.
+const LEFT_BEHIND: &str = "SELECT format('Subscription \"%s\" is there without the extension.', s.subname)
+    FROM pg_subscription AS s JOIN pg_database AS d ON d.oid = s.subdbid
+    WHERE d.datname = current_database() AND s.subname LIKE 'queue\\_bridge\\_%' ORDER BY s.subname";
 
 /// Checks that all sources are connected, and that no call of theirs was refused.
 pub fn bridge() -> Result<Finding> {
     assert_loaded()?;
     let is_there = "SELECT 'it is' FROM pg_extension WHERE extname = 'pg_queue_bridge'";
     if spi::texts(is_there, &[])?.is_empty() {
-        return Ok(Finding::well("No jobs come from other databases: pg_queue_bridge is not installed."));
+        let left = spi::texts(LEFT_BEHIND, &[])?;
+        let well = "No jobs come from other databases: pg_queue_bridge is not installed.";
+        let hint = "ALTER SUBSCRIPTION … DISABLE, SET (slot_name = NONE), then DROP SUBSCRIPTION. Drop the slot at the \
+                    source, too: it keeps WAL there.";
+        return Ok(Finding::of(&left, well, hint));
     }
     let faults = spi::texts(FAULTS, &[])?;
     let hint = "See queue_bridge.sources, queue_bridge.refused and the server's log. queue_bridge.retry_refused \

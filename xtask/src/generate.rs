@@ -1,6 +1,6 @@
 //! What is made from the SQL of the extension: the upgrade scripts, the columns of tables and the objects with their
 //! privileges as Rust knows them, on docs/functions.md the signatures of functions and the table of contents above
-//! them, and the tables of docs/views.md (`views`).
+//! them, the tables of docs/views.md (`views`), and a list in bridge/primary.sql (`absent`).
 //!
 //! Responsible for writing and comparing files. Of the page: the first block of each section, and what stands between
 //! the two marks of the contents; all else is written by hand. Not responsible for what an upgrade runs (`upgrade`).
@@ -16,7 +16,7 @@ use pg_queue_core::calls::{self, Argument, Function};
 
 use crate::files::{read, root, version};
 use crate::script::{FOR_CLUSTERS, QUEUE};
-use crate::{objects, tables, upgrade, views};
+use crate::{absent, objects, tables, upgrade, views};
 
 const PAGE: &str = "docs/functions.md";
 const BEGIN: &str = "<!-- contents: made by `make generate` -->\n";
@@ -30,6 +30,8 @@ pub fn generate(is_check: bool) -> Result<()> {
     let mut files = vec![(PAGE.to_owned(), page(&read(&root().join(PAGE))?, &QUEUE.text()?)?)];
     let surface = read(&root().join(views::SURFACE))?;
     files.push((views::PAGE.to_owned(), views::page(&read(&root().join(views::PAGE))?, &QUEUE.text()?, &surface)?));
+    let absent = absent::script(&read(&root().join(absent::SCRIPT))?, &QUEUE.text()?, &surface)?;
+    files.push((absent::SCRIPT.to_owned(), absent));
     for sources in [QUEUE, FOR_CLUSTERS] {
         let (name, text) = upgrade::script(&sources, &version)?;
         files.push((format!("{}/{name}", upgrade::FOLDER), text));

@@ -1,6 +1,7 @@
 //! Builder's tasks that neither cargo nor make can do alone: the extension's SQL, its installation into a server, and
 //! what is generated.
 
+mod absent;
 mod files;
 mod frozen;
 mod generate;

@@ -39,7 +39,7 @@ pub fn page(now: &str, script: &str, surface: &str) -> Result<String> {
 }
 
 /// The columns of a view, each with its type.
-fn columns<'a>(surface: &'a str, view: &str) -> Result<Vec<(&'a str, &'a str)>> {
+pub fn columns<'a>(surface: &'a str, view: &str) -> Result<Vec<(&'a str, &'a str)>> {
     let begin = format!("\nview {view}\n");
     let at =
         surface.find(&begin).ok_or_else(|| eyre!("{SURFACE} has no view {view}: run the regress test with BLESS=1"))?;

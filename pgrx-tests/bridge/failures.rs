@@ -1,0 +1,252 @@
+//! What fails on the way of a call that could be carried out later: it is tried again, and nothing is passed over.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use queue_tests::installation::{self, Installation};
+use queue_tests::sql::Sql;
+use queue_tests::{Cluster, integrity, wait};
+
+use crate::pair::{DATABASE, Pair, conninfo, primary_sql};
+
+/// Checks that nothing was refused, and that the jobs have these payloads.
+#[track_caller]
+fn check_payloads(pair: &Pair, wanted: std::ops::Range<i64>) {
+    pair.wait_arrived();
+    let mut server = pair.server();
+    let found = server.column::<i64>("SELECT payload::bigint FROM queue.jobs ORDER BY 1");
+    assert_eq!(found, wanted.collect::<Vec<_>>());
+    assert_eq!(server.count("SELECT FROM queue_bridge.refused"), 0);
+    integrity::check(&mut server);
+}
+
+#[test]
+fn a_call_that_fails_again_and_again_is_named_and_can_be_put_aside() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    server.run("SELECT queue.create_topic('t'); SELECT queue_bridge.allow('shop', 't')");
+    server.run("ALTER DATABASE shop SET pg_queue.patience = '1s'");
+    assert_eq!(pair.contact(), None);
+    let publish = "CREATE OR REPLACE FUNCTION queue_bridge.publish(topic text, ids bigint[], made_at timestamptz,
+        body jsonb, options jsonb) RETURNS void";
+    server.run(&format!("{publish} LANGUAGE plpgsql AS $$BEGIN RAISE 'no power' USING ERRCODE = '58030'; END$$"));
+    let event: i64 = app.value("SELECT queue.publish('t')");
+    app.enqueue("q");
+    assert_eq!(pair.wait_failing(), format!("{event} 58030"));
+    assert_eq!(server.count("SELECT FROM queue.jobs WHERE queue_name = 'q'"), 0, "it is behind the event");
+    let hint = format!("SELECT queue_bridge.refuse('shop', {event}) puts it aside");
+    wait::until("the log names it", || pair.server.log().contains(&hint).then_some(()));
+    let mut other = pair.server();
+    wait::until("the patience is over", || {
+        assert_eq!(pair.contact(), None);
+        let doctor = "SELECT detail FROM queue.doctor() WHERE name = 'bridge'";
+        let said = other.value::<String>(doctor);
+        (said.contains(&format!("call {event} fails since")) && said.contains("no power (58030)")).then_some(())
+    });
+    assert_eq!(server.failure("SELECT queue_bridge.refuse('none', 1)").code, "42704");
+    server.run(&format!("SELECT queue_bridge.refuse('shop', {event})"));
+    pair.wait_arrived();
+    assert_eq!(server.count("SELECT FROM queue.jobs WHERE queue_name = 'q'"), 1);
+    assert_eq!(server.column::<i64>("SELECT id FROM queue_bridge.refused WHERE code = '57014'"), [event]);
+    assert_eq!(server.count("SELECT FROM queue_bridge.source WHERE refusing <> '{}'"), 0);
+    // It was put aside once: when the cause is gone, it is delivered.
+    let own = "LANGUAGE c AS '$libdir/pg_queue', 'pg_queue_bridge_publish'";
+    server.run(&format!("{publish} {own}"));
+    assert_eq!(server.value::<i64>("SELECT queue_bridge.retry_refused('shop')"), 1);
+    assert_eq!(server.count("SELECT FROM queue_bridge.passed"), 1);
+}
+
+#[test]
+fn a_deadlock_is_tried_again() {
+    let pair = Pair::new();
+    let (mut app, mut session, mut server) = (pair.app(), pair.server(), pair.server());
+    let keyed = |key| format!("SELECT queue.enqueue('q', unique_key => '{key}')");
+    pair.server.append_conf("deadlock_timeout = 3s");
+    pair.server.reload();
+    session.run("SET deadlock_timeout = '1h'; BEGIN");
+    session.run(&keyed("b"));
+    app.run(&format!("BEGIN; {}; {}; COMMIT", keyed("a"), keyed("b")));
+    let waits = "SELECT FROM pg_stat_activity
+        WHERE backend_type LIKE 'logical replication%' AND wait_event_type = 'Lock'";
+    wait::until("the call waits for the session", || (server.count(waits) > 0).then_some(()));
+    // The session does not look for deadlocks, so it is the call that finds this one.
+    session.run(&keyed("a"));
+    assert_eq!(pair.wait_failing().split(' ').nth(1), Some("40P01"));
+    session.run("COMMIT");
+    pair.wait_arrived();
+    // The session was first, and the calls have found its jobs.
+    assert_eq!(server.column::<String>("SELECT unique_key FROM queue.jobs ORDER BY 1"), ["a", "b"]);
+    assert_eq!(server.count("SELECT FROM queue_bridge.passed"), 2);
+    assert_eq!(server.count("SELECT FROM queue_bridge.refused"), 0);
+    integrity::check(&mut server);
+}
+
+/// Sets the largest file that processes of this server can write from now on, which the server takes for a full disk.
+fn limit_files(cluster: &Cluster, bytes: &str) {
+    let pid = cluster.postmaster_pid().to_string();
+    let limit = format!("--fsize={bytes}:unlimited");
+    // As the server's own account, which may do that without further rights.
+    let mut prlimit = cluster.command("/usr/bin/env");
+    let status = prlimit.args(["prlimit", "--pid", &pid, &limit]).status().expect("prlimit, of util-linux");
+    assert!(status.success());
+}
+
+#[test]
+fn a_full_disk_passes_nothing_over() {
+    let pair = Pair::new();
+    let mut app = pair.app();
+    // A file of the WAL has 16 MB.
+    limit_files(&pair.server, "17000000");
+    let mut server = pair.server();
+    server.run("ALTER SUBSCRIPTION queue_bridge_shop DISABLE");
+    let worker = "SELECT FROM pg_stat_activity WHERE backend_type LIKE 'logical replication worker'";
+    wait::until("its process has ended", || (server.count(worker) == 0).then_some(()));
+    server.run("ALTER SUBSCRIPTION queue_bridge_shop ENABLE");
+    let noise = "(SELECT string_agg(md5(n::text || i), '') FROM generate_series(1, 500) AS i)";
+    app.run(&format!(
+        "SELECT queue.enqueue('q', to_jsonb(n), headers => jsonb_build_object('noise', {noise}))
+         FROM generate_series(0, 2999) AS n"
+    ));
+    pair.wait_failing();
+    assert_eq!(server.count("SELECT FROM queue.jobs"), 0);
+    limit_files(&pair.server, "unlimited");
+    check_payloads(&pair, 0..3000);
+}
+
+#[test]
+fn both_sides_can_be_updated_while_producers_work() {
+    let pair = Pair::new();
+    let is_over = AtomicBool::new(false);
+    let made = thread::scope(|scope| {
+        let producers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let (mut app, mut made) = (pair.app(), Vec::new());
+                    while !is_over.load(Ordering::Relaxed) {
+                        made.push(app.value::<i64>("SELECT queue.enqueue('q', priority => 1)"));
+                        made.extend(app.column::<i64>("SELECT queue.enqueue_many('q', '{1,2}')"));
+                    }
+                    made
+                })
+            })
+            .collect();
+        for _ in 0..5 {
+            pair.primary_as("owner").run(&primary_sql());
+            // What ALTER EXTENSION … UPDATE does: functions are made anew, and the outbox is locked.
+            pair.server().run(
+                "BEGIN; LOCK TABLE queue_bridge.outbox;
+                 DO $$ DECLARE f record; BEGIN
+                     FOR f IN SELECT pg_get_functiondef(p.oid) AS made FROM pg_proc AS p
+                              WHERE p.pronamespace IN ('queue_bridge'::regnamespace, 'queue'::regnamespace) LOOP
+                         EXECUTE f.made;
+                     END LOOP;
+                 END $$;
+                 ALTER EXTENSION pg_queue UPDATE; ALTER EXTENSION pg_queue_bridge UPDATE; COMMIT",
+            );
+            assert_eq!(pair.contact(), None);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let made = producers.into_iter().flat_map(|producer| producer.join().expect("no call fails"));
+        made.collect::<std::collections::BTreeSet<i64>>()
+    });
+    pair.wait_arrived();
+    let mut server = pair.server();
+    let arrived = server.column::<i64>("SELECT job_id FROM queue.jobs ORDER BY 1");
+    assert_eq!(arrived, made.into_iter().collect::<Vec<_>>());
+    assert_eq!(server.count("SELECT FROM queue_bridge.refused"), 0);
+}
+
+#[test]
+fn the_publication_may_belong_to_another_role_and_must_have_the_outbox() {
+    let pair = Pair::new();
+    let mut primary = pair.primary.connect_to(DATABASE);
+    primary.run("CREATE ROLE other; ALTER PUBLICATION pg_queue OWNER TO other");
+    pair.primary_as("owner").run(&primary_sql());
+    pair.app().run("SELECT queue.enqueue('q', '0')");
+    check_payloads(&pair, 0..1);
+    primary.run("ALTER PUBLICATION pg_queue DROP TABLE queue_bridge.outbox");
+    let failure = pair.primary_as("owner").failure(&primary_sql());
+    assert_eq!((failure.code.as_str(), failure.message.contains("does not publish")), ("55000", true), "{failure:?}");
+}
+
+/// The plain servers of other majors on this machine, from this major on.
+fn others(from: u32) -> Vec<&'static Installation> {
+    let mut others = installation::others();
+    others.retain(|other| other.major >= from);
+    if others.is_empty() {
+        println!("skipped: this machine has no server of another major from {from} on; see pgrx-tests/build-postgres");
+    }
+    others
+}
+
+#[test]
+fn the_primary_may_be_of_another_major() {
+    for other in others(14) {
+        let pair = Pair::with_primary(Cluster::of(other), "").connected();
+        let (mut app, mut server) = (pair.app(), pair.server());
+        app.run("SELECT queue.enqueue('q', to_jsonb(n)) FROM generate_series(0, 9) AS n");
+        app.run("SELECT queue.enqueue_many('q', '{10,11,12}')");
+        app.run("SELECT queue.enqueue_flow('q', '[{\"payload\": 14}]', '13')");
+        pair.wait_arrived();
+        server.run("SELECT queue_bridge.repair('shop')");
+        check_payloads(&pair, 0..15);
+        let id = server.claim("q");
+        let job: i64 = server.value(&format!("SELECT job_id FROM queue.attempts WHERE id = {id}"));
+        app.run(&format!("BEGIN; SELECT queue.once({job}); SELECT queue.complete({id}); COMMIT"));
+        pair.wait_arrived();
+        assert_eq!(server.state(job), "completed", "{}", other.major);
+        assert_eq!(app.failure("SELECT * FROM queue.claim('q')").code, "0A000");
+        server.run("SELECT queue_bridge.disconnect('shop')");
+    }
+}
+
+#[test]
+fn a_synchronised_slot_survives_a_failover() {
+    // The primary needs 17 or later.
+    let own = installation::installation();
+    let majors = if own.major >= 17 { vec![own] } else { others(17) };
+    for major in majors {
+        let conf = "sync_replication_slots = on\nhot_standby_feedback = on";
+        let mut pair = Pair::with_primary(Cluster::of(major), conf).connected();
+        pair.primary.connect().run("SELECT pg_create_physical_replication_slot('s')");
+        let standby = pair.primary.standby();
+        let name = standby.dir().file_name().expect("a name").to_string_lossy().into_owned();
+        let conninfo_of_primary = format!(
+            "host={} port=5432 user=postgres dbname=postgres application_name={name}",
+            pair.primary.dir().display()
+        );
+        let mut client = standby.connect();
+        client.run(&format!("ALTER SYSTEM SET primary_conninfo = '{conninfo_of_primary}'"));
+        client.run("ALTER SYSTEM SET primary_slot_name = 's'");
+        standby.restart();
+        let enqueue = |pair: &Pair, from: i64| {
+            pair.app()
+                .run(&format!("SELECT queue.enqueue('q', to_jsonb(n)) FROM generate_series({from}, {from} + 9) AS n"));
+        };
+        enqueue(&pair, 0);
+        pair.wait_arrived();
+        let synced = "SELECT FROM pg_replication_slots WHERE synced AND NOT temporary";
+        wait::until("the slot is on the standby", || (standby.connect().count(synced) > 0).then_some(()));
+        pair.server().run("ALTER SUBSCRIPTION queue_bridge_shop DISABLE");
+        enqueue(&pair, 10);
+        standby.wait_replayed(&pair.primary);
+        pair.primary.kill_server();
+        standby.promote();
+        pair.primary = standby;
+        // Nothing but the new address. It could be the same, too.
+        pair.server().run(&format!(
+            "ALTER SUBSCRIPTION queue_bridge_shop CONNECTION '{0}'; ALTER SUBSCRIPTION queue_bridge_shop ENABLE;
+             UPDATE queue_bridge.source SET conninfo = '{0}'",
+            conninfo(&pair.primary)
+        ));
+        enqueue(&pair, 20);
+        check_payloads(&pair, 0..30);
+        // The contact sees the failover, and looks for what was lost: nothing.
+        assert_eq!(pair.contact().as_deref(), Some("it has failed over"));
+        pair.wait_arrived();
+        enqueue(&pair, 30);
+        check_payloads(&pair, 0..40);
+        assert_eq!(pair.server().value::<i64>("SELECT phantoms FROM queue_bridge.sources"), 0);
+        assert_eq!(pair.contact(), None);
+    }
+}
