@@ -86,6 +86,12 @@ impl Walk<'_> {
         Some(Trace { claim: self.claims.at(id), outcome: self.outcomes.at(id), attempt })
     }
 
+    /// Returns once more what `next` has returned last.
+    pub fn here(&self) -> Trace<Current<'_>> {
+        let attempt = AttemptOf::new(self.attempts.current(), self.home);
+        Trace { attempt, claim: self.claims.here(), outcome: self.outcomes.here() }
+    }
+
     /// Returns a copy of the attempt that `next` found, and of what the other logs have about it.
     pub fn copy(&self) -> Trace<Row> {
         let attempt = Attempt::new(self.attempts.row(), self.home);
@@ -128,6 +134,11 @@ impl<'a> Side<'a> {
             self.last = Seen::InProgress;
             self.step();
         }
+        self.here()
+    }
+
+    /// Returns once more what `at` has returned last.
+    fn here(&self) -> Seen<Current<'_>> {
         self.last.map(|()| self.scan.current())
     }
 
