@@ -94,6 +94,7 @@ fn required(function: &str) -> &'static [&'static str] {
         "attempt_state" | "job_state" => &["'c'", "true", "false", "now()", "false"],
         "payload_of" => &["attempt"],
         "times" => &["ARRAY[]::bytea[]"],
+        "bridge_sources" => &["'pg_queue_bridge_connected'"],
         "activity" | "adopt" | "assert_loaded" | "check" | "claims_now" | "derive_grants" | "doctor" | "firings"
         | "kick" | "current_job" | "executor_counts" | "executors_now" | "held_by_dead" | "live" | "maintain"
         | "load" | "memory_use" | "error_groups" | "minutes_now" | "metrics" | "recent_times" | "running_now"
