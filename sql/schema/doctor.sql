@@ -48,7 +48,7 @@ CREATE FUNCTION queue_internal.bridge_sources(metric text) RETURNS TABLE (source
     STABLE ROWS 2 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF metric IS NULL THEN
-        RAISE 'metric must not be null' USING ERRCODE = 'null_value_not_allowed';
+        RAISE 'metric cannot be null' USING ERRCODE = 'null_value_not_allowed';
     ELSIF EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_queue_bridge') THEN
         RETURN QUERY EXECUTE $query$
             SELECT s.source, v.value FROM queue_bridge.sources AS s
