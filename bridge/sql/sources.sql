@@ -120,3 +120,11 @@ COMMENT ON COLUMN queue_bridge.phantom.job_id IS 'The job.';
 COMMENT ON COLUMN queue_bridge.phantom.queue_name IS 'Its queue.';
 COMMENT ON COLUMN queue_bridge.phantom.made_at IS 'When it was enqueued at the source.';
 COMMENT ON COLUMN queue_bridge.phantom.found_at IS 'When a repair found it.';
+
+-- A dump has what is known of the sources. The subscriptions in it are made anew by the first contact.
+SELECT pg_extension_config_dump('queue_bridge.source', '');
+SELECT pg_extension_config_dump('queue_bridge.allowed', '');
+SELECT pg_extension_config_dump('queue_bridge.passed', '');
+SELECT pg_extension_config_dump('queue_bridge.refused', '');
+SELECT pg_extension_config_dump('queue_bridge.refused_refused_id_seq', '');
+SELECT pg_extension_config_dump('queue_bridge.phantom', '');

@@ -49,7 +49,11 @@ fn a_call_that_fails_again_and_again_is_named_and_can_be_put_aside() {
     assert_eq!(server.count("SELECT FROM queue.jobs WHERE queue_name = 'q'"), 1);
     assert_eq!(server.column::<i64>("SELECT id FROM queue_bridge.refused WHERE code = '57014'"), [event]);
     assert_eq!(server.count("SELECT FROM queue_bridge.source WHERE refusing <> '{}'"), 0);
-    // It was put aside once: when the cause is gone, it is delivered.
+    // A repair, which copies it once more, leaves it there.
+    server.run("SELECT queue_bridge.repair('shop')");
+    pair.wait_arrived();
+    assert_eq!(server.column::<i64>("SELECT id FROM queue_bridge.refused"), [event]);
+    // When the cause is gone, it is delivered.
     let own = "LANGUAGE c AS '$libdir/pg_queue', 'pg_queue_bridge_publish'";
     server.run(&format!("{publish} {own}"));
     assert_eq!(server.value::<i64>("SELECT queue_bridge.retry_refused('shop')"), 1);
