@@ -189,6 +189,12 @@ BEGIN
         INSERT INTO queue_bridge.passed (id, made_at, job_id)
         SELECT o.id, call.made_at, o.job_id FROM unnest(other_ids, others) AS o (id, job_id)
         ON CONFLICT DO NOTHING;
+        -- The others of them found the job that has their key.
+        n := (SELECT count(*) FROM unnest(others) AS o (job_id) CROSS JOIN LATERAL queue.job(o.job_id) AS j
+              WHERE j.headers ? 'primary_id' AND j.enqueued_at = call.made_at);
+        IF n > 0 THEN
+            UPDATE queue_bridge.source AS s SET renumbered = s.renumbered + n WHERE s.source = source;
+        END IF;
     END IF;
     RETURN code IS NULL;
 END

@@ -21,7 +21,6 @@ from psycopg import AsyncConnection, Connection
 
 from .outcomes import AlreadyDone, Stopped
 from .pool import AnyConnection, AsyncPool, Backoff, Gone, Pool, connect, connect_async, hosts, is_gone
-from .texts import line
 
 if TYPE_CHECKING:
     from .job import AsyncJob, BaseJob, Job
@@ -96,15 +95,14 @@ class AsyncEffects:
     def __init__(self, pool: AsyncPool) -> None:
         self._pool = pool
 
-    async def check(self) -> None:
-        """Raises an error if this can never be a server for effects. It may be one that cannot be reached now."""
+    async def missing(self) -> Optional[psycopg.Error]:
+        """Returns why this can be no server for effects. None: it can, or it cannot be reached now."""
         try:
             async with self._pool.connection() as conn:
                 await conn.execute(ONCE, [[]])
         except psycopg.Error as error:
-            if error.sqlstate in _MISSING:
-                hint = "run bridge/primary.sql there, and SELECT queue_bridge.grant(role)"
-                raise RuntimeError(f"the worker cannot start: effects: {line(error)}; {hint}") from error
+            return error if error.sqlstate in _MISSING else None
+        return None
 
     def close(self) -> None:
         self._pool.close()

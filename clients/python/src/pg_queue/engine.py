@@ -149,8 +149,10 @@ class Engine:
 
     async def _claim_all(self) -> None:
         backoff = Backoff()
-        if self._async_effects is not None:
-            await self._async_effects.check()
+        missing = self._async_effects and await self._async_effects.missing()
+        if missing:
+            hint = "run bridge/primary.sql there, and SELECT queue_bridge.grant(role)"
+            raise RuntimeError(f"the worker cannot start: effects: {line(missing)}; {hint}") from missing
         while not self._stopping.is_set():
             self._changed.clear()
             room = self._room()
