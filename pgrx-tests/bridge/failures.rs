@@ -121,19 +121,18 @@ fn a_full_disk_passes_nothing_over() {
 fn a_restore_that_is_under_way_refuses_nothing() {
     let pair = Pair::new();
     let mut app = pair.app();
-    pair.server.append_conf("pg_queue.restore_quiet = '1h'");
-    pair.server.restart();
     let mut server = pair.server();
     app.run("SELECT queue.enqueue('q', '0')");
     pair.wait_arrived();
-    // What pg_restore does first.
-    server.run("INSERT INTO queue.claim_0 SELECT * FROM queue.claim_0 WHERE false");
-    assert_eq!(pair.server().failure("SELECT queue.purge('none')").code, "55000");
+    // What pg_restore --single-transaction does first.
+    let mut restore = pair.server();
+    restore.run("BEGIN; INSERT INTO queue.claim_0 SELECT * FROM queue.claim_0 WHERE false");
+    assert_eq!(server.failure("SELECT queue.purge('none')").code, "55000");
     app.run("SELECT queue.enqueue('q', '1')");
     let tried = "PL/pgSQL function queue_bridge.arrive()";
     wait::until("the call is tried again", || (pair.server.log().matches(tried).count() > 1).then_some(()));
     assert_eq!(server.count("SELECT FROM queue_bridge.refused"), 0);
-    server.run("SELECT queue.adopt()");
+    restore.run("ROLLBACK");
     check_payloads(&pair, 0..2);
 }
 
