@@ -861,7 +861,8 @@ CREATE OR REPLACE FUNCTION queue_bridge.taken_by(told jsonb) RETURNS text STABLE
                AND right(b.server, 8) COLLATE "C" < right(told ->> 'server', 8))
       AND EXISTS (SELECT FROM pg_replication_slots AS s WHERE s.slot_name = b.slot)
 $$;
-COMMENT ON FUNCTION queue_bridge.taken_by IS 'Where another queue server connects from, which is at work; null: none is.';
+COMMENT ON FUNCTION queue_bridge.taken_by IS
+    'Where another queue server connects from, which is at work; null: none is.';
 
 -- From here on ids have this number and this life.
 CREATE OR REPLACE FUNCTION queue_bridge.assign(told jsonb) RETURNS jsonb VOLATILE LANGUAGE plpgsql SECURITY DEFINER

@@ -33,9 +33,9 @@ COMMENT ON FUNCTION queue_bridge.publish IS
 CREATE FUNCTION queue_bridge.complete_waiting(job_id bigint, result jsonb) RETURNS boolean VOLATILE LANGUAGE c
     AS 'MODULE_PATHNAME', 'pg_queue_bridge_complete_waiting';
 COMMENT ON FUNCTION queue_bridge.complete_waiting IS
-    'Completes a job that waits for a worker, because its effects are committed at its source. False: it does not wait, '
-    'or the user may not consume it, or job_id is null. Only roles of sources may execute it. Errors: 22023, P0002 there '
-    'is no such job, 55006 another open transaction is changing it.';
+    'Completes a job that waits for a worker, because its effects are committed at its source. False: it does not '
+    'wait, or the user may not consume it, or job_id is null. Only roles of sources may execute it. Errors: 22023, '
+    'P0002 there is no such job, 55006 another open transaction is changing it.';
 
 -- An attempt that has ended in another way is none of these: its job has gone on since.
 CREATE FUNCTION queue_bridge.lost_job(id bigint) RETURNS bigint STABLE LANGUAGE sql SECURITY DEFINER

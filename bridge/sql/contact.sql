@@ -1,8 +1,8 @@
 -- How this server speaks with its sources: connect, allow, the regular contact, repair, disconnect. It always
 -- connects to them, and they never to it.
 
--- dblink can be in any schema. It waits for an answer without looking for interrupts, so it is asked whether there is one:
--- a source that hangs holds up nothing that could not be cancelled.
+-- dblink can be in any schema. It waits for an answer without looking for interrupts, so it is asked whether there is
+-- one: a source that hangs holds up nothing that could not be cancelled.
 CREATE FUNCTION queue_bridge.ask(conninfo text, command text, patience interval DEFAULT '1 minute')
     RETURNS jsonb VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

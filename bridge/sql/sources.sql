@@ -42,7 +42,8 @@ COMMENT ON COLUMN queue_bridge.source.contact_at IS 'When this server last spoke
 COMMENT ON COLUMN queue_bridge.source.problem IS 'Why there is no contact; null: there is.';
 COMMENT ON COLUMN queue_bridge.source.answer IS 'What it answered last.';
 COMMENT ON COLUMN queue_bridge.source.refusing IS 'Ids of calls to be put aside when they arrive: see refuse.';
-COMMENT ON COLUMN queue_bridge.source.renumbered IS 'How many of its jobs got another id, because another job had theirs.';
+COMMENT ON COLUMN queue_bridge.source.renumbered IS
+    'How many of its jobs got another id, because another job had theirs.';
 
 CREATE TABLE queue_bridge.allowed (
     source text NOT NULL REFERENCES queue_bridge.source ON DELETE CASCADE,

@@ -33,7 +33,8 @@ pub(crate) async fn check(pool: &Arc<Pool>) -> Result<(), String> {
             Ok(())
         }
         Err(Refusal { code, text }) if MISSING.contains(&code.as_str()) => Err(format!(
-            "the worker cannot start: effects: {text}; run bridge/primary.sql there, and SELECT queue_bridge.grant(role)"
+            "the worker cannot start: effects: {text}; \
+             run bridge/primary.sql there, and SELECT queue_bridge.grant(role)"
         )),
         Err(_) => Ok(()),
     }
