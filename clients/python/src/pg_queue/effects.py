@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 ONCE = "SELECT queue.once_many(%s::bigint[])"
 
+_MISSING = ("42883", "3F000", "42501")
+"""The SQLSTATEs of a database in which bridge/primary.sql has not run, or that does not let this role use it."""
+
 
 class Effects:
     """Transactions for synchronous handlers."""
@@ -91,6 +94,15 @@ class AsyncEffects:
 
     def __init__(self, pool: AsyncPool) -> None:
         self._pool = pool
+
+    async def missing(self) -> Optional[psycopg.Error]:
+        """Returns why this can be no server for effects. None: it can, or it cannot be reached now."""
+        try:
+            async with self._pool.connection() as conn:
+                await conn.execute(ONCE, [[]])
+        except psycopg.Error as error:
+            return error if error.sqlstate in _MISSING else None
+        return None
 
     def close(self) -> None:
         self._pool.close()
