@@ -451,7 +451,9 @@ BEGIN
     DELETE FROM queue_bridge.passed AS p
     WHERE p.made_at < (answer ->> 'since')::timestamptz - interval '1 hour' AND (p.id >> 46) & 127 = s.node_id;
     UPDATE queue_bridge.source AS o
-    SET contacts = o.contacts + 1, contact_at = clock_timestamp(), answer = answer, problem = problem
+    SET contacts = o.contacts + 1, contact_at = clock_timestamp(), problem = problem,
+        answer = answer || jsonb_build_object('caught_up_at', (
+            SELECT v.caught_up_at FROM queue_bridge.sources AS v WHERE v.source = source))
     WHERE o.source = source;
     -- What repairs have left: their slots were in use then.
     IF answer ->> 'others' IS NOT NULL THEN

@@ -55,7 +55,8 @@ BEGIN
             CROSS JOIN LATERAL (SELECT CASE $1
                 WHEN 'pg_queue_bridge_connected' THEN (s.state IN ('streaming', 'copying'))::integer
                 WHEN 'pg_queue_bridge_contact_age_seconds' THEN extract(epoch FROM clock_timestamp() - s.contact_at)
-                WHEN 'pg_queue_bridge_lag_seconds' THEN extract(epoch FROM clock_timestamp() - s.caught_up_at)
+                WHEN 'pg_queue_bridge_lag_seconds' THEN extract(epoch FROM
+                    clock_timestamp() - coalesce(s.caught_up_at, s.contact_at))
                 WHEN 'pg_queue_bridge_renumbered_total' THEN s.renumbered
                 WHEN 'pg_queue_bridge_lag_bytes' THEN s.lag_bytes WHEN 'pg_queue_bridge_refused' THEN s.refused
                 WHEN 'pg_queue_bridge_late' THEN s.late WHEN 'pg_queue_bridge_phantoms' THEN s.phantoms
