@@ -13,7 +13,8 @@ fn schedules_whose_jobs_all_die() {
     create(&mut client, "reports", "max_attempts => 1, dead_retention => '1 day'");
     create(&mut client, "late", "");
     client.run(
-        "SELECT queue.schedule('nightly', 'reports', every => '1 day'), queue.schedule('other', 'late', every => '1 day')",
+        "SELECT queue.schedule('nightly', 'reports', every => '1 day'),
+                queue.schedule('other', 'late', every => '1 day')",
     );
     // A day passes, and one slot with it, however long this takes.
     let days = Cell::new(0);

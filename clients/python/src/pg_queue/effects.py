@@ -21,6 +21,7 @@ from psycopg import AsyncConnection, Connection
 
 from .outcomes import AlreadyDone, Stopped
 from .pool import AnyConnection, AsyncPool, Backoff, Gone, Pool, connect, connect_async, hosts, is_gone
+from .texts import line
 
 if TYPE_CHECKING:
     from .job import AsyncJob, BaseJob, Job
@@ -95,14 +96,15 @@ class AsyncEffects:
     def __init__(self, pool: AsyncPool) -> None:
         self._pool = pool
 
-    async def missing(self) -> Optional[psycopg.Error]:
-        """Returns why this can be no server for effects. None: it can, or it cannot be reached now."""
+    async def check(self) -> None:
+        """Raises RuntimeError if this can be no server for effects. A server that cannot be reached passes."""
         try:
             async with self._pool.connection() as conn:
                 await conn.execute(ONCE, [[]])
         except psycopg.Error as error:
-            return error if error.sqlstate in _MISSING else None
-        return None
+            if error.sqlstate in _MISSING:
+                hint = "run bridge/primary.sql there, and SELECT queue_bridge.grant(role)"
+                raise RuntimeError(f"the worker cannot start: effects: {line(error)}; {hint}") from error
 
     def close(self) -> None:
         self._pool.close()

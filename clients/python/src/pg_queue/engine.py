@@ -149,10 +149,8 @@ class Engine:
 
     async def _claim_all(self) -> None:
         backoff = Backoff()
-        missing = self._async_effects and await self._async_effects.missing()
-        if missing:
-            hint = "run bridge/primary.sql there, and SELECT queue_bridge.grant(role)"
-            raise RuntimeError(f"the worker cannot start: effects: {line(missing)}; {hint}") from missing
+        if self._async_effects:
+            await self._async_effects.check()
         while not self._stopping.is_set():
             self._changed.clear()
             room = self._room()
