@@ -347,8 +347,9 @@ BEGIN
         JOIN queue_bridge.passed AS p ON p.id::text = j.event AND p.made_at = j.made_at
         WHERE p.job_id IS NULL AND (p.id >> 46) & 127 = node
     ), lost AS (
+        -- A source that writes its outbox by hand can give an id twice.
         INSERT INTO queue_bridge.phantom AS f (source, job_id, queue_name, made_at)
-        SELECT source, a.job_id, a.queue_name, a.made_at FROM arrived AS a
+        SELECT DISTINCT ON (a.job_id) source, a.job_id, a.queue_name, a.made_at FROM arrived AS a
         WHERE a.made_at >= begins[1 + mod(floor(extract(epoch FROM a.made_at) / 3600)::bigint, 3)]
           AND NOT EXISTS (SELECT FROM told AS t WHERE t.id = a.id AND t.made_at = a.made_at)
           AND a.state <> 'cancelled'

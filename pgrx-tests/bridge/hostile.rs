@@ -342,6 +342,14 @@ fn a_call_is_garbage_and_what_is_behind_it_arrives() {
     }
     server.run("SELECT queue_bridge.retry_refused('shop'); SELECT queue_bridge.repair('shop')");
     pair.wait_streaming();
+    // Ids that were given twice among them.
+    owner.run("TRUNCATE queue_bridge.outbox");
+    for phantoms in ["keep", "cancel"] {
+        server.run(&format!("SELECT queue_bridge.repair('shop', phantoms => '{phantoms}')"));
+        pair.wait_streaming();
+    }
+    let waiting = format!("SELECT FROM queue.jobs WHERE job_id = {good} AND state = 'ready'");
+    assert_eq!(server.count(&waiting), 0);
     assert_eq!(pair.contact(), None);
 }
 
