@@ -30,21 +30,13 @@ COMMENT ON FUNCTION queue_bridge.publish IS
     'Publishes an event with the id and the time that a source gave it. Only roles of sources may execute it. '
     'Errors: as queue.publish.';
 
-CREATE FUNCTION queue_bridge.complete_waiting(job_id bigint, result jsonb) RETURNS boolean VOLATILE LANGUAGE c
+CREATE FUNCTION queue_bridge.complete_waiting(id bigint, result jsonb) RETURNS boolean VOLATILE LANGUAGE c
     AS 'MODULE_PATHNAME', 'pg_queue_bridge_complete_waiting';
 COMMENT ON FUNCTION queue_bridge.complete_waiting IS
-    'Completes a job that waits for a worker, because its effects are committed at its source. False: it does not '
-    'wait, or the user may not consume it, or job_id is null. Only roles of sources may execute it. Errors: 22023, '
-    'P0002 there is no such job, 55006 another open transaction is changing it.';
-
--- An attempt that has ended in another way is none of these: its job has gone on since.
-CREATE FUNCTION queue_bridge.lost_job(id bigint) RETURNS bigint STABLE LANGUAGE sql SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp AS $$
-    SELECT a.job_id FROM queue.attempts AS a
-    WHERE a.id = lost_job.id AND a.state IN ('timed_out', 'failed', 'released', 'dead')
-$$;
-COMMENT ON FUNCTION queue_bridge.lost_job IS
-    'The job of an attempt that has lost its lease, failed or was released; null: it has not.';
+    'Completes the job of an attempt that has lost its lease, failed or was released, because the effects of the '
+    'attempt are committed at its source. False: it has not ended so, or its job does not wait for a worker, or the '
+    'user may not consume it, or id is null. Only roles of sources may execute it. Errors: 55006 another open '
+    'transaction is changing the job.';
 
 CREATE TABLE queue_bridge.outbox (
     id      bigint NOT NULL,
@@ -149,12 +141,12 @@ BEGIN
                     BEGIN
                         PERFORM queue.complete(call.id, call.body);
                     EXCEPTION WHEN SQLSTATE 'QJ001' THEN
-                        IF NOT queue_bridge.complete_waiting(queue_bridge.lost_job(call.id), call.body) THEN
+                        IF NOT queue_bridge.complete_waiting(call.id, call.body) THEN
                             RAISE;
                         END IF;
                     END;
                 ELSE
-                    PERFORM queue_bridge.complete_waiting(queue_bridge.lost_job(a.id), NULL)
+                    PERFORM queue_bridge.complete_waiting(a.id, NULL)
                     FROM queue.complete_many(call.ids) AS a WHERE a.outcome = 'lost';
                 END IF;
             WHEN 'f' THEN

@@ -250,11 +250,11 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
     Ok(Some(VOID))
 }
 
-/// `queue_bridge.complete_waiting(job_id, result)`: completes a job whose effects are committed at its source. Returns
-/// false if it does not wait for a worker.
+/// `queue_bridge.complete_waiting(id, result)`: completes the job of an attempt that came too late, because the effects
+/// of the attempt are committed at its source. Returns false if the job does not wait for a worker.
 fn complete_waiting(call: &Call) -> Result<Option<Datum>> {
     api::writable("complete")?;
-    let Some(job_id) = call.i64(0) else { return Ok(Some(false.into())) };
+    let Some(id) = call.i64(0) else { return Ok(Some(false.into())) };
     let result = call.json(1, "result")?;
-    Ok(Some(complete::complete_waiting(&catalog::current()?, job_id, result)?.into()))
+    Ok(Some(complete::complete_waiting(&catalog::current()?, id, result)?.into()))
 }

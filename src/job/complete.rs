@@ -115,11 +115,17 @@ pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>], refused: &mut Ve
     Ok(completed)
 }
 
-/// Completes a job that waits for a worker, because its effects are committed elsewhere. Returns false if it does not
-/// wait, or not in the last stage, or if the current user may not consume it.
+/// Completes the job of an attempt that has lost its lease, failed or was released, because the effects of the attempt
+/// are committed elsewhere. Returns false if the job does not wait for a worker, or not in the last stage, or if the
+/// current user may not consume it. It returns false for an attempt that has ended in another way: its job has gone on
+/// since.
 ///
-/// Errors: 22023, P0002; 55006 if an open transaction is changing it.
-pub fn complete_waiting(catalog: &Rc<Catalog>, job_id: i64, result: Option<Datum>) -> Result<bool> {
+/// Errors: P0002; 55006 if an open transaction is changing the job.
+pub fn complete_waiting(catalog: &Rc<Catalog>, id: i64, result: Option<Datum>) -> Result<bool> {
+    let job_id = match find::ended_attempt(catalog, id) {
+        Some((job_id, Kind::TimedOut | Kind::Failed | Kind::Released | Kind::Dead)) => job_id,
+        _ => return Ok(false),
+    };
     for _ in 0..100 {
         let Found::Here(job) = find::find_any(catalog, job_id)? else { return Ok(false) };
         let attempt = &job.attempt;
