@@ -7,7 +7,8 @@
 -- A call is a row in an outbox, in the caller's transaction. The queue server reads the outbox by logical replication.
 --
 -- Functions for producers and workers are SECURITY DEFINER without a search_path of their own, because setting one
--- costs more than the insert. So all names and operators in them are qualified.
+-- costs more than the insert. So all names and operators in them are qualified, and all names of types that are no
+-- keywords of SQL.
 BEGIN;
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog, pg_temp;
@@ -81,8 +82,9 @@ COMMENT ON TABLE queue_bridge.turn IS
 CREATE TABLE IF NOT EXISTS queue_bridge.bridge (
     slot text PRIMARY KEY, node integer NOT NULL, life integer NOT NULL, server text NOT NULL,
     contacts bigint NOT NULL, address text, failing jsonb);
+ALTER TABLE queue_bridge.bridge ADD COLUMN IF NOT EXISTS seen_at timestamptz;
 COMMENT ON TABLE queue_bridge.bridge IS
-    'The queue server: its slot, itself with its timeline, its last contact, from where it connects, '
+    'The queue server: its slot, its database and source with the timeline, its last contact, from where it connects, '
     'and which call it cannot carry out.';
 
 CREATE TABLE IF NOT EXISTS queue_bridge.known_queue (name text PRIMARY KEY, is_full boolean NOT NULL);
@@ -107,7 +109,8 @@ $$;
 COMMENT ON FUNCTION queue_bridge.know IS
     'Makes the function is_full, which says of a queue what known_queue says; null: it is not known.';
 
-CREATE SEQUENCE IF NOT EXISTS queue_bridge.id_seq MAXVALUE 17179869183;
+CREATE SEQUENCE IF NOT EXISTS queue_bridge.id_seq;
+ALTER SEQUENCE queue_bridge.id_seq NO MAXVALUE;
 
 DO $$
 BEGIN
@@ -125,7 +128,7 @@ $$;
 -- Ids ---------------------------------------------------------------------------------------------------
 
 -- bits 52..46 the number of this database; bits 45..38 the life, which grows with each failover and each repair;
--- bits 37..4 the sequence; bits 3..0 are 15 for a job, 14 for an event.
+-- bits 37..4 the sequence, which goes on in the bits of the life; bits 3..0 are 15 for a job, 14 for an event.
 --
 -- The number and the life are constants in the function, which `assign` makes anew, so that no call reads a table.
 DO $$
@@ -153,12 +156,13 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION queue_bridge.new_id() RETURNS bigint VOLATILE LANGUAGE sql AS $$
-    SELECT queue_bridge.base()
-        OPERATOR(pg_catalog.+) ((queue_bridge.timeline() OPERATOR(pg_catalog.&) 127)::pg_catalog.int8
-                                OPERATOR(pg_catalog.<<) 38)
-        OPERATOR(pg_catalog.+) (pg_catalog.nextval('queue_bridge.id_seq'::pg_catalog.regclass)
-                                OPERATOR(pg_catalog.<<) 4)
-        OPERATOR(pg_catalog.+) 15
+    SELECT (queue_bridge.base() OPERATOR(pg_catalog.&) (-70368744177664)::pg_catalog.int8)
+        OPERATOR(pg_catalog.|) ((queue_bridge.base()
+            OPERATOR(pg_catalog.+) ((queue_bridge.timeline() OPERATOR(pg_catalog.&) 127)::pg_catalog.int8
+                                    OPERATOR(pg_catalog.<<) 38)
+            OPERATOR(pg_catalog.+) (pg_catalog.nextval('queue_bridge.id_seq'::pg_catalog.regclass)
+                                    OPERATOR(pg_catalog.<<) 4)
+            OPERATOR(pg_catalog.+) 15) OPERATOR(pg_catalog.&) 70368744177663::pg_catalog.int8)
 $$;
 COMMENT ON FUNCTION queue_bridge.new_id IS 'The id of a new job. Errors: 55000 no queue server is connected.';
 
@@ -169,7 +173,7 @@ CREATE OR REPLACE FUNCTION queue_bridge.put(
 ) RETURNS void VOLATILE LANGUAGE plpgsql AS $$
 DECLARE
     -- The partition goes by this clock and not by that of the transaction, which may have begun hours ago.
-    made_at timestamptz := pg_catalog.clock_timestamp();
+    made_at pg_catalog.timestamptz := pg_catalog.clock_timestamp();
 BEGIN
     INSERT INTO queue_bridge.outbox (id, made_at, ring, verb, target, ids, body, options)
     VALUES (put.id, made_at, queue_bridge.ring_at(made_at), put.verb, put.target, put.ids, put.body, put.options);
@@ -304,8 +308,8 @@ CREATE OR REPLACE FUNCTION queue.enqueue(
 #variable_conflict use_column
 DECLARE
     job_id bigint := queue_bridge.new_id();
-    made_at timestamptz := pg_catalog.clock_timestamp();
-    options jsonb;
+    made_at pg_catalog.timestamptz := pg_catalog.clock_timestamp();
+    options pg_catalog.jsonb;
 BEGIN
     -- The usual case, without a query.
     IF coalesce(queue_bridge.is_full(queue_name), true) THEN
@@ -715,14 +719,18 @@ Errors: 22023 not a job''s id.';
 
 CREATE OR REPLACE FUNCTION queue.once_many(job_ids bigint[]) RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql ROWS 100
     SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    own queue_bridge.effect[];
 BEGIN
     PERFORM queue_bridge.check_id(i.id, 15, 15, 'job_id') FROM unnest(job_ids) AS i (id);
     -- In order, so that two calls with the same jobs wait for each other and not in a circle.
-    RETURN QUERY WITH made AS (
+    WITH made AS (
         INSERT INTO queue_bridge.effect AS e (job_id, generation)
         SELECT i.id, queue_bridge.generation(i.id) FROM (SELECT DISTINCT unnest(job_ids) AS id ORDER BY id) AS i
-        WHERE queue_bridge.generation(i.id) >= 0 ON CONFLICT DO NOTHING RETURNING e.job_id, e.generation
-    ) SELECT m.job_id FROM made AS m;
+        WHERE queue_bridge.generation(i.id) >= 0 ON CONFLICT DO NOTHING RETURNING e.*
+    ) SELECT array_agg(m::queue_bridge.effect) INTO own FROM made AS m;
+    -- As in once: another statement, which knows of generations that this one has waited for.
+    RETURN QUERY SELECT o.job_id FROM unnest(own) AS o WHERE queue_bridge.generation(o.job_id) = o.generation;
 END
 $$;
 COMMENT ON FUNCTION queue.once_many IS 'As queue.once, for several jobs. Returns those for which it is true.';
@@ -843,18 +851,37 @@ CREATE OR REPLACE FUNCTION queue_bridge.address_of(told jsonb) RETURNS text STAB
                   told ->> 'database')
 $$;
 
+-- Two queue servers would both take all jobs. So another one is let in only if this one was silent for a minute, or is
+-- the older half of a failover: the same database and source on an earlier timeline.
+CREATE OR REPLACE FUNCTION queue_bridge.taken_by(told jsonb) RETURNS text STABLE LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp AS $$
+    SELECT b.address FROM queue_bridge.bridge AS b
+    WHERE b.seen_at > clock_timestamp() - interval '1 minute' AND b.server <> told ->> 'server'
+      AND NOT (left(b.server, -8) = left(told ->> 'server', -8)
+               AND right(b.server, 8) COLLATE "C" < right(told ->> 'server', 8))
+      AND EXISTS (SELECT FROM pg_replication_slots AS s WHERE s.slot_name = b.slot)
+$$;
+COMMENT ON FUNCTION queue_bridge.taken_by IS
+    'Where another queue server connects from, which is at work; null: none is.';
+
 -- From here on ids have this number and this life.
 CREATE OR REPLACE FUNCTION queue_bridge.assign(told jsonb) RETURNS jsonb VOLATILE LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     node bigint := told ->> 'node';
     life bigint := told ->> 'life';
+    taken_by text := queue_bridge.taken_by(told);
 BEGIN
+    IF taken_by IS NOT NULL THEN
+        RAISE EXCEPTION 'another queue server takes the jobs of this database' USING ERRCODE = '55000',
+            DETAIL = format('It is seen from here as: %s.', taken_by),
+            HINT = 'SELECT queue_bridge.disconnect(…) there. If it is gone for good, try again in a minute.';
+    END IF;
     EXECUTE format('CREATE OR REPLACE FUNCTION queue_bridge.base() RETURNS bigint IMMUTABLE LANGUAGE sql AS %L',
                    format('SELECT %s::pg_catalog.int8', (node << 46) + ((life & 127) << 38)));
     DELETE FROM queue_bridge.bridge;
     INSERT INTO queue_bridge.bridge
-    VALUES (told ->> 'slot', node, life, told ->> 'server', 0, queue_bridge.address_of(told));
+    VALUES (told ->> 'slot', node, life, told ->> 'server', 0, queue_bridge.address_of(told), NULL, clock_timestamp());
     -- All ids that there are already are in the first generation.
     INSERT INTO queue_bridge.turn (place, node, newer, begins, ends)
     SELECT n.place, (n.next >> 46) & 127, n.place, n.next - (1::bigint << 39), n.next - (1::bigint << 39)
@@ -877,11 +904,15 @@ DECLARE
     slot record;
     has_changed boolean;
     is_behind boolean;
+    taken_by text := queue_bridge.taken_by(told);
 BEGIN
+    IF taken_by IS NOT NULL THEN
+        RETURN queue_bridge.facts() || jsonb_build_object('taken_by', taken_by);
+    END IF;
     SELECT b.* INTO own FROM queue_bridge.bridge AS b WHERE b.slot = told ->> 'slot' FOR UPDATE;
     is_behind := own.server <> told ->> 'server' OR own.contacts > (told ->> 'contacts')::bigint;
     UPDATE queue_bridge.bridge AS b SET server = told ->> 'server', contacts = (told ->> 'contacts')::bigint,
-        address = queue_bridge.address_of(told)
+        address = queue_bridge.address_of(told), seen_at = clock_timestamp()
     WHERE b.slot = own.slot;
     SELECT s.wal_status, s.confirmed_flush_lsn, s.active INTO slot FROM pg_replication_slots AS s
     WHERE s.slot_name = told ->> 'slot' AND s.database = current_database();

@@ -30,6 +30,14 @@ COMMENT ON FUNCTION queue_bridge.publish IS
     'Publishes an event with the id and the time that a source gave it. Only roles of sources may execute it. '
     'Errors: as queue.publish.';
 
+CREATE FUNCTION queue_bridge.complete_waiting(id bigint, result jsonb) RETURNS boolean VOLATILE LANGUAGE c
+    AS 'MODULE_PATHNAME', 'pg_queue_bridge_complete_waiting';
+COMMENT ON FUNCTION queue_bridge.complete_waiting IS
+    'Completes the job of an attempt that has lost its lease, failed or was released, because the effects of the '
+    'attempt are committed at its source. False: it has not ended so, or its job does not wait for a worker, or the '
+    'user may not consume it, or id is null. Only roles of sources may execute it. Errors: 55006 another open '
+    'transaction is changing the job.';
+
 CREATE TABLE queue_bridge.outbox (
     id      bigint NOT NULL,
     made_at timestamptz NOT NULL,
@@ -96,8 +104,10 @@ BEGIN
     PERFORM set_config('role', 'queue_bridge_' || source, true);
     BEGIN
         IF call.verb IN ('e', 'm', 'b', 'w', 'p')
-           AND EXISTS (SELECT FROM unnest(all_ids) AS i (id) WHERE ((i.id >> 46) & 127) <> node_id) THEN
+           AND EXISTS (SELECT FROM unnest(all_ids) AS i (id) WHERE ((i.id >> 46) & 127) IS DISTINCT FROM node_id) THEN
             RAISE EXCEPTION 'an id does not have the number of source "%"', source USING ERRCODE = '22023';
+        ELSIF NOT isfinite(call.made_at) THEN
+            RAISE EXCEPTION 'made_at must be finite' USING ERRCODE = '22023';
         END IF;
         CASE call.verb
             WHEN 'e', 'm', 'b' THEN
@@ -126,9 +136,18 @@ BEGIN
                 others := ARRAY[NULL::bigint];
             WHEN 'c' THEN
                 IF call.ids IS NULL THEN
-                    PERFORM queue.complete(call.id, call.body);
+                    -- The effects are committed, so no other attempt is needed. If another worker has the job, its once
+                    -- says false.
+                    BEGIN
+                        PERFORM queue.complete(call.id, call.body);
+                    EXCEPTION WHEN SQLSTATE 'QJ001' THEN
+                        IF NOT queue_bridge.complete_waiting(call.id, call.body) THEN
+                            RAISE;
+                        END IF;
+                    END;
                 ELSE
-                    PERFORM queue.complete_many(call.ids);
+                    PERFORM queue_bridge.complete_waiting(a.id, NULL)
+                    FROM queue.complete_many(call.ids) AS a WHERE a.outcome = 'lost';
                 END IF;
             WHEN 'f' THEN
                 PERFORM queue.fail(call.id, call.options ->> 'error', (call.options ->> 'retry_in')::interval,
@@ -162,6 +181,12 @@ BEGIN
         INSERT INTO queue_bridge.passed (id, made_at, job_id)
         SELECT o.id, call.made_at, o.job_id FROM unnest(other_ids, others) AS o (id, job_id)
         ON CONFLICT DO NOTHING;
+        -- The others of them found the job that has their key.
+        n := (SELECT count(*) FROM unnest(others) AS o (job_id) CROSS JOIN LATERAL queue.job(o.job_id) AS j
+              WHERE j.headers ? 'primary_id' AND j.enqueued_at = call.made_at);
+        IF n > 0 THEN
+            UPDATE queue_bridge.source AS s SET renumbered = s.renumbered + n WHERE s.source = source;
+        END IF;
     END IF;
     RETURN code IS NULL;
 END
@@ -177,7 +202,10 @@ DECLARE
 BEGIN
     -- While the table is copied, anything may have arrived before. After that a row arrives once: the position of the
     -- subscription and the effects of the row commit together.
-    SELECT o.source, o.node_id, r.srsubstate <> 'r' AS looks, NEW.id = ANY (o.refusing) AS is_put_aside INTO s
+    SELECT o.source, o.node_id, r.srsubstate <> 'r' AS looks, NEW.id = ANY (o.refusing) AS is_put_aside,
+           r.srsubstate <> 'r' AND EXISTS (
+               SELECT FROM queue_bridge.refused AS f WHERE f.source = o.source AND f.id = NEW.id
+               AND f.made_at = NEW.made_at AND f.verb = NEW.verb) AS is_refused INTO s
     FROM queue_bridge.source AS o
     JOIN pg_subscription_rel AS r ON r.srsubid = o.subscription AND r.srrelid = TG_RELID
     WHERE o.subscription = own;
@@ -191,7 +219,8 @@ BEGIN
                 'put aside by queue_bridge.refuse')
         ON CONFLICT DO NOTHING;
         UPDATE queue_bridge.source AS o SET refusing = array_remove(o.refusing, NEW.id) WHERE o.source = s.source;
-    ELSE
+    -- A refused call waits for retry_refused, also when it arrives once more.
+    ELSIF NOT s.is_refused THEN
         PERFORM queue_bridge.deliver(s.source, s.node_id, NEW, s.looks);
     END IF;
     RETURN NULL;

@@ -1,39 +1,84 @@
 -- How this server speaks with its sources: connect, allow, the regular contact, repair, disconnect. It always
 -- connects to them, and they never to it.
 
--- dblink can be in any schema.
-CREATE FUNCTION queue_bridge.ask(conninfo text, command text) RETURNS jsonb VOLATILE LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp AS $$
+-- dblink can be in any schema. It waits for an answer without looking for interrupts, so it is asked whether there is
+-- one: a source that hangs holds up nothing that could not be cancelled.
+CREATE FUNCTION queue_bridge.ask(conninfo text, command text, patience interval DEFAULT '1 minute')
+    RETURNS jsonb VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    name constant text := 'queue_bridge';
+    dblink text := (SELECT format('%I.dblink', n.nspname) FROM pg_extension AS e
+                    JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'dblink');
+    since timestamptz;
+    pause float8 := 0.0002;
+    is_busy integer;
     answer jsonb;
+    is_open boolean;
 BEGIN
-    EXECUTE (SELECT format('SELECT answer FROM %I.dblink($1, $2) AS t (answer jsonb)', n.nspname)
-             FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'dblink')
-    INTO answer USING conninfo, command;
+    -- A session that was cancelled here has left its connection.
+    EXECUTE format('SELECT coalesce($1 = ANY (%s_get_connections()), false)', dblink) INTO is_open USING name;
+    IF is_open THEN
+        EXECUTE format('SELECT %s_disconnect($1)', dblink) USING name;
+    END IF;
+    EXECUTE format('SELECT %s_connect($1, $2)', dblink) USING name, queue_bridge.with_timeout(conninfo);
+    BEGIN
+        EXECUTE format('SELECT %s_send_query($1, $2)', dblink) USING name, command;
+        since := clock_timestamp();
+        LOOP
+            EXECUTE format('SELECT %s_is_busy($1)', dblink) INTO is_busy USING name;
+            EXIT WHEN is_busy = 0;
+            IF clock_timestamp() > since + patience THEN
+                RAISE EXCEPTION 'no answer within %', patience USING ERRCODE = '08006';
+            END IF;
+            PERFORM pg_sleep(pause);
+            pause := least(2 * pause, 0.05);
+        END LOOP;
+        EXECUTE format('SELECT answer FROM %s_get_result($1) AS t (answer jsonb)', dblink) INTO answer USING name;
+        EXECUTE format('SELECT %s_disconnect($1)', dblink) USING name;
+    EXCEPTION WHEN OTHERS THEN
+        EXECUTE format('SELECT %s_disconnect($1)', dblink) USING name;
+        RAISE;
+    END;
     RETURN answer;
 END
 $$;
-COMMENT ON FUNCTION queue_bridge.ask IS 'The answer of a database to a query of one row and one column.';
+COMMENT ON FUNCTION queue_bridge.ask IS
+    'The answer of a database to a query of one row and one column. patience: how long to wait for it; null: for ever. '
+    'Errors: 08006 there is none.';
 
--- A server that was restored, or whose standby was promoted, is another one.
-CREATE FUNCTION queue_bridge.own_identity() RETURNS text STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp
-    AS $$ SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
-          FROM pg_control_system() $$;
-COMMENT ON FUNCTION queue_bridge.own_identity IS 'This server and its timeline.';
+CREATE FUNCTION queue_bridge.with_timeout(conninfo text) RETURNS text IMMUTABLE LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN conninfo ~ 'connect_timeout' THEN conninfo
+                WHEN conninfo !~ '^postgres(ql)?://' THEN 'connect_timeout=10 ' || conninfo
+                ELSE conninfo || CASE WHEN conninfo ~ '[?]' THEN '&' ELSE '?' END || 'connect_timeout=10' END
+$$;
+COMMENT ON FUNCTION queue_bridge.with_timeout IS 'A connection string that gives up, unless it says when itself.';
+
+-- A server that was restored, or whose standby was promoted, is another one. The timeline is the end.
+CREATE FUNCTION queue_bridge.own_identity(source text) RETURNS text STABLE LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp AS $$
+    SELECT concat_ws('/', c.system_identifier, d.oid, source, left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))
+    FROM pg_control_system() AS c, pg_database AS d WHERE d.datname = current_database()
+$$;
+COMMENT ON FUNCTION queue_bridge.own_identity IS 'This database, as the receiver of a source, and its timeline.';
 
 CREATE FUNCTION queue_bridge.own_next() RETURNS bigint STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp
     AS $$ SELECT (current_setting('pg_queue.node_id')::bigint << 46)
                  + (greatest(i.last_value - 16384, 1) << 4) FROM queue.id_seq AS i $$;
 COMMENT ON FUNCTION queue_bridge.own_next IS 'New jobs of this server have no smaller id.';
 
--- A completed job that is retried has had its effect.
+-- A completed job that is retried has had its effect. A refused call can make jobs yet.
 CREATE FUNCTION queue_bridge.gone(asks jsonb) RETURNS jsonb VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp
     AS $$
     SELECT jsonb_agg(a.begins) FROM jsonb_array_elements(asks) AS a (begins)
     WHERE NOT EXISTS (
         SELECT FROM queue.jobs AS j
         WHERE (j.job_id # a.begins::bigint) >> 46 = 0 AND j.state <> 'completed'
-          AND ((j.job_id - a.begins::bigint) & 70368744177663) >= 35184372088832)
+          AND ((j.job_id - a.begins::bigint) & 70368744177663) >= 35184372088832
+        UNION ALL
+        SELECT FROM queue_bridge.refused AS r CROSS JOIN LATERAL unnest(coalesce(r.ids, ARRAY[r.id])) AS i (id)
+        WHERE r.verb IN ('e', 'm', 'b', 'w') AND (i.id # a.begins::bigint) >> 46 = 0
+          AND ((i.id - a.begins::bigint) & 70368744177663) >= 35184372088832)
 $$;
 COMMENT ON FUNCTION queue_bridge.gone IS 'Those of these ids before which no job is left that could have an effect.';
 
@@ -103,11 +148,16 @@ BEGIN
         RAISE EXCEPTION 'source "%" cannot be connected: %', source, problem USING ERRCODE = '55000', HINT = hint;
     END IF;
     facts := queue_bridge.ask(s.conninfo, format('SELECT queue_bridge.assign(%L)', jsonb_build_object(
-        'node', s.node_id, 'life', s.life, 'slot', s.slot, 'server', queue_bridge.own_identity(),
+        'node', s.node_id, 'life', s.life, 'slot', s.slot, 'server', queue_bridge.own_identity(source),
         'port', current_setting('port'), 'database', current_database(), 'next', queue_bridge.own_next())));
+    -- One of this name is there if the transaction that made it has rolled back here.
+    PERFORM queue_bridge.ask(s.conninfo, format(
+        'SELECT to_jsonb(count(pg_drop_replication_slot(s.slot_name))) FROM pg_replication_slots AS s '
+        'WHERE s.slot_name = %L AND s.database = current_database() AND NOT s.active', s.slot));
+    -- It waits for transactions there that are open.
     PERFORM queue_bridge.ask(s.conninfo, format(
         'SELECT to_jsonb(lsn::text) FROM pg_create_logical_replication_slot(%L, ''pgoutput''%s)', s.slot,
-        CASE WHEN (facts ->> 'major')::integer >= 17 THEN ', failover => true' ELSE '' END));
+        CASE WHEN (facts ->> 'major')::integer >= 17 THEN ', failover => true' ELSE '' END), patience => NULL);
     BEGIN
         IF s.subscription IS NOT NULL THEN
             PERFORM queue_bridge.unsubscribe(source);
@@ -135,9 +185,13 @@ CREATE FUNCTION queue_bridge.unsubscribe(source text) RETURNS void VOLATILE LANG
 DECLARE
     name text := 'queue_bridge_' || source;
 BEGIN
-    EXECUTE format('ALTER SUBSCRIPTION %I DISABLE', name);
-    EXECUTE format('ALTER SUBSCRIPTION %I SET (slot_name = NONE)', name);
-    EXECUTE format('DROP SUBSCRIPTION %I', name);
+    -- It may have been dropped by hand.
+    IF EXISTS (SELECT FROM pg_subscription AS s JOIN pg_database AS d ON d.oid = s.subdbid
+               WHERE s.subname = name AND d.datname = current_database()) THEN
+        EXECUTE format('ALTER SUBSCRIPTION %I DISABLE', name);
+        EXECUTE format('ALTER SUBSCRIPTION %I SET (slot_name = NONE)', name);
+        EXECUTE format('DROP SUBSCRIPTION %I', name);
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.unsubscribe IS 'Drops the subscription to a source, not the slot there.';
@@ -167,10 +221,9 @@ BEGIN
         EXECUTE format('CREATE ROLE %I LOGIN', name);
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA queue, queue_bridge TO %I', name);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.enqueue, queue_bridge.enqueue_flow, queue_bridge.publish '
-                   'TO %I', name);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.enqueue, queue_bridge.enqueue_flow, queue_bridge.publish, '
+                   'queue_bridge.complete_waiting TO %I', name);
     EXECUTE format('GRANT EXECUTE ON PROCEDURE queue_bridge.contact_job TO %I', name);
-    PERFORM queue_bridge.subscribe(source);
     -- It is no member of the extension and lies in its schema, so DROP EXTENSION fails while the subscription is there.
     EXECUTE format('CREATE VIEW queue_bridge.%I AS SELECT %L::text AS source', 'connected_' || source, source);
     EXECUTE format('COMMENT ON VIEW queue_bridge.%I IS %L', 'connected_' || source,
@@ -179,6 +232,8 @@ BEGIN
                          max_attempts => 1, lease => '5 minutes', retention => '10 minutes',
                          dead_retention => '1 hour');
     PERFORM queue.schedule(name, name, jsonb_build_object('source', source), every => '10 seconds', overlap => false);
+    -- What is made there stays if this transaction rolls back. So it comes last.
+    PERFORM queue_bridge.subscribe(source);
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.connect IS
@@ -231,8 +286,11 @@ DECLARE
     privilege text;
 BEGIN
     DELETE FROM queue_bridge.allowed AS a WHERE a.source = source AND a.target = queue_name;
+    -- What is dropped has no grants.
     FOREACH privilege IN ARRAY ARRAY['produce', 'consume', 'manage'] LOOP
-        PERFORM queue.revoke(queue_name, 'queue_bridge_' || source, privilege);
+        PERFORM queue.revoke(n.name, 'queue_bridge_' || source, privilege)
+        FROM (SELECT q.queue_name FROM queue.queues AS q UNION SELECT t.topic_name FROM queue.topics AS t) AS n (name)
+        WHERE n.name = queue_name;
     END LOOP;
 END
 $$;
@@ -289,8 +347,9 @@ BEGIN
         JOIN queue_bridge.passed AS p ON p.id::text = j.event AND p.made_at = j.made_at
         WHERE p.job_id IS NULL AND (p.id >> 46) & 127 = node
     ), lost AS (
+        -- A source that writes its outbox by hand can give an id twice.
         INSERT INTO queue_bridge.phantom AS f (source, job_id, queue_name, made_at)
-        SELECT source, a.job_id, a.queue_name, a.made_at FROM arrived AS a
+        SELECT DISTINCT ON (a.job_id) source, a.job_id, a.queue_name, a.made_at FROM arrived AS a
         WHERE a.made_at >= begins[1 + mod(floor(extract(epoch FROM a.made_at) / 3600)::bigint, 3)]
           AND NOT EXISTS (SELECT FROM told AS t WHERE t.id = a.id AND t.made_at = a.made_at)
           AND a.state <> 'cancelled'
@@ -358,7 +417,7 @@ BEGIN
     told := ARRAY(SELECT r.refused_id FROM queue_bridge.refused AS r WHERE r.source = source AND NOT r.is_told
                   ORDER BY r.refused_id LIMIT 1000);
     answer := queue_bridge.ask(s.conninfo, format('SELECT queue_bridge.contact(%L)', jsonb_build_object(
-        'slot', s.slot, 'server', queue_bridge.own_identity(), 'contacts', s.contacts,
+        'slot', s.slot, 'server', queue_bridge.own_identity(source), 'contacts', s.contacts,
         'port', current_setting('port'), 'database', current_database(), 'next', queue_bridge.own_next(),
         'oldest', least((SELECT min(t.xact_start) FROM pg_stat_activity AS t),
                         (SELECT min(t.prepared) FROM pg_prepared_xacts AS t)),
@@ -377,17 +436,25 @@ BEGIN
                         'target', r.target, 'sqlstate', r.code, 'message', r.message)), '[]')
                     FROM queue_bridge.refused AS r WHERE r.refused_id = ANY (told)))));
     problem := CASE
+        WHEN answer ->> 'taken_by' IS NOT NULL
+            THEN 'another queue server takes its jobs: ' || (answer ->> 'taken_by')
         WHEN answer ->> 'system' <> s.system THEN 'it is another server: queue_bridge.repair takes it as the source'
         WHEN (answer ->> 'timeline')::integer <> s.timeline THEN 'it has failed over'
         WHEN NOT (answer ->> 'is_assigned')::boolean THEN 'it has gone back in time'
         WHEN coalesce(answer ->> 'wal_status', 'lost') = 'lost' THEN 'its slot is lost'
         WHEN (answer ->> 'is_behind')::boolean THEN 'this server has gone back in time'
     END;
+    IF answer ->> 'taken_by' IS NOT NULL THEN
+        UPDATE queue_bridge.source AS o SET problem = problem WHERE o.source = source;
+        RETURN problem;
+    END IF;
     UPDATE queue_bridge.refused AS r SET is_told = true WHERE r.refused_id = ANY (told);
     DELETE FROM queue_bridge.passed AS p
     WHERE p.made_at < (answer ->> 'since')::timestamptz - interval '1 hour' AND (p.id >> 46) & 127 = s.node_id;
     UPDATE queue_bridge.source AS o
-    SET contacts = o.contacts + 1, contact_at = clock_timestamp(), answer = answer, problem = problem
+    SET contacts = o.contacts + 1, contact_at = clock_timestamp(), problem = problem,
+        answer = answer || jsonb_build_object('caught_up_at', (
+            SELECT v.caught_up_at FROM queue_bridge.sources AS v WHERE v.source = source))
     WHERE o.source = source;
     -- What repairs have left: their slots were in use then.
     IF answer ->> 'others' IS NOT NULL THEN

@@ -23,7 +23,8 @@ CREATE TABLE queue_bridge.source (
     contact_at   timestamptz,
     problem      text,
     answer       jsonb,
-    refusing     bigint[] NOT NULL DEFAULT '{}'
+    refusing     bigint[] NOT NULL DEFAULT '{}',
+    renumbered   bigint NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE queue_bridge.source IS 'The sources. Change it through connect, repair and disconnect only.';
 COMMENT ON COLUMN queue_bridge.source.source IS 'Its name. Its role and its subscription are queue_bridge_NAME.';
@@ -41,6 +42,8 @@ COMMENT ON COLUMN queue_bridge.source.contact_at IS 'When this server last spoke
 COMMENT ON COLUMN queue_bridge.source.problem IS 'Why there is no contact; null: there is.';
 COMMENT ON COLUMN queue_bridge.source.answer IS 'What it answered last.';
 COMMENT ON COLUMN queue_bridge.source.refusing IS 'Ids of calls to be put aside when they arrive: see refuse.';
+COMMENT ON COLUMN queue_bridge.source.renumbered IS
+    'How many of its jobs got another id, because another job had theirs.';
 
 CREATE TABLE queue_bridge.allowed (
     source text NOT NULL REFERENCES queue_bridge.source ON DELETE CASCADE,
@@ -120,3 +123,11 @@ COMMENT ON COLUMN queue_bridge.phantom.job_id IS 'The job.';
 COMMENT ON COLUMN queue_bridge.phantom.queue_name IS 'Its queue.';
 COMMENT ON COLUMN queue_bridge.phantom.made_at IS 'When it was enqueued at the source.';
 COMMENT ON COLUMN queue_bridge.phantom.found_at IS 'When a repair found it.';
+
+-- A dump has what is known of the sources. The subscriptions in it are made anew by the first contact.
+SELECT pg_extension_config_dump('queue_bridge.source', '');
+SELECT pg_extension_config_dump('queue_bridge.allowed', '');
+SELECT pg_extension_config_dump('queue_bridge.passed', '');
+SELECT pg_extension_config_dump('queue_bridge.refused', '');
+SELECT pg_extension_config_dump('queue_bridge.refused_refused_id_seq', '');
+SELECT pg_extension_config_dump('queue_bridge.phantom', '');

@@ -12,12 +12,13 @@ SELECT s.source, s.node_id,
                        s.answer #>> '{failing,message}', s.answer #>> '{failing,code}') END) AS problem,
        s.contact_at,
        (s.answer ->> 'lag_bytes')::bigint AS lag_bytes,
-       a.latest_end_time AS caught_up_at,
+       coalesce(a.latest_end_time, (s.answer ->> 'caught_up_at')::timestamptz) AS caught_up_at,
        s.answer ->> 'wal_status' AS wal_status,
        (SELECT count(*) FROM queue_bridge.refused AS f WHERE f.source = s.source AND f.code <> 'QJ001') AS refused,
        (SELECT count(*) FROM queue_bridge.refused AS f WHERE f.source = s.source AND f.code = 'QJ001') AS late,
        (SELECT count(*) FROM queue_bridge.phantom AS f WHERE f.source = s.source) AS phantoms,
        s.life - 1 AS repairs,
+       s.renumbered,
        s.answer ->> 'version' AS version
 FROM queue_bridge.source AS s
 LEFT JOIN pg_subscription AS p ON p.oid = s.subscription
@@ -46,6 +47,8 @@ COMMENT ON COLUMN queue_bridge.sources.late IS
 COMMENT ON COLUMN queue_bridge.sources.phantoms IS
     'Jobs of transactions that the source no longer has: see queue_bridge.phantom.';
 COMMENT ON COLUMN queue_bridge.sources.repairs IS 'How often slot and subscription were made anew.';
+COMMENT ON COLUMN queue_bridge.sources.renumbered IS
+    'How many of its jobs got another id, because another job had theirs.';
 COMMENT ON COLUMN queue_bridge.sources.version IS 'The version of bridge/primary.sql that has run there.';
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA queue_bridge FROM PUBLIC;

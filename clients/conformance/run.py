@@ -94,6 +94,7 @@ class Run:
             self.place.prepare()
             if isinstance(self.place, Pair):
                 self.values["primary"] = str(self.place.primary.dir)
+                self.values["server"] = str(self.place.server.dir)
                 self.sessions["primary"] = self.place.connect_primary()
             self.cleanup.callback(self.end_workers)
             for number, step in enumerate(self.scenario["steps"], 1):

@@ -111,8 +111,9 @@ fn with_hundreds(options: &str, option: &str) -> Result<Contender> {
     )
 }
 
-/// pg_queue without groups, whose jobs run in the order in which turns of such groups hand them out: the first of each
-/// hundred, then the second of each, and so on. Ten new hundreds come in each such round, and begin there.
+/// pg_queue without groups, whose jobs run in about the order in which turns of such groups hand them out: the first
+/// of each hundred, then the second of each, and so on. Groups take their turns in another order within a round. Ten
+/// new hundreds come in each such round, and begin there.
 fn in_the_order_of_turns() -> Result<Contender> {
     let turn = "(SELECT greatest(n / 100 - 1000, 0) / 10 + n % 100 FROM nextval('numbers') AS n)";
     let verbs = Verbs::of(Takes::Alone, QUEUE, &[OURS, include_str!("sql/ours-marked.sql")]);

@@ -134,6 +134,58 @@ fn jobs_are_ended_in_the_transaction_of_their_effects() {
 }
 
 #[test]
+fn a_completion_that_comes_late_completes_a_job_that_waits() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    // How an attempt ends before its completion arrives, and what becomes of the job.
+    let late = "SELECT queue.complete(ID, '{\"done\": true}')";
+    let cases = [
+        ("SELECT queue.fail(ID, 'lost', retry_in => '1 hour')", late, "completed", 0),
+        ("SELECT queue.fail(ID, 'lost', retry_in => '1 hour')", "SELECT queue.complete_many('{ID}')", "completed", 0),
+        ("SELECT queue.release(ID)", late, "completed", 0),
+        (
+            "SELECT queue.fail(ID, 'lost', retry_in => '0'); SELECT id FROM queue.claim('q', wait => '10s')",
+            late,
+            "running",
+            1,
+        ),
+        ("SELECT queue.fail(ID, 'lost', fatal => true)", late, "dead", 1),
+        ("SELECT queue.fail(ID, 'lost', fatal => true); SELECT queue.retry(JOB, '2100-01-01')", late, "completed", 0),
+        ("SELECT queue.complete(ID); SELECT queue.retry(JOB, '2100-01-01')", late, "scheduled", 1),
+        ("SELECT queue.suspend(ID)", late, "ready", 1),
+        ("SELECT queue.suspend(ID)", "SELECT queue.complete_many('{ID}')", "ready", 0),
+    ];
+    for (ends, late, state, listed) in cases {
+        let job = app.enqueue("q");
+        let after = app.value::<i64>(&format!("SELECT queue.enqueue('q', after => ARRAY[{job}], priority => -1)"));
+        pair.wait_arrived();
+        let id: i64 = server.value("SELECT id FROM queue.claim('q')");
+        let named = |sql: &str| sql.replace("ID", &id.to_string()).replace("JOB", &job.to_string());
+        named(ends).split("; ").for_each(|sql| server.run(sql));
+        let before: i64 = server.value("SELECT late FROM queue_bridge.sources");
+        app.run(&named(late));
+        pair.wait_arrived();
+        assert_eq!(server.state(job), state, "{ends}");
+        assert_eq!(server.value::<i64>("SELECT late FROM queue_bridge.sources") - before, listed, "{ends}");
+        if state == "completed" {
+            wait::until("its successor", || (server.state(after) == "ready").then_some(()));
+        }
+        server.run("SELECT queue.purge('q')");
+        integrity::check(&mut server);
+    }
+    let result = "SELECT count(*) FROM queue.jobs WHERE result = '{\"done\": true}'";
+    assert_eq!(server.value::<i64>(result), 3);
+    // It may not be consumed any more.
+    let job = app.enqueue("q");
+    pair.wait_arrived();
+    let id = server.claim("q");
+    server.run(&format!("SELECT queue.release({id}, '1 hour'); SELECT queue_bridge.deny('shop', 'q')"));
+    app.run(&format!("SELECT queue.complete({id})"));
+    pair.wait_arrived();
+    assert_eq!(server.state(job), "scheduled");
+}
+
+#[test]
 fn effects_happen_once_however_often_a_job_runs() {
     let pair = Pair::new();
     let (mut app, mut other, mut server) = (pair.app(), pair.app(), pair.server());

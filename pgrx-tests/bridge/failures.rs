@@ -49,7 +49,11 @@ fn a_call_that_fails_again_and_again_is_named_and_can_be_put_aside() {
     assert_eq!(server.count("SELECT FROM queue.jobs WHERE queue_name = 'q'"), 1);
     assert_eq!(server.column::<i64>("SELECT id FROM queue_bridge.refused WHERE code = '57014'"), [event]);
     assert_eq!(server.count("SELECT FROM queue_bridge.source WHERE refusing <> '{}'"), 0);
-    // It was put aside once: when the cause is gone, it is delivered.
+    // A repair, which copies it once more, leaves it there.
+    server.run("SELECT queue_bridge.repair('shop')");
+    pair.wait_arrived();
+    assert_eq!(server.column::<i64>("SELECT id FROM queue_bridge.refused"), [event]);
+    // When the cause is gone, it is delivered.
     let own = "LANGUAGE c AS '$libdir/pg_queue', 'pg_queue_bridge_publish'";
     server.run(&format!("{publish} {own}"));
     assert_eq!(server.value::<i64>("SELECT queue_bridge.retry_refused('shop')"), 1);
@@ -111,6 +115,62 @@ fn a_full_disk_passes_nothing_over() {
     assert_eq!(server.count("SELECT FROM queue.jobs"), 0);
     limit_files(&pair.server, "unlimited");
     check_payloads(&pair, 0..3000);
+}
+
+#[test]
+fn a_restore_that_is_under_way_refuses_nothing() {
+    let pair = Pair::new();
+    let mut app = pair.app();
+    let mut server = pair.server();
+    app.run("SELECT queue.enqueue('q', '0')");
+    pair.wait_arrived();
+    // What pg_restore --single-transaction does first.
+    let mut restore = pair.server();
+    restore.run("BEGIN; INSERT INTO queue.claim_0 SELECT * FROM queue.claim_0 WHERE false");
+    assert_eq!(server.failure("SELECT queue.purge('none')").code, "55000");
+    app.run("SELECT queue.enqueue('q', '1')");
+    let tried = "PL/pgSQL function queue_bridge.arrive()";
+    wait::until("the call is tried again", || (pair.server.log().matches(tried).count() > 1).then_some(()));
+    assert_eq!(server.count("SELECT FROM queue_bridge.refused"), 0);
+    restore.run("ROLLBACK");
+    check_payloads(&pair, 0..2);
+}
+
+#[test]
+fn a_restored_dump_of_the_queue_server_takes_over() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    server.run("SELECT queue.create('other'); SELECT queue_bridge.allow('shop', 'other')");
+    assert_eq!(pair.contact(), None);
+    server.run("SELECT queue.drop('other')");
+    let refused = app.enqueue("other");
+    let arrived = app.enqueue("q");
+    pair.wait_arrived();
+    let dump = pair.server.pg_dump(&["-d", DATABASE]);
+    let later = app.enqueue("q");
+    pair.wait_arrived();
+    pair.server.connect().run("CREATE DATABASE copy");
+    let printed = pair.server.psql_in("copy", &dump);
+    assert!(!printed.contains("ERROR"), "{printed}");
+    let mut copy = pair.server.connect_to("copy");
+    copy.run("SELECT queue.adopt()");
+    // A copy beside its original takes nothing from it.
+    let contact = "SELECT queue_bridge.contact('shop')";
+    let said: String = copy.value(contact);
+    assert!(said.starts_with("another queue server takes its jobs: "), "{said}");
+    assert_eq!(pair.contact(), None);
+    // The original is gone.
+    server.run("ALTER SUBSCRIPTION queue_bridge_shop DISABLE");
+    pair.primary_as("owner").run("UPDATE queue_bridge.bridge SET seen_at = seen_at - interval '2 minutes'");
+    assert_eq!(copy.value::<String>(contact), "this server has gone back in time");
+    wait::until("what has come since", || {
+        (copy.count(&format!("SELECT FROM queue.jobs WHERE job_id = {later}")) > 0).then_some(())
+    });
+    assert_eq!(copy.state(arrived), "ready");
+    copy.run("SELECT queue.create('other'); SELECT queue_bridge.allow('shop', 'other')");
+    assert_eq!(copy.value::<i64>("SELECT queue_bridge.retry_refused('shop')"), 1);
+    assert_eq!(copy.state(refused), "ready");
+    integrity::check(&mut copy);
 }
 
 #[test]

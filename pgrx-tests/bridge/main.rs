@@ -2,6 +2,7 @@
 
 mod arrivals;
 mod failures;
+mod hostile;
 mod outages;
 mod pair;
 mod rights;

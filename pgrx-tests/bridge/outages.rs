@@ -236,6 +236,9 @@ fn an_id_that_another_job_has_is_given_to_neither_twice() {
     pair.wait_arrived();
     assert_eq!(server.value::<String>(repair), "2 2 0 0");
     pair.wait_arrived();
+    let metrics = "SELECT count(*) FROM queue.metrics() WHERE name = 'pg_queue_bridge_renumbered_total' AND value = 1
+                   OR name = 'pg_queue_bridge_lag_seconds' AND value < 3600";
+    wait::until("both are told", || (server.value::<i64>(metrics) == 2).then_some(()));
     let sql = "SELECT concat_ws(' ', payload, headers) FROM queue.jobs ORDER BY enqueued_at";
     assert_eq!(server.column::<String>(sql), ["{}".to_owned(), format!("\"another\" {{\"primary_id\": {job}}}")]);
     assert_eq!(server.count("SELECT FROM queue_bridge.passed"), 1);

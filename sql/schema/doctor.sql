@@ -55,6 +55,9 @@ BEGIN
             CROSS JOIN LATERAL (SELECT CASE $1
                 WHEN 'pg_queue_bridge_connected' THEN (s.state IN ('streaming', 'copying'))::integer
                 WHEN 'pg_queue_bridge_contact_age_seconds' THEN extract(epoch FROM clock_timestamp() - s.contact_at)
+                WHEN 'pg_queue_bridge_lag_seconds' THEN extract(epoch FROM
+                    clock_timestamp() - coalesce(s.caught_up_at, s.contact_at))
+                WHEN 'pg_queue_bridge_renumbered_total' THEN s.renumbered
                 WHEN 'pg_queue_bridge_lag_bytes' THEN s.lag_bytes WHEN 'pg_queue_bridge_refused' THEN s.refused
                 WHEN 'pg_queue_bridge_late' THEN s.late WHEN 'pg_queue_bridge_phantoms' THEN s.phantoms
                 WHEN 'pg_queue_bridge_repairs_total' THEN s.repairs END::float8 AS value) AS v
@@ -216,10 +219,14 @@ FROM (VALUES
     ('pg_queue_bridge_connected', 'gauge', '1 while calls of this source arrive.'),
     ('pg_queue_bridge_contact_age_seconds', 'gauge', 'How long ago this server last spoke with the source.'),
     ('pg_queue_bridge_lag_bytes', 'gauge', 'How much WAL of the source had not been taken at the last contact.'),
+    ('pg_queue_bridge_lag_seconds', 'gauge',
+        'Up to when WAL of the source has been taken, as an age. A quiet source reports every half minute.'),
     ('pg_queue_bridge_refused', 'gauge', 'Calls of the source that could not be carried out.'),
     ('pg_queue_bridge_late', 'gauge', 'Attempts that were ended there after their lease was lost.'),
     ('pg_queue_bridge_phantoms', 'gauge', 'Jobs of transactions that the source no longer has.'),
-    ('pg_queue_bridge_repairs_total', 'counter', 'How often slot and subscription were made anew.')
+    ('pg_queue_bridge_repairs_total', 'counter', 'How often slot and subscription were made anew.'),
+    ('pg_queue_bridge_renumbered_total', 'counter',
+        'Jobs of the source that got another id, because another job had theirs.')
 ) AS v (name, type, help)
 CROSS JOIN LATERAL queue_internal.bridge_sources(v.name) AS s
 WHERE queue_internal.may_observe(0)

@@ -16,10 +16,10 @@ use crate::catalog::queue::Queue;
 use crate::catalog::{self, Catalog, ids, run_as, topic};
 use crate::error::{self, Error, Result};
 use crate::job::enqueue::{By, produce};
-use crate::job::find;
 use crate::job::given::{self, Given};
 use crate::job::options::Options;
 use crate::job::publish::{self, Event};
+use crate::job::{complete, find};
 use crate::pg::function::{Call, VOID};
 use crate::pg::jsonb::{self, Value};
 use crate::pg::session;
@@ -28,6 +28,7 @@ sql_function!(pg_queue_bridge_subscription, pg_finfo_pg_queue_bridge_subscriptio
 sql_function!(pg_queue_bridge_enqueue, pg_finfo_pg_queue_bridge_enqueue => enqueue);
 sql_function!(pg_queue_bridge_enqueue_flow, pg_finfo_pg_queue_bridge_enqueue_flow => enqueue_flow);
 sql_function!(pg_queue_bridge_publish, pg_finfo_pg_queue_bridge_publish => publish);
+sql_function!(pg_queue_bridge_complete_waiting, pg_finfo_pg_queue_bridge_complete_waiting => complete_waiting);
 
 /// `queue_bridge.subscription()`: the subscription whose changes this session applies. NULL: it applies none.
 ///
@@ -247,4 +248,13 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
     permission::check_topic(&catalog, &topic, Privilege::Produce)?;
     publish::publish(&catalog, &topic, &[Event { key, payload, headers, id }], &options, made_at)?;
     Ok(Some(VOID))
+}
+
+/// `queue_bridge.complete_waiting(id, result)`: completes the job of an attempt that came too late, because the effects
+/// of the attempt are committed at its source. Returns false if the job does not wait for a worker.
+fn complete_waiting(call: &Call) -> Result<Option<Datum>> {
+    api::writable("complete")?;
+    let Some(id) = call.i64(0) else { return Ok(Some(false.into())) };
+    let result = call.json(1, "result")?;
+    Ok(Some(complete::complete_waiting(&catalog::current()?, id, result)?.into()))
 }

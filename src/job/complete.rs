@@ -2,15 +2,20 @@
 
 use std::rc::Rc;
 
+use pg_queue_core::totals;
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::Catalog;
+use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::Queue;
+use crate::catalog::{Catalog, queue};
 use crate::error::{self, Error, Result};
+use crate::job::find::{self, Found};
 use crate::job::held::{Held, Refusal};
-use crate::job::outcomes::Outcomes;
-use crate::job::{hold, rerun};
+use crate::job::outcomes::{Outcomes, end_unrun};
+use crate::job::take::{self, TakeWaiting};
+use crate::job::{after, hold, rerun};
 use crate::log::outcome::{Kind, New};
+use crate::transaction::{self, Step};
 
 /// Checks that no further stages lie before a job.
 ///
@@ -108,4 +113,43 @@ pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>], refused: &mut Ve
         }
     }
     Ok(completed)
+}
+
+/// Completes the job of an attempt that has lost its lease, failed or was released, because the effects of the attempt
+/// are committed elsewhere. Returns false if the job does not wait for a worker, or not in the last stage, or if the
+/// current user may not consume it. It returns false for an attempt that has ended in another way: its job has gone on
+/// since.
+///
+/// Errors: P0002; 55006 if an open transaction is changing the job.
+pub fn complete_waiting(catalog: &Rc<Catalog>, id: i64, result: Option<Datum>) -> Result<bool> {
+    let job_id = match find::ended_attempt(catalog, id) {
+        Some((job_id, Kind::TimedOut | Kind::Failed | Kind::Released | Kind::Dead)) => job_id,
+        _ => return Ok(false),
+    };
+    for _ in 0..100 {
+        let Found::Here(job) = find::find_any(catalog, job_id)? else { return Ok(false) };
+        let attempt = &job.attempt;
+        let lane = attempt.lane();
+        let Some(queue) = queue::by_lane(catalog, lane)? else { return Ok(false) };
+        if job.outcome.is_some()
+            || job.is_claimed
+            || after::is_held(catalog, lane)?
+            || queue.goes_on_after(lane)
+            || permission::check_lane(catalog, lane, Privilege::Consume).is_err()
+        {
+            return Ok(false);
+        }
+        match take::take_waiting(catalog, attempt)? {
+            TakeWaiting::Taken => {}
+            TakeWaiting::Running => return Ok(false),
+            TakeWaiting::InUse => return Err(find::in_use(job_id)),
+            TakeWaiting::Stale => continue,
+        }
+        let outcome = New { result, ..New::of(attempt.id(), Kind::Completed) };
+        let end = totals::End { outcome: outcome.kind.char(), has_next: false };
+        end_unrun(catalog, attempt, outcome)?;
+        transaction::record(catalog.number, Step::EndCounted { lane, end });
+        return Ok(true);
+    }
+    Err(find::in_use(job_id))
 }

@@ -132,6 +132,15 @@ pub fn find_any(catalog: &Catalog, job_id: i64) -> Result<Found> {
     search(catalog, job_id, false)
 }
 
+/// Returns the job of an attempt that has ended, and how it has ended. `None`: it has not, or is not known any more.
+pub fn ended_attempt(catalog: &Catalog, id: i64) -> Option<(i64, Kind)> {
+    let here = Reader::new(catalog).by_id(id).and_then(|attempt| {
+        let outcome = outcome::find(catalog, attempt.home.segment, id)?;
+        Some((attempt.job_id(), outcome.kind))
+    });
+    here.or_else(|| history::find(catalog, id).map(|past| (past.job_id(), past.outcome().kind)))
+}
+
 /// Finds a job as committed transactions and this transaction have left it.
 ///
 /// Errors: 22023 when the id is no job's, P0002 when there is no such job.

@@ -353,6 +353,11 @@ impl Past {
         self.row.i64(column::ID)
     }
 
+    /// The job.
+    pub fn job_id(&self) -> i64 {
+        self.row.i64(column::JOB_ID)
+    }
+
     /// Returns the attempt as a template for the next attempt.
     pub fn template(&self) -> New {
         New::of_past(&self.row)

@@ -15,7 +15,7 @@ use eyre::{Result, WrapErr as _, bail, eyre};
 use pg_queue_core::calls::{self, Argument, Function};
 
 use crate::files::{read, root, version};
-use crate::script::{FOR_CLUSTERS, QUEUE};
+use crate::script::{EXTENSIONS, QUEUE};
 use crate::{absent, objects, tables, upgrade, views};
 
 const PAGE: &str = "docs/functions.md";
@@ -32,9 +32,9 @@ pub fn generate(is_check: bool) -> Result<()> {
     files.push((views::PAGE.to_owned(), views::page(&read(&root().join(views::PAGE))?, &QUEUE.text()?, &surface)?));
     let absent = absent::script(&read(&root().join(absent::SCRIPT))?, &QUEUE.text()?, &surface)?;
     files.push((absent::SCRIPT.to_owned(), absent));
-    for sources in [QUEUE, FOR_CLUSTERS] {
-        let (name, text) = upgrade::script(&sources, &version)?;
-        files.push((format!("{}/{name}", upgrade::FOLDER), text));
+    for sources in EXTENSIONS {
+        let made = upgrade::script(&sources, &version)?;
+        files.extend(made.map(|(name, text)| (format!("{}/{name}", upgrade::FOLDER), text)));
     }
     files.push(("src/catalog/tables.rs".to_owned(), formatted(&tables::file(&QUEUE.text()?)?)?));
     files.push(("src/catalog/rows.rs".to_owned(), formatted(&tables::rows(&QUEUE.text()?)?)?));

@@ -8,11 +8,12 @@ use std::process::Command;
 
 use eyre::{Result, WrapErr as _, bail};
 
+use crate::absent;
 use crate::files::{EXTENSION, control_file, read, root, version};
 use crate::script::{BRIDGED, FOR_CLUSTERS, QUEUE};
 
-/// Installs library, control file, install script, and the scripts of released versions for the server of
-/// `pg_config`, below `destdir` if one is given.
+/// Installs library, control file, install script, the scripts of released versions, and what the bridge wants run
+/// elsewhere, for the server of `pg_config`, below `destdir` if one is given.
 pub fn install(library: &Path, pg_config: &Path, destdir: Option<&Path>) -> Result<()> {
     let version = version()?;
     // First what can go wrong, so that no half of an installation is left behind.
@@ -23,6 +24,7 @@ pub fn install(library: &Path, pg_config: &Path, destdir: Option<&Path>) -> Resu
         let control = read(&root().join(folder).join(sources.extension).with_extension("control"))?;
         others.push((sources.extension, sources.install()?, control.replace("@CARGO_VERSION@", &version)));
     }
+    let primary = read(&root().join(absent::SCRIPT))?;
     let code = fs::read(library).wrap_err_with(|| format!("could not read {}", library.display()))?;
     let libraries = below(destdir, ask(pg_config, "--pkglibdir")?);
     let extensions = below(destdir, ask(pg_config, "--sharedir")?.join("extension"));
@@ -36,6 +38,8 @@ pub fn install(library: &Path, pg_config: &Path, destdir: Option<&Path>) -> Resu
     for (name, sql, _) in &others {
         put(&extensions.join(format!("{name}--{version}.sql")), sql.as_bytes(), 0o644)?;
     }
+    // What is run in another database, so that who has an installation need not look for the tree.
+    put(&extensions.join(BRIDGED.extension).with_extension("primary.sql"), primary.as_bytes(), 0o644)?;
     // Last: it is what makes the extensions available.
     for (name, _, control) in &others {
         put(&extensions.join(name).with_extension("control"), control.as_bytes(), 0o644)?;

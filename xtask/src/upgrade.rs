@@ -20,15 +20,20 @@ use crate::script::{self, Kind, Sources, Statement};
 /// Where scripts of releases lie, below the root.
 pub const FOLDER: &str = "sql";
 
-/// Returns the name and the text of the script that upgrades an extension to this version.
-pub fn script(sources: &Sources, version: &str) -> Result<(String, String)> {
+/// Returns the name and the text of the script that upgrades an extension to this version; `None` for one that the
+/// release before did not have.
+pub fn script(sources: &Sources, version: &str) -> Result<Option<(String, String)>> {
     let Sources { extension, .. } = sources;
     // The version that was released before this one, which may be released itself.
     let now = frozen::numbers(version);
     let before = frozen::versions()?.into_iter().rev().find(|before| Some(*before) < now);
     let before = frozen::text(before.ok_or_else(|| eyre!("no version before {version} was released"))?);
     let step = format!("{before}--{version}");
-    let released = read(&root().join(FOLDER).join(format!("{extension}--{before}.sql")))?;
+    let released = root().join(FOLDER).join(format!("{extension}--{before}.sql"));
+    if !released.exists() {
+        return Ok(None);
+    }
+    let released = read(&released)?;
     let transition = read(&root().join("sql/transition").join(format!("{extension}--{step}.sql")))?;
     // What an upgrade does when all else is there.
     let last = root().join("sql/transition").join(format!("{extension}--{step}.after.sql"));
@@ -43,7 +48,7 @@ pub fn script(sources: &Sources, version: &str) -> Result<(String, String)> {
         locks(&released, &body)?,
         sources.after_upgrade
     );
-    Ok((format!("{extension}--{step}.sql"), text))
+    Ok(Some((format!("{extension}--{step}.sql"), text)))
 }
 
 /// Refuses an upgrade before the server has loaded the library of the new version.

@@ -118,7 +118,10 @@ fn a_release_and_the_version_after_it() {
     copy.xtask(&["generate", "--check"]).unwrap();
     assert!(copy.read("META.json").contains("\"release_status\": \"testing\""));
     assert!(copy.read("CHANGELOG.md").contains("\n## [90.2.0] - unreleased\n\n## [90.1.0] - 2030-01-31\n"));
-    assert!(copy.read("sql/pg_queue--90.1.0--90.2.0.sql").contains("UPDATE TO '90.2.0'"));
+    for extension in ["pg_queue", "pg_queue_bridge", "pg_queue_cluster"] {
+        let script = copy.read(&format!("sql/{extension}--90.1.0--90.2.0.sql"));
+        assert!(script.contains("UPDATE TO '90.2.0'"), "{extension}");
+    }
     copy.commit();
     copy.refuses(&["next", "90.3.0"], "90.2.0 is not released");
 }

@@ -17,6 +17,8 @@ const { Gone, Pool, isGone } = require('./connection')
 const { AlreadyDone, Stopped } = require('./outcomes')
 
 const ONCE = 'SELECT id::float8 AS id FROM queue.once_many($1::bigint[]) AS id'
+// The SQLSTATEs of a database in which bridge/primary.sql has not run, or that does not let this role use it.
+const MISSING = ['42883', '3F000', '42501']
 
 class Effects {
   #pool
@@ -25,6 +27,17 @@ class Effects {
   constructor (hosts, log) {
     this.#pool = new Pool(hosts)
     this.#log = log
+  }
+
+  // Throws if this can never be a server for effects. It may be one that cannot be reached now.
+  async check () {
+    try {
+      await this.#pool.use((client) => client.query(ONCE, [[]]))
+    } catch (error) {
+      if (!MISSING.includes(error.code)) return
+      const hint = 'run bridge/primary.sql there, and SELECT queue_bridge.grant(role)'
+      throw new Error(`the worker cannot start: effects: ${lineOf(error)}; ${hint}`, { cause: error })
+    }
   }
 
   // Runs `work(client)` in a transaction for the effects of these jobs, and returns its result. In the same transaction

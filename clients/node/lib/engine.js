@@ -118,6 +118,7 @@ class Engine {
 
   async claimAll () {
     const backoff = new Backoff()
+    await this.effects?.check()
     while (!this.stopping.isSet) {
       this.changed.clear()
       const room = this.room()

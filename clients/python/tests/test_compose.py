@@ -1,5 +1,6 @@
-"""The files of clients/compose, as far as they go without docker: what they name exists; the schema, the pooler's
-configuration, the worker and the dashboard do what the head of compose.yaml and the pages say, as role app.
+"""The files for Docker Compose, as far as they go without docker: what they name exists. Of clients/compose the schema,
+the pooler's configuration, the worker and the dashboard do what the head of compose.yaml and the pages say, as role
+app; of examples/bridge both servers.
 """
 
 import json
@@ -24,11 +25,12 @@ from pg_queue.testing import Server
 
 COMPOSE = Path(__file__).parents[2] / "compose"
 ROOT = COMPOSE.parents[1]
+BRIDGE = ROOT / "examples/bridge"
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
-def services():
-    return yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+def services(folder=COMPOSE):
+    return yaml.safe_load((folder / "compose.yaml").read_text())["services"]
 
 
 def free_port():
@@ -46,23 +48,29 @@ def process(command, environment):
             running.kill()
 
 
-def test_what_is_named_exists():
-    found = services()
-    assert set(found) == {"db", "pgbouncer", "worker", "dashboard"}
+@pytest.mark.parametrize("folder, expected",
+    [(COMPOSE, {"db", "pgbouncer", "worker", "dashboard"}), (BRIDGE, {"primary", "queues"})])
+def test_what_is_named_exists(folder, expected):
+    found = services(folder)
+    assert set(found) == expected
     for service in found.values():
-        context = COMPOSE / service["build"]["context"]
-        dockerfile = context / service["build"].get("dockerfile", "Dockerfile")
-        assert dockerfile.is_file()
-        target = service["build"].get("target")
-        assert target is None or f" AS {target}\n" in dockerfile.read_text()
+        assert ("build" in service) != ("image" in service)
+        if "build" in service:
+            dockerfile = folder / service["build"]["context"] / service["build"].get("dockerfile", "Dockerfile")
+            assert dockerfile.is_file()
+            target = service["build"].get("target")
+            assert target is None or f" AS {target}\n" in dockerfile.read_text()
         for volume in service.get("volumes", []):
             source = volume.split(":")[0]
-            assert not source.startswith(".") or (COMPOSE / source).is_file()
+            assert not source.startswith(".") or (folder / source).is_file()
         assert set(service.get("depends_on", {})) <= set(found)
-    for dockerfile in COMPOSE.glob("*.Dockerfile"):
+    for dockerfile in folder.glob("*.Dockerfile"):
         copied = [line.split()[1] for line in dockerfile.read_text().splitlines() if line.startswith("COPY")]
-        assert all((COMPOSE / name).exists() for name in copied)
-    assert found["worker"]["environment"]["PGPORT"] in (COMPOSE / "pgbouncer.ini").read_text()
+        assert all((folder / name).exists() for name in copied)
+
+
+def test_the_worker_is_behind_the_pooler():
+    assert services()["worker"]["environment"]["PGPORT"] in (COMPOSE / "pgbouncer.ini").read_text()
 
 
 @pytest.mark.parametrize("major", ["15", "17", "18"])
@@ -82,23 +90,36 @@ def test_the_data_of_each_major_is_in_the_volume(major):
     assert "ARG PG=18\n" in dockerfile and "FROM postgres:${PG}-bookworm" in dockerfile
 
 
+def set_up(server, port, folder, name, addresses=()):
+    """What the image's entrypoint does in an empty data directory: by TCP with passwords only, the database, and in it
+    the scripts in the order of their names. `addresses`: what they are in the network of compose.yaml, and here.
+    """
+    service = services(folder)[name]
+    env = service["environment"]
+    with server.connect(port=port) as conn:
+        conn.execute(f"ALTER ROLE postgres PASSWORD '{env['POSTGRES_PASSWORD']}'")
+        conn.execute(f"CREATE DATABASE {env['POSTGRES_DB']}")
+        (server.dir / "data/pg_hba.conf").write_text("local all all trust\nhost all all all scram-sha-256\n")
+        conn.execute("SELECT pg_reload_conf()")
+    volumes = [volume.split(":") for volume in service["volumes"]]
+    scripts = {place: folder / source for source, place, *_ in volumes if "/docker-entrypoint-initdb.d/" in place}
+    if "build" in service:
+        scripts["/docker-entrypoint-initdb.d/00-pg_queue.sql"] = ROOT / "packaging/image/initdb.sql"
+    command = [str(server.bindir / "psql"), "-v", "ON_ERROR_STOP=1", "--no-password", "--no-psqlrc", "--quiet"]
+    where = ["-h", str(server.dir), "-p", str(port), "--username", env.get("POSTGRES_USER", "postgres"), "--dbname",
+        env["POSTGRES_DB"]]
+    for _, script in sorted(scripts.items()):
+        text = script.read_text()
+        for theirs, ours in addresses:
+            text = text.replace(theirs, ours)
+        subprocess.run([*command, *where], input=text, text=True, check=True, stdout=subprocess.DEVNULL)
+
+
 @pytest.fixture(scope="module")
 def place():
-    """A server as the image's entrypoint leaves it: by TCP with passwords only, database app made by the superuser."""
     port = free_port()
     with Server(listen_addresses="127.0.0.1", port=port) as server:
-        env = services()["db"]["environment"]
-        socket_of = {"port": port}
-        with server.connect(**socket_of) as conn:
-            conn.execute(f"ALTER ROLE postgres PASSWORD '{env['POSTGRES_PASSWORD']}'")
-            conn.execute(f"CREATE DATABASE {env['POSTGRES_DB']}")
-        (server.dir / "data/pg_hba.conf").write_text("local all all trust\nhost all all all scram-sha-256\n")
-        with server.connect(**socket_of) as conn:
-            conn.execute("SELECT pg_reload_conf()")
-        command = [str(server.bindir / "psql"), "-v", "ON_ERROR_STOP=1", "--no-password", "--no-psqlrc"]
-        where = ["-h", str(server.dir), "-p", str(port), "--username", env.get("POSTGRES_USER", "postgres"), "--dbname",
-            env["POSTGRES_DB"]]
-        subprocess.run([*command, *where, "-f", str(COMPOSE / "schema.sql")], check=True, stdout=subprocess.DEVNULL)
+        set_up(server, port, COMPOSE, "db")
         with ExitStack() as stack:
             pooled = free_port()
             (server.dir / "compose.ini").write_text(pooler_ini(server, port, pooled))
@@ -132,7 +153,7 @@ def environment(service, place):
 
 def commands(page):
     """The lines with psql that a page tells people to type."""
-    found = re.findall(r"^#? *(psql postgresql://app:.*)$", (ROOT / page).read_text(), re.MULTILINE)
+    found = re.findall(r"^#? *(psql postgresql://.*@localhost:.*)$", (ROOT / page).read_text(), re.MULTILINE)
     assert found, page
     return found
 
@@ -140,8 +161,8 @@ def commands(page):
 def typed(line, place):
     """What a command prints, at the ports of here."""
     words = shlex.split(line)
-    for theirs in ("5432", "6432"):
-        words[1] = words[1].replace(f"localhost:{theirs}/", f"127.0.0.1:{place[theirs]}/")
+    theirs = re.search(r"localhost:(\d+)/", words[1])
+    words[1] = words[1].replace(theirs[0], f"127.0.0.1:{place[theirs[1]]}/")
     words[0] = str(place["server"].bindir / "psql")
     return subprocess.run([*words, "--no-psqlrc"], check=True, capture_output=True, text=True).stdout
 
@@ -220,3 +241,23 @@ def test_the_dashboard_is_for_role_app(place):
         cookie, _ = ask("/login", {"user": "app", "password": "app"})
         _, overview = ask("/api/overview", cookie=cookie)
         assert "greetings" in [queue["queue"] for queue in overview["queues"]]
+
+
+def settings(name):
+    """The settings that compose.yaml of the bridge gives to a server."""
+    return dict(word.split("=") for word in services(BRIDGE)[name]["command"] if word != "-c")
+
+
+@pytest.mark.parametrize("page", ["examples/bridge/compose.yaml", "docs/bridge.md"])
+def test_what_people_are_told_to_type_goes_over_the_bridge(page):
+    there, here = free_port(), free_port()
+    tcp = {"listen_addresses": "127.0.0.1"}
+    with Server(**tcp, port=there, shared_preload_libraries="", **settings("primary")) as primary, \
+            Server(**tcp, port=here, **settings("queues")) as queues:
+        set_up(primary, there, BRIDGE, "primary")
+        set_up(queues, here, BRIDGE, "queues", [("host=primary", f"host=127.0.0.1 port={there}")])
+        ports = {"server": queues, "5433": str(there), "5434": str(here)}
+        assert {port.split(":")[1] for service in services(BRIDGE).values() for port in service["ports"]} < set(ports)
+        enqueue, claim = commands(page)
+        assert "(1 row)" in typed(enqueue, ports)
+        until("the job has come over", lambda: '{"order": 7}' in typed(claim, ports))

@@ -22,6 +22,24 @@ use crate::outcome::Failure;
 
 const ONCE: &str = "SELECT queue.once_many($1)";
 
+/// The SQLSTATEs of a database in which bridge/primary.sql has not run, or that does not let this role use it.
+const MISSING: [&str; 3] = ["42883", "3F000", "42501"];
+
+/// Checks that this can be a server for effects. One that cannot be reached now passes. The error is the reason.
+pub(crate) async fn check(pool: &Arc<Pool>) -> Result<(), String> {
+    match ask(pool, &[]).await {
+        Ok((client, _)) => {
+            roll_back(client).await;
+            Ok(())
+        }
+        Err(Refusal { code, text }) if MISSING.contains(&code.as_str()) => Err(format!(
+            "the worker cannot start: effects: {text}; \
+             run bridge/primary.sql there, and SELECT queue_bridge.grant(role)"
+        )),
+        Err(_) => Ok(()),
+    }
+}
+
 /// Begins a transaction for the effects of these jobs. Errors: [`Failure::AlreadyDone`] if effects are committed
 /// already.
 pub(crate) async fn begin(pool: &Arc<Pool>, jobs: &[i64]) -> Result<Pooled, Failure> {

@@ -27,6 +27,7 @@ use tokio_postgres::Row;
 use crate::backoff::Backoff;
 use crate::batch::{Batch, Each};
 use crate::connection::{Link, Pool, Pools, Refusal, SILENCE};
+use crate::effects;
 use crate::endings::{Ending, Ride};
 use crate::event::{Event, EventKind};
 use crate::job::Job;
@@ -164,6 +165,9 @@ impl Engine {
 
     async fn claim_all(self: Arc<Self>) -> Ended {
         let (mut backoff, mut has_claimed) = (Backoff::default(), false);
+        if let Some(effects) = &self.pools.effects {
+            effects::check(effects).await.map_err(|text| WorkerError(text.into()))?;
+        }
         while !self.is_stopping() {
             let room = self.lock().room(self.settings.concurrency, self.settings.prefetch);
             if room == 0 {

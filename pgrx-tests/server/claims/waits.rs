@@ -35,7 +35,7 @@ fn no_verb_waits_for_an_open_transaction() {
 
     // What waits fails with 55P03.
     let mut other = cluster.connect_to("app");
-    other.run("SET lock_timeout = '200ms'; SET statement_timeout = '10s'");
+    other.run("SET lock_timeout = '20 s'; SET statement_timeout = '60 s'");
     let mut outcomes = Vec::new();
     let mut attempt = |sql: String| {
         let result = other.query(&sql, &[]);
@@ -117,7 +117,7 @@ fn no_verb_waits_for_another_database_session_that_claims_and_ends_at_the_same_t
             let cluster = &cluster;
             scope.spawn(move || {
                 let mut client = cluster.connect_to("app");
-                client.run("SET lock_timeout = '1s'");
+                client.run("SET lock_timeout = '20 s'");
                 for _ in 0..25 {
                     let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 4)");
                     let mut tx = client.transaction().unwrap();

@@ -160,7 +160,7 @@ fn nobody_waits_for_one_who_fires_and_does_not_end() {
     wait::until("the holder waits at the gate", || (client.count(&waits) == 1).then_some(()));
     assert_eq!(client.count(&holds), 1, "the token is held");
     // Neither schedules nor jobs care, and the worker comes back later.
-    client.run("SET lock_timeout = '1 s'");
+    client.run("SET lock_timeout = '20 s'");
     client.run("SELECT queue.schedule('s', 'q', every => '100 ms', missed => 'all')");
     client.run("SELECT queue.enqueue('q'), queue.run_schedule('s'), queue.pause_schedule('far')");
     client.run("SELECT FROM queue.schedules, queue.maintain()");

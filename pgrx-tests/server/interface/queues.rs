@@ -102,9 +102,10 @@ fn sessions_that_make_other_queues_wait_for_nobody() {
     client.run("BEGIN");
     create(&mut client, "mine", "");
     client.run("SELECT queue.create('there', if_not_exists => true)");
-    other.run("SET lock_timeout = '1 s'");
+    other.run("SET lock_timeout = '20 s'");
     create(&mut other, "other", "");
     other.run("SELECT queue.create('there', max_attempts => 2, if_not_exists => true)");
+    other.run("SET lock_timeout = '1 s'");
     assert_eq!(other.failure("SELECT queue.create('mine')").code, "55P03");
     client.run("COMMIT");
 }

@@ -78,7 +78,7 @@ fn what_another_transaction_holds_is_busy_and_no_call_waits() {
         let (mut client, q) = queue("");
         let staged = format!("{q} staged");
         create(&mut client, &staged, "stages => '{a, b}'");
-        client.run("SET lock_timeout = '1 ms'");
+        client.run("SET lock_timeout = '20 s'");
         let all = of_each_kind(&mut client, &q, &staged);
         let ends: Vec<(i64, String)> = all.iter().map(|(_, id, object, _)| (*id, object.clone())).collect();
         other.run("BEGIN");

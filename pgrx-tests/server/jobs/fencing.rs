@@ -75,7 +75,7 @@ fn assert_lost(client: &mut Client, id: i64, why: &str) {
 /// Every verb refuses the attempt for now, and does so without waiting for the transaction that has it.
 fn assert_busy(client: &mut Client, id: i64) {
     // To wait for a transaction is to wait for its lock.
-    client.run("SET lock_timeout = '1 ms'");
+    client.run("SET lock_timeout = '20 s'");
     for verb in ONE {
         let failure = client.failure(&with(verb, id));
         assert_eq!(failure.code, "55006", "{verb}: {failure:?}");
@@ -245,7 +245,7 @@ fn an_attempt_claimed_in_another_open_transaction_is_not_ours() {
     let mut other = connect();
     other.run("BEGIN");
     assert_eq!(other.claim(&q), id);
-    client.run("SET lock_timeout = '1 ms'");
+    client.run("SET lock_timeout = '20 s'");
     assert_lost(&mut client, id, "The attempt is being claimed by another transaction");
     // It is the other session's, which has not even committed.
     for verb in ["extend($)", "progress($, '1')", "complete($)"] {
@@ -381,7 +381,7 @@ fn the_many_forms_answer_for_each_and_take_what_is_theirs() {
             "ARRAY[{},{waiting},{},NULL,{},{},{},{}]::bigint[]",
             ids[4], ids[0], ids[1], ids[3], ids[2], ids[0]
         );
-        client.run("SET lock_timeout = '1 ms'");
+        client.run("SET lock_timeout = '20 s'");
         let sql = format!("SELECT id, outcome, reason IS NULL FROM {}", verb.replace('$', &list));
         let rows = client.query(&sql, &[]).unwrap();
         let mut got: Vec<(i64, String, bool)> = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();

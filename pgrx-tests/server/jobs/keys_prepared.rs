@@ -49,7 +49,7 @@ fn a_key_of_a_prepared_transaction_is_held_over_a_restart() {
     cluster.kill_server();
     cluster.start_again();
     let mut client = cluster.connect_to("app");
-    client.run("SET lock_timeout = '200ms'");
+    client.run("SET lock_timeout = '1 s'");
     assert_eq!(client.failure(enqueue).code, "55P03");
     // Of another key nobody waits for it.
     client.run("SELECT queue.enqueue('q', unique_key => 'other')");
@@ -84,7 +84,7 @@ fn a_run_asked_for_in_a_prepared_transaction_holds_its_key_over_a_restart() {
     cluster.kill_server();
     cluster.start_again();
     let mut client = cluster.connect_to("app");
-    client.run("SET lock_timeout = '200ms'");
+    client.run("SET lock_timeout = '1 s'");
     assert_eq!(client.failure(&rerun(2, 2)).code, "55P03");
     let mut other = cluster.connect_to("app");
     let pid = other.pid();

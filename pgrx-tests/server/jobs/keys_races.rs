@@ -71,7 +71,7 @@ fn producers_of_other_keys_pass() {
         "SELECT queue.enqueue_batch('{q}', (SELECT jsonb_agg(jsonb_build_object('unique_key', 'm' || n)) \
             FROM generate_series(1, 100000) AS n))"
     ));
-    other.run("SET lock_timeout = '10s'");
+    other.run("SET lock_timeout = '20 s'");
     other.run(&format!("SELECT queue.enqueue('{q}', unique_key => 'o' || n) FROM generate_series(1, 1000) AS n"));
     assert_eq!(jobs(&mut other, q), 1000);
     // Only the keys it has keep anybody.
@@ -137,7 +137,7 @@ fn a_deadlock_of_single_calls_is_found() {
 fn a_rolled_back_savepoint_lets_go_of_its_keys() {
     let (mut client, q) = queue("");
     let mut other = connect();
-    other.run("SET lock_timeout = '100ms'");
+    other.run("SET lock_timeout = '1 s'");
     client.run(&format!("BEGIN; {}; SAVEPOINT s; {}; SAVEPOINT t", enqueue(&q, "a", "skip"), enqueue(&q, "b", "skip")));
     client.run(&format!("{}; RELEASE t; ROLLBACK TO s", enqueue(&q, "c", "skip")));
     client.run(&format!("SAVEPOINT u; {}; {}; RELEASE u", enqueue(&q, "d", "skip"), enqueue(&q, "a", "replace")));
@@ -168,8 +168,8 @@ fn neither_a_finisher_nor_the_background_worker_waits_for_a_producer() {
     let id = client.claim("q");
     // A session that has noted something and is idle keeps nobody from ending the attempt.
     producer.run(&format!("BEGIN; {}", enqueue("q", "k", "rerun")));
-    client.run(&format!("SET lock_timeout = '5s'; SELECT queue.complete({id})"));
-    other.run("SET lock_timeout = '5s'; SELECT FROM queue.maintain()");
+    client.run(&format!("SET lock_timeout = '20 s'; SELECT queue.complete({id})"));
+    other.run("SET lock_timeout = '20 s'; SELECT FROM queue.maintain()");
     assert_eq!(client.state(job), "completed");
     producer.run("COMMIT");
     other.run("SELECT FROM queue.maintain()");
@@ -198,7 +198,7 @@ fn a_waiting_job_that_another_transaction_is_changing_is_renewed_when_that_has_e
             create(&mut client, "q", "");
             let job: i64 = client.value(&enqueue("q", "k", "skip"));
             client.run(&format!("BEGIN; SELECT queue.{}", change.replace('#', &job.to_string())));
-            producer.run("SET lock_timeout = '5s'");
+            producer.run("SET lock_timeout = '20 s'");
             let renewed: i64 =
                 producer.value("SELECT queue.enqueue('q', '2', unique_key => 'k', on_duplicate => 'replace')");
             assert_eq!(renewed, job);

@@ -155,7 +155,7 @@ fn what_another_transaction_has_is_busy_and_the_others_are_changed() {
     for (many, one, done) in VERBS {
         let (mut client, q) = queue("");
         let mut other = connect();
-        client.run("SET lock_timeout = '1 ms'");
+        client.run("SET lock_timeout = '20 s'");
         let jobs: Vec<i64> = (0..3).map(|_| client.enqueue(&q)).collect();
         other.run(&format!("BEGIN; SELECT queue.{}", one.replace('$', &jobs[1].to_string())));
         let sql = format!("SELECT outcome FROM queue.{} ORDER BY id", many.replace('$', &format!("ARRAY{jobs:?}")));

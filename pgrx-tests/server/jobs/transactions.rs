@@ -296,7 +296,7 @@ fn cancel_and_move_can_be_rolled_back() {
             client.run(begin);
             client.run(&sql);
             // Taken, so nobody else gets it, nor waits for it.
-            other.run("SET lock_timeout = '1 ms'");
+            other.run("SET lock_timeout = '20 s'");
             assert_eq!(other.count(&format!("SELECT FROM queue.claim('{q}')")), 0, "{verb}");
             assert_eq!(other.failure(&sql).code, "55006", "{verb}");
             client.run(end);

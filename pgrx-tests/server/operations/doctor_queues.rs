@@ -1,5 +1,7 @@
 //! What `queue.doctor()` finds in queues, topics and schedules.
 
+use std::cell::Cell;
+
 use crate::operations::doctor::{finding, impatient, until_ill, until_well};
 use crate::shared::{Database, Sql, create, retry_dead};
 use postgres::Client;
@@ -8,15 +10,17 @@ use postgres::Client;
 fn schedules_whose_jobs_all_die() {
     let database = Database::without_worker();
     let mut client = database.connect();
-    // Nobody fires the schedules between two looks. That they are late must not be what the check finds.
-    client.run("SET pg_queue.patience = '1h'");
     create(&mut client, "reports", "max_attempts => 1, dead_retention => '1 day'");
     create(&mut client, "late", "");
     client.run(
-        "SELECT queue.schedule('nightly', 'reports', every => '100 ms'), \
-        queue.schedule('other', 'late', every => '100 ms')",
+        "SELECT queue.schedule('nightly', 'reports', every => '1 day'),
+                queue.schedule('other', 'late', every => '1 day')",
     );
+    // A day passes, and one slot with it, however long this takes.
+    let days = Cell::new(0);
     let fire = |client: &mut Client| {
+        days.set(days.get() + 1);
+        client.run(&format!("SET pg_queue.clock_offset = {}", days.get() * 86_400));
         let before: i64 = client.value("SELECT count(*) FROM queue.jobs WHERE queue_name = 'reports'");
         client.maintain_until(&format!("(SELECT count(*) > {before} FROM queue.jobs WHERE queue_name = 'reports')"));
     };

@@ -21,11 +21,15 @@ from psycopg import AsyncConnection, Connection
 
 from .outcomes import AlreadyDone, Stopped
 from .pool import AnyConnection, AsyncPool, Backoff, Gone, Pool, connect, connect_async, hosts, is_gone
+from .texts import line
 
 if TYPE_CHECKING:
     from .job import AsyncJob, BaseJob, Job
 
 ONCE = "SELECT queue.once_many(%s::bigint[])"
+
+_MISSING = ("42883", "3F000", "42501")
+"""The SQLSTATEs of a database in which bridge/primary.sql has not run, or that does not let this role use it."""
 
 
 class Effects:
@@ -91,6 +95,16 @@ class AsyncEffects:
 
     def __init__(self, pool: AsyncPool) -> None:
         self._pool = pool
+
+    async def check(self) -> None:
+        """Raises RuntimeError if this can be no server for effects. A server that cannot be reached passes."""
+        try:
+            async with self._pool.connection() as conn:
+                await conn.execute(ONCE, [[]])
+        except psycopg.Error as error:
+            if error.sqlstate in _MISSING:
+                hint = "run bridge/primary.sql there, and SELECT queue_bridge.grant(role)"
+                raise RuntimeError(f"the worker cannot start: effects: {line(error)}; {hint}") from error
 
     def close(self) -> None:
         self._pool.close()

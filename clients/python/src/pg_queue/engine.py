@@ -149,6 +149,8 @@ class Engine:
 
     async def _claim_all(self) -> None:
         backoff = Backoff()
+        if self._async_effects:
+            await self._async_effects.check()
         while not self._stopping.is_set():
             self._changed.clear()
             room = self._room()

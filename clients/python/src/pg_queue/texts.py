@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import TYPE_CHECKING, Any, Dict
 
-from .job import BaseJob
+if TYPE_CHECKING:
+    from .job import BaseJob
 
 
 def text(error: BaseException) -> str:
