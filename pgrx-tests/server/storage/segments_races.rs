@@ -7,7 +7,7 @@ use crate::shared::Sql;
 use crate::storage::segments::{cluster, fillings};
 use postgres::Client;
 use queue_tests::error;
-use queue_tests::{Cluster, integrity, wait};
+use queue_tests::{Cluster, wait};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -294,45 +294,6 @@ fn a_claim_that_passes_by_a_batch_which_is_rolled_back_finds_its_jobs_later() {
         client.run(&format!("SELECT pg_cancel_backend({pid})"));
     });
     assert_eq!(work_off(&mut client, 12_000), 400);
-}
-
-#[test]
-fn what_is_left_in_the_middle_of_a_segment_is_copied_once_over_crashes() {
-    let cluster = still(&[]);
-    let mut client = cluster.connect();
-    enqueue(&mut client, 12_000, "");
-    assert_eq!(work_off(&mut client, 8_000), 8_000);
-    let held: i64 = client.value("SELECT id FROM queue.claim('q')");
-    assert_eq!(work_off(&mut client, 3_999), 3_999);
-    drive(&mut client, "the living begin to move", &in_state(0, "'m'"));
-    let sees_all = |client: &mut Client| {
-        let sql =
-            "SELECT count(*) || ' ' || count(DISTINCT job_id) || ' ' || count(*) FILTER (WHERE state <> 'completed')
-                   FROM queue.jobs WHERE queue_name = 'q'";
-        assert_eq!(client.value::<String>(sql), "12000 12000 1");
-    };
-    // It is left for later while this transaction is open. What is before it is copied, and what is behind it is not.
-    let mut other = cluster.connect();
-    other.run(&format!("BEGIN; SELECT queue.complete({held})"));
-    let mut client = cluster.connect();
-    for _ in 0..12 {
-        maintain(&mut client);
-        sees_all(&mut client);
-    }
-    let copied = client.count("SELECT FROM queue.history");
-    assert!((1..=8_000).contains(&copied), "{copied}");
-    assert!(is(&mut client, &format!("(SELECT max(id) < {held} FROM queue.history)")));
-    cluster.kill_server();
-    cluster.start_again();
-    let mut client = cluster.connect();
-    sees_all(&mut client);
-    assert_eq!(client.count("SELECT FROM queue.history"), copied);
-    drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
-    sees_all(&mut client);
-    let all = "SELECT count(*) || ' ' || count(DISTINCT job_id) FROM queue.history WHERE lane > 0";
-    assert_eq!(client.value::<String>(all), "11999 11999");
-    client.run(&format!("SELECT queue.complete({held})"));
-    integrity::check(&mut client);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Copies the ended attempts of a segment to history, as long as the queues' retention keeps them, and counts them for
-//! the statistics. The beginning of the segment is copied by the step that moves what lives there (`move_living`), up to
-//! the first attempt that it must leave for later, and the rest when the segment is drained. What lies before the last
-//! copied attempt does not change any more. So the segment is read batch by batch in the order of the ids. The log of
+//! the statistics. The step that moves what lives there (`move_living`) copies the beginning of the segment, up to the
+//! first attempt that it must leave for later. The rest is copied when the segment is drained. What lies before the
+//! last copied attempt does not change any more. So the segment is read batch by batch in the order of the ids. The log of
 //! segments records the last id that was read.
 //!
 //! Not responsible for the tables of history (`log::history`), nor for the rows of the statistics (`log::rollup`,
