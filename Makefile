@@ -180,7 +180,7 @@ test-cluster: stage ## tests pg_queue_cluster on three and four servers, with PL
 	  cargo test $(EVERYTHING) --test cluster -- $(ARGS)
 
 # The bridge's is its storm: 1,000 ends of something and more, then 50 failovers.
-drill: stage ## fails over: three servers under Patroni, primaries killed and cut off; ARGS='--kills 1' is shorter; ARGS=bridge
+drill: stage ## fails over: three servers under Patroni; ARGS='--kills 1' is shorter, ARGS=bridge that of the bridge
 ifeq ($(ARGS),bridge)
 	PG_CONFIG=$(TARGET)/debug/server/pg_config QUEUE_SOAK=$(or $(QUEUE_SOAK),900) \
 	  QUEUE_FAILOVERS=$(or $(QUEUE_FAILOVERS),50) RUST_TEST_THREADS=1 \

@@ -233,7 +233,9 @@ fn a_primary_that_fails_over_again_and_again_loses_and_doubles_nothing_that_it_s
     let phantoms: BTreeSet<i64> = jobs.difference(&made).copied().collect();
     assert_eq!(phantoms, listed);
     let effects: Vec<i64> = primary.column("SELECT job_id FROM done ORDER BY job_id");
-    println!("{failovers} failovers, {} jobs, {} phantoms, {} effects", made.len(), phantoms.len(), effects.len());
+    // A completion may have arrived whose transaction, with the effects in it, is lost: such a job has none.
+    let without = made.iter().filter(|job| effects.binary_search(job).is_err()).count();
+    println!("{failovers} failovers, {} jobs, {} phantoms, effects lost of {without}", made.len(), phantoms.len());
     assert!(made.len() > 100);
     assert!(effects.is_sorted_by(|one, next| one < next), "effects twice");
     assert_eq!(server.value::<i64>("SELECT renumbered FROM queue_bridge.source"), 0, "ids given out twice");
