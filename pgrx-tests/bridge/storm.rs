@@ -129,11 +129,22 @@ fn app(primary: &Cluster) -> Config {
     app
 }
 
+/// Ends a part of the load when it is dropped.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Runs two producers until `strike` returns, and two workers until `is_done` says that nothing is left for them.
 fn under_load(places: &[Place; 2], random: &mut Random, strike: impl FnOnce(&mut Random), is_done: impl FnOnce()) {
     let [primary, server] = places;
     let (is_made, is_over) = (&AtomicBool::new(false), &AtomicBool::new(false));
     thread::scope(|scope| {
+        // The scope waits for them, also when this thread panics.
+        let _end = [End(is_made), End(is_over)];
         for _ in 0..2 {
             let seed = random.next();
             scope.spawn(move || produce(primary, seed, is_made));
@@ -142,7 +153,6 @@ fn under_load(places: &[Place; 2], random: &mut Random, strike: impl FnOnce(&mut
         strike(random);
         is_made.store(true, Ordering::Relaxed);
         is_done();
-        is_over.store(true, Ordering::Relaxed);
     });
 }
 
@@ -216,7 +226,7 @@ fn a_primary_that_fails_over_again_and_again_loses_and_doubles_nothing_that_it_s
         }
     };
     under_load(&places, &mut random, strike, || {
-        wait::within("no job is left", Duration::from_secs(300), || {
+        wait::within("no job is left", Duration::from_secs(3_600), || {
             let left = "SELECT FROM queue.jobs WHERE queue_name = 'q' AND state <> 'completed' LIMIT 1";
             (server.count(left) == 0).then_some(())
         });
