@@ -57,8 +57,8 @@ impl Pair {
         Ok(client)
     }
 
-    /// Milliseconds from the return of a commit on the primary to the return of the claim that brought its job, beside
-    /// so many enqueues a second into another queue.
+    /// Milliseconds from the return of a commit on the primary to the return of the claim that brought its job.
+    /// `load`: enqueues a second into another queue meanwhile.
     fn latency(&self, load: u32, is_durable: bool, times: usize) -> Result<Vec<f64>> {
         let is_over = &AtomicBool::new(false);
         let mut other = self.producer(is_durable)?;

@@ -105,6 +105,14 @@ impl Pair {
         self.server().value("SELECT queue_bridge.contact('shop')")
     }
 
+    /// Makes a queue `other`, which the source may use, and drops it. The primary still knows it.
+    pub fn drop_known_queue(&self) {
+        let mut server = self.server();
+        server.run("SELECT queue.create('other'); SELECT queue_bridge.allow('shop', 'other')");
+        assert_eq!(self.contact(), None);
+        server.run("SELECT queue.drop('other')");
+    }
+
     /// Waits until all that is committed on the primary has arrived.
     pub fn wait_arrived(&self) {
         self.wait_streaming();
