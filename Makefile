@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 .PHONY: help all build install deb rpm packages packages-all apt-repository try-deb try-rpm client-packages \
   try-clients source try-source sbom checksums dist try-reproducible release next audit hooks check-commit check-forge \
   check-instructions try-image test ci test-all test-cluster torture drill drill-upgrade demo web bench bench-cluster \
-  bench-web instructions soak soak-sql check check-majors doc \
+  bench-bridge bench-web instructions soak soak-sql check check-majors doc \
   generate format lint core-test miri pgspot server-test web-test other-tests test-asserts \
   test-upgrade stage stage-release examples clients test-conformance drivers bench-clients \
   monitoring browser site xtask prepare clean
@@ -179,9 +179,16 @@ test-cluster: stage ## tests pg_queue_cluster on three and four servers, with PL
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) \
 	  cargo test $(EVERYTHING) --test cluster -- $(ARGS)
 
-drill: stage ## fails over: three servers under Patroni, primaries killed and cut off; ARGS='--kills 1' is shorter
+# The bridge's is its storm: 1,000 ends of something and more, then 50 failovers.
+drill: stage ## fails over: three servers under Patroni; ARGS='--kills 1' is shorter, ARGS=bridge that of the bridge
+ifeq ($(ARGS),bridge)
+	PG_CONFIG=$(TARGET)/debug/server/pg_config QUEUE_SOAK=$(or $(QUEUE_SOAK),900) \
+	  QUEUE_FAILOVERS=$(or $(QUEUE_FAILOVERS),50) RUST_TEST_THREADS=1 \
+	  cargo test -q $(EVERYTHING) --test bridge -- --nocapture storm::
+else
 	pgrx-tests/prepare-drill $(TARGET)/patroni
 	PG_CONFIG=$(TARGET)/debug/server/pg_config $(TARGET)/debug/drill --patroni $(TARGET)/patroni $(ARGS)
+endif
 
 # The commit of the release before this one; as a rule its tag.
 OLD_RELEASE ?= v$(shell sed -nE 's/.*  pg_queue--([0-9.]+)\.sql$$/\1/p' sql/released.sha256 | sort -V | tail -n 1)
@@ -308,6 +315,10 @@ bench-cluster: stage-release ## measures pg_queue_cluster beside plain calls, on
 	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
 	  --only cluster $(ARGS)
+
+bench-bridge: stage-release ## measures the bridge: how soon and how many jobs arrive, what an enqueue costs the primary
+	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
+	  --only bridge $(ARGS)
 
 instructions: stage-release ## counts the server's instructions a job under valgrind: a change of a hundredth shows
 	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy

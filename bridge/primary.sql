@@ -99,15 +99,15 @@ COMMENT ON TABLE queue_bridge.refused IS
 CREATE OR REPLACE FUNCTION queue_bridge.know() RETURNS void VOLATILE LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    known jsonb := (SELECT coalesce(jsonb_object_agg(k.name, k.is_full), '{}') FROM queue_bridge.known_queue AS k);
+    names jsonb := (SELECT coalesce(jsonb_object_agg(k.name, 1), '{}') FROM queue_bridge.known_queue AS k
+                    WHERE NOT k.is_full);
 BEGIN
-    EXECUTE format('CREATE OR REPLACE FUNCTION queue_bridge.is_full(name text) RETURNS boolean IMMUTABLE LANGUAGE sql '
-                   'AS %L',
-                   format('SELECT (%L::pg_catalog.jsonb OPERATOR(pg_catalog.->>) $1)::pg_catalog.bool', known));
+    EXECUTE format('CREATE OR REPLACE FUNCTION queue_bridge.takes(name text) RETURNS boolean IMMUTABLE LANGUAGE sql '
+                   'AS %L', format('SELECT %L::pg_catalog.jsonb OPERATOR(pg_catalog.?) $1', names));
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.know IS
-    'Makes the function is_full, which says of a queue what known_queue says; null: it is not known.';
+    'Makes the function takes, which is true for a queue that is in known_queue and is not full.';
 
 CREATE SEQUENCE IF NOT EXISTS queue_bridge.id_seq;
 ALTER SEQUENCE queue_bridge.id_seq NO MAXVALUE;
@@ -155,14 +155,46 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue_bridge.new_id() RETURNS bigint VOLATILE LANGUAGE sql AS $$
-    SELECT (queue_bridge.base() OPERATOR(pg_catalog.&) (-70368744177664)::pg_catalog.int8)
-        OPERATOR(pg_catalog.|) ((queue_bridge.base()
-            OPERATOR(pg_catalog.+) ((queue_bridge.timeline() OPERATOR(pg_catalog.&) 127)::pg_catalog.int8
-                                    OPERATOR(pg_catalog.<<) 38)
-            OPERATOR(pg_catalog.+) (pg_catalog.nextval('queue_bridge.id_seq'::pg_catalog.regclass)
-                                    OPERATOR(pg_catalog.<<) 4)
-            OPERATOR(pg_catalog.+) 15) OPERATOR(pg_catalog.&) 70368744177663::pg_catalog.int8)
+-- As new_id, on any timeline. Not in SQL, so that no caller has its expression in its own.
+CREATE OR REPLACE FUNCTION queue_bridge.computed_id() RETURNS bigint VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (queue_bridge.base() & -70368744177664)
+        | ((queue_bridge.base() + ((queue_bridge.timeline() & 127)::bigint << 38)
+            + (nextval('queue_bridge.id_seq') << 4) + 15) & 70368744177663);
+END
+$$;
+
+-- A session prepares each expression anew in each transaction, and each function in it costs a hundredth of an insert.
+-- So new_id has the sum for the timeline of now as a constant.
+CREATE OR REPLACE FUNCTION queue_bridge.make_new_id() RETURNS void VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    base bigint := queue_bridge.base();
+    timeline integer := queue_bridge.timeline();
+BEGIN
+    EXECUTE format('CREATE OR REPLACE FUNCTION queue_bridge.new_id() RETURNS bigint VOLATILE LANGUAGE sql '
+                   'AS %L', format(
+        'SELECT CASE WHEN %s THEN %s::pg_catalog.int8 OPERATOR(pg_catalog.|) ('
+        '((pg_catalog.nextval(''queue_bridge.id_seq''::pg_catalog.regclass) OPERATOR(pg_catalog.<<) 4) '
+        'OPERATOR(pg_catalog.+) %s::pg_catalog.int8) OPERATOR(pg_catalog.&) 70368744177663::pg_catalog.int8) '
+        'ELSE queue_bridge.computed_id() END',
+        CASE timeline WHEN 0 THEN 'true' ELSE format(
+            'pg_catalog.starts_with(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), %L)',
+            lpad(upper(to_hex(timeline)), 8, '0')) END,
+        base & -70368744177664, (base & 70368744177663) + ((timeline & 127)::bigint << 38) + 15));
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.make_new_id IS 'Makes the function new_id, of the number, the life and the timeline.';
+
+DO $$
+BEGIN
+    PERFORM queue_bridge.make_new_id();
+EXCEPTION WHEN object_not_in_prerequisite_state THEN
+    -- No queue server is connected, and base says so.
+    CREATE OR REPLACE FUNCTION queue_bridge.new_id() RETURNS bigint VOLATILE LANGUAGE sql
+        AS 'SELECT queue_bridge.base()';
+END
 $$;
 COMMENT ON FUNCTION queue_bridge.new_id IS 'The id of a new job. Errors: 55000 no queue server is connected.';
 
@@ -188,7 +220,7 @@ $$;
 -- What known_queue says, as a constant: `contact` makes it anew when that changes.
 DO $$
 BEGIN
-    IF to_regprocedure('queue_bridge.is_full(text)') IS NULL THEN
+    IF to_regprocedure('queue_bridge.takes(text)') IS NULL THEN
         PERFORM queue_bridge.know();
     END IF;
 END
@@ -213,37 +245,59 @@ END
 $$;
 
 -- Checks and converts options: a delay becomes a time here, in the caller's zone. The queue server checks them once
--- more; a wrong one that is not found here is refused there.
+-- more; a wrong one that is not found here is refused there. Most calls have few options, so this looks what there is.
 CREATE OR REPLACE FUNCTION queue_bridge.checked(options jsonb, is_flow boolean DEFAULT false)
-    RETURNS jsonb STABLE LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp AS $$
+    RETURNS jsonb STABLE LANGUAGE plpgsql AS $$
 DECLARE
-    o jsonb := jsonb_strip_nulls(options);
-    base timestamptz := clock_timestamp();
+    o pg_catalog.jsonb := pg_catalog.jsonb_strip_nulls(CASE
+        WHEN options OPERATOR(pg_catalog.@>) '{"on_duplicate": "skip", "upon": "completed"}'::pg_catalog.jsonb
+        THEN options OPERATOR(pg_catalog.-) '{on_duplicate,upon}'::pg_catalog.text[] ELSE options END);
+    made_at pg_catalog.timestamptz;
+    delay interval;
+BEGIN
+    -- Nothing inside headers is stripped.
+    IF o OPERATOR(pg_catalog.?) 'headers'::pg_catalog.text THEN
+        o := pg_catalog.jsonb_set(o, '{headers}', options OPERATOR(pg_catalog.->) 'headers'::pg_catalog.text);
+    END IF;
+    IF o OPERATOR(pg_catalog.@>) '{"priority": 0}'::pg_catalog.jsonb THEN
+        o := o OPERATOR(pg_catalog.-) 'priority'::pg_catalog.text;
+    END IF;
+    IF o OPERATOR(pg_catalog.?|) '{delay,run_at}'::pg_catalog.text[] THEN
+        delay := o OPERATOR(pg_catalog.->>) 'delay'::pg_catalog.text;
+        IF delay IS NOT NULL AND o OPERATOR(pg_catalog.?) 'run_at'::pg_catalog.text THEN
+            RAISE EXCEPTION 'delay and run_at cannot be given together' USING ERRCODE = '22023',
+                HINT = 'Give one of the two.';
+        ELSIF delay IS NOT NULL THEN
+            made_at := pg_catalog.clock_timestamp();
+            IF made_at OPERATOR(pg_catalog.+) delay OPERATOR(pg_catalog.<) made_at THEN
+                RAISE EXCEPTION 'delay cannot be negative' USING ERRCODE = '22023',
+                    DETAIL = pg_catalog.format('It is %s.', delay);
+            END IF;
+            o := o OPERATOR(pg_catalog.-) 'delay'::pg_catalog.text OPERATOR(pg_catalog.||)
+                pg_catalog.jsonb_build_object('run_at', made_at OPERATOR(pg_catalog.+) delay);
+        END IF;
+        made_at := o OPERATOR(pg_catalog.->>) 'run_at'::pg_catalog.text;
+        IF NOT pg_catalog.isfinite(made_at) THEN
+            RAISE EXCEPTION 'run_at must be finite' USING ERRCODE = '22023',
+                HINT = 'Leave run_at out to run the job immediately.';
+        END IF;
+    END IF;
+    IF o OPERATOR(pg_catalog.?|)
+       '{unique_key,group_key,task,on_duplicate,version,unique_for,max_attempts,lease,upon}'::pg_catalog.text[] THEN
+        o := queue_bridge.checked_further(o, is_flow);
+    END IF;
+    RETURN CASE WHEN o OPERATOR(pg_catalog.<>) '{}'::pg_catalog.jsonb THEN o END;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue_bridge.checked_further(o jsonb, is_flow boolean)
+    RETURNS jsonb STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
     told text;
     name text;
     span interval;
     number bigint;
 BEGIN
-    -- Nothing inside headers is stripped.
-    IF o ? 'headers' THEN
-        o := o || jsonb_build_object('headers', options -> 'headers');
-    END IF;
-    IF o ? 'delay' AND o ? 'run_at' THEN
-        RAISE EXCEPTION 'delay and run_at cannot be given together' USING ERRCODE = '22023',
-            HINT = 'Give one of the two.';
-    END IF;
-    IF o ? 'delay' THEN
-        span := o ->> 'delay';
-        IF base + span < base THEN
-            RAISE EXCEPTION 'delay cannot be negative' USING ERRCODE = '22023', DETAIL = format('It is %s.', span);
-        END IF;
-        o := o - 'delay' || jsonb_build_object('run_at', base + span);
-    END IF;
-    IF o ? 'run_at' AND NOT isfinite((o ->> 'run_at')::timestamptz) THEN
-        RAISE EXCEPTION 'run_at must be finite' USING ERRCODE = '22023',
-            HINT = 'Leave run_at out to run the job immediately.';
-    END IF;
     FOREACH name IN ARRAY ARRAY['unique_key', 'group_key', 'task'] LOOP
         IF octet_length(o ->> name) > 1024 THEN
             RAISE EXCEPTION '% must have at most 1024 bytes', name USING ERRCODE = '22023',
@@ -251,46 +305,46 @@ BEGIN
                 HINT = 'Use a hash of it, for instance sha256(…).';
         END IF;
     END LOOP;
-    told := o ->> 'on_duplicate';
-    IF told = 'error' THEN
-        RAISE EXCEPTION 'on_duplicate => ''error'' is not possible here' USING ERRCODE = '0A000',
-            DETAIL = 'Whether the key is taken is decided by the queue server, after the commit.',
-            HINT = 'Use ''skip'', ''replace'' or ''rerun''.';
-    ELSIF told NOT IN ('skip', 'replace', 'rerun') THEN
-        RAISE EXCEPTION 'invalid value for on_duplicate: "%"', told USING ERRCODE = '22023',
-            HINT = 'Use ''skip'', ''replace'', ''rerun'' or ''error''.';
-    ELSIF told = 'skip' THEN
-        o := o - 'on_duplicate';
-    END IF;
-    FOREACH name IN ARRAY ARRAY['version', 'unique_for', 'on_duplicate'] LOOP
-        IF o ? name AND NOT o ? 'unique_key' THEN
-            RAISE EXCEPTION '% needs a unique_key', name USING ERRCODE = '22023', HINT = 'Give the job a unique_key.';
+    IF o ?| '{on_duplicate,version,unique_for,max_attempts,lease,upon}' THEN
+        told := o ->> 'on_duplicate';
+        IF told = 'error' THEN
+            RAISE EXCEPTION 'on_duplicate => ''error'' is not possible here' USING ERRCODE = '0A000',
+                DETAIL = 'Whether the key is taken is decided by the queue server, after the commit.',
+                HINT = 'Use ''skip'', ''replace'' or ''rerun''.';
+        ELSIF told NOT IN ('skip', 'replace', 'rerun') THEN
+            RAISE EXCEPTION 'invalid value for on_duplicate: "%"', told USING ERRCODE = '22023',
+                HINT = 'Use ''skip'', ''replace'', ''rerun'' or ''error''.';
+        ELSIF told = 'skip' THEN
+            o := o - 'on_duplicate';
         END IF;
-    END LOOP;
-    number := o ->> 'max_attempts';
-    IF number NOT BETWEEN 1 AND 1000000 THEN
-        RAISE EXCEPTION 'max_attempts must be between 1 and 1000000' USING ERRCODE = '22023',
-            DETAIL = format('It is %s.', number);
+        FOREACH name IN ARRAY ARRAY['version', 'unique_for', 'on_duplicate'] LOOP
+            IF o ? name AND NOT o ? 'unique_key' THEN
+                RAISE EXCEPTION '% needs a unique_key', name USING ERRCODE = '22023',
+                    HINT = 'Give the job a unique_key.';
+            END IF;
+        END LOOP;
+        number := o ->> 'max_attempts';
+        IF number NOT BETWEEN 1 AND 1000000 THEN
+            RAISE EXCEPTION 'max_attempts must be between 1 and 1000000' USING ERRCODE = '22023',
+                DETAIL = format('It is %s.', number);
+        END IF;
+        span := o ->> 'lease';
+        IF span NOT BETWEEN '1 millisecond' AND '3653 days' THEN
+            RAISE EXCEPTION 'lease must be between 1 millisecond and 10 years' USING ERRCODE = '22023',
+                DETAIL = format('It is %s.', span);
+        END IF;
+        IF o ->> 'upon' = 'completed' THEN
+            o := o - 'upon';
+        ELSIF o ->> 'upon' NOT IN ('any', 'failed', 'ended', 'overdue') THEN
+            RAISE EXCEPTION 'invalid value for upon: "%"', o ->> 'upon' USING ERRCODE = '22023',
+                HINT = 'Use ''completed'', ''any'', ''failed'', ''ended'' or ''overdue''.';
+        ELSIF o ->> 'upon' = 'overdue' AND NOT o ? 'run_at' THEN
+            RAISE EXCEPTION 'upon => ''overdue'' needs delay or run_at' USING ERRCODE = '22023';
+        ELSIF o ? 'upon' AND NOT o ? 'after' AND NOT is_flow THEN
+            RAISE EXCEPTION 'upon needs after' USING ERRCODE = '22023', HINT = 'Name the jobs, or leave upon out.';
+        END IF;
     END IF;
-    span := o ->> 'lease';
-    IF span NOT BETWEEN '1 millisecond' AND '3653 days' THEN
-        RAISE EXCEPTION 'lease must be between 1 millisecond and 10 years' USING ERRCODE = '22023',
-            DETAIL = format('It is %s.', span);
-    END IF;
-    IF o ->> 'upon' = 'completed' THEN
-        o := o - 'upon';
-    ELSIF o ->> 'upon' NOT IN ('any', 'failed', 'ended', 'overdue') THEN
-        RAISE EXCEPTION 'invalid value for upon: "%"', o ->> 'upon' USING ERRCODE = '22023',
-            HINT = 'Use ''completed'', ''any'', ''failed'', ''ended'' or ''overdue''.';
-    ELSIF o ->> 'upon' = 'overdue' AND NOT o ? 'run_at' THEN
-        RAISE EXCEPTION 'upon => ''overdue'' needs delay or run_at' USING ERRCODE = '22023';
-    ELSIF o ? 'upon' AND NOT o ? 'after' AND NOT is_flow THEN
-        RAISE EXCEPTION 'upon needs after' USING ERRCODE = '22023', HINT = 'Name the jobs, or leave upon out.';
-    END IF;
-    IF o -> 'priority' = '0' THEN
-        o := o - 'priority';
-    END IF;
-    RETURN nullif(o, '{}');
+    RETURN o;
 END
 $$;
 
@@ -311,15 +365,16 @@ DECLARE
     made_at pg_catalog.timestamptz := pg_catalog.clock_timestamp();
     options pg_catalog.jsonb;
 BEGIN
-    -- The usual case, without a query.
-    IF coalesce(queue_bridge.is_full(queue_name), true) THEN
-        PERFORM queue_bridge.check_target(queue_name);
-    END IF;
-    IF priority OPERATOR(pg_catalog.<>) 0
-       OR on_duplicate OPERATOR(pg_catalog.<>) 'skip'::pg_catalog.text
-       OR upon OPERATOR(pg_catalog.<>) 'completed'::pg_catalog.text
-       OR pg_catalog.num_nonnulls(delay, run_at, unique_key, version, unique_for, group_key, stage, max_attempts,
-                                  lease, headers, after, flow, task) OPERATOR(pg_catalog.>) 0 THEN
+    -- The usual case is one expression and no query.
+    IF (queue_bridge.takes(queue_name) AND priority OPERATOR(pg_catalog.=) 0
+        AND on_duplicate OPERATOR(pg_catalog.=) 'skip'::pg_catalog.text
+        AND upon OPERATOR(pg_catalog.=) 'completed'::pg_catalog.text
+        AND delay IS NULL AND run_at IS NULL AND unique_key IS NULL AND version IS NULL AND unique_for IS NULL
+        AND group_key IS NULL AND stage IS NULL AND max_attempts IS NULL AND lease IS NULL AND headers IS NULL
+        AND after IS NULL AND flow IS NULL AND task IS NULL) IS NOT TRUE THEN
+        IF queue_bridge.takes(queue_name) IS NOT TRUE THEN
+            PERFORM queue_bridge.check_target(queue_name);
+        END IF;
         options := queue_bridge.checked(pg_catalog.jsonb_build_object(
             'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
             'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
@@ -879,6 +934,7 @@ BEGIN
     END IF;
     EXECUTE format('CREATE OR REPLACE FUNCTION queue_bridge.base() RETURNS bigint IMMUTABLE LANGUAGE sql AS %L',
                    format('SELECT %s::pg_catalog.int8', (node << 46) + ((life & 127) << 38)));
+    PERFORM queue_bridge.make_new_id();
     DELETE FROM queue_bridge.bridge;
     INSERT INTO queue_bridge.bridge
     VALUES (told ->> 'slot', node, life, told ->> 'server', 0, queue_bridge.address_of(told), NULL, clock_timestamp());

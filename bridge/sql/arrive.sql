@@ -12,17 +12,11 @@ CREATE FUNCTION queue_bridge.enqueue(
     queue_name text, ids bigint[], made_at timestamptz, body jsonb, options jsonb, form text, passed bigint[]
 ) RETURNS SETOF bigint VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bridge_enqueue';
 COMMENT ON FUNCTION queue_bridge.enqueue IS
-'Enqueues jobs with the ids and the time that a source gave them. form: e (body is a payload), m (payloads), b (jobs).
-passed: null if none of the ids can have arrived before; otherwise those of them that have arrived and made no job.
-Returns the job of each id; null: it has arrived before. Only roles of sources may execute it. Errors: as queue.enqueue;
-22023 an id is none of a source.';
-
-CREATE FUNCTION queue_bridge.enqueue_flow(
-    queue_name text, ids bigint[], made_at timestamptz, body jsonb, options jsonb, form text, passed bigint[]
-) RETURNS SETOF bigint VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bridge_enqueue_flow';
-COMMENT ON FUNCTION queue_bridge.enqueue_flow IS
-'As queue_bridge.enqueue, for a flow and its members. ids: that of the flow, then those of its tasks, in order. Only
-roles of sources may execute it. Errors: as queue.enqueue_flow; 22023 an id is none of a source.';
+'Enqueues jobs with the ids and the time that a source gave them. form: e (body is a payload), m (payloads), b (jobs),
+w (a flow: its id, then those of its tasks, in order; the tasks are among the options). passed: null if none of the ids
+can have arrived before; otherwise those of them that have arrived and made no job. Returns the job of each id; null:
+it has arrived before. Only roles of sources may execute it. Errors: as queue.enqueue and queue.enqueue_flow; 22023 an
+id is none of a source.';
 
 CREATE FUNCTION queue_bridge.publish(topic text, ids bigint[], made_at timestamptz, body jsonb, options jsonb)
     RETURNS void VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bridge_publish';
@@ -110,18 +104,9 @@ BEGIN
             RAISE EXCEPTION 'made_at must be finite' USING ERRCODE = '22023';
         END IF;
         CASE call.verb
-            WHEN 'e', 'm', 'b' THEN
+            WHEN 'e', 'm', 'b', 'w' THEN
                 FOR job IN SELECT * FROM queue_bridge.enqueue(call.target, all_ids, call.made_at, call.body,
                                                               call.options, call.verb::text, passed) LOOP
-                    n := n + 1;
-                    IF job <> all_ids[n] THEN
-                        other_ids := other_ids || all_ids[n];
-                        others := others || job;
-                    END IF;
-                END LOOP;
-            WHEN 'w' THEN
-                FOR job IN SELECT * FROM queue_bridge.enqueue_flow(call.target, all_ids, call.made_at, call.body,
-                                                                   call.options, call.verb::text, passed) LOOP
                     n := n + 1;
                     IF job <> all_ids[n] THEN
                         other_ids := other_ids || all_ids[n];

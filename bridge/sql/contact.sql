@@ -221,7 +221,7 @@ BEGIN
         EXECUTE format('CREATE ROLE %I LOGIN', name);
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA queue, queue_bridge TO %I', name);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.enqueue, queue_bridge.enqueue_flow, queue_bridge.publish, '
+    EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.enqueue, queue_bridge.publish, '
                    'queue_bridge.complete_waiting TO %I', name);
     EXECUTE format('GRANT EXECUTE ON PROCEDURE queue_bridge.contact_job TO %I', name);
     -- It is no member of the extension and lies in its schema, so DROP EXTENSION fails while the subscription is there.

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Cell, Measure, When};
 use crate::contender::{BATCH, SINGLE, Work};
 use crate::error::Result;
-use crate::{after, ahead, cluster, delayed, latency, sql, statements, topics};
+use crate::{after, ahead, bridge, cluster, delayed, latency, sql, statements, topics};
 
 const DURABLE_SINGLE: Work = Work { is_durable: true, ..SINGLE };
 const DURABLE_BATCH: Work = Work { is_durable: true, ..BATCH };
@@ -68,6 +68,7 @@ pub const ALL: &[Cell] = &[
     own("topics-matching", "20,000 bindings, of which 3 match", When::Named, topics::matching::measure),
     own("topics-paused", "a subscriber that is paused", When::Named, topics::paused::measure),
     own("sql-cron", "pg_cron under the same", When::Named, sql::cron),
+    own("bridge", "a primary without pg_queue beside a queue server", When::Alone, bridge::measure),
     own("cluster", "the cluster's way beside queue.*, CPU of all servers, ms a job", When::Alone, cluster::measure),
 ];
 

@@ -8,6 +8,7 @@
 mod after;
 mod ahead;
 mod bench;
+mod bridge;
 mod cells;
 mod chart;
 mod charts;

@@ -12,8 +12,8 @@ pub struct Options {
     /// Short rounds: a look, not a measurement
     #[arg(long)]
     quick: bool,
-    /// Only what begins with one of these: batch, single/ours, depth, wake, direct, …; after, ahead, cluster (by
-    /// itself), keys, looks, sql-runs, sql-cron and topics are left out else
+    /// Only what begins with one of these: batch, single/ours, depth, wake, direct, …; after, ahead, bridge
+    /// and cluster (each by itself), keys, looks, sql-runs, sql-cron and topics are left out else
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
     /// How long each contender runs in each round [default: 0.7, with --quick 0.3]

@@ -320,10 +320,7 @@ fn a_key_holds_over_jobs_of_both_servers_and_their_retries() {
 fn what_can_never_succeed_is_listed_on_both_sides_and_holds_up_nothing() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
-    // The primary knows the queue, and the queue server has dropped it meanwhile.
-    server.run("SELECT queue.create('other'); SELECT queue_bridge.allow('shop', 'other')");
-    assert_eq!(pair.contact(), None);
-    server.run("SELECT queue.drop('other')");
+    pair.drop_known_queue();
     let refused = app.enqueue("other");
     let wrong: i64 = app.value("SELECT queue.enqueue('q', stage => 'none')");
     let good = app.enqueue("q");

@@ -140,9 +140,7 @@ fn a_restore_that_is_under_way_refuses_nothing() {
 fn a_restored_dump_of_the_queue_server_takes_over() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
-    server.run("SELECT queue.create('other'); SELECT queue_bridge.allow('shop', 'other')");
-    assert_eq!(pair.contact(), None);
-    server.run("SELECT queue.drop('other')");
+    pair.drop_known_queue();
     let refused = app.enqueue("other");
     let arrived = app.enqueue("q");
     pair.wait_arrived();

@@ -28,7 +28,7 @@ fn no_name_in_the_search_path_of_a_caller_is_followed() {
     let mut app = pair.app();
     // Without this right the owner of the functions does not look into the schema.
     app.run("GRANT USAGE ON SCHEMA mine TO PUBLIC");
-    // A type, an operator and a function for each of PostgreSQL's own, all of which say that they were used.
+    // A type, an operator and a function for each of PostgreSQL's own. Each says that it was used.
     app.run(
         "CREATE FUNCTION mine.sprung() RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE $$sprung$$; END';
          CREATE FUNCTION mine.trap(name text, arguments text, result oid) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
@@ -93,9 +93,7 @@ fn a_job_whose_generation_is_being_emptied_has_had_its_effect() {
 fn the_effect_of_a_refused_job_is_not_taken_for_done() {
     let pair = Pair::new();
     let (mut app, mut server, mut owner) = (pair.app(), pair.server(), pair.primary_as("owner"));
-    server.run("SELECT queue.create('other'); SELECT queue_bridge.allow('shop', 'other')");
-    assert_eq!(pair.contact(), None);
-    server.run("SELECT queue.drop('other')");
+    pair.drop_known_queue();
     let jobs = [app.enqueue("other"), app.value("SELECT max(j) FROM queue.enqueue_many('other', '{1,2}') AS j")];
     pair.wait_arrived();
     for _ in 0..12 {
@@ -121,6 +119,8 @@ fn ids_go_on_when_the_bits_of_the_sequence_are_used_up() {
         let next = format!("SELECT setval('queue_bridge.id_seq', (1::bigint << {used}) - 2)");
         pair.primary_as("owner").run(&next);
         made.extend((0..3).map(|_| app.enqueue("q")));
+        let by_hand: i64 = pair.primary_as("owner").value("SELECT queue_bridge.computed_id() - queue_bridge.new_id()");
+        assert_eq!(by_hand, -16, "the sum of a timeline that has no constant");
         // A jump over a half of the circle goes back, and is none that a database could make.
         let job = made[made.len() - 1];
         assert!(used > 34 || app.value::<bool>(&format!("SELECT queue.once({job})")));

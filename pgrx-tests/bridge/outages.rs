@@ -24,7 +24,7 @@ fn check_all(pair: &Pair, to: i64) {
 }
 
 /// Lets a standby receive nothing more.
-fn cut_off(standby: &Cluster) {
+pub fn cut_off(standby: &Cluster) {
     let mut client = standby.connect();
     client.run("ALTER SYSTEM SET primary_conninfo = ''");
     standby.reload();

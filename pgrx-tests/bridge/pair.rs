@@ -13,6 +13,14 @@ pub fn primary_sql() -> String {
     std::fs::read_to_string(path).expect("bridge/primary.sql")
 }
 
+/// Returns what bridge/primary.sql was in each release.
+pub fn released_primary_sqls() -> Vec<String> {
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../bridge")).expect("the folder bridge");
+    let paths = files.map(|file| file.expect("a file").path());
+    let released = paths.filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("primary--")));
+    released.map(|path| std::fs::read_to_string(path).expect("a released script")).collect()
+}
+
 /// A primary and its queue server, connected. The source is `shop`, and may use queue `q`.
 pub struct Pair {
     pub primary: Cluster,
@@ -95,6 +103,14 @@ impl Pair {
     /// Lets the queue server speak with the primary. Returns what it found wrong.
     pub fn contact(&self) -> Option<String> {
         self.server().value("SELECT queue_bridge.contact('shop')")
+    }
+
+    /// Makes a queue `other`, which the source may use, and drops it. The primary still knows it.
+    pub fn drop_known_queue(&self) {
+        let mut server = self.server();
+        server.run("SELECT queue.create('other'); SELECT queue_bridge.allow('shop', 'other')");
+        assert_eq!(self.contact(), None);
+        server.run("SELECT queue.drop('other')");
     }
 
     /// Waits until all that is committed on the primary has arrived.

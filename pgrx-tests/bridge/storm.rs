@@ -1,9 +1,11 @@
-//! Both servers end in the middle, again and again, under load: each job that was committed arrives once, and has its
-//! effect once.
+//! Both servers end in the middle, and the primary fails over, again and again, under load: each job that was committed
+//! arrives once, and has its effect once.
 //!
-//! `QUEUE_SOAK=3600` goes on for that many seconds, with another seed in each run.
+//! `QUEUE_SOAK=3600` goes on for that many seconds, `QUEUE_FAILOVERS=50` for that many failovers, with another seed in
+//! each run.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,13 +15,22 @@ use queue_tests::random::{self, Random};
 use queue_tests::sql::Sql;
 use queue_tests::{Cluster, integrity, wait};
 
-use crate::pair::{DATABASE, Pair};
+use crate::outages::cut_off;
+use crate::pair::{DATABASE, Pair, conninfo};
+
+/// How to connect to a server. It changes when that fails over.
+type Place = Mutex<Config>;
+
+fn connect(place: &Place) -> Result<Client, postgres::Error> {
+    let config = place.lock().expect("nobody panicked").clone();
+    config.connect(NoTls)
+}
 
 /// Jobs of open transactions are rolled back, as a whole and to savepoints. What is committed is in `made`.
-fn produce(config: &Config, seed: u64, is_over: &AtomicBool) {
+fn produce(primary: &Place, seed: u64, is_over: &AtomicBool) {
     let mut random = Random::new(seed);
     while !is_over.load(Ordering::Relaxed) {
-        let Ok(mut client) = config.connect(NoTls) else {
+        let Ok(mut client) = connect(primary) else {
             thread::sleep(Duration::from_millis(20));
             continue;
         };
@@ -43,9 +54,9 @@ fn transaction(client: &mut Client, random: &mut Random) -> Result<(), postgres:
 }
 
 /// Claims on the queue server, and works on the primary. Each effect is a row in `done`.
-fn work(server: &Config, primary: &Config, is_over: &AtomicBool) {
+fn work(server: &Place, primary: &Place, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
-        let (Ok(mut server), Ok(mut primary)) = (server.connect(NoTls), primary.connect(NoTls)) else {
+        let (Ok(mut server), Ok(mut primary)) = (connect(server), connect(primary)) else {
             thread::sleep(Duration::from_millis(20));
             continue;
         };
@@ -100,32 +111,61 @@ fn crash(cluster: &Cluster, process: &str) {
     }
 }
 
-#[test]
-fn every_job_arrives_once_and_has_its_effect_once_whatever_ends() {
-    let pair = Pair::new();
-    let mut random = Random::new(random::seed("bridge_storm"));
+/// The tables of producers and workers, how they connect to the primary, and to the queue server.
+fn prepare(pair: &Pair) -> [Place; 2] {
     pair.server().run("SELECT queue.alter('q', lease => '2 seconds', max_attempts => 1000000)");
     pair.primary_as("owner").run(
         "CREATE TABLE made (job_id bigint PRIMARY KEY); CREATE TABLE done (job_id bigint);
         GRANT ALL ON made, done TO app",
     );
-    let mut app = pair.primary.config();
-    app.dbname(DATABASE).user("app");
     let mut worker = pair.server.config();
     worker.dbname(DATABASE);
-    let (is_made, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
-    let end = Instant::now() + random::length(12);
+    [Mutex::new(app(&pair.primary)), Mutex::new(worker)]
+}
+
+fn app(primary: &Cluster) -> Config {
+    let mut app = primary.config();
+    app.dbname(DATABASE).user("app");
+    app
+}
+
+/// Ends a part of the load when it is dropped.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs two producers until `strike` returns, and two workers until `is_done` says that nothing is left for them.
+fn under_load(places: &[Place; 2], random: &mut Random, strike: impl FnOnce(&mut Random), is_done: impl FnOnce()) {
+    let [primary, server] = places;
+    let (is_made, is_over) = (&AtomicBool::new(false), &AtomicBool::new(false));
     thread::scope(|scope| {
-        for seed in 0..2 {
-            let (app, is_made, seed) = (&app, &is_made, random.next() ^ seed);
-            scope.spawn(move || produce(app, seed, is_made));
-        }
+        // The scope waits for them, also when this thread panics.
+        let _end = [End(is_made), End(is_over)];
         for _ in 0..2 {
-            scope.spawn(|| work(&worker, &app, &is_over));
+            let seed = random.next();
+            scope.spawn(move || produce(primary, seed, is_made));
+            scope.spawn(|| work(server, primary, is_over));
         }
+        strike(random);
+        is_made.store(true, Ordering::Relaxed);
+        is_done();
+    });
+}
+
+#[test]
+fn every_job_arrives_once_and_has_its_effect_once_whatever_ends() {
+    let pair = Pair::new();
+    let mut random = Random::new(random::seed("bridge_storm"));
+    let places = prepare(&pair);
+    let end = Instant::now() + random::length(12);
+    let storm = |random: &mut Random| {
         let mut strikes = 0;
         while Instant::now() < end {
-            let what = strike(&pair, &mut random);
+            let what = strike(&pair, random);
             strikes += 1;
             if random.percent(10) {
                 // Between two contacts both may have ended.
@@ -136,14 +176,14 @@ fn every_job_arrives_once_and_has_its_effect_once_whatever_ends() {
                 println!("{strikes} strikes, last {what}");
             }
         }
-        is_made.store(true, Ordering::Relaxed);
+        println!("{strikes} strikes");
+    };
+    under_load(&places, &mut random, storm, || {
         let mut primary = pair.primary.connect_to(DATABASE);
         wait::within("all jobs have had their effects", Duration::from_secs(300), || {
             let left = "SELECT FROM made LEFT JOIN done USING (job_id) WHERE done.job_id IS NULL LIMIT 1";
             (primary.count(left) == 0).then_some(())
         });
-        is_over.store(true, Ordering::Relaxed);
-        println!("{strikes} strikes");
     });
     pair.wait_arrived();
     let (mut primary, mut server) = (pair.primary.connect_to(DATABASE), pair.server());
@@ -156,5 +196,58 @@ fn every_job_arrives_once_and_has_its_effect_once_whatever_ends() {
     let effects: Vec<i64> = primary.column("SELECT job_id FROM done ORDER BY job_id");
     assert_eq!(effects, made.into_iter().collect::<Vec<_>>(), "effects missing or twice");
     assert_eq!(server.count("SELECT FROM queue_bridge.refused WHERE code <> 'QJ001'"), 0);
+    integrity::check(&mut server);
+}
+
+#[test]
+fn a_primary_that_fails_over_again_and_again_loses_and_doubles_nothing_that_it_still_has() {
+    let mut pair = Pair::new();
+    let mut random = Random::new(random::seed("bridge_failovers"));
+    let places = prepare(&pair);
+    let failovers = random::number("QUEUE_FAILOVERS").unwrap_or(2);
+    let mut server = pair.server();
+    let strike = |random: &mut Random| {
+        for n in 1..=failovers {
+            let standby = pair.primary.standby();
+            standby.wait_replayed(&pair.primary);
+            if n % 2 == 0 {
+                // What is committed from here on is lost, and some of it has arrived.
+                cut_off(&standby);
+            }
+            thread::sleep(Duration::from_millis(random.below(500)));
+            pair.primary.kill_server();
+            standby.promote();
+            *places[0].lock().expect("nobody panicked") = app(&standby);
+            thread::sleep(Duration::from_millis(random.below(200)));
+            pair.primary = standby;
+            let repair = format!("SELECT queue_bridge.repair('shop', '{}')::text", conninfo(&pair.primary));
+            println!("failover {n}: {}", pair.server().value::<String>(&repair));
+            pair.wait_streaming();
+        }
+    };
+    under_load(&places, &mut random, strike, || {
+        wait::within("no job is left", Duration::from_secs(3_600), || {
+            let left = "SELECT FROM queue.jobs WHERE queue_name = 'q' AND state <> 'completed' LIMIT 1";
+            (server.count(left) == 0).then_some(())
+        });
+    });
+    pair.wait_arrived();
+    let mut primary = pair.primary.connect_to(DATABASE);
+    let made: BTreeSet<i64> = primary.column("SELECT job_id FROM made").into_iter().collect();
+    let there: Vec<i64> = server.column("SELECT job_id FROM queue.jobs WHERE queue_name = 'q'");
+    let jobs: BTreeSet<i64> = there.iter().copied().collect();
+    assert_eq!(jobs.len(), there.len(), "doubled");
+    assert_eq!(made.difference(&jobs).count(), 0, "lost");
+    // Jobs of transactions that a failover has lost are listed, and none but these.
+    let listed: BTreeSet<i64> = server.column("SELECT job_id FROM queue_bridge.phantom").into_iter().collect();
+    let phantoms: BTreeSet<i64> = jobs.difference(&made).copied().collect();
+    assert_eq!(phantoms, listed);
+    let effects: Vec<i64> = primary.column("SELECT job_id FROM done ORDER BY job_id");
+    // A completion may have arrived whose transaction, with the effects in it, is lost: such a job has none.
+    let without = made.iter().filter(|job| effects.binary_search(job).is_err()).count();
+    println!("{failovers} failovers, {} jobs, {} phantoms, effects lost of {without}", made.len(), phantoms.len());
+    assert!(made.len() > 100);
+    assert!(effects.is_sorted_by(|one, next| one < next), "effects twice");
+    assert_eq!(server.value::<i64>("SELECT renumbered FROM queue_bridge.source"), 0, "ids given out twice");
     integrity::check(&mut server);
 }

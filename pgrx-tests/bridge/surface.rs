@@ -1,9 +1,10 @@
 //! The functions of the primary beside those of the queue server, set-up, and its end.
 
+use postgres::NoTls;
 use queue_tests::sql::Sql;
-use queue_tests::wait;
+use queue_tests::{Cluster, wait};
 
-use crate::pair::{DATABASE, Pair, primary_sql};
+use crate::pair::{DATABASE, Pair, primary_sql, released_primary_sqls};
 
 #[test]
 fn a_call_has_the_arguments_that_it_has_on_the_queue_server() {
@@ -67,6 +68,35 @@ fn the_script_has_the_version_of_the_extension() {
     let pair = Pair::apart("");
     let version: String = pair.server().value("SELECT extversion FROM pg_extension WHERE extname = 'pg_queue_bridge'");
     assert_eq!(pair.primary.connect_to(DATABASE).value::<String>("SELECT queue_bridge.version()"), version);
+}
+
+#[test]
+fn a_primary_that_ran_an_older_script_becomes_as_a_new_one() {
+    let primary = Cluster::new().conf("shared_preload_libraries = ''").conf("wal_level = logical").start();
+    primary.connect().run("CREATE ROLE owner LOGIN; CREATE ROLE taker; CREATE ROLE app");
+    // What there is, in any order, after these scripts.
+    let set_up = |name: &str, scripts: &[&str]| {
+        primary.connect().run(&format!("CREATE DATABASE {name} OWNER owner TEMPLATE template0"));
+        let mut owner = primary.config().dbname(name).user("owner").connect(NoTls).expect("a connection");
+        for (n, script) in scripts.iter().enumerate() {
+            owner.run(script);
+            if n == 0 {
+                owner.run("SELECT queue_bridge.admit('taker'), queue_bridge.grant('app')");
+            }
+        }
+        let dump = primary.pg_dump(&["--schema-only", name]);
+        // Newer clients draw a word by lot.
+        let mut lines: Vec<_> = dump.lines().filter(|line| !line.starts_with('\\')).map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let now = primary_sql();
+    let fresh = set_up("fresh", &[&now]);
+    assert!(fresh.len() > 500, "{fresh:?}");
+    // Also one that ran this script itself.
+    for (n, before) in released_primary_sqls().iter().chain([&now]).enumerate() {
+        assert_eq!(set_up(&format!("updated{n}"), &[before, &now]), fresh);
+    }
 }
 
 #[test]

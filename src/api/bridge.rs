@@ -3,8 +3,10 @@
 //!
 //! Not responsible for what else arrives, nor for what becomes of a refused row (`bridge/sql`).
 //!
-//! Invariant: an id of another server is that of at most one job here. Its node number is never this server's. See
-//! docs/decisions/bridge-ids.md.
+//! Invariant: an id of another server is that of at most one job here, unless its source has given it twice by hand.
+//! Its node number is never this server's. See docs/decisions/bridge-ids.md.
+
+use std::rc::Rc;
 
 use pg_queue_core::id::{self, Kind};
 use pgrx::pg_sys::Datum;
@@ -26,7 +28,6 @@ use crate::pg::session;
 
 sql_function!(pg_queue_bridge_subscription, pg_finfo_pg_queue_bridge_subscription => subscription);
 sql_function!(pg_queue_bridge_enqueue, pg_finfo_pg_queue_bridge_enqueue => enqueue);
-sql_function!(pg_queue_bridge_enqueue_flow, pg_finfo_pg_queue_bridge_enqueue_flow => enqueue_flow);
 sql_function!(pg_queue_bridge_publish, pg_finfo_pg_queue_bridge_publish => publish);
 sql_function!(pg_queue_bridge_complete_waiting, pg_finfo_pg_queue_bridge_complete_waiting => complete_waiting);
 
@@ -54,23 +55,28 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let made_at = call.required("made_at", call.timestamp(MADE_AT))?;
     let ids = call.required("ids", call.i64_array(IDS))?;
-    let jobs = jobs(call, &queue, made_at)?;
-    check_count(&ids, jobs.len())?;
+    let form = call.required("form", call.str(FORM))?;
     let passed = call.i64_array(PASSED);
     let known = |id| Known::of(&catalog, id, made_at, passed.as_deref());
-    let mut new = Vec::with_capacity(jobs.len());
-    let mut is_known = Vec::with_capacity(jobs.len());
-    for (id, (payload, options)) in ids.into_iter().zip(jobs) {
-        let id = foreign(id)?;
-        let known = known(id)?;
-        is_known.push(matches!(known, Known::Same));
-        if let Some(options) = known.identify(id, options) {
-            new.push((payload, options));
+    let made = if form == "w" {
+        flow(call, &catalog, &queue, ids, made_at, known)?
+    } else {
+        let jobs = jobs(call, &form, &queue, made_at)?;
+        check_count(&ids, jobs.len())?;
+        let mut new = Vec::with_capacity(jobs.len());
+        let mut is_known = Vec::with_capacity(jobs.len());
+        for (id, (payload, options)) in ids.into_iter().zip(jobs) {
+            let id = foreign(id)?;
+            let known = known(id)?;
+            is_known.push(matches!(known, Known::Same));
+            if let Some(options) = known.identify(id, options) {
+                new.push((payload, options));
+            }
         }
-    }
-    let mut made = produce(&catalog, &queue, &new, made_at, By::Bridge)?.ids.into_iter();
-    for is_known in is_known {
-        let job_id = if is_known { None } else { made.next() };
+        let mut made = produce(&catalog, &queue, &new, made_at, By::Bridge)?.ids.into_iter();
+        is_known.into_iter().map(|is_known| if is_known { None } else { made.next() }).collect()
+    };
+    for job_id in made {
         rows.add(&mut [job_id.map_or(VOID, Datum::from)], &mut [job_id.is_none()])?;
     }
     Ok(None)
@@ -111,15 +117,16 @@ impl Known {
     }
 }
 
-/// `queue_bridge.enqueue_flow(queue_name, ids, made_at, body, options, form, passed)`: as `enqueue`, for a flow and its
-/// members. `ids`: the flow's, and behind it those of the tasks, in order.
-fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
-    let (catalog, queue) = enqueue::target(call)?;
-    let rows = call.rows()?;
-    let made_at = call.required("made_at", call.timestamp(MADE_AT))?;
-    let ids = call.required("ids", call.i64_array(IDS))?.into_iter().map(foreign).collect::<Result<Vec<_>>>()?;
-    let passed = call.i64_array(PASSED);
-    let known = |id| Known::of(&catalog, id, made_at, passed.as_deref());
+/// Enqueues a flow with its members, and returns the job of each id, as `enqueue` does.
+fn flow(
+    call: &Call,
+    catalog: &Rc<Catalog>,
+    queue: &Queue,
+    ids: Vec<Option<i64>>,
+    made_at: i64,
+    known: impl Fn(i64) -> Result<Known>,
+) -> Result<Vec<Option<i64>>> {
+    let ids = ids.into_iter().map(foreign).collect::<Result<Vec<_>>>()?;
     let mut flow = Flow { payload: call.json(BODY, "body")?, ..Flow::default() };
     let given = given(call, |name, value| {
         let mut flag = |place: fn(&mut Flow) -> &mut bool| *place(&mut flow) = value.as_bool().unwrap_or(false);
@@ -134,19 +141,14 @@ fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
     })?;
     check_count(&ids, 1 + flow.tasks.len())?;
     // The flow and its members arrive together, so the flow speaks for all.
-    let mut made = match known(ids[0])? {
-        Known::Same => Vec::new(),
-        Known::New | Known::Taken => flow.enqueue(&catalog, &queue, given, made_at, By::Bridge, |n, options| {
-            let id = ids[n];
-            Ok(known(id)?.identify(id, options.clone()).unwrap_or_else(|| renumbered(id, options)))
-        })?,
+    if matches!(known(ids[0])?, Known::Same) {
+        return Ok(vec![None; ids.len()]);
     }
-    .into_iter();
-    for _ in ids {
-        let job_id = made.next();
-        rows.add(&mut [job_id.map_or(VOID, Datum::from)], &mut [job_id.is_none()])?;
-    }
-    Ok(None)
+    let made = flow.enqueue(catalog, queue, given, made_at, By::Bridge, |n, options| {
+        let id = ids[n];
+        Ok(known(id)?.identify(id, options.clone()).unwrap_or_else(|| renumbered(id, options)))
+    })?;
+    Ok(made.into_iter().map(Some).collect())
 }
 
 /// Checks that a row has as many ids as jobs.
@@ -161,9 +163,8 @@ fn check_count<T>(ids: &[T], jobs: usize) -> Result<()> {
 }
 
 /// Returns the jobs of a row, by its form: `b` an array of jobs, `m` an array of payloads, `e` a payload.
-fn jobs(call: &Call, queue: &Queue, made_at: i64) -> Result<Vec<(Datum, Options)>> {
+fn jobs(call: &Call, form: &str, queue: &Queue, made_at: i64) -> Result<Vec<(Datum, Options)>> {
     let body = call.required("body", call.json(BODY, "body")?)?;
-    let form = call.required("form", call.str(FORM))?;
     if form == "b" {
         return enqueue::parse_batch(body, queue, made_at);
     }

@@ -3,7 +3,8 @@
 //! Responsible for the list of released scripts with their hashes, and for whether they are still the same. Not
 //! responsible for making them (`release`).
 //!
-//! Invariant: each script that installs a release is in the list, and so is each that leads to one.
+//! Invariant: each script that installs a release is in the list, and so is each that leads to one. The script for
+//! primaries (`bridge/primary.sql`) counts as one that installs.
 
 use eyre::{Result, bail};
 use sha2::{Digest as _, Sha256};
@@ -12,6 +13,15 @@ use crate::files::{EXTENSION, read, root};
 
 /// The list, as `sha256sum` writes it.
 pub const LIST: &str = "sql/released.sha256";
+
+/// The folders with released scripts, each with what stands before their names in the list.
+const FOLDERS: [(&str, &str); 2] = [("sql", ""), ("bridge", "../bridge/")];
+
+/// The name, in the list, of the script for primaries as a version had it. It lies apart from the others: what has such
+/// a name among a server's extensions is taken for one.
+pub fn primary(version: &str) -> String {
+    format!("../bridge/primary--{version}.sql")
+}
 
 /// The line of a script in the list.
 pub fn line(name: &str, script: &str) -> String {
@@ -25,13 +35,16 @@ pub fn check() -> Result<()> {
     for entry in list.lines() {
         let (_, name) = entry.split_once("  ").unwrap_or_default();
         if line(name, &read(&root().join("sql").join(name))?).trim_end() != entry {
-            bail!("sql/{name} was released as it was: put the change into sql/schema, and run `make generate`");
+            bail!("sql/{name} was released as it was: a change belongs into what it is made of, see sql/README.md");
         }
     }
-    for name in std::fs::read_dir(root().join("sql"))? {
-        let name = name?.file_name().to_string_lossy().into_owned();
-        if name.ends_with(".sql") && name.matches("--").count() == 1 && !list.contains(&format!("  {name}\n")) {
-            bail!("sql/{name} looks released, and is not in {LIST}");
+    for (folder, before) in FOLDERS {
+        for name in std::fs::read_dir(root().join(folder))? {
+            let name = name?.file_name().to_string_lossy().into_owned();
+            let is_listed = list.contains(&format!("  {before}{name}\n"));
+            if name.ends_with(".sql") && name.matches("--").count() == 1 && !is_listed {
+                bail!("{folder}/{name} looks released, and is not in {LIST}");
+            }
         }
     }
     Ok(())

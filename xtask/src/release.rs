@@ -13,12 +13,12 @@ use eyre::{Result, WrapErr as _, bail, eyre};
 
 use crate::files::{read, root, version};
 use crate::script::{EXTENSIONS, Sources};
-use crate::{frozen, generate};
+use crate::{absent, frozen, generate};
 
 /// The files that have the version, each with what stands around it.
 const PLACES: [(&str, &str); 18] = [
     ("Cargo.toml", "\nversion = \"{}\"\n"),
-    ("bridge/primary.sql", "SELECT '{}'::text"),
+    (absent::SCRIPT, "SELECT '{}'::text"),
     (META, "\n  \"version\": \"{}\""),
     (META, "\n      \"version\": \"{}\""),
     ("clients/node/package.json", "\n  \"version\": \"{}\""),
@@ -130,14 +130,16 @@ fn freeze(version: &str) -> Result<()> {
     let sql = root().join("sql");
     let mut list = read(&root().join(frozen::LIST))?;
     let before = frozen::versions()?.last().copied().map(frozen::text).unwrap_or_default();
+    let mut freeze = |name: &str, script: &str| {
+        list += &frozen::line(name, script);
+        std::fs::write(sql.join(name), script).wrap_err_with(|| format!("could not write sql/{name}"))
+    };
+    freeze(&frozen::primary(version), &read(&root().join(absent::SCRIPT))?)?;
     for sources in EXTENSIONS {
-        let name = format!("{}--{version}.sql", sources.extension);
-        let script = sources.install()?;
-        std::fs::write(sql.join(&name), &script).wrap_err_with(|| format!("could not write sql/{name}"))?;
-        list += &frozen::line(&name, &script);
+        freeze(&format!("{}--{version}.sql", sources.extension), &sources.install()?)?;
         let name = format!("{}--{before}--{version}.sql", sources.extension);
         if sql.join(&name).exists() {
-            list += &frozen::line(&name, &read(&sql.join(&name))?);
+            freeze(&name, &read(&sql.join(&name))?)?;
         }
     }
     std::fs::write(root().join(frozen::LIST), list)?;

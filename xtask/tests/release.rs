@@ -103,6 +103,9 @@ fn a_release_and_the_version_after_it() {
     for script in scripts.lines() {
         assert!(list.contains(&script.replace("sql/", "  ")), "{script} is not in {list}");
     }
+    let primary = copy.read("bridge/primary--90.1.0.sql");
+    assert!(primary == copy.read("bridge/primary.sql") && primary.contains("SELECT '90.1.0'::text"));
+    assert!(list.contains("  ../bridge/primary--90.1.0.sql\n"), "{list}");
     // Cargo would have nothing to change in the lock file.
     assert!(copy.run("cargo", &["metadata", "--locked", "--offline", "--no-deps", "--format-version=1"]).1);
     // No file has the version of before, but those that tell of the past.
@@ -150,6 +153,10 @@ fn a_tree_of_which_no_release_can_be_made() {
     copy.commit();
     copy.refuses(&release, "pg_queue--0.3.0.sql was released as it was");
     copy.git(&["revert", "--no-edit", "HEAD"]);
+
+    fs::write(copy.0.join("bridge/primary--0.9.0.sql"), "").unwrap();
+    copy.refuses(&dry, "bridge/primary--0.9.0.sql looks released");
+    fs::remove_file(copy.0.join("bridge/primary--0.9.0.sql")).unwrap();
 
     fs::write(copy.0.join("META.json"), copy.read("META.json").replace("testing", "unstable")).unwrap();
     copy.refuses(&dry, "META.json does not have this");

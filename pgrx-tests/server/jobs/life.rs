@@ -1,6 +1,6 @@
 //! A job's life: retries, backoff, death, release, progress, cancellation, and what the views say of it.
 
-use crate::shared::{self, Sql, connect, create, queue, retry_dead};
+use crate::shared::{self, Sql, connect, create, database_with_queue, queue, retry_dead};
 use postgres::Client;
 
 /// Seconds since 1970, by the server's clock.
@@ -269,7 +269,9 @@ fn progress_goes_on_to_the_next_attempt_however_this_one_ends() {
 
 #[test]
 fn a_large_payload_goes_through_retries_uncopied() {
-    let (mut client, q) = queue("backoff_base => '0'");
+    // In a database of its own, so that the open segment stays open.
+    let (_database, mut client) = database_with_queue("q", "backoff_base => '0'");
+    let q = "q";
     // Ten megabytes that do not compress.
     client.run(
         "CREATE TEMP TABLE big AS
