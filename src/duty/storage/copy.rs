@@ -1,8 +1,8 @@
 //! Copies the ended attempts of a segment to history, as long as the queues' retention keeps them, and counts them for
 //! the statistics. The step that moves what lives there (`move_living`) copies the beginning of the segment, up to the
 //! first attempt that it must leave for later. The rest is copied when the segment is drained. What lies before the
-//! last copied attempt does not change any more. So the segment is read batch by batch in the order of the ids. The log of
-//! segments records the last id that was read.
+//! last copied attempt does not change any more. So the segment is read batch by batch in the order of the ids. The log
+//! of segments records the last id that was read.
 //!
 //! Not responsible for the tables of history (`log::history`), nor for the rows of the statistics (`log::rollup`,
 //! `log::lane_counts`).
@@ -211,6 +211,11 @@ impl<'a> Copying<'a> {
     /// True if the transaction should copy no more.
     pub fn is_full(&self) -> bool {
         self.fates.cost >= MAX_COST || self.batch.bytes >= MAX_BYTES
+    }
+
+    /// False if sessions have written the segment's first notes since this began. Rows may lack theirs.
+    pub fn has_all_notes(&self) -> bool {
+        !self.notes.is_outdated()
     }
 
     /// Discards what was added.

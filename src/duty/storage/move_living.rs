@@ -142,7 +142,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
     let mut looks = looked as i64;
     let mut copied_to = copied_to;
     if let Some(copying) = copying {
-        if progress.left_from.is_none() {
+        if progress.left_from.is_none() && copying.has_all_notes() {
             fault!("move.copied");
             copying.write(progress.looked_to);
             copied_to = progress.looked_to;
@@ -211,6 +211,8 @@ impl Batch<'_> {
         }
         match (claim, outcome) {
             (Seen::InProgress, _) | (_, Seen::InProgress) => return Ok(Fate::Open),
+            // A session claimed and ended the attempt after the claims were read. The next pass reads its claim.
+            (Seen::Absent, Seen::There(_)) => return Ok(Fate::Open),
             // Its notes request another run that is still to be made. They stay where they are.
             (_, Seen::There(outcome)) if is_owed(self.catalog, &attempt, &outcome)? => return Ok(Fate::Open),
             // A cancel of its job was requested, and the job still continues. The request would be lost with the
@@ -390,7 +392,7 @@ fn is_referred_to(catalog: &Catalog, ended: &Attempt) -> bool {
 /// True for most attempts that have ended: no row refers to one, and none is owed.
 fn leaves_nothing(trace: &Trace<impl Columns>) -> bool {
     let (attempt, outcome) = (&trace.attempt, trace.outcome.row().map(outcome::read));
-    !matches!(trace.claim, Seen::InProgress)
+    matches!(trace.claim, Seen::There(_))
         && outcome.is_some_and(|outcome| outcome.next_id.is_none())
         && !attempt.is_payload_only()
         && attempt.unique_key().is_none()
