@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Cell, Measure, When};
 use crate::contender::{BATCH, SINGLE, Work};
 use crate::error::Result;
-use crate::{after, ahead, bridge, cluster, delayed, latency, sql, statements, topics};
+use crate::{after, ahead, bridge, cluster, delayed, latency, ring, sql, statements, topics};
 
 const DURABLE_SINGLE: Work = Work { is_durable: true, ..SINGLE };
 const DURABLE_BATCH: Work = Work { is_durable: true, ..BATCH };
@@ -60,6 +60,7 @@ pub const ALL: &[Cell] = &[
     own("after", "jobs that are after others, and queue.await", When::Named, after::measure),
     own("ahead", "producers of single jobs, and a worker that claims 100 at once", When::Named, ahead::measure),
     own("keys", "us per call beside an open snapshot, one client", When::Named, statements::keys),
+    own("ring", "minutes that contain turns of the ring, readers and an open snapshot", When::Named, ring::measure),
     own("sql-runs", "jobs that run in the server", When::Named, sql::measure),
     own("topics-rates", "one event, 8 queues; payloads of 100 bytes, one client", When::Named, topics::rates),
     own("topics-bodies", "WAL of an event, 8 queues; payloads of 8 kB", When::Named, topics::bodies),

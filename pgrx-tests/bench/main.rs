@@ -22,6 +22,7 @@ mod error;
 mod latency;
 mod options;
 mod queues;
+mod ring;
 mod runner;
 mod server;
 mod soak;

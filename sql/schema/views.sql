@@ -34,7 +34,7 @@ SELECT h.id, h.job_id, h.enqueued_at, h.lane, h.priority, h.attempt, h.max_attem
 FROM queue.history AS h
 -- Rows that are still being copied are read in their segment.
 WHERE h.generation <> ALL (ARRAY(
-    SELECT d.generation FROM queue.segment_log AS d WHERE d.state = 'd' AND NOT EXISTS (
+    SELECT d.generation FROM queue.segment_log AS d WHERE d.state IN ('m', 'd') AND NOT EXISTS (
         SELECT FROM queue.segment_log AS c WHERE c.generation = d.generation AND c.state = 'h')))
   AND ((SELECT queue_internal.may_observe(0)) OR h.lane IN (SELECT o.lane FROM queue.observed AS o));
 COMMENT ON VIEW queue.life IS

@@ -24,10 +24,12 @@ use crate::job::publish::{self, Event};
 use crate::job::{complete, find};
 use crate::pg::function::{Call, VOID};
 use crate::pg::jsonb::{self, Value};
-use crate::pg::session;
+use crate::pg::{role, session};
 
 sql_function!(pg_queue_bridge_subscription, pg_finfo_pg_queue_bridge_subscription => subscription);
+sql_function!(pg_queue_bridge_is_streamed, pg_finfo_pg_queue_bridge_is_streamed => is_streamed);
 sql_function!(pg_queue_bridge_enqueue, pg_finfo_pg_queue_bridge_enqueue => enqueue);
+sql_function!(pg_queue_bridge_enqueue_new, pg_finfo_pg_queue_bridge_enqueue_new => enqueue_new);
 sql_function!(pg_queue_bridge_publish, pg_finfo_pg_queue_bridge_publish => publish);
 sql_function!(pg_queue_bridge_complete_waiting, pg_finfo_pg_queue_bridge_complete_waiting => complete_waiting);
 
@@ -37,6 +39,14 @@ sql_function!(pg_queue_bridge_complete_waiting, pg_finfo_pg_queue_bridge_complet
 fn subscription(_call: &Call) -> Result<Option<Datum>> {
     api::writable("take what arrives")?;
     Ok(session::subscription().map(Datum::from))
+}
+
+/// `queue_bridge.is_streamed(subscription, relation)`: true if the subscription has copied this table and streams its
+/// changes.
+fn is_streamed(call: &Call) -> Result<Option<Datum>> {
+    let subscription = call.required("subscription", call.oid(0))?;
+    let table = call.required("relation", call.oid(1))?;
+    Ok(Some(session::is_streamed(subscription, table).into()))
 }
 
 /// The positions of the arguments of all functions.
@@ -80,6 +90,23 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
         rows.add(&mut [job_id.map_or(VOID, Datum::from)], &mut [job_id.is_none()])?;
     }
     Ok(None)
+}
+
+/// `queue_bridge.enqueue_new(queue_name, id, made_at, payload, options, source)`: enqueues, as the role of the source, a
+/// job that cannot have arrived before. Returns its id, or with a unique key that of the job that has the key.
+fn enqueue_new(call: &Call) -> Result<Option<Datum>> {
+    const SOURCE: usize = 5;
+    let name = format!("queue_bridge_{}", call.required("source", call.str(SOURCE))?);
+    let role = role::role(&name).filter(|&role| role::may_become(role)).ok_or_else(|| permission::no_role(&name))?;
+    role::as_role(role, || {
+        let (catalog, queue) = enqueue::target(call)?;
+        let made_at = call.required("made_at", call.timestamp(MADE_AT))?;
+        let id = foreign(call.i64(IDS))?;
+        let jobs = jobs(call, "e", &queue, made_at)?;
+        let identify = |(payload, options)| (payload, Options { job_id: Some(id), ..options });
+        let made = produce(&catalog, &queue, &Vec::from_iter(jobs.into_iter().map(identify)), made_at, By::Bridge)?;
+        Ok(made.ids.first().map(|&job_id| job_id.into()))
+    })
 }
 
 /// What is known of a job that arrives.

@@ -168,6 +168,12 @@ pub struct Catalog {
 }
 
 impl Catalog {
+    /// True if the views leave out what history has of a segment that is being moved. Those of an earlier version only
+    /// leave out what it has of a drained one.
+    pub fn hides_rows_of_moving(&self) -> bool {
+        self.knows_expiry()
+    }
+
     /// True if the SQL knows jobs that expire. An earlier version does not.
     pub fn knows_expiry(&self) -> bool {
         self.segments[0].attempt_start_by != Oid::INVALID

@@ -24,7 +24,6 @@ use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
 use crate::pg::{lock, process, session, syscache};
 use crate::shmem::ledger::Ledger;
-use crate::shmem::segments::State;
 
 /// A table of rows that expire on one day.
 #[derive(Clone, Copy)]
@@ -295,7 +294,7 @@ impl Counting {
     pub fn now(catalog: &Catalog) -> Self {
         Self(std::array::from_fn(|n| {
             let word = segment::word(catalog, n as u8);
-            if word.state() == State::Drained { word.generation() } else { 0 }
+            if word.state().is_copied_from() { word.generation() } else { 0 }
         }))
     }
 
@@ -303,7 +302,7 @@ impl Counting {
     pub fn of(ledger: &Ledger) -> Self {
         Self(std::array::from_fn(|n| {
             let word = ledger.word(n as u8);
-            if word.state() == State::Drained { word.generation() } else { 0 }
+            if word.state().is_copied_from() { word.generation() } else { 0 }
         }))
     }
 

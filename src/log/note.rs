@@ -414,6 +414,11 @@ impl Reader {
         Self { is_empty: table.blocks() == 0, index: Relation::read_index(oids.note_id), table, snapshot }
     }
 
+    /// True if the segment has notes now, and had none when this was opened.
+    pub fn is_outdated(&self) -> bool {
+        self.is_empty && self.table.blocks() > 0
+    }
+
     /// Reads all notes of an attempt.
     pub fn summary(&self, id: i64) -> Summary {
         if self.is_empty { Summary::default() } else { summarize(&self.table, &self.index, id, self.snapshot) }

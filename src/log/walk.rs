@@ -1,9 +1,11 @@
 //! Reads a segment's three logs side by side: every attempt with its claim and its outcome, in the order of the ids, so
-//! that each row is read once.
+//! that each row is read once. Each scan reads some rows ahead. So in a segment in which sessions still claim and end
+//! attempts, the walk may return an outcome without its claim.
 
 use crate::log::attempt::{Attempt, AttemptOf};
 use crate::log::segment::Home;
 use crate::log::tables::Tables;
+use crate::pg::fault::fault;
 use crate::pg::row::{Columns, Row};
 use crate::pg::scan::{Current, Key, Scan, Snapshot};
 
@@ -24,11 +26,11 @@ impl Tables {
         // Only committed attempts are read, even if the snapshot is dirty. Claims and outcomes of open transactions
         // must be known then.
         let attempts = if snapshot == Snapshot::Dirty { Snapshot::Now } else { snapshot };
-        (!self.is_empty()).then(|| Walk {
-            home: self.home,
-            attempts: self.attempt.scan(self.by_id(), &keys, attempts),
-            claims: Side::new(self.claims().scan(&keys, snapshot)),
-            outcomes: Side::new(self.outcomes().scan(&keys, snapshot)),
+        (!self.is_empty()).then(|| {
+            let attempts = self.attempt.scan(self.by_id(), &keys, attempts);
+            let claims = Side::new(self.claims().scan(&keys, snapshot));
+            fault!("walk.claims_read");
+            Walk { home: self.home, attempts, claims, outcomes: Side::new(self.outcomes().scan(&keys, snapshot)) }
         })
     }
 }
@@ -86,6 +88,12 @@ impl Walk<'_> {
         Some(Trace { claim: self.claims.at(id), outcome: self.outcomes.at(id), attempt })
     }
 
+    /// Returns once more what `next` has returned last.
+    pub fn here(&self) -> Trace<Current<'_>> {
+        let attempt = AttemptOf::new(self.attempts.current(), self.home);
+        Trace { attempt, claim: self.claims.here(), outcome: self.outcomes.here() }
+    }
+
     /// Returns a copy of the attempt that `next` found, and of what the other logs have about it.
     pub fn copy(&self) -> Trace<Row> {
         let attempt = Attempt::new(self.attempts.row(), self.home);
@@ -128,6 +136,11 @@ impl<'a> Side<'a> {
             self.last = Seen::InProgress;
             self.step();
         }
+        self.here()
+    }
+
+    /// Returns once more what `at` has returned last.
+    fn here(&self) -> Seen<Current<'_>> {
         self.last.map(|()| self.scan.current())
     }
 

@@ -112,6 +112,11 @@ impl Call {
         self.datum(n).map(|d| d.value() as i64)
     }
 
+    /// Returns an `oid`.
+    pub fn oid(&self, n: usize) -> Option<pg_sys::Oid> {
+        self.datum(n).map(|d| pg_sys::Oid::from(d.value() as u32))
+    }
+
     /// Returns an `integer`.
     pub fn i32(&self, n: usize) -> Option<i32> {
         self.datum(n).map(|d| d.value() as i32)

@@ -25,6 +25,11 @@ unsafe extern "C-unwind" {
     pub fn pq_check_connection() -> bool;
     pub fn nextval_internal(sequence: pg_sys::Oid, check_permissions: bool) -> i64;
     pub fn find_inheritance_children(parent: pg_sys::Oid, mode: pg_sys::LOCKMODE) -> *mut pg_sys::List;
+    pub fn GetSubscriptionRelState(
+        subscription: pg_sys::Oid,
+        table: pg_sys::Oid,
+        lsn: *mut pg_sys::XLogRecPtr,
+    ) -> c_char;
     pub fn Async_Notify(channel: *const c_char, payload: *const c_char);
     pub fn hash_bytes_extended(bytes: *const u8, length: c_int, seed: u64) -> u64;
     pub fn get_timeout_active(timeout: c_int) -> bool;

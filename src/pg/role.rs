@@ -247,9 +247,17 @@ fn is_our_process() -> bool {
 /// tables, such as triggers, runs with the owner's rights. If the table was dropped, or the user is its owner, `f` runs
 /// with the current rights.
 pub fn as_owner<R>(table: pg_sys::Oid, f: impl FnOnce() -> R) -> R {
-    let Some(owner) = syscache::owner(table).filter(|&owner| owner != user()) else { return f() };
-    // SAFETY: in a transaction. The role exists, because it owns something. The guards hold nothing to drop.
-    let borrowed = unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| Borrowed::from(owner)) };
+    match syscache::owner(table) {
+        // The role exists, because it owns something.
+        Some(owner) if owner != user() => as_role(owner, f),
+        _ => f(),
+    }
+}
+
+/// Runs `f` with the rights of a role that exists, in a restricted operation (see `Borrowed`).
+pub fn as_role<R>(role: pg_sys::Oid, f: impl FnOnce() -> R) -> R {
+    // SAFETY: in a transaction. The role exists, as the caller says. The guards hold nothing to drop.
+    let borrowed = unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| Borrowed::from(role)) };
     let result = f();
     // SAFETY: as above. `f` has ended everything that it began.
     unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| borrowed.give_back()) };

@@ -95,6 +95,14 @@ pub fn subscription() -> Option<pg_sys::Oid> {
     name.strip_prefix("pg_")?.split('_').next()?.parse::<u32>().ok().map(pg_sys::Oid::from)
 }
 
+/// True if the subscription has copied this table and streams its changes.
+pub fn is_streamed(subscription: pg_sys::Oid, table: pg_sys::Oid) -> bool {
+    const READY: u8 = b'r';
+    let mut lsn = 0;
+    // SAFETY: a look-up in the catalogs, under the guard of the caller's function. The position is valid for writing.
+    unsafe { raw::GetSubscriptionRelState(subscription, table, &raw mut lsn) as u8 == READY }
+}
+
 /// True if the transaction is read only.
 pub fn is_read_only() -> bool {
     // SAFETY: a plain global of this backend.

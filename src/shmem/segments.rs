@@ -54,6 +54,11 @@ impl State {
             .unwrap_or(Self::Free)
     }
 
+    /// True if history may have rows of a segment in this state, which do not count yet: those in the segment do.
+    pub fn is_copied_from(self) -> bool {
+        matches!(self, Self::Moving | Self::Drained)
+    }
+
     /// True if attempts may live in a segment in this state.
     pub fn is_inhabited(self) -> bool {
         matches!(self, Self::Open | Self::Closed | Self::Moving)

@@ -32,7 +32,6 @@ use crate::pg::row::Row;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
 use crate::shmem::ledger::Ledger;
-use crate::shmem::segments::State;
 use crate::view::running;
 
 sql_function!(pg_queue_live, pg_finfo_pg_queue_live => live);
@@ -341,7 +340,7 @@ fn each_life(
     // Attempts that are still being copied were read in their segment.
     let copying: Vec<i64> = tables::ALL
         .map(|segment| ledger.word(segment))
-        .filter(|word| word.state() == State::Drained)
+        .filter(|word| word.state().is_copied_from())
         .map(|word| word.generation())
         .collect();
     let counts = |generation| !copying.contains(&generation);

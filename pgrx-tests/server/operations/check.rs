@@ -411,7 +411,7 @@ fn a_retried_job_is_there_once_while_its_segment_is_copied() {
             client.column::<i64>("SELECT job_id FROM queue.jobs WHERE state = 'scheduled' OR state = 'dead'"),
             [job]
         );
-        let copying = "SELECT EXISTS (SELECT FROM queue.segment_log WHERE state = 'd' AND copied_to > 0)
+        let copying = "SELECT EXISTS (SELECT FROM queue.segment_log WHERE state IN ('m', 'd') AND copied_to > 0)
                           AND NOT EXISTS (SELECT FROM queue.segment_log WHERE state = 'h')";
         if client.value::<bool>(copying) {
             is_well(&mut client);

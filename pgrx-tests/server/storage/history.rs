@@ -149,7 +149,7 @@ fn each_step_on_the_way_shows_each_job_once_and_whole() {
     let (by_job, mut half) = (client.column::<String>(one_by_one), 0);
     assert_eq!(by_job, client.column::<String>(of_q), "queue.job and queue.jobs");
     reclaim_and(&mut client, |client| {
-        let is_half = "SELECT count(*) FROM queue.segment_log AS l WHERE copied_to > 0 AND state = 'd'
+        let is_half = "SELECT count(*) FROM queue.segment_log AS l WHERE copied_to > 0 AND state IN ('m', 'd')
                        AND NOT EXISTS (SELECT FROM queue.segment_log AS n WHERE n.entry > l.entry)";
         half += client.value::<i64>(is_half);
         let step =

@@ -19,7 +19,7 @@ const LOCKED: &str = "SELECT DISTINCT coalesce(i.indrelid, l.relation)::regclass
 fn no_step_of_the_storage_duty_deadlocks_with_a_reindex() {
     let cluster = cluster(&["pg_queue.worker = off", "deadlock_timeout = '100ms'"]);
     let mut client = cluster.connect();
-    for point in ["move.chosen", "move.marked", "move.written", "copy.read"] {
+    for point in ["move.chosen", "move.marked", "move.written", "move.copied", "copy.read"] {
         // One job that waits and one that runs, with a note: both are moved.
         client.run("SELECT count(*) FROM queue.enqueue_many('q', '{1,2}'::jsonb[], priority => 5)");
         client.run("SELECT queue.progress(id, '1') FROM queue.claim('q')");

@@ -7,7 +7,7 @@ use crate::storage::segments_races::{
     ROWS, drive, enqueue, fill, in_state, is, large, maintain, open_segment, still, turn, wait_completed, work_off,
 };
 use postgres::Client;
-use queue_tests::{Cluster, StopAtEnd, wait};
+use queue_tests::{Cluster, StopAtEnd, integrity, wait};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -357,4 +357,43 @@ fn an_adoption_that_comes_late_does_not_take_the_segments_back() {
     let sql = "SELECT count(*) - count(DISTINCT entry) FROM queue.segment_log";
     assert_eq!(client.value::<i64>(sql), 0);
     wait_completed(&mut client, 12 * ROWS);
+}
+
+#[test]
+fn what_is_left_in_the_middle_of_a_segment_is_copied_once_over_crashes() {
+    let cluster = still(&[]);
+    let mut client = cluster.connect();
+    enqueue(&mut client, 12_000, "");
+    assert_eq!(work_off(&mut client, 8_000), 8_000);
+    let held: i64 = client.value("SELECT id FROM queue.claim('q')");
+    assert_eq!(work_off(&mut client, 3_999), 3_999);
+    drive(&mut client, "the living begin to move", &in_state(0, "'m'"));
+    let sees_all = |client: &mut Client| {
+        let sql =
+            "SELECT count(*) || ' ' || count(DISTINCT job_id) || ' ' || count(*) FILTER (WHERE state <> 'completed')
+                   FROM queue.jobs WHERE queue_name = 'q'";
+        assert_eq!(client.value::<String>(sql), "12000 12000 1");
+    };
+    // It is left for later while this transaction is open. What is before it is copied, and what is behind it is not.
+    let mut other = cluster.connect();
+    other.run(&format!("BEGIN; SELECT queue.complete({held})"));
+    let mut client = cluster.connect();
+    for _ in 0..12 {
+        maintain(&mut client);
+        sees_all(&mut client);
+    }
+    let copied = client.count("SELECT FROM queue.history");
+    assert!((1..=8_000).contains(&copied), "{copied}");
+    assert!(is(&mut client, &format!("(SELECT max(id) < {held} FROM queue.history)")));
+    cluster.kill_server();
+    cluster.start_again();
+    let mut client = cluster.connect();
+    sees_all(&mut client);
+    assert_eq!(client.count("SELECT FROM queue.history"), copied);
+    drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
+    sees_all(&mut client);
+    let all = "SELECT count(*) || ' ' || count(DISTINCT job_id) FROM queue.history WHERE lane > 0";
+    assert_eq!(client.value::<String>(all), "11999 11999");
+    client.run(&format!("SELECT queue.complete({held})"));
+    integrity::check(&mut client);
 }

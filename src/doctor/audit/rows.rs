@@ -263,7 +263,7 @@ fn statement(segments: &[Segment], knows_expiry: bool) -> String {
              WHERE h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = h.id)
                -- Rows that are still being copied count in their segment.
                AND h.generation <> ALL (ARRAY(
-                   SELECT d.generation FROM queue.segment_log AS d WHERE d.state = 'd' AND NOT EXISTS (
+                   SELECT d.generation FROM queue.segment_log AS d WHERE d.state IN ('m', 'd') AND NOT EXISTS (
                        SELECT FROM queue.segment_log AS c WHERE c.generation = d.generation AND c.state = 'h')))),
          -- When each segment was last emptied, and when it was last opened.
          emptied AS (

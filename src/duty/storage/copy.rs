@@ -1,6 +1,8 @@
-//! Copies the ended attempts of a drained segment to history, as long as the queues' retention keeps them, and counts
-//! them for the statistics. A drained segment does not change any more. So it is read batch by batch in the order of
-//! the ids. The log of segments records the last id that was read.
+//! Copies the ended attempts of a segment to history, as long as the queues' retention keeps them, and counts them for
+//! the statistics. The step that moves what lives there (`move_living`) copies the beginning of the segment, up to the
+//! first attempt that it must leave for later. The rest is copied when the segment is drained. What lies before the
+//! last copied attempt does not change any more. So the segment is read batch by batch in the order of the ids. The log
+//! of segments records the last id that was read.
 //!
 //! Not responsible for the tables of history (`log::history`), nor for the rows of the statistics (`log::rollup`,
 //! `log::lane_counts`).
@@ -14,7 +16,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use pg_queue_core::day::Day;
-use pg_queue_core::rollup::Rollup;
+use pg_queue_core::rollup::{Life, Rollup};
 use pgrx::pg_sys;
 
 use crate::catalog::Catalog;
@@ -160,6 +162,76 @@ fn size(values: &history::Values) -> usize {
     [ERROR, HEADERS, LAST_ERROR, PAYLOAD, PROGRESS, RESULT].into_iter().filter_map(|n| values[n]).map(stored_size).sum()
 }
 
+/// The copy of a stretch of a segment, within one transaction.
+pub struct Copying<'a> {
+    catalog: &'a Rc<Catalog>,
+    reader: Reader<'a>,
+    notes: note::Reader,
+    minutes: Minutes,
+    lives: Vec<Life>,
+    batch: Batch,
+    fates: Fates,
+}
+
+impl<'a> Copying<'a> {
+    /// Begins behind `copied_to`.
+    pub fn begin(catalog: &'a Rc<Catalog>, tables: &Tables, copied_to: i64) -> Self {
+        let home = tables.home;
+        Self {
+            catalog,
+            reader: Reader::new(catalog),
+            notes: note::Reader::open(catalog, home.segment, Snapshot::Now),
+            minutes: Minutes::resume(tables, home.generation, copied_to),
+            lives: Vec::new(),
+            batch: Batch::default(),
+            fates: Fates::default(),
+        }
+    }
+
+    /// Adds the next attempt, which has ended or moved. If there is no table for its row, returns the result of the
+    /// step: it has inserted nothing, and the stretch is read again.
+    pub fn add<R: Columns>(&mut self, trace: &Trace<R>) -> Result<Option<StepResult>> {
+        self.fates.cost += 1;
+        self.lives.extend(rollup::life(trace));
+        let Some(ended) = ended(trace) else { return Ok(None) };
+        let outcome = outcome::read(ended);
+        let day = expiry(self.catalog, &mut self.reader, &trace.attempt, &outcome, &mut self.fates)?;
+        let Some(day) = day else { return Ok(None) };
+        let Err(refused) = self.batch.add(self.catalog, day, (trace, ended), &self.notes, &mut self.reader) else {
+            return Ok(None);
+        };
+        // A separate transaction creates the table before anything is inserted.
+        Ok(Some(if matches!(refused, Refused::NoTable) && history::create_child(self.catalog, day)? {
+            StepResult::Did(1)
+        } else {
+            StepResult::Later(BLOCKED_PAUSE_US)
+        }))
+    }
+
+    /// True if the transaction should copy no more.
+    pub fn is_full(&self) -> bool {
+        self.fates.cost >= MAX_COST || self.batch.bytes >= MAX_BYTES
+    }
+
+    /// False if sessions have written the segment's first notes since this began. Rows may lack theirs.
+    pub fn has_all_notes(&self) -> bool {
+        !self.notes.is_outdated()
+    }
+
+    /// Discards what was added.
+    pub fn give_up(self) {
+        MINUTES.set(Some(self.minutes));
+    }
+
+    /// Inserts the rows. `last`: the last attempt that was added.
+    pub fn write(mut self, last: i64) {
+        self.batch.days.into_iter().for_each(history::Writer::insert);
+        self.lives.iter().for_each(|life| self.minutes.rollup.add(life));
+        self.minutes.read_to = last;
+        MINUTES.set(Some(self.minutes));
+    }
+}
+
 /// Copies one batch.
 pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Result<StepResult> {
     fault!("copy.begun");
@@ -169,49 +241,30 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
         return Ok(StepResult::Later(BLOCKED_PAUSE_US));
     }
     let tables = Tables::open(catalog, segment);
-    let mut reader = Reader::new(catalog);
-    let notes = note::Reader::open(catalog, segment, Snapshot::Now);
-    let mut minutes = Minutes::resume(&tables, generation, copied_to);
-    let mut lives = Vec::new();
-    let mut batch = Batch::default();
+    let mut copying = Copying::begin(catalog, &tables, copied_to);
     let (mut looked, mut last) = (0, copied_to);
-    let mut fates = Fates::default();
     let mut is_end = true;
     let mut walk = tables.walk(copied_to, Snapshot::Now);
     while let Some(walk) = &mut walk {
         let Some(trace) = walk.next() else { break };
         last = trace.attempt.id();
         looked += 1;
-        fates.cost += 1;
-        lives.extend(rollup::life(&trace));
-        if let Some(ended) = ended(&trace)
-            && let Some(day) = expiry(catalog, &mut reader, &trace.attempt, &outcome::read(ended), &mut fates)?
-            && let Err(refused) = batch.add(catalog, day, (&trace, ended), &notes, &mut reader)
-        {
-            MINUTES.set(Some(minutes));
-            // A separate transaction creates the table before anything is inserted. Then this batch is read again.
-            return Ok(if matches!(refused, Refused::NoTable) && history::create_child(catalog, day)? {
-                StepResult::Did(1)
-            } else {
-                StepResult::Later(BLOCKED_PAUSE_US)
-            });
+        if let Some(instead) = copying.add(&trace)? {
+            copying.give_up();
+            return Ok(instead);
         }
-        if fates.cost >= MAX_COST || batch.bytes >= MAX_BYTES {
+        if copying.is_full() {
             is_end = false;
             break;
         }
     }
     fault!("copy.read");
-    batch.days.into_iter().for_each(history::Writer::insert);
-    lives.iter().for_each(|life| minutes.rollup.add(life));
-    minutes.read_to = last;
+    copying.write(last);
     let state = if is_end { State::Copied } else { State::Drained };
-    if is_end {
+    if is_end && let Some(minutes) = MINUTES.take() {
         rollup::write(catalog, &minutes.rollup, generation);
         group_start::write(segment)?;
         lane_counts::write_totals(catalog, &minutes.rollup, generation);
-    } else {
-        MINUTES.set(Some(minutes));
     }
     segment::record(catalog, segment, generation, state, Some(last));
     Ok(if is_end { StepResult::Did(looked.max(1)) } else { StepResult::DidPart(looked) })

@@ -15,6 +15,7 @@ use pg_queue_core::id::SEGMENTS;
 
 use crate::catalog::{Catalog, queue};
 use crate::duty::serve_cancels;
+use crate::duty::storage::copy::Copying;
 use crate::duty::storage::states::{self, BLOCKED_PAUSE_US, SegmentStates};
 use crate::error::Result;
 use crate::job::{after, rerun};
@@ -78,7 +79,9 @@ fn undone() {
 pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Result<states::StepResult> {
     hooks::on_rollback(undone);
     let generation = states.words[segment as usize].generation();
-    let start = Progress { generation, looked_to: 0, left_from: None, pause: BLOCKED_PAUSE_US / 2, retry_at: 0 };
+    let copied_to = states.filling(segment).copied_to;
+    let pause = BLOCKED_PAUSE_US / 2;
+    let start = Progress { generation, looked_to: copied_to, left_from: None, pause, retry_at: 0 };
     let mut progress = progress(segment).filter(|known| known.generation == generation).unwrap_or(start);
     let left = progress.retry_at - time::monotonic_us();
     if left > 0 {
@@ -92,18 +95,40 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
     let mut batch =
         Batch { catalog, segment, target: states.old, bytes: 0, waiting: vec![], running: vec![], payloads: vec![] };
     let tables = Tables::open(catalog, segment);
+    // Nothing was left for later before this batch.
+    let is_beginning = progress.looked_to == copied_to && progress.left_from.is_none();
+    let may_copy = is_beginning && catalog.hides_rows_of_moving();
+    let mut copying = may_copy.then(|| Copying::begin(catalog, &tables, copied_to));
     let mut looked = 0;
     let mut is_end = true;
     let mut walk = tables.walk(progress.looked_to, Snapshot::Dirty);
     while let Some(walk) = &mut walk {
         let Some(trace) = walk.next() else { break };
-        let (id, is_over) = (trace.attempt.id(), leaves_nothing(&trace));
+        let id = trace.attempt.id();
         progress.looked_to = id;
         looked += 1;
-        if !is_over && !batch.add(walk.copy())? {
-            progress.left_from.get_or_insert(id);
+        let leaves_nothing = leaves_nothing(&trace);
+        let fate = if leaves_nothing { Fate::Stays } else { batch.add(walk.copy())? };
+        match fate {
+            Fate::Stays => {
+                if let Some(known) = &mut copying
+                    && let Some(instead) = known.add(&walk.here())?
+                {
+                    copying.take().into_iter().for_each(Copying::give_up);
+                    // If a session has locked the table, the rest is copied later.
+                    if matches!(instead, states::StepResult::Did(_)) {
+                        return Ok(instead);
+                    }
+                }
+            }
+            Fate::Moves => {}
+            Fate::Open => {
+                progress.left_from.get_or_insert(id);
+                copying.take().into_iter().for_each(Copying::give_up);
+            }
         }
-        if looked >= MAX_LOOKS || batch.len() >= MAX_MOVED || batch.bytes >= MAX_BYTES {
+        let is_full = copying.as_ref().is_some_and(Copying::is_full);
+        if looked >= MAX_LOOKS || batch.len() >= MAX_MOVED || batch.bytes >= MAX_BYTES || is_full {
             is_end = false;
             break;
         }
@@ -114,13 +139,29 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
     if let Some(id) = batch.move_all()? {
         progress.left_from = Some(progress.left_from.map_or(id, |known| known.min(id)));
     }
+    let mut looks = looked as i64;
+    let mut copied_to = copied_to;
+    if let Some(copying) = copying {
+        if progress.left_from.is_none() && copying.has_all_notes() {
+            fault!("move.copied");
+            copying.write(progress.looked_to);
+            copied_to = progress.looked_to;
+            // They need not be looked at again.
+            looks *= 2;
+            if !is_end {
+                segment::record(catalog, segment, generation, State::Moving, Some(copied_to));
+            }
+        } else {
+            copying.give_up();
+        }
+    }
     if !is_end {
         set_progress(segment, Some(progress));
-        return Ok(states::StepResult::DidPart(looked as i64));
+        return Ok(states::StepResult::DidPart(looks));
     }
     match progress.left_from {
         None => {
-            segment::record(catalog, segment, generation, State::Drained, None);
+            segment::record(catalog, segment, generation, State::Drained, Some(copied_to).filter(|&id| id > 0));
             Ok(states::StepResult::Did(1))
         }
         Some(left) => {
@@ -130,6 +171,16 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
             Ok(states::StepResult::Later(pause))
         }
     }
+}
+
+/// What becomes of an attempt in this pass.
+enum Fate {
+    /// It has ended or moved before, or nobody wants it.
+    Stays,
+    /// The batch moves it.
+    Moves,
+    /// It must be looked at again later, mostly because an open transaction decides its fate.
+    Open,
 }
 
 struct Batch<'a> {
@@ -148,24 +199,25 @@ impl Batch<'_> {
         self.waiting.len() + self.running.len() + self.payloads.len()
     }
 
-    /// Looks at an attempt, and adds it to the batch if it must be moved. False: it must be looked at again later,
-    /// mostly because an open transaction decides its fate.
-    fn add(&mut self, trace: Trace<Row>) -> Result<bool> {
+    /// Looks at an attempt, and adds it to the batch if it must be moved, or its payload.
+    fn add(&mut self, trace: Trace<Row>) -> Result<Fate> {
         let Trace { attempt, claim, outcome } = trace;
         if attempt.is_payload_only() {
             if is_referred_to(self.catalog, &attempt) {
                 self.bytes += attempt.payload_size();
                 self.payloads.push(attempt);
             }
-            return Ok(true);
+            return Ok(Fate::Stays);
         }
         match (claim, outcome) {
-            (Seen::InProgress, _) | (_, Seen::InProgress) => return Ok(false),
+            (Seen::InProgress, _) | (_, Seen::InProgress) => return Ok(Fate::Open),
+            // A session claimed and ended the attempt after the claims were read. The next pass reads its claim.
+            (Seen::Absent, Seen::There(_)) => return Ok(Fate::Open),
             // Its notes request another run that is still to be made. They stay where they are.
-            (_, Seen::There(outcome)) if is_owed(self.catalog, &attempt, &outcome)? => return Ok(false),
+            (_, Seen::There(outcome)) if is_owed(self.catalog, &attempt, &outcome)? => return Ok(Fate::Open),
             // A cancel of its job was requested, and the job still continues. The request would be lost with the
             // segment.
-            (_, Seen::There(outcome)) if is_cancel_owed(self.catalog, &attempt, &outcome)? => return Ok(false),
+            (_, Seen::There(outcome)) if is_cancel_owed(self.catalog, &attempt, &outcome)? => return Ok(Fate::Open),
             (_, Seen::There(_)) => {
                 if attempt.has_large_payload() && is_referred_to(self.catalog, &attempt) {
                     self.bytes += attempt.payload_size();
@@ -175,7 +227,7 @@ impl Batch<'_> {
             (Seen::There(claim), Seen::Absent) => match claim::read(&claim).kind {
                 // The outcomes were read before the attempt was ended. The next pass looks at what it leaves behind.
                 claim::Kind::System if outcome::find(self.catalog, self.segment, attempt.id()).is_some() => {
-                    return Ok(false);
+                    return Ok(Fate::Open);
                 }
                 // It was moved before. A claim by the system whose outcome was rolled back cannot be here, because one
                 // transaction writes both.
@@ -184,6 +236,7 @@ impl Batch<'_> {
                     if is_wanted(self.catalog, &attempt)? {
                         self.bytes += attempt.payload_size();
                         self.running.push((attempt, claim));
+                        return Ok(Fate::Moves);
                     }
                 }
             },
@@ -191,14 +244,15 @@ impl Batch<'_> {
                 if is_wanted(self.catalog, &attempt)? {
                     // Its claim was rolled back after another run was requested.
                     if has_rerun(self.catalog, &attempt) {
-                        return Ok(false);
+                        return Ok(Fate::Open);
                     }
                     self.bytes += attempt.payload_size();
                     self.waiting.push(attempt);
+                    return Ok(Fate::Moves);
                 }
             }
         }
-        Ok(true)
+        Ok(Fate::Stays)
     }
 
     /// Moves the attempts of the batch. Returns the first id that must be left for later.
@@ -338,7 +392,7 @@ fn is_referred_to(catalog: &Catalog, ended: &Attempt) -> bool {
 /// True for most attempts that have ended: no row refers to one, and none is owed.
 fn leaves_nothing(trace: &Trace<impl Columns>) -> bool {
     let (attempt, outcome) = (&trace.attempt, trace.outcome.row().map(outcome::read));
-    !matches!(trace.claim, Seen::InProgress)
+    matches!(trace.claim, Seen::There(_))
         && outcome.is_some_and(|outcome| outcome.next_id.is_none())
         && !attempt.is_payload_only()
         && attempt.unique_key().is_none()
