@@ -28,8 +28,8 @@ CREATE FUNCTION queue_bridge.enqueue_new(
 ) RETURNS bigint VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bridge_enqueue_new';
 COMMENT ON FUNCTION queue_bridge.enqueue_new IS
     'Enqueues a job with the id and the time that a source gave it, as the role of the source. It cannot have arrived '
-    'before. Returns the id, or that of the job that has its unique_key. Errors: as queue.enqueue; 22023 the id is none '
-    'of a source, 42501 the user is no member of the role.';
+    'before. Returns the id, or that of the job that has its unique_key. Errors: as queue.enqueue; 22023 the id is '
+    'none of a source, 42501 the user is no member of the role.';
 
 CREATE FUNCTION queue_bridge.publish(topic text, ids bigint[], made_at timestamptz, body jsonb, options jsonb)
     RETURNS void VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bridge_publish';

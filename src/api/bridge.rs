@@ -92,12 +92,15 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue_bridge.enqueue_new(queue_name, id, made_at, payload, options, source)`: enqueues, as the role of the source, a
-/// job that cannot have arrived before. Returns its id, or with a unique key that of the job that has the key.
+/// `queue_bridge.enqueue_new(queue_name, id, made_at, payload, options, source)`: enqueues, as the role of the source,
+/// a job that cannot have arrived before. Returns its id, or with a unique key that of the job that has the key.
 fn enqueue_new(call: &Call) -> Result<Option<Datum>> {
     const SOURCE: usize = 5;
     let name = format!("queue_bridge_{}", call.required("source", call.str(SOURCE))?);
-    let role = role::role(&name).filter(|&role| role::may_become(role)).ok_or_else(|| permission::no_role(&name))?;
+    let role = role::role(&name).ok_or_else(|| permission::no_role(&name))?;
+    if !role::may_become(role) {
+        return Err(Error::new(error::DENIED, format!("permission denied to set role \"{name}\"")));
+    }
     role::as_role(role, || {
         let (catalog, queue) = enqueue::target(call)?;
         let made_at = call.required("made_at", call.timestamp(MADE_AT))?;

@@ -7,7 +7,7 @@ use crate::shared::Sql;
 use crate::storage::segments::{cluster, fillings};
 use postgres::Client;
 use queue_tests::error;
-use queue_tests::{Cluster, integrity, wait};
+use queue_tests::{Cluster, wait};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -260,47 +260,6 @@ fn a_step_that_is_rolled_back_is_done_again() {
     drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
     assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats"), 400);
     assert_eq!(work_off(&mut client, 12_000), 400);
-}
-
-#[test]
-fn what_ends_while_its_segment_is_read_is_kept_whole() {
-    // A worker that has claimed the job before writes the segment's first note and completes the job. Or it claims and
-    // completes it.
-    for is_claimed_before in [true, false] {
-        let cluster = still(&[]);
-        let mut client = cluster.connect();
-        // It has the first id, so the first step reads it.
-        enqueue(&mut client, 1, ", priority => 5");
-        enqueue(&mut client, 11_999, "");
-        assert_eq!(work_off(&mut client, 11_999), 11_999);
-        // The first step makes the table of history into which the next one copies.
-        let has_table = "EXISTS (SELECT FROM pg_inherits WHERE inhparent = 'queue.history'::regclass)";
-        drive(&mut client, "the living begin to move", &format!("{} AND {has_table}", in_state(0, "'m'")));
-        let mut claimed = if is_claimed_before { claim_one(&mut client) } else { None };
-        let fault = cluster.fault("walk.claims_read", "wait");
-        let mut mover = cluster.connect();
-        thread::scope(|scope| {
-            scope.spawn(move || maintain(&mut mover));
-            wait::until("the duty has read claims", || fault.reached_by());
-            claimed = claimed.or_else(|| claim_one(&mut client));
-            let (id, _) = claimed.unwrap();
-            if is_claimed_before {
-                client.run(&format!("SELECT queue.progress({id}, '7')"));
-            }
-            client.run(&format!("SELECT queue.complete({id})"));
-            fault.release();
-        });
-        drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
-        let sql = format!(
-            "SELECT format('%s %s %s', state, progress, claimed_at IS NOT NULL) FROM queue.job({})",
-            claimed.unwrap().1
-        );
-        let expected = if is_claimed_before { "completed 7 t" } else { "completed  t" };
-        assert_eq!(client.value::<String>(&sql), expected);
-        let counted = "SELECT format('%s %s', ready, running) FROM queue.stats";
-        assert_eq!(client.value::<String>(counted), "0 0");
-        integrity::check(&mut client);
-    }
 }
 
 #[test]
