@@ -161,7 +161,9 @@ BEGIN
         INSERT INTO queue_bridge.refused (source, id, made_at, verb, target, ids, body, options, code, message, detail)
         VALUES (source, call.id, call.made_at, call.verb, call.target, call.ids, call.body, call.options, code, told,
                 nullif(why, ''))
-        ON CONFLICT DO NOTHING;
+        -- It is listed already if retry_refused delivers it.
+        ON CONFLICT ON CONSTRAINT refused_source_id_made_at_verb_key DO UPDATE
+        SET code = excluded.code, message = excluded.message, detail = excluded.detail;
     ELSIF other_ids <> '{}' THEN
         INSERT INTO queue_bridge.passed (id, made_at, job_id)
         SELECT o.id, call.made_at, o.job_id FROM unnest(other_ids, others) AS o (id, job_id)
@@ -233,19 +235,24 @@ CREATE FUNCTION queue_bridge.retry_refused(source text, refused_ids bigint[] DEF
 #variable_conflict use_variable
 DECLARE
     one queue_bridge.refused;
+    is_done boolean;
     succeeded bigint := 0;
 BEGIN
-    FOR one IN DELETE FROM queue_bridge.refused AS r
-               WHERE r.source = source AND (refused_ids IS NULL OR r.refused_id = ANY (refused_ids)) RETURNING r.*
+    -- In the order of arrival: a flow comes before its members, and those before it is sealed.
+    FOR one IN SELECT r.* FROM queue_bridge.refused AS r
+               WHERE r.source = source AND (refused_ids IS NULL OR r.refused_id = ANY (refused_ids))
+               ORDER BY r.refused_id FOR UPDATE
     LOOP
-        succeeded := succeeded + (
-            SELECT queue_bridge.deliver(s.source, s.node_id, ROW(one.id, one.made_at, 0, one.verb, one.target, one.ids,
-                                        one.body, one.options)::queue_bridge.outbox, true)::integer
-            FROM queue_bridge.source AS s WHERE s.source = source);
+        SELECT queue_bridge.deliver(s.source, s.node_id, ROW(one.id, one.made_at, 0, one.verb, one.target, one.ids,
+                                    one.body, one.options)::queue_bridge.outbox, true)
+        INTO is_done FROM queue_bridge.source AS s WHERE s.source = source;
+        succeeded := succeeded + is_done::integer;
+        DELETE FROM queue_bridge.refused AS r
+        WHERE r.refused_id = one.refused_id AND (is_done OR one.verb IN ('c', 'f', 'r'));
     END LOOP;
     RETURN succeeded;
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.retry_refused IS
-'Carries out refused calls of a source once more: those with these refused_ids, or all. A job that is refused again is
-listed again; an end that comes too late is not. Returns how many succeeded.';
+'Carries out refused calls of a source once more: those with these refused_ids, or all. What is refused again
+stays listed, except an end that comes too late. Returns how many succeeded.';
