@@ -13,6 +13,23 @@ BEGIN;
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog, pg_temp;
 
+-- Another role that runs this again does so as the role that owns what there is, if it may.
+DO $$
+DECLARE
+    owner name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c
+                   JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                   WHERE n.nspname = 'queue_bridge' AND c.relname = 'outbox');
+BEGIN
+    IF owner <> current_user THEN
+        IF NOT pg_has_role(owner, 'member') THEN
+            RAISE EXCEPTION 'the tables of the bridge belong to role "%"', owner USING ERRCODE = '42501',
+                HINT = 'Run this script as that role, or as a member of it.';
+        END IF;
+        EXECUTE format('SET LOCAL ROLE %I', owner);
+    END IF;
+END
+$$;
+
 CREATE SCHEMA IF NOT EXISTS queue;
 CREATE SCHEMA IF NOT EXISTS queue_bridge;
 
@@ -110,7 +127,6 @@ COMMENT ON FUNCTION queue_bridge.know IS
     'Makes the function takes, which is true for a queue that is in known_queue and is not full.';
 
 CREATE SEQUENCE IF NOT EXISTS queue_bridge.id_seq;
-ALTER SEQUENCE queue_bridge.id_seq NO MAXVALUE;
 
 DO $$
 BEGIN

@@ -205,7 +205,14 @@ DECLARE
 BEGIN
     node_id := coalesce(node_id, (SELECT max(n) FROM generate_series(1, 127) AS n
                                   WHERE n <> own AND n NOT IN (SELECT o.node_id FROM queue_bridge.source AS o)));
-    IF node_id = own THEN
+    -- Constraints say the same, but their errors show the whole row, with the password in it.
+    IF source IS NULL OR source !~ '^[a-z_][a-z0-9_]{0,39}$' THEN
+        RAISE EXCEPTION 'invalid name of a source: "%"', source USING ERRCODE = '22023',
+            HINT = 'Use 1 to 40 lower-case letters, digits and _, and no digit first.';
+    ELSIF node_id IS NULL OR node_id NOT BETWEEN 0 AND 127 THEN
+        RAISE EXCEPTION 'node_id must be between 0 and 127' USING ERRCODE = '22023',
+            DETAIL = coalesce(format('It is %s.', node_id), 'All numbers are taken.');
+    ELSIF node_id = own THEN
         RAISE EXCEPTION 'node_id % is the number of this server', node_id USING ERRCODE = '22023',
             HINT = 'Give each source a number of its own.';
     END IF;
@@ -241,7 +248,7 @@ COMMENT ON FUNCTION queue_bridge.connect IS
 queue_bridge_SOURCE without a password, and a schedule that speaks with the source every 10 seconds. conninfo: how this
 server connects to it, as a role that may replicate and to which queue_bridge.admit was granted there. node_id: the
 number in the ids that are made there; NULL: the largest that is free. Errors: 55000 the source is not ready, with the
-reason; 42710 it is connected; 22023 node_id is that of this server.';
+reason; 42710 it is connected; 22023 node_id is that of this server, or the name or node_id is out of range.';
 
 CREATE FUNCTION queue_bridge.allow(source text, queue_name text, privileges text[] DEFAULT '{produce,consume}')
     RETURNS void VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
