@@ -398,7 +398,9 @@ BEGIN
             SELECT f.job_id FROM queue_bridge.phantom AS f CROSS JOIN LATERAL queue.job(f.job_id) AS j
             WHERE f.source = source AND j.state IN ('ready', 'scheduled', 'retrying', 'held')),
             'its transaction was lost at the source') AS a
-        WHERE p.job_id = a.id AND a.outcome = 'cancelled';
+        CROSS JOIN LATERAL queue.job(a.id) AS j
+        -- A flow is cancelled when its members have ended. It can only be held until then.
+        WHERE p.job_id = a.id AND (a.outcome = 'cancelled' OR a.outcome = 'cancelling' AND j.state = 'held');
     END IF;
     RETURN found;
 END

@@ -295,3 +295,42 @@ fn the_outbox_is_emptied_only_when_all_of_it_has_arrived() {
         0
     );
 }
+
+#[test]
+fn phantoms_are_cancelled_once_while_workers_run_some_of_them() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    let flow: i64 = app.value("SELECT queue.enqueue_flow('q', '[{\"task\": \"a\"}, {\"after\": [\"a\"]}]')");
+    app.run("SELECT queue.enqueue('q', delay => '1 day'), queue.enqueue('q', after => ARRAY[queue.enqueue('q')])");
+    pair.wait_arrived();
+    // A failover has lost all of it.
+    pair.primary_as("owner").run("TRUNCATE queue_bridge.outbox");
+    let cancel = "SELECT (queue_bridge.repair('shop', phantoms => 'cancel')).phantoms";
+    assert_eq!(server.value::<i64>(cancel), 6);
+    server.maintain_until(&format!("(SELECT state = 'cancelled' FROM queue.job({flow}))"));
+    assert_eq!(server.count("SELECT FROM queue.jobs WHERE state <> 'cancelled' AND queue_name = 'q'"), 0);
+    assert_eq!(server.count("SELECT FROM queue_bridge.phantom"), 0);
+    app.run("SELECT queue.enqueue('q') FROM generate_series(1, 400)");
+    pair.wait_arrived();
+    pair.primary_as("owner").run("TRUNCATE queue_bridge.outbox");
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut worker = pair.server();
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    worker.run("SELECT queue.complete(id) FROM queue.claim('q', 3)");
+                }
+            });
+        }
+        let found = [0; 3].map(|_| server.value::<i64>(cancel));
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(found[0] == 400 && found[1] == found[2], "{found:?}");
+    });
+    // Each was run or cancelled, and the list has those that were run.
+    let states = "SELECT concat_ws(' ', j.state, p.job_id IS NOT NULL) FROM queue.jobs AS j
+        LEFT JOIN queue_bridge.phantom AS p USING (job_id) WHERE j.payload = '{}' AND j.flow IS NULL AND j.after IS NULL
+        GROUP BY 1 ORDER BY 1";
+    assert_eq!(server.column::<String>(states), ["cancelled f", "completed t"]);
+    integrity::check(&mut server);
+}
