@@ -36,7 +36,11 @@ fn same(pair: &Pair, name: &str, calls: &[&str]) {
 
 #[test]
 fn each_call_of_a_producer_does_what_it_does_on_the_queue_server() {
-    let pair = Pair::apart("");
+    each_call_is_the_same(&Pair::apart(""));
+}
+
+/// Connects a pair, and makes each call of a producer on both of its servers.
+pub fn each_call_is_the_same(pair: &Pair) {
     let mut server = pair.server();
     server.run(
         "SELECT queue.create('q', backoff => 'constant', backoff_base => '0', stages => '{one,two}');
@@ -46,7 +50,7 @@ fn each_call_of_a_producer_does_what_it_does_on_the_queue_server() {
     server.run("SELECT queue_bridge.allow('shop', 'q', '{produce,consume,manage}'), queue_bridge.allow('shop', 't')");
     assert_eq!(pair.contact(), None);
     same(
-        &pair,
+        pair,
         "direct",
         &[
             "SELECT queue.enqueue('q', '{\"a\": 1}', 7)",
