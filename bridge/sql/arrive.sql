@@ -188,13 +188,16 @@ DECLARE
     s record;
 BEGIN
     -- While the table is copied, anything may have arrived before. After that a row arrives once: the position of the
-    -- subscription and the effects of the row commit together.
-    SELECT o.source, o.node_id, r.srsubstate <> 'r' AS looks, NEW.id = ANY (o.refusing) AS is_put_aside,
-           r.srsubstate <> 'r' AND EXISTS (
+    -- subscription and the effects of the row commit together. But a dump that is restored there inserts old rows once
+    -- more, so older rows are looked for, too.
+    SELECT o.source, o.node_id, l.looks, NEW.id = ANY (o.refusing) AS is_put_aside,
+           l.looks AND EXISTS (
                SELECT FROM queue_bridge.refused AS f WHERE f.source = o.source AND f.id = NEW.id
                AND f.made_at = NEW.made_at AND f.verb = NEW.verb) AS is_refused INTO s
     FROM queue_bridge.source AS o
     JOIN pg_subscription_rel AS r ON r.srsubid = o.subscription AND r.srrelid = TG_RELID
+    CROSS JOIN LATERAL (SELECT r.srsubstate <> 'r' OR NEW.verb IN ('e', 'm', 'b', 'w', 'p')
+                               AND NEW.made_at < clock_timestamp() - interval '1 minute') AS l (looks)
     WHERE o.subscription = own;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'rows arrive in queue_bridge.outbox by replication from a source only' USING ERRCODE = '42501',
