@@ -136,7 +136,10 @@ fn a_queue_server_that_goes_back_in_time_gets_what_it_has_forgotten() {
     pair.wait_arrived();
     // The outbox is about to be emptied.
     reader.run(&format!("BEGIN; LOCK TABLE {partition} IN ACCESS SHARE MODE"));
-    owner.run(&format!("UPDATE queue_bridge.ring SET lsn = pg_current_wal_insert_lsn(), rows = 1 WHERE ring = right('{partition}', 1)::integer"));
+    owner.run(&format!(
+        "UPDATE queue_bridge.ring SET lsn = pg_current_wal_insert_lsn(), rows = 1
+         WHERE ring = right('{partition}', 1)::integer"
+    ));
     assert_eq!(pair.contact(), None);
     assert_eq!(pair.contact(), None);
     pair.server.stop_fast();
