@@ -13,6 +13,23 @@ BEGIN;
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog, pg_temp;
 
+-- Another role that runs this again does so as the role that owns what there is, if it may.
+DO $$
+DECLARE
+    owner name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c
+                   JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                   WHERE n.nspname = 'queue_bridge' AND c.relname = 'outbox');
+BEGIN
+    IF owner <> current_user THEN
+        IF NOT pg_has_role(owner, 'member') THEN
+            RAISE EXCEPTION 'the tables of the bridge belong to role "%"', owner USING ERRCODE = '42501',
+                HINT = 'Run this script as that role, or as a member of it.';
+        END IF;
+        EXECUTE format('SET LOCAL ROLE %I', owner);
+    END IF;
+END
+$$;
+
 CREATE SCHEMA IF NOT EXISTS queue;
 CREATE SCHEMA IF NOT EXISTS queue_bridge;
 
@@ -54,8 +71,8 @@ CREATE TABLE IF NOT EXISTS queue_bridge.outbox_2 PARTITION OF queue_bridge.outbo
 CREATE TABLE IF NOT EXISTS queue_bridge.ring (
     ring smallint PRIMARY KEY, lsn pg_lsn, rows bigint, since timestamptz NOT NULL DEFAULT clock_timestamp());
 COMMENT ON TABLE queue_bridge.ring IS
-    'lsn, rows: how many rows a partition had when tidy last saw it, and where the WAL was. since: no row is older.';
-INSERT INTO queue_bridge.ring (ring) VALUES (0), (1), (2) ON CONFLICT DO NOTHING;
+    'lsn, rows: how many rows a partition had when tidy last saw it, and where the WAL was. since: all rows that were '
+    'removed are older, and all that are there are younger, unless the clock has gone back.';
 
 -- Ids of this database are in partition 0 or 1, those of jobs that the queue server makes in 2 or 3, others in 4. Which
 -- of the two: see queue_bridge.turn.
@@ -82,10 +99,11 @@ COMMENT ON TABLE queue_bridge.turn IS
 CREATE TABLE IF NOT EXISTS queue_bridge.bridge (
     slot text PRIMARY KEY, node integer NOT NULL, life integer NOT NULL, server text NOT NULL,
     contacts bigint NOT NULL, address text, failing jsonb);
-ALTER TABLE queue_bridge.bridge ADD COLUMN IF NOT EXISTS seen_at timestamptz;
+ALTER TABLE queue_bridge.bridge ADD COLUMN IF NOT EXISTS seen_at timestamptz,
+    ADD COLUMN IF NOT EXISTS is_copied boolean NOT NULL DEFAULT false;
 COMMENT ON TABLE queue_bridge.bridge IS
     'The queue server: its slot, its database and source with the timeline, its last contact, from where it connects, '
-    'and which call it cannot carry out.';
+    'which call it cannot carry out, and whether it has copied all rows that were there before its slot.';
 
 CREATE TABLE IF NOT EXISTS queue_bridge.known_queue (name text PRIMARY KEY, is_full boolean NOT NULL);
 COMMENT ON TABLE queue_bridge.known_queue IS 'The queues and topics that the queue server lets this database use.';
@@ -110,7 +128,6 @@ COMMENT ON FUNCTION queue_bridge.know IS
     'Makes the function takes, which is true for a queue that is in known_queue and is not full.';
 
 CREATE SEQUENCE IF NOT EXISTS queue_bridge.id_seq;
-ALTER SEQUENCE queue_bridge.id_seq NO MAXVALUE;
 
 DO $$
 BEGIN
@@ -160,7 +177,7 @@ CREATE OR REPLACE FUNCTION queue_bridge.computed_id() RETURNS bigint VOLATILE LA
     SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (queue_bridge.base() & -70368744177664)
-        | ((queue_bridge.base() + ((queue_bridge.timeline() & 127)::bigint << 38)
+        | ((queue_bridge.base() + ((queue_bridge.timeline() & 255)::bigint << 38)
             + (nextval('queue_bridge.id_seq') << 4) + 15) & 70368744177663);
 END
 $$;
@@ -182,7 +199,7 @@ BEGIN
         CASE timeline WHEN 0 THEN 'true' ELSE format(
             'pg_catalog.starts_with(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), %L)',
             lpad(upper(to_hex(timeline)), 8, '0')) END,
-        base & -70368744177664, (base & 70368744177663) + ((timeline & 127)::bigint << 38) + 15));
+        base & -70368744177664, (base & 70368744177663) + ((timeline & 255)::bigint << 38) + 15));
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.make_new_id IS 'Makes the function new_id, of the number, the life and the timeline.';
@@ -657,7 +674,7 @@ queue.publish; 22004 names the payload that is null, 22023 the numbers of keys a
 
 -- Generations of effects --------------------------------------------------------------------------------
 
--- Ids of a database grow, and begin anew after 128 lives. So of two of them the one behind is less than half of the
+-- Ids of a database grow, and begin anew after 256 lives. So of two of them the one behind is less than half of the
 -- circle away.
 CREATE OR REPLACE FUNCTION queue_bridge.is_before(id bigint, other bigint) RETURNS boolean IMMUTABLE LANGUAGE sql AS $$
     SELECT (($1 OPERATOR(pg_catalog.-) $2) OPERATOR(pg_catalog.&) 70368744177663::pg_catalog.int8)
@@ -848,38 +865,46 @@ COMMENT ON FUNCTION queue.cancel IS
 -- The queue server --------------------------------------------------------------------------------------
 
 -- Empties the partition that is next in the ring, in two steps with a contact or more between them. The partition is
--- locked, so all its rows are committed, and their commits come before `lsn`. When every slot has passed that position,
--- all of them have arrived. No session inserts into it: its hour has been over for an hour.
+-- locked, so all its rows are committed, and their commits come before `lsn`. When the slot has passed that position,
+-- all of them have arrived, provided that those from before the slot were copied: the slot goes on while they are not.
+-- No session inserts into it: its hour has been over for an hour.
 CREATE OR REPLACE FUNCTION queue_bridge.tidy() RETURNS boolean VOLATILE LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    next smallint := (queue_bridge.ring_at(clock_timestamp()) + 1) % 3;
+    now constant timestamptz := clock_timestamp();
+    next smallint := (queue_bridge.ring_at(now) + 1) % 3;
+    is_empty boolean := pg_relation_size(('queue_bridge.outbox_' || next)::regclass) = 0;
     seen queue_bridge.ring;
     rows_now bigint;
+    is_recent boolean;
 BEGIN
-    IF pg_relation_size(('queue_bridge.outbox_' || next)::regclass) = 0 THEN
-        UPDATE queue_bridge.ring AS r SET lsn = NULL, rows = NULL, since = clock_timestamp()
-        WHERE r.ring = next AND (r.lsn IS NOT NULL OR r.since < clock_timestamp() - interval '1 hour');
-        RETURN false;
-    END IF;
-    BEGIN
-        EXECUTE format('LOCK TABLE queue_bridge.outbox_%s NOWAIT', next);
-    EXCEPTION WHEN lock_not_available THEN
-        RETURN false;
-    END;
-    SELECT r.* INTO seen FROM queue_bridge.ring AS r WHERE r.ring = next;
-    EXECUTE format('SELECT count(*) FROM queue_bridge.outbox_%s', next) INTO rows_now;
-    IF seen.rows IS DISTINCT FROM rows_now THEN
-        UPDATE queue_bridge.ring AS r SET lsn = pg_current_wal_insert_lsn(), rows = rows_now WHERE r.ring = next;
-        RETURN false;
-    ELSIF EXISTS (SELECT FROM queue_bridge.bridge) AND NOT EXISTS (
-        SELECT FROM queue_bridge.bridge AS b LEFT JOIN pg_replication_slots AS s ON s.slot_name = b.slot
-        WHERE coalesce(s.confirmed_flush_lsn < seen.lsn, true)) THEN
+    IF NOT is_empty THEN
+        BEGIN
+            EXECUTE format('LOCK TABLE queue_bridge.outbox_%s NOWAIT', next);
+        EXCEPTION WHEN lock_not_available THEN
+            RETURN false;
+        END;
+        SELECT r.* INTO seen FROM queue_bridge.ring AS r WHERE r.ring = next;
+        -- Rows of the coming day were made before the clock went back. A clock that was wrong by more does not count.
+        EXECUTE format('SELECT count(*), coalesce(bool_or(o.made_at > $1 - interval ''1 hour'' '
+                       'AND o.made_at < $1 + interval ''1 day''), false) FROM queue_bridge.outbox_%s AS o', next)
+        INTO rows_now, is_recent USING now;
+        IF seen.rows IS DISTINCT FROM rows_now THEN
+            UPDATE queue_bridge.ring AS r SET lsn = pg_current_wal_insert_lsn(), rows = rows_now WHERE r.ring = next;
+            RETURN false;
+        ELSIF is_recent OR NOT EXISTS (SELECT FROM queue_bridge.bridge) OR EXISTS (
+            SELECT FROM queue_bridge.bridge AS b
+            LEFT JOIN pg_replication_slots AS s ON s.slot_name = b.slot AND s.database = current_database()
+            WHERE NOT b.is_copied OR coalesce(s.confirmed_flush_lsn < seen.lsn, true)) THEN
+            RETURN false;
+        END IF;
         EXECUTE format('TRUNCATE queue_bridge.outbox_%s', next);
-        UPDATE queue_bridge.ring AS r SET lsn = NULL, rows = NULL, since = clock_timestamp() WHERE r.ring = next;
-        RETURN true;
     END IF;
-    RETURN false;
+    UPDATE queue_bridge.ring AS r
+    SET lsn = NULL, rows = NULL, since = greatest(now, CASE WHEN r.since < now + interval '1 day' THEN r.since END)
+    WHERE r.ring = next AND (NOT is_empty OR r.lsn IS NOT NULL
+                             OR r.since NOT BETWEEN now - interval '1 hour' AND now + interval '1 day');
+    RETURN NOT is_empty;
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.tidy IS
@@ -911,10 +936,12 @@ $$;
 CREATE OR REPLACE FUNCTION queue_bridge.taken_by(told jsonb) RETURNS text STABLE LANGUAGE sql
     SET search_path = pg_catalog, pg_temp AS $$
     SELECT b.address FROM queue_bridge.bridge AS b
-    WHERE b.seen_at > clock_timestamp() - interval '1 minute' AND b.server <> told ->> 'server'
+    WHERE b.seen_at BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp() + interval '1 minute'
+      AND b.server <> told ->> 'server'
       AND NOT (left(b.server, -8) = left(told ->> 'server', -8)
                AND right(b.server, 8) COLLATE "C" < right(told ->> 'server', 8))
-      AND EXISTS (SELECT FROM pg_replication_slots AS s WHERE s.slot_name = b.slot)
+      AND EXISTS (SELECT FROM pg_replication_slots AS s
+                  WHERE s.slot_name = b.slot AND s.database = current_database())
 $$;
 COMMENT ON FUNCTION queue_bridge.taken_by IS
     'Where another queue server connects from, which is at work; null: none is.';
@@ -924,7 +951,8 @@ CREATE OR REPLACE FUNCTION queue_bridge.assign(told jsonb) RETURNS jsonb VOLATIL
     SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     node bigint := told ->> 'node';
-    life bigint := told ->> 'life';
+    -- The life grows with the timeline. A server that is on an earlier one must not go back to ids of the later one.
+    life bigint := (told ->> 'life')::bigint + greatest((told ->> 'timeline')::bigint - queue_bridge.timeline(), 0);
     taken_by text := queue_bridge.taken_by(told);
 BEGIN
     IF taken_by IS NOT NULL THEN
@@ -933,21 +961,23 @@ BEGIN
             HINT = 'SELECT queue_bridge.disconnect(…) there. If it is gone for good, try again in a minute.';
     END IF;
     EXECUTE format('CREATE OR REPLACE FUNCTION queue_bridge.base() RETURNS bigint IMMUTABLE LANGUAGE sql AS %L',
-                   format('SELECT %s::pg_catalog.int8', (node << 46) + ((life & 127) << 38)));
+                   format('SELECT %s::pg_catalog.int8', (node << 46) + ((life & 255) << 38)));
     PERFORM queue_bridge.make_new_id();
     DELETE FROM queue_bridge.bridge;
     INSERT INTO queue_bridge.bridge
     VALUES (told ->> 'slot', node, life, told ->> 'server', 0, queue_bridge.address_of(told), NULL, clock_timestamp());
+    -- A restored dump can lack these rows, and has positions of another server in them. Its functions can be of others.
+    INSERT INTO queue_bridge.ring (ring) VALUES (0), (1), (2)
+    ON CONFLICT (ring) DO UPDATE SET lsn = NULL, rows = NULL;
     -- All ids that there are already are in the first generation.
     INSERT INTO queue_bridge.turn (place, node, newer, begins, ends)
     SELECT n.place, (n.next >> 46) & 127, n.place, n.next - (1::bigint << 39), n.next - (1::bigint << 39)
     FROM (VALUES (0, queue_bridge.new_id()), (2, (told ->> 'next')::bigint)) AS n (place, next)
-    ON CONFLICT DO NOTHING;
-    IF FOUND THEN
-        PERFORM queue_bridge.make_generation();
-    END IF;
+    ON CONFLICT (place) DO UPDATE
+    SET since = NULL, last_xid = NULL, lsn = NULL, is_arrived = false, asked_at = NULL;
+    PERFORM queue_bridge.make_generation(), queue_bridge.know();
     RETURN queue_bridge.facts() || jsonb_build_object(
-        'rings', (SELECT jsonb_object_agg(r.ring, r.since) FROM queue_bridge.ring AS r));
+        'life', life, 'rings', (SELECT jsonb_object_agg(r.ring, r.since) FROM queue_bridge.ring AS r));
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.assign IS
@@ -959,6 +989,7 @@ DECLARE
     own queue_bridge.bridge;
     slot record;
     has_changed boolean;
+    is_assigned boolean;
     is_behind boolean;
     taken_by text := queue_bridge.taken_by(told);
 BEGIN
@@ -966,9 +997,12 @@ BEGIN
         RETURN queue_bridge.facts() || jsonb_build_object('taken_by', taken_by);
     END IF;
     SELECT b.* INTO own FROM queue_bridge.bridge AS b WHERE b.slot = told ->> 'slot' FOR UPDATE;
+    -- Here the number is one behind. If it is further behind, this database is a copy of an earlier time.
+    is_assigned := coalesce(own.contacts >= (told ->> 'contacts')::bigint - 1, false);
     is_behind := own.server <> told ->> 'server' OR own.contacts > (told ->> 'contacts')::bigint;
     UPDATE queue_bridge.bridge AS b SET server = told ->> 'server', contacts = (told ->> 'contacts')::bigint,
-        address = queue_bridge.address_of(told), seen_at = clock_timestamp()
+        address = queue_bridge.address_of(told), seen_at = clock_timestamp(),
+        is_copied = coalesce((told ->> 'is_copied')::boolean AND is_assigned AND NOT is_behind, false)
     WHERE b.slot = own.slot;
     SELECT s.wal_status, s.confirmed_flush_lsn, s.active INTO slot FROM pg_replication_slots AS s
     WHERE s.slot_name = told ->> 'slot' AND s.database = current_database();
@@ -987,7 +1021,7 @@ BEGIN
     ON CONFLICT DO NOTHING;
     PERFORM queue_bridge.tidy();
     RETURN queue_bridge.facts() || jsonb_build_object(
-        'is_assigned', own.slot IS NOT NULL,
+        'is_assigned', is_assigned,
         'is_behind', is_behind,
         'asks', CASE WHEN NOT is_behind THEN queue_bridge.turn_generations(told, slot.confirmed_flush_lsn) END,
         'wal_status', slot.wal_status,
@@ -995,7 +1029,8 @@ BEGIN
         -- PostgreSQL tries again every few seconds.
         'failing', CASE WHEN (own.failing ->> 'at')::timestamptz > now() - interval '1 minute' THEN own.failing END,
         'lag_bytes', pg_current_wal_insert_lsn() - slot.confirmed_flush_lsn,
-        'since', (SELECT min(r.since) FROM queue_bridge.ring AS r),
+        -- Null until the clock is again where it was.
+        'since', (SELECT min(r.since) FROM queue_bridge.ring AS r HAVING max(r.since) <= clock_timestamp()),
         'others', (SELECT jsonb_agg(s.slot_name) FROM pg_replication_slots AS s
                    WHERE s.slot_name LIKE 'queue\_bridge\_%' AND s.database = current_database()
                      AND s.slot_name <> told ->> 'slot' AND NOT s.active));
@@ -1030,8 +1065,9 @@ COMMENT ON FUNCTION queue_bridge.leave IS 'Drops the slot of the queue server.';
 
 CREATE OR REPLACE FUNCTION queue_bridge.lag(OUT bytes bigint, OUT is_active boolean) STABLE LANGUAGE sql
     SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_current_wal_insert_lsn() - s.confirmed_flush_lsn, s.active
-    FROM queue_bridge.bridge AS b JOIN pg_replication_slots AS s ON s.slot_name = b.slot
+    SELECT pg_current_wal_insert_lsn() - s.confirmed_flush_lsn, coalesce(s.active, false)
+    FROM queue_bridge.bridge AS b
+    LEFT JOIN pg_replication_slots AS s ON s.slot_name = b.slot AND s.database = current_database()
 $$;
 COMMENT ON FUNCTION queue_bridge.lag IS 'How much WAL the queue server has not taken yet, and whether it is connected.';
 

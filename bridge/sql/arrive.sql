@@ -24,12 +24,12 @@ it has arrived before. Only roles of sources may execute it. Errors: as queue.en
 id is none of a source.';
 
 CREATE FUNCTION queue_bridge.enqueue_new(
-    queue_name text, id bigint, made_at timestamptz, payload jsonb, options jsonb, source text
+    queue_name text, id bigint, made_at timestamptz, payload jsonb, options jsonb, source text, looks boolean
 ) RETURNS bigint VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bridge_enqueue_new';
 COMMENT ON FUNCTION queue_bridge.enqueue_new IS
-    'Enqueues a job with the id and the time that a source gave it, as the role of the source. It cannot have arrived '
-    'before. Returns the id, or that of the job that has its unique_key. Errors: as queue.enqueue; 22023 the id is '
-    'none of a source, 42501 the user is no member of the role.';
+'Enqueues a job with the id and the time that a source gave it, as the role of the source. looks: it may have arrived
+before. Returns the id, or that of the job that has its unique_key. Errors: as queue.enqueue; 22023 the id is none of a
+source, 23505 looks is true and a job has the id, 42501 the user is no member of the role.';
 
 CREATE FUNCTION queue_bridge.publish(topic text, ids bigint[], made_at timestamptz, body jsonb, options jsonb)
     RETURNS void VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bridge_publish';
@@ -174,7 +174,9 @@ BEGIN
         INSERT INTO queue_bridge.refused (source, id, made_at, verb, target, ids, body, options, code, message, detail)
         VALUES (source, call.id, call.made_at, call.verb, call.target, call.ids, call.body, call.options, code, told,
                 nullif(why, ''))
-        ON CONFLICT DO NOTHING;
+        -- It is listed already if retry_refused delivers it.
+        ON CONFLICT ON CONSTRAINT refused_source_id_made_at_verb_key DO UPDATE
+        SET code = excluded.code, message = excluded.message, detail = excluded.detail;
     ELSIF other_ids <> '{}' THEN
         INSERT INTO queue_bridge.passed (id, made_at, job_id)
         SELECT o.id, call.made_at, o.job_id FROM unnest(other_ids, others) AS o (id, job_id)
@@ -197,6 +199,7 @@ CREATE FUNCTION queue_bridge.arrive() RETURNS trigger VOLATILE LANGUAGE plpgsql 
 DECLARE
     own oid := queue_bridge.subscription();
     job bigint;
+    is_streamed boolean;
     looks boolean;
     s record;
 BEGIN
@@ -207,8 +210,11 @@ BEGIN
             HINT = 'See queue_bridge.connect.';
     END IF;
     -- While the table is copied, anything may have arrived before. After that a row arrives once: the position of the
-    -- subscription and the effects of the row commit together.
-    looks := NOT queue_bridge.is_streamed(own, TG_RELID);
+    -- subscription and the effects of the row commit together. But a dump that is restored there inserts old rows once
+    -- more, so older rows are looked for, too.
+    is_streamed := queue_bridge.is_streamed(own, TG_RELID);
+    looks := NOT is_streamed OR NEW.verb IN ('e', 'm', 'b', 'w', 'p')
+        AND NEW.made_at < clock_timestamp() - interval '1 minute';
     IF s.is_put_aside THEN
         INSERT INTO queue_bridge.refused (source, id, made_at, verb, target, ids, body, options, code, message)
         VALUES (s.source, NEW.id, NEW.made_at, NEW.verb, NEW.target, NEW.ids, NEW.body, NEW.options, '57014',
@@ -216,25 +222,26 @@ BEGIN
         ON CONFLICT DO NOTHING;
         UPDATE queue_bridge.source AS o SET refusing = array_remove(o.refusing, NEW.id) WHERE o.source = s.source;
         RETURN NULL;
+    -- A refused call waits for retry_refused, also when it arrives once more.
+    ELSIF looks THEN
+        IF EXISTS (SELECT FROM queue_bridge.refused AS f WHERE f.source = s.source AND f.id = NEW.id
+                   AND f.made_at = NEW.made_at AND f.verb = NEW.verb) THEN
+            RETURN NULL;
+        END IF;
     END IF;
     -- Most rows are one job. `deliver` would do the same, by three times as many statements. If this fails, `deliver`
-    -- fails too, and says of what.
-    IF NEW.verb = 'e' AND NOT looks AND (NEW.id >> 46) & 127 = s.node_id AND isfinite(NEW.made_at)
+    -- fails too, and says of what, or it knows the job.
+    IF NEW.verb = 'e' AND is_streamed AND (NEW.id >> 46) & 127 = s.node_id AND isfinite(NEW.made_at)
        AND NEW.options ->> 'unique_key' IS NULL THEN
         BEGIN
             -- An assignment costs less than PERFORM, which is a query.
-            job := queue_bridge.enqueue_new(NEW.target, NEW.id, NEW.made_at, NEW.body, NEW.options, s.source);
+            job := queue_bridge.enqueue_new(NEW.target, NEW.id, NEW.made_at, NEW.body, NEW.options, s.source, looks);
             RETURN NULL;
         EXCEPTION WHEN OTHERS THEN
             NULL;
         END;
     END IF;
-    -- A refused call waits for retry_refused, also when it arrives once more.
-    IF NOT looks OR NOT EXISTS (
-        SELECT FROM queue_bridge.refused AS f
-        WHERE f.source = s.source AND f.id = NEW.id AND f.made_at = NEW.made_at AND f.verb = NEW.verb) THEN
-        PERFORM queue_bridge.deliver(s.source, s.node_id, NEW, looks);
-    END IF;
+    PERFORM queue_bridge.deliver(s.source, s.node_id, NEW, looks);
     RETURN NULL;
 END
 $$;
@@ -260,19 +267,24 @@ CREATE FUNCTION queue_bridge.retry_refused(source text, refused_ids bigint[] DEF
 #variable_conflict use_variable
 DECLARE
     one queue_bridge.refused;
+    is_done boolean;
     succeeded bigint := 0;
 BEGIN
-    FOR one IN DELETE FROM queue_bridge.refused AS r
-               WHERE r.source = source AND (refused_ids IS NULL OR r.refused_id = ANY (refused_ids)) RETURNING r.*
+    -- In the order of arrival: a flow comes before its members, and those before it is sealed.
+    FOR one IN SELECT r.* FROM queue_bridge.refused AS r
+               WHERE r.source = source AND (refused_ids IS NULL OR r.refused_id = ANY (refused_ids))
+               ORDER BY r.refused_id FOR UPDATE
     LOOP
-        succeeded := succeeded + (
-            SELECT queue_bridge.deliver(s.source, s.node_id, ROW(one.id, one.made_at, 0, one.verb, one.target, one.ids,
-                                        one.body, one.options)::queue_bridge.outbox, true)::integer
-            FROM queue_bridge.source AS s WHERE s.source = source);
+        SELECT queue_bridge.deliver(s.source, s.node_id, ROW(one.id, one.made_at, 0, one.verb, one.target, one.ids,
+                                    one.body, one.options)::queue_bridge.outbox, true)
+        INTO is_done FROM queue_bridge.source AS s WHERE s.source = source;
+        succeeded := succeeded + is_done::integer;
+        DELETE FROM queue_bridge.refused AS r
+        WHERE r.refused_id = one.refused_id AND (is_done OR one.verb IN ('c', 'f', 'r'));
     END LOOP;
     RETURN succeeded;
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.retry_refused IS
-'Carries out refused calls of a source once more: those with these refused_ids, or all. A job that is refused again is
-listed again; an end that comes too late is not. Returns how many succeeded.';
+'Carries out refused calls of a source once more: those with these refused_ids, or all. What is refused again
+stays listed, except an end that comes too late. Returns how many succeeded.';

@@ -126,6 +126,9 @@ BEGIN
                 SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
                 WHERE n.nspname = 'queue_bridge' AND c.relname = 'outbox'
                   AND has_schema_privilege(n.oid, 'usage') AND has_table_privilege(c.oid, 'select')),
+            'is_published', EXISTS (
+                SELECT FROM pg_publication_tables AS t WHERE t.pubname = 'pg_queue'
+                AND t.schemaname = 'queue_bridge' AND t.tablename = 'outbox'),
             'free_slots', current_setting('max_replication_slots')::integer
                           - (SELECT count(*) FROM pg_replication_slots),
             'free_senders', current_setting('max_wal_senders')::integer - (SELECT count(*) FROM pg_stat_replication))
@@ -140,6 +143,8 @@ BEGIN
          'ALTER ROLE … REPLICATION there. docs/bridge.md says what each provider grants instead.'),
         (NOT (facts ->> 'may_read')::boolean, 'the role of conninfo may not read its outbox',
          'SELECT queue_bridge.admit(ROLE) there.'),
+        (NOT (facts ->> 'is_published')::boolean, 'its publication "pg_queue" does not publish the outbox',
+         'Run bridge/primary.sql there again.'),
         ((facts ->> 'free_slots')::integer < 2, 'it has no two free replication slots',
          'Set max_replication_slots higher, or drop slots that are not in use.'),
         ((facts ->> 'free_senders')::integer < 2, 'it has no two free WAL senders', 'Set max_wal_senders higher.')
@@ -148,8 +153,9 @@ BEGIN
         RAISE EXCEPTION 'source "%" cannot be connected: %', source, problem USING ERRCODE = '55000', HINT = hint;
     END IF;
     facts := queue_bridge.ask(s.conninfo, format('SELECT queue_bridge.assign(%L)', jsonb_build_object(
-        'node', s.node_id, 'life', s.life, 'slot', s.slot, 'server', queue_bridge.own_identity(source),
-        'port', current_setting('port'), 'database', current_database(), 'next', queue_bridge.own_next())));
+        'node', s.node_id, 'life', s.life, 'timeline', s.timeline, 'slot', s.slot,
+        'server', queue_bridge.own_identity(source), 'port', current_setting('port'),
+        'database', current_database(), 'next', queue_bridge.own_next())));
     -- One of this name is there if the transaction that made it has rolled back here.
     PERFORM queue_bridge.ask(s.conninfo, format(
         'SELECT to_jsonb(count(pg_drop_replication_slot(s.slot_name))) FROM pg_replication_slots AS s '
@@ -172,8 +178,8 @@ BEGIN
     UPDATE queue_bridge.source AS o
     SET subscription = (SELECT p.oid FROM pg_subscription AS p WHERE p.subname = name
                         AND p.subdbid = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())),
-        system = facts ->> 'system', timeline = (facts ->> 'timeline')::integer, answer = facts, problem = NULL,
-        contact_at = clock_timestamp()
+        life = (facts ->> 'life')::integer, system = facts ->> 'system', timeline = (facts ->> 'timeline')::integer,
+        answer = facts, problem = NULL, contact_at = clock_timestamp()
     WHERE o.source = source;
 END
 $$;
@@ -205,7 +211,14 @@ DECLARE
 BEGIN
     node_id := coalesce(node_id, (SELECT max(n) FROM generate_series(1, 127) AS n
                                   WHERE n <> own AND n NOT IN (SELECT o.node_id FROM queue_bridge.source AS o)));
-    IF node_id = own THEN
+    -- Constraints say the same, but their errors show the whole row, with the password in it.
+    IF source IS NULL OR source !~ '^[a-z_][a-z0-9_]{0,39}$' THEN
+        RAISE EXCEPTION 'invalid name of a source: "%"', source USING ERRCODE = '22023',
+            HINT = 'Use 1 to 40 lower-case letters, digits and _, and no digit first.';
+    ELSIF node_id IS NULL OR node_id NOT BETWEEN 0 AND 127 THEN
+        RAISE EXCEPTION 'node_id must be between 0 and 127' USING ERRCODE = '22023',
+            DETAIL = coalesce(format('It is %s.', node_id), 'All numbers are taken.');
+    ELSIF node_id = own THEN
         RAISE EXCEPTION 'node_id % is the number of this server', node_id USING ERRCODE = '22023',
             HINT = 'Give each source a number of its own.';
     END IF;
@@ -241,7 +254,7 @@ COMMENT ON FUNCTION queue_bridge.connect IS
 queue_bridge_SOURCE without a password, and a schedule that speaks with the source every 10 seconds. conninfo: how this
 server connects to it, as a role that may replicate and to which queue_bridge.admit was granted there. node_id: the
 number in the ids that are made there; NULL: the largest that is free. Errors: 55000 the source is not ready, with the
-reason; 42710 it is connected; 22023 node_id is that of this server.';
+reason; 42710 it is connected; 22023 node_id is that of this server, or the name or node_id is out of range.';
 
 CREATE FUNCTION queue_bridge.allow(source text, queue_name text, privileges text[] DEFAULT '{produce,consume}')
     RETURNS void VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -381,7 +394,8 @@ BEGIN
             HINT = 'Use ''keep'' or ''cancel''.';
     END IF;
     PERFORM queue_bridge.locked_source(source);
-    UPDATE queue_bridge.source AS s SET conninfo = coalesce(conninfo, s.conninfo) WHERE s.source = source;
+    UPDATE queue_bridge.source AS s SET conninfo = coalesce(conninfo, s.conninfo), repairs = s.repairs + 1
+    WHERE s.source = source;
     PERFORM queue_bridge.subscribe(source);
     found := queue_bridge.compare(source, (SELECT s.answer -> 'rings' FROM queue_bridge.source AS s
                                            WHERE s.source = source));
@@ -391,7 +405,9 @@ BEGIN
             SELECT f.job_id FROM queue_bridge.phantom AS f CROSS JOIN LATERAL queue.job(f.job_id) AS j
             WHERE f.source = source AND j.state IN ('ready', 'scheduled', 'retrying', 'held')),
             'its transaction was lost at the source') AS a
-        WHERE p.job_id = a.id AND a.outcome = 'cancelled';
+        CROSS JOIN LATERAL queue.job(a.id) AS j
+        -- A flow is cancelled when its members have ended. It can only be held until then.
+        WHERE p.job_id = a.id AND (a.outcome = 'cancelled' OR a.outcome = 'cancelling' AND j.state = 'held');
     END IF;
     RETURN found;
 END
@@ -422,6 +438,8 @@ BEGIN
         'oldest', least((SELECT min(t.xact_start) FROM pg_stat_activity AS t),
                         (SELECT min(t.prepared) FROM pg_prepared_xacts AS t)),
         -- While rows are copied, jobs are still to come.
+        -- Of the contact before, which has flushed it.
+        'is_copied', s.answer -> 'is_copied',
         'gone', (SELECT queue_bridge.gone(s.answer -> 'asks') FROM queue_bridge.sources AS v
                  WHERE v.source = source AND v.state = 'streaming'),
         'known', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', a.target, 'is_full', coalesce(
@@ -454,7 +472,8 @@ BEGIN
     UPDATE queue_bridge.source AS o
     SET contacts = o.contacts + 1, contact_at = clock_timestamp(), problem = problem,
         answer = answer || jsonb_build_object('caught_up_at', (
-            SELECT v.caught_up_at FROM queue_bridge.sources AS v WHERE v.source = source))
+            SELECT v.caught_up_at FROM queue_bridge.sources AS v WHERE v.source = source), 'is_copied', (
+            SELECT bool_and(r.srsubstate = 'r') FROM pg_subscription_rel AS r WHERE r.srsubid = o.subscription))
     WHERE o.source = source;
     -- What repairs have left: their slots were in use then.
     IF answer ->> 'others' IS NOT NULL THEN

@@ -24,6 +24,7 @@ CREATE TABLE queue_bridge.source (
     problem      text,
     answer       jsonb,
     refusing     bigint[] NOT NULL DEFAULT '{}',
+    repairs      integer NOT NULL DEFAULT 0,
     renumbered   bigint NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE queue_bridge.source IS 'The sources. Change it through connect, repair and disconnect only.';
@@ -35,13 +36,15 @@ COMMENT ON COLUMN queue_bridge.source.slot IS 'The replication slot there.';
 COMMENT ON COLUMN queue_bridge.source.subscription IS 'The subscription here; null: it is disconnected.';
 COMMENT ON COLUMN queue_bridge.source.system IS 'The system identifier of the server that it was at the last contact.';
 COMMENT ON COLUMN queue_bridge.source.timeline IS 'The timeline there. After a failover it is another one.';
-COMMENT ON COLUMN queue_bridge.source.life IS 'Grows with each repair, and is a part of the ids made there since.';
+COMMENT ON COLUMN queue_bridge.source.life IS
+    'Grows with each repair, and is a part of the ids made there since. So does the sum of it and the timeline there.';
 COMMENT ON COLUMN queue_bridge.source.contacts IS
     'The number of contacts. The source keeps a copy, which shows whether this server has gone back in time.';
 COMMENT ON COLUMN queue_bridge.source.contact_at IS 'When this server last spoke with it.';
 COMMENT ON COLUMN queue_bridge.source.problem IS 'Why there is no contact; null: there is.';
 COMMENT ON COLUMN queue_bridge.source.answer IS 'What it answered last.';
 COMMENT ON COLUMN queue_bridge.source.refusing IS 'Ids of calls to be put aside when they arrive: see refuse.';
+COMMENT ON COLUMN queue_bridge.source.repairs IS 'How often slot and subscription were made anew.';
 COMMENT ON COLUMN queue_bridge.source.renumbered IS
     'How many of its jobs got another id, because another job had theirs.';
 

@@ -17,7 +17,7 @@ SELECT s.source, s.node_id,
        (SELECT count(*) FROM queue_bridge.refused AS f WHERE f.source = s.source AND f.code <> 'QJ001') AS refused,
        (SELECT count(*) FROM queue_bridge.refused AS f WHERE f.source = s.source AND f.code = 'QJ001') AS late,
        (SELECT count(*) FROM queue_bridge.phantom AS f WHERE f.source = s.source) AS phantoms,
-       s.life - 1 AS repairs,
+       s.repairs,
        s.renumbered,
        s.answer ->> 'version' AS version
 FROM queue_bridge.source AS s

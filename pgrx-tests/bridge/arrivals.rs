@@ -36,7 +36,11 @@ fn same(pair: &Pair, name: &str, calls: &[&str]) {
 
 #[test]
 fn each_call_of_a_producer_does_what_it_does_on_the_queue_server() {
-    let pair = Pair::apart("");
+    each_call_is_the_same(&Pair::apart(""));
+}
+
+/// Connects a pair, and makes each call of a producer on both of its servers.
+pub fn each_call_is_the_same(pair: &Pair) {
     let mut server = pair.server();
     server.run(
         "SELECT queue.create('q', backoff => 'constant', backoff_base => '0', stages => '{one,two}');
@@ -46,7 +50,7 @@ fn each_call_of_a_producer_does_what_it_does_on_the_queue_server() {
     server.run("SELECT queue_bridge.allow('shop', 'q', '{produce,consume,manage}'), queue_bridge.allow('shop', 't')");
     assert_eq!(pair.contact(), None);
     same(
-        &pair,
+        pair,
         "direct",
         &[
             "SELECT queue.enqueue('q', '{\"a\": 1}', 7)",
@@ -431,6 +435,46 @@ fn a_flow_has_the_ids_of_the_primary_and_arrives_whole_or_not_at_all() {
             });
         }
     }
+    integrity::check(&mut server);
+}
+
+#[test]
+fn a_refused_flow_is_told_and_becomes_whole_when_it_is_delivered_again() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    pair.drop_known_queue();
+    // Rows of the list do not lie in the order of the calls.
+    app.run("SELECT queue.enqueue('other') FROM generate_series(1, 3)");
+    pair.wait_arrived();
+    let flow: i64 =
+        app.value("SELECT queue.enqueue_flow('q', '[{\"task\": \"a\"}, {\"queue\": \"other\"}]', open => true)");
+    let gone: i64 = app.value(&format!("SELECT queue.enqueue('q', after => ARRAY[{flow}])"));
+    pair.wait_arrived();
+    assert_eq!(pair.contact(), None);
+    server.run("DELETE FROM queue_bridge.refused WHERE target = 'other'");
+    server.run("VACUUM queue_bridge.refused");
+    app.run(&format!(
+        "BEGIN; SELECT queue.enqueue('q', flow => {flow}, task => 'b'); SELECT queue.seal({flow});
+         SELECT queue.cancel({gone}); COMMIT"
+    ));
+    pair.wait_arrived();
+    assert_eq!(pair.contact(), None);
+    let list = "SELECT string_agg(concat_ws(' ', verb, SQLSTATE), ', ' ORDER BY made_at) FROM queue_bridge.refused";
+    let wanted = "w 42704, e P0002, e P0002, s P0002, x P0002";
+    assert_eq!(server.value::<String>(&list.replace("SQLSTATE", "code")), wanted);
+    let told = format!("{list} WHERE target IS DISTINCT FROM 'other'").replace("SQLSTATE", "sqlstate");
+    assert_eq!(pair.primary_as("owner").value::<String>(&told), wanted);
+    // The cause is still there: all of it stays listed.
+    assert_eq!(server.value::<i64>("SELECT queue_bridge.retry_refused('shop')"), 0);
+    assert_eq!(server.value::<String>(&list.replace("SQLSTATE", "code")), wanted);
+    server.run("SELECT queue.create('other'); SELECT queue_bridge.allow('shop', 'other')");
+    assert_eq!(server.value::<i64>("SELECT queue_bridge.retry_refused('shop')"), 5);
+    assert_eq!(server.state(gone), "cancelled");
+    assert_eq!(server.count(&format!("SELECT FROM queue.members({flow})")), 3);
+    for queue in ["q", "other"] {
+        server.run(&format!("SELECT queue.complete(id) FROM queue.claim('{queue}', 10)"));
+    }
+    server.maintain_until(&format!("(SELECT state = 'completed' FROM queue.job({flow}))"));
     integrity::check(&mut server);
 }
 

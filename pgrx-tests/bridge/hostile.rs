@@ -136,6 +136,33 @@ fn ids_go_on_when_the_bits_of_the_sequence_are_used_up() {
 }
 
 #[test]
+fn ids_go_on_when_the_lives_of_a_database_are_used_up() {
+    let pair = Pair::new();
+    let (mut app, mut server, mut owner) = (pair.app(), pair.server(), pair.primary_as("owner"));
+    let mut made = Vec::new();
+    for life in [126, 254] {
+        server.run(&format!("UPDATE queue_bridge.source SET life = {life}; SELECT queue_bridge.repair('shop')"));
+        pair.wait_streaming();
+        made.push(app.enqueue("q"));
+        // All effects of earlier ids are forgotten.
+        owner.run(
+            "UPDATE queue_bridge.turn SET begins = queue_bridge.new_id() WHERE place = 0;
+             UPDATE queue_bridge.turn SET ends = begins WHERE place = 0; SELECT queue_bridge.make_generation()",
+        );
+        server.run("SELECT queue_bridge.repair('shop')");
+        pair.wait_streaming();
+        made.push(app.enqueue("q"));
+        let last = made[made.len() - 2..].iter().map(|job| app.value::<bool>(&format!("SELECT queue.once({job})")));
+        assert_eq!(last.collect::<Vec<_>>(), [false, true], "{life}");
+    }
+    pair.wait_arrived();
+    made.sort_unstable();
+    made.dedup();
+    assert_eq!(server.column::<i64>("SELECT job_id FROM queue.jobs ORDER BY 1"), made);
+    assert_eq!(made.len(), 4);
+}
+
+#[test]
 fn a_database_has_one_queue_server() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());

@@ -32,6 +32,16 @@ pub fn cut_off(standby: &Cluster) {
     wait::until("nothing is received", || (client.count(receiver) == 0).then_some(()));
 }
 
+/// Puts a call of two hours ago into the partition that is next to be emptied. Returns the name of that.
+pub fn put_old(owner: &mut Client, payload: i64) -> String {
+    let next: i32 = owner.value("SELECT (queue_bridge.ring_at(now()) + 1) % 3");
+    owner.run(&format!(
+        "INSERT INTO queue_bridge.outbox
+         SELECT queue_bridge.new_id(), now() - interval '2 hours', {next}, 'e', 'q', NULL, '{payload}', NULL"
+    ));
+    format!("queue_bridge.outbox_{next}")
+}
+
 #[test]
 fn a_queue_server_that_is_away_gets_what_was_called_meanwhile() {
     let pair = Pair::new();
@@ -120,8 +130,16 @@ fn a_queue_server_that_goes_back_in_time_gets_what_it_has_forgotten() {
     };
     copy(&data, &backup);
     pair.server.start_again();
-    enqueue(&mut app, 10, 20);
+    enqueue(&mut app, 10, 19);
+    let (mut owner, mut reader) = (pair.primary_as("owner"), pair.primary_as("owner"));
+    let partition = put_old(&mut owner, 19);
     pair.wait_arrived();
+    // The outbox is about to be emptied.
+    reader.run(&format!("BEGIN; LOCK TABLE {partition} IN ACCESS SHARE MODE"));
+    owner.run(&format!(
+        "UPDATE queue_bridge.ring SET lsn = pg_current_wal_insert_lsn(), rows = 1
+         WHERE ring = right('{partition}', 1)::integer"
+    ));
     assert_eq!(pair.contact(), None);
     assert_eq!(pair.contact(), None);
     pair.server.stop_fast();
@@ -132,6 +150,7 @@ fn a_queue_server_that_goes_back_in_time_gets_what_it_has_forgotten() {
     // PostgreSQL passes the gap over and says nothing.
     pair.wait_arrived();
     assert_eq!(pair.server().count("SELECT FROM queue.jobs"), 20);
+    reader.run("COMMIT");
     assert_eq!(pair.contact().as_deref(), Some("this server has gone back in time"));
     pair.wait_arrived();
     assert_eq!(pair.contact(), None);
@@ -249,27 +268,19 @@ fn an_id_that_another_job_has_is_given_to_neither_twice() {
 fn the_outbox_is_emptied_only_when_all_of_it_has_arrived() {
     let pair = Pair::new();
     let mut owner = pair.primary_as("owner");
-    // The partition that is next is one of two hours ago.
-    let next: i32 = owner.value("SELECT (queue_bridge.ring_at(now()) + 1) % 3");
-    let rows = format!("SELECT count(*) FROM queue_bridge.outbox_{next}");
-    let put = |owner: &mut Client| {
-        owner.run(&format!(
-            "INSERT INTO queue_bridge.outbox
-             SELECT queue_bridge.new_id(), now() - interval '2 hours', {next}, 'e', 'q', NULL, '1', NULL"
-        ));
-    };
-    put(&mut owner);
+    let partition = put_old(&mut owner, 1);
+    let rows = format!("SELECT count(*) FROM {partition}");
     pair.wait_arrived();
     assert_eq!(pair.contact(), None);
     assert_eq!(owner.value::<i64>(&rows), 1, "the first contact notes it");
-    put(&mut owner);
+    put_old(&mut owner, 1);
     pair.wait_arrived();
     assert_eq!(pair.contact(), None);
     assert_eq!(owner.value::<i64>(&rows), 2, "a row was added");
     // An open transaction has written into it.
     let mut open = pair.primary_as("owner");
     open.run("BEGIN");
-    put(&mut open);
+    put_old(&mut open, 1);
     assert_eq!(pair.contact(), None);
     assert_eq!(owner.value::<i64>(&rows), 2, "it is in use");
     // The queue server is away.
@@ -294,4 +305,43 @@ fn the_outbox_is_emptied_only_when_all_of_it_has_arrived() {
         ),
         0
     );
+}
+
+#[test]
+fn phantoms_are_cancelled_once_while_workers_run_some_of_them() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    let flow: i64 = app.value("SELECT queue.enqueue_flow('q', '[{\"task\": \"a\"}, {\"after\": [\"a\"]}]')");
+    app.run("SELECT queue.enqueue('q', delay => '1 day'), queue.enqueue('q', after => ARRAY[queue.enqueue('q')])");
+    pair.wait_arrived();
+    // A failover has lost all of it.
+    pair.primary_as("owner").run("TRUNCATE queue_bridge.outbox");
+    let cancel = "SELECT (queue_bridge.repair('shop', phantoms => 'cancel')).phantoms";
+    assert_eq!(server.value::<i64>(cancel), 6);
+    server.maintain_until(&format!("(SELECT state = 'cancelled' FROM queue.job({flow}))"));
+    assert_eq!(server.count("SELECT FROM queue.jobs WHERE state <> 'cancelled' AND queue_name = 'q'"), 0);
+    assert_eq!(server.count("SELECT FROM queue_bridge.phantom"), 0);
+    app.run("SELECT queue.enqueue('q') FROM generate_series(1, 400)");
+    pair.wait_arrived();
+    pair.primary_as("owner").run("TRUNCATE queue_bridge.outbox");
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut worker = pair.server();
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    worker.run("SELECT queue.complete(id) FROM queue.claim('q', 3)");
+                }
+            });
+        }
+        let found = [0; 3].map(|_| server.value::<i64>(cancel));
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(found[0] == 400 && found[1] == found[2], "{found:?}");
+    });
+    // Each was run or cancelled, and the list has those that were run.
+    let states = "SELECT concat_ws(' ', j.state, p.job_id IS NOT NULL) FROM queue.jobs AS j
+        LEFT JOIN queue_bridge.phantom AS p USING (job_id) WHERE j.payload = '{}' AND j.flow IS NULL AND j.after IS NULL
+        GROUP BY 1 ORDER BY 1";
+    assert_eq!(server.column::<String>(states), ["cancelled f", "completed t"]);
+    integrity::check(&mut server);
 }

@@ -52,18 +52,12 @@ impl Pair {
 
     /// As `apart`, with a primary that was not started yet.
     pub fn with_primary(primary: Cluster, conf: &str) -> Self {
-        let primary = primary
-            .conf("shared_preload_libraries = ''")
-            .conf("wal_level = logical")
-            .conf("max_connections = 40")
-            .conf(conf)
-            .start();
+        Self::of(prepared(primary, conf))
+    }
+
+    /// As `apart`, with a primary that is prepared.
+    pub fn of(primary: Cluster) -> Self {
         let server = Cluster::new().conf("wal_retrieve_retry_interval = '100ms'").conf("max_connections = 40").start();
-        let mut client = primary.connect();
-        client.run("CREATE ROLE owner LOGIN");
-        client.run("CREATE ROLE taker LOGIN REPLICATION");
-        client.run("CREATE ROLE app LOGIN");
-        client.run(&format!("CREATE DATABASE {DATABASE} OWNER owner TEMPLATE template0"));
         server.create_database(DATABASE).run("CREATE EXTENSION pg_queue_bridge CASCADE");
         let pair = Self { primary, server };
         let mut owner = pair.primary_as("owner");
@@ -138,6 +132,24 @@ impl Pair {
         let sql = "SELECT state FROM queue_bridge.sources";
         wait::until("the source streams", || (server.value::<String>(sql) == "streaming").then_some(()));
     }
+}
+
+/// Starts a server that can be a primary, with the roles and an empty database.
+pub fn prepared(primary: Cluster, conf: &str) -> Cluster {
+    prepared_by(primary.conf(conf), Cluster::start_again)
+}
+
+/// As `prepared`, with another way to start it.
+pub fn prepared_by(primary: Cluster, start: impl FnOnce(&Cluster)) -> Cluster {
+    let conf = ["shared_preload_libraries = ''", "wal_level = logical", "max_connections = 40"];
+    let primary = conf.into_iter().fold(primary, |primary, line| primary.conf(line));
+    start(&primary);
+    let mut client = primary.connect();
+    client.run("CREATE ROLE owner LOGIN");
+    client.run("CREATE ROLE taker LOGIN REPLICATION");
+    client.run("CREATE ROLE app LOGIN");
+    client.run(&format!("CREATE DATABASE {DATABASE} OWNER owner TEMPLATE template0"));
+    primary
 }
 
 /// How to connect to a primary.

@@ -99,3 +99,71 @@ fn the_script_may_be_run_again_and_refuses_a_database_with_pg_queue() {
     let message = pair.server().failure(&primary_sql()).message;
     assert_eq!(message, "pg_queue is installed in this database");
 }
+
+#[test]
+fn the_script_waits_for_no_producer_and_keeps_the_owner() {
+    let pair = Pair::new();
+    // A producer and a worker whose transactions are open.
+    let mut open = pair.app();
+    open.run("BEGIN; SELECT queue.once(queue.enqueue('q'))");
+    let run = |role: &str| pair.primary_as(role).batch_execute(&format!("SET lock_timeout = '2s';{}", primary_sql()));
+    run("owner").expect("it waits for nothing");
+    pair.app().enqueue("q");
+    // A superuser, and a member of the role that owns all of it.
+    let mut postgres = pair.primary.connect_to(DATABASE);
+    postgres
+        .run("CREATE ROLE member LOGIN IN ROLE owner; CREATE ROLE other LOGIN; GRANT CREATE ON DATABASE shop TO other");
+    for role in ["postgres", "member", "owner"] {
+        run(role).unwrap_or_else(|error| panic!("{role}: {error:?}"));
+        let owners = "SELECT DISTINCT pg_get_userbyid(o) FROM (
+            SELECT proowner AS o, pronamespace AS n FROM pg_proc UNION ALL SELECT relowner, relnamespace FROM pg_class
+            UNION ALL SELECT typowner, typnamespace FROM pg_type) AS o
+            WHERE n IN ('queue'::regnamespace, 'queue_bridge'::regnamespace)";
+        assert_eq!(postgres.column::<String>(owners), ["owner"], "{role}");
+        pair.app().enqueue("q");
+    }
+    // Anyone else is told who it is.
+    let failure = pair.primary_as("other").failure(&primary_sql());
+    assert_eq!((failure.code.as_str(), failure.message.contains("role \"owner\"")), ("42501", true), "{failure:?}");
+    open.run("COMMIT");
+    pair.wait_arrived();
+    assert_eq!(pair.server().count("SELECT FROM queue.jobs"), 5);
+    assert_eq!(pair.contact(), None);
+}
+
+#[test]
+fn names_may_have_any_characters() {
+    let pair = Pair::new();
+    let mut server = pair.server();
+    let mut postgres = pair.primary.connect_to(DATABASE);
+    for name in ["o'rly \"x\" \\ %s $1 $$ {}", "é🐘 ünï", "a.b", " ", &"é".repeat(31)] {
+        let [text, role] = [('\'', "''"), ('"', "\"\"")].map(|(quote, quoted)| name.replace(quote, quoted));
+        postgres.run(&format!("CREATE ROLE \"{role}\" LOGIN"));
+        postgres.run(&format!("SELECT queue_bridge.admit('{text}'), queue_bridge.grant('{text}')"));
+        server.run(&format!("SELECT queue.create('{text}'); SELECT queue_bridge.allow('shop', '{text}')"));
+        assert_eq!(pair.contact(), None);
+        let mut app = pair.primary_as(name);
+        app.run(&format!("SELECT queue.enqueue('{text}', unique_key => '{text}', group_key => '{text}')"));
+        app.run(&format!("SELECT queue.enqueue('{text}', stage => '{text}')"));
+        assert_eq!(app.failure("SELECT queue.enqueue('')").code, "42704");
+        pair.wait_arrived();
+        assert_eq!(server.count(&format!("SELECT FROM queue.jobs WHERE queue_name = '{text}'")), 1, "{name}");
+        assert_eq!(pair.contact(), None);
+        let told = format!("SELECT FROM queue_bridge.refused WHERE target = '{text}' AND sqlstate = '22023'");
+        assert_eq!(postgres.count(&told), 1, "{name}");
+    }
+    // Names of roles and slots are made of that of a source, so it is plain. What is wrong shows no password.
+    let connect = |arguments: &str| format!("SELECT queue_bridge.connect({arguments}, 'password=secret', 5)");
+    for source in ["", "Shop", "é", "a b", "1", &"x".repeat(41)] {
+        let failure = server.failure(&connect(&format!("'{source}'")));
+        assert_eq!((failure.code.as_str(), failure.detail.as_str()), ("22023", ""), "{source}");
+    }
+    for wrong in ["NULL", "'a'"] {
+        let failure = server.failure(&connect(wrong).replace('5', "128"));
+        assert!(failure.code == "22023" && !format!("{failure:?}").contains("secret"), "{failure:?}");
+    }
+    let longest = "x".repeat(40);
+    server.run("SELECT queue_bridge.disconnect('shop')");
+    server.run(&connect(&format!("'{longest}'")).replace("password=secret", &pair.conninfo()));
+    server.run(&format!("SELECT queue_bridge.disconnect('{longest}')"));
+}

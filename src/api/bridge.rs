@@ -92,11 +92,14 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue_bridge.enqueue_new(queue_name, id, made_at, payload, options, source)`: enqueues, as the role of the source,
-/// a job that cannot have arrived before. Returns its id, or with a unique key that of the job that has the key.
+/// `queue_bridge.enqueue_new(queue_name, id, made_at, payload, options, source, looks)`: enqueues one job as the role of
+/// the source. `looks`: the job may have arrived before. Returns its id, or with a unique key that of the job that has
+/// the key.
 fn enqueue_new(call: &Call) -> Result<Option<Datum>> {
     const SOURCE: usize = 5;
+    const LOOKS: usize = 6;
     let name = format!("queue_bridge_{}", call.required("source", call.str(SOURCE))?);
+    let looks = call.required("looks", call.bool(LOOKS))?;
     let role = role::role(&name).ok_or_else(|| permission::no_role(&name))?;
     if !role::may_become(role) {
         return Err(Error::new(error::DENIED, format!("permission denied to set role \"{name}\"")));
@@ -105,6 +108,9 @@ fn enqueue_new(call: &Call) -> Result<Option<Datum>> {
         let (catalog, queue) = enqueue::target(call)?;
         let made_at = call.required("made_at", call.timestamp(MADE_AT))?;
         let id = foreign(call.i64(IDS))?;
+        if looks && time_of(&catalog, id)?.is_some() {
+            return Err(Error::new(error::UNIQUE, format!("a job has the id {id}")));
+        }
         let jobs = jobs(call, "e", &queue, made_at)?;
         let identify = |(payload, options)| (payload, Options { job_id: Some(id), ..options });
         let made = produce(&catalog, &queue, &Vec::from_iter(jobs.into_iter().map(identify)), made_at, By::Bridge)?;
