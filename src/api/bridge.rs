@@ -92,9 +92,9 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue_bridge.enqueue_new(queue_name, id, made_at, payload, options, source, looks)`: enqueues one job as the role of
-/// the source. `looks`: the job may have arrived before. Returns its id, or with a unique key that of the job that has
-/// the key.
+/// `queue_bridge.enqueue_new(queue_name, id, made_at, payload, options, source, looks)`: enqueues one job as the role
+/// of the source. `looks`: the job may have arrived before. Returns its id, or with a unique key that of the job that
+/// has the key.
 fn enqueue_new(call: &Call) -> Result<Option<Datum>> {
     const SOURCE: usize = 5;
     const LOOKS: usize = 6;
