@@ -531,9 +531,12 @@ fn a_claim_that_is_rolled_back_leaves_its_group_in_order() {
 #[test]
 fn a_turn_of_a_group_after_a_rollback_keeps_the_order() {
     for point in ["turn.begun", "turn.found"] {
-        let (mut client, q) = queue("strict_order => true");
+        let (mut client, q) = queue("strict_order => true, backoff_base => '0'");
         let enqueue = format!("SELECT queue.enqueue('{q}', group_key => 'g')");
         let jobs: [i64; 2] = [client.value(&enqueue), client.value(&enqueue)];
+        // A group with a failed job takes turns only.
+        let failed = client.claim(&q);
+        client.run(&format!("SELECT queue.fail({failed}, 'no')"));
         client.run(&format!("CREATE TABLE got_{q} AS SELECT job_id FROM queue.jobs LIMIT 0"));
         let claim = format!("SELECT FROM queue.claim('{q}')");
         let mut session = connect();
