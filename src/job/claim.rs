@@ -29,6 +29,8 @@ use crate::transaction::{self, Step};
 
 /// Attempts taken in one hold of the lock.
 const ATTEMPTS_PER_HOLD: usize = 64;
+/// Attempts of groups whose claims are inserted together.
+const CLAIMS_TOGETHER: usize = 256;
 
 /// What the worker asks for.
 pub struct ClaimRequest<'a> {
@@ -106,57 +108,59 @@ fn claim_from(
     let check = LimitCheck::of(catalog, queue)?;
     let mut turns = 0;
     let mut taking = ClaimBatch::new(catalog, queue, lanes, request, rows);
-    let mut claimed = 0;
     let mut lacks_place = false;
-    while claimed < request.max_jobs {
+    loop {
+        if taking.is_full() {
+            taking.claim()?;
+        }
+        if taking.count == request.max_jobs || taking.is_refused {
+            break;
+        }
         turns += 1;
-        if turns > TURNS_BEFORE_STALE && claimed == 0 && check.is_some() {
+        if turns > TURNS_BEFORE_STALE && taking.is_empty() && check.is_some() {
             fault!("claim.in_vain");
             return Ok(Claimed::Stale);
         }
         let mut chunk = [Ready::default(); ATTEMPTS_PER_HOLD];
-        let want = (request.max_jobs - claimed).min(ATTEMPTS_PER_HOLD);
+        let want = taking.wanted().min(ATTEMPTS_PER_HOLD);
         let claimer = check.as_ref().map(LimitCheck::claimer);
         let Some(Taken { answer, lane, due_to }) = taking.take(claimer.as_ref(), &mut chunk[..want]) else { break };
         match answer {
             Take::Some { taken, .. } => {
                 fault!("claim.taken");
-                claimed += taking.claim(&chunk[..taken])?;
-                if taking.is_refused {
-                    break;
-                }
+                taking.taken.extend(&chunk[..taken]);
             }
             Take::Turn(turn) => {
                 let Some(claimer) = &claimer else { break };
                 let taken = GroupTurn::new(catalog, lane, claimer, turn, due_to).serve(&mut chunk[..want]);
                 taking.remember(&[lane; ATTEMPTS_PER_HOLD], &chunk[..taken]);
                 fault!("claim.served");
-                claimed += taking.claim(&chunk[..taken])?;
-                if taking.is_refused {
-                    break;
-                }
+                taking.taken.extend(&chunk[..taken]);
                 process::check_for_interrupts();
             }
-            Take::Refill => refill(catalog, lane)?,
             Take::Index => index_ready(catalog, lane),
+            // What was taken is claimed before this session waits or reads on, and may prove stale, which leaves room.
+            _ if !taking.taken.is_empty() => taking.claim()?,
+            Take::Refill => refill(catalog, lane)?,
             Take::Refilling => wait::wait_for_refill(catalog, lane)?,
             Take::Empty => taking.lanes.done(lane),
             Take::NoPlace => {
                 lacks_place = true;
                 taking.lanes.done(lane);
             }
-            Take::Full if claimed == 0 => return Err(held::running_full()),
-            Take::NoLane if claimed == 0 => return Err(wait::lanes_full()),
-            Take::NoGate if claimed == 0 => return Err(limits::gates_full()),
+            Take::Full if taking.count == 0 => return Err(held::running_full()),
+            Take::NoLane if taking.count == 0 => return Err(wait::lanes_full()),
+            Take::NoGate if taking.count == 0 => return Err(limits::gates_full()),
             Take::Closed | Take::Full | Take::NoLane | Take::NoGate => break,
         }
     }
+    taking.claim()?;
     taking.hand_over()?;
     fault!("claim.done");
     for lane in taking.to_refill {
         refill(catalog, lane)?;
     }
-    Ok(if claimed == 0 && lacks_place { Claimed::NoPlace } else { Claimed::To(claimed) })
+    Ok(if taking.count == 0 && lacks_place { Claimed::NoPlace } else { Claimed::To(taking.count) })
 }
 
 /// The result of one hold of the lock.
@@ -183,6 +187,10 @@ struct ClaimBatch<'a> {
     writers: [Option<claim::Writer>; SEGMENTS],
     queue_name: Datum,
     default_lease: i64,
+    /// Attempts that the frontier has given and that are not claimed yet.
+    taken: Vec<Ready>,
+    /// How many were claimed.
+    count: usize,
     /// Claimed attempts that are not yet handed over, each with the end of its lease. They are sorted first, because
     /// turns of groups come in another order.
     claimed: Vec<(Attempt, i64)>,
@@ -210,6 +218,8 @@ impl<'a> ClaimBatch<'a> {
             writers: std::array::from_fn(|_| None),
             queue_name: text_datum(&queue.name),
             default_lease: request.lease.unwrap_or(queue.lease),
+            taken: Vec::new(),
+            count: 0,
             claimed: Vec::new(),
             bounded_wait: BoundedWait::short(),
         }
@@ -292,12 +302,33 @@ impl<'a> ClaimBatch<'a> {
         transaction::record_all(self.catalog.number, lanes.iter().zip(taken).map(step));
     }
 
-    /// Claims the taken attempts. Returns how many of them existed.
-    fn claim(&mut self, taken: &[Ready]) -> Result<usize> {
+    /// Returns how many more attempts the call asks for.
+    fn wanted(&self) -> usize {
+        self.request.max_jobs - self.count - self.taken.len()
+    }
+
+    /// True if nothing was taken.
+    fn is_empty(&self) -> bool {
+        self.count + self.taken.len() == 0
+    }
+
+    /// True if the taken attempts should be claimed now. Turns of groups give a few attempts each, and the claims of
+    /// several turns cost less together.
+    fn is_full(&self) -> bool {
+        let most = if self.queue.has_groups() { CLAIMS_TOGETHER } else { 1 };
+        self.taken.len() >= most || self.wanted() == 0
+    }
+
+    /// Claims the taken attempts.
+    fn claim(&mut self) -> Result<()> {
+        let taken = std::mem::take(&mut self.taken);
+        if taken.is_empty() {
+            return Ok(());
+        }
         let mut found = Vec::with_capacity(taken.len());
         // No claim has a later time than the one at which it is known that the attempt may start.
         let now = time::now_us();
-        for ready in taken {
+        for ready in &taken {
             let Some(attempt) = self.reader.fetch_now(ready) else {
                 take::forget_taken(self.catalog, ready.id);
                 continue;
@@ -329,7 +360,7 @@ impl<'a> ClaimBatch<'a> {
         let lost = self.insert(&mut found, now);
         found.retain(|(attempt, _)| !lost.contains(&attempt.id()));
         found.iter_mut().for_each(|(_, lease)| *lease = now.saturating_add(*lease));
-        let count = found.len();
+        self.count += found.len();
         if self.claimed.is_empty() {
             self.claimed = found;
         } else {
@@ -339,7 +370,7 @@ impl<'a> ClaimBatch<'a> {
             self.hand_over()?;
         }
         process::check_for_interrupts();
-        Ok(count)
+        Ok(())
     }
 
     /// Hands over the rows of the claimed attempts, in the order in which they are to run.

@@ -117,8 +117,8 @@ pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
 /// Puts the first entries of `ready` that must wait for their groups into the index of groups, so that they can be
 /// parked. It holds the lane's flag, as a refill does.
 pub fn index_ready(catalog: &Catalog, lane: i32) {
-    /// Entries at a time. Entries further back may not have to wait when they are next.
-    const ENTRIES_PER_TURN: usize = 32;
+    /// Entries at a time. Those of a group go into the index together.
+    const ENTRIES_PER_TURN: usize = 128;
     let (number, session) = (catalog.number, session::session());
     let mut found = [Ready::default(); ENTRIES_PER_TURN];
     let count = shmem::with(|shared| shared.frontier.index_begin(number, lane, session, &mut found));

@@ -21,16 +21,21 @@ impl Frontier<'_> {
     /// groups' index, and returns their number. 0: the flag was not raised. The caller writes the entries and calls
     /// [`Frontier::indexed`]. It always ends with [`Frontier::refill_end`] and the calls after it.
     pub fn index_begin(&mut self, instance: u32, lane: i32, session: u32, out: &mut [Ready]) -> usize {
+        /// Of the entries behind these, only those are taken that follow one of their own group: the groups of others
+        /// may change before they are next.
+        const NEAR: usize = 32;
         let Some(slot) = self.lane_slot(instance, lane) else { return 0 };
         if self.lanes[slot as usize].refiller != 0 {
             return 0;
         }
-        // Entries further back are left out: their groups may change before those entries are next.
-        let entries = (self.lanes[slot as usize].len as usize).min(2 * out.len());
         let mut found = 0;
-        for nth in 0..entries {
+        for nth in 0..self.lanes[slot as usize].len as usize {
             let entry = self.ring(slot).get(nth);
-            if found < out.len() && self.needs_index(instance, lane, &entry) {
+            let follows = found > 0 && out[found - 1].group == entry.group;
+            if found == out.len() || nth >= NEAR && !follows {
+                break;
+            }
+            if self.needs_index(instance, lane, &entry) {
                 out[found] = entry;
                 found += 1;
             }

@@ -282,9 +282,14 @@ impl Frontier<'_> {
             return false;
         }
         let group = &mut self.groups[slot as usize];
+        let is_only = group.from() == Rank::MAX && group.server == 0;
         let mark = if group.server != 0 { &mut group.spill } else { &mut group.position };
         *mark = (*mark).min(entry.rank.before());
-        self.cut_ahead(slot, entry);
+        if is_only {
+            self.keep_ahead(slot, &[*entry], Rank::MAX);
+        } else {
+            self.add_ahead(slot, entry);
+        }
         self.group_changed(slot);
         true
     }

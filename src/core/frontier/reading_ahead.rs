@@ -1,8 +1,9 @@
-//! Attempts that turns have read ahead. A turn reads more attempts of its group than may start now, and keeps the rest
-//! here. So most hand-outs of a group with many parked attempts need no turn.
+//! Attempts of groups that were read ahead. A turn reads more attempts of its group than may start now, and keeps the
+//! rest here. The first attempts that are parked of a group are kept here, too. So most hand-outs of a group with many
+//! parked attempts need no turn.
 //!
 //! This is a hint: what is here ranks behind the group's position, so forgetting it costs one turn. If all slots are in
-//! use, turns keep nothing.
+//! use, nothing is kept.
 //!
 //! Invariant: between the position of a group that has a slot here and the slot's `read_to`, every parked attempt that
 //! waits is in the slot.
@@ -32,8 +33,8 @@ impl Frontier<'_> {
         first.unwrap_or(self.groups[group as usize].from()).priority
     }
 
-    /// Keeps attempts that rank behind the position of a group. `read_to`: the turn has read everything up to this
-    /// rank, and nothing has come since.
+    /// Keeps attempts that rank behind the position of a group. `read_to`: up to this rank, nothing else is parked
+    /// there.
     pub(super) fn keep_ahead(&mut self, group: u32, entries: &[Ready], read_to: Rank) {
         let known = entries.partition_point(|entry| entry.rank <= read_to);
         let kept = known.min(AHEAD);
@@ -65,19 +66,10 @@ impl Frontier<'_> {
         self.groups[group as usize].urgency = self.parked_priority(group);
     }
 
-    /// Notes that an attempt of a group is parked: what ranks behind it was not read in order.
-    pub(super) fn cut_ahead(&mut self, group: u32, entry: &Ready) {
+    /// Adds an attempt of a group that is parked, if it ranks within what was read.
+    pub(super) fn add_ahead(&mut self, group: u32, entry: &Ready) {
         let Some(slot) = self.groups[group as usize].ahead.checked_sub(1) else { return };
-        let ahead = &mut self.ahead[slot as usize];
-        let nth = ahead.waiting().partition_point(|other| other.rank < entry.rank);
-        if ahead.waiting().get(nth).is_some_and(|other| other.id == entry.id) {
-            return;
-        }
-        ahead.read_to = ahead.read_to.min(entry.rank.before());
-        ahead.end = ahead.first + nth as u8;
-        if nth == 0 {
-            self.forget_ahead(group);
-        }
+        self.ahead[slot as usize].add(entry);
     }
 
     /// Forgets what was read ahead of a group.

@@ -41,10 +41,31 @@ impl Frontier<'_> {
 
     /// True if a look is useful although another session is still reading.
     pub(super) fn has_choice(&mut self, lane: u32) -> bool {
-        match self.next_priority(lane) {
-            Some(priority) => priority <= self.free_to(lane),
-            None => self.lanes[lane as usize].refiller == 0 && self.lanes[lane as usize].has_more(),
-        }
+        let is_flag_up = self.lanes[lane as usize].refiller != 0;
+        let Some(priority) = self.next_priority(lane) else {
+            return !is_flag_up && self.lanes[lane as usize].has_more();
+        };
+        let first = self.first_ready(lane).filter(|entry| entry.rank.priority == priority);
+        let is_stuck = |entry: Ready| self.needs_entry(lane, &entry) && !self.has_other_turn(lane, &entry);
+        priority <= self.free_to(lane) && !(is_flag_up && first.is_some_and(is_stuck))
+    }
+
+    /// True if an entry of `ready` must be parked, and is not in the groups' index yet.
+    fn needs_entry(&self, lane: u32, entry: &Ready) -> bool {
+        !entry.place.is_indexed && self.waits_for_group(lane, entry)
+    }
+
+    /// True if another group than the entry's has the next turn, and the same priority.
+    fn has_other_turn(&self, lane: u32, entry: &Ready) -> bool {
+        let turn = self.next_turn(lane, entry.rank.priority);
+        turn.is_some() && turn != self.group_of(lane, entry)
+    }
+
+    /// Returns the group with the next turn if it has this urgency, and no unread attempt may come before it.
+    fn next_turn(&self, lane: u32, priority: i32) -> Option<u32> {
+        let lists = &self.lanes[lane as usize].groups;
+        let turn = lists.turns.first().filter(|&slot| self.groups[slot as usize].urgency == priority)?;
+        (lists.is_short != 0 || self.turn_is_known(lane, turn)).then_some(turn)
     }
 
     /// Parks the entries at the head of `ready` that must wait for their group, and returns what comes next.
@@ -55,7 +76,7 @@ impl Frontier<'_> {
                 return Choice::Later;
             }
             // An entry behind a turn need not be parked yet.
-            let first = self.first_ready(lane).filter(|entry| entry.rank.priority == priority);
+            let mut first = self.first_ready(lane).filter(|entry| entry.rank.priority == priority);
             if let Some(entry) = first
                 && entry.group != 0
             {
@@ -69,22 +90,19 @@ impl Frontier<'_> {
                         None => return Choice::Full,
                     }
                 }
-                if !entry.place.is_indexed && self.waits_for_group(lane, &entry) {
-                    return Choice::Index;
-                }
-                if self.park(lane, &entry) {
+                if self.needs_entry(lane, &entry) {
+                    if self.lanes[lane as usize].refiller == 0 || !self.has_other_turn(lane, &entry) {
+                        return Choice::Index;
+                    }
+                    // While another session has the lane's flag, other groups need not wait for it.
+                    first = None;
+                } else if self.park(lane, &entry) {
                     self.ring(lane).pop();
                     continue;
                 }
             }
-            let is_known = self.lanes[lane as usize].groups.is_short != 0 || self.first_is_known(lane);
+            let turn = self.next_turn(lane, priority);
             let here = &mut self.lanes[lane as usize];
-            let turn = here
-                .groups
-                .turns
-                .first()
-                .filter(|_| is_known)
-                .filter(|&slot| self.groups[slot as usize].urgency == priority);
             return match (first, turn) {
                 (Some(entry), None) => Choice::Ready(entry),
                 (Some(entry), Some(_)) if here.groups.is_groups_turn == 0 => Choice::Ready(entry),

@@ -377,6 +377,11 @@ impl World {
     }
 
     fn claim(&mut self, s: u32, lane: i32, want: usize) {
+        self.look(s, lane, want, false);
+    }
+
+    /// Claims. `in_vain`: the session has just looked, had to wait for a reading session, and could not.
+    fn look(&mut self, s: u32, lane: i32, want: usize, in_vain: bool) {
         let ending = std::mem::take(&mut self.clients[s as usize].ending);
         // If the clock is late, the claim does the clock's work.
         self.pass_time(0);
@@ -437,6 +442,11 @@ impl World {
             let for_refill = self.is_read(lane);
             if self.with(|f, _| f.wait(s, INSTANCE, &[(lane, false)], 0)) == Wait::Sleep {
                 self.clients[s as usize].doing = Doing::Sleep { lane, for_refill };
+            } else {
+                assert!(!in_vain || self.is_short(), "{s} would look again and again until the reading has ended");
+                if answer == Take::Refilling && !self.is_short() {
+                    self.look(s, lane, want, true);
+                }
             }
         }
     }
