@@ -406,7 +406,7 @@ BEGIN
             WHERE f.source = source AND j.state IN ('ready', 'scheduled', 'retrying', 'held')),
             'its transaction was lost at the source') AS a
         CROSS JOIN LATERAL queue.job(a.id) AS j
-        -- A flow is cancelled when its members have ended. It can only be held until then.
+        -- A flow is cancelled when its members have ended. Until then it is held.
         WHERE p.job_id = a.id AND (a.outcome = 'cancelled' OR a.outcome = 'cancelling' AND j.state = 'held');
     END IF;
     RETURN found;
