@@ -237,8 +237,8 @@ impl Relation {
         let mut nulls = [false; COLUMNS];
         let mut conflicts = Vec::new();
         let mut next = 0;
-        // How many entries `btinsert` inserts before the next run, and how many runs in a row have inserted none: entries
-        // that lie far apart in the index mostly go on like that.
+        // How many entries `btinsert` inserts before the next run, and how many runs in a row have inserted none:
+        // entries that lie far apart in the index mostly go on like that.
         let (mut plain, mut in_vain) = (0_usize, 0);
         while next < tids.len() {
             // SAFETY: a b-tree of this table with COLUMNS columns. The guard's closure holds nothing to drop: a
