@@ -229,14 +229,17 @@ impl Relation {
         is_unique: bool,
         key: impl Fn(usize) -> Option<[Datum; COLUMNS]>,
     ) -> Vec<usize> {
+        /// From then on the pause between runs grows no more.
+        const MOST_IN_VAIN: u32 = 6;
         let check = uniqueness(is_unique);
         self.check_columns(COLUMNS);
         let (index, table, info) = (self.rel, table.rel, index_info());
         let mut nulls = [false; COLUMNS];
         let mut conflicts = Vec::new();
         let mut next = 0;
-        // How many entries `btinsert` inserts before the next run.
-        let mut plain = 0;
+        // How many entries `btinsert` inserts before the next run, and how many runs in a row have inserted none:
+        // entries that lie far apart in the index mostly go on like that.
+        let (mut plain, mut in_vain) = (0_usize, 0);
         while next < tids.len() {
             // SAFETY: a b-tree of this table with COLUMNS columns. The guard's closure holds nothing to drop: a
             // conflict ends the guarded loop, and is added to the list outside.
@@ -244,7 +247,9 @@ impl Relation {
                 pg_sys::ffi::pg_guard_ffi_boundary(|| {
                     while next < tids.len() {
                         if plain == 0 && leaf::is_run(next, tids.len(), &key) {
-                            leaf::Run { next, plain } = leaf::insert(index, table, Tid::raw(tids), next, &key);
+                            let run = leaf::insert(index, table, Tid::raw(tids), next, &key);
+                            in_vain = if run.next == next { (in_vain + 1).min(MOST_IN_VAIN) } else { 0 };
+                            (next, plain) = (run.next, run.plain.saturating_mul(1 << in_vain >> 1).max(1));
                             if next == tids.len() {
                                 break;
                             }

@@ -28,8 +28,8 @@ impl Ahead {
         &self.entries[self.first as usize..self.end as usize]
     }
 
-    /// Adds a parked attempt at its place, if it ranks at or before `read_to`. If there is no room, the last one must be
-    /// read again.
+    /// Adds a parked attempt at its place, if it ranks at or before `read_to`. If there is no room, the last one must
+    /// be read again.
     pub(super) fn add(&mut self, entry: &Ready) {
         if entry.rank > self.read_to {
             return;
