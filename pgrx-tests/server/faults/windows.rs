@@ -556,32 +556,6 @@ fn a_turn_of_a_group_after_a_rollback_keeps_the_order() {
 }
 
 #[test]
-fn while_a_group_gets_its_entries_another_group_takes_its_turn_and_nobody_looks_in_vain() {
-    let (mut client, q) = queue("max_running_per_group => 1");
-    let enqueue = |client: &mut Client, group: &str| {
-        client.run(&format!("SELECT queue.enqueue('{q}', group_key => '{group}') FROM generate_series(1, 3)"));
-    };
-    enqueue(&mut client, "g");
-    enqueue(&mut client, "h");
-    let claimed: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 100)"));
-    assert_eq!(claimed.len(), 2);
-    client.run(&format!("SELECT queue.complete({})", claimed[1]));
-    // They have to wait for the one that runs.
-    enqueue(&mut client, "g");
-    let held = hold("app", "index.filled", &format!("SELECT FROM queue.claim('{q}')"));
-    client.claim(&q);
-    // There is no other turn now.
-    let mut other = connect();
-    let pid = other.pid();
-    let other = begin(other, format!("SELECT FROM queue.claim('{q}')"));
-    wait_asleep(&mut client, pid);
-    assert_eq!(release(held), "");
-    assert_eq!(other.join().unwrap().1, "");
-    let running = format!("SELECT FROM queue.attempts WHERE queue_name = '{q}' AND state = 'running'");
-    assert_eq!(client.count(&running), 2);
-}
-
-#[test]
 fn a_cancel_or_a_seal_of_a_flow_is_not_left_behind_by_a_change_of_it() {
     let database = Database::new();
     let mut client = database.connect();

@@ -1,6 +1,7 @@
 //! Groups: `max_running_per_group`, by turns; `strict_order`.
 
-use crate::shared::{Sql, connect, create, database_with_queue, queue};
+use crate::faults::held::{begin, hold, release};
+use crate::shared::{Sql, connect, create, database_with_queue, queue, wait_asleep};
 use postgres::Client;
 use queue_tests::{Cluster, wait};
 use std::time::{Duration, Instant};
@@ -469,4 +470,30 @@ fn a_vacuum_of_the_attempts_leads_no_group_astray() {
 /// Enqueues a job of a group and tells its id.
 pub fn enqueue(client: &mut Client, queue: &str, group: &str, priority: i32) -> i64 {
     client.value(&format!("SELECT queue.enqueue('{queue}', group_key => '{group}', priority => {priority})"))
+}
+
+#[test]
+fn while_a_group_gets_its_entries_another_group_takes_its_turn_and_nobody_looks_in_vain() {
+    let (mut client, q) = queue("max_running_per_group => 1");
+    let enqueue = |client: &mut Client, group: &str| {
+        client.run(&format!("SELECT queue.enqueue('{q}', group_key => '{group}') FROM generate_series(1, 3)"));
+    };
+    enqueue(&mut client, "g");
+    enqueue(&mut client, "h");
+    let claimed: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 100)"));
+    assert_eq!(claimed.len(), 2);
+    client.run(&format!("SELECT queue.complete({})", claimed[1]));
+    // They have to wait for the one that runs.
+    enqueue(&mut client, "g");
+    let held = hold("app", "index.filled", &format!("SELECT FROM queue.claim('{q}')"));
+    client.claim(&q);
+    // There is no other turn now.
+    let mut other = connect();
+    let pid = other.pid();
+    let other = begin(other, format!("SELECT FROM queue.claim('{q}')"));
+    wait_asleep(&mut client, pid);
+    assert_eq!(release(held), "");
+    assert_eq!(other.join().unwrap().1, "");
+    let running = format!("SELECT FROM queue.attempts WHERE queue_name = '{q}' AND state = 'running'");
+    assert_eq!(client.count(&running), 2);
 }
