@@ -28,8 +28,9 @@ CREATE FUNCTION queue_bridge.enqueue_new(
 ) RETURNS bigint VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bridge_enqueue_new';
 COMMENT ON FUNCTION queue_bridge.enqueue_new IS
 'Enqueues a job with the id and the time that a source gave it, as the role of the source. looks: it may have arrived
-before. Returns the id, or that of the job that has its unique_key. Errors: as queue.enqueue; 22023 the id is none of a
-source, 23505 looks is true and a job has the id, 42501 the user is no member of the role.';
+before. Returns the id, or that of the job that has its unique_key; null: it has arrived before. Errors: as
+queue.enqueue; 22023 the id is none of a source, 23505 another job has the id, 42501 the user is no member of the
+role.';
 
 CREATE FUNCTION queue_bridge.publish(topic text, ids bigint[], made_at timestamptz, body jsonb, options jsonb)
     RETURNS void VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bridge_publish';
@@ -199,7 +200,6 @@ CREATE FUNCTION queue_bridge.arrive() RETURNS trigger VOLATILE LANGUAGE plpgsql 
 DECLARE
     own oid := queue_bridge.subscription();
     job bigint;
-    is_streamed boolean;
     looks boolean;
     s record;
 BEGIN
@@ -212,8 +212,7 @@ BEGIN
     -- While the table is copied, anything may have arrived before. After that a row arrives once: the position of the
     -- subscription and the effects of the row commit together. But a dump that is restored there inserts old rows once
     -- more, so older rows are looked for, too.
-    is_streamed := queue_bridge.is_streamed(own, TG_RELID);
-    looks := NOT is_streamed OR NEW.verb IN ('e', 'm', 'b', 'w', 'p')
+    looks := NOT queue_bridge.is_streamed(own, TG_RELID) OR NEW.verb IN ('e', 'm', 'b', 'w', 'p')
         AND NEW.made_at < clock_timestamp() - interval '1 minute';
     IF s.is_put_aside THEN
         INSERT INTO queue_bridge.refused (source, id, made_at, verb, target, ids, body, options, code, message)
@@ -222,16 +221,18 @@ BEGIN
         ON CONFLICT DO NOTHING;
         UPDATE queue_bridge.source AS o SET refusing = array_remove(o.refusing, NEW.id) WHERE o.source = s.source;
         RETURN NULL;
-    -- A refused call waits for retry_refused, also when it arrives once more.
+    -- A refused call waits for retry_refused, also when it arrives once more. A job may have another id here.
     ELSIF looks THEN
         IF EXISTS (SELECT FROM queue_bridge.refused AS f WHERE f.source = s.source AND f.id = NEW.id
-                   AND f.made_at = NEW.made_at AND f.verb = NEW.verb) THEN
+                   AND f.made_at = NEW.made_at AND f.verb = NEW.verb)
+           OR NEW.verb = 'e' AND EXISTS (
+               SELECT FROM queue_bridge.passed AS p WHERE p.id = NEW.id AND p.made_at = NEW.made_at) THEN
             RETURN NULL;
         END IF;
     END IF;
     -- Most rows are one job. `deliver` would do the same, by three times as many statements. If this fails, `deliver`
-    -- fails too, and says of what, or it knows the job.
-    IF NEW.verb = 'e' AND is_streamed AND (NEW.id >> 46) & 127 = s.node_id AND isfinite(NEW.made_at)
+    -- fails too, and says of what, or it makes the job under another id.
+    IF NEW.verb = 'e' AND (NEW.id >> 46) & 127 = s.node_id AND isfinite(NEW.made_at)
        AND NEW.options ->> 'unique_key' IS NULL THEN
         BEGIN
             -- An assignment costs less than PERFORM, which is a query.

@@ -1,5 +1,7 @@
 //! A primary without pg_queue and a queue server that takes its jobs, for the tests.
 
+use std::time::Duration;
+
 use postgres::{Client, NoTls};
 use queue_tests::sql::Sql;
 use queue_tests::{Cluster, wait};
@@ -130,7 +132,9 @@ impl Pair {
     pub fn wait_streaming(&self) {
         let mut server = self.server();
         let sql = "SELECT state FROM queue_bridge.sources";
-        wait::until("the source streams", || (server.value::<String>(sql) == "streaming").then_some(()));
+        // All that is in the outbox is looked for, one by one.
+        let limit = Duration::from_secs(600);
+        wait::within("the source streams", limit, || (server.value::<String>(sql) == "streaming").then_some(()));
     }
 }
 

@@ -94,7 +94,7 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
 
 /// `queue_bridge.enqueue_new(queue_name, id, made_at, payload, options, source, looks)`: enqueues one job as the role
 /// of the source. `looks`: the job may have arrived before. Returns its id, or with a unique key that of the job that
-/// has the key.
+/// has the key. NULL: the same job, with the same time, has arrived before.
 fn enqueue_new(call: &Call) -> Result<Option<Datum>> {
     const SOURCE: usize = 5;
     const LOOKS: usize = 6;
@@ -108,8 +108,10 @@ fn enqueue_new(call: &Call) -> Result<Option<Datum>> {
         let (catalog, queue) = enqueue::target(call)?;
         let made_at = call.required("made_at", call.timestamp(MADE_AT))?;
         let id = foreign(call.i64(IDS))?;
-        if looks && time_of(&catalog, id)?.is_some() {
-            return Err(Error::new(error::UNIQUE, format!("a job has the id {id}")));
+        match Known::of(&catalog, id, made_at, looks.then_some(&[]))? {
+            Known::New => {}
+            Known::Same => return Ok(None),
+            Known::Taken => return Err(Error::new(error::UNIQUE, format!("another job has the id {id}"))),
         }
         let jobs = jobs(call, "e", &queue, made_at)?;
         let identify = |(payload, options)| (payload, Options { job_id: Some(id), ..options });
