@@ -27,14 +27,16 @@ fn connect(place: &Place) -> Result<Client, postgres::Error> {
 }
 
 /// Jobs of open transactions are rolled back, as a whole and to savepoints. What is committed is in `made`.
-fn produce(primary: &Place, seed: u64, is_over: &AtomicBool) {
+fn produce(primary: &Place, seed: u64, pause: Duration, is_over: &AtomicBool) {
     let mut random = Random::new(seed);
     while !is_over.load(Ordering::Relaxed) {
         let Ok(mut client) = connect(primary) else {
             thread::sleep(Duration::from_millis(20));
             continue;
         };
-        while !is_over.load(Ordering::Relaxed) && transaction(&mut client, &mut random).is_ok() {}
+        while !is_over.load(Ordering::Relaxed) && transaction(&mut client, &mut random).is_ok() {
+            thread::sleep(pause);
+        }
     }
 }
 
@@ -138,8 +140,15 @@ impl Drop for End<'_> {
     }
 }
 
-/// Runs two producers until `strike` returns, and two workers until `is_done` says that nothing is left for them.
-fn under_load(places: &[Place; 2], random: &mut Random, strike: impl FnOnce(&mut Random), is_done: impl FnOnce()) {
+/// Runs two producers, who rest for `pause` after each transaction, until `strike` returns, and two workers until
+/// `is_done` says that nothing is left for them.
+fn under_load(
+    places: &[Place; 2],
+    random: &mut Random,
+    pause: Duration,
+    strike: impl FnOnce(&mut Random),
+    is_done: impl FnOnce(),
+) {
     let [primary, server] = places;
     let (is_made, is_over) = (&AtomicBool::new(false), &AtomicBool::new(false));
     thread::scope(|scope| {
@@ -147,7 +156,7 @@ fn under_load(places: &[Place; 2], random: &mut Random, strike: impl FnOnce(&mut
         let _end = [End(is_made), End(is_over)];
         for _ in 0..2 {
             let seed = random.next();
-            scope.spawn(move || produce(primary, seed, is_made));
+            scope.spawn(move || produce(primary, seed, pause, is_made));
             scope.spawn(|| work(server, primary, is_over));
         }
         strike(random);
@@ -178,7 +187,8 @@ fn every_job_arrives_once_and_has_its_effect_once_whatever_ends() {
         }
         println!("{strikes} strikes");
     };
-    under_load(&places, &mut random, storm, || {
+    // Workers keep up with them, also in an hour.
+    under_load(&places, &mut random, Duration::from_millis(10), storm, || {
         let mut primary = pair.primary.connect_to(DATABASE);
         wait::until_none_left("all jobs have had their effects", || {
             primary.count("SELECT FROM made LEFT JOIN done USING (job_id) WHERE done.job_id IS NULL") as i64
@@ -224,7 +234,8 @@ fn a_primary_that_fails_over_again_and_again_loses_and_doubles_nothing_that_it_s
             pair.wait_streaming();
         }
     };
-    under_load(&places, &mut random, strike, || {
+    // Each repair looks at all that was ever called.
+    under_load(&places, &mut random, Duration::from_millis(50), strike, || {
         wait::until_none_left("no job is left", || {
             server.count("SELECT FROM queue.jobs WHERE queue_name = 'q' AND state <> 'completed'") as i64
         });
