@@ -235,7 +235,7 @@ fn a_primary_that_fails_over_again_and_again_loses_and_doubles_nothing_that_it_s
         }
     };
     // Each repair looks at all that was ever called.
-    under_load(&places, &mut random, Duration::from_millis(50), strike, || {
+    under_load(&places, &mut random, Duration::from_millis(150), strike, || {
         wait::until_none_left("no job is left", || {
             server.count("SELECT FROM queue.jobs WHERE queue_name = 'q' AND state <> 'completed'") as i64
         });
