@@ -211,7 +211,7 @@ DECLARE
 BEGIN
     node_id := coalesce(node_id, (SELECT max(n) FROM generate_series(1, 127) AS n
                                   WHERE n <> own AND n NOT IN (SELECT o.node_id FROM queue_bridge.source AS o)));
-    -- Constraints say the same, but their errors show the whole row, with the password in it.
+    -- Constraints check this, too. But their errors show the whole row, with the password in it.
     IF source IS NULL OR source !~ '^[a-z_][a-z0-9_]{0,39}$' THEN
         RAISE EXCEPTION 'invalid name of a source: "%"', source USING ERRCODE = '22023',
             HINT = 'Use 1 to 40 lower-case letters, digits and _, and no digit first.';

@@ -37,7 +37,7 @@ impl Clock {
         Self { pair, file }
     }
 
-    /// Sets the clock of the primary to so many minutes after a full hour of some day.
+    /// Sets the clock of the primary to this number of minutes after a full hour of some day.
     fn set(&self, minutes: i64) {
         std::fs::write(&self.file, format!("{:+}", offset(minutes))).expect("the file of the clock");
     }
