@@ -2,7 +2,7 @@
 
 use crate::shared::{Sql, create, retry_dead};
 use crate::storage::history::{SERVER, children, database, reclaim};
-use crate::storage::segments_races::{claim_one, drive, enqueue, in_state, maintain, still, work_off};
+use crate::storage::segments_races::{claim_one, drive, drive_to_move, enqueue, in_state, maintain, still, work_off};
 use postgres::Client;
 use queue_tests::{Cluster, integrity, wait};
 use std::sync::atomic::Ordering;
@@ -217,9 +217,7 @@ fn what_ends_while_its_segment_is_read_is_kept_whole() {
         enqueue(&mut client, 1, ", priority => 5");
         enqueue(&mut client, 11_999, "");
         assert_eq!(work_off(&mut client, 11_999), 11_999);
-        // The first step makes the table of history into which the next one copies.
-        let has_table = "EXISTS (SELECT FROM pg_inherits WHERE inhparent = 'queue.history'::regclass)";
-        drive(&mut client, "the living begin to move", &format!("{} AND {has_table}", in_state(0, "'m'")));
+        drive_to_move(&mut client);
         let mut claimed = if is_claimed_before { claim_one(&mut client) } else { None };
         let fault = cluster.fault("walk.claims_read", "wait");
         let mut mover = cluster.connect();

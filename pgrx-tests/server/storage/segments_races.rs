@@ -46,6 +46,13 @@ pub fn in_state(segment: i64, states: &str) -> String {
     format!("(SELECT state IN ({states}) FROM queue.segment_log WHERE segment = {segment} ORDER BY entry DESC LIMIT 1)")
 }
 
+/// Makes steps until the living of segment 0 begin to move, and the table of history is there into which the next step
+/// copies.
+pub fn drive_to_move(client: &mut Client) {
+    let has_table = "EXISTS (SELECT FROM pg_inherits WHERE inhparent = 'queue.history'::regclass)";
+    drive(client, "the living begin to move", &format!("{} AND {has_table}", in_state(0, "'m'")));
+}
+
 /// The young segment that is open.
 pub fn open_segment(client: &mut Client) -> i64 {
     client.value::<i64>(
@@ -271,9 +278,7 @@ fn a_claim_that_passes_by_a_batch_which_is_rolled_back_finds_its_jobs_later() {
     enqueue(&mut client, 11_600, "");
     client.run("COMMIT");
     assert_eq!(work_off(&mut client, 11_600), 11_600);
-    // The first step makes the table of history into which the next one copies.
-    let has_table = "EXISTS (SELECT FROM pg_inherits WHERE inhparent = 'queue.history'::regclass)";
-    drive(&mut client, "the living begin to move", &format!("{} AND {has_table}", in_state(0, "'m'")));
+    drive_to_move(&mut client);
     drop(client);
     // Memory knows nothing, so that a claim reads the logs.
     cluster.restart();
