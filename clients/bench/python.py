@@ -50,7 +50,7 @@ class PgQueue:
     async def serve(self, call):
         from pg_queue import Worker
 
-        self.worker = Worker(conninfo, concurrency=CONCURRENCY, prefetch=ahead)
+        self.worker = Worker(conninfo, concurrency=CONCURRENCY, prefetch=ahead, session_bound=name.endswith("bound"))
 
         @self.worker.handler("bench")
         async def bench(job):
@@ -145,7 +145,7 @@ class Bench:
 
 
 class Awa:
-    waiting = "SELECT sum(available) FROM awa.queue_counts WHERE queue = 'bench'"
+    waiting = "SELECT count(*) FROM awa.jobs WHERE queue = 'bench' AND state = 'available'"
 
     def __init__(self):
         from awa import AsyncClient
