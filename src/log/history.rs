@@ -24,6 +24,7 @@ use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
 use crate::pg::{lock, process, session, syscache};
 use crate::shmem::ledger::Ledger;
+use crate::shmem::segments::Word;
 
 /// A table of rows that expire on one day.
 #[derive(Clone, Copy)]
@@ -292,16 +293,17 @@ pub struct Counting([i64; id::SEGMENTS]);
 impl Counting {
     /// Returns the generations that count now.
     pub fn now(catalog: &Catalog) -> Self {
-        Self(std::array::from_fn(|n| {
-            let word = segment::word(catalog, n as u8);
-            if word.state().is_copied_from() { word.generation() } else { 0 }
-        }))
+        Self::of_words(|segment| segment::word(catalog, segment))
     }
 
     /// Returns the generations that count according to a ledger.
     pub fn of(ledger: &Ledger) -> Self {
-        Self(std::array::from_fn(|n| {
-            let word = ledger.word(n as u8);
+        Self::of_words(|segment| ledger.word(segment))
+    }
+
+    fn of_words(word: impl Fn(u8) -> Word) -> Self {
+        Self(std::array::from_fn(|segment| {
+            let word = word(segment as u8);
             if word.state().is_copied_from() { word.generation() } else { 0 }
         }))
     }
@@ -379,7 +381,7 @@ pub fn each_of_job(
     catalog: &Catalog,
     job_id: i64,
     snapshot: Snapshot,
-    counts: &dyn Fn(i64) -> bool,
+    counting: &Counting,
     f: &mut dyn FnMut(&Past) -> Result<bool>,
 ) -> Result<()> {
     for child in children(catalog) {
@@ -388,7 +390,7 @@ pub fn each_of_job(
         let index = Relation::read_index(index);
         let mut scan = table.scan(&index, &[Key::eq_i64(1, job_id)], snapshot);
         while scan.next().is_some() {
-            if counts(scan.columns(column::GENERATION + 1).0[column::GENERATION].value() as i64)
+            if counting.has(scan.columns(column::GENERATION + 1).0[column::GENERATION].value() as i64)
                 && let Some(table) = open(child)
                 && !f(&Past { row: scan.row(), _table: table })?
             {

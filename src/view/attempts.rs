@@ -19,11 +19,11 @@ use crate::catalog::{self, Catalog, ids, queue};
 use crate::error::Result;
 use crate::job::find::Doing;
 use crate::log::attempt::Attempt;
-use crate::log::history::{self, Past};
+use crate::log::history::{self, Counting, Past};
 use crate::log::listing::{Found, Opened, Where};
 use crate::log::outcome::{self, Kind, has_moved_claim};
 use crate::log::reader::Reader;
-use crate::log::tables::{self, Tables};
+use crate::log::tables::Tables;
 use crate::log::{claim, note, retried};
 use crate::pg::datum::{self, text_datum};
 use crate::pg::function::Call;
@@ -338,13 +338,7 @@ fn each_life(
         }
     }
     // Attempts that are still being copied were read in their segment.
-    let copying: Vec<i64> = tables::ALL
-        .map(|segment| ledger.word(segment))
-        .filter(|word| word.state().is_copied_from())
-        .map(|word| word.generation())
-        .collect();
-    let counts = |generation| !copying.contains(&generation);
-    history::each_of_job(catalog, job_id, SNAPSHOT, &counts, &mut |past| {
+    history::each_of_job(catalog, job_id, SNAPSHOT, &Counting::of(&ledger), &mut |past| {
         if may_see(past.lane()) { f(&past_row(&retried, past)) } else { Ok(true) }
     })
 }

@@ -8,6 +8,7 @@
 //! claiming or ending is left for later. If none is left, the segment is drained.
 
 use std::cell::Cell;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use pg_queue_core::frontier::Place;
@@ -16,7 +17,7 @@ use pg_queue_core::id::SEGMENTS;
 use crate::catalog::{Catalog, queue};
 use crate::duty::serve_cancels;
 use crate::duty::storage::copy::Copying;
-use crate::duty::storage::states::{self, BLOCKED_PAUSE_US, SegmentStates};
+use crate::duty::storage::states::{BLOCKED_PAUSE_US, SegmentStates, StepResult};
 use crate::error::Result;
 use crate::job::{after, rerun};
 use crate::log::attempt::{self, Attempt, New};
@@ -76,100 +77,130 @@ fn undone() {
 }
 
 /// Moves one batch.
-pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Result<states::StepResult> {
+pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Result<StepResult> {
     hooks::on_rollback(undone);
     let generation = states.words[segment as usize].generation();
     let copied_to = states.filling(segment).copied_to;
     let pause = BLOCKED_PAUSE_US / 2;
     let start = Progress { generation, looked_to: copied_to, left_from: None, pause, retry_at: 0 };
-    let mut progress = progress(segment).filter(|known| known.generation == generation).unwrap_or(start);
+    let progress = progress(segment).filter(|known| known.generation == generation).unwrap_or(start);
     let left = progress.retry_at - time::monotonic_us();
     if left > 0 {
-        return Ok(states::StepResult::Later(left));
+        return Ok(StepResult::Later(left));
     }
     if ![segment, states.old].into_iter().all(|segment| segment::try_lock_to_write(catalog, segment)) {
-        return Ok(states::StepResult::Later(BLOCKED_PAUSE_US));
+        return Ok(StepResult::Later(BLOCKED_PAUSE_US));
     }
     // The progress is set again when this batch is done.
     set_progress(segment, None);
-    let mut batch =
-        Batch { catalog, segment, target: states.old, bytes: 0, waiting: vec![], running: vec![], payloads: vec![] };
     let tables = Tables::open(catalog, segment);
     // Nothing was left for later before this batch.
     let is_beginning = progress.looked_to == copied_to && progress.left_from.is_none();
     let may_copy = is_beginning && catalog.hides_rows_of_moving();
-    let mut copying = may_copy.then(|| Copying::begin(catalog, &tables, copied_to));
-    let mut looked = 0;
-    let mut is_end = true;
-    let mut walk = tables.walk(progress.looked_to, Snapshot::Dirty);
-    while let Some(walk) = &mut walk {
-        let Some(trace) = walk.next() else { break };
-        let id = trace.attempt.id();
-        progress.looked_to = id;
-        looked += 1;
-        let leaves_nothing = leaves_nothing(&trace);
-        let fate = if leaves_nothing { Fate::Stays } else { batch.add(walk.copy())? };
-        match fate {
-            Fate::Stays => {
-                if let Some(known) = &mut copying
-                    && let Some(instead) = known.add(&walk.here())?
-                {
-                    copying.take().into_iter().for_each(Copying::give_up);
-                    // If a session has locked the table, the rest is copied later.
-                    if matches!(instead, states::StepResult::Did(_)) {
-                        return Ok(instead);
+    let batch =
+        Batch { catalog, segment, target: states.old, bytes: 0, waiting: vec![], running: vec![], payloads: vec![] };
+    let copying = may_copy.then(|| Copying::begin(catalog, &tables, copied_to));
+    let mut pass = Pass { progress, copied_to, looked: 0, batch, copying };
+    match pass.look(&tables)? {
+        ControlFlow::Continue(is_end) => pass.write(is_end),
+        ControlFlow::Break(instead) => Ok(instead),
+    }
+}
+
+/// One transaction's pass over a part of a segment.
+struct Pass<'a> {
+    progress: Progress,
+    copied_to: i64,
+    looked: usize,
+    batch: Batch<'a>,
+    /// The copy to history of what has ended. `None` behind the first attempt that was left for later.
+    copying: Option<Copying<'a>>,
+}
+
+impl Pass<'_> {
+    /// Looks at attempts until the batch is full. Returns true at the end of the segment. `Break`: the result of the
+    /// step, which writes nothing.
+    fn look(&mut self, tables: &Tables) -> Result<ControlFlow<StepResult, bool>> {
+        let mut walk = tables.walk(self.progress.looked_to, Snapshot::Dirty);
+        while let Some(walk) = &mut walk {
+            let Some(trace) = walk.next() else { break };
+            let id = trace.attempt.id();
+            self.progress.looked_to = id;
+            self.looked += 1;
+            let leaves_nothing = leaves_nothing(&trace);
+            match if leaves_nothing { Fate::Stays } else { self.batch.add(walk.copy())? } {
+                Fate::Stays => {
+                    if let Some(copying) = &mut self.copying
+                        && let Some(instead) = copying.add(&walk.here())?
+                    {
+                        self.give_up_copying();
+                        // If a session has locked the table, the rest is copied later.
+                        if matches!(instead, StepResult::Did(_)) {
+                            return Ok(ControlFlow::Break(instead));
+                        }
                     }
                 }
+                Fate::Moves => {}
+                Fate::Open => {
+                    self.progress.left_from.get_or_insert(id);
+                    self.give_up_copying();
+                }
             }
-            Fate::Moves => {}
-            Fate::Open => {
-                progress.left_from.get_or_insert(id);
-                copying.take().into_iter().for_each(Copying::give_up);
+            if self.is_full() {
+                return Ok(ControlFlow::Continue(false));
+            }
+            if self.looked.is_multiple_of(256) {
+                process::check_for_interrupts();
             }
         }
-        let is_full = copying.as_ref().is_some_and(Copying::is_full);
-        if looked >= MAX_LOOKS || batch.len() >= MAX_MOVED || batch.bytes >= MAX_BYTES || is_full {
-            is_end = false;
-            break;
-        }
-        if looked % 256 == 0 {
-            process::check_for_interrupts();
-        }
+        Ok(ControlFlow::Continue(true))
     }
-    if let Some(id) = batch.move_all()? {
-        progress.left_from = Some(progress.left_from.map_or(id, |known| known.min(id)));
+
+    fn is_full(&self) -> bool {
+        self.looked >= MAX_LOOKS
+            || self.batch.len() >= MAX_MOVED
+            || self.batch.bytes >= MAX_BYTES
+            || self.copying.as_ref().is_some_and(Copying::is_full)
     }
-    let mut looks = looked as i64;
-    let mut copied_to = copied_to;
-    if let Some(copying) = copying {
-        if progress.left_from.is_none() && copying.has_all_notes() {
-            fault!("move.copied");
-            copying.write(progress.looked_to);
-            copied_to = progress.looked_to;
-            // They need not be looked at again.
-            looks *= 2;
-            if !is_end {
-                segment::record(catalog, segment, generation, State::Moving, Some(copied_to));
+
+    fn give_up_copying(&mut self) {
+        self.copying.take().into_iter().for_each(Copying::give_up);
+    }
+
+    /// Moves and copies the attempts that were chosen, and records how far the segment is.
+    fn write(self, is_end: bool) -> Result<StepResult> {
+        let Self { mut progress, mut copied_to, looked, batch, copying } = self;
+        let (catalog, segment, generation) = (batch.catalog, batch.segment, progress.generation);
+        if let Some(id) = batch.move_all()? {
+            progress.left_from = Some(progress.left_from.map_or(id, |known| known.min(id)));
+        }
+        let mut looks = looked as i64;
+        if let Some(copying) = copying {
+            if progress.left_from.is_none() && copying.has_all_notes() {
+                fault!("move.copied");
+                copying.write(progress.looked_to);
+                copied_to = progress.looked_to;
+                // They need not be looked at again.
+                looks *= 2;
+                if !is_end {
+                    segment::record(catalog, segment, generation, State::Moving, Some(copied_to));
+                }
+            } else {
+                copying.give_up();
             }
-        } else {
-            copying.give_up();
         }
-    }
-    if !is_end {
-        set_progress(segment, Some(progress));
-        return Ok(states::StepResult::DidPart(looks));
-    }
-    match progress.left_from {
-        None => {
+        if !is_end {
+            set_progress(segment, Some(progress));
+            return Ok(StepResult::DidPart(looks));
+        }
+        let Some(left) = progress.left_from else {
             segment::record(catalog, segment, generation, State::Drained, Some(copied_to).filter(|&id| id > 0));
-            Ok(states::StepResult::Did(1))
-        }
-        Some(left) => {
-            let pause = (progress.pause * 2).min(MAX_PAUSE_US);
-            let retry_at = time::monotonic_us().saturating_add(pause);
-            set_progress(segment, Some(Progress { looked_to: left - 1, left_from: None, pause, retry_at, ..progress }));
-            Ok(states::StepResult::Later(pause))
-        }
+            return Ok(StepResult::Did(1));
+        };
+        let pause = (progress.pause * 2).min(MAX_PAUSE_US);
+        let retry_at = time::monotonic_us().saturating_add(pause);
+        set_progress(segment, Some(Progress { looked_to: left - 1, left_from: None, pause, retry_at, ..progress }));
+        Ok(StepResult::Later(pause))
     }
 }
 
