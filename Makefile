@@ -10,7 +10,7 @@ MAKEFLAGS += --no-print-directory
   try-clients source try-source sbom checksums dist try-reproducible release next audit hooks check-commit check-forge \
   check-instructions try-image test ci test-all test-cluster torture drill drill-upgrade demo web bench bench-cluster \
   bench-bridge bench-web instructions soak soak-sql check check-majors doc \
-  generate format lint core-test miri pgspot server-test web-test other-tests test-asserts \
+  generate format lint core-test miri pgspot server-test web-test other-tests test-asserts bridge-majors \
   test-upgrade stage stage-release examples clients test-conformance drivers bench-clients \
   monitoring browser site xtask prepare clean
 
@@ -210,16 +210,21 @@ other-tests: stage examples monitoring
 
 test-asserts: prepare ## runs them on a server that checks its own assertions, MAJOR_ASSERTS=18, built from source once
 	pg_config=$$(pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert) && \
-	  $(MAKE) stage PG= PG_CONFIG=$$pg_config && \
+	  $(MAKE) bridge-majors PG= PG_CONFIG=$$pg_config && \
 	  RUST_TEST_THREADS=$(THREADS) pgrx-tests/run-asserts $(TARGET)/debug/server/pg_config $(ARGS)
 
 # The old server is one from source too: Debian's own may have stored what the new one, of an older date, does not know.
 test-upgrade: prepare ## takes jobs in all states from OLD=PG_CONFIG to NEW=PG_CONFIG, else from 15 to test-asserts' 18
-	old=$(or $(OLD),$$(pgrx-tests/build-postgres 15)) && $(MAKE) stage PG= PG_CONFIG=$$old
+	old=$(or $(OLD),$$(pgrx-tests/build-postgres 15)) && $(MAKE) bridge-majors PG= PG_CONFIG=$$old
 	ln -sfn "$$(readlink -f $(TARGET)/debug/server/pg_config)" $(TARGET)/debug/server/old_pg_config
 	new=$(or $(NEW),$$(pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert)) && $(MAKE) stage PG= PG_CONFIG=$$new
 	OLD_PG_CONFIG=$(TARGET)/debug/server/old_pg_config PG_CONFIG=$(TARGET)/debug/server/pg_config \
 	  cargo test --workspace --test majors -- $(ARGS)
+
+# The other servers are those that this machine has by then.
+bridge-majors: stage
+	PG_CONFIG=$(TARGET)/debug/server/pg_config QUEUE_TESTS_PATIENCE=3 \
+	  cargo test $(EVERYTHING) --test bridge -- another_major a_synchronised_slot
 
 generate: ## writes what pages say that the SQL has: signatures, contents
 	cargo run -q -p xtask -- generate
