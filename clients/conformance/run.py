@@ -205,7 +205,15 @@ class Run:
     def do_sql(self, sql, session=None, **more):
         if session not in self.sessions:
             self.sessions[session] = self.place.connect()
-        found = self.one(sql, session)
+
+        def answer():
+            try:
+                return [self.one(sql, session)]
+            except psycopg.errors.ObjectInUse:
+                # An attempt that is seen as running may still be claimed for a moment. One tries again.
+                if self.sessions[session].info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                    raise
+        (found,) = until(sql, answer)
         if "as" in more:
             self.values[more["as"]] = found
 
