@@ -20,7 +20,8 @@ const FEATURES: &[&str] = &[
     "strict-order",
     "strict-segments",
 ];
-const HUNDREDS: &[&str] = &["plain-hundreds", "spread-hundreds", "groups-hundreds", "strict-hundreds"];
+const HUNDREDS: &[&str] =
+    &["plain-hundreds", "spread-hundreds", "groups-hundreds", "strict-hundreds", "groups-mixed", "strict-mixed"];
 const RECLAIMED: &[&str] = &["still", "turning", "turning-retention-0", "turning-fast", "turning-fast-retention-0"];
 const DEPTHS: &[&str] = &["shallow", "deep"];
 const FAR: &[&str] = &["ours", "far"];

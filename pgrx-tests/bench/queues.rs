@@ -18,6 +18,10 @@ pub const MANY: usize = 1_000_000;
 
 const DEFAULTS: &str = "if_not_exists => false";
 const STRICT: &str = "strict_order => true";
+const ONE_EACH: &str = "max_running_per_group => 1";
+/// The numbers of groups: those of a hundred jobs that follow each other, or of a thousand that take turns.
+const HUNDREDS: &str = "nextval('numbers') / 100";
+const MIXED: &str = "nextval('numbers') % 1000";
 const UNKEPT: &str = "retention => '0', dead_retention => '0'";
 /// A segment is full within a turn.
 const TURNING: &str = "pg_queue.segment_rows = 100000\npg_queue.reclaim_delay = 0";
@@ -31,8 +35,9 @@ const SMALL: &str = "pg_queue.segment_rows = 1000\npg_queue.reclaim = off";
 type Named = (&'static str, fn(&Options) -> Result<Contender>);
 
 /// All of them. From `plain` to `strict-segments` each job carries a text of its own, which is its group or stands
-/// among its headers; no limit is ever reached. With `-hundreds`, 1,000 groups of 100 jobs each wait.
-pub const ALL: [Named; 26] = [
+/// among its headers; no limit is ever reached. With `-hundreds` and `-mixed`, 1,000 groups of 100 jobs each wait: the
+/// jobs of a group follow each other, or the jobs of all groups take turns.
+pub const ALL: [Named; 28] = [
     ("ours", |_| ours("", DEFAULTS)),
     ("ours-retention-0", |_| ours("", UNKEPT)),
     ("loop", |_| by("", DEFAULTS, Verbs::of(Takes::Next, QUEUE, &[OURS, include_str!("sql/ours-loop.sql")]))),
@@ -52,13 +57,15 @@ pub const ALL: [Named; 26] = [
     ("rate-limit", |_| marking("rate_limit => 1000000000", "headers", None)),
     ("rate-per-group", |_| marking("rate_limit_per_group => 1000000000", "group_key", Some(RATED_GROUPS))),
     ("start-within", |_| marking("start_within => '1 day'", "headers", None)),
-    ("groups", |_| marking("max_running_per_group => 1", "group_key", None)),
+    ("groups", |_| marking(ONE_EACH, "group_key", None)),
     ("strict-order", |_| marking(STRICT, "group_key", None)),
     ("strict-segments", |_| in_all_segments()),
-    ("plain-hundreds", |_| with_hundreds(DEFAULTS, "headers")),
+    ("plain-hundreds", |_| with_hundreds(DEFAULTS, "headers", HUNDREDS)),
     ("spread-hundreds", |_| in_the_order_of_turns()),
-    ("groups-hundreds", |_| with_hundreds("max_running_per_group => 1", "group_key")),
-    ("strict-hundreds", |_| with_hundreds(STRICT, "group_key")),
+    ("groups-hundreds", |_| with_hundreds(ONE_EACH, "group_key", HUNDREDS)),
+    ("strict-hundreds", |_| with_hundreds(STRICT, "group_key", HUNDREDS)),
+    ("groups-mixed", |_| with_hundreds(ONE_EACH, "group_key", MIXED)),
+    ("strict-mixed", |_| with_hundreds(STRICT, "group_key", MIXED)),
 ];
 
 /// Sets one up.
@@ -101,24 +108,23 @@ fn in_all_segments() -> Result<Contender> {
     Ok(strict)
 }
 
-/// pg_queue with a backlog of 1,000 groups of 100 jobs, or with texts as such groups would have. A hundred jobs that
-/// follow each other have the same text.
-fn with_hundreds(options: &str, option: &str) -> Result<Contender> {
-    filled_with_hundreds(
-        marked("", options, option, "nextval('numbers') / 100")?,
-        option,
-        "'n' || nextval('numbers') / 100",
-    )
+/// pg_queue with a backlog of 1,000 groups of 100 jobs, or with texts as such groups would have. `number`: that of a
+/// job's group.
+fn with_hundreds(options: &str, option: &str, number: &str) -> Result<Contender> {
+    filled_with_hundreds(marked("", options, option, number)?, option, &format!("'n' || {number}"))
 }
 
 /// pg_queue without groups, whose jobs run in about the order in which turns of such groups hand them out: the first
 /// of each hundred, then the second of each, and so on. Groups take their turns in another order within a round. Ten
 /// new hundreds come in each such round, and begin there.
 fn in_the_order_of_turns() -> Result<Contender> {
-    let turn = "(SELECT greatest(n / 100 - 1000, 0) / 10 + n % 100 FROM nextval('numbers') AS n)";
+    let turn = |numbers: &str| format!("(SELECT greatest(n / 100 - 1000, 0) / 10 + n % 100 FROM {numbers})");
+    let value = turn("nextval('numbers') AS n") + "::integer";
+    // A subquery that does not mention the row is evaluated once for all rows.
+    let mark = turn("(SELECT nextval('numbers') AS n WHERE p IS NOT NULL) AS of_row");
     let verbs = Verbs::of(Takes::Alone, QUEUE, &[OURS, include_str!("sql/ours-marked.sql")]);
-    let verbs = verbs.with("option", "priority").with("mark", turn).with("value", &format!("{turn}::integer"));
-    filled_with_hundreds(by("", DEFAULTS, verbs)?, "priority", turn)
+    let verbs = verbs.with("option", "priority").with("mark", &mark).with("value", &value);
+    filled_with_hundreds(by("", DEFAULTS, verbs)?, "priority", &mark)
 }
 
 fn filled_with_hundreds(hundreds: Contender, option: &str, mark: &str) -> Result<Contender> {

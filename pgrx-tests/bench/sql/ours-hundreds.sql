@@ -4,7 +4,7 @@ BEGIN
     FOR filled IN 1 .. 10 LOOP
         PERFORM FROM queue.enqueue_batch('bench', (
             SELECT jsonb_agg(jsonb_build_object('payload', {payload}, '{option}', {mark}))
-            FROM generate_series(1, 10000)));
+            FROM generate_series(1, 10000) AS p));
         COMMIT;
     END LOOP;
 END $$
