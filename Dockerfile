@@ -1,4 +1,4 @@
-# PostgreSQL with pg_queue in it, preloaded, and created in the first database. The image of each major from 14 to 18:
+# PostgreSQL with pg_queue in it, preloaded, and created in the first database. The image of each major from 15 to 19:
 #   docker build -t pg_queue --build-arg PG=17 .  # 18 without
 # The dashboard alone, and the extension's files alone, as CloudNativePG mounts them beside a server's image:
 #   docker build -t pg_queue_web --target web .

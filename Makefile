@@ -10,20 +10,27 @@ MAKEFLAGS += --no-print-directory
   try-clients source try-source sbom checksums dist try-reproducible release next audit hooks check-commit check-forge \
   check-instructions try-image test ci test-all test-cluster torture drill drill-upgrade demo web bench bench-cluster \
   bench-bridge bench-web instructions soak soak-sql check check-majors doc \
-  generate format lint core-test miri pgspot server-test web-test other-tests test-asserts bridge-majors \
-  test-upgrade stage stage-release examples clients test-conformance drivers bench-clients \
-  monitoring browser site xtask prepare clean
+  generate format lint core-test miri pgspot server-test major-test web-test other-tests test-asserts bridge-majors \
+  other-servers test-upgrade stage stage-release examples clients test-conformance drivers bench-clients \
+  monitoring browser site test-majors xtask prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
-# Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
+# Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it. Where no package of PG
+# is known, `prepare` fetches a server, but for tests alone: nothing that is given away is built for it.
 ifdef PG
-PG_CONFIG = $(shell ls {/usr/lib/postgresql/,/usr/pgsql-}$(PG)/bin/pg_config 2>/dev/null)
+PACKAGED = /usr/lib/postgresql/$(PG)/bin/pg_config /usr/pgsql-$(PG)/bin/pg_config
+ifeq (,$(filter build install deb rpm packages% apt-repository try-% dist release,$(MAKECMDGOALS)))
+FETCHED = $(patsubst %,$(shell pgrx-tests/cache-folder)/%/bin/pg_config,debian-postgres-$(PG) postgres-$(PG))
+endif
+PG_CONFIG = $(firstword $(shell ls -U $(PACKAGED) $(FETCHED) 2>/dev/null))
 else
 PG_CONFIG ?= $(shell ls /usr/lib/postgresql/15/bin/pg_config 2>/dev/null || command -v pg_config)
 endif
 MAJOR = $(shell $(PG_CONFIG) --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DESTDIR ?=
+# The pg_config of a major, which is fetched, or the path itself.
+server = $(if $(filter 15 16 17 18 19,$(1)),$$(pgrx-tests/fetch-postgres $(1)),$(1))
 # So many tests of a kind run side by side: some wait, for a lease or for a server to start.
 THREADS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 4)))
 # So many of those that run beside the tests of the server.
@@ -34,9 +41,11 @@ MAJOR_ASSERTS ?= 18
 MINUTES ?= 10
 
 # What `prepare` has to look for: the server or the major that was asked for, or else one of the package manager.
-ASKED = $(if $(filter file,$(origin PG_CONFIG)),$(PG),$(PG_CONFIG))
+ASKED = $(if $(filter file,$(origin PG_CONFIG)),$(PG) $(if $(FETCHED),--fetch),$(PG_CONFIG))
 
 export XTASK = $(TARGET)/debug/xtask
+# A cargo that does not heed which compiler pgrx asks for.
+export PATH := $(CURDIR)/pgrx-tests/bin:$(PATH)
 # pgrx finds the server by it, without any configuration below the home directory.
 export PGRX_PG_CONFIG_PATH = $(PG_CONFIG)
 # Other linker flags than cargo's own would make two sets of everything that is compiled.
@@ -159,16 +168,29 @@ test: format stage monitoring browser ## runs all checks and all tests
 	pgrx-tests/side-by-side 'tests of the server' '$(MAKE) -o stage server-test' \
 	  'all other tests' '$(MAKE) -o stage other-tests'
 
-ci: test ## the same, torture, other majors compiled, the server's tests on 18 with assertions, pg_upgrade from 15
+# A wrong declaration of a function of Postgres shows only where it runs, so the newest major runs. A lock or reference
+# too many shows only with assertions: 18 is the newest major whose source Debian has. 16 and 17 differ from these in a
+# few lines, so here they are compiled; `test-all` runs them.
+ci: other-servers test ## the same, packages, cluster, torture, 19, 18 with assertions, pg_upgrade, 16 and 17 compiled
 	$(MAKE) doc
 	$(MAKE) check-forge
 	$(MAKE) release VERSION=1000.0.0 DRY_RUN=1
+	$(MAKE) clients
+	$(MAKE) test-cluster
 	$(MAKE) torture MINUTES=2 ARGS='--seed 4'
-	$(MAKE) check-majors MAJORS="14 16 17"
+	$(MAKE) check-majors MAJORS="16 17"
+	$(MAKE) test-majors MAJORS=19
 	$(MAKE) test-asserts ARGS=all
 	$(MAKE) test-upgrade
+	$(MAKE) test-upgrade OLD="$$(pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert)"
 
-test-all: ci test-cluster clients drivers ## the same, the packages, and 18 with all caches discarded: before a release
+# First, so that the tests of the bridge find primaries of other majors from the start.
+other-servers: prepare
+	pgrx-tests/fetch-postgres 19
+	pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert
+
+test-all: ci drivers ## this and drivers, 16, 17, 18 without caches, for a release
+	$(MAKE) test-majors MAJORS="16 17"
 	$(MAKE) test-asserts ARGS=caches
 
 torture: stage ## calls everything at once for MINUTES=10, ends servers, checks all promises; ARGS='--seed 4' as before
@@ -190,16 +212,24 @@ else
 	PG_CONFIG=$(TARGET)/debug/server/pg_config $(TARGET)/debug/drill --patroni $(TARGET)/patroni $(ARGS)
 endif
 
-# The commit of the release before this one; as a rule its tag.
+# The commit of the release before this one, as a rule its tag; there is none before the first.
 OLD_RELEASE ?= v$(shell sed -nE 's/.*  pg_queue--([0-9.]+)\.sql$$/\1/p' sql/released.sha256 | sort -V | tail -n 1)
 
-drill-upgrade: stage ## upgrades from OLD_RELEASE=v0.3.0 under load, with the packages' workers of both releases
+drill-upgrade: stage ## upgrades from OLD_RELEASE=TAG under load, with the packages' workers of both releases
 	pgrx-tests/prepare-clients $(TARGET)/clients
 	pgrx-tests/upgrade/prepare $(OLD_RELEASE) $(TARGET)/old-release $(PG_CONFIG)
 	/usr/bin/python3 pgrx-tests/upgrade/run $(TARGET)/old-release . $(TARGET)/clients $(ARGS)
 
 server-test: stage ## runs the tests of the server alone
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --test server
+
+# What runs SQL in the server, but not the tests of programs beside it.
+major-test: stage
+	cargo test -q -p xtask --test headers
+	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --no-fail-fast \
+	  --test server --test docs -- $(ARGS)
+	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo test $(EVERYTHING) --no-fail-fast --test regress --test isolation
+	$(MAKE) -o stage bridge-majors
 
 web-test: stage browser site ## runs the tests of the dashboard and of the site alone
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --test web
@@ -210,21 +240,23 @@ other-tests: stage examples monitoring
 
 test-asserts: prepare ## runs them on a server that checks its own assertions, MAJOR_ASSERTS=18, built from source once
 	pg_config=$$(pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert) && \
+	  PGRX_PG_CONFIG_PATH=$$pg_config cargo test -q -p xtask --test headers && \
 	  $(MAKE) bridge-majors PG= PG_CONFIG=$$pg_config && \
 	  RUST_TEST_THREADS=$(THREADS) pgrx-tests/run-asserts $(TARGET)/debug/server/pg_config $(ARGS)
 
-# The old server is one from source too: Debian's own may have stored what the new one, of an older date, does not know.
-test-upgrade: prepare ## takes jobs in all states from OLD=PG_CONFIG to NEW=PG_CONFIG, else from 15 to test-asserts' 18
-	old=$(or $(OLD),$$(pgrx-tests/build-postgres 15)) && $(MAKE) bridge-majors PG= PG_CONFIG=$$old
+# Both servers are fetched: Debian's own 15 may have stored what the new one, of an older date, does not know.
+test-upgrade: prepare ## takes jobs in all states from OLD=15 to NEW=19, majors or paths of a pg_config
+	old=$(call server,$(or $(OLD),15)) && $(MAKE) stage PG= PG_CONFIG=$$old
 	ln -sfn "$$(readlink -f $(TARGET)/debug/server/pg_config)" $(TARGET)/debug/server/old_pg_config
-	new=$(or $(NEW),$$(pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert)) && $(MAKE) stage PG= PG_CONFIG=$$new
+	new=$(call server,$(or $(NEW),19)) && $(MAKE) stage PG= PG_CONFIG=$$new
 	OLD_PG_CONFIG=$(TARGET)/debug/server/old_pg_config PG_CONFIG=$(TARGET)/debug/server/pg_config \
 	  cargo test --workspace --test majors -- $(ARGS)
 
 # The other servers are those that this machine has by then.
 bridge-majors: stage
 	PG_CONFIG=$(TARGET)/debug/server/pg_config QUEUE_TESTS_PATIENCE=3 \
-	  cargo test $(EVERYTHING) --test bridge -- another_major a_synchronised_slot
+	  cargo test $(EVERYTHING) --test bridge -- \
+	    another_major a_synchronised_slot a_primary_that_is_not does_not_answer silent::
 
 generate: ## writes what pages say that the SQL has: signatures, contents
 	cargo run -q -p xtask -- generate
@@ -238,12 +270,17 @@ format: prepare
 lint: format xtask
 	$(XTASK) generate --check
 	cargo clippy $(EVERYTHING) --all-targets -- -D warnings
+	cargo clippy $(EVERYTHING) --test cluster --test majors -- -D warnings
 
 doc: prepare ## writes the documentation of the code, private items too, below target/doc
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --document-private-items $(EVERYTHING)
 
-check-majors: ## compiles and lints for all majors or MAJORS='14 16', which need not be installed
+check-majors: ## compiles and lints for all majors or MAJORS='16', which need not be installed
 	pgrx-tests/check-majors $(TARGET)/majors $(MAJORS)
+
+test-majors: xtask ## runs tests on MAJORS='16 17 18 19', where a package lacks fetched; ARGS='limits:: storage::'
+	MAKE='$(MAKE)' TEST_FEATURES=pg$(MAJOR),faults RUST_TEST_THREADS=$(THREADS) \
+	  pgrx-tests/test-majors $(TARGET) '$(or $(MAJORS),16 17 18 19)' $(ARGS)
 
 core-test: prepare
 	cargo test -p pg_queue_core -p xtask

@@ -13,32 +13,74 @@ BEGIN;
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- Another role that runs this again does so as the role that owns what there is, if it may.
+-- What is there already is used only if this script has made it for the same role. Otherwise its owner could run code
+-- as the roles that call the functions, or as the role that runs this.
 DO $$
 DECLARE
-    owner name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c
-                   JOIN pg_namespace AS n ON n.oid = c.relnamespace
-                   WHERE n.nspname = 'queue_bridge' AND c.relname = 'outbox');
-BEGIN
-    IF owner <> current_user THEN
-        IF NOT pg_has_role(owner, 'member') THEN
-            RAISE EXCEPTION 'the tables of the bridge belong to role "%"', owner USING ERRCODE = '42501',
-                HINT = 'Run this script as that role, or as a member of it.';
-        END IF;
-        EXECUTE format('SET LOCAL ROLE %I', owner);
-    END IF;
-END
-$$;
-
-CREATE SCHEMA IF NOT EXISTS queue;
-CREATE SCHEMA IF NOT EXISTS queue_bridge;
-
-DO $$
+    own constant oid := (SELECT r.oid FROM pg_roles AS r WHERE r.rolname = current_user);
+    other record;
+    name text;
 BEGIN
     IF EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_queue') THEN
         RAISE EXCEPTION 'pg_queue is installed in this database' USING ERRCODE = '55000',
             HINT = 'This script is for databases in which it cannot be.';
     END IF;
+    FOR other IN
+        SELECT 1 AS nth, format('schema "%s"', n.nspname) AS what, n.nspowner AS owner, n.nspname AS schema
+        FROM pg_namespace AS n WHERE n.nspname IN ('queue', 'queue_bridge')
+        UNION ALL
+        SELECT 2, format('publication "%s"', p.pubname), p.pubowner, NULL FROM pg_publication AS p
+        WHERE p.pubname = 'pg_queue' AND NOT (SELECT r.rolsuper FROM pg_roles AS r WHERE r.oid = p.pubowner)
+        UNION ALL
+        SELECT 3, format('relation %s', c.oid::regclass), c.relowner, NULL FROM pg_class AS c
+        WHERE c.relnamespace::regnamespace::text IN ('queue', 'queue_bridge')
+        UNION ALL
+        SELECT 3, format('function %s', p.oid::regprocedure), p.proowner, NULL FROM pg_proc AS p
+        WHERE p.pronamespace::regnamespace::text IN ('queue', 'queue_bridge')
+        UNION ALL
+        SELECT 3, format('type %s', t.oid::regtype), t.typowner, NULL FROM pg_type AS t
+        WHERE t.typnamespace::regnamespace::text IN ('queue', 'queue_bridge')
+        UNION ALL
+        SELECT 3, format('operator %s', o.oid::regoperator), o.oprowner, NULL FROM pg_operator AS o
+        WHERE o.oprnamespace::regnamespace::text IN ('queue', 'queue_bridge')
+        ORDER BY 1, 2
+    LOOP
+        IF other.owner <> own THEN
+            RAISE EXCEPTION '% belongs to role "%"', other.what, pg_get_userbyid(other.owner) USING ERRCODE = '42501',
+                DETAIL = format('This script runs as "%s", and uses nothing of another role.', current_user),
+                HINT = format('If it was made by this script, SET ROLE %I and run it again. Otherwise drop it.',
+                              pg_get_userbyid(other.owner));
+        ELSIF other.schema IS NOT NULL AND to_regprocedure('queue_bridge.version()') IS NULL THEN
+            RAISE EXCEPTION '% was not made by this script', other.what USING ERRCODE = '42P06',
+                DETAIL = format('It belongs to role "%s". This script needs the name.', pg_get_userbyid(other.owner)),
+                HINT = format('Rename it: ALTER SCHEMA %I RENAME TO .... Or drop it, if nothing in it is needed.',
+                              other.schema);
+        END IF;
+    END LOOP;
+    FOR other IN
+        SELECT format('trigger "%s" on %s', t.tgname, t.tgrelid::regclass) AS what FROM pg_trigger AS t
+        JOIN pg_class AS c ON c.oid = t.tgrelid WHERE c.relnamespace::regnamespace::text = 'queue_bridge'
+        UNION ALL
+        SELECT format('rule "%s" on %s', r.rulename, r.ev_class::regclass) FROM pg_rewrite AS r
+        JOIN pg_class AS c ON c.oid = r.ev_class
+        WHERE c.relnamespace::regnamespace::text = 'queue_bridge' AND c.relkind IN ('r', 'p')
+        UNION ALL
+        SELECT format('%s, which is no table', c.oid::regclass) FROM pg_class AS c
+        WHERE c.relnamespace::regnamespace::text = 'queue_bridge' AND c.relkind IN ('f', 'v', 'm')
+        UNION ALL
+        SELECT format('%s, a part of a table in schema queue_bridge', i.inhrelid::regclass) FROM pg_inherits AS i
+        JOIN pg_class AS c ON c.oid = i.inhrelid JOIN pg_class AS p ON p.oid = i.inhparent
+        WHERE p.relnamespace::regnamespace::text = 'queue_bridge' AND c.relnamespace <> p.relnamespace
+    LOOP
+        RAISE EXCEPTION 'there is %', other.what USING ERRCODE = '42501',
+            DETAIL = 'It would run with the rights of the owner, or see what is written.', HINT = 'Drop it.';
+    END LOOP;
+    FOREACH name IN ARRAY ARRAY['queue', 'queue_bridge'] LOOP
+        -- A plain CREATE SCHEMA fails if another session has just made it.
+        IF to_regnamespace(name) IS NULL THEN
+            EXECUTE format('CREATE SCHEMA %I', name);
+        END IF;
+    END LOOP;
 END
 $$;
 
@@ -69,10 +111,12 @@ CREATE TABLE IF NOT EXISTS queue_bridge.outbox_2 PARTITION OF queue_bridge.outbo
     WITH (autovacuum_enabled = off);
 
 CREATE TABLE IF NOT EXISTS queue_bridge.ring (
-    ring smallint PRIMARY KEY, lsn pg_lsn, rows bigint, since timestamptz NOT NULL DEFAULT clock_timestamp());
+    ring smallint PRIMARY KEY, lsn pg_lsn, rows bigint, since timestamptz NOT NULL DEFAULT clock_timestamp(),
+    emptied bigint NOT NULL DEFAULT 0);
 COMMENT ON TABLE queue_bridge.ring IS
     'lsn, rows: how many rows a partition had when tidy last saw it, and where the WAL was. since: all rows that were '
-    'removed are older, and all that are there are younger, unless the clock has gone back.';
+    'removed are older, and all that are there are younger, unless the clock has gone back. emptied: how many rows '
+    'were removed since the slot of the queue server was made.';
 
 -- Ids of this database are in partition 0 or 1, those of jobs that the queue server makes in 2 or 3, others in 4. Which
 -- of the two: see queue_bridge.turn.
@@ -100,19 +144,22 @@ CREATE TABLE IF NOT EXISTS queue_bridge.bridge (
     slot text PRIMARY KEY, node integer NOT NULL, life integer NOT NULL, server text NOT NULL,
     contacts bigint NOT NULL, address text, failing jsonb);
 ALTER TABLE queue_bridge.bridge ADD COLUMN IF NOT EXISTS seen_at timestamptz,
-    ADD COLUMN IF NOT EXISTS is_copied boolean NOT NULL DEFAULT false;
+    ADD COLUMN IF NOT EXISTS is_copied boolean NOT NULL DEFAULT false,
+    ADD COLUMN IF NOT EXISTS arrived jsonb;
 COMMENT ON TABLE queue_bridge.bridge IS
     'The queue server: its slot, its database and source with the timeline, its last contact, from where it connects, '
-    'which call it cannot carry out, and whether it has copied all rows that were there before its slot.';
+    'which call it cannot carry out, whether it has copied all rows that were there before its slot, and how many rows '
+    'of each partition have arrived since that slot was made.';
 
 CREATE TABLE IF NOT EXISTS queue_bridge.known_queue (name text PRIMARY KEY, is_full boolean NOT NULL);
 COMMENT ON TABLE queue_bridge.known_queue IS 'The queues and topics that the queue server lets this database use.';
 
 CREATE TABLE IF NOT EXISTS queue_bridge.refused (
     id bigint NOT NULL, made_at timestamptz NOT NULL, verb "char" NOT NULL, target text, sqlstate text NOT NULL,
-    message text NOT NULL, PRIMARY KEY (id, made_at, verb));
+    message text NOT NULL, ids bigint[], body jsonb, options jsonb, PRIMARY KEY (id, made_at, verb));
 COMMENT ON TABLE queue_bridge.refused IS
-    'Calls that were committed here, and that the queue server cannot carry out. It has the whole call.';
+    'Calls that were committed here, and that the queue server cannot carry out. It has the whole call. Of those that '
+    'were taken out of the outbox, ids, body and options are here.';
 
 CREATE OR REPLACE FUNCTION queue_bridge.know() RETURNS void VOLATILE LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp AS $$
@@ -137,7 +184,8 @@ BEGIN
     ELSIF NOT EXISTS (SELECT FROM pg_publication_tables AS t WHERE t.pubname = 'pg_queue'
                       AND t.schemaname = 'queue_bridge' AND t.tablename = 'outbox') THEN
         RAISE EXCEPTION 'publication "pg_queue" does not publish the outbox' USING ERRCODE = '55000',
-            HINT = 'ALTER PUBLICATION pg_queue ADD TABLE queue_bridge.outbox, or drop it and run this script again.';
+            HINT = 'ALTER PUBLICATION pg_queue ADD TABLE queue_bridge.outbox. Calls that were made meanwhile arrive '
+                   'within a minute: the queue server sees the change, and reads the outbox again.';
     END IF;
 END
 $$;
@@ -154,7 +202,7 @@ BEGIN
         CREATE FUNCTION queue_bridge.base() RETURNS bigint STABLE LANGUAGE plpgsql AS $base$
         BEGIN
             RAISE EXCEPTION 'no queue server is connected to this database' USING ERRCODE = '55000',
-                HINT = 'SELECT queue_bridge.connect(…) on the queue server.';
+                HINT = 'SELECT queue_bridge.connect(...) on the queue server.';
         END
         $base$;
     END IF;
@@ -217,6 +265,38 @@ COMMENT ON FUNCTION queue_bridge.new_id IS 'The id of a new job. Errors: 55000 n
 
 -- Writing to the outbox ---------------------------------------------------------------------------------
 
+-- What is longer as text, or nested deeper, cannot be read on the queue server, and would hold up all calls behind it.
+-- A value that is stored in less than 6,000 bytes without compression is neither: a level takes 8 bytes, and a number
+-- like 1e131071, which has the longest text for its size, 14.
+CREATE OR REPLACE FUNCTION queue_bridge.max_payload() RETURNS bigint IMMUTABLE LANGUAGE sql
+    AS 'SELECT 67108864::pg_catalog.int8';
+COMMENT ON FUNCTION queue_bridge.max_payload IS 'How many bytes a value may have as text: what the queue server takes.';
+
+CREATE OR REPLACE FUNCTION queue_bridge.check_size(value jsonb, what text) RETURNS void STABLE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    bytes text;
+BEGIN
+    IF pg_column_size(value) < 6000 AND pg_column_compression(value) IS NULL OR value IS NULL THEN
+        RETURN;
+    ELSIF jsonb_path_exists(value, 'strict $.**{1000} ? (@.type() == "array" || @.type() == "object")') THEN
+        RAISE EXCEPTION '% is nested deeper than 1000 levels', what USING ERRCODE = '22023',
+            HINT = 'Store deeper values as a string, or in a table of your own.';
+    END IF;
+    BEGIN
+        bytes := octet_length(value::text);
+    EXCEPTION WHEN program_limit_exceeded OR out_of_memory THEN
+        bytes := 'more than 1000000000';
+    END;
+    IF bytes ~ '^more' OR bytes::bigint > queue_bridge.max_payload() THEN
+        RAISE EXCEPTION '% must have at most % bytes as text', what, queue_bridge.max_payload() USING ERRCODE = '22023',
+            DETAIL = format('It has %s.', bytes), HINT = 'Store it in a table of your own, and enqueue its key.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.check_size IS
+    'Checks that the queue server can read a value. Errors: 22023 its text is too long, or it is nested too deep.';
+
 CREATE OR REPLACE FUNCTION queue_bridge.put(
     id bigint, verb "char", target text, body jsonb, options jsonb, ids bigint[] DEFAULT NULL
 ) RETURNS void VOLATILE LANGUAGE plpgsql AS $$
@@ -224,6 +304,11 @@ DECLARE
     -- The partition goes by this clock and not by that of the transaction, which may have begun hours ago.
     made_at pg_catalog.timestamptz := pg_catalog.clock_timestamp();
 BEGIN
+    IF pg_catalog.pg_column_size(body) OPERATOR(pg_catalog.>=) 6000
+       OR pg_catalog.pg_column_size(options) OPERATOR(pg_catalog.>=) 6000
+       OR pg_catalog.pg_column_compression(body) IS NOT NULL THEN
+        PERFORM queue_bridge.check_size(body, 'payload or result'), queue_bridge.check_size(options, 'options');
+    END IF;
     INSERT INTO queue_bridge.outbox (id, made_at, ring, verb, target, ids, body, options)
     VALUES (put.id, made_at, queue_bridge.ring_at(made_at), put.verb, put.target, put.ids, put.body, put.options);
 END
@@ -253,10 +338,12 @@ BEGIN
             DETAIL = 'The queue server said so at its last contact.';
     ELSIF name IS NULL THEN
         RAISE EXCEPTION 'queue_name cannot be null' USING ERRCODE = '22004';
+    ELSIF pg_catalog.octet_length(name) OPERATOR(pg_catalog.>) 1024 THEN
+        RAISE EXCEPTION 'queue "%..." does not exist', pg_catalog.left(name, 63) USING ERRCODE = '42704';
     ELSIF is_full IS NULL AND EXISTS (SELECT FROM queue_bridge.known_queue) THEN
         RAISE EXCEPTION 'queue "%" does not exist', name USING ERRCODE = '42704',
             DETAIL = 'Or the queue server does not let this database use it.',
-            HINT = 'SELECT queue_bridge.allow(…) on the queue server, which tells this database within 10 s.';
+            HINT = 'SELECT queue_bridge.allow(...) on the queue server, which tells this database within 10 s.';
     END IF;
 END
 $$;
@@ -298,9 +385,12 @@ BEGIN
             RAISE EXCEPTION 'run_at must be finite' USING ERRCODE = '22023',
                 HINT = 'Leave run_at out to run the job immediately.';
         END IF;
+        -- A text means a time of this session, with its zone and its DateStyle.
+        o := o OPERATOR(pg_catalog.||) pg_catalog.jsonb_build_object('run_at', made_at);
     END IF;
-    IF o OPERATOR(pg_catalog.?|)
-       '{unique_key,group_key,task,on_duplicate,version,unique_for,max_attempts,lease,upon}'::pg_catalog.text[] THEN
+    IF o OPERATOR(pg_catalog.?|) '{headers,unique_key,group_key,stage,task,on_duplicate,version,unique_for,max_attempts,
+           lease,upon,start_by,start_within,max_delay}'::pg_catalog.text[]
+    THEN
         o := queue_bridge.checked_further(o, is_flow);
     END IF;
     RETURN CASE WHEN o OPERATOR(pg_catalog.<>) '{}'::pg_catalog.jsonb THEN o END;
@@ -313,16 +403,42 @@ DECLARE
     told text;
     name text;
     span interval;
+    moment timestamptz;
     number bigint;
 BEGIN
-    FOREACH name IN ARRAY ARRAY['unique_key', 'group_key', 'task'] LOOP
+    IF jsonb_typeof(o -> 'headers') <> 'object' THEN
+        RAISE EXCEPTION 'headers must be a JSON object' USING ERRCODE = '22023',
+            HINT = 'Leave headers out if there are none.';
+    END IF;
+    IF o ? 'start_by' AND o ? 'start_within' THEN
+        RAISE EXCEPTION 'start_by and start_within cannot be given together' USING ERRCODE = '22023',
+            HINT = 'Give one of the two.';
+    ELSIF o ? 'start_by' THEN
+        moment := o ->> 'start_by';
+        IF NOT isfinite(moment) THEN
+            RAISE EXCEPTION 'start_by must be finite' USING ERRCODE = '22023',
+                HINT = 'Leave start_by out for a job that may start at any time.';
+        ELSIF (o ->> 'run_at')::timestamptz >= moment THEN
+            RAISE EXCEPTION 'the job would expire before it may start' USING ERRCODE = '22023',
+                HINT = 'Give a later start_by, or an earlier run_at.';
+        END IF;
+        -- As run_at.
+        o := o || jsonb_build_object('start_by', moment);
+    END IF;
+    FOREACH name IN ARRAY ARRAY['start_within', 'max_delay'] LOOP
+        span := o ->> name;
+        IF span <= '0' THEN
+            RAISE EXCEPTION '% must be positive', name USING ERRCODE = '22023', DETAIL = format('It is %s.', span);
+        END IF;
+    END LOOP;
+    FOREACH name IN ARRAY ARRAY['unique_key', 'group_key', 'stage', 'task'] LOOP
         IF octet_length(o ->> name) > 1024 THEN
             RAISE EXCEPTION '% must have at most 1024 bytes', name USING ERRCODE = '22023',
                 DETAIL = format('It has %s.', octet_length(o ->> name)),
-                HINT = 'Use a hash of it, for instance sha256(…).';
+                HINT = 'Use a hash of it, for instance sha256(...).';
         END IF;
     END LOOP;
-    IF o ?| '{on_duplicate,version,unique_for,max_attempts,lease,upon}' THEN
+    IF o ?| '{on_duplicate,version,unique_for,max_delay,max_attempts,lease,upon}' THEN
         told := o ->> 'on_duplicate';
         IF told = 'error' THEN
             RAISE EXCEPTION 'on_duplicate => ''error'' is not possible here' USING ERRCODE = '0A000',
@@ -334,12 +450,16 @@ BEGIN
         ELSIF told = 'skip' THEN
             o := o - 'on_duplicate';
         END IF;
-        FOREACH name IN ARRAY ARRAY['version', 'unique_for', 'on_duplicate'] LOOP
+        FOREACH name IN ARRAY ARRAY['version', 'unique_for', 'on_duplicate', 'max_delay'] LOOP
             IF o ? name AND NOT o ? 'unique_key' THEN
                 RAISE EXCEPTION '% needs a unique_key', name USING ERRCODE = '22023',
                     HINT = 'Give the job a unique_key.';
             END IF;
         END LOOP;
+        -- As run_at.
+        IF o ? 'version' THEN
+            o := o || jsonb_build_object('version', (o ->> 'version')::timestamptz);
+        END IF;
         number := o ->> 'max_attempts';
         IF number NOT BETWEEN 1 AND 1000000 THEN
             RAISE EXCEPTION 'max_attempts must be between 1 and 1000000' USING ERRCODE = '22023',
@@ -374,7 +494,8 @@ CREATE OR REPLACE FUNCTION queue.enqueue(
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
     lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
-    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
 ) RETURNS bigint VOLATILE LANGUAGE plpgsql SECURITY DEFINER AS $$
 #variable_conflict use_column
 DECLARE
@@ -388,7 +509,10 @@ BEGIN
         AND upon OPERATOR(pg_catalog.=) 'completed'::pg_catalog.text
         AND delay IS NULL AND run_at IS NULL AND unique_key IS NULL AND version IS NULL AND unique_for IS NULL
         AND group_key IS NULL AND stage IS NULL AND max_attempts IS NULL AND lease IS NULL AND headers IS NULL
-        AND after IS NULL AND flow IS NULL AND task IS NULL) IS NOT TRUE THEN
+        AND after IS NULL AND flow IS NULL AND task IS NULL
+        AND start_by IS NULL AND start_within IS NULL AND max_delay IS NULL
+        AND pg_catalog.pg_column_size(payload) OPERATOR(pg_catalog.<) 6000
+        AND pg_catalog.pg_column_compression(payload) IS NULL) IS NOT TRUE THEN
         IF queue_bridge.takes(queue_name) IS NOT TRUE THEN
             PERFORM queue_bridge.check_target(queue_name);
         END IF;
@@ -396,7 +520,13 @@ BEGIN
             'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
             'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
             'stage', stage, 'max_attempts', max_attempts, 'lease', lease, 'headers', headers, 'after', after,
-            'upon', upon, 'flow', flow, 'task', task));
+            'upon', upon, 'flow', flow, 'task', task, 'start_by', start_by, 'start_within', start_within,
+            'max_delay', max_delay));
+        IF pg_catalog.pg_column_size(payload) OPERATOR(pg_catalog.>=) 6000
+           OR pg_catalog.pg_column_size(options) OPERATOR(pg_catalog.>=) 6000
+           OR pg_catalog.pg_column_compression(payload) IS NOT NULL THEN
+            PERFORM queue_bridge.check_size(payload, 'payload'), queue_bridge.check_size(options, 'options');
+        END IF;
     END IF;
     -- As `put` does, without another call.
     INSERT INTO queue_bridge.outbox (id, made_at, ring, verb, target, body, options)
@@ -417,7 +547,8 @@ CREATE OR REPLACE FUNCTION queue.enqueue_many(
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
     lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
-    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
 ) RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql ROWS 100 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -425,7 +556,8 @@ DECLARE
         'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
         'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
         'stage', stage, 'max_attempts', max_attempts, 'lease', lease, 'headers', headers, 'after', after,
-        'upon', upon, 'flow', flow, 'task', task));
+        'upon', upon, 'flow', flow, 'task', task, 'start_by', start_by, 'start_within', start_within,
+        'max_delay', max_delay));
     hole integer := array_position(payloads, NULL);
 BEGIN
     PERFORM queue_bridge.check_target(queue_name);
@@ -447,12 +579,19 @@ DECLARE
     max_bytes constant bigint := 1000000;
     first integer := 1;
     bytes bigint := 0;
+    sizes integer[];
     ids bigint[];
 BEGIN
+    -- Its elements may begin at any number, and lie in several dimensions.
+    IF array_lower(jobs, 1) <> 1 OR array_ndims(jobs) > 1 THEN
+        jobs := ARRAY(SELECT unnest(jobs));
+    END IF;
+    PERFORM queue_bridge.check_size(j.job, 'payload') FROM unnest(jobs) AS j (job)
+    WHERE pg_column_size(j.job) >= 6000 OR pg_column_compression(j.job) IS NOT NULL;
+    sizes := ARRAY(SELECT octet_length(j.job::text) FROM unnest(jobs) AS j (job));
     FOR n IN 1 .. cardinality(jobs) LOOP
-        bytes := bytes + pg_column_size(jobs[n]);
-        IF n = cardinality(jobs) OR n - first + 1 = max_jobs
-           OR bytes + pg_column_size(jobs[n + 1]) > max_bytes THEN
+        bytes := bytes + sizes[n];
+        IF n = cardinality(jobs) OR n - first + 1 = max_jobs OR bytes + sizes[n + 1] > max_bytes THEN
             ids := ARRAY(SELECT queue_bridge.new_id() FROM generate_series(first, n));
             PERFORM queue_bridge.put(ids[1], verb, target, to_jsonb(jobs[first:n]), options, ids);
             RETURN QUERY SELECT unnest(ids);
@@ -496,8 +635,9 @@ CREATE OR REPLACE FUNCTION queue_bridge.checked_tasks(tasks jsonb) RETURNS jsonb
     SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     checked jsonb[] := '{}';
-    sorted text[] := '{}';
-    further text[];
+    places jsonb;
+    sorted jsonb := '{}';
+    further jsonb;
     wrong record;
     task jsonb;
     told text;
@@ -507,14 +647,14 @@ BEGIN
             HINT = 'For instance: ''[{"task": "a"}, {"task": "b", "after": ["a"]}]''.';
     ELSIF jsonb_array_length(tasks) > 10000 THEN
         RAISE EXCEPTION 'a call can have at most 10000 tasks' USING ERRCODE = '22023',
-            HINT = 'Add further members with queue.enqueue_many(…, flow => …) in the same transaction.';
+            HINT = 'Add further members with queue.enqueue_many(..., flow => ...) in the same transaction.';
     END IF;
     FOR task IN SELECT t.value FROM jsonb_array_elements(tasks) AS t LOOP
         told := CASE
             WHEN jsonb_typeof(task) <> 'object' THEN 'it must be an object'
             WHEN task ->> 'unique_key' IS NOT NULL THEN 'a task cannot have a unique_key'
             WHEN jsonb_typeof(coalesce(task -> 'after', 'null')) NOT IN ('array', 'null')
-                 OR task @? '$.after[*] ? (@.type() != "string")'
+                 OR jsonb_typeof(task -> 'after') = 'array' AND task @? '$.after[*] ? (@.type() != "string")'
             THEN 'field "after" must be an array of names of tasks'
         END;
         IF told IS NOT NULL THEN
@@ -537,11 +677,12 @@ BEGIN
           FROM unnest(checked) WITH ORDINALITY AS t (value, n)) AS t
     WHERE t.nth > 1 AND t.value ? 'task' ORDER BY t.n LIMIT 1;
     IF NOT FOUND THEN
+        places := (SELECT coalesce(jsonb_object_agg(t.value ->> 'task', t.n), '{}')
+                   FROM unnest(checked) WITH ORDINALITY AS t (value, n) WHERE t.value ? 'task');
         SELECT t.n - 1 AS place, format('it is after "%s", which is no task of the call', a.name) AS message INTO wrong
         FROM unnest(checked) WITH ORDINALITY AS t (value, n)
         CROSS JOIN LATERAL jsonb_array_elements_text(t.value -> 'after') AS a (name)
-        LEFT JOIN unnest(checked) AS b (value) ON b.value ->> 'task' = a.name
-        WHERE b.value IS NULL ORDER BY t.n LIMIT 1;
+        WHERE NOT places ? a.name ORDER BY t.n LIMIT 1;
     END IF;
     IF FOUND THEN
         RAISE EXCEPTION 'tasks[%]: %', wrong.place, wrong.message USING ERRCODE = '22023';
@@ -549,17 +690,16 @@ BEGIN
     -- Tasks that stand behind their predecessors form no circle.
     IF EXISTS (SELECT FROM unnest(checked) WITH ORDINALITY AS t (value, n)
                CROSS JOIN LATERAL jsonb_array_elements_text(t.value -> 'after') AS a (name)
-               JOIN unnest(checked) WITH ORDINALITY AS b (value, n) ON b.value ->> 'task' = a.name
-               WHERE b.n >= t.n) THEN
+               WHERE (places ->> a.name)::bigint >= t.n) THEN
         LOOP
-            further := ARRAY(SELECT t.value ->> 'task' FROM unnest(checked) AS t (value)
-                             WHERE t.value ->> 'task' <> ALL (sorted)
-                               AND NOT EXISTS (SELECT FROM jsonb_array_elements_text(t.value -> 'after') AS a (name)
-                                               WHERE a.name <> ALL (sorted)));
-            EXIT WHEN further = '{}';
+            further := (SELECT jsonb_object_agg(t.value ->> 'task', true) FROM unnest(checked) AS t (value)
+                        WHERE t.value ? 'task' AND NOT sorted ? (t.value ->> 'task')
+                          AND NOT EXISTS (SELECT FROM jsonb_array_elements_text(t.value -> 'after') AS a (name)
+                                          WHERE NOT sorted ? a.name));
+            EXIT WHEN further IS NULL;
             sorted := sorted || further;
         END LOOP;
-        IF EXISTS (SELECT FROM unnest(checked) AS t (value) WHERE t.value ->> 'task' <> ALL (sorted)) THEN
+        IF EXISTS (SELECT FROM unnest(checked) AS t (value) WHERE NOT sorted ? (t.value ->> 'task')) THEN
             RAISE EXCEPTION 'tasks are after each other in a circle' USING ERRCODE = '22023',
                 HINT = 'Leave out one of the names in the fields after.';
         END IF;
@@ -577,7 +717,7 @@ CREATE OR REPLACE FUNCTION queue.enqueue_flow(
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
     lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    command text DEFAULT NULL
+    command text DEFAULT NULL, start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL
 ) RETURNS bigint VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -585,7 +725,8 @@ DECLARE
         'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
         'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
         'stage', stage, 'max_attempts', max_attempts, 'lease', lease, 'headers', headers, 'after', after,
-        'upon', upon, 'flow', flow, 'task', task), is_flow => true);
+        'upon', upon, 'flow', flow, 'task', task, 'start_by', start_by, 'start_within', start_within),
+        is_flow => true);
     checked jsonb := coalesce(queue_bridge.checked_tasks(tasks), '[]');
     ids bigint[];
 BEGIN
@@ -627,7 +768,8 @@ CREATE OR REPLACE FUNCTION queue.publish(
     run_at timestamptz DEFAULT NULL, unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL, group_key text DEFAULT NULL,
     headers jsonb DEFAULT NULL, mandatory boolean DEFAULT false,
-    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
 ) RETURNS bigint VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -644,7 +786,8 @@ BEGIN
     PERFORM queue_bridge.put(event_id, 'p', topic, coalesce(payload, '{}'), queue_bridge.checked(jsonb_build_object(
         'key', nullif(key, ''), 'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
         'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
-        'headers', headers, 'after', after, 'upon', upon, 'flow', flow, 'task', task)));
+        'headers', headers, 'after', after, 'upon', upon, 'flow', flow, 'task', task, 'start_by', start_by,
+        'start_within', start_within, 'max_delay', max_delay)));
     RETURN event_id;
 END
 $$;
@@ -653,7 +796,8 @@ COMMENT ON FUNCTION queue.publish IS
 which is in the header event of the jobs. Errors: as queue.enqueue; 0A000 mandatory.';
 
 CREATE OR REPLACE FUNCTION queue.publish_many(topic text, payloads jsonb[], keys text[] DEFAULT NULL,
-    headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
+    headers jsonb DEFAULT NULL, priority integer DEFAULT 0, start_by timestamptz DEFAULT NULL,
+    start_within interval DEFAULT NULL)
     RETURNS bigint VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF cardinality(keys) <> cardinality(payloads) THEN
@@ -663,8 +807,9 @@ BEGIN
         RAISE EXCEPTION '% cannot be null', 'payloads' || coalesce('[' || array_position(payloads, NULL) || ']', '')
             USING ERRCODE = '22004';
     END IF;
-    PERFORM queue.publish(topic, payloads[n], coalesce(keys[n], ''), priority, headers => publish_many.headers)
-    FROM generate_series(1, cardinality(payloads)) AS n;
+    PERFORM queue.publish(topic, e.payload, coalesce(e.key, ''), priority, headers => publish_many.headers,
+        start_by => publish_many.start_by, start_within => publish_many.start_within)
+    FROM ROWS FROM (unnest(payloads), unnest(keys)) AS e (payload, key);
     RETURN cardinality(payloads);
 END
 $$;
@@ -769,6 +914,21 @@ BEGIN
 END
 $$;
 
+-- Otherwise a role that guesses the next ids could take the effects of jobs that are still to come.
+CREATE OR REPLACE FUNCTION queue_bridge.check_made(job_id bigint) RETURNS void VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT queue_bridge.is_before(job_id, (queue_bridge.base() & -70368744177664)
+        | ((queue_bridge.base() + ((queue_bridge.timeline() & 255)::bigint << 38)
+            + ((SELECT s.last_value FROM queue_bridge.id_seq AS s) << 4) + 16) & 70368744177663)) THEN
+        RAISE EXCEPTION '% is the id of no job of this database', job_id USING ERRCODE = '22023',
+            DETAIL = 'This database has given smaller ids only.',
+            HINT = 'Use the column "job_id" that queue.claim returned.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.check_made IS 'Errors: 22023 this database has not given the id to a job yet.';
+
 CREATE OR REPLACE FUNCTION queue.once(job_id bigint) RETURNS boolean VOLATILE LANGUAGE plpgsql SECURITY DEFINER AS $$
 #variable_conflict use_variable
 DECLARE
@@ -777,6 +937,8 @@ BEGIN
     PERFORM queue_bridge.check_id(job_id, 15, 15, 'job_id');
     IF generation OPERATOR(pg_catalog.=) (-1)::pg_catalog.int2 THEN
         RETURN false;
+    ELSIF generation OPERATOR(pg_catalog.<=) 1::pg_catalog.int2 THEN
+        PERFORM queue_bridge.check_made(job_id);
     END IF;
     INSERT INTO queue_bridge.effect (job_id, generation) VALUES (job_id, generation) ON CONFLICT DO NOTHING;
     -- The partition may have been emptied between the look and the lock.
@@ -787,7 +949,7 @@ COMMENT ON FUNCTION queue.once IS
 'Returns true for one transaction that commits, and false for all others with this job. So effects in the transaction
 happen once, however often the job runs. Waits for another transaction that has called it for this job and is open.
 False, too, for a job that has completed long ago and whose effect is forgotten.
-Errors: 22023 not a job''s id.';
+Errors: 22023 not a job''s id, or one that this database has not given yet.';
 
 CREATE OR REPLACE FUNCTION queue.once_many(job_ids bigint[]) RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql ROWS 100
     SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -795,6 +957,7 @@ DECLARE
     own queue_bridge.effect[];
 BEGIN
     PERFORM queue_bridge.check_id(i.id, 15, 15, 'job_id') FROM unnest(job_ids) AS i (id);
+    PERFORM queue_bridge.check_made(i.id) FROM unnest(job_ids) AS i (id) WHERE queue_bridge.generation(i.id) <= 1;
     -- In order, so that two calls with the same jobs wait for each other and not in a circle.
     WITH made AS (
         INSERT INTO queue_bridge.effect AS e (job_id, generation)
@@ -822,9 +985,9 @@ CREATE OR REPLACE FUNCTION queue.complete_many(ids bigint[]) RETURNS void VOLATI
     SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM queue_bridge.check_id(i.id, 0, 9, 'id') FROM unnest(ids) AS i (id);
-    IF cardinality(ids) > 0 THEN
-        PERFORM queue_bridge.put(ids[1], 'c', NULL, NULL, NULL, ids);
-    END IF;
+    -- One row holds so many.
+    PERFORM queue_bridge.put(ids[n], 'c', NULL, NULL, NULL, ids[n:n + 9999])
+    FROM generate_series(array_lower(ids, 1), array_upper(ids, 1), 10000) AS n;
 END
 $$;
 COMMENT ON FUNCTION queue.complete_many IS
@@ -842,11 +1005,12 @@ $$;
 COMMENT ON FUNCTION queue.fail IS
     'Ends the attempt as failed, if and only if the transaction commits. Errors: as queue.complete.';
 
-CREATE OR REPLACE FUNCTION queue.release(id bigint, delay interval DEFAULT '0')
+CREATE OR REPLACE FUNCTION queue.release(id bigint, delay interval DEFAULT '0', reason text DEFAULT NULL)
     RETURNS void VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM queue_bridge.check_id(id, 0, 9, 'id');
-    PERFORM queue_bridge.put(id, 'r', NULL, NULL, jsonb_strip_nulls(jsonb_build_object('delay', delay)));
+    PERFORM queue_bridge.put(id, 'r', NULL, NULL, jsonb_strip_nulls(
+        jsonb_build_object('delay', delay, 'reason', reason)));
 END
 $$;
 COMMENT ON FUNCTION queue.release IS
@@ -867,6 +1031,7 @@ COMMENT ON FUNCTION queue.cancel IS
 -- Empties the partition that is next in the ring, in two steps with a contact or more between them. The partition is
 -- locked, so all its rows are committed, and their commits come before `lsn`. When the slot has passed that position,
 -- all of them have arrived, provided that those from before the slot were copied: the slot goes on while they are not.
+-- But rows that were not published do not arrive, so the queue server's own number of rows decides.
 -- No session inserts into it: its hour has been over for an hour.
 CREATE OR REPLACE FUNCTION queue_bridge.tidy() RETURNS boolean VOLATILE LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp AS $$
@@ -875,6 +1040,7 @@ DECLARE
     next smallint := (queue_bridge.ring_at(now) + 1) % 3;
     is_empty boolean := pg_relation_size(('queue_bridge.outbox_' || next)::regclass) = 0;
     seen queue_bridge.ring;
+    arrived bigint := (SELECT (b.arrived ->> next::text)::bigint FROM queue_bridge.bridge AS b);
     rows_now bigint;
     is_recent boolean;
 BEGIN
@@ -892,7 +1058,7 @@ BEGIN
         IF seen.rows IS DISTINCT FROM rows_now THEN
             UPDATE queue_bridge.ring AS r SET lsn = pg_current_wal_insert_lsn(), rows = rows_now WHERE r.ring = next;
             RETURN false;
-        ELSIF is_recent OR NOT EXISTS (SELECT FROM queue_bridge.bridge) OR EXISTS (
+        ELSIF is_recent OR coalesce(arrived < seen.emptied + rows_now, true) OR EXISTS (
             SELECT FROM queue_bridge.bridge AS b
             LEFT JOIN pg_replication_slots AS s ON s.slot_name = b.slot AND s.database = current_database()
             WHERE NOT b.is_copied OR coalesce(s.confirmed_flush_lsn < seen.lsn, true)) THEN
@@ -901,7 +1067,8 @@ BEGIN
         EXECUTE format('TRUNCATE queue_bridge.outbox_%s', next);
     END IF;
     UPDATE queue_bridge.ring AS r
-    SET lsn = NULL, rows = NULL, since = greatest(now, CASE WHEN r.since < now + interval '1 day' THEN r.since END)
+    SET lsn = NULL, rows = NULL, emptied = CASE WHEN is_empty THEN r.emptied ELSE arrived END,
+        since = greatest(now, CASE WHEN r.since < now + interval '1 day' THEN r.since END)
     WHERE r.ring = next AND (NOT is_empty OR r.lsn IS NOT NULL
                              OR r.since NOT BETWEEN now - interval '1 hour' AND now + interval '1 day');
     RETURN NOT is_empty;
@@ -909,6 +1076,41 @@ END
 $$;
 COMMENT ON FUNCTION queue_bridge.tidy IS
     'Empties a partition of the outbox that has arrived and is an hour old. True if it did. The queue server calls it.';
+
+-- Large partitions are counted by tidy only, when no row is added to them any more.
+CREATE OR REPLACE FUNCTION queue_bridge.made() RETURNS jsonb VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    max_bytes constant bigint := 4000000;
+    made jsonb := '{}';
+    rows_now bigint;
+    r queue_bridge.ring;
+BEGIN
+    FOR r IN SELECT * FROM queue_bridge.ring LOOP
+        rows_now := r.rows;
+        IF rows_now IS NULL AND pg_relation_size(('queue_bridge.outbox_' || r.ring)::regclass) <= max_bytes THEN
+            EXECUTE format('SELECT count(*) FROM queue_bridge.outbox_%s', r.ring) INTO rows_now;
+        END IF;
+        made := made || jsonb_build_object(r.ring::text, r.emptied + rows_now);
+    END LOOP;
+    RETURN made;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.made IS
+    'How many rows each partition of the outbox has got since the slot of the queue server was made; null: it is '
+    'large.';
+
+-- What determines whether rows of the outbox are published. A change that was undone makes another text, too.
+CREATE OR REPLACE FUNCTION queue_bridge.wiring() RETURNS text STABLE LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp AS $$
+    SELECT concat_ws(' ', p.oid, p.xmin, r.oid, r.xmin, 'queue_bridge.outbox'::regclass::oid, (
+        SELECT string_agg(concat(c.oid, c.relpersistence), ' ' ORDER BY c.oid) FROM pg_inherits AS i
+        JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = 'queue_bridge.outbox'::regclass))
+    FROM pg_publication AS p JOIN pg_publication_tables AS t ON t.pubname = p.pubname
+    LEFT JOIN pg_publication_rel AS r ON r.prpubid = p.oid AND r.prrelid = 'queue_bridge.outbox'::regclass
+    WHERE p.pubname = 'pg_queue' AND p.pubinsert AND t.schemaname = 'queue_bridge' AND t.tablename = 'outbox'
+$$;
+COMMENT ON FUNCTION queue_bridge.wiring IS 'Changes when the publication or the outbox does; null: none is published.';
 
 CREATE OR REPLACE FUNCTION queue_bridge.facts() RETURNS jsonb VOLATILE LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp AS $$
@@ -921,7 +1123,13 @@ BEGIN
         system := '';
     END;
     RETURN jsonb_build_object('version', queue_bridge.version(), 'system', system, 'timeline', queue_bridge.timeline(),
-                              'major', current_setting('server_version_num')::integer / 10000);
+                              'major', current_setting('server_version_num')::integer / 10000,
+                              'synchronous', current_setting('synchronous_standby_names'),
+                              'sender_timeout', current_setting('wal_sender_timeout'), 'encoding', (
+        SELECT pg_encoding_to_char(d.encoding) FROM pg_database AS d WHERE d.datname = current_database()),
+                              'wiring', queue_bridge.wiring(), 'unlogged', (
+        SELECT c.relname FROM pg_class AS c
+        WHERE c.relnamespace = 'queue_bridge'::regnamespace AND c.relpersistence = 'u' LIMIT 1));
 END
 $$;
 
@@ -946,6 +1154,44 @@ $$;
 COMMENT ON FUNCTION queue_bridge.taken_by IS
     'Where another queue server connects from, which is at work; null: none is.';
 
+CREATE OR REPLACE FUNCTION queue_bridge.take_out(id bigint, reason text DEFAULT 'taken out by hand') RETURNS bigint
+    VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    taken bigint;
+BEGIN
+    WITH gone AS (
+        DELETE FROM queue_bridge.outbox AS o WHERE o.id = id
+        RETURNING o.id, o.made_at, o.verb, o.target, '22023', reason, o.ids, o.body, o.options)
+    INSERT INTO queue_bridge.refused SELECT g.* FROM gone AS g ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS taken = ROW_COUNT;
+    RETURN taken;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.take_out IS
+    'Moves a call out of the outbox into queue_bridge.refused, as the owner. For a call that the queue server cannot '
+    'even read: queue_bridge.repair there begins behind it. Returns how many were moved.';
+
+-- Calls that were written into the outbox past the functions can be unreadable. Nothing behind them would arrive.
+CREATE OR REPLACE FUNCTION queue_bridge.take_out_unreadable() RETURNS void VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    call queue_bridge.outbox;
+BEGIN
+    FOR call IN SELECT o.* FROM queue_bridge.outbox AS o
+                WHERE pg_column_size(o.body) >= 6000 OR pg_column_size(o.options) >= 6000
+                   OR pg_column_compression(o.body) IS NOT NULL OR pg_column_compression(o.options) IS NOT NULL LOOP
+        BEGIN
+            PERFORM queue_bridge.check_size(call.body, 'payload or result'),
+                    queue_bridge.check_size(call.options, 'options');
+        EXCEPTION WHEN invalid_parameter_value THEN
+            PERFORM queue_bridge.take_out(call.id, SQLERRM);
+        END;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.take_out_unreadable IS 'Takes calls out that the queue server cannot read.';
+
 -- From here on ids have this number and this life.
 CREATE OR REPLACE FUNCTION queue_bridge.assign(told jsonb) RETURNS jsonb VOLATILE LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp AS $$
@@ -958,17 +1204,18 @@ BEGIN
     IF taken_by IS NOT NULL THEN
         RAISE EXCEPTION 'another queue server takes the jobs of this database' USING ERRCODE = '55000',
             DETAIL = format('It is seen from here as: %s.', taken_by),
-            HINT = 'SELECT queue_bridge.disconnect(…) there. If it is gone for good, try again in a minute.';
+            HINT = 'SELECT queue_bridge.disconnect(...) there. If it is gone for good, try again in a minute.';
     END IF;
     EXECUTE format('CREATE OR REPLACE FUNCTION queue_bridge.base() RETURNS bigint IMMUTABLE LANGUAGE sql AS %L',
                    format('SELECT %s::pg_catalog.int8', (node << 46) + ((life & 255) << 38)));
     PERFORM queue_bridge.make_new_id();
+    PERFORM queue_bridge.take_out_unreadable();
     DELETE FROM queue_bridge.bridge;
     INSERT INTO queue_bridge.bridge
     VALUES (told ->> 'slot', node, life, told ->> 'server', 0, queue_bridge.address_of(told), NULL, clock_timestamp());
     -- A restored dump can lack these rows, and has positions of another server in them. Its functions can be of others.
     INSERT INTO queue_bridge.ring (ring) VALUES (0), (1), (2)
-    ON CONFLICT (ring) DO UPDATE SET lsn = NULL, rows = NULL;
+    ON CONFLICT (ring) DO UPDATE SET lsn = NULL, rows = NULL, emptied = 0;
     -- All ids that there are already are in the first generation.
     INSERT INTO queue_bridge.turn (place, node, newer, begins, ends)
     SELECT n.place, (n.next >> 46) & 127, n.place, n.next - (1::bigint << 39), n.next - (1::bigint << 39)
@@ -988,6 +1235,7 @@ CREATE OR REPLACE FUNCTION queue_bridge.contact(told jsonb) RETURNS jsonb VOLATI
 DECLARE
     own queue_bridge.bridge;
     slot record;
+    made jsonb;
     has_changed boolean;
     is_assigned boolean;
     is_behind boolean;
@@ -1001,7 +1249,7 @@ BEGIN
     is_assigned := coalesce(own.contacts >= (told ->> 'contacts')::bigint - 1, false);
     is_behind := own.server <> told ->> 'server' OR own.contacts > (told ->> 'contacts')::bigint;
     UPDATE queue_bridge.bridge AS b SET server = told ->> 'server', contacts = (told ->> 'contacts')::bigint,
-        address = queue_bridge.address_of(told), seen_at = clock_timestamp(),
+        address = queue_bridge.address_of(told), seen_at = clock_timestamp(), arrived = told -> 'arrived',
         is_copied = coalesce((told ->> 'is_copied')::boolean AND is_assigned AND NOT is_behind, false)
     WHERE b.slot = own.slot;
     SELECT s.wal_status, s.confirmed_flush_lsn, s.active INTO slot FROM pg_replication_slots AS s
@@ -1020,19 +1268,22 @@ BEGIN
         AS t (id bigint, made_at timestamptz, verb "char", target text, sqlstate text, message text)
     ON CONFLICT DO NOTHING;
     PERFORM queue_bridge.tidy();
+    made := queue_bridge.made();
     RETURN queue_bridge.facts() || jsonb_build_object(
         'is_assigned', is_assigned,
+        -- Their commits come before this position.
+        'made', made, 'made_lsn', pg_current_wal_insert_lsn(), 'taken_lsn', slot.confirmed_flush_lsn,
         'is_behind', is_behind,
         'asks', CASE WHEN NOT is_behind THEN queue_bridge.turn_generations(told, slot.confirmed_flush_lsn) END,
         'wal_status', slot.wal_status,
         'is_active', slot.active,
         -- PostgreSQL tries again every few seconds.
         'failing', CASE WHEN (own.failing ->> 'at')::timestamptz > now() - interval '1 minute' THEN own.failing END,
-        'lag_bytes', pg_current_wal_insert_lsn() - slot.confirmed_flush_lsn,
+        'lag_bytes', greatest(pg_current_wal_insert_lsn() - slot.confirmed_flush_lsn, 0),
         -- Null until the clock is again where it was.
         'since', (SELECT min(r.since) FROM queue_bridge.ring AS r HAVING max(r.since) <= clock_timestamp()),
         'others', (SELECT jsonb_agg(s.slot_name) FROM pg_replication_slots AS s
-                   WHERE s.slot_name LIKE 'queue\_bridge\_%' AND s.database = current_database()
+                   WHERE s.slot_name ~ '^queue_bridge_' AND s.database = current_database()
                      AND s.slot_name <> told ->> 'slot' AND NOT s.active));
 END
 $$;
@@ -1065,15 +1316,11 @@ COMMENT ON FUNCTION queue_bridge.leave IS 'Drops the slot of the queue server.';
 
 CREATE OR REPLACE FUNCTION queue_bridge.lag(OUT bytes bigint, OUT is_active boolean) STABLE LANGUAGE sql
     SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_current_wal_insert_lsn() - s.confirmed_flush_lsn, coalesce(s.active, false)
+    SELECT greatest(pg_current_wal_insert_lsn() - s.confirmed_flush_lsn, 0)::bigint, coalesce(s.active, false)
     FROM queue_bridge.bridge AS b
     LEFT JOIN pg_replication_slots AS s ON s.slot_name = b.slot AND s.database = current_database()
 $$;
 COMMENT ON FUNCTION queue_bridge.lag IS 'How much WAL the queue server has not taken yet, and whether it is connected.';
-
--- Rights ------------------------------------------------------------------------------------------------
-
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA queue, queue_bridge FROM PUBLIC;
 
 -- What only the queue server can answer ----------------------------------------------------------------
 
@@ -1088,7 +1335,6 @@ BEGIN
                         'Connect to a queue server: none is connected to this database.');
 END
 $$;
-REVOKE ALL ON FUNCTION queue_bridge.absent FROM PUBLIC;
 
 DO $$
 DECLARE
@@ -1121,14 +1367,14 @@ BEGIN
       integer, attempt integer, max_attempts integer, run_at timestamp with time zone, enqueued_at timestamp with time
       zone, claimed_at timestamp with time zone, finished_at timestamp with time zone, lease_expires_at timestamp with
       time zone, worker text, error text, result jsonb, progress jsonb, unique_key text, group_key text, headers
-      jsonb, flow bigint, task text, after bigint[], upon text, start_by timestamp with time zone)',
+      jsonb, flow bigint, task text, after bigint[], upon text, start_by timestamp with time zone, timing jsonb)',
     'TYPE queue_bridge.lane_load AS (queue_name text, stage text, ready bigint, due_soon bigint, running bigint,
       oldest_age interval, arrivals float8, ends float8, run_mean interval, drain_time interval, needed bigint)',
     'TYPE queue_bridge.listed_job AS (job_id bigint, queue_name text, stage text, state text, payload jsonb, priority
       integer, attempt integer, max_attempts integer, run_at timestamptz, enqueued_at timestamptz, claimed_at
       timestamptz, finished_at timestamptz, lease_expires_at timestamptz, worker text, error text, result jsonb,
       progress jsonb, unique_key text, group_key text, headers jsonb, flow bigint, task text, after bigint[], upon
-      text, here jsonb, rows_read bigint, start_by timestamptz)',
+      text, here jsonb, rows_read bigint, start_by timestamptz, timing jsonb)',
     'FUNCTION queue.activity(queue_name text DEFAULT NULL, since timestamptz DEFAULT NULL, period interval DEFAULT ''1
       minute'') RETURNS SETOF queue_bridge.activity_period',
     'FUNCTION queue.adopt() RETURNS void',
@@ -1153,10 +1399,10 @@ BEGIN
     'FUNCTION queue.check(repair boolean DEFAULT false) RETURNS TABLE (name text, queue_name text, job_id bigint,
       attempt_id bigint, problem text, remedy text, is_repaired boolean)',
     'FUNCTION queue.claim(queue_name text, max_jobs integer DEFAULT 1, wait interval DEFAULT ''0'', lease interval
-      DEFAULT NULL, stage text DEFAULT NULL, worker text DEFAULT NULL, session_bound boolean DEFAULT false, completed
+      DEFAULT NULL, stage text DEFAULT NULL, worker text DEFAULT NULL, disconnect interval DEFAULT NULL, completed
       bigint[] DEFAULT NULL, linger interval DEFAULT NULL) RETURNS SETOF queue_bridge.claimed_job',
     'FUNCTION queue.claim_any(queue_names text[], max_jobs integer DEFAULT 1, wait interval DEFAULT ''0'', lease
-      interval DEFAULT NULL, stage text DEFAULT NULL, worker text DEFAULT NULL, session_bound boolean DEFAULT false,
+      interval DEFAULT NULL, stage text DEFAULT NULL, worker text DEFAULT NULL, disconnect interval DEFAULT NULL,
       completed bigint[] DEFAULT NULL, linger interval DEFAULT NULL) RETURNS SETOF queue_bridge.claimed_job',
     'FUNCTION queue.create(queue_name text, max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, backoff
       text DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL, backoff_jitter float8
@@ -1176,8 +1422,9 @@ BEGIN
       interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, unique_key text DEFAULT NULL, on_duplicate text DEFAULT
       ''skip'', version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage
       text DEFAULT NULL, max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
-      after bigint[] DEFAULT NULL, upon text DEFAULT ''completed'', flow bigint DEFAULT NULL, task text DEFAULT NULL)
-      RETURNS bigint',
+      after bigint[] DEFAULT NULL, upon text DEFAULT ''completed'', flow bigint DEFAULT NULL, task text DEFAULT NULL,
+      start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL) RETURNS
+      bigint',
     'FUNCTION queue.error_groups(queue_name text DEFAULT NULL, max_jobs integer DEFAULT 10000) RETURNS SETOF
       queue_bridge.error_group',
     'FUNCTION queue.extend(id bigint, lease interval DEFAULT NULL) RETURNS TABLE (lease_expires_at timestamptz,
@@ -1193,8 +1440,6 @@ BEGIN
     'FUNCTION queue.job(job_id bigint) RETURNS SETOF queue_bridge.jobs',
     'FUNCTION queue.job_attempts(job_id bigint) RETURNS SETOF queue_bridge.attempts',
     'FUNCTION queue.job_steps(job_id bigint) RETURNS TABLE (name text, result jsonb)',
-    'FUNCTION queue.list(queue_name text, state text, stage text DEFAULT NULL, beyond jsonb DEFAULT NULL, max_jobs
-      integer DEFAULT 50) RETURNS SETOF queue_bridge.listed_job',
     'FUNCTION queue.load(queue_name text DEFAULT NULL, target_age interval DEFAULT ''30 seconds'') RETURNS SETOF
       queue_bridge.lane_load',
     'FUNCTION queue.maintain() RETURNS TABLE (duty text, did bigint)',
@@ -1206,7 +1451,8 @@ BEGIN
     'FUNCTION queue.progress(id bigint, progress jsonb) RETURNS void',
     'FUNCTION queue.purge(queue_name text) RETURNS bigint',
     'FUNCTION queue.reject(job_id bigint, error text) RETURNS void',
-    'FUNCTION queue.release_many(ids bigint[], delay interval DEFAULT ''0'') RETURNS SETOF queue_bridge.answer',
+    'FUNCTION queue.release_many(ids bigint[], delay interval DEFAULT ''0'', reason text DEFAULT NULL) RETURNS SETOF
+      queue_bridge.answer',
     'FUNCTION queue.reprioritize(job_id bigint, priority integer) RETURNS void',
     'FUNCTION queue.reprioritize_many(job_ids bigint[], priority integer) RETURNS SETOF queue_bridge.answer',
     'FUNCTION queue.reschedule(job_id bigint, run_at timestamptz) RETURNS void',
@@ -1224,13 +1470,15 @@ BEGIN
       interval DEFAULT NULL, timezone text DEFAULT ''UTC'', missed text DEFAULT ''once'', starts_at timestamptz
       DEFAULT NULL, ends_at timestamptz DEFAULT NULL, overlap boolean DEFAULT true, priority integer DEFAULT 0,
       max_attempts integer DEFAULT NULL, group_key text DEFAULT NULL, headers jsonb DEFAULT NULL, command text DEFAULT
-      NULL) RETURNS timestamptz',
-    'FUNCTION queue.search(queue_name text, filter jsonpath DEFAULT NULL, states text[] DEFAULT NULL, beyond jsonb
-      DEFAULT NULL, max_jobs integer DEFAULT 50, max_rows integer DEFAULT 20000) RETURNS SETOF queue_bridge.listed_job',
+      NULL, start_within interval DEFAULT NULL) RETURNS timestamptz',
+    'FUNCTION queue.search(queue_name text, filter jsonpath DEFAULT NULL, states text[] DEFAULT NULL, stage text
+      DEFAULT NULL, beyond jsonb DEFAULT NULL, max_jobs integer DEFAULT 50, max_rows integer DEFAULT 20000) RETURNS
+      SETOF queue_bridge.listed_job',
     'FUNCTION queue.step(id bigint, name text) RETURNS jsonb',
     'FUNCTION queue.step_done(id bigint, name text, result jsonb DEFAULT ''null'') RETURNS void',
     'FUNCTION queue.suspend(id bigint, after bigint[] DEFAULT NULL, upon text DEFAULT ''ended'', progress jsonb
       DEFAULT NULL, until timestamptz DEFAULT NULL) RETURNS void',
+    'FUNCTION queue.text_length(value jsonb) RETURNS bigint',
     'FUNCTION queue.throughput_by(period interval DEFAULT ''1 hour'', since timestamptz DEFAULT NULL) RETURNS TABLE
       (queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint, completed bigint, failed
       bigint, timed_out bigint, died bigint, wait_mean interval, wait_p50 interval, wait_p95 interval, wait_p99
@@ -1244,41 +1492,129 @@ BEGIN
     ] LOOP
         EXECUTE 'CREATE ' || declaration || CASE WHEN declaration NOT LIKE 'TYPE%' THEN
             format(' LANGUAGE plpgsql SECURITY DEFINER AS %L', format(
-                'BEGIN PERFORM queue_bridge.absent(%L); END', substring(declaration FROM 'queue\.(\w+)'))) ELSE '' END;
+                'BEGIN PERFORM queue_bridge.absent(%L); END',
+                substring(declaration FROM 'queue[.]([a-z0-9_]+)'))) ELSE '' END;
     END LOOP;
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue_bridge.admit(role_name text) RETURNS void VOLATILE LANGUAGE plpgsql
+-- Rights ------------------------------------------------------------------------------------------------
+
+-- Without a key, so that a dump of the data can be restored after `admit` and `grant`.
+CREATE TABLE IF NOT EXISTS queue_bridge.permission (role_name text NOT NULL, privileges text[] NOT NULL);
+COMMENT ON TABLE queue_bridge.permission IS
+    'Which role may do what here: produce, consume, manage, and receive for the queue server. The GRANTs follow from '
+    'it. Change it through admit, grant and revoke only.';
+
+-- Default privileges of the owner count for nothing, and neither do grants by hand.
+CREATE OR REPLACE FUNCTION queue_bridge.derive_grants() RETURNS void VOLATILE LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    statement text;
 BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA queue_bridge TO %I', role_name);
-    EXECUTE format('GRANT SELECT ON queue_bridge.outbox TO %I', role_name);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.contact, queue_bridge.assign, queue_bridge.leave, '
-                   'queue_bridge.failed TO %I', role_name);
+    FOR statement IN
+        WITH own AS (
+            SELECT format('SCHEMA %I', n.nspname) AS object, n.nspowner AS owner, n.nspacl AS acl
+            FROM pg_namespace AS n WHERE n.nspname IN ('queue', 'queue_bridge')
+            UNION ALL
+            SELECT format('%s %s', CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass),
+                   c.relowner, c.relacl
+            FROM pg_class AS c WHERE c.relnamespace::regnamespace::text IN ('queue', 'queue_bridge')
+            UNION ALL
+            SELECT format('ROUTINE %s', p.oid::regprocedure), p.proowner,
+                   coalesce(p.proacl, acldefault('f', p.proowner))
+            FROM pg_proc AS p WHERE p.pronamespace::regnamespace::text IN ('queue', 'queue_bridge')
+        )
+        SELECT DISTINCT format('REVOKE ALL ON %s FROM %s CASCADE', o.object,
+                               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END)
+        FROM own AS o CROSS JOIN LATERAL aclexplode(o.acl) AS a
+        WHERE a.grantee <> o.owner AND (a.grantee = 0 OR EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = a.grantee))
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+    FOR statement IN
+        WITH verb AS (
+            SELECT format('ROUTINE %s', p.oid::regprocedure) AS object, CASE
+                WHEN p.proname IN ('once', 'once_many', 'complete', 'complete_many', 'fail', 'release') THEN 'consume'
+                WHEN p.proname IN ('seal', 'cancel') THEN 'manage'
+                WHEN p.proname ~ '^(enqueue(_many|_batch|_flow)?|publish(_many)?)$' THEN 'produce' END AS privilege
+            FROM pg_proc AS p WHERE p.pronamespace::regnamespace::text = 'queue'
+        )
+        SELECT format('GRANT %s TO %I', g.what, r.rolname)
+        FROM queue_bridge.permission AS m JOIN pg_roles AS r ON r.rolname = m.role_name
+        CROSS JOIN LATERAL (
+            SELECT 'EXECUTE ON ' || v.object FROM verb AS v
+            -- A verb that only the queue server has says so.
+            WHERE v.privilege = ANY (m.privileges) OR v.privilege IS NULL AND m.privileges <> '{receive}'
+            UNION ALL
+            SELECT 'USAGE ON SCHEMA queue' WHERE m.privileges <> '{receive}'
+            UNION ALL
+            SELECT u.what FROM unnest(ARRAY[
+                'USAGE ON SCHEMA queue_bridge', 'SELECT ON queue_bridge.outbox',
+                'EXECUTE ON FUNCTION queue_bridge.contact, queue_bridge.assign, queue_bridge.leave, queue_bridge.failed'
+            ]) AS u (what) WHERE 'receive' = ANY (m.privileges)) AS g (what)
+    LOOP
+        EXECUTE statement;
+    END LOOP;
 END
 $$;
+COMMENT ON FUNCTION queue_bridge.derive_grants IS
+    'Makes the GRANTs in schemas queue and queue_bridge those that queue_bridge.permission says. Revokes all others.';
+
+CREATE OR REPLACE FUNCTION queue_bridge.permit(role_name text, privileges text[]) RETURNS void VOLATILE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    IF to_regrole(quote_ident(permit.role_name)) IS NULL THEN
+        RAISE EXCEPTION 'role "%" does not exist', permit.role_name USING ERRCODE = '42704';
+    END IF;
+    DELETE FROM queue_bridge.permission AS m
+    WHERE m.role_name = permit.role_name AND m.privileges <@ permit.privileges;
+    INSERT INTO queue_bridge.permission (role_name, privileges) VALUES (permit.role_name, permit.privileges);
+    PERFORM queue_bridge.derive_grants();
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue_bridge.check_privileges(privileges text[]) RETURNS void IMMUTABLE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wrong text := (SELECT coalesce(p.name, 'null') FROM unnest(privileges) AS p (name)
+                   WHERE p.name IS NULL OR p.name NOT IN ('produce', 'consume', 'manage') LIMIT 1);
+BEGIN
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'there is no privilege "%"', wrong USING ERRCODE = '22023',
+            HINT = 'Use ''produce'', ''consume'' or ''manage''.';
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue_bridge.admit(role_name text) RETURNS void VOLATILE LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp AS $$ SELECT queue_bridge.permit(role_name, '{receive}') $$;
 COMMENT ON FUNCTION queue_bridge.admit IS
-    'Grants the role of the queue server what it needs here, except REPLICATION: each provider has its own way.';
-REVOKE ALL ON FUNCTION queue_bridge.admit FROM PUBLIC;
+'Grants the role of the queue server what it needs here, except REPLICATION: each provider has its own way. Errors:
+42704 there is no such role.';
 
-CREATE OR REPLACE FUNCTION queue_bridge.grant(role_name text) RETURNS void VOLATILE LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA queue TO %I', role_name);
-    EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA queue TO %I', role_name);
-END
+CREATE OR REPLACE FUNCTION queue_bridge.grant(role_name text, privileges text[] DEFAULT '{produce,consume}')
+    RETURNS void VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT queue_bridge.check_privileges(privileges);
+    SELECT queue_bridge.permit(role_name, privileges)
 $$;
-COMMENT ON FUNCTION queue_bridge.grant IS 'Lets a role enqueue, publish, and end jobs.';
-REVOKE ALL ON FUNCTION queue_bridge.grant FROM PUBLIC;
+COMMENT ON FUNCTION queue_bridge.grant IS
+'Lets a role use this database''s functions, for all queues that the queue server lets it use. produce: enqueue and
+publish; consume: once, complete, fail, release, of any job of this source; manage: seal and cancel. Errors: 42704 there
+is no such role, 22023 no such privilege.';
 
--- Roles that were admitted or had a grant get what this version has added.
-DO $$
-BEGIN
-    PERFORM CASE p.proname WHEN 'contact' THEN queue_bridge.admit(r.rolname) ELSE queue_bridge.grant(r.rolname) END
-    FROM pg_proc AS p CROSS JOIN LATERAL aclexplode(p.proacl) AS a JOIN pg_roles AS r ON r.oid = a.grantee
-    WHERE p.oid IN ('queue_bridge.contact(jsonb)'::regprocedure, 'queue.enqueue_batch(text, jsonb)'::regprocedure)
-      AND a.grantee <> p.proowner;
-END
+CREATE OR REPLACE FUNCTION queue_bridge.revoke(role_name text, privileges text[] DEFAULT '{produce,consume,manage}')
+    RETURNS void VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT queue_bridge.check_privileges(privileges);
+    UPDATE queue_bridge.permission AS m
+    SET privileges = ARRAY(SELECT p FROM unnest(m.privileges) AS p WHERE p <> ALL (revoke.privileges))
+    WHERE m.role_name = revoke.role_name;
+    DELETE FROM queue_bridge.permission AS m WHERE m.privileges = '{}';
+    SELECT queue_bridge.derive_grants()
 $$;
+COMMENT ON FUNCTION queue_bridge.revoke IS
+    'Takes back what grant has given. The role need not exist any more. Errors: 22023 no such privilege.';
+
+SELECT queue_bridge.derive_grants();
 COMMIT;

@@ -52,6 +52,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// successful_completion, the SQLSTATE of a NOTICE.
 pub const NOTICE: &str = "00000";
+/// warning, the SQLSTATE of a WARNING.
+pub const WARNING: &str = "01000";
 /// The worker has lost its lease: the attempt has ended, was taken over, or was never claimed.
 pub const LOST_LEASE: &str = "QJ001";
 /// feature_not_supported
@@ -88,10 +90,14 @@ pub const NO_DATA: &str = "P0002";
 pub const WRONG_STATE: &str = "55000";
 /// object_in_use
 pub const IN_USE: &str = "55006";
+/// lock_not_available
+pub const LOCKED: &str = "55P03";
 /// configuration_limit_exceeded
 pub const LIMIT: &str = "53400";
 /// program_limit_exceeded
 pub const TOO_LARGE: &str = "54000";
+/// sqlclient_unable_to_establish_sqlconnection
+pub const NO_CONNECTION: &str = "08001";
 /// internal_error
 pub const INTERNAL: &str = "XX000";
 

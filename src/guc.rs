@@ -38,6 +38,8 @@ pub static STATISTICS_RETENTION: GucSetting<i32> = GucSetting::<i32>::new(90 * 8
 pub static MAX_WAIT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 /// The longest error text that is kept, in bytes.
 pub static MAX_ERROR_LENGTH: GucSetting<i32> = GucSetting::<i32>::new(8192);
+/// The longest JSON that is stored, in bytes of its text.
+pub static MAX_PAYLOAD: GucSetting<i32> = GucSetting::<i32>::new(64 << 20);
 /// The number of this node in the ids that it makes.
 pub static NODE_ID: GucSetting<i32> = GucSetting::<i32>::new(0);
 /// How many milliseconds a segment that was copied to history is kept for its last readers before it is emptied.
@@ -179,6 +181,16 @@ pub fn define(preloading: bool) {
         c"Bytes, 64 to 1048576.",
         64,
         1_048_576,
+        GucContext::Suset,
+        GucFlags::UNIT_BYTE,
+    );
+    int(
+        c"pg_queue.max_payload",
+        &MAX_PAYLOAD,
+        c"Sets how long JSON that is stored may be as text: payload, headers, result, progress, arguments.",
+        c"Bytes, 1024 to 83886080. Postgres cannot write a row of more than 1 GB as text.",
+        1024,
+        80 << 20,
         GucContext::Suset,
         GucFlags::UNIT_BYTE,
     );

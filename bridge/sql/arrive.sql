@@ -3,10 +3,12 @@
 -- The search_path of a worker of logical replication is empty, and that of other sessions is not trusted. So all names
 -- and operators that are not found in pg_catalog first are qualified.
 
-CREATE FUNCTION queue_bridge.subscription() RETURNS oid VOLATILE LANGUAGE c
-    AS 'MODULE_PATHNAME', 'pg_queue_bridge_subscription';
-COMMENT ON FUNCTION queue_bridge.subscription IS
-    'The subscription whose changes this session applies; null: none. Errors: 55000 the queues are being restored.';
+CREATE FUNCTION queue_bridge.arrival(relation oid, ring integer) RETURNS oid VOLATILE LANGUAGE c
+    AS 'MODULE_PATHNAME', 'pg_queue_bridge_arrival';
+COMMENT ON FUNCTION queue_bridge.arrival IS
+    'Counts a row that arrives from a partition of an outbox; the commit writes the numbers into the relation. Returns '
+    'the subscription whose changes this session applies; null: none. Errors: 22004 relation is null, 55000 the queues '
+    'are being restored.';
 
 CREATE FUNCTION queue_bridge.is_streamed(subscription oid, relation oid) RETURNS boolean VOLATILE LANGUAGE c
     AS 'MODULE_PATHNAME', 'pg_queue_bridge_is_streamed';
@@ -37,14 +39,6 @@ CREATE FUNCTION queue_bridge.publish(topic text, ids bigint[], made_at timestamp
 COMMENT ON FUNCTION queue_bridge.publish IS
     'Publishes an event with the id and the time that a source gave it. Only roles of sources may execute it. '
     'Errors: as queue.publish.';
-
-CREATE FUNCTION queue_bridge.complete_waiting(id bigint, result jsonb) RETURNS boolean VOLATILE LANGUAGE c
-    AS 'MODULE_PATHNAME', 'pg_queue_bridge_complete_waiting';
-COMMENT ON FUNCTION queue_bridge.complete_waiting IS
-    'Completes the job of an attempt that has lost its lease, failed or was released, because the effects of the '
-    'attempt are committed at its source. False: it has not ended so, or its job does not wait for a worker, or the '
-    'user may not consume it, or id is null. Only roles of sources may execute it. Errors: 55006 another open '
-    'transaction is changing the job.';
 
 CREATE TABLE queue_bridge.outbox (
     id      bigint NOT NULL,
@@ -81,22 +75,28 @@ $$;
 COMMENT ON FUNCTION queue_bridge.note_failure IS
     'Tells a source which of its calls fails. It says so at the next contact, and queue_bridge.sources shows it.';
 
--- Carries out a call as the role of its source. Which errors are final is decided by what they mean for the call:
--- another try of the same call would fail in the same way. All others are raised, and PostgreSQL tries again.
+-- Carries out a call as the role of its source. What becomes of an error is decided by what it means for the call:
+-- another try of the same call would fail in the same way (refused), or it can succeed once another transaction or this
+-- one has ended, or a limit has room (put aside for a while), or no call would succeed now. The last is raised, and
+-- PostgreSQL tries again.
+--
+-- A call that could succeed a moment later holds up the calls behind it for a second. While a call of the source waits,
+-- all others are put aside immediately, so thousands of them hold up nothing either.
 CREATE FUNCTION queue_bridge.deliver(source text, node_id integer, call queue_bridge.outbox, looks boolean)
     RETURNS boolean VOLATILE LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
     all_ids bigint[] := coalesce(call.ids, ARRAY[call.id]);
-    before text := current_setting('role');
-    passed bigint[];
-    others bigint[] := '{}';
-    other_ids bigint[] := '{}';
-    job bigint;
-    n integer := 0;
+    carried queue_bridge.outbox := call;
+    timeout text := current_setting('lock_timeout');
+    is_patient boolean := NOT EXISTS (SELECT FROM queue_bridge.refused AS f WHERE f.source = source AND f.is_waiting);
+    give_up_at timestamptz := clock_timestamp() + interval '1 second';
+    passed bigint[] := '{}';
+    answer jsonb;
     code text;
-    told text;
-    why text;
+    is_waiting boolean;
+    has_gone_on boolean;
+    n integer;
 BEGIN
     IF looks THEN
         passed := ARRAY(SELECT p.id FROM queue_bridge.passed AS p
@@ -105,85 +105,56 @@ BEGIN
             RETURN true;
         END IF;
     END IF;
-    IF call.verb IN ('s', 'x') THEN
-        SELECT p.job_id INTO job FROM queue_bridge.passed AS p
-        WHERE p.id = call.id AND p.job_id IS NOT NULL ORDER BY p.made_at DESC LIMIT 1;
+    -- A restored dump inserts old rows once more, so older rows are looked for, too.
+    IF call.verb IN ('c', 'x') AND (looks OR call.made_at < clock_timestamp() - interval '1 minute')
+       AND EXISTS (SELECT FROM queue_bridge.ended AS e WHERE e.source = source AND e.id = call.id
+                   AND e.made_at = call.made_at AND e.verb = call.verb) THEN
+        RETURN true;
     END IF;
-    PERFORM set_config('role', 'queue_bridge_' || source, true);
-    BEGIN
-        IF call.verb IN ('e', 'm', 'b', 'w', 'p')
-           AND EXISTS (SELECT FROM unnest(all_ids) AS i (id) WHERE ((i.id >> 46) & 127) IS DISTINCT FROM node_id) THEN
-            RAISE EXCEPTION 'an id does not have the number of source "%"', source USING ERRCODE = '22023';
-        ELSIF NOT isfinite(call.made_at) THEN
-            RAISE EXCEPTION 'made_at must be finite' USING ERRCODE = '22023';
-        END IF;
-        CASE call.verb
-            WHEN 'e', 'm', 'b', 'w' THEN
-                FOR job IN SELECT * FROM queue_bridge.enqueue(call.target, all_ids, call.made_at, call.body,
-                                                              call.options, call.verb::text, passed) LOOP
-                    n := n + 1;
-                    IF job <> all_ids[n] THEN
-                        other_ids := other_ids || all_ids[n];
-                        others := others || job;
-                    END IF;
-                END LOOP;
-            WHEN 's' THEN
-                PERFORM queue.seal(coalesce(job, call.id));
-            WHEN 'p' THEN
-                PERFORM queue_bridge.publish(call.target, all_ids, call.made_at, call.body, call.options);
-                other_ids := all_ids;
-                others := ARRAY[NULL::bigint];
-            WHEN 'c' THEN
-                IF call.ids IS NULL THEN
-                    -- The effects are committed, so no other attempt is needed. If another worker has the job, its once
-                    -- says false.
-                    BEGIN
-                        PERFORM queue.complete(call.id, call.body);
-                    EXCEPTION WHEN SQLSTATE 'QJ001' THEN
-                        IF NOT queue_bridge.complete_waiting(call.id, call.body) THEN
-                            RAISE;
-                        END IF;
-                    END;
-                ELSE
-                    PERFORM queue_bridge.complete_waiting(a.id, NULL)
-                    FROM queue.complete_many(call.ids) AS a WHERE a.outcome = 'lost';
-                END IF;
-            WHEN 'f' THEN
-                PERFORM queue.fail(call.id, call.options ->> 'error', (call.options ->> 'retry_in')::interval,
-                                   coalesce((call.options ->> 'fatal')::boolean, false));
-            WHEN 'r' THEN
-                PERFORM queue.release(call.id, coalesce(call.options ->> 'delay', '0')::interval);
-            WHEN 'x' THEN
-                PERFORM queue.cancel(coalesce(job, call.id), call.options ->> 'reason');
-            ELSE
-                RAISE EXCEPTION 'unknown verb "%"', call.verb USING ERRCODE = '0A000',
-                    HINT = 'ALTER EXTENSION pg_queue_bridge UPDATE: the SQL on the primary is newer.';
-        END CASE;
-    EXCEPTION WHEN OTHERS THEN
-        GET STACKED DIAGNOSTICS code = RETURNED_SQLSTATE, told = MESSAGE_TEXT, why = PG_EXCEPTION_DETAIL;
-        IF code !~ '^22' AND code NOT IN ('0A000', '23505', '42501', '42704', '54000', '55000', 'P0002', 'QJ001') THEN
-            PERFORM set_config('role', before, true);
-            PERFORM queue_bridge.note_failure(source, call.id, code, told);
-            RAISE EXCEPTION USING ERRCODE = code, MESSAGE = told, DETAIL = why, HINT = format(
-                'It is the call with id %s of source "%s". SELECT queue_bridge.refuse(%L, %s) puts it aside.',
-                call.id, source, source, call.id);
-        END IF;
-    END;
-    PERFORM set_config('role', before, true);
-    -- An end or a cancellation that has arrived before finds a job that has gone on.
-    IF code IS NOT NULL AND (NOT looks OR call.verb IN ('e', 'm', 'b', 'w', 'p')) THEN
-        INSERT INTO queue_bridge.refused (source, id, made_at, verb, target, ids, body, options, code, message, detail)
-        VALUES (source, call.id, call.made_at, call.verb, call.target, call.ids, call.body, call.options, code, told,
-                nullif(why, ''))
-        -- It is listed already if retry_refused delivers it.
-        ON CONFLICT ON CONSTRAINT refused_source_id_made_at_verb_key DO UPDATE
-        SET code = excluded.code, message = excluded.message, detail = excluded.detail;
-    ELSIF other_ids <> '{}' THEN
+    IF call.verb IN ('s', 'x') THEN
+        carried.id := coalesce((
+            SELECT p.job_id FROM queue_bridge.passed AS p
+            WHERE p.id = call.id AND p.job_id IS NOT NULL ORDER BY p.made_at DESC LIMIT 1), call.id);
+    ELSIF call.verb IN ('e', 'm', 'b', 'w', 'p')
+       AND EXISTS (SELECT FROM unnest(all_ids) AS i (id) WHERE ((i.id >> 46) & 127) IS DISTINCT FROM node_id) THEN
+        PERFORM queue_bridge.put_aside(source, call, false, jsonb_build_object(
+            'code', '22023', 'message', format('an id does not have the number of source "%s"', source)));
+        RETURN false;
+    END IF;
+    PERFORM set_config('lock_timeout', CASE WHEN is_patient THEN '1s' ELSE '10ms' END, true);
+    LOOP
+        answer := queue_bridge.carry_out_as(source, 'queue_bridge.carry_out'::regproc, carried, passed, looks);
+        code := answer ->> 'code';
+        -- A conflict, a deadlock, a lack of room, an object in use, a lock.
+        is_waiting := coalesce(code IN ('40001', '40P01', '53200', '53400', '55006', '55P03'), false);
+        EXIT WHEN NOT is_waiting OR NOT is_patient OR clock_timestamp() > give_up_at;
+        PERFORM pg_sleep(0.02);
+    END LOOP;
+    PERFORM set_config('lock_timeout', timeout, true);
+    IF code !~ '^(22|54)' AND NOT is_waiting
+       AND code NOT IN ('0A000', '23505', '42501', '42704', '55000', 'P0002', 'QJ001') THEN
+        PERFORM queue_bridge.note_failure(source, call.id, code, answer ->> 'message');
+        RAISE EXCEPTION USING ERRCODE = code, MESSAGE = answer ->> 'message', DETAIL = answer ->> 'detail',
+            HINT = concat_ws(' ', nullif(answer ->> 'hint', ''),
+                format('It is the call with id %s of source "%s". SELECT queue_bridge.refuse(%L, %s) puts it aside.',
+                       call.id, source, source, call.id));
+    END IF;
+    -- An end or a cancellation that has arrived before finds a job that has gone on; jobs that have arrived before are
+    -- there, though the source has lost its privilege since.
+    has_gone_on := looks AND (
+        call.verb IN ('c', 'f', 'r') AND code IN ('P0002', 'QJ001')
+        OR call.verb IN ('s', 'x') AND code IN ('P0002', '55000')
+        OR call.verb IN ('e', 'm', 'b', 'w') AND code = '42501'
+           AND NOT EXISTS (SELECT FROM unnest(all_ids) AS i (id) WHERE NOT EXISTS (SELECT FROM queue.job(i.id))));
+    IF code IS NOT NULL AND NOT has_gone_on THEN
+        PERFORM queue_bridge.put_aside(source, call, is_waiting, answer);
+    ELSIF call.verb = 'x' OR call.verb = 'c' AND code IS NULL AND answer <> '{}' THEN
+        INSERT INTO queue_bridge.ended VALUES (source, call.id, call.made_at, call.verb) ON CONFLICT DO NOTHING;
+    ELSIF code IS NULL AND answer <> '{}' THEN
         INSERT INTO queue_bridge.passed (id, made_at, job_id)
-        SELECT o.id, call.made_at, o.job_id FROM unnest(other_ids, others) AS o (id, job_id)
-        ON CONFLICT DO NOTHING;
+        SELECT o.key::bigint, call.made_at, o.value::bigint FROM jsonb_each_text(answer) AS o ON CONFLICT DO NOTHING;
         -- The others of them found the job that has their key.
-        n := (SELECT count(*) FROM unnest(others) AS o (job_id) CROSS JOIN LATERAL queue.job(o.job_id) AS j
+        n := (SELECT count(*) FROM jsonb_each_text(answer) AS o CROSS JOIN LATERAL queue.job(o.value::bigint) AS j
               WHERE j.headers ? 'primary_id' AND j.enqueued_at = call.made_at);
         IF n > 0 THEN
             UPDATE queue_bridge.source AS s SET renumbered = s.renumbered + n WHERE s.source = source;
@@ -193,18 +164,20 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.deliver IS
-'Carries out a call of a source. What can never succeed goes to queue_bridge.refused, and the answer is false; anything
-else is raised. looks: it may have arrived before.';
+'Carries out a call of a source, and returns true. What can never succeed, and what cannot succeed yet, goes to
+queue_bridge.refused, and the answer is false; anything else is raised. looks: it may have arrived before.';
 
 CREATE FUNCTION queue_bridge.arrive() RETURNS trigger VOLATILE LANGUAGE plpgsql AS $$
 DECLARE
-    own oid := queue_bridge.subscription();
+    own oid := queue_bridge.arrival('queue_bridge.arrived'::regclass, NEW.ring);
     job bigint;
     looks boolean;
+    ahead bigint;
     s record;
 BEGIN
-    SELECT o.source, o.node_id, NEW.id = ANY (o.refusing) AS is_put_aside INTO s
-    FROM queue_bridge.source AS o WHERE o.subscription = own;
+    SELECT o.source, o.node_id, NEW.id = ANY (o.refusing) AS is_put_aside,
+           EXISTS (SELECT FROM queue_bridge.refused AS f WHERE f.source = o.source AND f.is_waiting) AS has_waiting
+    INTO s FROM queue_bridge.source AS o WHERE o.subscription = own;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'rows arrive in queue_bridge.outbox by replication from a source only' USING ERRCODE = '42501',
             HINT = 'See queue_bridge.connect.';
@@ -215,10 +188,7 @@ BEGIN
     looks := NOT queue_bridge.is_streamed(own, TG_RELID) OR NEW.verb IN ('e', 'm', 'b', 'w', 'p')
         AND NEW.made_at < clock_timestamp() - interval '1 minute';
     IF s.is_put_aside THEN
-        INSERT INTO queue_bridge.refused (source, id, made_at, verb, target, ids, body, options, code, message)
-        VALUES (s.source, NEW.id, NEW.made_at, NEW.verb, NEW.target, NEW.ids, NEW.body, NEW.options, '57014',
-                'put aside by queue_bridge.refuse')
-        ON CONFLICT DO NOTHING;
+        PERFORM queue_bridge.put_aside(s.source, NEW, false, '{"code": "57014", "message": "put aside by refuse"}');
         UPDATE queue_bridge.source AS o SET refusing = array_remove(o.refusing, NEW.id) WHERE o.source = s.source;
         RETURN NULL;
     -- A refused call waits for retry_refused, also when it arrives once more. A job may have another id here.
@@ -227,6 +197,14 @@ BEGIN
                    AND f.made_at = NEW.made_at AND f.verb = NEW.verb)
            OR NEW.verb = 'e' AND EXISTS (
                SELECT FROM queue_bridge.passed AS p WHERE p.id = NEW.id AND p.made_at = NEW.made_at) THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    IF s.has_waiting THEN
+        ahead := queue_bridge.ahead(queue_bridge.names(s.source, NEW));
+        IF ahead IS NOT NULL THEN
+            PERFORM queue_bridge.put_aside(s.source, NEW, true, jsonb_build_object(
+                'code', '55006', 'message', format('it comes after call %s, which waits', ahead)));
             RETURN NULL;
         END IF;
     END IF;
@@ -254,13 +232,19 @@ CREATE FUNCTION queue_bridge.refuse(source text, id bigint) RETURNS void VOLATIL
     SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM queue_bridge.locked_source(source);
+    UPDATE queue_bridge.refused AS r SET names = NULL, code = '57014', message = 'put aside by refuse'
+    WHERE r.source = refuse.source AND r.id = refuse.id AND r.is_waiting;
+    IF FOUND THEN
+        RETURN;
+    END IF;
     UPDATE queue_bridge.source AS s SET refusing = array_append(array_remove(s.refusing, refuse.id), refuse.id)
     WHERE s.source = refuse.source;
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.refuse IS
 'Puts aside the next call with this id that arrives: it goes to queue_bridge.refused, and the calls behind it go on. For
-a call that fails again and again; queue_bridge.sources and the server''s log name it. retry_refused delivers it later.
+a call that fails again and again; queue_bridge.sources and the server''s log name it. A call that waits is refused, and
+no contact tries it again. retry_refused delivers it later.
 Errors: 42704 there is no such source.';
 
 CREATE FUNCTION queue_bridge.retry_refused(source text, refused_ids bigint[] DEFAULT NULL)
@@ -273,19 +257,22 @@ DECLARE
 BEGIN
     -- In the order of arrival: a flow comes before its members, and those before it is sealed.
     FOR one IN SELECT r.* FROM queue_bridge.refused AS r
-               WHERE r.source = source AND (refused_ids IS NULL OR r.refused_id = ANY (refused_ids))
+               WHERE r.source = source AND NOT r.is_waiting
+                 AND (refused_ids IS NULL OR r.refused_id = ANY (refused_ids))
                ORDER BY r.refused_id FOR UPDATE
     LOOP
         SELECT queue_bridge.deliver(s.source, s.node_id, ROW(one.id, one.made_at, 0, one.verb, one.target, one.ids,
-                                    one.body, one.options)::queue_bridge.outbox, true)
+                                    one.body, one.options)::queue_bridge.outbox,
+                                    one.verb IN ('e', 'm', 'b', 'w', 'p'))
         INTO is_done FROM queue_bridge.source AS s WHERE s.source = source;
         succeeded := succeeded + is_done::integer;
         DELETE FROM queue_bridge.refused AS r
-        WHERE r.refused_id = one.refused_id AND (is_done OR one.verb IN ('c', 'f', 'r'));
+        WHERE r.refused_id = one.refused_id AND (is_done OR r.code = 'QJ001');
     END LOOP;
     RETURN succeeded;
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.retry_refused IS
 'Carries out refused calls of a source once more: those with these refused_ids, or all. What is refused again
-stays listed, except an end that comes too late. Returns how many succeeded.';
+stays listed, except an end that comes too late. Calls that wait are tried by each contact, and not here. Returns how
+many succeeded.';

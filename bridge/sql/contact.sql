@@ -1,59 +1,6 @@
 -- How this server speaks with its sources: connect, allow, the regular contact, repair, disconnect. It always
 -- connects to them, and they never to it.
 
--- dblink can be in any schema. It waits for an answer without looking for interrupts, so it is asked whether there is
--- one: a source that hangs holds up nothing that could not be cancelled.
-CREATE FUNCTION queue_bridge.ask(conninfo text, command text, patience interval DEFAULT '1 minute')
-    RETURNS jsonb VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    name constant text := 'queue_bridge';
-    dblink text := (SELECT format('%I.dblink', n.nspname) FROM pg_extension AS e
-                    JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'dblink');
-    since timestamptz;
-    pause float8 := 0.0002;
-    is_busy integer;
-    answer jsonb;
-    is_open boolean;
-BEGIN
-    -- A session that was cancelled here has left its connection.
-    EXECUTE format('SELECT coalesce($1 = ANY (%s_get_connections()), false)', dblink) INTO is_open USING name;
-    IF is_open THEN
-        EXECUTE format('SELECT %s_disconnect($1)', dblink) USING name;
-    END IF;
-    EXECUTE format('SELECT %s_connect($1, $2)', dblink) USING name, queue_bridge.with_timeout(conninfo);
-    BEGIN
-        EXECUTE format('SELECT %s_send_query($1, $2)', dblink) USING name, command;
-        since := clock_timestamp();
-        LOOP
-            EXECUTE format('SELECT %s_is_busy($1)', dblink) INTO is_busy USING name;
-            EXIT WHEN is_busy = 0;
-            IF clock_timestamp() > since + patience THEN
-                RAISE EXCEPTION 'no answer within %', patience USING ERRCODE = '08006';
-            END IF;
-            PERFORM pg_sleep(pause);
-            pause := least(2 * pause, 0.05);
-        END LOOP;
-        EXECUTE format('SELECT answer FROM %s_get_result($1) AS t (answer jsonb)', dblink) INTO answer USING name;
-        EXECUTE format('SELECT %s_disconnect($1)', dblink) USING name;
-    EXCEPTION WHEN OTHERS THEN
-        EXECUTE format('SELECT %s_disconnect($1)', dblink) USING name;
-        RAISE;
-    END;
-    RETURN answer;
-END
-$$;
-COMMENT ON FUNCTION queue_bridge.ask IS
-    'The answer of a database to a query of one row and one column. patience: how long to wait for it; null: for ever. '
-    'Errors: 08006 there is none.';
-
-CREATE FUNCTION queue_bridge.with_timeout(conninfo text) RETURNS text IMMUTABLE LANGUAGE sql
-    SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN conninfo ~ 'connect_timeout' THEN conninfo
-                WHEN conninfo !~ '^postgres(ql)?://' THEN 'connect_timeout=10 ' || conninfo
-                ELSE conninfo || CASE WHEN conninfo ~ '[?]' THEN '&' ELSE '?' END || 'connect_timeout=10' END
-$$;
-COMMENT ON FUNCTION queue_bridge.with_timeout IS 'A connection string that gives up, unless it says when itself.';
-
 -- A server that was restored, or whose standby was promoted, is another one. The timeline is the end.
 CREATE FUNCTION queue_bridge.own_identity(source text) RETURNS text STABLE LANGUAGE sql
     SET search_path = pg_catalog, pg_temp AS $$
@@ -64,7 +11,7 @@ COMMENT ON FUNCTION queue_bridge.own_identity IS 'This database, as the receiver
 
 CREATE FUNCTION queue_bridge.own_next() RETURNS bigint STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp
     AS $$ SELECT (current_setting('pg_queue.node_id')::bigint << 46)
-                 + (greatest(i.last_value - 16384, 1) << 4) FROM queue.id_seq AS i $$;
+                 + (greatest(i.last_value - 16384, 1) << 4) FROM queue_internal.id_seq AS i $$;
 COMMENT ON FUNCTION queue_bridge.own_next IS 'New jobs of this server have no smaller id.';
 
 -- A completed job that is retried has had its effect. A refused call can make jobs yet.
@@ -82,13 +29,15 @@ CREATE FUNCTION queue_bridge.gone(asks jsonb) RETURNS jsonb VOLATILE LANGUAGE sq
 $$;
 COMMENT ON FUNCTION queue_bridge.gone IS 'Those of these ids before which no job is left that could have an effect.';
 
+-- Calls that are put aside while it is held refer to the row, so its key stays free.
 CREATE FUNCTION queue_bridge.locked_source(source text) RETURNS queue_bridge.source VOLATILE LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     s queue_bridge.source;
 BEGIN
-    SELECT o.* INTO s FROM queue_bridge.source AS o WHERE o.source = source AND o.subscription IS NOT NULL FOR UPDATE;
+    SELECT o.* INTO s FROM queue_bridge.source AS o WHERE o.source = source AND o.subscription IS NOT NULL
+    FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'there is no source "%"', source USING ERRCODE = '42704', HINT = 'See queue_bridge.sources.';
     END IF;
@@ -109,6 +58,7 @@ DECLARE
     facts jsonb;
     problem text;
     hint text;
+    application text := current_setting('application_name');
 BEGIN
     UPDATE queue_bridge.source AS o SET life = o.life + 1, slot = format('%s_%s', name, o.life + 1), contacts = 0
     WHERE o.source = source RETURNING o.* INTO s;
@@ -116,6 +66,10 @@ BEGIN
         SELECT jsonb_build_object(
             'major', current_setting('server_version_num')::integer / 10000,
             'wal_level', current_setting('wal_level'),
+            'encoding', (SELECT pg_encoding_to_char(d.encoding) FROM pg_database AS d
+                         WHERE d.datname = current_database()),
+            'synchronous', current_setting('synchronous_standby_names'),
+            'sender_timeout', current_setting('wal_sender_timeout'),
             'standby', pg_is_in_recovery(),
             'is_there', EXISTS (SELECT FROM pg_namespace AS n WHERE n.nspname = 'queue_bridge'),
             'may_replicate', EXISTS (
@@ -130,13 +84,26 @@ BEGIN
                 SELECT FROM pg_publication_tables AS t WHERE t.pubname = 'pg_queue'
                 AND t.schemaname = 'queue_bridge' AND t.tablename = 'outbox'),
             'free_slots', current_setting('max_replication_slots')::integer
-                          - (SELECT count(*) FROM pg_replication_slots),
+                          -- Those of REPACK are counted apart.
+                          - (SELECT count(*) FROM pg_replication_slots WHERE slot_name !~ '^pg_repack_'),
             'free_senders', current_setting('max_wal_senders')::integer - (SELECT count(*) FROM pg_stat_replication))
         $ask$);
     SELECT c.problem, c.hint INTO problem, hint FROM (VALUES
         ((facts ->> 'standby')::boolean, 'it is a standby', 'Name the primary in conninfo.'),
-        (facts ->> 'wal_level' <> 'logical', format('its wal_level is %s', facts ->> 'wal_level'),
+        -- From 19 on replica becomes logical by itself, when there is a slot.
+        (facts ->> 'wal_level' = 'minimal' OR facts ->> 'wal_level' <> 'logical' AND (facts ->> 'major')::integer < 19,
+         format('its wal_level is %s', facts ->> 'wal_level'),
          'Set wal_level to logical and restart it. docs/bridge.md says how each provider calls this.'),
+        (NOT queue_bridge.converts(facts ->> 'encoding'), format('its encoding is %s', facts ->> 'encoding'),
+         'Use a database in UTF8: text that PostgreSQL cannot convert would hold up all calls. docs/bridge.md has the '
+         'other encodings that convert.'),
+        (s.subscription IS NULL AND queue_bridge.is_synchronous(source, facts ->> 'synchronous'),
+         format('its synchronous_standby_names is %s, so its commits would wait for this server',
+                facts ->> 'synchronous'),
+         'Name the standbys in synchronous_standby_names.'),
+        (s.subscription IS NULL AND facts ->> 'sender_timeout' = '0',
+         'its wal_sender_timeout is 0, so its shutdown could wait for this server without end',
+         'ALTER ROLE … SET wal_sender_timeout there, for the role of conninfo.'),
         (NOT (facts ->> 'is_there')::boolean, 'it lacks the functions of bridge/primary.sql',
          'Run bridge/primary.sql there, and grant the role of conninfo USAGE by queue_bridge.admit.'),
         (NOT (facts ->> 'may_replicate')::boolean, 'the role of conninfo may not replicate',
@@ -161,20 +128,26 @@ BEGIN
         'SELECT to_jsonb(count(pg_drop_replication_slot(s.slot_name))) FROM pg_replication_slots AS s '
         'WHERE s.slot_name = %L AND s.database = current_database() AND NOT s.active', s.slot));
     -- It waits for transactions there that are open.
+    PERFORM set_config('application_name', name, true);
     PERFORM queue_bridge.ask(s.conninfo, format(
         'SELECT to_jsonb(lsn::text) FROM pg_create_logical_replication_slot(%L, ''pgoutput''%s)', s.slot,
-        CASE WHEN (facts ->> 'major')::integer >= 17 THEN ', failover => true' ELSE '' END), patience => NULL);
+        CASE WHEN (facts ->> 'major')::integer >= 17 THEN ', failover => true' ELSE '' END),
+        patience => NULL, reason => queue_bridge.reason_query(s.slot));
+    PERFORM set_config('application_name', application, true);
     BEGIN
         IF s.subscription IS NOT NULL THEN
             PERFORM queue_bridge.unsubscribe(source);
         END IF;
-        EXECUTE format('CREATE SUBSCRIPTION %I CONNECTION %L PUBLICATION pg_queue '
-                       'WITH (create_slot = false, slot_name = %L, copy_data = true, streaming = true)',
-                       name, s.conninfo, s.slot);
+        PERFORM queue_bridge.within(queue_bridge.connect_limit(s.conninfo) + interval '10 seconds', format(
+            'CREATE SUBSCRIPTION %I CONNECTION %L PUBLICATION pg_queue '
+            'WITH (create_slot = false, slot_name = %L, copy_data = true, streaming = true)',
+            name, s.conninfo, s.slot));
     EXCEPTION WHEN OTHERS THEN
         PERFORM queue_bridge.ask(s.conninfo, format('SELECT to_jsonb(true) FROM pg_drop_replication_slot(%L)', s.slot));
         RAISE;
     END;
+    DELETE FROM queue_bridge.arrived AS a WHERE a.subscription IS NOT DISTINCT FROM s.subscription
+        OR a.subscription IN (SELECT p.oid FROM pg_subscription AS p WHERE p.subname = name);
     UPDATE queue_bridge.source AS o
     SET subscription = (SELECT p.oid FROM pg_subscription AS p WHERE p.subname = name
                         AND p.subdbid = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())),
@@ -186,21 +159,79 @@ $$;
 COMMENT ON FUNCTION queue_bridge.subscribe IS
     'Makes a slot at a source and a subscription to it. Errors: 55000 the source is not ready, with the reason.';
 
+-- While a table is copied, DROP SUBSCRIPTION connects to the source, to drop the slot of the copy there. If the
+-- connection fails, it drops the subscription all the same. So a source that does not answer gets an address where
+-- nothing is.
 CREATE FUNCTION queue_bridge.unsubscribe(source text) RETURNS void VOLATILE LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     name text := 'queue_bridge_' || source;
+    conninfo text := (SELECT s.conninfo FROM queue_bridge.source AS s WHERE s.source = unsubscribe.source);
 BEGIN
     -- It may have been dropped by hand.
     IF EXISTS (SELECT FROM pg_subscription AS s JOIN pg_database AS d ON d.oid = s.subdbid
                WHERE s.subname = name AND d.datname = current_database()) THEN
         EXECUTE format('ALTER SUBSCRIPTION %I DISABLE', name);
         EXECUTE format('ALTER SUBSCRIPTION %I SET (slot_name = NONE)', name);
-        EXECUTE format('DROP SUBSCRIPTION %I', name);
+        BEGIN
+            PERFORM queue_bridge.within(queue_bridge.connect_limit(conninfo) + interval '10 seconds',
+                                        format('DROP SUBSCRIPTION %I', name));
+        EXCEPTION WHEN SQLSTATE '08001' THEN
+            EXECUTE format('ALTER SUBSCRIPTION %I CONNECTION %L', name, 'host=/ port=1');
+            EXECUTE format('DROP SUBSCRIPTION %I', name);
+        END;
     END IF;
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.unsubscribe IS 'Drops the subscription to a source, not the slot there.';
+
+-- A role outlives `disconnect`, and the sources of two databases can have one in common. So a role that is there is
+-- used if it has no password, no members and nothing of its own.
+CREATE FUNCTION queue_bridge.check_free(source text) RETURNS void STABLE LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    name text := 'queue_bridge_' || source;
+    other record;
+BEGIN
+    FOR other IN
+        SELECT format('subscription "%s"', name) AS what, pg_get_userbyid(s.subowner) AS owner,
+               format('ALTER SUBSCRIPTION %1$I DISABLE; ALTER SUBSCRIPTION %1$I SET (slot_name = NONE); '
+                      'DROP SUBSCRIPTION %1$I', name) AS remedy
+        FROM pg_subscription AS s JOIN pg_database AS d ON d.oid = s.subdbid
+        WHERE s.subname = name AND d.datname = current_database()
+        UNION ALL
+        SELECT format('relation %s', c.oid::regclass), pg_get_userbyid(c.relowner), 'Drop it'
+        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE n.nspname = 'queue_bridge' AND c.relname = 'connected_' || source
+        UNION ALL
+        SELECT format('queue or topic "%s"', name), NULL, format('SELECT queue.drop(%L, force => true)', name)
+        FROM (SELECT q.queue_name FROM queue.queues AS q
+              UNION ALL SELECT t.topic_name FROM queue.topics AS t) AS n (name)
+        WHERE n.name = name
+        UNION ALL
+        SELECT format('schedule "%s"', name), NULL, format('SELECT queue.unschedule(%L)', name)
+        FROM queue.schedules AS s WHERE s.name = name
+        UNION ALL
+        SELECT format('role "%s", and others may use it', name), (
+                   SELECT string_agg(pg_get_userbyid(m.member), ', ') FROM pg_auth_members AS m WHERE m.roleid = r.oid),
+               format('DROP ROLE %I, or give the source another name', name)
+        FROM pg_authid AS r
+        WHERE r.rolname = name AND (
+            r.rolsuper OR r.rolcreaterole OR r.rolcreatedb OR r.rolreplication OR r.rolbypassrls
+            OR r.rolpassword IS NOT NULL
+            OR EXISTS (SELECT FROM pg_auth_members AS m WHERE r.oid IN (m.roleid, m.member))
+            OR EXISTS (SELECT FROM pg_shdepend AS d WHERE d.refclassid = 'pg_authid'::regclass
+                       AND d.refobjid = r.oid AND d.deptype = 'o'))
+    LOOP
+        RAISE EXCEPTION 'there is a %', other.what USING ERRCODE = '42710',
+            DETAIL = concat('Source "', source, '" needs the name.', ' It belongs to ' || other.owner || '.'),
+            HINT = other.remedy || '.';
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION queue_bridge.check_free IS
+    'Checks that what connect makes is not there already. Errors: 42710 it is, with its owner.';
 
 CREATE FUNCTION queue_bridge.connect(source text, conninfo text, node_id integer DEFAULT NULL)
     RETURNS void VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -230,15 +261,23 @@ BEGIN
         RAISE EXCEPTION 'source "%" is connected', source USING ERRCODE = '42710',
             HINT = 'Use queue_bridge.repair for another address.';
     END IF;
+    PERFORM queue_bridge.check_free(source);
     IF NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = name) THEN
         EXECUTE format('CREATE ROLE %I LOGIN', name);
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA queue, queue_bridge TO %I', name);
     EXECUTE format('GRANT EXECUTE ON FUNCTION queue_bridge.enqueue, queue_bridge.publish, '
-                   'queue_bridge.complete_waiting TO %I', name);
+                   'queue_bridge.complete, queue_bridge.complete_waiting TO %I', name);
     EXECUTE format('GRANT EXECUTE ON PROCEDURE queue_bridge.contact_job TO %I', name);
     -- It is no member of the extension and lies in its schema, so DROP EXTENSION fails while the subscription is there.
     EXECUTE format('CREATE VIEW queue_bridge.%I AS SELECT %L::text AS source', 'connected_' || source, source);
+    -- Default privileges of the role that calls this.
+    EXECUTE coalesce((
+        SELECT format('REVOKE ALL ON %s FROM %s', c.oid::regclass, string_agg(
+            DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END, ', '))
+        FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+        WHERE c.oid = format('queue_bridge.%I', 'connected_' || source)::regclass AND a.grantee <> c.relowner
+        GROUP BY c.oid), '');
     EXECUTE format('COMMENT ON VIEW queue_bridge.%I IS %L', 'connected_' || source,
                    format('SELECT queue_bridge.disconnect(%L) drops it. Until then it keeps the extension.', source));
     PERFORM queue.create(name, executor => 'call', procedure => 'queue_bridge.contact_job', run_as => name,
@@ -308,20 +347,6 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.deny IS 'Revokes what allow has granted. What arrives for the queue is refused then.';
-
--- The rows of jobs and events, one for each id. Older rows may be there already.
-CREATE FUNCTION queue_bridge.outbox_of(source text)
-    RETURNS TABLE (id bigint, made_at timestamptz) VOLATILE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY EXECUTE (
-        SELECT format('SELECT * FROM %I.dblink($1, $2) AS t (id bigint, made_at timestamptz)', n.nspname)
-        FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'dblink')
-    USING (SELECT s.conninfo FROM queue_bridge.source AS s WHERE s.source = outbox_of.source),
-          'SELECT i.id, o.made_at FROM queue_bridge.outbox AS o, unnest(coalesce(o.ids, ARRAY[o.id])) AS i (id) '
-          'WHERE o.verb IN (''e'', ''m'', ''b'', ''w'', ''p'')';
-END
-$$;
-COMMENT ON FUNCTION queue_bridge.outbox_of IS 'The ids of jobs and events in the outbox of a source.';
 
 CREATE TYPE queue_bridge.repaired AS (copied bigint, known bigint, renumbered bigint, phantoms bigint);
 COMMENT ON TYPE queue_bridge.repaired IS 'What a repair found.';
@@ -428,15 +453,21 @@ DECLARE
     s queue_bridge.source := queue_bridge.locked_source(source);
     answer jsonb;
     told bigint[];
+    missing bigint;
+    is_repaired boolean;
     problem text;
 BEGIN
+    IF queue_bridge.mend_arrivals() THEN
+        s := queue_bridge.locked_source(source);
+    END IF;
     told := ARRAY(SELECT r.refused_id FROM queue_bridge.refused AS r WHERE r.source = source AND NOT r.is_told
-                  ORDER BY r.refused_id LIMIT 1000);
+                  AND NOT r.is_waiting ORDER BY r.refused_id LIMIT 1000);
     answer := queue_bridge.ask(s.conninfo, format('SELECT queue_bridge.contact(%L)', jsonb_build_object(
         'slot', s.slot, 'server', queue_bridge.own_identity(source), 'contacts', s.contacts,
         'port', current_setting('port'), 'database', current_database(), 'next', queue_bridge.own_next(),
         'oldest', least((SELECT min(t.xact_start) FROM pg_stat_activity AS t),
                         (SELECT min(t.prepared) FROM pg_prepared_xacts AS t)),
+        'arrived', queue_bridge.arrived_of(s.subscription),
         -- While rows are copied, jobs are still to come.
         -- Of the contact before, which has flushed it.
         'is_copied', s.answer -> 'is_copied',
@@ -451,8 +482,9 @@ BEGIN
                     AND (EXISTS (SELECT FROM queue.queues AS v WHERE v.queue_name = a.target)
                          OR EXISTS (SELECT FROM queue.topics AS v WHERE v.topic_name = a.target))),
         'refused', (SELECT coalesce(jsonb_agg(jsonb_build_object('id', r.id, 'made_at', r.made_at, 'verb', r.verb,
-                        'target', r.target, 'sqlstate', r.code, 'message', r.message)), '[]')
+                        'target', left(r.target, 200), 'sqlstate', r.code, 'message', left(r.message, 1000))), '[]')
                     FROM queue_bridge.refused AS r WHERE r.refused_id = ANY (told)))));
+    missing := queue_bridge.missing(s, answer);
     problem := CASE
         WHEN answer ->> 'taken_by' IS NOT NULL
             THEN 'another queue server takes its jobs: ' || (answer ->> 'taken_by')
@@ -461,7 +493,25 @@ BEGIN
         WHEN NOT (answer ->> 'is_assigned')::boolean THEN 'it has gone back in time'
         WHEN coalesce(answer ->> 'wal_status', 'lost') = 'lost' THEN 'its slot is lost'
         WHEN (answer ->> 'is_behind')::boolean THEN 'this server has gone back in time'
+        WHEN answer ->> 'wiring' IS NULL
+            THEN 'its publication "pg_queue" does not publish the outbox: run bridge/primary.sql there'
+        WHEN answer ->> 'wiring' <> coalesce(s.answer ->> 'wiring', '') THEN 'its publication or its outbox was changed'
+        WHEN s.answer ? 'is_stored' THEN 'its calls were stored here, because trigger "arrive" was disabled'
+        WHEN missing > 0 THEN format('%s of its calls have not arrived', missing)
+        WHEN answer ->> 'unlogged' IS NOT NULL
+            THEN format('its table queue_bridge.%s is unlogged: ALTER TABLE … SET LOGGED', answer ->> 'unlogged')
+        WHEN NOT queue_bridge.converts(answer ->> 'encoding') THEN format('its encoding is %s', answer ->> 'encoding')
+        WHEN queue_bridge.is_synchronous(source, answer ->> 'synchronous')
+            THEN 'its synchronous_standby_names makes its commits wait for this server: name the standbys there'
+        WHEN answer ->> 'sender_timeout' = '0'
+            THEN 'its wal_sender_timeout is 0, so its shutdown could wait for this server without end'
     END;
+    -- What is not published, or not in the WAL, does not arrive by a repair either. If calls go on missing, repairs do
+    -- not help, and take their time.
+    is_repaired := problem IS NOT NULL AND answer ->> 'system' = s.system AND answer ->> 'wiring' IS NOT NULL
+        AND (missing = 0 OR s.missed_at IS NULL
+             OR s.missed_at < clock_timestamp() - current_setting('pg_queue.patience')::interval)
+        AND (missing > 0 OR answer ->> 'unlogged' IS NULL) AND problem !~ '^its (encoding|synchronous|wal_sender)';
     IF answer ->> 'taken_by' IS NOT NULL THEN
         UPDATE queue_bridge.source AS o SET problem = problem WHERE o.source = source;
         RETURN problem;
@@ -469,11 +519,15 @@ BEGIN
     UPDATE queue_bridge.refused AS r SET is_told = true WHERE r.refused_id = ANY (told);
     DELETE FROM queue_bridge.passed AS p
     WHERE p.made_at < (answer ->> 'since')::timestamptz - interval '1 hour' AND (p.id >> 46) & 127 = s.node_id;
+    DELETE FROM queue_bridge.ended AS e
+    WHERE e.source = source AND e.made_at < (answer ->> 'since')::timestamptz - interval '1 hour';
     UPDATE queue_bridge.source AS o
     SET contacts = o.contacts + 1, contact_at = clock_timestamp(), problem = problem,
+        missed_at = CASE WHEN is_repaired AND missing > 0 THEN clock_timestamp() ELSE o.missed_at END,
         answer = answer || jsonb_build_object('caught_up_at', (
             SELECT v.caught_up_at FROM queue_bridge.sources AS v WHERE v.source = source), 'is_copied', (
-            SELECT bool_and(r.srsubstate = 'r') FROM pg_subscription_rel AS r WHERE r.srsubid = o.subscription))
+            SELECT bool_and(r.srsubstate = 'r') FROM pg_subscription_rel AS r WHERE r.srsubid = o.subscription)
+            ) || queue_bridge.stopped(o)
     WHERE o.source = source;
     -- What repairs have left: their slots were in use then.
     IF answer ->> 'others' IS NOT NULL THEN
@@ -483,22 +537,41 @@ BEGIN
             ARRAY(SELECT o.name FROM jsonb_array_elements_text(answer -> 'others') AS o (name)
                   WHERE o.name ~ format('^queue_bridge_%s_[0-9]+$', source))));
     END IF;
-    IF problem IS NOT NULL AND answer ->> 'system' = s.system THEN
+    IF is_repaired THEN
         PERFORM queue_bridge.repair(source);
     END IF;
+    PERFORM queue_bridge.retry_waiting(source);
     RETURN problem;
 END
 $$;
 COMMENT ON FUNCTION queue_bridge.contact IS
 'Speaks with a source: tells it queues and refused calls, lets it empty its outbox, and repairs what has come apart.
-Returns what it found wrong; null: nothing. The schedule queue_bridge_SOURCE calls it every 10 seconds.';
+Then tries calls again that wait. Returns what it found wrong; null: nothing. The schedule queue_bridge_SOURCE calls it
+every 10 seconds.';
 
 CREATE PROCEDURE queue_bridge.contact_job(job jsonb) LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    last bigint;
+    before bigint;
 BEGIN
     -- A source may speak for itself only.
     IF 'queue_bridge_' || (job ->> 'source') = session_user THEN
-        PERFORM queue_bridge.contact(job ->> 'source');
+        SELECT max(r.refused_id), count(*) INTO last, before FROM queue_bridge.refused AS r
+        WHERE r.source = job ->> 'source' AND r.is_waiting;
+        BEGIN
+            PERFORM queue_bridge.contact(job ->> 'source');
+        EXCEPTION WHEN OTHERS THEN
+            UPDATE queue_bridge.source AS s SET problem = 'there is no contact: ' || SQLERRM
+            WHERE s.source = job ->> 'source' AND s.subscription IS NOT NULL;
+            -- These need none.
+            PERFORM queue_bridge.retry_waiting(job ->> 'source');
+        END;
+        -- Until this commits, calls are put behind those that have succeeded. They do not wait for the schedule.
+        IF before > (SELECT count(*) FROM queue_bridge.refused AS r
+                     WHERE r.source = job ->> 'source' AND r.is_waiting AND r.refused_id <= last) THEN
+            PERFORM queue.enqueue(session_user::text, job);
+        END IF;
     END IF;
 END
 $$;

@@ -3,8 +3,37 @@
 -- CREATE EXTENSION sets this anyway. It is repeated for readers and checkers of this script.
 SET LOCAL search_path TO pg_catalog, pg_temp;
 
--- A plain CREATE SCHEMA fails if the name is taken, so another role's schema is never used. It also makes the schema a
--- member of the extension.
+-- What is there and not of this extension is never used. The extension hangs on dblink. Whoever may drop the schema of
+-- dblink could drop all of it.
+DO $$
+DECLARE
+    other record;
+BEGIN
+    SELECT n.nspname AS name, pg_get_userbyid(n.nspowner) AS owner INTO other
+    FROM pg_catalog.pg_namespace AS n WHERE n.nspname = 'queue_bridge';
+    IF FOUND THEN
+        RAISE EXCEPTION 'schema "%" exists already', other.name USING ERRCODE = '42P06',
+            DETAIL = pg_catalog.format('It belongs to role "%s", and pg_queue_bridge needs the name.', other.owner),
+            HINT = pg_catalog.format('Rename it: ALTER SCHEMA %I RENAME TO …. Drop it if nothing in it is needed.',
+                                     other.name);
+    END IF;
+    SELECT n.nspname AS name, r.rolname AS owner INTO other
+    FROM pg_catalog.pg_extension AS e JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace
+    JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
+    -- The schema public belongs to the owner of the database.
+    JOIN pg_catalog.pg_roles AS r
+        ON r.oid = CASE pg_get_userbyid(n.nspowner) WHEN 'pg_database_owner' THEN d.datdba ELSE n.nspowner END
+    WHERE e.extname = 'dblink' AND NOT r.rolsuper;
+    IF FOUND THEN
+        RAISE EXCEPTION 'extension dblink lies in schema "%", which role "%" may drop', other.name, other.owner
+            USING ERRCODE = '55000', DETAIL = 'pg_queue_bridge would be dropped with it.',
+            HINT = 'CREATE SCHEMA dblink; then CREATE EXTENSION dblink SCHEMA dblink, or ALTER EXTENSION dblink SET '
+                   'SCHEMA dblink if it is there.';
+    END IF;
+END
+$$;
+
+-- A plain CREATE SCHEMA makes the schema a member of the extension.
 CREATE SCHEMA queue_bridge;
 COMMENT ON SCHEMA queue_bridge IS 'Jobs of databases in which pg_queue cannot be installed.';
 
@@ -25,7 +54,9 @@ CREATE TABLE queue_bridge.source (
     answer       jsonb,
     refusing     bigint[] NOT NULL DEFAULT '{}',
     repairs      integer NOT NULL DEFAULT 0,
-    renumbered   bigint NOT NULL DEFAULT 0
+    renumbered   bigint NOT NULL DEFAULT 0,
+    missed_at    timestamptz,
+    tried_to     bigint NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE queue_bridge.source IS 'The sources. Change it through connect, repair and disconnect only.';
 COMMENT ON COLUMN queue_bridge.source.source IS 'Its name. Its role and its subscription are queue_bridge_NAME.';
@@ -47,6 +78,9 @@ COMMENT ON COLUMN queue_bridge.source.refusing IS 'Ids of calls to be put aside 
 COMMENT ON COLUMN queue_bridge.source.repairs IS 'How often slot and subscription were made anew.';
 COMMENT ON COLUMN queue_bridge.source.renumbered IS
     'How many of its jobs got another id, because another job had theirs.';
+COMMENT ON COLUMN queue_bridge.source.missed_at IS 'When fewer calls had arrived than it has made, and a repair began.';
+COMMENT ON COLUMN queue_bridge.source.tried_to IS
+    'The waiting call up to which the last contact tried calls again before its time was over; 0: it tried all.';
 
 CREATE TABLE queue_bridge.allowed (
     source text NOT NULL REFERENCES queue_bridge.source ON DELETE CASCADE,
@@ -73,6 +107,33 @@ COMMENT ON COLUMN queue_bridge.passed.id IS 'The id that the source gave.';
 COMMENT ON COLUMN queue_bridge.passed.made_at IS 'When the source gave it.';
 COMMENT ON COLUMN queue_bridge.passed.job_id IS 'The job that it is here; null for an event.';
 
+CREATE TABLE queue_bridge.ended (
+    source  text NOT NULL REFERENCES queue_bridge.source ON DELETE CASCADE,
+    id      bigint NOT NULL,
+    made_at timestamptz NOT NULL,
+    verb    "char" NOT NULL,
+    PRIMARY KEY (source, id, made_at, verb)
+);
+COMMENT ON TABLE queue_bridge.ended IS
+    'Cancellations that have arrived, and completions of jobs that waited. For rows that arrive once more: if the '
+    'job was retried since, it could be ended again. All other ends name an attempt, and that has ended.';
+COMMENT ON COLUMN queue_bridge.ended.source IS 'The source.';
+COMMENT ON COLUMN queue_bridge.ended.id IS 'The job, or the attempt.';
+COMMENT ON COLUMN queue_bridge.ended.made_at IS 'When it was called there.';
+COMMENT ON COLUMN queue_bridge.ended.verb IS 'x cancel, c complete.';
+
+-- One row a transaction. Each contact adds them up.
+CREATE TABLE queue_bridge.arrived (
+    subscription oid NOT NULL,
+    ring         integer NOT NULL,
+    rows         bigint NOT NULL
+);
+COMMENT ON TABLE queue_bridge.arrived IS
+    'How many rows have arrived. It is compared with how many the source has made.';
+COMMENT ON COLUMN queue_bridge.arrived.subscription IS 'The subscription. A repair makes another one, and copies all.';
+COMMENT ON COLUMN queue_bridge.arrived.ring IS 'The partition of the outbox.';
+COMMENT ON COLUMN queue_bridge.arrived.rows IS 'The number of rows.';
+
 CREATE TABLE queue_bridge.refused (
     refused_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     source  text NOT NULL REFERENCES queue_bridge.source ON DELETE CASCADE,
@@ -88,11 +149,19 @@ CREATE TABLE queue_bridge.refused (
     detail  text,
     refused_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     is_told boolean NOT NULL DEFAULT false,
+    hint    text,
+    names   bigint[],
+    is_waiting boolean GENERATED ALWAYS AS (names IS NOT NULL) STORED,
+    tried_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     UNIQUE (source, id, made_at, verb)
 );
+CREATE INDEX refused_waiting_idx ON queue_bridge.refused (source, refused_id) WHERE is_waiting;
+CREATE INDEX refused_names_idx ON queue_bridge.refused USING gin (names);
 COMMENT ON TABLE queue_bridge.refused IS
-    'Calls that the source has committed and that cannot be carried out. See queue_bridge.retry_refused.';
-COMMENT ON COLUMN queue_bridge.refused.refused_id IS 'A number for retry_refused.';
+    'Calls that the source has committed and that were put aside. Those that can never be carried out: see '
+    'queue_bridge.retry_refused. Those that cannot be carried out yet: each contact tries them again.';
+COMMENT ON COLUMN queue_bridge.refused.refused_id IS
+    'A number for retry_refused. Calls have them in the order of their arrival.';
 COMMENT ON COLUMN queue_bridge.refused.source IS 'The source.';
 COMMENT ON COLUMN queue_bridge.refused.id IS 'The job, attempt or event.';
 COMMENT ON COLUMN queue_bridge.refused.made_at IS 'When it was called there.';
@@ -110,6 +179,13 @@ COMMENT ON COLUMN queue_bridge.refused.message IS 'The error.';
 COMMENT ON COLUMN queue_bridge.refused.detail IS 'Its detail.';
 COMMENT ON COLUMN queue_bridge.refused.refused_at IS 'When it arrived.';
 COMMENT ON COLUMN queue_bridge.refused.is_told IS 'True if the source knows.';
+COMMENT ON COLUMN queue_bridge.refused.hint IS 'Its hint.';
+COMMENT ON COLUMN queue_bridge.refused.is_waiting IS
+    'True if each contact tries it again: another open transaction, a limit or another waiting call is in its way.';
+COMMENT ON COLUMN queue_bridge.refused.names IS
+    'What a waiting call names, as hashes: see queue_bridge.names. Later calls that name one of these wait, too. Null: '
+    'it does not wait.';
+COMMENT ON COLUMN queue_bridge.refused.tried_at IS 'When it was last tried.';
 
 CREATE TABLE queue_bridge.phantom (
     source     text NOT NULL REFERENCES queue_bridge.source ON DELETE CASCADE,
@@ -131,6 +207,9 @@ COMMENT ON COLUMN queue_bridge.phantom.found_at IS 'When a repair found it.';
 SELECT pg_extension_config_dump('queue_bridge.source', '');
 SELECT pg_extension_config_dump('queue_bridge.allowed', '');
 SELECT pg_extension_config_dump('queue_bridge.passed', '');
+SELECT pg_extension_config_dump('queue_bridge.ended', '');
 SELECT pg_extension_config_dump('queue_bridge.refused', '');
 SELECT pg_extension_config_dump('queue_bridge.refused_refused_id_seq', '');
 SELECT pg_extension_config_dump('queue_bridge.phantom', '');
+-- A restored subscription is another one.
+SELECT pg_extension_config_dump('queue_bridge.arrived', 'WHERE false');

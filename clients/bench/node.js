@@ -46,7 +46,7 @@ const contenders = {
     }
   },
   'pg-queue, ahead': (config, client) => contenders['pg-queue'](config, client, { prefetch: AHEAD }),
-  'pg-queue, bound': (config, client) => contenders['pg-queue'](config, client, { sessionBound: true }),
+  'pg-queue, bound': (config, client) => contenders['pg-queue'](config, client, { disconnect: 0 }),
   async 'graphile-worker' (config, client, worker = {}) {
     const { Logger, run, runMigrations } = require('graphile-worker')
     const logger = new Logger(() => () => {})

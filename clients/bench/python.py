@@ -50,7 +50,8 @@ class PgQueue:
     async def serve(self, call):
         from pg_queue import Worker
 
-        self.worker = Worker(conninfo, concurrency=CONCURRENCY, prefetch=ahead, session_bound=name.endswith("bound"))
+        disconnect = 0 if name.endswith("bound") else 15
+        self.worker = Worker(conninfo, concurrency=CONCURRENCY, prefetch=ahead, disconnect=disconnect)
 
         @self.worker.handler("bench")
         async def bench(job):

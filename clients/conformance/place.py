@@ -9,10 +9,12 @@ import itertools
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -50,6 +52,50 @@ THERE = """
 """
 
 
+CANCEL = 80877102
+"""The code of a request to cancel, in its bytes 4 to 8."""
+
+
+class Proxy:
+    """Passes connections on to a server, and leaves requests to cancel unanswered, with the connection open."""
+
+    def __init__(self, server):
+        self.path = str(server.dir / ".s.PGSQL.5432")
+        self.kept = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        for one in [self.listener, *self.kept]:
+            one.close()
+
+    def _accept(self):
+        with suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                self.kept.append(client)
+                threading.Thread(target=self._serve, args=[client], daemon=True).start()
+
+    def _serve(self, client):
+        with suppress(OSError):
+            first = client.recv(8, socket.MSG_WAITALL)
+            if int.from_bytes(first[4:], "big") == CANCEL:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self.path)
+            self.kept.append(server)
+            server.sendall(first)
+            threading.Thread(target=self._pump, args=[server, client], daemon=True).start()
+            self._pump(client, server)
+
+    def _pump(self, source, target):
+        with suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+
 class Failed(Exception):
     """A scenario's expectation was not met."""
 
@@ -71,13 +117,33 @@ def until(what, condition, seconds=DEADLINE, progress=lambda: None):
         time.sleep(0.02)
 
 
+@contextmanager
+def dead_log(kind):
+    """A file for stderr that takes no line: on a `full` disk, or a pipe that is `closed` or `unread`."""
+    with ExitStack() as stack:
+        if kind == "full":
+            writer = open("/dev/full", "wb", buffering=0)
+        else:
+            reader, writer = [open(end, mode, buffering=0) for end, mode in zip(os.pipe(), ("rb", "wb"))]
+            stack.callback(reader.close)
+        stack.callback(writer.close)
+        if kind == "closed":
+            reader.close()
+        if kind == "unread":
+            os.set_blocking(writer.fileno(), False)
+            while writer.write(bytes(1 << 16)):
+                pass
+            os.set_blocking(writer.fileno(), True)
+        yield writer
+
+
 class Adapter:
     """A process that speaks the protocol. Its events go to the scenario that started the worker."""
 
-    def __init__(self, command):
+    def __init__(self, command, stderr=None):
         self.command = command
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            encoding="utf-8")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr,
+            text=True, encoding="utf-8")
         self.logs, self.workers, self.answers = [], {}, {}
         self.ids, self.lock, self.has = itertools.count(1), threading.Lock(), None
         self.reader = threading.Thread(target=self._read, daemon=True)

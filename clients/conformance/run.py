@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from place import Adapter, CLIENTS, Failed, HERE, Pair, Place, Worker, until
+from place import Adapter, CLIENTS, Failed, HERE, Pair, Place, Proxy, Worker, dead_log, until
 import psycopg  # noqa: E402
 from pg_queue import AesGcm, Context  # noqa: E402
 from pg_queue.testing import Server  # noqa: E402
@@ -131,6 +131,7 @@ class Run:
         """The hosts of a connection, as the adapters take them."""
         hosts = more.pop("hosts", [str(self.place.server.dir)])
         given = {"user": "postgres", "dbname": self.place.name, "port": "5432", **more}
+        given = {name: value for name, value in given.items() if value is not None}
         return [{"host": host, **given} for host in hosts]
 
     def compare(self, what, found, expected, progress=lambda: None):
@@ -306,9 +307,10 @@ class Run:
             raise Failed(f"status {self.adapter.process.returncode}")
         self.adapter.reader.join(10)
 
-    def do_again(self, _):
-        """Another process of the adapter takes the place of one that has ended."""
-        self.adapter = Adapter(self.adapter.command)
+    def do_again(self, log):
+        """Another process of the adapter takes the place of the first one."""
+        stderr = None if log is True else self.cleanup.enter_context(dead_log(log))
+        self.adapter = Adapter(self.adapter.command, stderr)
         self.first_log = 0
         self.workers.clear()
         self.cleanup.callback(self.adapter.close)
@@ -368,6 +370,12 @@ class Run:
             raise Failed("PgBouncer has ended by itself")
         self.place.stop_pooler()
         self.place.start_pooler(mode)
+
+    def do_proxy(self, _):
+        """Starts a proxy that answers no request to cancel. Its port on 127.0.0.1 is kept as `proxy`."""
+        proxy = Proxy(self.place.server)
+        self.cleanup.callback(proxy.close)
+        self.values["proxy"] = str(proxy.port)
 
     def do_standby(self, which):
         """Starts a standby of the `server` or of the `primary`. Its folder is kept as `standby`."""

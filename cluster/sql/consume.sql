@@ -85,7 +85,8 @@ BEGIN
     END IF;
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
     EXECUTE format($f$CREATE OR REPLACE FUNCTION queue_cluster.%1$I(queues %2$s, max_jobs integer, wait interval,
-            lease interval, stage_name text, worker_name text, session_bound boolean, completed bigint[], steal boolean)
+            lease interval, stage_name text, worker_name text, disconnect interval, completed bigint[],
+            linger interval, steal boolean)
         RETURNS %3$s LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp AS $body$
         #variable_conflict use_variable
         DECLARE
@@ -97,14 +98,15 @@ BEGIN
                 RETURN QUERY SELECT * FROM queue_cluster.complete_away(
                     ARRAY(SELECT i FROM unnest(completed) AS i WHERE NOT queue_cluster.is_home(i)));
                 RETURN QUERY SELECT * FROM queue_cluster.%4$I(queues, max_jobs, wait, lease, stage_name, worker_name,
-                    session_bound, ARRAY(SELECT i FROM unnest(completed) AS i WHERE queue_cluster.is_home(i)), steal);
+                    disconnect, ARRAY(SELECT i FROM unnest(completed) AS i WHERE queue_cluster.is_home(i)), linger,
+                    steal);
                 RETURN;
             END IF;
             LOOP
                 FOR node IN SELECT n FROM queue_cluster.steals_from() AS n LOOP
                     BEGIN
                         RETURN QUERY SELECT * FROM queue_cluster.%5$I(node, queues, max_jobs, '0', lease, stage_name,
-                            worker_name, false, NULL);
+                            worker_name, NULL, NULL, NULL);
                         IF FOUND THEN
                             -- Where there is too much there may be more: thieves that go by chance alone find few
                             -- servers out of many.
@@ -125,7 +127,7 @@ BEGIN
                     RETURN;
                 END IF;
                 RETURN QUERY SELECT * FROM queue.%4$I(queues, max_jobs, least(left_to_wait, queue_cluster.nap()), lease,
-                    stage_name, worker_name, false, NULL);
+                    stage_name, worker_name, disconnect, NULL);
                 IF FOUND THEN
                     RETURN;
                 END IF;
@@ -143,7 +145,8 @@ COMMENT ON FUNCTION queue_cluster.claim IS
 'queue.claim from this server; if it has no job, from another one, '
 'which is asked again after each nap while the call waits. A claim that is stolen is
 no part of the caller''s transaction: after a rollback it stays until its lease is over. '
-'steal false, or session_bound: never.
+'disconnect does not shorten the lease of a stolen job: '
+'the connection to its server is not the caller''s. steal false, disconnect ''0'' or linger: never.
 Errors: as queue.claim.';
 COMMENT ON FUNCTION queue_cluster.claim_any IS
     'As queue_cluster.claim, from the first of several queues. Errors: as queue.claim_any.';

@@ -216,13 +216,9 @@ COMMENT ON FUNCTION queue_cluster.reachable IS
     'The servers that are not marked down, including this one. A notice names the others.';
 
 DO $each_page$
-DECLARE
-    verb text;
 BEGIN
-    FOREACH verb IN ARRAY ARRAY['list', 'search'] LOOP
-        IF to_regproc('queue_cluster.' || verb) IS NULL THEN
-            PERFORM queue_cluster.make_paged(verb);
-        END IF;
-    END LOOP;
+    IF to_regproc('queue_cluster.search') IS NULL THEN
+        PERFORM queue_cluster.make_paged('search');
+    END IF;
 END
 $each_page$;

@@ -196,7 +196,7 @@ COMMENT ON FUNCTION queue_cluster.is_owed IS
 DO $notes$
 BEGIN
     EXECUTE (SELECT 'CREATE VIEW queue_cluster.rerun AS ' || pg_catalog.string_agg(
-        pg_catalog.format('SELECT id FROM queue.note_%s WHERE asked IS NOT NULL', n), ' UNION ' ORDER BY n)
+        pg_catalog.format('SELECT id FROM queue_internal.note_%s WHERE asked IS NOT NULL', n), ' UNION ' ORDER BY n)
         FROM pg_catalog.generate_series(0, 9) AS n);
 END
 $notes$;
@@ -207,7 +207,7 @@ CREATE FUNCTION queue_cluster.occupied(OUT slot integer)
     SELECT queue_cluster.slot_of(coalesce(l.group_key, l.unique_key)) FROM queue_internal.live() AS l
     WHERE coalesce(l.group_key, l.unique_key) IS NOT NULL
       AND (l.outcome IS NULL OR l.id IN (SELECT r.id FROM queue_cluster.rerun AS r) AND queue_cluster.is_owed(l.id))
-    UNION SELECT queue_cluster.slot_of(s.schedule_name) FROM queue.schedule AS s
+    UNION SELECT queue_cluster.slot_of(s.schedule_name) FROM queue_internal.schedule AS s
 $$;
 COMMENT ON FUNCTION queue_cluster.occupied IS
     'The slots of the living jobs and schedules on this server. Reads all living jobs once.';
@@ -221,7 +221,8 @@ CREATE FUNCTION queue_cluster.memories(slots integer[])
         SELECT DISTINCT ON (q.queue_name, m.unique_key)
             queue_cluster.slot_of(m.unique_key) AS slot, q.queue_name, m.unique_key, m.job_id, m.expires_at,
             m.taken_until, m.version
-        FROM (SELECT * FROM queue.key_0 UNION ALL SELECT * FROM queue.key_1) AS m JOIN queue.queue AS q USING (queue_id)
+        FROM (SELECT * FROM queue_internal.key_0 UNION ALL SELECT * FROM queue_internal.key_1) AS m
+        JOIN queue_internal.queue AS q USING (queue_id)
         WHERE queue_cluster.slot_of(m.unique_key) = ANY (slots)
         ORDER BY q.queue_name, m.unique_key, m.entry DESC) AS k
     WHERE k.expires_at > clock_timestamp()
@@ -421,18 +422,26 @@ COMMENT ON FUNCTION queue_cluster.remove_server IS
     'Removes a server that owns no keys and has no living jobs. Its ended jobs can be read while it runs. '
     'Errors: 42704; 55000 it still owns keys or has living jobs.';
 
-DO $$
+-- All roles may call the verbs, which check the caller's privileges on queues. The other functions are the owner's.
+CREATE FUNCTION queue_cluster.make_grants() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     verb regprocedure;
 BEGIN
-    FOR verb IN SELECT p.oid FROM pg_catalog.pg_proc AS p WHERE p.pronamespace = 'queue_cluster'::regnamespace
-                AND (p.proname = ANY ('{
+    PERFORM queue_internal.close('pg_queue_cluster');
+    GRANT USAGE ON SCHEMA queue_cluster TO PUBLIC;
+    GRANT SELECT ON ALL TABLES IN SCHEMA queue_cluster TO PUBLIC;
+    REVOKE SELECT ON queue_cluster.rerun FROM PUBLIC;
+    FOR verb IN SELECT p.oid FROM pg_proc AS p WHERE p.pronamespace = 'queue_cluster'::regnamespace
+                AND p.proname <> ALL ('{
                          lock_map,take_slot,learn,is_owed,remember,remember_all,carry_remember,memories,close,
                          carry_close,surplus,carry_learn,carry_learn_by,put_server,probe,sync,change_server,add_server,
                          drain,mark_down,mark_up,remove_server,rebalance,give,carry_give,carry_tell,carry_living,
-                         occupied}')
-                     OR p.proname LIKE 'make\_%' OR p.proname = 'shape') LOOP
-        EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', verb);
+                         occupied,shape}')
+                AND p.proname NOT LIKE 'make\_%' LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', verb);
     END LOOP;
 END
 $$;
+COMMENT ON FUNCTION queue_cluster.make_grants IS
+    'Takes all privileges back, those of default privileges too, and grants what all roles may.';
+SELECT queue_cluster.make_grants();

@@ -3,8 +3,23 @@
 -- CREATE EXTENSION sets this anyway. It is repeated for readers and checkers of this script.
 SET LOCAL search_path TO pg_catalog, pg_temp;
 
--- A plain CREATE SCHEMA fails if the name is taken, so another role's schema is never used. It also makes the schema a
--- member of the extension.
+-- What is there and not of this extension is never used.
+DO $$
+DECLARE
+    other record;
+BEGIN
+    SELECT n.nspname AS name, pg_get_userbyid(n.nspowner) AS owner INTO other
+    FROM pg_catalog.pg_namespace AS n WHERE n.nspname IN ('queue_cluster') LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'schema "%" exists already', other.name USING ERRCODE = '42P06',
+            DETAIL = pg_catalog.format('It belongs to role "%s", and pg_queue_cluster needs the name.', other.owner),
+            HINT = pg_catalog.format('Rename it: ALTER SCHEMA %I RENAME TO …. Drop it if nothing in it is needed.',
+                                     other.name);
+    END IF;
+END
+$$;
+
+-- A plain CREATE SCHEMA makes the schema a member of the extension.
 CREATE SCHEMA queue_cluster;
 COMMENT ON SCHEMA queue_cluster IS 'One queue over many servers: the functions of schema queue, for all of them.';
 
@@ -49,8 +64,6 @@ COMMENT ON COLUMN queue_cluster.slot.closed_until IS
     'Only on this server.';
 
 -- A dump contains neither table: a copy that is restored elsewhere must call no server and own no slot.
-GRANT SELECT ON queue_cluster.server, queue_cluster.slot TO PUBLIC;
-GRANT USAGE ON SCHEMA queue_cluster TO PUBLIC;
 
 CREATE FUNCTION queue_cluster.home() RETURNS integer STABLE PARALLEL SAFE LANGUAGE c
     AS 'MODULE_PATHNAME', 'pg_queue_cluster_home';
@@ -100,7 +113,6 @@ CREATE TABLE queue_cluster.own (identity uuid NOT NULL);
 COMMENT ON TABLE queue_cluster.own IS 'Which server this is.';
 COMMENT ON COLUMN queue_cluster.own.identity IS 'Made by CREATE EXTENSION.';
 INSERT INTO queue_cluster.own VALUES (pg_catalog.gen_random_uuid());
-GRANT SELECT ON queue_cluster.own TO PUBLIC;
 CREATE FUNCTION queue_cluster.identity()
     RETURNS uuid STABLE LANGUAGE sql RETURN (SELECT o.identity FROM queue_cluster.own AS o);
 COMMENT ON FUNCTION queue_cluster.identity IS 'Which server this is. A standby has the identity of its primary.';

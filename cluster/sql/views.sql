@@ -1,5 +1,5 @@
 -- Views over all servers. Each row is as in the view of queue.*, with the server's name as the last column. Conditions
--- are not sent to the servers. To read little, use queue_cluster.job, list and search.
+-- are not sent to the servers. To read little, use queue_cluster.job and search.
 
 CREATE FUNCTION queue_cluster.make_view(view text)
     RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
@@ -36,7 +36,7 @@ CREATE FUNCTION queue_cluster.grants()
 BEGIN
     RETURN (SELECT coalesce(jsonb_agg(format('%s on %s to %s', p.privilege, coalesce(q.queue_name, '*'), p.role_name)
                                       ORDER BY q.queue_name, p.role_name, p.privilege), '[]')
-            FROM queue.permission AS p LEFT JOIN queue.queue AS q USING (queue_id)
+            FROM queue_internal.permission AS p LEFT JOIN queue_internal.queue AS q USING (queue_id)
             WHERE p.queue_id = 0 OR q.queue_id IS NOT NULL);
 END
 $$;
@@ -50,7 +50,7 @@ CREATE FUNCTION queue_cluster.digest()
         'identity', queue_cluster.identity(),
         'version', (SELECT e.extversion FROM pg_extension AS e WHERE e.extname = 'pg_queue_cluster'),
         -- Only superusers may read it, and they call queue_cluster.check.
-        'grants', CASE WHEN has_table_privilege('queue.permission', 'SELECT') THEN queue_cluster.grants() END,
+        'grants', CASE WHEN has_schema_privilege('queue_internal', 'USAGE') THEN queue_cluster.grants() END,
         'map', (SELECT md5(string_agg(m.line, ',' ORDER BY m.line)) FROM (
             SELECT s::text AS line FROM queue_cluster.server AS s UNION ALL
             SELECT (o.slot, o.node_id, o.version)::text FROM queue_cluster.slot AS o) AS m),

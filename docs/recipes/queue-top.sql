@@ -42,7 +42,7 @@ WITH last AS MATERIALIZED (
     SELECT 3, row_number() OVER (ORDER BY oldest_claim DESC),
         format('%-30s %-20s %8s %8s  %s', left(worker, 30), left(queue_name, 20), pid, running,
             date_trunc('second', oldest_claim))
-    FROM (SELECT * FROM queue.workers ORDER BY oldest_claim DESC LIMIT 15) AS worker
+    FROM (SELECT * FROM queue.workers WHERE running > 0 ORDER BY oldest_claim DESC LIMIT 15) AS worker
 \if :{?errors}
   UNION ALL
     SELECT 4, 0, format('%-20s %9s %20s  %s', 'ERRORS', 'jobs', 'last seen', 'text')

@@ -111,7 +111,7 @@ fn in_all_segments() -> Result<Contender> {
 /// pg_queue with a backlog of 1,000 groups of 100 jobs, or with texts as such groups would have. `number`: that of a
 /// job's group.
 fn with_hundreds(options: &str, option: &str, number: &str) -> Result<Contender> {
-    filled_with_hundreds(marked("", options, option, number)?, option, &format!("'n' || {number}"))
+    filled_with_hundreds(marked("", options, option, number)?, option, &mark(option, number))
 }
 
 /// pg_queue without groups, whose jobs run in about the order in which turns of such groups hand them out: the first
@@ -135,10 +135,15 @@ fn filled_with_hundreds(hundreds: Contender, option: &str, mark: &str) -> Result
 
 /// pg_queue whose jobs carry a text with this number in this option of `queue.enqueue`.
 fn marked(settings: &str, options: &str, option: &str, number: &str) -> Result<Contender> {
-    let mark = format!("('n' || {number})");
-    let value = if option == "headers" { format!("to_jsonb({mark})") } else { mark.clone() };
+    let mark = mark(option, number);
     let verbs = Verbs::of(Takes::Alone, QUEUE, &[OURS, include_str!("sql/ours-marked.sql")]);
-    by(settings, options, verbs.with("option", option).with("mark", &mark).with("value", &value))
+    by(settings, options, verbs.with("option", option).with("mark", &mark).with("value", &mark))
+}
+
+/// A text with this number, as a value of this option. Headers are an object.
+fn mark(option: &str, number: &str) -> String {
+    let text = format!("('n' || {number})");
+    if option == "headers" { format!("jsonb_build_object('mark', {text})") } else { text }
 }
 
 /// pg_queue with so many jobs waiting.

@@ -73,10 +73,10 @@ fn phase(contender: &Contender, clients: usize, beside: Beside, length: Duration
     if beside == Beside::Reader {
         let mut reader = server.connect()?;
         tasks.push(steady(move || {
-            let open =
-                "SELECT segment FROM queue.segment_log WHERE state = 'o' AND segment < 8 ORDER BY entry DESC LIMIT 1";
+            let open = "SELECT segment FROM queue_internal.segment_log WHERE state = 'o' AND segment < 8
+                 ORDER BY entry DESC LIMIT 1";
             let segment: i32 = reader.query_one(open, &[])?.try_get(0)?;
-            reader.query_one(&format!("SELECT count(*) FROM queue.attempt_{segment}"), &[])?;
+            reader.query_one(&format!("SELECT count(*) FROM queue_internal.attempt_{segment}"), &[])?;
             Ok(0)
         }));
     }

@@ -181,7 +181,7 @@ fn day(options: &Options) -> Result<()> {
         enqueue(&mut client, HOUR)?;
         until(&server, LEFT, 0);
         let size = "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
-                    WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r'";
+                    WHERE relnamespace = 'queue_internal'::regnamespace AND relkind = 'r'";
         sizes.push(server.number(size)? as f64 / 1024.0);
     }
     server.execute("CREATE EXTENSION pgstattuple")?;

@@ -12,7 +12,8 @@ const CONTENTS: &str = "SELECT string_agg(to_jsonb(j)::text, E'\n' ORDER BY j) F
     SELECT queue_name, stage, state, payload, priority, attempt, max_attempts, date_trunc('minute', run_at) AS run_at,
            unique_key, group_key, headers #- '{event,id}' #- '{event,published_at}' AS headers, task,
            flow IS NOT NULL AS has_flow, cardinality(after) AS after, upon, worker, error, result,
-           start_by IS NOT NULL AS starts
+           start_by IS NOT NULL AS starts, timing - 'start_by' - 'delayed_since' AS timing,
+           date_trunc('minute', (timing ->> 'start_by')::timestamptz) AS start_by
     FROM queue.jobs) AS j";
 
 /// Runs statements on the primary and, in a database of its own, on the queue server. `JOB` is a job that is there.
@@ -57,7 +58,16 @@ pub fn each_call_is_the_same(pair: &Pair) {
             "SELECT queue.enqueue('q', delay => '1 day')",
             "SELECT queue.enqueue('q', run_at => '2100-01-01')",
             "SELECT queue.enqueue('q', group_key => 'g', stage => 'two', max_attempts => 3, lease => '1 hour')",
-            "SELECT queue.enqueue('q', headers => '{\"a\": null, \"start_within\": \"1 day\"}')",
+            "SELECT queue.enqueue('q', headers => '{\"a\": null}', start_within => '1 day')",
+            "SELECT queue.enqueue('q', unique_key => 'd', on_duplicate => 'replace', delay => '2 h',
+                max_delay => '1 h')",
+            "SET TimeZone = 'Asia/Tokyo'; SET IntervalStyle = 'sql_standard';
+             SELECT queue.enqueue_many('q', '{1}', start_by => '2100-01-01', delay => '1 h');
+             SELECT queue.enqueue_batch('q', '[{\"start_by\": \"2100-01-01\"}, {\"start_within\": \"1 day 2 hours\"}]');
+             RESET TimeZone; RESET IntervalStyle",
+            "SELECT queue.publish('t', key => 'a.d', start_within => '1 month -1 day');
+             SELECT queue.publish_many('t', '{1,2}', '{a.x,a.y}', start_by => '2100-01-01')",
+            "SELECT queue.enqueue_flow('q', '[{\"start_within\": \"1 h\"}]', start_within => '3 h')",
             "SELECT queue.enqueue('q', unique_key => 'k'); SELECT queue.enqueue('q', '2', unique_key => 'k')",
             "SELECT queue.enqueue('q', '3', unique_key => 'k', on_duplicate => 'replace', version => '2000-01-01')",
             "SELECT queue.enqueue('q', unique_key => 'l', unique_for => '1 day')",
@@ -96,7 +106,7 @@ fn the_id_of_a_call_is_the_id_of_its_job() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
     let mut made = app.column::<i64>("SELECT queue.enqueue_many('q', array_fill('1'::jsonb, ARRAY[2500]))");
-    assert_eq!(app.count("SELECT FROM pg_tables WHERE schemaname = 'queue_bridge'"), 15);
+    assert_eq!(app.count("SELECT FROM pg_tables WHERE schemaname = 'queue_bridge'"), 16);
     made.push(app.enqueue("q"));
     made.extend(app.column::<i64>("SELECT queue.enqueue_batch('q', '[{}, {\"after\": null}]')"));
     pair.wait_arrived();
@@ -133,8 +143,8 @@ fn jobs_are_ended_in_the_transaction_of_their_effects() {
     app.run(&format!("SELECT queue.complete({})", ids[3]));
     pair.wait_arrived();
     assert_eq!(server.value::<i64>("SELECT late FROM queue_bridge.sources"), 1);
-    assert_eq!(app.failure("SELECT queue.complete(15)").code, "22023");
-    assert_eq!(app.failure("SELECT queue.cancel(16)").code, "22023");
+    app.refused("SELECT queue.complete(15)", "22023");
+    app.refused("SELECT queue.cancel(16)", "22023");
 }
 
 #[test]
@@ -156,8 +166,8 @@ fn a_completion_that_comes_late_completes_a_job_that_waits() {
         ("SELECT queue.fail(ID, 'lost', fatal => true)", late, "dead", 1),
         ("SELECT queue.fail(ID, 'lost', fatal => true); SELECT queue.retry(JOB, '2100-01-01')", late, "completed", 0),
         ("SELECT queue.complete(ID); SELECT queue.retry(JOB, '2100-01-01')", late, "scheduled", 1),
-        ("SELECT queue.suspend(ID)", late, "ready", 1),
-        ("SELECT queue.suspend(ID)", "SELECT queue.complete_many('{ID}')", "ready", 0),
+        ("SELECT queue.suspend(ID, until => 'epoch')", late, "ready", 1),
+        ("SELECT queue.suspend(ID, until => 'epoch')", "SELECT queue.complete_many('{ID}')", "ready", 0),
     ];
     for (ends, late, state, listed) in cases {
         let job = app.enqueue("q");
@@ -212,7 +222,7 @@ fn effects_happen_once_however_often_a_job_runs() {
     // A job of the queue server has an id of its own.
     let local = server.enqueue("q");
     assert!(app.value::<bool>(&format!("SELECT queue.once({local})")));
-    assert_eq!(app.failure("SELECT queue.once(16)").code, "22023");
+    app.refused("SELECT queue.once(16)", "22023");
 }
 
 /// Lets the turns of both generations come to where they may empty the older one, as if a day had gone by.
@@ -256,7 +266,7 @@ fn effects_are_forgotten_when_none_of_their_jobs_can_run() {
     let mut open = pair.app();
     open.run("BEGIN; SELECT queue.enqueue('q', '\"late\"')");
     owner.run("SELECT setval('queue_bridge.id_seq', (SELECT last_value + 200000 FROM queue_bridge.id_seq))");
-    server.run("SELECT setval('queue.id_seq', (SELECT last_value + 8192 * 40 FROM queue.id_seq))");
+    server.run("SELECT setval('queue_internal.id_seq', (SELECT last_value + 8192 * 40 FROM queue_internal.id_seq))");
     let more = [app.enqueue("q"), server.enqueue("q")];
     pair.wait_arrived();
     assert!(once(&mut app, more[0]) && !once(&mut app, more[0]));
@@ -347,6 +357,44 @@ fn what_can_never_succeed_is_listed_on_both_sides_and_holds_up_nothing() {
 }
 
 #[test]
+fn what_is_refused_again_stays_listed() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    let cancelled = app.enqueue("q");
+    let flow: i64 = app.value("SELECT queue.enqueue_flow('q', open => true)");
+    app.run("SELECT queue.enqueue('q', priority => -1) FROM generate_series(1, 6)");
+    pair.wait_arrived();
+    let [completed, first, second, failed, released, late] =
+        server.column::<i64>("SELECT id FROM queue.claim('q', 6)").try_into().expect("six attempts");
+    server.run("SELECT queue_bridge.deny('shop', 'q')");
+    app.run(&format!(
+        "SELECT queue.complete({completed}), queue.complete_many('{{{first},{second}}}'), queue.fail({failed}, 'no'),
+                queue.release({released}, '1 hour'), queue.complete({late}), queue.cancel({cancelled}),
+                queue.seal({flow})"
+    ));
+    pair.wait_arrived();
+    let listed = "SELECT string_agg(concat_ws(' ', verb, code), ', ' ORDER BY refused_id) FROM queue_bridge.refused";
+    let all = "c 42501, c 42501, f 42501, r 42501, c 42501, x 42501, s 42501";
+    assert_eq!(server.value::<String>(listed), all);
+    for _ in 0..2 {
+        assert_eq!(server.value::<i64>("SELECT queue_bridge.retry_refused('shop')"), 0);
+        assert_eq!(server.value::<String>(listed), all);
+    }
+    server.run("SELECT queue_bridge.allow('shop', 'q', '{produce}'), queue_bridge.repair('shop')");
+    pair.wait_arrived();
+    assert_eq!(server.value::<String>(listed), all, "a repair passes them over");
+    // One of them comes too late by now.
+    server.run(&format!("SELECT queue.fail({late}, 'no', fatal => true)"));
+    server.run("SELECT queue_bridge.allow('shop', 'q', '{produce,consume,manage}')");
+    assert_eq!(server.value::<i64>("SELECT queue_bridge.retry_refused('shop')"), 6);
+    assert_eq!(server.count("SELECT FROM queue_bridge.refused"), 0);
+    let states = format!("SELECT string_agg(state, ' ' ORDER BY job_id) FROM queue.jobs WHERE job_id <> {flow}");
+    assert_eq!(server.value::<String>(&states), "cancelled completed completed completed ready scheduled dead");
+    wait::until("the flow ends", || (server.state(flow) == "completed").then_some(()));
+    integrity::check(&mut server);
+}
+
+#[test]
 fn a_full_queue_takes_what_is_committed_and_the_primary_learns_of_it() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
@@ -356,7 +404,7 @@ fn a_full_queue_takes_what_is_committed_and_the_primary_learns_of_it() {
     server.wait_counted();
     assert_eq!(server.count("SELECT FROM queue.jobs"), 3);
     assert_eq!(pair.contact(), None);
-    assert_eq!(app.failure("SELECT queue.enqueue('q')").code, "53400");
+    app.refused("SELECT queue.enqueue('q')", "53400");
     server.run("SELECT queue.purge('q')");
     assert_eq!(pair.contact(), None);
     app.enqueue("q");
@@ -371,6 +419,13 @@ fn wrong_arguments_are_found_on_the_primary() {
         "queue.enqueue('q', delay => '-1 s')",
         "queue.enqueue('q', run_at => 'infinity')",
         "queue.enqueue('q', unique_key => repeat('k', 1025))",
+        "queue.enqueue('q', headers => '[1]')",
+        "queue.enqueue('q', start_within => '0')",
+        "queue.enqueue('q', start_within => '1 s', start_by => now())",
+        "queue.enqueue('q', start_by => 'infinity')",
+        "queue.enqueue('q', start_by => now() + '1 h', delay => '2 h')",
+        "queue.enqueue('q', max_delay => '1 h')",
+        "queue.enqueue('q', unique_key => 'k', max_delay => '-1 h')",
         "queue.enqueue('q', group_key => repeat('k', 1025))",
         "queue.enqueue('q', unique_key => 'k', on_duplicate => 'no')",
         "queue.enqueue('q', version => now())",
@@ -400,10 +455,9 @@ fn wrong_arguments_are_found_on_the_primary() {
         let [here, there] = [&mut app, &mut server].map(|client| client.failure(&format!("SELECT {call}")));
         assert_eq!((here.code, here.message), (there.code, there.message), "{call}");
     }
-    let failure = app.failure("SELECT queue.enqueue('q', unique_key => 'k', on_duplicate => 'error')");
-    assert_eq!(failure.code, "0A000");
-    assert_eq!(app.failure("SELECT queue.enqueue_flow('q', runs => true, command => 'SELECT 1')").code, "0A000");
-    assert_eq!(app.failure("SELECT queue.enqueue_flow('q', '[{\"command\": \"SELECT 1\"}]')").code, "0A000");
+    app.refused("SELECT queue.enqueue('q', unique_key => 'k', on_duplicate => 'error')", "0A000");
+    app.refused("SELECT queue.enqueue_flow('q', runs => true, command => 'SELECT 1')", "0A000");
+    app.refused("SELECT queue.enqueue_flow('q', '[{\"command\": \"SELECT 1\"}]')", "0A000");
 }
 
 #[test]

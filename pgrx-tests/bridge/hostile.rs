@@ -226,7 +226,7 @@ fn a_source_that_does_not_answer_holds_up_nothing() {
     assert_eq!(pair.contact(), None);
     // Its patience is limited, too, and the session can ask again.
     let slow = format!("SELECT queue_bridge.ask('{}', 'SELECT to_jsonb(pg_sleep(30)::text)', '1s')", pair.conninfo());
-    assert_eq!(server.failure(&slow).code, "08006");
+    server.refused(&slow, "08006");
     assert_eq!(server.value::<Option<String>>("SELECT queue_bridge.contact('shop')"), None);
     // A server that takes connections and says nothing.
     pair.primary.signal("STOP", pair.primary.postmaster_pid());
@@ -389,4 +389,52 @@ fn a_dump_has_what_is_known_of_the_sources() {
         WHERE c.relnamespace = 'queue_bridge'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname <> 'outbox'
           AND c.oid <> ALL (coalesce(e.extconfig, '{}'))";
     assert_eq!(pair.server().column::<String>(missing), Vec::<String>::new());
+}
+
+#[test]
+fn the_primary_refuses_what_cannot_travel() {
+    let pair = Pair::new();
+    pair.server().run("SELECT queue.create_topic('t'); SELECT queue_bridge.allow('shop', 't')");
+    assert_eq!(pair.contact(), None);
+    let mut app = pair.app();
+    let nested = |levels: usize| format!("(repeat('[', {levels}) || repeat(']', {levels}))::jsonb");
+    let swelling = "(SELECT jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 600))".to_owned();
+    let huge = "(SELECT jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 9000))".to_owned();
+    let escaped = "to_jsonb(repeat(chr(1), 20000000))".to_owned();
+    // As a column of a table, where it is compressed.
+    app.run(&format!("CREATE TEMP TABLE stored AS SELECT {huge} AS v"));
+    let stored = "(SELECT v FROM stored)".to_owned();
+    assert!(app.value::<i32>("SELECT pg_column_size(v) FROM stored") < 3000);
+    for bad in [nested(1001), nested(14_000), swelling, huge, escaped, stored] {
+        let failure = app.refused(&format!("SELECT queue.enqueue('q', {bad})"), "22023");
+        assert!(failure.message.contains("nested") || failure.detail.starts_with("It has "), "{failure:?}");
+    }
+    for call in [
+        "queue.enqueue('q', headers => jsonb_build_object('a', BAD))",
+        "queue.enqueue_many('q', ARRAY['1', BAD])",
+        "queue.enqueue_batch('q', jsonb_build_array('{}'::jsonb, jsonb_build_object('payload', BAD)))",
+        "queue.enqueue_flow('q', payload => BAD)",
+        "queue.enqueue_flow('q', jsonb_build_array(jsonb_build_object('payload', BAD)))",
+        "queue.publish('t', BAD)",
+        "queue.publish_many('t', ARRAY[BAD])",
+        "queue.complete(16, BAD)",
+    ] {
+        for bad in [nested(1001), "(SELECT v FROM stored)".to_owned()] {
+            app.refused(&format!("SELECT {}", call.replace("BAD", &bad)), "22023");
+        }
+    }
+    for call in ["fail(16, repeat(chr(1), 20000000))", "cancel(31, repeat(chr(1), 20000000))"] {
+        app.refused(&format!("SELECT queue.{call}"), "22023");
+    }
+    app.run("SELECT queue.complete_many(ARRAY(SELECT 16 * n FROM generate_series(1, 30000) AS n))");
+    // What is within the bounds arrives, also if a row of the outbox cannot hold all of it.
+    app.run(&format!(
+        "SELECT queue.enqueue('q', {}); SELECT queue.enqueue_many('q', array_fill({}, ARRAY[20]))",
+        nested(1000),
+        "(SELECT jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 100))"
+    ));
+    pair.wait_arrived();
+    let mut server = pair.server();
+    assert_eq!(server.count("SELECT FROM queue.jobs WHERE queue_name = 'q'"), 21);
+    assert_eq!(server.count("SELECT FROM queue_bridge.refused"), 0);
 }

@@ -65,8 +65,7 @@ fn a_primary_that_crashes_loses_nothing_that_it_has_committed() {
     let pair = Pair::new();
     for round in 0..3 {
         enqueue(&mut pair.app(), round * 10, round * 10 + 10);
-        pair.primary.kill_server();
-        pair.primary.start_again();
+        pair.primary.restart_killed();
     }
     pair.wait_arrived();
     assert_eq!(pair.contact(), None);
@@ -114,6 +113,69 @@ fn a_lost_slot_is_repaired_and_what_has_arrived_before_is_passed_over() {
         pair.contact();
         (primary.count("SELECT FROM pg_replication_slots") == 1).then_some(())
     });
+}
+
+#[test]
+fn a_job_that_was_retried_since_is_not_ended_once_more_by_a_repair() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    app.run("SELECT queue.enqueue('q') FROM generate_series(1, 8)");
+    let flow: i64 = app.value("SELECT queue.enqueue_flow('q', open => true)");
+    pair.wait_arrived();
+    let jobs = server.column::<i64>("SELECT job_id FROM queue.jobs WHERE job_id <> 0 ORDER BY job_id");
+    let claim = "SELECT id FROM queue.claim('q', 7) ORDER BY job_id";
+    let [completed, one, failed, released, late, late_one, dead] =
+        server.column::<i64>(claim).try_into().expect("seven attempts");
+    let waiting = jobs[7];
+    for id in [late, late_one] {
+        server.run(&format!("SELECT queue.fail({id}, 'lost', retry_in => '1 hour')"));
+    }
+    app.run(&format!(
+        "SELECT queue.complete({completed}), queue.complete_many('{{{one}}}'),
+                queue.fail({failed}, 'no', fatal => true),
+                queue.release({released}, '1 hour'), queue.complete({late}), queue.complete_many('{{{late_one}}}'),
+                queue.fail({dead}, 'no', fatal => true), queue.cancel({waiting}), queue.seal({flow})"
+    ));
+    pair.wait_arrived();
+    assert_eq!(server.count("SELECT FROM queue_bridge.refused"), 0);
+    let states = "SELECT string_agg(state, ' ' ORDER BY job_id) FROM queue.jobs";
+    wait::until("the flow ends", || (server.state(flow) == "completed").then_some(()));
+    assert_eq!(
+        server.value::<String>(states),
+        "completed completed dead scheduled completed completed dead cancelled completed"
+    );
+    let ended = server.column::<i64>("SELECT job_id FROM queue.jobs WHERE state <> 'scheduled' ORDER BY job_id");
+    for job in ended {
+        server.run(&format!("SELECT queue.retry({job}, '2100-01-01')"));
+    }
+    wait::until("the flow without members ends again", || (server.state(flow) == "completed").then_some(()));
+    let retried = server.value::<String>(states);
+    // A cancellation that the repair is the first to bring is carried out. A second repair knows it, too.
+    server.run("ALTER SUBSCRIPTION queue_bridge_shop DISABLE");
+    app.run(&format!("SELECT queue.cancel({})", jobs[0]));
+    for _ in 0..2 {
+        server.run("SELECT queue_bridge.repair('shop')");
+        pair.wait_arrived();
+        let cancelled = retried.replacen("scheduled", "cancelled", 1);
+        assert_eq!(server.value::<String>(states), cancelled);
+        assert_eq!(server.count("SELECT FROM queue_bridge.refused"), 0);
+    }
+    server.run(&format!("SELECT queue.retry({}, '2100-01-01'), queue_bridge.repair('shop')", jobs[0]));
+    pair.wait_arrived();
+    assert_eq!(server.value::<String>(states), retried);
+    // So does a dump that is restored in place insert an old row.
+    let mut owner = pair.primary_as("owner");
+    for state in ["cancelled", "scheduled"] {
+        owner.run(&format!(
+            "INSERT INTO queue_bridge.outbox (id, made_at, ring, verb)
+             SELECT {}, at, queue_bridge.ring_at(at), 'x' FROM date_trunc('day', now() - interval '1 day') AS at",
+            jobs[1]
+        ));
+        pair.wait_arrived();
+        assert_eq!(server.state(jobs[1]), state);
+        server.run(&format!("SELECT queue.retry({}, '2100-01-01')", jobs[1]));
+    }
+    integrity::check(&mut server);
 }
 
 #[test]
@@ -224,7 +286,7 @@ fn a_promoted_primary_without_the_slot_is_repaired_and_what_it_has_lost_is_liste
     let claimed = "SELECT queue.reprioritize(job_id, -9) FROM queue.jobs WHERE payload = '104'";
     server.run(claimed);
     server.claim("q");
-    assert_eq!(server.failure("SELECT queue_bridge.repair('shop', phantoms => 'all')").code, "22023");
+    server.refused("SELECT queue_bridge.repair('shop', phantoms => 'all')", "22023");
     assert_eq!(server.value::<String>(&format!("{repair}, phantoms => 'cancel')")), "30 30 0 10");
     assert_eq!(server.column::<i64>(phantoms), [104]);
     assert_eq!(server.count("SELECT FROM queue.jobs WHERE state = 'cancelled' AND payload::bigint >= 100"), 9);

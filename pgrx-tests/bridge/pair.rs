@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postgres::{Client, NoTls};
+use postgres::Client;
 use queue_tests::sql::Sql;
 use queue_tests::{Cluster, wait};
 
@@ -61,11 +61,15 @@ impl Pair {
     pub fn of(primary: Cluster) -> Self {
         let server = Cluster::new().conf("wal_retrieve_retry_interval = '100ms'").conf("max_connections = 40").start();
         server.create_database(DATABASE).run("CREATE EXTENSION pg_queue_bridge CASCADE");
-        let pair = Self { primary, server };
-        let mut owner = pair.primary_as("owner");
+        Self { primary, server }.with_script()
+    }
+
+    /// Runs the script on the primary, and grants the roles what they need.
+    pub fn with_script(self) -> Self {
+        let mut owner = self.primary_as("owner");
         owner.run(&primary_sql());
-        owner.run("SELECT queue_bridge.admit('taker'), queue_bridge.grant('app')");
-        pair
+        owner.run("SELECT queue_bridge.admit('taker'), queue_bridge.grant('app', '{produce,consume,manage}')");
+        self
     }
 
     /// Connects the source. Contacts are made by the test alone.
@@ -88,7 +92,7 @@ impl Pair {
 
     /// A session on the primary as a role.
     pub fn primary_as(&self, role: &str) -> Client {
-        self.primary.config().dbname(DATABASE).user(role).connect(NoTls).expect("a connection")
+        self.primary.connect_as(DATABASE, role)
     }
 
     /// A session of a superuser on the queue server.
@@ -113,11 +117,17 @@ impl Pair {
     pub fn wait_arrived(&self) {
         self.wait_streaming();
         let mut primary = self.primary.connect_to(DATABASE);
-        // A transaction that is sent only when all before it are.
-        primary.run("INSERT INTO queue_bridge.outbox VALUES (0, now(), queue_bridge.ring_at(now()), '?')");
+        // A transaction that is sent only when all before it are. A restored dump sends earlier marks once more.
+        let mark: String = primary.value(
+            "INSERT INTO queue_bridge.outbox (id, made_at, ring, verb, target)
+             VALUES (0, now(), queue_bridge.ring_at(now()), '?', gen_random_uuid()) RETURNING target",
+        );
         let mut server = self.server();
-        let mark = "DELETE FROM queue_bridge.refused WHERE verb = '?' RETURNING 1";
-        wait::until("all that was called has arrived", || (server.count(mark) > 0).then_some(()));
+        let mark = format!(
+            "DELETE FROM queue_bridge.refused WHERE verb = '?'
+             AND EXISTS (SELECT FROM queue_bridge.refused WHERE target = '{mark}') RETURNING 1"
+        );
+        wait::until("all that was called has arrived", || (server.count(&mark) > 0).then_some(()));
     }
 
     /// Waits until a call fails on the queue server. Returns the note of it.

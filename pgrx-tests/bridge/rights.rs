@@ -9,13 +9,12 @@ fn a_source_may_do_only_what_it_was_allowed() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
     server.run("SELECT queue.create('secret'), queue.create('sql', executor => 'sql')");
-    let failure = server.failure("SELECT queue_bridge.allow('shop', 'sql')");
-    assert_eq!(failure.code, "42501");
+    server.refused("SELECT queue_bridge.allow('shop', 'sql')", "42501");
     server.run("SELECT queue.create('brief', retention => '1 hour')");
-    assert_eq!(server.failure("SELECT queue_bridge.allow('shop', 'brief')").code, "55000");
-    assert_eq!(server.failure("SELECT queue_bridge.allow('none', 'q')").code, "42704");
+    server.refused("SELECT queue_bridge.allow('shop', 'brief')", "55000");
+    server.refused("SELECT queue_bridge.allow('none', 'q')", "42704");
     // The primary does not know the queue, and its owner can write whatever it wants.
-    assert_eq!(app.failure("SELECT queue.enqueue('secret')").code, "42704");
+    app.refused("SELECT queue.enqueue('secret')", "42704");
     let mut owner = pair.primary_as("owner");
     let put = |owner: &mut postgres::Client, id: &str, queue: &str| {
         owner.run(&format!(
@@ -46,23 +45,47 @@ fn a_source_may_do_only_what_it_was_allowed() {
 }
 
 #[test]
+fn a_repair_refuses_no_job_that_came_while_its_source_had_the_privilege() {
+    let pair = Pair::new();
+    let (mut app, mut server) = (pair.app(), pair.server());
+    for sql in [
+        "SELECT queue.enqueue('q')",
+        "SELECT queue.enqueue('q', unique_key => 'k')",
+        "SELECT count(*) FROM queue.enqueue_many('q', ARRAY['1', '2']::jsonb[])",
+        "SELECT count(*) FROM queue.enqueue_batch('q', '[{}, {\"priority\": 1}]')",
+        "SELECT queue.enqueue_flow('q', '[{\"task\": \"a\"}, {\"task\": \"b\", \"after\": [\"a\"]}]')",
+    ] {
+        app.run(sql);
+    }
+    pair.wait_arrived();
+    let jobs = server.count("SELECT FROM queue.jobs");
+    server.run("SELECT queue_bridge.deny('shop', 'q')");
+    let late = app.enqueue("q");
+    pair.wait_arrived();
+    server.run("SELECT queue_bridge.repair('shop')");
+    pair.wait_arrived();
+    let refused = "SELECT id FROM queue_bridge.refused WHERE verb <> '?'";
+    assert_eq!(server.column::<i64>(refused), [late]);
+    assert_eq!(server.count("SELECT FROM queue.jobs"), jobs);
+}
+
+#[test]
 fn only_a_source_writes_into_the_outbox_of_the_queue_server() {
     let pair = Pair::new();
     let mut server = pair.server();
     let failure = server.failure("INSERT INTO queue_bridge.outbox VALUES (1, now(), 0, 'e')");
     assert_eq!((failure.code.as_str(), failure.message.contains("from a source only")), ("42501", true));
     server.run("CREATE ROLE nobody LOGIN");
-    let mut nobody =
-        pair.server.config().dbname(DATABASE).user("nobody").connect(postgres::NoTls).expect("a connection");
+    let mut nobody = pair.server.connect_as(DATABASE, "nobody");
     for call in [
         "queue_bridge.connect('a', 'b')",
         "queue_bridge.contact('shop')",
         "queue_bridge.enqueue('q', '{1}', now(), '1', NULL, 'e', NULL)",
         "queue_bridge.retry_refused('shop')",
     ] {
-        assert_eq!(nobody.failure(&format!("SELECT {call}")).code, "42501", "{call}");
+        nobody.refused(&format!("SELECT {call}"), "42501");
     }
-    assert_eq!(nobody.failure("SELECT conninfo FROM queue_bridge.source").code, "42501");
+    nobody.refused("SELECT conninfo FROM queue_bridge.source", "42501");
     assert_eq!(nobody.column::<String>("SELECT source FROM queue_bridge.sources"), ["shop"]);
 }
 
@@ -73,7 +96,7 @@ fn a_role_needs_a_grant_on_the_primary_and_reads_no_outbox() {
     assert_eq!(pair.primary_as("nobody").failure("SELECT queue.enqueue('q')").code, "42501");
     let mut app = pair.app();
     for sql in ["SELECT FROM queue_bridge.outbox", "SELECT queue_bridge.new_id()", "TABLE queue_bridge.effect"] {
-        assert_eq!(app.failure(sql).code, "42501", "{sql}");
+        app.refused(sql, "42501");
     }
     // A queue server's role without what it needs is told so.
     let mut server = pair.server();
@@ -106,7 +129,10 @@ fn the_script_waits_for_no_producer_and_keeps_the_owner() {
     // A producer and a worker whose transactions are open.
     let mut open = pair.app();
     open.run("BEGIN; SELECT queue.once(queue.enqueue('q'))");
-    let run = |role: &str| pair.primary_as(role).batch_execute(&format!("SET lock_timeout = '2s';{}", primary_sql()));
+    let run = |role: &str| {
+        let script = format!("SET lock_timeout = '2s'; SET ROLE owner;{}", primary_sql());
+        pair.primary_as(role).batch_execute(&script)
+    };
     run("owner").expect("it waits for nothing");
     pair.app().enqueue("q");
     // A superuser, and a member of the role that owns all of it.
@@ -122,9 +148,12 @@ fn the_script_waits_for_no_producer_and_keeps_the_owner() {
         assert_eq!(postgres.column::<String>(owners), ["owner"], "{role}");
         pair.app().enqueue("q");
     }
-    // Anyone else is told who it is.
-    let failure = pair.primary_as("other").failure(&primary_sql());
-    assert_eq!((failure.code.as_str(), failure.message.contains("role \"owner\"")), ("42501", true), "{failure:?}");
+    // Another role is told whose it is, also one that could do it.
+    for role in ["other", "member", "postgres"] {
+        let failure = pair.primary_as(role).failure(&primary_sql());
+        assert_eq!((failure.code.as_str(), failure.message.contains("role \"owner\"")), ("42501", true), "{failure:?}");
+        assert!(failure.hint.contains("SET ROLE owner"), "{failure:?}");
+    }
     open.run("COMMIT");
     pair.wait_arrived();
     assert_eq!(pair.server().count("SELECT FROM queue.jobs"), 5);
@@ -145,7 +174,7 @@ fn names_may_have_any_characters() {
         let mut app = pair.primary_as(name);
         app.run(&format!("SELECT queue.enqueue('{text}', unique_key => '{text}', group_key => '{text}')"));
         app.run(&format!("SELECT queue.enqueue('{text}', stage => '{text}')"));
-        assert_eq!(app.failure("SELECT queue.enqueue('')").code, "42704");
+        app.refused("SELECT queue.enqueue('')", "42704");
         pair.wait_arrived();
         assert_eq!(server.count(&format!("SELECT FROM queue.jobs WHERE queue_name = '{text}'")), 1, "{name}");
         assert_eq!(pair.contact(), None);

@@ -89,12 +89,10 @@ fn strike(pair: &Pair, random: &mut Random) -> String {
     let what = random.below(6);
     match what {
         0 => {
-            cluster.kill_server();
-            cluster.start_again();
+            cluster.restart_killed();
         }
         1 => {
-            cluster.stop_immediate();
-            cluster.start_again();
+            cluster.restart_immediate();
         }
         2 if name == "queue server" => cluster.restart(),
         2 | 3 => crash(cluster, "checkpointer"),

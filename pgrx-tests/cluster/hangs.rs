@@ -31,8 +31,7 @@ fn a_server_that_hangs_holds_up_those_that_have_asked_it_and_nobody_else() {
         c.run("SELECT queue_cluster.enqueue('q')");
         assert_eq!(c.count("SELECT FROM queue_cluster.claim('q', 5)"), 1);
         assert_eq!(c.count("SELECT FROM queue_cluster.claim('q', wait => '50 ms')"), 0);
-        let failure = c.failure(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{lost}')"));
-        assert_eq!(failure.code, "08001");
+        c.refused(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{lost}')"), "08001");
         assert_eq!(c.count("SELECT FROM queue_cluster.jobs"), 1);
         // What helps is its end.
         peers.servers[1].kill_server();
@@ -60,7 +59,7 @@ fn a_claim_whose_answer_is_lost_comes_back() {
         assert_eq!(row.get::<_, i64>(1), job);
         Some(row.get::<_, i64>(0))
     });
-    assert_eq!(c.failure(&format!("SELECT queue_cluster.complete({id})")).code, "QJ001");
+    c.refused(&format!("SELECT queue_cluster.complete({id})"), "QJ001");
     c.run(&format!("SELECT queue_cluster.complete({again})"));
     // And the server of the job goes while a thief holds it: the claim is known when it is back.
     c.run("SELECT queue_cluster.alter('q', lease => '1 hour')");
@@ -85,7 +84,7 @@ fn a_role_that_one_server_refuses_steals_nothing_there() {
     role.run("SELECT queue_cluster.enqueue('q')");
     assert_eq!(role.count("SELECT FROM queue_cluster.claim('q', 5)"), 1);
     let key = peers.key_of(1);
-    assert_eq!(role.failure(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')")).code, "42501");
+    role.refused(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')"), "42501");
     let said: Vec<String> = admin.column("SELECT problem FROM queue_cluster.check()");
     assert_eq!(said, ["its privileges differ: consume on q to hand here, produce on q to hand here"]);
     admin.run("SELECT queue_cluster.grant('q', 'hand', 'consume'), queue_cluster.grant('q', 'hand', 'produce')");
@@ -95,7 +94,7 @@ fn a_role_that_one_server_refuses_steals_nothing_there() {
         .connect_to("app")
         .run("SELECT queue.revoke('q', 'hand', 'consume'), queue.revoke('q', 'hand', 'produce')");
     peers.servers[1].connect().run("DROP ROLE hand");
-    let mut again = peers.connect_as_is(0, "hand");
+    let mut again = peers.servers[0].connect_as("app", "hand");
     assert_eq!(again.count("SELECT FROM queue_cluster.claim('q', 5)"), 0);
     let failure = again.failure(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')"));
     assert!(failure.code.starts_with("08"), "{failure:?}");
@@ -115,8 +114,7 @@ fn a_dump_of_a_peer_has_no_map() {
     copy.psql_in("app", &dump);
     let other = &mut copy.connect_to("app");
     assert_eq!(other.count("SELECT FROM queue_cluster.server") + other.count("SELECT FROM queue_cluster.slot"), 0);
-    let failure = other.failure(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')"));
-    assert_eq!(failure.code, "55000");
+    other.refused(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')"), "55000");
     let id = wait::until("the job of the dump is claimed", || {
         other.query_opt("SELECT id FROM queue_cluster.claim('q')", &[]).ok()?.map(|row| row.get::<_, i64>(0))
     });
@@ -146,10 +144,10 @@ fn peers_of_two_versions_are_told_apart() {
     let found: String = c.value("SELECT problem FROM queue_cluster.check()");
     assert!(found.starts_with("it has version 0.0.1 of pg_queue_cluster"), "{found}");
     let again = format!("SELECT queue_cluster.add_server('s2', '{}')", peers.conninfo(1));
-    assert_eq!(c.failure(&again).code, "55000");
+    c.refused(&again, "55000");
     // A newer one calls with arguments that the older one does not have.
     peers.connect(1).run("ALTER FUNCTION queue_cluster.accept_enqueue RENAME TO accept_enqueue_of_before");
-    assert_eq!(c.failure(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')")).code, "42883");
+    c.refused(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')"), "42883");
     peers.connect(1).run(
         "ALTER EXTENSION pg_queue DROP FUNCTION queue.claim; ALTER FUNCTION queue.claim RENAME TO claim_of_before",
     );
@@ -161,10 +159,9 @@ fn peers_of_two_versions_are_told_apart() {
 /// What a role has planted before the extension comes is not used by it.
 #[test]
 fn a_schema_that_was_there_before_is_refused() {
-    let server = Cluster::new().conf("pg_queue.node_id = 1").start();
-    let mut client = server.create_database("app");
+    let (_server, mut client) = Cluster::new().conf("pg_queue.node_id = 1").start_with_database("app");
     client.run("CREATE EXTENSION plproxy; CREATE SCHEMA queue_cluster");
-    assert_eq!(client.failure("CREATE EXTENSION pg_queue_cluster").code, "42P06");
+    client.refused("CREATE EXTENSION pg_queue_cluster", "42P06");
     client.run("DROP SCHEMA queue_cluster; CREATE EXTENSION pg_queue_cluster; DROP EXTENSION pg_queue_cluster");
     assert_eq!(client.count("SELECT FROM pg_namespace WHERE nspname = 'queue_cluster'"), 0);
 }
@@ -182,7 +179,7 @@ fn the_doctor_knows_the_number_of_a_server() {
     c.run("SELECT queue_cluster.mark_down('s2')");
     assert_eq!(finding(c), (false, "Server \"s2\" is marked down.".to_owned()));
     c.run("SELECT queue_cluster.mark_up('s2')");
-    for (number, what) in [(2, "that of server \"s2\""), (7, "the number of no server"), (1, "")] {
+    for (number, what) in [(2, "the number of server \"s2\""), (7, "the number of no server"), (1, "")] {
         peers.servers[0].append_conf(&format!("pg_queue.node_id = {number}"));
         peers.servers[0].reload();
         let c = &mut peers.connect(0);

@@ -1,6 +1,6 @@
 //! Servers that are peers, for the tests.
 
-use postgres::{Client, NoTls};
+use postgres::Client;
 use queue_tests::Cluster;
 use queue_tests::sql::Sql;
 
@@ -65,12 +65,7 @@ impl Peers {
                 client.run(&format!("CREATE ROLE {role} LOGIN"));
             }
         }
-        self.connect_as_is(n, role)
-    }
-
-    /// A connection as a role that this server knows.
-    pub fn connect_as_is(&self, n: usize, role: &str) -> Client {
-        self.servers[n].config().dbname("app").user(role).connect(NoTls).expect("a connection")
+        self.servers[n].connect_as("app", role)
     }
 
     /// A key that this server owns.

@@ -10,7 +10,7 @@ fn a_role_may_elsewhere_what_it_may_at_home() {
     let mut admin = peers.connect(0);
     let role = &mut peers.connect_as(0, "clerk");
     let keys = [peers.key_of(0), peers.key_of(1)];
-    let refused = |role: &mut postgres::Client, sql: &str| assert_eq!(role.failure(sql).code, "42501", "{sql}");
+    let refused = |role: &mut postgres::Client, sql: &str| role.refused(sql, "42501");
     for key in &keys {
         refused(role, &format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')"));
     }
@@ -110,7 +110,7 @@ fn nothing_is_found_by_the_search_path() {
     let outcome: String = admin.value(&format!("SELECT outcome FROM queue_cluster.complete_many({completed})"));
     assert_eq!(outcome, "completed");
     assert_eq!(admin.count("SELECT FROM queue_cluster.jobs"), 4);
-    admin.run("SELECT FROM queue_cluster.list('q', 'completed'); SELECT FROM queue_cluster.rebalance()");
+    admin.run("SELECT FROM queue_cluster.search('q', states => '{completed}'); SELECT FROM queue_cluster.rebalance()");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_role_without_rights_holds_up_neither_producers_nor_a_rebalance() {
         "LOCK TABLE queue_cluster.slot IN SHARE ROW EXCLUSIVE MODE",
     ] {
         stranger.run("SAVEPOINT s");
-        assert_eq!(stranger.failure(sql).code, "42501", "{sql}");
+        stranger.refused(sql, "42501");
         stranger.run("ROLLBACK TO s");
     }
     // What it may do, and it stays open.

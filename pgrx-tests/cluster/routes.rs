@@ -53,8 +53,13 @@ fn a_job_is_stolen_only_when_there_is_none_at_home() {
     home.run("SELECT queue_cluster.enqueue('q')");
     thief.run("SELECT queue_cluster.enqueue('q')");
     assert_eq!(thief.count("SELECT FROM queue_cluster.claim('q', steal => false, max_jobs => 5)"), 1);
-    assert_eq!(thief.count("SELECT FROM queue_cluster.claim('q', session_bound => true)"), 0);
+    assert_eq!(thief.count("SELECT FROM queue_cluster.claim('q', disconnect => '0')"), 0);
     assert_eq!(thief.count("SELECT FROM queue_cluster.claim('q', steal => false, wait => '20 ms')"), 0);
+    // A claim that lingers collects a batch at home.
+    let lingers = "SELECT FROM queue_cluster.claim('q', max_jobs => 2, wait => '8 s', linger => '5 s')";
+    assert_eq!(thief.count(&lingers.replace("8 s", "50 ms")), 0);
+    thief.run("SELECT queue_cluster.enqueue_many('q', '{1,2}')");
+    assert_eq!(thief.count(lingers), 2);
     let (id, payload): (i64, String) = {
         let row = thief
             .query_one("SELECT id, payload::text FROM queue_cluster.claim('q', worker => 'thief')", &[])
@@ -80,6 +85,25 @@ fn a_job_is_stolen_only_when_there_is_none_at_home() {
     });
     home.run("SELECT queue_cluster.enqueue('q')");
     assert_eq!(node(waits.join().expect("the claim")), 0);
+}
+
+#[test]
+fn a_stolen_job_keeps_its_lease_when_the_thief_s_connection_breaks() {
+    let peers = Peers::new(3);
+    let (home, mut thief) = (&mut peers.connect(0), peers.connect(1));
+    let jobs: [i64; 2] = [(); 2].map(|()| home.value("SELECT queue_cluster.enqueue('q')"));
+    let claim = "SELECT FROM queue_cluster.claim('q', disconnect => '1 s')";
+    assert_eq!((thief.count(claim), peers.connect(0).count(claim)), (1, 1));
+    let pid = thief.pid();
+    assert!(peers.connect(1).value::<bool>(&format!("SELECT pg_terminate_backend({pid}, 10000)")));
+    queue_tests::wait::until("its connection to the other server has ended", || {
+        (home.count("SELECT FROM pg_stat_activity WHERE query LIKE '%queue%claim%' AND pid <> pg_backend_pid()") == 0)
+            .then_some(())
+    });
+    for job in jobs {
+        let left = format!("SELECT lease_expires_at > now() + '1 minute' FROM queue_cluster.job({job})");
+        assert!(home.value::<bool>(&left));
+    }
 }
 
 #[test]
@@ -170,7 +194,7 @@ fn many_end_each_in_its_way_on_the_server_of_each() {
         assert_eq!(c.failure(&call).code, "22023", "{element}");
     }
     for ends in ["null", "{}", "7"] {
-        assert_eq!(c.failure(&format!("SELECT queue_cluster.end_batch('{ends}')")).code, "22023", "{ends}");
+        c.refused(&format!("SELECT queue_cluster.end_batch('{ends}')"), "22023");
     }
     let left: Vec<String> = c.column(&format!(
         "SELECT outcome FROM queue_cluster.complete_many(ARRAY[{}, {}, {}])",
@@ -307,12 +331,12 @@ fn calls_fail_elsewhere_as_they_do_at_home() {
         let code = c.failure(&format!("SELECT * FROM queue_cluster.{call}")).code;
         assert!(["22023", "22004", "P0002"].contains(&&*code), "{call}: {code}");
     }
-    assert_eq!(c.failure("SELECT queue_cluster.enqueue('gone', unique_key => 'k1')").code, "42704");
+    c.refused("SELECT queue_cluster.enqueue('gone', unique_key => 'k1')", "42704");
     for n in 0..2 {
         let key = peers.key_of(n);
         c.run(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')"));
         let again = format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}', on_duplicate => 'error')");
-        assert_eq!(c.failure(&again).code, "23505");
+        c.refused(&again, "23505");
     }
 }
 
@@ -325,17 +349,14 @@ fn what_would_be_on_two_servers_is_refused() {
         peers.connect(1).value::<i64>("SELECT queue_cluster.enqueue('q')"),
     );
     let after = format!("SELECT queue_cluster.enqueue('q', after => '{{{own},{other}}}')");
-    assert_eq!(c.failure(&after).code, "0A000");
+    c.refused(&after, "0A000");
     let id: i64 = c.value(&format!("SELECT queue_cluster.enqueue('q', after => '{{{other}}}')"));
     assert_eq!(node(id), 1);
     let key = peers.key_of(0);
-    assert_eq!(
-        c.failure(&format!("SELECT queue_cluster.enqueue('q', after => '{{{other}}}', group_key => '{key}')")).code,
-        "0A000"
-    );
+    c.refused(&format!("SELECT queue_cluster.enqueue('q', after => '{{{other}}}', group_key => '{key}')"), "0A000");
     let remembered = "SELECT queue_cluster.enqueue('q', group_key => 'g', unique_key => 'u', unique_for => '1 hour')";
-    assert_eq!(c.failure(remembered).code, "0A000");
+    c.refused(remembered, "0A000");
     let remembered = r#"SELECT queue_cluster.enqueue_batch('q',
         '[{"group_key": "g", "unique_key": "u", "version": "2026-01-01"}]')"#;
-    assert_eq!(c.failure(remembered).code, "0A000");
+    c.refused(remembered, "0A000");
 }

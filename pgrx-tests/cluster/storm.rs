@@ -48,7 +48,8 @@ impl Storm<'_> {
                 continue;
             };
             turn += 1;
-            let again = if turn % 4 == 0 || self.is_drained.load(Ordering::Relaxed) { open.pop_front() } else { None };
+            let again =
+                if turn.is_multiple_of(4) || self.is_drained.load(Ordering::Relaxed) { open.pop_front() } else { None };
             let token = again.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed));
             let sql = match token % 3 {
                 0 => format!("SELECT queue_cluster.enqueue('q', '{token}')"),
@@ -83,52 +84,44 @@ impl Storm<'_> {
 
     /// Claims at home, and completes with an effect in one transaction.
     fn work(&self, number: usize) {
-        let mut connection = None;
-        while !self.is_over.load(Ordering::Relaxed) {
-            let Some(client) = connection.as_mut() else {
-                connection = self.connect(number);
-                continue;
-            };
-            let one = |client: &mut Client| -> Result<(), postgres::Error> {
-                let claim = "SELECT id, payload::text FROM queue_cluster.claim('q', wait => '50 ms', steal => false)";
-                if let Some(row) = client.query_opt(claim, &[])? {
-                    let (id, token): (i64, String) = (row.get(0), row.get(1));
-                    client.batch_execute(&format!(
-                        "INSERT INTO effect VALUES ({token}); SELECT queue_cluster.complete({id})"
-                    ))?;
-                    self.completed.fetch_add(1, Ordering::Relaxed);
-                }
-                Ok(())
-            };
-            if let Err(e) = one(client) {
-                let code = error::code(&e);
-                assert!(code.is_empty() || code.starts_with("57P") || code == "QJ001", "{}", error::describe(&e));
-                connection = None;
+        self.repeat(number, &["57P"], |client| {
+            let claim = "SELECT id, payload::text FROM queue_cluster.claim('q', wait => '50 ms', steal => false)";
+            if let Some(row) = client.query_opt(claim, &[])? {
+                let (id, token): (i64, String) = (row.get(0), row.get(1));
+                client.batch_execute(&format!(
+                    "INSERT INTO effect VALUES ({token}); SELECT queue_cluster.complete({id})"
+                ))?;
+                self.completed.fetch_add(1, Ordering::Relaxed);
             }
-        }
+            Ok(())
+        });
     }
 
     /// Claims from wherever there are jobs; the result says so, and is the only effect.
     fn steal(&self, number: usize) {
+        self.repeat(number, &["57P", "08"], |client| {
+            for row in client.query("SELECT id FROM queue_cluster.claim('q', 2, wait => '50 ms')", &[])? {
+                let id: i64 = row.get(0);
+                client.batch_execute(&format!("SELECT queue_cluster.complete({id}, '\"stolen\"')"))?;
+                self.completed.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+    }
+
+    /// Does this until the storm is over. Errors of these classes are those of an outage: the next try has another
+    /// connection.
+    fn repeat(&self, number: usize, of_outages: &[&str], work: impl Fn(&mut Client) -> Result<(), postgres::Error>) {
         let mut connection = None;
         while !self.is_over.load(Ordering::Relaxed) {
             let Some(client) = connection.as_mut() else {
                 connection = self.connect(number);
                 continue;
             };
-            let one = |client: &mut Client| -> Result<(), postgres::Error> {
-                for row in client.query("SELECT id FROM queue_cluster.claim('q', 2, wait => '50 ms')", &[])? {
-                    let id: i64 = row.get(0);
-                    client.batch_execute(&format!("SELECT queue_cluster.complete({id}, '\"stolen\"')"))?;
-                    self.completed.fetch_add(1, Ordering::Relaxed);
-                }
-                Ok(())
-            };
-            if let Err(e) = one(client) {
+            if let Err(e) = work(client) {
                 let code = error::code(&e);
-                let is_of_outage =
-                    code.is_empty() || code.starts_with("08") || code.starts_with("57P") || code == "QJ001";
-                assert!(is_of_outage, "{}", error::describe(&e));
+                let is_of_outage = of_outages.iter().any(|class| code.starts_with(class));
+                assert!(code.is_empty() || code == "QJ001" || is_of_outage, "{}", error::describe(&e));
                 connection = None;
             }
         }
@@ -153,12 +146,12 @@ fn servers_that_are_killed_in_turn_lose_and_double_nothing() {
     };
     scope(|scope| {
         let (_over, _drained) = (StopAtEnd(&storm.is_over), StopAtEnd(&storm.is_drained));
-        for n in 0..3 {
+        let producers = [0, 1, 2].map(|n| {
             let storm = &storm;
-            scope.spawn(move || storm.produce(n));
             scope.spawn(move || storm.work(n));
             scope.spawn(move || storm.steal(n));
-        }
+            scope.spawn(move || storm.produce(n))
+        });
         for round in 0..2 {
             for n in 0..3 {
                 let work = |what: &str| {
@@ -178,6 +171,8 @@ fn servers_that_are_killed_in_turn_lose_and_double_nothing() {
             }
         }
         storm.is_drained.store(true, Ordering::Relaxed);
+        // Until they have ended they may still enqueue what was refused during an outage.
+        producers.into_iter().for_each(|producer| producer.join().expect("a producer"));
         wait::until("all has ended", || {
             let living =
                 (0..3).map(|n| peers.connect(n).count("SELECT FROM queue_internal.live() WHERE outcome IS NULL"));

@@ -107,8 +107,8 @@ pub fn run(args: &[&str]) -> bool {
     let mut command = Command::new(&program);
     cluster.connect_env(&mut command);
     command.env("PGDATABASE", DATABASE).arg("--allow-actions").args(args).stdin(Stdio::null());
-    let mut dashboard = command.spawn().unwrap_or_else(|e| panic!("{}: {e}", program.display()));
     println!("The dashboard looks at a shop's queues, until Ctrl-C:");
+    let mut dashboard = command.spawn().unwrap_or_else(|e| panic!("{}: {e}", program.display()));
     let is_well = scope(|scope| {
         let cluster = &cluster;
         scope.spawn(|| endless(cluster, "shop", produce));

@@ -70,8 +70,7 @@ fn demo(limit: usize) -> bool {
     let found = &found[..found.len().min(limit)];
 
     println!("starting a server");
-    let cluster = Cluster::on_disk().conf("shared_buffers = '128MB'").start();
-    let mut client = cluster.create_database(DATABASE);
+    let (cluster, mut client) = Cluster::on_disk().conf("shared_buffers = '128MB'").start_with_database(DATABASE);
     client.batch_execute(SETUP).expect("queue and table");
     let mut workers: Vec<Worker> = (1..=WORKERS).map(|number| Worker::start(&cluster, number)).collect();
     let claims = workers[0].claims();

@@ -1,9 +1,9 @@
 //! The workers' processes, as their parent sees them, and how one of them comes to its end.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 
-use queue_tests::{Cluster, wait};
+use queue_tests::{Cluster, KilledAtEnd, wait};
 
 use crate::producer::HOPELESS;
 
@@ -12,7 +12,7 @@ pub const DATABASE: &str = "demo";
 /// A worker's process.
 pub struct Worker {
     name: String,
-    process: Child,
+    process: KilledAtEnd,
 }
 
 impl Worker {
@@ -23,7 +23,7 @@ impl Worker {
         cluster.connect_env(&mut command);
         command.args(["worker", &name]).env("PGDATABASE", DATABASE).stdin(Stdio::null());
         command.stdout(if number == 1 { Stdio::piped() } else { Stdio::null() });
-        Self { process: command.spawn().expect("this program runs"), name }
+        Self { process: KilledAtEnd(command.spawn().expect("this program runs")), name }
     }
 
     fn pid(&self) -> i32 {
@@ -62,13 +62,5 @@ impl Worker {
             cluster.signal("CONT", self.pid());
         }
         None
-    }
-}
-
-impl Drop for Worker {
-    /// Leaves no process behind, also when the demo fails.
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

@@ -27,7 +27,10 @@ pub fn run(name: &str) -> Result<Infallible, Error> {
                 return Err(error);
             }
             let (attempt, attempts): (i32, i32) = (job.get("attempt"), job.get("max_attempts"));
-            eprintln!("         {name}: {path}: attempt {attempt} of {attempts}: {}", error::message(&error));
+            // One write, as other workers print to the same place.
+            let line =
+                format!("         {name}: {path}: attempt {attempt} of {attempts}: {}\n", error::message(&error));
+            eprint!("{line}");
             give_up(&mut client, &job, &error)?;
         }
     }

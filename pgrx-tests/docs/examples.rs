@@ -1,9 +1,9 @@
 //! Runs every SQL example, the pages' one after the other, those of a page in order in one session of psql.
 
 use std::fmt::Write as _;
-use std::io::Read;
 
 use queue_tests::Cluster;
+use queue_tests::installation::printed;
 
 use crate::{Page, none, pages};
 use queue_tests::markdown::{Block, blocks};
@@ -100,20 +100,11 @@ fn run(cluster: &Cluster, database: &str, page: &Page, examples: &[Example]) -> 
     drop(cluster.create_database(database));
     let file = cluster.dir().join(format!("{database}.sql"));
     std::fs::write(&file, script(examples)).expect("a writable cluster folder");
-    let (mut reader, writer) = std::io::pipe().expect("a pipe");
     let mut psql = cluster.command("psql");
     psql.args(["-X", "-P", "pager=off", "-d", database])
         .env("PGOPTIONS", "-c statement_timeout=60s")
-        .stdin(std::fs::File::open(file).expect("the file just written"))
-        .stdout(writer.try_clone().expect("a second end of the pipe"))
-        .stderr(writer);
-    let mut child = psql.spawn().expect("psql");
-    // The command still holds our ends of the pipe; reading ends when the last one is closed.
-    drop(psql);
-    let mut printed = String::new();
-    reader.read_to_string(&mut printed).expect("text from psql");
-    child.wait().expect("psql's end");
-
+        .stdin(std::fs::File::open(file).expect("the file just written"));
+    let printed = printed(psql);
     let mut wrong = Vec::new();
     for (n, example) in examples.iter().enumerate() {
         if let Err(why) = judge(&printed, n, example) {

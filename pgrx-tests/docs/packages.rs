@@ -88,9 +88,12 @@ fn the_clients_have_the_version_of_the_extension() {
     let version = of_package("version");
     let node: Value = serde_json::from_str(&read("clients/node/package.json")).expect("JSON");
     assert_eq!(node["version"], version);
-    let python = read("clients/python/pyproject.toml");
     let line = format!("version = \"{version}\"");
-    assert!(python.lines().any(|found| found == line), "pyproject.toml");
+    let python = read("clients/python/src/pg_queue/version.py");
+    assert!(
+        python.lines().any(|found| found == format!("__{}", line.replacen("version", "version__", 1))),
+        "version.py"
+    );
     assert!(read("clients/rust/Cargo.toml").lines().any(|found| found == line), "Cargo.toml");
 }
 
@@ -99,7 +102,7 @@ fn the_clients_have_the_version_of_the_extension() {
 fn the_clients_say_what_they_are() {
     let licence = read("LICENSE");
     let node: Value = serde_json::from_str(&read("clients/node/package.json")).expect("JSON");
-    for key in ["description", "license", "homepage", "main", "types"] {
+    for key in ["description", "license", "main", "types"] {
         assert!(is_text(&node[key]), "package.json: {key}");
     }
     assert!(node["keywords"].as_array().is_some_and(|words| words.len() > 3 && words.iter().all(is_text)));
@@ -110,8 +113,8 @@ fn the_clients_say_what_they_are() {
         }
     }
     for (file, lines) in [
-        ("python/pyproject.toml", ["description", "readme", "license", "Homepage", "keywords", "requires-python"]),
-        ("rust/Cargo.toml", ["description", "readme", "license", "homepage", "keywords", "categories"]),
+        ("python/pyproject.toml", ["description", "readme", "license", "keywords", "requires-python"]),
+        ("rust/Cargo.toml", ["description", "readme", "license", "keywords", "categories"]),
     ] {
         let manifest = read(&format!("clients/{file}"));
         for key in lines {

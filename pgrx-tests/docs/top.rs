@@ -6,8 +6,7 @@ use crate::read;
 
 #[test]
 fn the_queues_are_shown_in_a_terminal_with_rates_from_the_second_look_on() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     for sql in [
         "SELECT queue.create('mail'), queue.create('video', stages => '{fetch, encode}')",
         "SELECT queue.enqueue('mail'), queue.enqueue('mail'), queue.enqueue('mail'), queue.enqueue('video')",

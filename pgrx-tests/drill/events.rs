@@ -161,7 +161,7 @@ fn wait_whole(nodes: &[Node]) -> usize {
                 let members: Vec<String> = members.iter().map(Member::to_string).collect();
                 println!("{} sees: {}", node.name(), members.join(", "));
             }
-            panic!("waited {PATIENCE:?} in vain until all nodes are well, and agree");
+            panic!("after {PATIENCE:?} it was not true that all nodes are well, and agree");
         }
         sleep(Duration::from_millis(100));
     }

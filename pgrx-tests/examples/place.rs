@@ -3,14 +3,14 @@
 use std::fmt::{Display, Formatter};
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use postgres::Client;
 use postgres::types::{FromSqlOwned, ToSql};
 use queue_tests::pooler::Pooler;
-use queue_tests::{Cluster, wait};
+use queue_tests::{Cluster, KilledAtEnd, wait};
 
 use crate::language::{Language, example};
 
@@ -136,13 +136,13 @@ impl Place {
         let said =
             File::options().create(true).append(true).open(self.log(cluster)).expect("a writable cluster folder");
         command.stdin(Stdio::null()).stdout(said.try_clone().expect("a second handle")).stderr(said);
-        Worker { process: command.spawn().expect("the worker starts"), name: self.to_string() }
+        Worker { process: KilledAtEnd(command.spawn().expect("the worker starts")), name: self.to_string() }
     }
 }
 
 /// A worker's process.
 pub struct Worker {
-    process: Child,
+    process: KilledAtEnd,
     name: String,
 }
 
@@ -164,13 +164,5 @@ impl Worker {
             self.process.try_wait().expect("our child")
         });
         assert!(status.success(), "{}: {status}", self.name);
-    }
-}
-
-impl Drop for Worker {
-    /// Leaves no process behind, also when the test fails.
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

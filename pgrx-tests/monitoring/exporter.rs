@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use queue_tests::{Cluster, wait};
+use queue_tests::{Cluster, KilledAtEnd, wait};
 
 /// A metric with its labels, but for `server`, which the exporter adds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +31,7 @@ pub struct Shown {
 }
 
 pub struct Exporter {
-    process: Child,
+    _process: KilledAtEnd,
     address: SocketAddr,
 }
 
@@ -62,7 +62,7 @@ impl Exporter {
         let process = command
             .spawn()
             .expect("the exporter: run `make monitoring`, or as root: apt-get install prometheus-postgres-exporter");
-        let exporter = Self { process, address };
+        let exporter = Self { _process: KilledAtEnd(process), address };
         wait::until("the exporter answers", || TcpStream::connect(exporter.address).ok());
         exporter
     }
@@ -97,12 +97,4 @@ fn read(text: &str) -> Sample {
         (name != "server" && !value.is_empty()).then(|| (name.to_owned(), value.to_owned()))
     });
     Sample { name: name.to_owned(), labels: labels.collect() }
-}
-
-impl Drop for Exporter {
-    /// Leaves no process behind, also when the test fails.
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }

@@ -31,15 +31,19 @@ mod jobs {
     pub mod stages;
     mod stages_lives;
     mod suspend_until;
+    mod timing;
     mod topics;
     mod topics_lives;
     mod transactions;
+    mod vanished;
 }
 
 /// How jobs find workers: order, sleep, wake-up, and never another's lock.
 mod claims {
     mod collect;
     mod concurrent;
+    mod disconnect;
+    mod idle_workers;
     mod wait_call;
     mod waiting;
     mod waits;
@@ -47,7 +51,7 @@ mod claims {
 
 /// Limits of a queue and of its groups.
 mod limits {
-    mod gates;
+    pub mod gates;
     mod group_priorities;
     mod group_rates;
     pub mod groups;
@@ -55,9 +59,12 @@ mod limits {
 
 /// What only a fault point can bring about: windows held open, and every point once.
 mod faults {
+    mod counting;
     pub mod held;
     mod key_turns;
     mod leases;
+    mod parked;
+    mod raised;
     mod retrying;
     mod sweep;
     mod windows;
@@ -78,7 +85,9 @@ mod storage {
     mod history_copies;
     mod history_days;
     mod indexes;
+    mod left_out;
     mod locks;
+    mod rewrites;
     mod rows;
     pub mod segments;
     mod segments_crashes;
@@ -95,6 +104,7 @@ mod durability {
     mod reindex;
     pub mod restore;
     mod storm;
+    mod unlogged;
 }
 
 /// Which role may do what.
@@ -106,13 +116,14 @@ mod security {
     mod privileges;
     mod rights;
     mod shared;
+    mod stored_json;
     mod tables;
 }
 
 /// Jobs that are SQL and run in the server.
 mod sql_jobs {
     mod administration;
-    mod commands;
+    pub mod commands;
     mod data;
     mod ended;
     mod executors;
@@ -125,6 +136,7 @@ mod interface {
     mod advice;
     pub mod bad_input;
     mod lengths;
+    mod mistakes;
     mod protocol;
     mod queues;
     mod smoke;
@@ -140,6 +152,7 @@ mod operations {
     mod doctor_queues;
     pub mod listing;
     mod load;
+    mod locked;
     mod memory;
     mod metrics;
     mod out_of_memory;

@@ -41,22 +41,14 @@ pub fn queue(options: &str) -> (Client, String) {
     (client, name)
 }
 
-/// A queue in a database of the test's own, and a connection: for a test of thousands of jobs, which would slow down
-/// each look of the others at the jobs of the shared database.
-pub fn database_with_queue(name: &str, options: &str) -> (Database, Client) {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, name, options);
-    (database, client)
-}
-
 /// Makes a queue with these options of `queue.create`, such as `"max_attempts => 1"`.
 pub fn create(client: &mut Client, name: &str, options: &str) {
     let comma = if options.is_empty() { "" } else { ", " };
     client.run(&format!("SELECT queue.create('{name}'{comma}{options})"));
 }
 
-/// A database of the test's own with the extension in it; dropped with the value.
+/// A database of the test's own with the extension in it; dropped with the value. Also for a test of thousands of jobs,
+/// which would slow down each look of the others at the jobs of the shared database.
 pub struct Database {
     pub name: String,
 }
@@ -77,6 +69,13 @@ impl Database {
         let name = format!("d{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         server().create_database_with(&name, settings);
         Self { name }
+    }
+
+    /// Makes a queue in it, with these options of `queue.create`. Returns also a connection to it as superuser.
+    pub fn with_queue(self, name: &str, options: &str) -> (Self, Client) {
+        let mut client = self.connect();
+        create(&mut client, name, options);
+        (self, client)
     }
 
     /// A connection to it as superuser.

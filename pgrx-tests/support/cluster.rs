@@ -1,13 +1,13 @@
 //! A throw-away server: own data directory, own socket, gone when the test is over.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use postgres::{Client, Config, NoTls};
 
-use crate::installation::{Installation, as_account, clean, installation, output};
+use crate::installation::{Installation, as_account, clean, installation, output, printed};
 use crate::scratch::{self, Medium};
 use crate::wait;
 
@@ -125,6 +125,13 @@ impl Cluster {
         self
     }
 
+    /// Starts the server and creates a database with pg_queue in it. Returns also a connection to it as superuser.
+    pub fn start_with_database(self, name: &str) -> (Self, Client) {
+        let cluster = self.start();
+        let client = cluster.create_database(name);
+        (cluster, client)
+    }
+
     /// Starts a server that was stopped or killed and waits until it takes connections.
     pub fn start_again(&self) {
         if let Err(log) = self.try_start() {
@@ -143,6 +150,18 @@ impl Cluster {
     /// Stops the server (mode fast) and starts it again.
     pub fn restart(&self) {
         self.stop_fast();
+        self.start_again();
+    }
+
+    /// Stops the server (mode immediate) and starts it again: a crash recovery.
+    pub fn restart_immediate(&self) {
+        self.stop_immediate();
+        self.start_again();
+    }
+
+    /// Kills all processes of the server with SIGKILL and starts it again: see [`Cluster::kill_server`].
+    pub fn restart_killed(&self) {
+        self.kill_server();
         self.start_again();
     }
 
@@ -269,10 +288,13 @@ impl Cluster {
 
     /// Opens a connection to the database as superuser.
     pub fn connect_to(&self, database: &str) -> Client {
-        self.config()
-            .dbname(database)
-            .connect(NoTls)
-            .unwrap_or_else(|error| panic!("could not connect to {database}: {error:?}"))
+        self.connect_as(database, SUPERUSER)
+    }
+
+    /// Opens a connection to the database as this role.
+    pub fn connect_as(&self, database: &str, role: &str) -> Client {
+        let tried = self.config().dbname(database).user(role).connect(NoTls);
+        tried.unwrap_or_else(|error| panic!("could not connect to {database} as {role}: {error:?}"))
     }
 
     /// Creates a database with pg_queue in it and opens a connection to it as superuser.
@@ -384,18 +406,10 @@ impl Cluster {
         // A file, since two pipes with nobody to read the one while we write the other could block.
         let script = self.dir.join(format!("psql-{:?}.sql", std::thread::current().id()));
         std::fs::write(&script, sql).expect("a writable cluster folder");
-        let (mut reader, writer) = std::io::pipe().expect("a pipe");
         let mut psql = self.command("psql");
-        psql.args(["-X", "-q", "-v", "VERBOSITY=verbose", "-d", database])
-            .stdin(File::open(&script).expect("the file just written"))
-            .stdout(writer.try_clone().expect("a second end of the pipe"))
-            .stderr(writer);
-        let mut child = psql.spawn().expect("psql");
-        // The command still holds our ends of the pipe; reading ends when the last one is closed.
-        drop(psql);
-        let mut printed = String::new();
-        reader.read_to_string(&mut printed).expect("text from psql");
-        child.wait().expect("psql's end");
+        psql.args(["-X", "-q", "-v", "VERBOSITY=verbose", "-d", database]);
+        psql.stdin(File::open(&script).expect("the file just written"));
+        let printed = printed(psql);
         std::fs::remove_file(script).expect("the file just read");
         printed
     }

@@ -25,10 +25,18 @@ pub struct Fault {
 }
 
 impl Cluster {
-    /// Arms a fault point for the first process that reaches it: `"wait"`, `"error"`, `"terminate"`, `"crash"` or
-    /// `"stop"`.
+    /// Arms a fault point for the first process that reaches it: `"wait"`, `"error"`, `"error 53100"`, `"terminate"`,
+    /// `"crash"` or `"stop"`.
     pub fn fault(&self, point: &str, action: &str) -> Fault {
         Fault::arm(self.data(), point, None, action)
+    }
+
+    /// Makes processes pause at fault points, in `cases` of 1,000 cases, for up to `most_ms` milliseconds. Standbys
+    /// that are made of the server afterwards do so, too.
+    pub fn delay_points(&self, cases: u32, most_ms: u32) {
+        let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = Fault::folder(self.data());
+        fs::write(folder.join("delays"), format!("{cases} {most_ms}")).expect("a writable folder");
     }
 
     /// Arms a fault point for one process of the server.
@@ -38,13 +46,18 @@ impl Cluster {
 }
 
 impl Fault {
-    fn arm(data: PathBuf, point: &str, pid: Option<i32>, action: &str) -> Self {
-        let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The folder of a server's faults, which is made if it is not there.
+    fn folder(data: PathBuf) -> PathBuf {
         let folder = data.join("pg_queue_faults");
         fs::create_dir_all(&folder).expect("a writable data directory");
         // The server's account renames files in it.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("the folder just made");
-        let fault = Self { folder, point: point.to_owned(), pid };
+        folder
+    }
+
+    fn arm(data: PathBuf, point: &str, pid: Option<i32>, action: &str) -> Self {
+        let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+        let fault = Self { folder: Self::folder(data), point: point.to_owned(), pid };
         // The file is whole when it has its name.
         let draft = fault.folder.join(format!("{}.draft", fault.file()));
         fs::write(&draft, action).expect("a writable folder");

@@ -4,6 +4,7 @@
 //! so that the system's own installation is neither needed nor touched.
 
 use std::ffi::OsStr;
+use std::io::Read as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -74,8 +75,8 @@ pub fn installation() -> &'static Installation {
     FOUND.get_or_init(|| Installation::of(&pg_config()))
 }
 
-/// The plain servers of other majors on this machine, which need not have pg_queue: those of packages, and those that
-/// `build-postgres` has made.
+/// The plain servers of other majors on this machine, which need not have pg_queue: those of packages, and those of
+/// `build-postgres` and `fetch-postgres`.
 pub fn others() -> Vec<&'static Installation> {
     let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
@@ -85,7 +86,7 @@ pub fn others() -> Vec<&'static Installation> {
     let mut found: Vec<&Installation> = Vec::new();
     for pg_config in servers.map(|server| server.path().join("bin/pg_config")).filter(|path| path.exists()) {
         let other = Installation::plain(&pg_config);
-        if other.major >= 14 && other.major != installation().major && found.iter().all(|o| o.major != other.major) {
+        if other.major >= 15 && other.major != installation().major && found.iter().all(|o| o.major != other.major) {
             found.push(Box::leak(Box::new(other)));
         }
     }
@@ -162,6 +163,19 @@ pub fn output(command: &mut Command) -> String {
         String::from_utf8_lossy(&done.stderr),
     );
     String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+/// Runs the command to its end, whether or not it succeeds, and returns what it printed to stdout and stderr, in order.
+pub fn printed(mut command: Command) -> String {
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    command.stdout(writer.try_clone().expect("a second end of the pipe")).stderr(writer);
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    // The command still holds our ends of the pipe; reading ends when the last one is closed.
+    drop(command);
+    let mut printed = String::new();
+    reader.read_to_string(&mut printed).expect("text");
+    child.wait().expect("its end");
+    printed
 }
 
 /// Runs the command to its end. It must succeed, and print nothing to stderr.

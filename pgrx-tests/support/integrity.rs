@@ -10,12 +10,13 @@ const INDEXES: &str = "
     SELECT i.indexrelid::regclass::text FROM pg_index AS i
     JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_am AS a ON a.oid = c.relam JOIN pg_class AS t
     ON t.oid = i.indrelid
-    WHERE t.relnamespace = 'queue'::regnamespace AND t.relkind = 'r' AND a.amname = 'btree' AND i.indisvalid
+    WHERE t.relnamespace = 'queue_internal'::regnamespace AND t.relkind = 'r' AND a.amname = 'btree' AND i.indisvalid
     AND i.indisready
     ORDER BY 1";
 
 const TABLES: &str = "
-    SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r' ORDER BY 1";
+    SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'queue_internal'::regnamespace AND relkind = 'r'
+    ORDER BY 1";
 
 /// What is wrong with any table or b-tree of schema `queue`, rows without an index entry included. A relation that is
 /// dropped meanwhile, such as a day of history, is passed over. Makes the extension amcheck where it is not there.
@@ -41,7 +42,7 @@ pub fn faults(client: &mut Client) -> Vec<String> {
             }
         }
     }
-    assert!(looked > 0, "there are no tables in schema queue");
+    assert!(looked > 0, "there are no tables in schema queue_internal");
     faults
 }
 

@@ -22,4 +22,7 @@ pub mod wait;
 
 pub use cluster::Cluster;
 pub use fault::Fault;
-pub use stop::StopAtEnd;
+pub use stop::{KilledAtEnd, StopAtEnd};
+
+/// An artificial earlier version of the extension, which `xtask earlier` makes of this one.
+pub const EARLIER: &str = "0.0.1";

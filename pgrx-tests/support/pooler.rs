@@ -2,14 +2,17 @@
 //! been idle for longest, and forgets all that a session knew after each one.
 
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use crate::cluster::Cluster;
+use crate::stop::KilledAtEnd;
 use crate::wait;
 use postgres::{Config, NoTls};
 
 /// A throw-away PgBouncer, with its socket in the cluster's folder. Must be dropped before the cluster.
-pub struct Pooler(Child);
+pub struct Pooler {
+    _process: KilledAtEnd,
+}
 
 impl Pooler {
     pub const PORT: u16 = 6432;
@@ -46,17 +49,10 @@ impl Pooler {
         std::fs::write(&file, configuration).expect("a writable cluster folder");
         let mut command = cluster.command(program);
         command.arg("--quiet").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
-        let pooler = Self(command.spawn().expect("PgBouncer"));
+        let pooler = Self { _process: KilledAtEnd(command.spawn().expect("PgBouncer")) };
         let mut config = Config::new();
         config.host_path(cluster.dir()).port(Self::PORT).user("postgres").dbname("postgres");
         wait::until("PgBouncer takes connections", || config.connect(NoTls).ok());
         pooler
-    }
-}
-
-impl Drop for Pooler {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

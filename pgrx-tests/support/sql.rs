@@ -37,6 +37,9 @@ pub trait Sql {
     fn value<T: FromSqlOwned>(&mut self, sql: &str) -> T;
     /// How the statement fails. Returns after its rollback.
     fn failure(&mut self, sql: &str) -> Failure;
+    /// How the statement fails, with this SQLSTATE. Returns after its rollback.
+    #[track_caller]
+    fn refused(&mut self, sql: &str, code: &str) -> Failure;
     /// Waits until the last statement, which has failed, was rolled back: the server sends an error before that, and
     /// the driver returns it.
     fn wait_rolled_back(&mut self);
@@ -44,10 +47,16 @@ pub trait Sql {
     fn claim(&mut self, queue: &str) -> i64;
     /// Enqueues a job and tells its id.
     fn enqueue(&mut self, queue: &str) -> i64;
+    /// Claims up to this many jobs and completes them. Returns how many it has completed.
+    fn work_off(&mut self, queue: &str, jobs: i64) -> i64;
+    /// Enqueues this many jobs and completes as many, so that segments fill with jobs that have ended.
+    fn pass_through(&mut self, queue: &str, jobs: i64);
     /// How many rows the statement returns.
     fn count(&mut self, sql: &str) -> usize;
     /// The process at the other end.
     fn pid(&mut self) -> i32;
+    /// Makes what this session has done so far visible in the server's statistics.
+    fn flush_statistics(&mut self);
     /// The state of a job.
     fn state(&mut self, job_id: i64) -> String;
     /// Waits until the background worker, or `queue.maintain()`, has made this condition true.
@@ -84,6 +93,12 @@ impl Sql for Client {
         }
     }
 
+    fn refused(&mut self, sql: &str, code: &str) -> Failure {
+        let failure = self.failure(sql);
+        assert_eq!(failure.code, code, "{sql}: {failure:?}");
+        failure
+    }
+
     fn wait_rolled_back(&mut self) {
         let _ = self.simple_query("");
     }
@@ -96,12 +111,29 @@ impl Sql for Client {
         self.value(&format!("SELECT queue.enqueue('{queue}')"))
     }
 
+    fn work_off(&mut self, queue: &str, jobs: i64) -> i64 {
+        self.value(&format!(
+            "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('{queue}', {jobs})))
+             WHERE outcome = 'completed'"
+        ))
+    }
+
+    fn pass_through(&mut self, queue: &str, jobs: i64) {
+        let payloads = format!("pg_catalog.array_fill('1'::jsonb, ARRAY[{jobs}])");
+        self.run(&format!("SELECT count(*) FROM queue.enqueue_many('{queue}', {payloads})"));
+        self.work_off(queue, jobs);
+    }
+
     fn count(&mut self, sql: &str) -> usize {
         self.query(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).len()
     }
 
     fn pid(&mut self) -> i32 {
         self.value("SELECT pg_backend_pid()")
+    }
+
+    fn flush_statistics(&mut self) {
+        self.run("SELECT pg_stat_force_next_flush()");
     }
 
     fn state(&mut self, job_id: i64) -> String {

@@ -1,5 +1,7 @@
-//! The end of threads that work until they are told to stop.
+//! The end of what a test has begun: threads that work until they are told to stop, and processes.
 
+use std::ops::{Deref, DerefMut};
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Sets the flag when it is dropped, also by a panic: threads of a scope that look at it do not outlast the test.
@@ -8,5 +10,29 @@ pub struct StopAtEnd<'a>(pub &'a AtomicBool);
 impl Drop for StopAtEnd<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A process that is killed when the value is dropped, also by a panic: it does not outlast the test.
+pub struct KilledAtEnd(pub Child);
+
+impl Deref for KilledAtEnd {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for KilledAtEnd {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for KilledAtEnd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

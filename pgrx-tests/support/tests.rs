@@ -21,8 +21,7 @@ fn a_cluster_survives_each_way_to_end() {
     let first = cluster.postmaster_pid();
     cluster.restart();
     assert_ne!(cluster.postmaster_pid(), first);
-    cluster.stop_immediate();
-    cluster.start_again();
+    cluster.restart_immediate();
     assert!(cluster.log().contains("automatic recovery in progress"));
 
     // A session in the middle of a computation must not keep a killed server's memory.
@@ -94,18 +93,24 @@ fn an_error_has_its_parts() {
 fn a_row_that_an_index_lacks_is_a_fault() {
     let cluster = plain();
     let mut client = cluster.connect();
-    client.batch_execute("CREATE SCHEMA queue; CREATE TABLE queue.t (id integer PRIMARY KEY)").unwrap();
-    client.batch_execute("INSERT INTO queue.t SELECT generate_series(1, 1000)").unwrap();
+    client
+        .batch_execute("CREATE SCHEMA queue_internal; CREATE TABLE queue_internal.t (id integer PRIMARY KEY)")
+        .unwrap();
+    client.batch_execute("INSERT INTO queue_internal.t SELECT generate_series(1, 1000)").unwrap();
     assert_eq!(integrity::faults(&mut client), Vec::<String>::new());
     // A session that does not know of the index inserts a row.
     let ready = |is_ready: bool| {
-        let sql = format!("UPDATE pg_index SET indisready = {is_ready} WHERE indexrelid = 'queue.t_pkey'::regclass");
+        let sql =
+            format!("UPDATE pg_index SET indisready = {is_ready} WHERE indexrelid = 'queue_internal.t_pkey'::regclass");
         cluster.connect().batch_execute(&sql).unwrap();
     };
     ready(false);
-    cluster.connect().batch_execute("INSERT INTO queue.t VALUES (1001)").unwrap();
+    cluster.connect().batch_execute("INSERT INTO queue_internal.t VALUES (1001)").unwrap();
     ready(true);
     let faults = integrity::faults(&mut cluster.connect());
     assert_eq!(faults.len(), 1, "{faults:?}");
-    assert!(faults[0].starts_with("queue.t_pkey: ") && faults[0].contains("lacks matching index tuple"), "{faults:?}");
+    assert!(
+        faults[0].starts_with("queue_internal.t_pkey: ") && faults[0].contains("lacks matching index tuple"),
+        "{faults:?}"
+    );
 }

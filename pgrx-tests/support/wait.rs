@@ -26,7 +26,17 @@ fn patience() -> u32 {
 ///
 /// The probe always runs once more after the limit has passed, so that a pause of the whole machine
 /// does not fail a test whose fact has long been there.
-pub fn within<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T>) -> T {
+pub fn within<T>(what: &str, limit: Duration, probe: impl FnMut() -> Option<T>) -> T {
+    within_or_say(what, limit, probe, String::new)
+}
+
+/// As [`within`]. A failure also says what `seen` returns then.
+pub fn within_or_say<T>(
+    what: &str,
+    limit: Duration,
+    mut probe: impl FnMut() -> Option<T>,
+    seen: impl FnOnce() -> String,
+) -> T {
     let start = Instant::now();
     let limit = limit * patience();
     let mut pause = Duration::from_millis(2);
@@ -35,7 +45,7 @@ pub fn within<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<
         if let Some(value) = probe() {
             return value;
         }
-        assert!(!last, "waited {limit:?} in vain until {what}");
+        assert!(!last, "after {limit:?} it was not true that {what}\n{}", seen());
         sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(100));
     }
@@ -50,7 +60,7 @@ pub fn until_empty(what: &str, mut left: impl FnMut() -> Vec<String>) {
         if found.is_empty() {
             return;
         }
-        assert!(!is_last, "waited in vain until {what}: {found:#?}");
+        assert!(!is_last, "it was not true in time that {what}: {found:#?}");
         sleep(Duration::from_millis(20));
     }
 }

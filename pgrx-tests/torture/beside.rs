@@ -61,7 +61,7 @@ fn evidence(session: &mut Session<'_>) -> Done {
         for n in 0..10 {
             let sql = format!(
                 "SELECT id, format('job {job} segment {n} %s xmin %s: %s', a.ctid, a.xmin, left(a::text, 300)) \
-                    FROM queue.attempt_{n} AS a WHERE job_id = {job} OR id = {job}"
+                    FROM queue_internal.attempt_{n} AS a WHERE job_id = {job} OR id = {job}"
             );
             for row in session.aside("look at doubles", &sql)? {
                 ids.push(row.get::<_, i64>(0));
@@ -72,7 +72,7 @@ fn evidence(session: &mut Session<'_>) -> Done {
             for table in ["claim", "outcome", "note"] {
                 let sql = format!(
                     "SELECT format('{table}_{n} %s xmin %s: %s', t.ctid, t.xmin, left(t::text, 200)) \
-                        FROM queue.{table}_{n} AS t WHERE id IN ({})",
+                        FROM queue_internal.{table}_{n} AS t WHERE id IN ({})",
                     ids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
                 );
                 for row in session.aside("look at doubles", &sql)? {
@@ -81,7 +81,7 @@ fn evidence(session: &mut Session<'_>) -> Done {
             }
         }
     }
-    let sql = "SELECT format('%s', l) FROM queue.segment_log AS l ORDER BY entry DESC LIMIT 30";
+    let sql = "SELECT format('%s', l) FROM queue_internal.segment_log AS l ORDER BY entry DESC LIMIT 30";
     lines.extend(session.aside("look at doubles", sql)?.iter().map(|row| row.get::<_, String>(0)));
     session.torture.find(format!("evidence:\n{}", lines.join("\n")));
     Ok(())
@@ -126,7 +126,7 @@ pub fn administrate(session: &mut Session<'_>) {
 fn step(session: &mut Session<'_>) -> Done {
     thread::sleep(Duration::from_millis(200 + session.random.below(2500)));
     let tables = "SELECT oid::regclass::text FROM pg_class
-                  WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r') ORDER BY oid";
+                  WHERE relnamespace = 'queue_internal'::regnamespace AND relkind IN ('r') ORDER BY oid";
     let names: Vec<String> = session.aside("look at tables", tables)?.iter().map(|row| row.get(0)).collect();
     let table = &names[session.random.below(names.len() as u64) as usize];
     match session.random.below(10) {

@@ -97,13 +97,11 @@ fn crash(torture: &Torture, random: &mut Random) -> &'static str {
             "kill -9 the checkpointer"
         }
         5..7 => {
-            primary.stop_immediate();
-            primary.start_again();
+            primary.restart_immediate();
             "immediate restart"
         }
         7 => {
-            primary.kill_server();
-            primary.start_again();
+            primary.restart_killed();
             "kill -9 the server"
         }
         8 => {

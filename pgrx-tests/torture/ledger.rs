@@ -115,7 +115,8 @@ pub struct Claim {
     pub priority: i32,
     pub group: Option<String>,
     pub number: i32,
-    pub is_bound: bool,
+    /// How long the lease lasts at most after the connection has broken. 0: it ends with the connection.
+    pub disconnect: Option<Micros>,
     /// How long it was asked for, or the job's own lease, or the shortest that the queue has.
     pub lease: Micros,
 }

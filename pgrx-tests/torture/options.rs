@@ -13,7 +13,7 @@ pub struct Options {
     /// Plans of clients and faults are made from it; without, the clock's, and it is printed
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Leaves out: crashes, promotions, beside, topics, or a queue by its name; several with commas
+    /// Leaves out: crashes, promotions, delays, beside, topics, or a queue by its name; several with commas
     #[arg(long, value_name = "WORD,…", value_delimiter = ',')]
     pub without: Vec<String>,
     /// The work goes to these queues alone

@@ -21,6 +21,9 @@ use crate::{beside, check, faults, flows, manager, producer, worker};
 /// For so long nothing may end under the hands of honest workers.
 const DRAIN: Duration = Duration::from_secs(120);
 
+/// At how many of 1,000 fault points a process pauses, and for how many milliseconds at most.
+const DELAYS: (u32, u32) = (4, 30);
+
 type Work = fn(&mut Session<'_>);
 
 /// Producers, workers, managers, and the rest: what they are called and what they do.
@@ -53,6 +56,9 @@ pub fn run(options: &Options) -> bool {
     );
     let cluster = settings.iter().fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
     set_up(&cluster);
+    if options.has("delays") {
+        cluster.delay_points(DELAYS.0, DELAYS.1);
+    }
     let torture = Torture {
         place: Place::new(cluster),
         options,
@@ -96,6 +102,7 @@ pub fn run(options: &Options) -> bool {
             Ok(counted) => faults = counted,
             Err(_) => torture.find("the saboteur gave up: see above".to_owned()),
         }
+        torture.place.primary().delay_points(0, 0);
         let mut end = |(_, thread): (_, ScopedJoinHandle<'_, (Vec<Deal>, Counts)>)| match thread.join() {
             Ok((done, counted)) => {
                 deals.extend(done);

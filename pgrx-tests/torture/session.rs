@@ -27,6 +27,9 @@ pub struct Session<'a> {
     /// The deal that is open, if one is, and where its savepoints begin.
     deal: Option<Deal>,
     savepoints: Vec<usize>,
+    /// When the call began whose error has ended the open deal or its last savepoint. The server rolls back at the
+    /// error, and not when the client asks for it afterwards.
+    failed_from: Option<i64>,
     /// A verb of the open deal has read tables by SQL.
     has_read: bool,
     pub deals: Vec<Deal>,
@@ -51,6 +54,7 @@ impl<'a> Session<'a> {
             client: None,
             deal: None,
             savepoints: Vec::new(),
+            failed_from: None,
             has_read: false,
             deals: Vec::new(),
             counts: BTreeMap::new(),
@@ -109,6 +113,7 @@ impl<'a> Session<'a> {
         let fate = if fate == Fate::Committed && is_local { Fate::Unknown } else { fate };
         (deal.fate, deal.is_cut, deal.end_from, deal.end_to) = (fate, is_cut, end_from, now());
         self.savepoints.clear();
+        self.failed_from = None;
         self.has_read = false;
         self.deals.push(deal);
     }
@@ -117,8 +122,9 @@ impl<'a> Session<'a> {
         *self.counts.entry((verb.to_owned(), answer.to_owned())).or_default() += 1;
     }
 
-    /// Counts a failed call, and tells those that must not be.
-    fn failed(&mut self, verb: &str, e: &postgres::Error, is_coming: bool) -> Failure {
+    /// Counts a failed call, and tells those that must not be. `from`: when it began.
+    fn failed(&mut self, verb: &str, e: &postgres::Error, is_coming: bool, from: i64) -> Failure {
+        self.failed_from = self.deal.as_ref().map(|_| from);
         let client = self.client.as_ref().expect("a connection");
         let failure = Failure::of(client, e);
         self.count(verb, if failure.is_lost { "lost" } else { &failure.code });
@@ -148,18 +154,19 @@ impl<'a> Session<'a> {
                 self.count(verb, "ok");
                 Ok((rows, from, now()))
             }
-            Err(e) => Err(self.failed(verb, &e, is_coming)),
+            Err(e) => Err(self.failed(verb, &e, is_coming, from)),
         }
     }
 
     fn plain(&mut self, verb: &str, sql: &str) -> Done {
+        let from = now();
         match self.client.as_mut().expect("a connection").batch_execute(sql) {
             Ok(()) => {
                 self.count(verb, "ok");
                 Ok(())
             }
             // At the end of a deal the drop of a queue is noticed.
-            Err(e) => Err(self.failed(verb, &e, true)),
+            Err(e) => Err(self.failed(verb, &e, true, from)),
         }
     }
 
@@ -228,7 +235,7 @@ impl<'a> Session<'a> {
     }
 
     pub fn rollback_to_savepoint(&mut self) -> Done {
-        let from = now();
+        let from = self.failed_from.take().unwrap_or_else(now);
         self.plain("rollback to savepoint", "ROLLBACK TO s; RELEASE s")?;
         let first = self.savepoints.pop().expect("a savepoint");
         for fact in &mut self.deal.as_mut().expect("an open deal").facts[first..] {
@@ -266,7 +273,7 @@ impl<'a> Session<'a> {
     }
 
     pub fn rollback(&mut self) -> Done {
-        let from = now();
+        let from = self.failed_from.take().unwrap_or_else(now);
         let done = self.last("rollback", "ROLLBACK");
         self.close(Fate::RolledBack, done.is_err(), from);
         done

@@ -72,7 +72,7 @@ fn honest(session: &mut Session<'_>, held: &mut Vec<Held>) -> Done {
     let mut all = std::mem::take(held);
     for queue in 0..QUEUES.len() {
         session.begin_at("READ COMMITTED")?;
-        claim_of(session, &[queue], 20, None, &mut all, &mut Vec::new(), None, "0", false)?;
+        claim_of(session, &[queue], 20, None, &mut all, &mut Vec::new(), None, "0", None)?;
         session.commit()?;
         if !all.is_empty() {
             session.begin_at("READ COMMITTED")?;
@@ -105,7 +105,7 @@ fn claim(
     let many = random.one_of(&[1, 1, 1, 3, 10, 40]);
     let lease = random.one_of(&[None, None, Some(200_000), Some(1_000_000), Some(5_000_000)]);
     let wait = if may_wait { random.one_of(&["0", "0", "30 ms", "1 s"]) } else { "0" };
-    let is_bound = random.percent(15);
+    let disconnect = random.one_of(&[None, None, None, None, Some(0), Some(100_000)]);
     // What waits to be completed is completed in passing.
     let passing: Vec<Held> = if random.percent(25) {
         let (completable, rest) = std::mem::take(held).into_iter().partition(is_last);
@@ -115,7 +115,7 @@ fn claim(
         Vec::new()
     };
     let mut passing = passing;
-    claim_of(session, &queues, many, lease, new, &mut passing, witness, wait, is_bound)
+    claim_of(session, &queues, many, lease, new, &mut passing, witness, wait, disconnect)
 }
 
 /// Whether `complete` may end it: in stages only the last one.
@@ -133,12 +133,12 @@ fn claim_of(
     passing: &mut Vec<Held>,
     witness: Option<i64>,
     wait: &str,
-    is_bound: bool,
+    disconnect: Option<i64>,
 ) -> Done {
     let names: Vec<&str> = queues.iter().map(|queue| QUEUES[*queue].name).collect();
     let completed: Option<Vec<i64>> = (!passing.is_empty()).then(|| passing.iter().map(|one| one.attempt).collect());
     let jobs: Vec<i64> = passing.iter().map(|one| one.job).collect();
-    let interval = lease.map(|micros| format!("{micros} microseconds"));
+    let [interval, span] = [lease, disconnect].map(|time| time.map(|micros| format!("{micros} microseconds")));
     let worker = format!("client {}", session.number);
     let (verb, from_what) = if names.len() == 1 {
         ("claim", "queue.claim(($1::text[])[1],")
@@ -151,9 +151,9 @@ fn claim_of(
     let mut sql = format!(
         "SELECT id, job_id, queue_name, stage, payload ->> 'token' AS token, priority, group_key, attempt, headers
          FROM {from_what} max_jobs => $2, wait => $3::text::interval, lease => $4::text::interval, worker => $5,
-             session_bound => $6, completed => $7{linger})"
+             disconnect => $6::text::interval, completed => $7{linger})"
     );
-    let mut params: Vec<&(dyn ToSql + Sync)> = vec![&names, &many, &wait, &interval, &worker, &is_bound, &completed];
+    let mut params: Vec<&(dyn ToSql + Sync)> = vec![&names, &many, &wait, &interval, &worker, &span, &completed];
     // What no query reads is done at the end: a claim that has written nothing may sleep.
     let mut writes = Vec::new();
     writes.extend(witness.map(|number| format!("w AS (INSERT INTO witness VALUES ({number}))")));
@@ -201,7 +201,7 @@ fn claim_of(
         session.torture.add_waiting(-1);
     }
     for row in rows {
-        let claim = read_claim(session, row, lease, is_bound);
+        let claim = read_claim(session, row, lease, disconnect);
         new.push(Held {
             attempt: claim.attempt,
             job: claim.job,
@@ -214,7 +214,7 @@ fn claim_of(
     Ok(())
 }
 
-fn read_claim(session: &Session<'_>, row: &Row, lease: Option<i64>, is_bound: bool) -> Claim {
+fn read_claim(session: &Session<'_>, row: &Row, lease: Option<i64>, disconnect: Option<i64>) -> Claim {
     let name: &str = row.get("queue_name");
     let queue = QUEUES.iter().position(|queue| queue.name == name).expect("a queue of ours");
     session.torture.remember(queue, row.get("job_id"));
@@ -232,7 +232,7 @@ fn read_claim(session: &Session<'_>, row: &Row, lease: Option<i64>, is_bound: bo
         priority: row.get("priority"),
         group: row.get("group_key"),
         number: row.get("attempt"),
-        is_bound,
+        disconnect,
         lease: lease.or(own).unwrap_or(unsaid),
     }
 }

@@ -1,6 +1,7 @@
 //! The worker for Rust of the drill (`run`), built once with the package of each release: it calls what both have.
 //!
-//! Usage: upgrade CONNINFO NAME. Invariant: a job's effect and its end commit together, so it takes effect once.
+//! Usage: upgrade CONNINFO NAME. Invariant: the effect of a job of `load` and its end commit together, so it takes
+//! effect once. The other handlers only return, or fail at first.
 
 use std::env::args;
 use std::time::Duration;
@@ -15,9 +16,14 @@ async fn handle(job: Job) -> Result<(), Failure> {
     Ok(transaction.complete(()).await?)
 }
 
+async fn fail_once(job: Job) -> Result<(), Failure> {
+    if job.attempt == 1 { Err(std::io::Error::other("once").into()) } else { Ok(()) }
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let conninfo = args().nth(1).ok_or("usage: upgrade CONNINFO NAME")?;
     let worker = Worker::new(&conninfo)?.concurrency(4).wait(Duration::from_secs(1)).handler("load", handle);
+    let worker = worker.handler("returns", |_| async { Ok(()) }).handler("fails", fail_once);
     Ok(worker.run().await?)
 }

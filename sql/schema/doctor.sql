@@ -45,7 +45,7 @@ predecessor; counting stops at 10,000. For the metrics.';
 -- The extension pg_queue_bridge, whose views cannot be named here, can be there or not.
 -- For: observe.
 CREATE FUNCTION queue_internal.bridge_sources(metric text) RETURNS TABLE (source text, value float8)
-    STABLE ROWS 2 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    STABLE ROWS 2 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms' AS $$
 BEGIN
     IF metric IS NULL THEN
         RAISE 'metric cannot be null' USING ERRCODE = 'null_value_not_allowed';
@@ -60,17 +60,54 @@ BEGIN
                 WHEN 'pg_queue_bridge_renumbered_total' THEN s.renumbered
                 WHEN 'pg_queue_bridge_lag_bytes' THEN s.lag_bytes WHEN 'pg_queue_bridge_refused' THEN s.refused
                 WHEN 'pg_queue_bridge_late' THEN s.late WHEN 'pg_queue_bridge_phantoms' THEN s.phantoms
+                WHEN 'pg_queue_bridge_waiting' THEN s.waiting
                 WHEN 'pg_queue_bridge_repairs_total' THEN s.repairs END::float8 AS value) AS v
             WHERE v.value IS NOT NULL $query$ USING metric;
     END IF;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN;
 END
 $$;
 COMMENT ON FUNCTION queue_internal.bridge_sources IS
     'A metric of the databases whose jobs come here, as queue_bridge.sources says it.';
 
+-- For: observe.
+CREATE FUNCTION queue_internal.topics_now()
+    RETURNS TABLE (topic_id integer, topic_name text, published bigint, copies bigint, unrouted bigint, dropped bigint,
+                   filter_errors bigint)
+    STABLE ROWS 10 SECURITY DEFINER LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms' AS $$
+BEGIN
+    RETURN QUERY SELECT t.topic_id, t.topic_name, coalesce(c.published, 0), coalesce(c.copies, 0),
+                        coalesce(c.unrouted, 0), coalesce(c.dropped, 0), coalesce(c.filter_errors, 0)
+                 FROM queue_internal.topic AS t LEFT JOIN queue_internal.topic_counts() AS c ON c.topic_id = t.topic_id;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN;
+END
+$$;
+COMMENT ON FUNCTION queue_internal.topics_now IS
+    'All topics with their counts; none while a session has locked their table. For the metrics.';
+
+-- For: observe.
+CREATE FUNCTION queue_internal.schedules_now()
+    RETURNS TABLE (queue_id integer, name text, queue_name text, next_run_at timestamptz)
+    STABLE ROWS 10 SECURITY DEFINER LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms' AS $$
+BEGIN
+    RETURN QUERY SELECT s.queue_id, s.schedule_name, coalesce(q.queue_name, t.topic_name), f.next_run_at
+                 FROM queue_internal.schedule AS s LEFT JOIN queue_internal.queue AS q ON q.queue_id = s.queue_id
+                 LEFT JOIN queue_internal.topic AS t ON t.topic_id = s.queue_id
+                 LEFT JOIN queue_internal.firings() AS f ON f.schedule_id = s.schedule_id;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN;
+END
+$$;
+COMMENT ON FUNCTION queue_internal.schedules_now IS
+    'All schedules; none while a session has locked a table of them. For the metrics.';
+
 -- One part of the UNION for each source. A source whose metrics are excluded by the condition on name is not read.
 -- For: observe.
-CREATE VIEW queue.metric AS
+CREATE VIEW queue_internal.metric AS
 SELECT v.name::text AS name,
        jsonb_strip_nulls(jsonb_build_object('queue', s.queue_name, 'stage', s.stage, 'state', v.state)) AS labels,
        CASE v.state WHEN 'ready' THEN s.ready WHEN 'scheduled' THEN s.scheduled WHEN 'retrying' THEN s.retrying
@@ -116,7 +153,7 @@ FROM (VALUES
     ('pg_queue_run_seconds', 'run', 'How long attempts that ended in the last minute had run: quantiles of a sample.')
 ) AS v (name, kind, help)
 JOIN queue_internal.recent_times() AS r ON r.kind = v.kind
-JOIN queue.observed AS o ON o.lane = r.lane
+JOIN queue_internal.observed_now AS o ON o.lane = r.lane
 UNION ALL
 SELECT v.name, jsonb_strip_nulls(jsonb_build_object('queue', l.queue_name, 'stage', l.stage)),
        CASE v.name WHEN 'pg_queue_needed' THEN l.needed ELSE extract(epoch FROM l.run_mean) END::float8, 'gauge', v.help
@@ -129,54 +166,72 @@ WHERE v.name = 'pg_queue_needed' OR l.run_mean IS NOT NULL
 UNION ALL
 SELECT 'pg_queue_is_paused', jsonb_build_object('queue', q.queue_name), q.is_paused::integer, 'gauge',
        '1 while claims from the queue find nothing, by queue.pause.'
-FROM queue.queue AS q
-WHERE queue_internal.may_observe(q.queue_id)
+FROM queue_internal.observed_now AS q
+WHERE q.stage IS NULL AND NOT q.is_held
 UNION ALL
 SELECT 'pg_queue_held_by_dead', jsonb_build_object('queue', q.queue_name), coalesce(h.jobs, 0), 'gauge',
        'Held jobs that wait for dead ones; counted up to 10000.'
-FROM queue.queue AS q
-LEFT JOIN (SELECT n.queue_id, sum(d.jobs)::float8 AS jobs FROM queue_internal.held_by_dead() AS d
-           JOIN queue.lane AS n ON n.lane = d.lane GROUP BY n.queue_id) AS h ON h.queue_id = q.queue_id
-WHERE queue_internal.may_observe(q.queue_id) AND NOT pg_is_in_recovery()
+FROM queue_internal.observed_now AS q
+LEFT JOIN queue_internal.held_by_dead() AS h ON h.lane = q.lane
+-- Each queue has one lane of held jobs.
+WHERE q.is_held AND NOT pg_is_in_recovery()
 UNION ALL
 SELECT 'pg_queue_workers_busy', jsonb_build_object('queue', q.queue_name),
-       (SELECT count(DISTINCT r.pid) FROM queue_internal.running_now() AS r JOIN queue.lane AS n ON n.lane = r.lane
-        WHERE n.queue_id = q.queue_id), 'gauge', 'Connections that have jobs of the queue.'
-FROM queue.queue AS q
-WHERE queue_internal.may_observe(q.queue_id)
+       count(DISTINCT r.pid), 'gauge', 'Connections that have jobs of the queue.'
+FROM queue_internal.observed_now AS q
+LEFT JOIN queue_internal.running_now() AS r ON r.lane = q.lane
+GROUP BY q.queue_name
 UNION ALL
-SELECT v.name, jsonb_build_object('topic', t.topic_name), v.value::float8, 'counter', v.help
-FROM queue.topics AS t
-CROSS JOIN LATERAL (VALUES
-    ('pg_queue_published_total', t.published, 'Events that were published on the topic.'),
-    ('pg_queue_published_copies_total', t.copies, 'Jobs that were made of them.'),
-    ('pg_queue_published_unrouted_total', t.unrouted, 'Events that no binding has matched.'),
-    ('pg_queue_published_dropped_total', t.dropped, 'Jobs that were not made, since the queue was full.'),
-    ('pg_queue_published_filter_errors_total', t.filter_errors, 'Filters whose answer was neither true nor false.')
-) AS v (name, value, help)
+SELECT 'pg_queue_workers_idle', jsonb_build_object('queue', q.queue_name),
+       count(DISTINCT w.pid) FILTER (WHERE w.pid NOT IN (
+           SELECT r.pid FROM queue_internal.running_now() AS r WHERE r.pid IS NOT NULL)), 'gauge',
+       'Connections that wait for jobs of the queue and have no job.'
+FROM queue_internal.observed_now AS q
+LEFT JOIN queue_internal.sleepers_now() AS w ON w.lane = q.lane
+GROUP BY q.queue_name
+UNION ALL
+SELECT v.name, jsonb_build_object('topic', t.topic_name),
+       CASE v.name WHEN 'pg_queue_published_total' THEN t.published
+                   WHEN 'pg_queue_published_copies_total' THEN t.copies
+                   WHEN 'pg_queue_published_unrouted_total' THEN t.unrouted
+                   WHEN 'pg_queue_published_dropped_total' THEN t.dropped
+       ELSE t.filter_errors END::float8, 'counter', v.help
+FROM (VALUES
+    ('pg_queue_published_total', 'Events that were published on the topic.'),
+    ('pg_queue_published_copies_total', 'Jobs that were made of them.'),
+    ('pg_queue_published_unrouted_total', 'Events that no binding has matched.'),
+    ('pg_queue_published_dropped_total', 'Jobs that were not made, since the queue was full.'),
+    ('pg_queue_published_filter_errors_total', 'Filters whose answer was neither true nor false.')
+) AS v (name, help)
+CROSS JOIN queue_internal.topics_now() AS t
+WHERE queue_internal.may_observe(t.topic_id)
 UNION ALL
 SELECT 'pg_queue_schedule_late_seconds',
        jsonb_strip_nulls(jsonb_build_object('schedule', s.name, 'queue', s.queue_name)),
        greatest(extract(epoch FROM clock_timestamp() - s.next_run_at), 0)::float8, 'gauge',
        'By how much the schedule''s next slot is overdue; 0: it is not.'
-FROM queue.schedules AS s
+FROM queue_internal.schedules_now() AS s
+WHERE queue_internal.may_observe(s.queue_id)
 UNION ALL
 SELECT 'pg_queue_log_segments', jsonb_build_object('state', v.word),
-       (SELECT count(*) FROM (SELECT DISTINCT ON (l.segment) l.state FROM queue.segment_log AS l
-                              ORDER BY l.segment, l.entry DESC) AS l WHERE l.state = v.state)
-           -- Segments that were never used are not in the log.
-           + CASE v.state WHEN 'f' THEN 10 - (SELECT count(DISTINCT l.segment) FROM queue.segment_log AS l) ELSE 0 END,
-       'gauge', 'Segments of the logs that are doing this, of ten.'
+       s.counted + CASE v.state WHEN 'f' THEN 10 - s.used ELSE 0 END, 'gauge',
+       'Segments of the logs that are doing this, of ten.'
 FROM (VALUES ('f'::"char", 'free'), ('o', 'open'), ('c', 'closed'), ('m', 'moving'), ('d', 'drained'), ('h', 'copied'),
              ('e', 'emptying')) AS v (state, word)
+CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE l.state = v.state) AS counted, count(*) AS used
+                    FROM queue_internal.segments_now() AS l) AS s
+-- Segments that were never used are not in the log. Two always are.
+WHERE s.used > 0
 UNION ALL
 SELECT 'pg_queue_storage_bytes', jsonb_build_object('part', v.part),
-       coalesce((SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class AS c
-                 WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r'
-                   AND v.part = CASE WHEN c.relname ~ '^(attempt|claim|outcome|note)_[0-9]$' THEN 'logs'
-                                     WHEN c.relname ~ '^history' THEN 'history' ELSE 'other' END), 0)::float8,
-       'gauge', 'Disk space with indexes, in bytes: of the logs, of history, of the rest.'
-FROM (VALUES ('logs'), ('history'), ('other')) AS v (part)
+       v.bytes, 'gauge', 'Disk space with indexes, in bytes: of the logs, of history, of the rest.'
+FROM (SELECT CASE WHEN c.relname ~ '^(attempt|claim|outcome|note)_[0-9]$' THEN 'logs'
+                  WHEN c.relname ~ '^history' THEN 'history' ELSE 'other' END AS part,
+             sum(b.bytes)::float8 AS bytes, bool_and(b.bytes IS NOT NULL) AS is_whole
+      FROM pg_class AS c CROSS JOIN LATERAL (SELECT queue_internal.bytes_of(c.oid) AS bytes OFFSET 0) AS b
+      WHERE c.relnamespace = 'queue_internal'::regnamespace AND c.relkind = 'r' GROUP BY 1) AS v
+-- A sum without a table that a session has locked would say too little.
+WHERE v.is_whole
 UNION ALL
 SELECT v.name, jsonb_build_object('setting', m.setting),
        CASE v.name WHEN 'pg_queue_memory_used' THEN m.used ELSE m.size END::float8, 'gauge', v.help
@@ -222,6 +277,7 @@ FROM (VALUES
     ('pg_queue_bridge_lag_seconds', 'gauge',
         'Up to when WAL of the source has been taken, as an age. A quiet source reports every half minute.'),
     ('pg_queue_bridge_refused', 'gauge', 'Calls of the source that could not be carried out.'),
+    ('pg_queue_bridge_waiting', 'gauge', 'Calls of the source that cannot be carried out yet, and are tried again.'),
     ('pg_queue_bridge_late', 'gauge', 'Attempts that were ended there after their lease was lost.'),
     ('pg_queue_bridge_phantoms', 'gauge', 'Jobs of transactions that the source no longer has.'),
     ('pg_queue_bridge_repairs_total', 'counter', 'How often slot and subscription were made anew.'),
@@ -236,19 +292,19 @@ SELECT 'pg_queue_extension_info',
                           'library_version', current_setting('pg_queue.library_version'),
                           'timezone_version', current_setting('pg_queue.timezone_version', true)),
        1, 'gauge', 'Always 1; its labels say which versions there are.';
-COMMENT ON VIEW queue.metric IS 'The rows of queue.metrics().';
-COMMENT ON COLUMN queue.metric.name IS 'The metric, as Prometheus names it.';
-COMMENT ON COLUMN queue.metric.labels IS 'The labels: a JSON object whose values are strings.';
-COMMENT ON COLUMN queue.metric.value IS 'Its current value.';
-COMMENT ON COLUMN queue.metric.type IS 'gauge or counter.';
-COMMENT ON COLUMN queue.metric.help IS 'What the metric means.';
+COMMENT ON VIEW queue_internal.metric IS 'The rows of queue.metrics().';
+COMMENT ON COLUMN queue_internal.metric.name IS 'The metric, as Prometheus names it.';
+COMMENT ON COLUMN queue_internal.metric.labels IS 'The labels: a JSON object whose values are strings.';
+COMMENT ON COLUMN queue_internal.metric.value IS 'Its current value.';
+COMMENT ON COLUMN queue_internal.metric.type IS 'gauge or counter.';
+COMMENT ON COLUMN queue_internal.metric.help IS 'What the metric means.';
 
 -- For: observe.
 CREATE FUNCTION queue.metrics()
     RETURNS TABLE (name text, labels jsonb, value float8, type text, help text)
     STABLE ROWS 200 LANGUAGE sql
 BEGIN ATOMIC
-    SELECT m.name, m.labels, m.value, m.type, m.help FROM queue.metric AS m;
+    SELECT m.name, m.labels, m.value, m.type, m.help FROM queue_internal.metric AS m;
 END;
 COMMENT ON FUNCTION queue.metrics IS
 'The metrics for Prometheus exporters: a row for each name and set of labels. It does not read the logs. With a
@@ -260,7 +316,7 @@ DECLARE
 BEGIN
     FOR relation IN
         SELECT oid FROM pg_catalog.pg_class
-        WHERE relnamespace = 'queue'::regnamespace AND relkind = 'v'
+        WHERE relnamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND relkind = 'v'
           AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = pg_class.oid AND tgname = 'read_only')
         ORDER BY relname
     LOOP
@@ -284,7 +340,7 @@ DECLARE
 BEGIN
     FOR relation IN
         SELECT oid FROM pg_catalog.pg_class
-        WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'p')
+        WHERE relnamespace = 'queue_internal'::regnamespace AND relkind IN ('r', 'p')
           AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = pg_class.oid AND tgname = 'foreign_write')
         ORDER BY relname
     LOOP
@@ -298,45 +354,49 @@ BEGIN
 END
 $each_table$;
 
--- Only the owner may use the objects that this transaction has made: neither PUBLIC nor ALTER DEFAULT PRIVILEGES of the
--- role that runs this script grant anything. Older objects keep their grants. A member of the extension is new if its
--- row in pg_depend is.
-DO $each_grant$
+-- A member of the extension is new if its row in pg_depend is. Older members keep their grants.
+CREATE FUNCTION queue_internal.close(extension text) RETURNS void LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     opened record;
 BEGIN
     FOR opened IN
         WITH made AS (
-            SELECT classid, objid FROM pg_catalog.pg_depend
-            WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e' AND age(xmin) <= 0
-              AND refobjid = (SELECT oid FROM pg_catalog.pg_extension WHERE extname = 'pg_queue')
+            SELECT d.classid, d.objid FROM pg_depend AS d
+            WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND age(d.xmin) <= 0
+              AND d.refobjid = (SELECT e.oid FROM pg_extension AS e WHERE e.extname = close.extension)
+        ), members AS (
+            SELECT CASE WHEN c.relkind = 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind, c.oid::regclass::text AS object,
+                   c.relowner AS owner, c.relacl AS acl
+            FROM made JOIN pg_class AS c ON made.classid = 'pg_class'::regclass AND c.oid = made.objid
+            UNION ALL
+            SELECT 'ROUTINE', p.oid::regprocedure::text, p.proowner, coalesce(p.proacl, acldefault('f', p.proowner))
+            FROM made JOIN pg_proc AS p ON made.classid = 'pg_proc'::regclass AND p.oid = made.objid
+            UNION ALL
+            SELECT 'TYPE', t.oid::regtype::text, t.typowner, t.typacl
+            FROM made JOIN pg_type AS t ON made.classid = 'pg_type'::regclass AND t.oid = made.objid
+            UNION ALL
+            SELECT 'SCHEMA', quote_ident(n.nspname), n.nspowner, n.nspacl
+            FROM made JOIN pg_namespace AS n ON made.classid = 'pg_namespace'::regclass AND n.oid = made.objid
         )
-        SELECT c.oid::regclass::text AS object, CASE WHEN c.relkind = 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind,
+        SELECT DISTINCT m.kind, m.object,
                CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS grantee
-        FROM made JOIN pg_catalog.pg_class AS c ON made.classid = 'pg_class'::regclass AND c.oid = made.objid,
-             pg_catalog.aclexplode(c.relacl) AS a
-        WHERE a.grantee <> c.relowner
-        UNION
-        SELECT p.oid::regprocedure::text, 'ROUTINE',
-               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
-        FROM made JOIN pg_catalog.pg_proc AS p ON made.classid = 'pg_proc'::regclass AND p.oid = made.objid,
-             pg_catalog.aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
-        WHERE a.grantee <> p.proowner
-        UNION
-        SELECT t.oid::regtype::text, 'TYPE',
-               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
-        FROM made JOIN pg_catalog.pg_type AS t ON made.classid = 'pg_type'::regclass AND t.oid = made.objid,
-             pg_catalog.aclexplode(t.typacl) AS a
-        WHERE a.grantee NOT IN (t.typowner, 0)
-        UNION
-        SELECT quote_ident(n.nspname), 'SCHEMA',
-               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
-        FROM made JOIN pg_catalog.pg_namespace AS n ON made.classid = 'pg_namespace'::regclass AND n.oid = made.objid,
-             pg_catalog.aclexplode(n.nspacl) AS a
-        WHERE a.grantee <> n.nspowner
+        FROM members AS m CROSS JOIN LATERAL aclexplode(m.acl) AS a
+        -- PUBLIC may use types.
+        WHERE a.grantee <> m.owner AND (m.kind <> 'TYPE' OR a.grantee <> 0)
     LOOP
         EXECUTE format('REVOKE ALL ON %s %s FROM %s', opened.kind, opened.object, opened.grantee);
     END LOOP;
+END
+$$;
+COMMENT ON FUNCTION queue_internal.close IS
+'Revokes all privileges on the members of an extension that this transaction has made, except the owner''s: neither
+PUBLIC nor ALTER DEFAULT PRIVILEGES of the role that runs the script grant anything. For the scripts of pg_queue and of
+the extensions that need it.';
+
+DO $each_grant$
+BEGIN
+    PERFORM queue_internal.close('pg_queue');
 END
 $each_grant$;
 

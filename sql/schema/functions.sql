@@ -78,7 +78,8 @@ CREATE FUNCTION queue.enqueue(
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
     lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
-    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue';
 COMMENT ON FUNCTION queue.enqueue IS
 'Adds a job; the job exists if and only if the transaction commits. A smaller priority runs first. Give delay or
@@ -89,8 +90,10 @@ version: a call whose version is not newer than the known one does nothing. uniq
 time, even if the job has ended. after: the job is held until these jobs (at most 100) have ended as upon says: all
 have completed, one has completed (any), one has failed (is dead), all have ended, or overdue: they have not ended at
 this job''s own time. It is skipped if that can no longer happen. flow: the job becomes a member of this flow, which
-waits for it (see queue.enqueue_flow); task: its name there. Returns the job''s id; if nothing was added, the id of
-the existing job.
+waits for it (see queue.enqueue_flow); task: its name there. start_by: if no worker has claimed the job before this
+time, it expires. start_within: the same as a span, in place of the queue''s; it begins with the delay''s end, or when
+the job is released. Give one of the two. max_delay, with a unique_key: calls under the key put the waiting job off
+at most this long after the first of them. Returns the job''s id; if nothing was added, the id of the existing job.
 Errors: 42704 there is no such queue; 22023 an argument is out of range, or there is no such stage; 23505 the key is
 taken; 53400 shared memory is full; P0002 there is no such predecessor or flow; 42501 the user has neither produce
 nor observe on a predecessor''s queue, or the flow is another role''s and the user may not consume from its queue;
@@ -104,7 +107,8 @@ CREATE FUNCTION queue.enqueue_many(
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
     lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
-    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
 ) RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_enqueue_many';
 COMMENT ON FUNCTION queue.enqueue_many IS
 'Adds one job for each payload, all with the same options, written as a batch. Returns the jobs'' ids in order.
@@ -127,7 +131,8 @@ CREATE FUNCTION queue.enqueue_sql(
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
     lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
-    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue_sql';
 COMMENT ON FUNCTION queue.enqueue_sql IS
 'Adds a job that is a command to a queue with executor sql. The command runs in the server as the current user. One
@@ -146,7 +151,7 @@ CREATE FUNCTION queue.enqueue_flow(
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
     lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    command text DEFAULT NULL
+    command text DEFAULT NULL, start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue_flow';
 COMMENT ON FUNCTION queue.enqueue_flow IS
 'Adds a flow: a job that waits for its members. Members are added with flow => its id, or as tasks: an array of
@@ -198,7 +203,7 @@ COMMENT ON COLUMN queue.answer.reason IS 'Why nothing was done, for people; NULL
 -- For: consume.
 CREATE FUNCTION queue.claim(
     queue_name text, max_jobs integer DEFAULT 1, wait interval DEFAULT '0', lease interval DEFAULT NULL,
-    stage text DEFAULT NULL, worker text DEFAULT NULL, session_bound boolean DEFAULT false,
+    stage text DEFAULT NULL, worker text DEFAULT NULL, disconnect interval DEFAULT NULL,
     completed bigint[] DEFAULT NULL, linger interval DEFAULT NULL
 ) RETURNS SETOF queue.claimed_job LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_claim';
 COMMENT ON FUNCTION queue.claim IS
@@ -208,16 +213,17 @@ for at most pg_queue.max_wait and a little less than statement_timeout. It does 
 written, nor at REPEATABLE READ or above; a NOTICE says so once. A sleeping claim holds back vacuum''s horizon; CALL
 queue.wait does not. stage: claims from this stage only; NULL: from all stages, in the order of (priority, job_id)
 over all of them. completed: completes these attempts first. For each attempt that could not be completed, there is a
-row without a job_id, whose headers have outcome and reason as queue.answer. session_bound: when this connection
-ends, its unfinished jobs are immediately offered to other workers. linger: with fewer than max_jobs ready jobs the
-call sleeps on for more, until the first of them has been ready for this time; it needs wait, and one queue without
-stages or with a stage. Errors: 42704 there is no such queue, 22023 an argument is out of range or there is no such
-stage, 53400 shared memory is full.';
+row without a job_id, whose headers have outcome and reason as queue.answer. disconnect: if this connection breaks,
+the leases of its jobs end after this time at the latest, unless they are extended meanwhile. 0: if it ends in any
+way, its jobs are immediately offered to other workers. NULL: its jobs keep their leases. linger: with fewer than
+max_jobs ready jobs the call sleeps on for more, until the first of them has been ready for this time; it needs wait,
+and one queue without stages or with a stage. Errors: 42704 there is no such queue, 22023 an argument is out of range
+or there is no such stage, 53400 shared memory is full.';
 
 -- For: consume.
 CREATE FUNCTION queue.claim_any(
     queue_names text[], max_jobs integer DEFAULT 1, wait interval DEFAULT '0', lease interval DEFAULT NULL,
-    stage text DEFAULT NULL, worker text DEFAULT NULL, session_bound boolean DEFAULT false,
+    stage text DEFAULT NULL, worker text DEFAULT NULL, disconnect interval DEFAULT NULL,
     completed bigint[] DEFAULT NULL, linger interval DEFAULT NULL
 ) RETURNS SETOF queue.claimed_job LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_claim_any';
 COMMENT ON FUNCTION queue.claim_any IS
@@ -269,14 +275,14 @@ COMMENT ON FUNCTION queue.fail_many IS
 dead, cancelled; or lost, busy. Errors: as queue.fail for the other arguments, 22023 not an attempt''s id.';
 
 -- For: consume.
-CREATE FUNCTION queue.release(id bigint, delay interval DEFAULT '0')
+CREATE FUNCTION queue.release(id bigint, delay interval DEFAULT '0', reason text DEFAULT NULL)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_release';
 COMMENT ON FUNCTION queue.release IS
 'Gives the attempt back. The job keeps its place, and the attempt is not counted. delay: the job waits this long.
-Errors: as queue.complete.';
+reason: kept as the error of the attempt and the last error of the job. Errors: as queue.complete.';
 
 -- For: consume.
-CREATE FUNCTION queue.release_many(ids bigint[], delay interval DEFAULT '0')
+CREATE FUNCTION queue.release_many(ids bigint[], delay interval DEFAULT '0', reason text DEFAULT NULL)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_release_many';
 COMMENT ON FUNCTION queue.release_many IS
     'Gives the attempts back. Returns the outcome of each: released, cancelled; or lost, busy. Errors: 22023.';
@@ -439,7 +445,7 @@ COMMENT ON FUNCTION queue.maintain IS
 -- For: observe.
 CREATE FUNCTION queue_internal.running_now()
     RETURNS TABLE (id bigint, lane integer, state text, pid integer, lease_expires_at timestamptz,
-                   is_session_bound boolean, is_cancelled boolean)
+                   is_cancelled boolean)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_running_now';
 COMMENT ON FUNCTION queue_internal.running_now IS
     'The attempts that are taken, as shared memory knows them. For the views.';
@@ -468,7 +474,7 @@ CREATE FUNCTION queue_internal.live()
                    progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
                    ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
                    flow bigint, task text, after bigint[], upon "char", own_flow jsonb,
-                   start_by timestamptz)
+                   start_by timestamptz, timing jsonb)
     LANGUAGE c STABLE ROWS 100000 AS 'MODULE_PATHNAME', 'pg_queue_live';
 COMMENT ON FUNCTION queue_internal.live IS
     'All attempts in the segments, each with its claim and outcome. For the views.';
@@ -480,7 +486,7 @@ CREATE FUNCTION queue_internal.life_of(job_id bigint)
                    progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
                    ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
                    flow bigint, task text, after bigint[], upon "char", own_flow jsonb,
-                   start_by timestamptz)
+                   start_by timestamptz, timing jsonb)
     LANGUAGE c STABLE ROWS 2 AS 'MODULE_PATHNAME', 'pg_queue_life_of';
 COMMENT ON FUNCTION queue_internal.life_of IS
 'All attempts of a job, each with its claim and outcome, in the segments and in history. It uses indexes. Errors:
@@ -492,6 +498,13 @@ CREATE FUNCTION queue.job_steps(job_id bigint) RETURNS TABLE (name text, result 
 COMMENT ON FUNCTION queue.job_steps IS
 'The steps that a job has done. Errors: P0002 there is no such job, 42501 the user has neither observe nor consume on
 its queue, 22023 not a job''s id.';
+
+-- For: observe.
+CREATE FUNCTION queue.text_length(value jsonb) RETURNS bigint IMMUTABLE PARALLEL SAFE
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_text_length';
+COMMENT ON FUNCTION queue.text_length IS
+'How many bytes a JSON value has as text, without writing the text. A value that is stored small can be long: see
+pg_queue.max_payload.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.payload_of(id bigint) RETURNS jsonb STABLE

@@ -1,17 +1,17 @@
 -- Restores: how the extension notices that SQL writes the tables, and how that ends.
 
-CREATE TABLE queue.restoring (
+CREATE TABLE queue_internal.restoring (
     written_at  timestamptz NOT NULL,
     pid         integer     NOT NULL
 );
 -- Here, and on other tables without a primary key: a publication of all tables would otherwise refuse updates and
 -- deletes.
-ALTER TABLE queue.restoring REPLICA IDENTITY FULL;
-CREATE INDEX restoring_written_at_idx ON queue.restoring (written_at);
-COMMENT ON TABLE queue.restoring IS
+ALTER TABLE queue_internal.restoring REPLICA IDENTITY FULL;
+CREATE INDEX restoring_written_at_idx ON queue_internal.restoring (written_at);
+COMMENT ON TABLE queue_internal.restoring IS
     'Transactions that have written to the tables by SQL. While there are any, no job runs. Not dumped.';
-COMMENT ON COLUMN queue.restoring.written_at IS 'When it began to write.';
-COMMENT ON COLUMN queue.restoring.pid IS 'The process of the transaction.';
+COMMENT ON COLUMN queue_internal.restoring.written_at IS 'When it began to write.';
+COMMENT ON COLUMN queue_internal.restoring.pid IS 'The process of the transaction.';
 
 CREATE FUNCTION queue_internal.foreign_write() RETURNS trigger
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_foreign_write';

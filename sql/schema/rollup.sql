@@ -1,8 +1,9 @@
--- Throughput: what each queue did in each minute, from reclaimed segments (queue.rollup) and from current ones.
+-- Throughput: what each queue did in each minute, from reclaimed segments (queue_internal.rollup) and from current
+-- ones.
 
 -- Rows are appended when a segment is reclaimed, and pruned by age; they are never updated. A minute of a lane has a
 -- row for each segment that had attempts of it.
-CREATE TABLE queue.rollup (
+CREATE TABLE queue_internal.rollup (
     minute              timestamptz NOT NULL,
     segment_generation  bigint      NOT NULL,
     enqueued            bigint      NOT NULL,
@@ -16,51 +17,53 @@ CREATE TABLE queue.rollup (
     run                 bytea,
     expired             bigint
 ) USING heap;
-ALTER TABLE queue.rollup REPLICA IDENTITY FULL;
+ALTER TABLE queue_internal.rollup REPLICA IDENTITY FULL;
 -- Not unique: a minute may be spread over several segments. Rows are read and pruned by time.
-CREATE INDEX rollup_minute_idx ON queue.rollup (minute);
+CREATE INDEX rollup_minute_idx ON queue_internal.rollup (minute);
 -- Histograms are compact, so compressing them would only cost time.
-ALTER TABLE queue.rollup ALTER COLUMN wait SET STORAGE EXTERNAL, ALTER COLUMN run SET STORAGE EXTERNAL;
-COMMENT ON TABLE queue.rollup IS
+ALTER TABLE queue_internal.rollup ALTER COLUMN wait SET STORAGE EXTERNAL, ALTER COLUMN run SET STORAGE EXTERNAL;
+COMMENT ON TABLE queue_internal.rollup IS
     'What queues did in each minute: the sums over reclaimed segments. Read it through queue.throughput.';
-COMMENT ON COLUMN queue.rollup.minute IS 'The begin of the minute.';
-COMMENT ON COLUMN queue.rollup.segment_generation IS 'The generation of the segment that was summed up.';
-COMMENT ON COLUMN queue.rollup.enqueued IS 'Jobs enqueued in this minute, in the stage in which they began.';
-COMMENT ON COLUMN queue.rollup.claimed IS 'Attempts claimed by workers in this minute.';
-COMMENT ON COLUMN queue.rollup.completed IS 'Attempts completed, or advanced to another stage, in this minute.';
-COMMENT ON COLUMN queue.rollup.failed IS 'Attempts failed in this minute.';
-COMMENT ON COLUMN queue.rollup.timed_out IS 'Attempts whose lease expired or whose connection ended in this minute.';
-COMMENT ON COLUMN queue.rollup.died IS 'Attempts that were a job''s last and failed in this minute.';
-COMMENT ON COLUMN queue.rollup.lane IS 'The queue or stage, see queue.lane.';
-COMMENT ON COLUMN queue.rollup.wait IS
+COMMENT ON COLUMN queue_internal.rollup.minute IS 'The begin of the minute.';
+COMMENT ON COLUMN queue_internal.rollup.segment_generation IS 'The generation of the segment that was summed up.';
+COMMENT ON COLUMN queue_internal.rollup.enqueued IS 'Jobs enqueued in this minute, in the stage in which they began.';
+COMMENT ON COLUMN queue_internal.rollup.claimed IS 'Attempts claimed by workers in this minute.';
+COMMENT ON COLUMN queue_internal.rollup.completed IS
+    'Attempts completed, or advanced to another stage, in this minute.';
+COMMENT ON COLUMN queue_internal.rollup.failed IS 'Attempts failed in this minute.';
+COMMENT ON COLUMN queue_internal.rollup.timed_out IS
+    'Attempts whose lease expired or whose connection ended in this minute.';
+COMMENT ON COLUMN queue_internal.rollup.died IS 'Attempts that were a job''s last and failed in this minute.';
+COMMENT ON COLUMN queue_internal.rollup.lane IS 'The queue or stage, see queue_internal.lane.';
+COMMENT ON COLUMN queue_internal.rollup.wait IS
     'Histogram of how long the attempts claimed in this minute had waited; null if there are none.';
-COMMENT ON COLUMN queue.rollup.run IS
+COMMENT ON COLUMN queue_internal.rollup.run IS
     'Histogram of how long the attempts that ended in this minute had run; null if there are none.';
-COMMENT ON COLUMN queue.rollup.expired IS 'Jobs that expired in this minute; null: none.';
-SELECT pg_catalog.pg_extension_config_dump('queue.rollup', '');
+COMMENT ON COLUMN queue_internal.rollup.expired IS 'Jobs that expired in this minute; null: none.';
+SELECT pg_catalog.pg_extension_config_dump('queue_internal.rollup', '');
 
 -- How many attempts of groups have started, in queues with a rate_limit_per_group. Rows are appended and pruned when a
 -- segment is reclaimed.
-CREATE TABLE queue.group_start (
+CREATE TABLE queue_internal.group_start (
     minute      timestamptz NOT NULL,
     group_hash  bigint      NOT NULL,
     claimed     bigint      NOT NULL,
     lane        integer     NOT NULL
 ) USING heap;
-ALTER TABLE queue.group_start REPLICA IDENTITY FULL;
-COMMENT ON TABLE queue.group_start IS
+ALTER TABLE queue_internal.group_start REPLICA IDENTITY FULL;
+COMMENT ON TABLE queue_internal.group_start IS
     'How many attempts of each group were claimed in each minute, in reclaimed segments. Kept as long as it counts '
     'for a rate_limit_per_group.';
-COMMENT ON COLUMN queue.group_start.minute IS 'The begin of the minute.';
-COMMENT ON COLUMN queue.group_start.group_hash IS 'The hash of the group''s key.';
-COMMENT ON COLUMN queue.group_start.claimed IS 'Attempts claimed by workers in this minute.';
-COMMENT ON COLUMN queue.group_start.lane IS 'The lane of the attempts.';
-SELECT pg_catalog.pg_extension_config_dump('queue.group_start', '');
+COMMENT ON COLUMN queue_internal.group_start.minute IS 'The begin of the minute.';
+COMMENT ON COLUMN queue_internal.group_start.group_hash IS 'The hash of the group''s key.';
+COMMENT ON COLUMN queue_internal.group_start.claimed IS 'Attempts claimed by workers in this minute.';
+COMMENT ON COLUMN queue_internal.group_start.lane IS 'The lane of the attempts.';
+SELECT pg_catalog.pg_extension_config_dump('queue_internal.group_start', '');
 
 -- The totals of the rollup, which remain when its minutes are pruned. Without them, a recount after a start would have
 -- to read all minutes. Rows are appended with the rollup. From time to time the worker merges the rows of a lane into
 -- one.
-CREATE TABLE queue.total (
+CREATE TABLE queue_internal.total (
     segment_generation  bigint  NOT NULL,
     enqueued            bigint  NOT NULL,
     claimed             bigint  NOT NULL,
@@ -71,20 +74,20 @@ CREATE TABLE queue.total (
     lane                integer NOT NULL,
     expired             bigint
 ) USING heap;
-ALTER TABLE queue.total REPLICA IDENTITY FULL;
-CREATE INDEX total_lane_idx ON queue.total (lane);
-COMMENT ON TABLE queue.total IS 'What queues have done in reclaimed segments. Read it through queue.stats.';
-COMMENT ON COLUMN queue.total.segment_generation IS
+ALTER TABLE queue_internal.total REPLICA IDENTITY FULL;
+CREATE INDEX total_lane_idx ON queue_internal.total (lane);
+COMMENT ON TABLE queue_internal.total IS 'What queues have done in reclaimed segments. Read it through queue.stats.';
+COMMENT ON COLUMN queue_internal.total.segment_generation IS
     'The generation of the segment that was summed up; if there are several, the last one.';
-COMMENT ON COLUMN queue.total.enqueued IS 'Jobs enqueued.';
-COMMENT ON COLUMN queue.total.claimed IS 'Attempts claimed by workers.';
-COMMENT ON COLUMN queue.total.completed IS 'Attempts completed.';
-COMMENT ON COLUMN queue.total.failed IS 'Attempts failed.';
-COMMENT ON COLUMN queue.total.timed_out IS 'Attempts whose lease expired or whose connection ended.';
-COMMENT ON COLUMN queue.total.died IS 'Attempts that were a job''s last and failed.';
-COMMENT ON COLUMN queue.total.lane IS 'The queue or stage, see queue.lane.';
-COMMENT ON COLUMN queue.total.expired IS 'Jobs that expired; null: none.';
-SELECT pg_catalog.pg_extension_config_dump('queue.total', '');
+COMMENT ON COLUMN queue_internal.total.enqueued IS 'Jobs enqueued.';
+COMMENT ON COLUMN queue_internal.total.claimed IS 'Attempts claimed by workers.';
+COMMENT ON COLUMN queue_internal.total.completed IS 'Attempts completed.';
+COMMENT ON COLUMN queue_internal.total.failed IS 'Attempts failed.';
+COMMENT ON COLUMN queue_internal.total.timed_out IS 'Attempts whose lease expired or whose connection ended.';
+COMMENT ON COLUMN queue_internal.total.died IS 'Attempts that were a job''s last and failed.';
+COMMENT ON COLUMN queue_internal.total.lane IS 'The queue or stage, see queue_internal.lane.';
+COMMENT ON COLUMN queue_internal.total.expired IS 'Jobs that expired; null: none.';
+SELECT pg_catalog.pg_extension_config_dump('queue_internal.total', '');
 
 -- For: observe.
 CREATE FUNCTION queue_internal.throughput_live()
@@ -93,27 +96,28 @@ CREATE FUNCTION queue_internal.throughput_live()
                    expired bigint)
     STABLE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_throughput_live';
 COMMENT ON FUNCTION queue_internal.throughput_live IS
-'The rows that queue.rollup will get from the segments that are not reclaimed yet. Each call sums them up. For the
-views.';
+'The rows that queue_internal.rollup will get from the segments that are not reclaimed yet. Each call sums them up. For
+the views.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.times(histograms bytea[], OUT mean interval, OUT p50 interval, OUT p95 interval,
     OUT p99 interval)
     IMMUTABLE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_times';
 COMMENT ON FUNCTION queue_internal.times IS
-'Mean and percentiles of the times in all of these histograms of queue.rollup; null if they have none. For the views.
-Errors: 22023 not a histogram.';
+'Mean and percentiles of the times in all of these histograms of queue_internal.rollup; null if they have none. For the
+views. Errors: 22023 not a histogram.';
 
 -- For: observe.
-CREATE VIEW queue.throughput_part WITH (security_barrier) AS
+CREATE VIEW queue_internal.throughput_part WITH (security_barrier) AS
 SELECT o.queue_name, o.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, r.wait,
        r.run, r.expired
-FROM (SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run, expired FROM queue.rollup
+FROM (SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run, expired
+      FROM queue_internal.rollup
       UNION ALL
       SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run, expired
       FROM queue_internal.throughput_live()) AS r
-JOIN queue.observed AS o ON o.lane = r.lane;
-COMMENT ON VIEW queue.throughput_part IS
+JOIN queue_internal.observed AS o ON o.lane = r.lane;
+COMMENT ON VIEW queue_internal.throughput_part IS
     'The rows of queue.throughput before the parts of a minute in several segments are added up. For queue.throughput '
     'and queue.throughput_by.';
 
@@ -129,7 +133,7 @@ FROM (SELECT queue_name, stage, minute, sum(enqueued)::bigint AS enqueued, sum(c
              sum(completed)::bigint AS completed, sum(failed)::bigint AS failed, sum(timed_out)::bigint AS timed_out,
              sum(died)::bigint AS died, array_agg(wait) AS wait, array_agg(run) AS run,
              coalesce(sum(expired), 0)::bigint AS expired
-      FROM queue.throughput_part GROUP BY queue_name, stage, minute) AS g;
+      FROM queue_internal.throughput_part GROUP BY queue_name, stage, minute) AS g;
 COMMENT ON VIEW queue.throughput IS
     'What each queue and stage did in each minute. Minutes without events have no row; minutes before '
     'pg_queue.statistics_retention are gone.';
@@ -179,7 +183,7 @@ BEGIN ATOMIC
                  sum(p.completed)::bigint AS completed, sum(p.failed)::bigint AS failed,
                  sum(p.timed_out)::bigint AS timed_out, sum(p.died)::bigint AS died,
                  array_agg(p.wait) AS wait, array_agg(p.run) AS run, coalesce(sum(p.expired), 0)::bigint AS expired
-          FROM queue.throughput_part AS p
+          FROM queue_internal.throughput_part AS p
           WHERE p.minute >= coalesce(throughput_by.since, '-infinity')
           GROUP BY 1, 2, 3) AS g
     CROSS JOIN LATERAL queue_internal.times(g.wait) AS w
@@ -200,36 +204,36 @@ COMMENT ON FUNCTION queue_internal.minutes_now IS
 counted. For the views.';
 
 -- For: observe.
-CREATE VIEW queue.activity_part WITH (security_barrier) AS
+CREATE VIEW queue_internal.activity_part WITH (security_barrier) AS
 WITH memory AS MATERIALIZED (SELECT * FROM queue_internal.minutes_now())
 SELECT o.queue_name, o.stage, m.minute, m.enqueued, m.claimed, m.completed, m.failed, m.timed_out, m.died,
        m.minute > m.since AS is_complete, m.expired
 FROM memory AS m
-JOIN queue.observed AS o ON o.lane = m.lane
+JOIN queue_internal.observed AS o ON o.lane = m.lane
 WHERE m.minute IS NOT NULL
 UNION ALL
 SELECT o.queue_name, o.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, false,
        r.expired
-FROM queue.rollup AS r
-JOIN queue.observed AS o ON o.lane = r.lane
+FROM queue_internal.rollup AS r
+JOIN queue_internal.observed AS o ON o.lane = r.lane
 LEFT JOIN memory AS m ON m.lane = r.lane AND m.minute IS NULL
 WHERE m.known_from IS NULL OR r.minute < m.known_from;
-COMMENT ON VIEW queue.activity_part IS
+COMMENT ON VIEW queue_internal.activity_part IS
     'Minutes of queues: those of the last hour from memory, earlier ones as far as segments were summed up. For '
     'queue.activity.';
-COMMENT ON COLUMN queue.activity_part.queue_name IS 'The queue.';
-COMMENT ON COLUMN queue.activity_part.stage IS 'The stage; null in a queue without stages.';
-COMMENT ON COLUMN queue.activity_part.minute IS 'The begin of the minute.';
-COMMENT ON COLUMN queue.activity_part.enqueued IS 'Jobs enqueued in this minute.';
-COMMENT ON COLUMN queue.activity_part.claimed IS 'Attempts claimed by workers in this minute.';
-COMMENT ON COLUMN queue.activity_part.completed IS 'Attempts completed in this minute.';
-COMMENT ON COLUMN queue.activity_part.failed IS 'Attempts failed in this minute.';
-COMMENT ON COLUMN queue.activity_part.timed_out IS
+COMMENT ON COLUMN queue_internal.activity_part.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue_internal.activity_part.stage IS 'The stage; null in a queue without stages.';
+COMMENT ON COLUMN queue_internal.activity_part.minute IS 'The begin of the minute.';
+COMMENT ON COLUMN queue_internal.activity_part.enqueued IS 'Jobs enqueued in this minute.';
+COMMENT ON COLUMN queue_internal.activity_part.claimed IS 'Attempts claimed by workers in this minute.';
+COMMENT ON COLUMN queue_internal.activity_part.completed IS 'Attempts completed in this minute.';
+COMMENT ON COLUMN queue_internal.activity_part.failed IS 'Attempts failed in this minute.';
+COMMENT ON COLUMN queue_internal.activity_part.timed_out IS
     'Attempts whose lease expired or whose connection ended in this minute.';
-COMMENT ON COLUMN queue.activity_part.died IS 'Attempts that were a job''s last and failed in this minute.';
-COMMENT ON COLUMN queue.activity_part.is_complete IS
+COMMENT ON COLUMN queue_internal.activity_part.died IS 'Attempts that were a job''s last and failed in this minute.';
+COMMENT ON COLUMN queue_internal.activity_part.is_complete IS
     'True if memory has counted the whole minute. False: it has only what was summed up so far.';
-COMMENT ON COLUMN queue.activity_part.expired IS 'Jobs that expired in this minute; null: none.';
+COMMENT ON COLUMN queue_internal.activity_part.expired IS 'Jobs that expired in this minute; null: none.';
 
 CREATE TYPE queue.activity_period AS (
     queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint, completed bigint,
@@ -264,7 +268,7 @@ BEGIN ATOMIC
            sum(p.enqueued)::bigint, sum(p.claimed)::bigint, sum(p.completed)::bigint, sum(p.failed)::bigint,
            sum(p.timed_out)::bigint, sum(p.died)::bigint, bool_and(p.is_complete),
            coalesce(sum(p.expired), 0)::bigint
-    FROM queue.activity_part AS p
+    FROM queue_internal.activity_part AS p
     WHERE p.minute >= coalesce(activity.since, clock_timestamp() - interval '1 hour')
       AND (activity.queue_name IS NULL OR p.queue_name = activity.queue_name)
     GROUP BY 1, 2, 3

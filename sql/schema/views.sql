@@ -17,28 +17,29 @@ CREATE FUNCTION queue_internal.attempt_state(outcome "char", is_claimed boolean,
 COMMENT ON FUNCTION queue_internal.attempt_state IS
     'The state of an attempt: how it has ended, else the state of its job. For the views.';
 
-CREATE VIEW queue.life WITH (security_barrier) AS
+CREATE VIEW queue_internal.life WITH (security_barrier) AS
 SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attempts, l.run_at,
        NULL::jsonb AS payload, l.id AS payload_in,
        l.headers, l.group_key, l.unique_key, l.last_error, l.progress, l.claimed_at, l.lease_us, l.pid, l.claim_kind,
        l.worker,
        l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest, l.flow, l.task, l.after, l.upon, l.own_flow,
-       l.start_by
+       l.start_by, l.timing
 FROM queue_internal.live() AS l
 UNION ALL
 SELECT h.id, h.job_id, h.enqueued_at, h.lane, h.priority, h.attempt, h.max_attempts, h.run_at, h.payload, NULL,
        h.headers, h.group_key, h.unique_key, h.last_error, h.progress, h.claimed_at, NULL, h.pid, h.claim_kind,
        h.worker, h.ended_at, h.outcome, h.next_id, h.result, h.error,
-       h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = h.id),
-       h.flow, h.task, h.after, h.upon, h.own_flow, NULL::timestamptz
-FROM queue.history AS h
+       h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue_internal.successor AS s WHERE s.id = h.id),
+       h.flow, h.task, h.after, h.upon, h.own_flow, NULL::timestamptz, h.timing
+FROM queue_internal.history AS h
 -- Rows that are still being copied are read in their segment.
 WHERE h.generation <> ALL (ARRAY(
-    SELECT d.generation FROM queue.segment_log AS d WHERE d.state IN ('m', 'd') AND NOT EXISTS (
-        SELECT FROM queue.segment_log AS c WHERE c.generation = d.generation AND c.state = 'h')))
-  AND ((SELECT queue_internal.may_observe(0)) OR h.lane IN (SELECT o.lane FROM queue.observed AS o));
-COMMENT ON VIEW queue.life IS
+    SELECT d.generation FROM queue_internal.segment_log AS d WHERE d.state IN ('m', 'd') AND NOT EXISTS (
+        SELECT FROM queue_internal.segment_log AS c WHERE c.generation = d.generation AND c.state = 'h')))
+  AND ((SELECT queue_internal.may_observe(0)) OR h.lane IN (SELECT o.lane FROM queue_internal.observed AS o));
+COMMENT ON VIEW queue_internal.life IS
     'One row for each attempt in the logs and in history, with its claim and outcome. For the other views.';
+COMMENT ON COLUMN queue_internal.life.own_flow IS 'Makes the job a flow: see the attempts.';
 
 -- For: observe.
 CREATE VIEW queue.attempts AS
@@ -47,8 +48,8 @@ SELECT l.id, l.job_id, o.queue_name, l.attempt,
            l.outcome, l.claimed_at IS NOT NULL, o.is_held, l.run_at, l.last_error IS NOT NULL) AS state,
        CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS claimed_at,
        l.ended_at AS finished_at, l.worker, l.error, o.stage
-FROM queue.life AS l
-JOIN queue.observed AS o ON o.lane = l.lane;
+FROM queue_internal.life AS l
+JOIN queue_internal.observed AS o ON o.lane = l.lane;
 COMMENT ON VIEW queue.attempts IS
     'One row for each attempt, that is, each run of a job. It includes runs that have not begun.';
 COMMENT ON COLUMN queue.attempts.id IS 'The attempt.';
@@ -62,10 +63,10 @@ COMMENT ON COLUMN queue.attempts.state IS
 COMMENT ON COLUMN queue.attempts.claimed_at IS 'When a worker claimed it.';
 COMMENT ON COLUMN queue.attempts.finished_at IS 'When it ended.';
 COMMENT ON COLUMN queue.attempts.worker IS 'The name that the worker gave.';
-COMMENT ON COLUMN queue.attempts.error IS 'Why it failed, timed out, was cancelled or was skipped.';
+COMMENT ON COLUMN queue.attempts.error IS 'Why it failed, timed out, was cancelled, was skipped or was released.';
 COMMENT ON COLUMN queue.attempts.stage IS 'Its stage; NULL in a queue without stages.';
 
-CREATE VIEW queue.job_life AS
+CREATE VIEW queue_internal.job_life AS
 SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
        queue_internal.job_state(
            l.outcome, l.claimed_at IS NOT NULL, o.is_held, l.run_at, l.last_error IS NOT NULL) AS state,
@@ -82,20 +83,21 @@ SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
        l.flow, l.task, l.after,
        CASE l.upon WHEN 'c' THEN 'completed' WHEN 'y' THEN 'any' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
                                 WHEN 'o' THEN 'overdue' END AS upon,
-       l.own_flow IS NOT NULL AS is_flow, nullif(l.start_by, 'infinity') AS start_by
-FROM queue.life AS l
-JOIN queue.observed AS o ON o.lane = l.lane
+       l.own_flow IS NOT NULL AS is_flow, nullif(l.start_by, 'infinity') AS start_by, l.timing
+FROM queue_internal.life AS l
+JOIN queue_internal.observed AS o ON o.lane = l.lane
 WHERE l.is_newest;
-COMMENT ON VIEW queue.job_life IS
+COMMENT ON VIEW queue_internal.job_life IS
     'The rows of queue.jobs, with the id of the newest attempt. For queue.job and the other views.';
-COMMENT ON COLUMN queue.job_life.claimed_at IS 'When a worker claimed the newest attempt.';
+COMMENT ON COLUMN queue_internal.job_life.claimed_at IS 'When a worker claimed the newest attempt.';
+COMMENT ON COLUMN queue_internal.job_life.is_flow IS 'True for a flow.';
 
 -- For: observe.
 CREATE VIEW queue.jobs AS
 SELECT job_id, queue_name, stage, state, payload, priority, attempt, max_attempts, run_at, enqueued_at, claimed_at,
        finished_at, lease_expires_at, worker, error, result, progress, unique_key, group_key, headers,
-       flow, task, after, upon, start_by
-FROM queue.job_life;
+       flow, task, after, upon, start_by, timing
+FROM queue_internal.job_life;
 COMMENT ON VIEW queue.jobs IS
     'One row for each job. A condition on job_id reads all jobs: use queue.job(job_id) for one job.';
 COMMENT ON COLUMN queue.jobs.job_id IS 'The job.';
@@ -132,6 +134,9 @@ COMMENT ON COLUMN queue.jobs.upon IS
 COMMENT ON COLUMN queue.jobs.start_by IS
     'If no worker has claimed it before this time, it expires; NULL if it never does. NULL, too, for jobs that have '
     'ended and are in history.';
+COMMENT ON COLUMN queue.jobs.timing IS
+    'What the producer gave of start_by, start_within and max_delay, as an object. With max_delay it has '
+    'delayed_since, the time of the first call that put the job off. NULL: the producer gave none of them.';
 
 -- For: observe.
 CREATE FUNCTION queue.job(job_id bigint) RETURNS SETOF queue.jobs STABLE ROWS 1
@@ -170,10 +175,10 @@ CREATE TYPE queue.listed_job AS (
     max_attempts integer, run_at timestamptz, enqueued_at timestamptz, claimed_at timestamptz, finished_at timestamptz,
     lease_expires_at timestamptz, worker text, error text, result jsonb, progress jsonb, unique_key text,
     group_key text, headers jsonb, flow bigint, task text, after bigint[], upon text, here jsonb, rows_read bigint,
-    start_by timestamptz
+    start_by timestamptz, timing jsonb
 );
 COMMENT ON TYPE queue.listed_job IS
-    'What queue.list and queue.search return: the columns of queue.jobs, the position for the next call, and how many '
+    'What queue.search returns: the columns of queue.jobs, the position for the next call, and how many '
     'rows were read so far.';
 DO $each_listed$
 DECLARE
@@ -196,29 +201,20 @@ COMMENT ON COLUMN queue.listed_job.here IS
 COMMENT ON COLUMN queue.listed_job.rows_read IS 'How many rows the call had read when it found the job.';
 
 -- For: observe.
-CREATE FUNCTION queue.list(queue_name text, state text, stage text DEFAULT NULL, beyond jsonb DEFAULT NULL,
-    max_jobs integer DEFAULT 50)
-    RETURNS SETOF queue.listed_job
-    VOLATILE ROWS 50 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_list';
-COMMENT ON FUNCTION queue.list IS
-'A page of a queue''s jobs in a state, read by indexes. Jobs that run, wait or are held come in the order of their
-turn; the others begin with the latest end. beyond: the value of here in the last row of the previous page. A last
-row without a job says that more jobs may follow. Errors: 42704, 22023 there is no such state or stage, or beyond is
-not a position.';
-
--- For: observe.
 CREATE FUNCTION queue.search(
-    queue_name text, filter jsonpath DEFAULT NULL, states text[] DEFAULT NULL, beyond jsonb DEFAULT NULL,
-    max_jobs integer DEFAULT 50, max_rows integer DEFAULT 20000
+    queue_name text, filter jsonpath DEFAULT NULL, states text[] DEFAULT NULL, stage text DEFAULT NULL,
+    beyond jsonb DEFAULT NULL, max_jobs integer DEFAULT 50, max_rows integer DEFAULT 20000
 )
     RETURNS SETOF queue.listed_job
     VOLATILE ROWS 50 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_search';
 COMMENT ON FUNCTION queue.search IS
-'A queue''s jobs for which filter is true, or finds something. The filter reads an object of job_id, stage, state,
-payload, priority, attempt, max_attempts, worker, error, result, progress, unique_key, group_key, headers, flow,
-task, is_flow. filter NULL: all jobs in these states. It reads for at most half a second, and at most max_rows rows.
-The last row''s here says where the next call goes on, even if that row has no job. states: jobs in these states, in
-this order; NULL: in all. Errors: 42704, 22023 there is no such state, or beyond is not a position.';
+'A page of a queue''s jobs, read by indexes: those in these states, state after state; NULL: in all. Jobs that run, wait
+or are held come in the order of their turn; the others begin with the latest end. filter: only jobs for which it is
+true, or finds something. It reads an object of job_id, stage, state, payload, priority, attempt, max_attempts, worker,
+error, result, progress, unique_key, group_key, headers, flow, task, is_flow, timing. stage: only jobs in this stage. A
+call reads for at most half a second, and at most max_rows rows. beyond: the value of here in the last row of the
+previous page, even if that row has no job; a page whose last row has no here is the last. Errors: 42704, 22023 there is
+no such state or stage, or beyond is not a position.';
 
 CREATE TYPE queue.error_group AS (
     queue_name text, error text, jobs bigint, dead bigint, retrying bigint, first_died_at timestamptz,
@@ -261,10 +257,13 @@ COMMENT ON COLUMN queue.lane_load.arrivals IS
     'and claimed in the last five.';
 COMMENT ON COLUMN queue.lane_load.ends IS 'Attempts that ended, each second, in the last minute.';
 COMMENT ON COLUMN queue.lane_load.run_mean IS
-    'How long a worker has an attempt, on average over 15 minutes; null if none has ended.';
+    'How long a worker had an attempt, on average over those that ended within 15 minutes; null if none has. '
+    'Attempts that still run do not count.';
 COMMENT ON COLUMN queue.lane_load.drain_time IS
-    'In which time no job will be ready any more, if all goes on like this; null: never.';
-COMMENT ON COLUMN queue.lane_load.needed IS 'How many jobs have to run at once, and may.';
+    'In which time no job will be ready any more, if all goes on like this; null: never. '
+    'Jobs that run for long are not considered.';
+COMMENT ON COLUMN queue.lane_load.needed IS
+    'How many jobs have to run at once, and may; never below the running jobs that have lasted longer than run_mean.';
 
 -- For: observe.
 CREATE FUNCTION queue.load(queue_name text DEFAULT NULL, target_age interval DEFAULT '30 seconds')
@@ -285,7 +284,7 @@ SELECT f.job_id, f.queue_name, f.task, f.state, coalesce(m.members, 0) AS member
             THEN (m.completed + m.dead + m.cancelled + m.skipped + m.expired)::float8 / m.members
        END AS share_ended,
        f.enqueued_at, f.finished_at, coalesce(m.expired, 0) AS expired
-FROM queue.job_life AS f
+FROM queue_internal.job_life AS f
 LEFT JOIN (SELECT j.flow, count(*) AS members, count(*) FILTER (WHERE j.state = 'held') AS held,
                   count(*) FILTER (WHERE j.state IN ('scheduled', 'retrying')) AS scheduled,
                   count(*) FILTER (WHERE j.state = 'ready') AS ready,
@@ -295,7 +294,7 @@ LEFT JOIN (SELECT j.flow, count(*) AS members, count(*) FILTER (WHERE j.state = 
                   count(*) FILTER (WHERE j.state = 'cancelled') AS cancelled,
                   count(*) FILTER (WHERE j.state = 'skipped') AS skipped,
                   count(*) FILTER (WHERE j.state = 'expired') AS expired
-           FROM queue.job_life AS j WHERE j.flow IS NOT NULL GROUP BY j.flow) AS m ON m.flow = f.job_id
+           FROM queue_internal.job_life AS j WHERE j.flow IS NOT NULL GROUP BY j.flow) AS m ON m.flow = f.job_id
 WHERE f.is_flow;
 COMMENT ON VIEW queue.flows IS
     'One row for each flow: how many of its members are in which state. It reads all jobs, so do not query it often.';
@@ -304,7 +303,6 @@ COMMENT ON COLUMN queue.flows.queue_name IS 'Its queue.';
 COMMENT ON COLUMN queue.flows.task IS 'Its name in the flow of which it is a member.';
 COMMENT ON COLUMN queue.flows.state IS 'Its state, as in queue.jobs.';
 COMMENT ON COLUMN queue.flows.enqueued_at IS 'When the producer enqueued it.';
-COMMENT ON COLUMN queue.life.own_flow IS 'Makes the job a flow: see the attempts.';
 COMMENT ON COLUMN queue.flows.members IS 'How many members are known.';
 COMMENT ON COLUMN queue.flows.held IS 'How many members wait for other jobs.';
 COMMENT ON COLUMN queue.flows.scheduled IS
@@ -319,7 +317,6 @@ COMMENT ON COLUMN queue.flows.expired IS 'How many members have expired.';
 COMMENT ON COLUMN queue.flows.share_ended IS
     'The share of its members that have ended, 0 to 1; NULL if it has no members.';
 COMMENT ON COLUMN queue.flows.finished_at IS 'When the flow itself ended.';
-COMMENT ON COLUMN queue.job_life.is_flow IS 'True for a flow.';
 
 -- For: observe.
 CREATE VIEW queue.queues WITH (security_barrier) AS
@@ -327,7 +324,7 @@ SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backof
        dead_retention, dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period,
        max_waiting, stages, notify, created_at, executor, procedure, run_as, settings, rate_limit_per_group,
        start_within
-FROM queue.queue
+FROM queue_internal.queue
 WHERE queue_internal.may_observe(queue_id);
 COMMENT ON VIEW queue.queues IS 'The settings of every queue.';
 COMMENT ON COLUMN queue.queues.queue_name IS 'Its name.';
@@ -363,10 +360,38 @@ COMMENT ON COLUMN queue.queues.rate_limit_per_group IS
 COMMENT ON COLUMN queue.queues.start_within IS
     'How long its jobs may wait to be claimed before they expire; null: for ever.';
 
+-- What monitoring reads names no table of ours in a view: a query locks all tables that it names, and would wait while
+-- another session has locked one. These functions leave out what they cannot read, and so they are plpgsql. They are
+-- the owner's, and a view filters their rows.
+-- For: observe.
+CREATE FUNCTION queue_internal.lanes_now()
+    RETURNS TABLE (lane integer, stage text, queue_id integer, queue_name text, stages text[], is_held boolean,
+                   is_paused boolean)
+    STABLE ROWS 100 SECURITY DEFINER LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms' AS $$
+BEGIN
+    RETURN QUERY SELECT n.lane, n.stage, q.queue_id, q.queue_name, q.stages, n.is_held, q.is_paused
+                 FROM queue_internal.lane AS n JOIN queue_internal.queue AS q ON q.queue_id = n.queue_id;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN;
+END
+$$;
+COMMENT ON FUNCTION queue_internal.lanes_now IS
+    'The lanes of all queues; none while a session has locked the tables of queues. For the views.';
+
+CREATE VIEW queue_internal.observed_now WITH (security_barrier) AS
+-- A function's columns have no collation of their own. The name of a queue has one.
+SELECT n.lane, n.stage, n.queue_id, n.queue_name COLLATE "C" AS queue_name, n.stages, n.is_held, n.is_paused
+FROM queue_internal.lanes_now() AS n
+WHERE queue_internal.may_observe(n.queue_id);
+COMMENT ON VIEW queue_internal.observed_now IS
+    'As queue_internal.observed, but it waits for no lock. For the views of monitoring.';
+
 -- For: observe.
 CREATE VIEW queue.stats AS
--- Materialized, so that it is read once.
-WITH tallies AS MATERIALIZED (SELECT * FROM queue_internal.tallies())
+-- Materialized, so that each is read once.
+WITH tallies AS MATERIALIZED (SELECT * FROM queue_internal.tallies()),
+     observed AS MATERIALIZED (SELECT * FROM queue_internal.observed_now)
 SELECT o.queue_name, o.stage,
        coalesce(t.ready, 0) AS ready, coalesce(t.scheduled, 0) AS scheduled, coalesce(t.retrying, 0) AS retrying,
        coalesce(t.running, 0) AS running, coalesce(t.dead, 0) + coalesce(h.dead, 0) AS dead,
@@ -377,14 +402,14 @@ SELECT o.queue_name, o.stage,
        coalesce(t.died, 0) + coalesce(h.died, 0) AS died,
        coalesce(h.held, 0) AS held,
        coalesce(t.expired, 0) + coalesce(h.expired, 0) AS expired
-FROM queue.observed AS o
+FROM observed AS o
 LEFT JOIN tallies AS t ON t.lane = o.lane
 -- Held jobs count in the stage in which jobs begin, and so do flows that end by themselves.
 LEFT JOIN (SELECT l.queue_id, sum(t.ready + t.scheduled + t.retrying)::bigint AS held,
                   sum(t.enqueued)::bigint AS enqueued, sum(t.dead)::bigint AS dead,
                   sum(t.completed)::bigint AS completed, sum(t.failed)::bigint AS failed,
                   sum(t.died)::bigint AS died, sum(t.expired)::bigint AS expired
-           FROM queue.observed AS l JOIN tallies AS t ON t.lane = l.lane
+           FROM observed AS l JOIN tallies AS t ON t.lane = l.lane
            WHERE l.is_held GROUP BY l.queue_id) AS h
     ON h.queue_id = o.queue_id AND o.stage IS NOT DISTINCT FROM o.stages[1]
 -- Former stages are shown only if they have or had jobs. The same holds for jobs outside stages in a queue that now has
@@ -420,7 +445,7 @@ CREATE VIEW queue.errors AS
 WITH l AS MATERIALIZED (
     SELECT l.job_id, l.lane, l.error, coalesce(l.error, l.last_error) AS last_error, l.ended_at,
            l.is_newest AND (l.outcome IS NOT NULL OR l.claimed_at IS NULL) AS is_open
-    FROM queue.life AS l
+    FROM queue_internal.life AS l
     WHERE l.outcome IN ('f', 'd', 't') AND l.error IS NOT NULL
        OR l.outcome IS NULL AND l.claimed_at IS NULL AND l.last_error IS NOT NULL)
 SELECT o.queue_name, j.last_error AS error, count(DISTINCT j.job_id) AS jobs, min(f.ended_at) AS first_seen,
@@ -428,7 +453,7 @@ SELECT o.queue_name, j.last_error AS error, count(DISTINCT j.job_id) AS jobs, mi
 FROM l AS j
 -- If a job waits, its failed attempt may not be kept any more.
 LEFT JOIN l AS f ON f.job_id = j.job_id AND f.error = j.last_error AND f.ended_at IS NOT NULL
-JOIN queue.observed AS o ON o.lane = j.lane
+JOIN queue_internal.observed AS o ON o.lane = j.lane
 WHERE j.is_open
 GROUP BY o.queue_name, j.last_error;
 COMMENT ON VIEW queue.errors IS
@@ -450,28 +475,53 @@ COMMENT ON FUNCTION queue_internal.claims_now IS
     'The claims of the attempts that workers have now: from memory and by index. For the view.';
 
 -- For: observe.
+CREATE FUNCTION queue_internal.sleepers_now()
+    RETURNS TABLE (lane integer, pid integer, since timestamptz)
+    LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_sleepers_now';
+COMMENT ON FUNCTION queue_internal.sleepers_now IS
+    'The connections that sleep until there is a job, and the lanes that they wait for: from memory. For the view.';
+
+-- For: observe.
 CREATE VIEW queue.workers AS
-SELECT c.worker, c.pid, s.client_addr, s.client_port, s.application_name, o.queue_name,
-       count(*) AS running, min(c.claimed_at) AS oldest_claimed_at,
-       clock_timestamp() - min(c.claimed_at) AS oldest_claim
-FROM queue_internal.claims_now() AS c
-JOIN queue.observed AS o ON o.lane = c.lane
-LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = c.pid
-GROUP BY c.worker, c.pid, s.client_addr, s.client_port, s.application_name, o.queue_name;
+WITH busy AS (
+    SELECT c.worker, c.pid, o.queue_name, count(*) AS running, min(c.claimed_at) AS oldest_claimed_at
+    FROM queue_internal.claims_now() AS c
+    JOIN queue_internal.observed AS o ON o.lane = c.lane
+    GROUP BY c.worker, c.pid, o.queue_name),
+asleep AS (
+    SELECT w.pid, o.queue_name, min(w.since) AS waiting_since
+    FROM queue_internal.sleepers_now() AS w
+    JOIN queue_internal.observed AS o ON o.lane = w.lane
+    GROUP BY w.pid, o.queue_name)
+SELECT k.worker, coalesce(k.pid, s.pid) AS pid, s.client_addr, s.client_port, s.application_name, k.queue_name,
+       coalesce(k.running, 0) AS running, k.oldest_claimed_at,
+       clock_timestamp() - k.oldest_claimed_at AS oldest_claim, k.waiting_since
+FROM (busy FULL JOIN asleep USING (pid, queue_name)) AS k
+FULL JOIN pg_catalog.pg_stat_activity AS s ON s.pid = k.pid
+-- The packages call their connections so, and every role sees these names. The background worker's has a parenthesis.
+WHERE k.pid IS NOT NULL
+   OR s.application_name LIKE 'pg\_queue worker%' AND s.application_name NOT LIKE 'pg\_queue worker (%'
+      AND s.datname = current_database() AND NOT pg_is_in_recovery();
 COMMENT ON VIEW queue.workers IS
-    'For each worker and queue: what runs. pid and client are those of the connection that claimed.';
-COMMENT ON COLUMN queue.workers.worker IS 'The name that the worker gave.';
+    'For each worker and queue: what runs, and whether it waits for jobs. pid and client are those of the connection.';
+COMMENT ON COLUMN queue.workers.worker IS 'The name that the worker gave with its claim; NULL if it runs nothing.';
 COMMENT ON COLUMN queue.workers.pid IS
-    'The process that claimed. After a restart of the server, it is a number from before the restart.';
+    'The process that claimed or waits. After a restart of the server, it is a number from before the restart.';
 COMMENT ON COLUMN queue.workers.client_addr IS
     'The client''s address; NULL for a local socket, or if the connection is gone.';
 COMMENT ON COLUMN queue.workers.client_port IS
     'The client''s port, -1 for a local socket; NULL if the connection is gone.';
-COMMENT ON COLUMN queue.workers.application_name IS 'The application_name of the connection.';
-COMMENT ON COLUMN queue.workers.queue_name IS 'The queue.';
-COMMENT ON COLUMN queue.workers.oldest_claimed_at IS 'When it claimed the oldest of these attempts.';
-COMMENT ON COLUMN queue.workers.running IS 'How many attempts it runs.';
-COMMENT ON COLUMN queue.workers.oldest_claim IS 'How long ago it claimed the oldest of these attempts.';
+COMMENT ON COLUMN queue.workers.application_name IS
+    'The application_name of the connection. That of the packages begins with ''pg_queue worker''.';
+COMMENT ON COLUMN queue.workers.queue_name IS
+    'The queue. NULL: a connection of a package that has no job and waits for none of the queues that you may observe.';
+COMMENT ON COLUMN queue.workers.oldest_claimed_at IS
+    'When it claimed the oldest of these attempts; NULL if it runs none.';
+COMMENT ON COLUMN queue.workers.running IS 'How many attempts it runs; 0: it is idle.';
+COMMENT ON COLUMN queue.workers.oldest_claim IS
+    'How long ago it claimed the oldest of these attempts; NULL if it runs none.';
+COMMENT ON COLUMN queue.workers.waiting_since IS
+    'Since when the connection has slept in its claim or queue.wait; NULL if it does not wait for the queue now.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.executors_now()
@@ -492,7 +542,7 @@ CREATE VIEW queue.executors AS
 SELECT e.pid, e.role_name, o.queue_name, e.state, e.job_id, e.since,
        CASE e.state WHEN 'running' THEN split_part(s.query, E'\n', 1) END AS command
 FROM queue_internal.executors_now() AS e
-JOIN queue.observed AS o ON o.lane = e.lane
+JOIN queue_internal.observed AS o ON o.lane = e.lane
 LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = e.pid;
 COMMENT ON VIEW queue.executors IS 'The processes that run jobs in the server, and what each is doing.';
 COMMENT ON COLUMN queue.executors.pid IS 'The process.';
@@ -505,21 +555,48 @@ COMMENT ON COLUMN queue.executors.command IS
     'The first line of what it runs, as pg_stat_activity shows it to the user; NULL if it runs nothing.';
 
 -- For: observe.
+CREATE FUNCTION queue_internal.segments_now() RETURNS TABLE (segment integer, state "char", since timestamptz)
+    STABLE ROWS 10 SECURITY DEFINER LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms' AS $$
+BEGIN
+    RETURN QUERY SELECT DISTINCT ON (l.segment) l.segment::integer, l.state, l.at FROM queue_internal.segment_log AS l
+                 ORDER BY l.segment, l.entry DESC;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN;
+END
+$$;
+COMMENT ON FUNCTION queue_internal.segments_now IS
+    'The last entry of each segment in the log of segments; none while a session has locked it. For the views.';
+
+-- For: observe.
+CREATE FUNCTION queue_internal.bytes_of(relation regclass) RETURNS bigint
+    STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms' AS $$
+BEGIN
+    RETURN pg_total_relation_size(relation);
+EXCEPTION WHEN lock_not_available THEN
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION queue_internal.bytes_of IS
+    'The disk space of a table with its indexes; NULL while a session has locked one of them. For the views.';
+
+-- For: observe.
 CREATE VIEW queue.storage WITH (security_barrier) AS
 SELECT t.part, t.name, s.state, s.since, sum(pg_stat_get_live_tuples(t.oid))::bigint AS rows,
-       sum(pg_stat_get_dead_tuples(t.oid))::bigint AS dead_rows, sum(pg_total_relation_size(t.oid))::bigint AS bytes
-FROM (SELECT c.oid, n.segment,
+       sum(pg_stat_get_dead_tuples(t.oid))::bigint AS dead_rows,
+       CASE WHEN bool_and(t.bytes IS NOT NULL) THEN sum(t.bytes)::bigint END AS bytes
+FROM (SELECT c.oid, queue_internal.bytes_of(c.oid) AS bytes, n.segment,
              CASE WHEN n.segment IS NOT NULL THEN 'log'
                   WHEN c.relname ~ '^history_' THEN 'history' ELSE 'other' END AS part,
              coalesce('segment ' || n.segment, c.relname::text) AS name
       FROM pg_class AS c
       CROSS JOIN LATERAL (
           SELECT substring(c.relname, '^(?:attempt|claim|outcome|note|parked)_([0-9])$')::integer AS segment) AS n
-      WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r') AS t
-LEFT JOIN (SELECT DISTINCT ON (l.segment) l.segment, l.at AS since,
+      WHERE c.relnamespace = 'queue_internal'::regnamespace AND c.relkind = 'r') AS t
+LEFT JOIN (SELECT l.segment, l.since,
                   CASE l.state WHEN 'f' THEN 'free' WHEN 'o' THEN 'open' WHEN 'c' THEN 'closed' WHEN 'm' THEN 'moving'
                                WHEN 'd' THEN 'drained' WHEN 'h' THEN 'copied' WHEN 'e' THEN 'emptying' END AS state
-           FROM queue.segment_log AS l ORDER BY l.segment, l.entry DESC) AS s ON s.segment = t.segment
+           FROM queue_internal.segments_now() AS l) AS s ON s.segment = t.segment
 WHERE queue_internal.may_observe(0)
 GROUP BY t.part, t.name, s.state, s.since;
 COMMENT ON VIEW queue.storage IS
@@ -536,5 +613,6 @@ COMMENT ON COLUMN queue.storage.rows IS
     'How many rows there are, according to the server''s statistics; these begin at 0 after a crash.';
 COMMENT ON COLUMN queue.storage.dead_rows IS
     'How many rows only VACUUM can remove. The logs have none, apart from work that was rolled back.';
-COMMENT ON COLUMN queue.storage.bytes IS 'Disk space in bytes, with indexes.';
+COMMENT ON COLUMN queue.storage.bytes IS
+    'Disk space in bytes, with indexes; NULL while a session has locked one of the tables, for instance by REINDEX.';
 

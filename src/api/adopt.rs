@@ -39,9 +39,12 @@ fn foreign_write(call: &Call) -> Result<Option<pg_sys::Datum>> {
     // Rows name the roles as which jobs run.
     if !role::owns_table(table) {
         let name = syscache::table_name(table).unwrap_or_default();
-        return Err(Error::new(error::DENIED, format!("permission denied to change table \"queue.{name}\" by hand"))
-            .detail("Its rows say as whom jobs run, so privileges on it do not suffice.")
-            .hint("Restore as the owner of the tables; for all else there are functions."));
+        return Err(Error::new(
+            error::DENIED,
+            format!("permission denied to change table \"queue_internal.{name}\" by hand"),
+        )
+        .detail("Its rows say as whom jobs run, so privileges on it do not suffice.")
+        .hint("Restore as the owner of the tables; for all else there are functions."));
     }
     if restore::matters(table) {
         restore::mark(table, !is_truncate)?;
@@ -57,15 +60,15 @@ fn read_only(call: &Call) -> Result<Option<pg_sys::Datum>> {
     let Some((view, _)) = call.trigger() else {
         return Err(Error::new(error::NOT_SUPPORTED, "queue_internal.read_only can only be called as a trigger"));
     };
-    let view = syscache::table_name(view).unwrap_or_default();
+    let view = syscache::qualified_name(view);
     let hint = match view.as_str() {
-        "queues" => "Use queue.create, queue.alter, queue.pause, queue.resume and queue.drop.",
-        "schedules" => "Use queue.schedule, queue.pause_schedule, queue.resume_schedule and queue.unschedule.",
-        "jobs" | "job_life" => {
+        "queue.queues" => "Use queue.create, queue.alter, queue.pause, queue.resume and queue.drop.",
+        "queue.schedules" => "Use queue.schedule, queue.pause_schedule, queue.resume_schedule and queue.unschedule.",
+        "queue.jobs" => {
             "Use queue.enqueue, queue.cancel, queue.retry, queue.reprioritize, queue.reschedule and queue.forget."
         }
-        "attempts" | "life" => "Use queue.claim, and queue.complete, queue.fail or queue.release.",
+        "queue.attempts" => "Use queue.claim, and queue.complete, queue.fail or queue.release.",
         _ => "It shows what the functions of pg_queue have done.",
     };
-    Err(Error::new(error::NOT_SUPPORTED, format!("view \"queue.{view}\" cannot be written to")).hint(hint))
+    Err(Error::new(error::NOT_SUPPORTED, format!("view \"{view}\" cannot be written to")).hint(hint))
 }

@@ -3,9 +3,6 @@
 //! Not responsible for the rows of `queue.extend_many` and of `queue.claim`, which have more columns and use the words
 //! of this file.
 //!
-//! The SQL of 0.3.0, which this library serves until ALTER EXTENSION UPDATE, has one column: the ids for which the verb
-//! has succeeded.
-//!
 //! Invariant: a failure for one id never ends the call. A returned error is about the call as a whole.
 
 use std::cell::Cell;
@@ -35,9 +32,6 @@ impl Answers {
 
     /// Adds the answer for an id for which the verb has succeeded: `outcome`.
     pub fn done(&self, id: i64, outcome: &'static str) -> Result<()> {
-        if self.rows.has_columns(1) {
-            return self.rows.add(&mut [id.into()], &mut [false]);
-        }
         let (last, mut datum) = self.last.get();
         if last != outcome {
             datum = text_datum(outcome);
@@ -48,9 +42,6 @@ impl Answers {
 
     /// Adds the answer for an id for which the verb has failed.
     pub fn refused(&self, id: i64, outcome: &'static str, error: &Error) -> Result<()> {
-        if self.rows.has_columns(1) {
-            return Ok(());
-        }
         self.rows.add_options(&[Some(id.into()), Some(text_datum(outcome)), Some(text_datum(&reason(error)))])
     }
 

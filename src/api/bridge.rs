@@ -24,22 +24,14 @@ use crate::job::publish::{self, Event};
 use crate::job::{complete, find};
 use crate::pg::function::{Call, VOID};
 use crate::pg::jsonb::{self, Value};
-use crate::pg::{role, session};
+use crate::pg::{memory, role, routine, session, stored_json};
 
-sql_function!(pg_queue_bridge_subscription, pg_finfo_pg_queue_bridge_subscription => subscription);
 sql_function!(pg_queue_bridge_is_streamed, pg_finfo_pg_queue_bridge_is_streamed => is_streamed);
 sql_function!(pg_queue_bridge_enqueue, pg_finfo_pg_queue_bridge_enqueue => enqueue);
 sql_function!(pg_queue_bridge_enqueue_new, pg_finfo_pg_queue_bridge_enqueue_new => enqueue_new);
+sql_function!(pg_queue_bridge_carry_out, pg_finfo_pg_queue_bridge_carry_out => carry_out);
 sql_function!(pg_queue_bridge_publish, pg_finfo_pg_queue_bridge_publish => publish);
 sql_function!(pg_queue_bridge_complete_waiting, pg_finfo_pg_queue_bridge_complete_waiting => complete_waiting);
-
-/// `queue_bridge.subscription()`: the subscription whose changes this session applies. NULL: it applies none.
-///
-/// Errors: 55000 while the tables are being restored, so that no row is refused for that.
-fn subscription(_call: &Call) -> Result<Option<Datum>> {
-    api::writable("take what arrives")?;
-    Ok(session::subscription().map(Datum::from))
-}
 
 /// `queue_bridge.is_streamed(subscription, relation)`: true if the subscription has copied this table and streams its
 /// changes.
@@ -73,8 +65,8 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
     } else {
         let jobs = jobs(call, &form, &queue, made_at)?;
         check_count(&ids, jobs.len())?;
-        let mut new = Vec::with_capacity(jobs.len());
-        let mut is_known = Vec::with_capacity(jobs.len());
+        let mut new = memory::list(jobs.len());
+        let mut is_known = memory::list(jobs.len());
         for (id, (payload, options)) in ids.into_iter().zip(jobs) {
             let id = foreign(id)?;
             let known = known(id)?;
@@ -84,7 +76,7 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
             }
         }
         let mut made = produce(&catalog, &queue, &new, made_at, By::Bridge)?.ids.into_iter();
-        is_known.into_iter().map(|is_known| if is_known { None } else { made.next() }).collect()
+        memory::collect(is_known.into_iter().map(|is_known| if is_known { None } else { made.next() }))
     };
     for job_id in made {
         rows.add(&mut [job_id.map_or(VOID, Datum::from)], &mut [job_id.is_none()])?;
@@ -98,12 +90,8 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
 fn enqueue_new(call: &Call) -> Result<Option<Datum>> {
     const SOURCE: usize = 5;
     const LOOKS: usize = 6;
-    let name = format!("queue_bridge_{}", call.required("source", call.str(SOURCE))?);
+    let role = role_of(&call.required("source", call.str(SOURCE))?)?;
     let looks = call.required("looks", call.bool(LOOKS))?;
-    let role = role::role(&name).ok_or_else(|| permission::no_role(&name))?;
-    if !role::may_become(role) {
-        return Err(Error::new(error::DENIED, format!("permission denied to set role \"{name}\"")));
-    }
     role::as_role(role, || {
         let (catalog, queue) = enqueue::target(call)?;
         let made_at = call.required("made_at", call.timestamp(MADE_AT))?;
@@ -118,6 +106,30 @@ fn enqueue_new(call: &Call) -> Result<Option<Datum>> {
         let made = produce(&catalog, &queue, &Vec::from_iter(jobs.into_iter().map(identify)), made_at, By::Bridge)?;
         Ok(made.ids.first().map(|&job_id| job_id.into()))
     })
+}
+
+/// Returns the role of a source, which the user may become.
+///
+/// Errors: 42704 there is none, 42501 the user is no member of it.
+fn role_of(source: &str) -> Result<pgrx::pg_sys::Oid> {
+    let name = format!("queue_bridge_{source}");
+    let role = role::role(&name).ok_or_else(|| permission::no_role(&name))?;
+    if role::may_become(role) {
+        return Ok(role);
+    }
+    Err(Error::new(error::DENIED, format!("permission denied to set role \"{name}\"")))
+}
+
+/// `queue_bridge.carry_out_as(source, function, call, passed, looks)`: calls the function with the last three arguments
+/// as the role of the source, and returns its answer. A contact may not SET ROLE, because it runs as its own role's
+/// procedure with the rights of the owner.
+fn carry_out(call: &Call) -> Result<Option<Datum>> {
+    let role = role_of(&call.required("source", call.str(0))?)?;
+    let function = call.required("function", call.oid(1))?;
+    let row = call.required("call", call.datum(2))?;
+    let passed = call.required("passed", call.datum(3))?;
+    let looks = call.required("looks", call.datum(4))?;
+    Ok(Some(role::as_role(role, || routine::call(function, [row, passed, looks]))))
 }
 
 /// What is known of a job that arrives.
@@ -180,7 +192,7 @@ fn flow(
     check_count(&ids, 1 + flow.tasks.len())?;
     // The flow and its members arrive together, so the flow speaks for all.
     if matches!(known(ids[0])?, Known::Same) {
-        return Ok(vec![None; ids.len()]);
+        return Ok(memory::filled(None, ids.len()));
     }
     let made = flow.enqueue(catalog, queue, given, made_at, By::Bridge, |n, options| {
         let id = ids[n];
@@ -202,17 +214,24 @@ fn check_count<T>(ids: &[T], jobs: usize) -> Result<()> {
 
 /// Returns the jobs of a row, by its form: `b` an array of jobs, `m` an array of payloads, `e` a payload.
 fn jobs(call: &Call, form: &str, queue: &Queue, made_at: i64) -> Result<Vec<(Datum, Options)>> {
-    let body = call.required("body", call.json(BODY, "body")?)?;
+    let body = call.required("body", call.json_list(BODY, "body")?)?;
     if form == "b" {
         return enqueue::parse_batch(body, queue, made_at);
     }
     run_as::refuse_data(queue)?;
     let options = given(call, |_, _| Ok(false))?.check(Some(queue), made_at)?;
     if form == "e" {
+        stored_json::check(body, "payload")?;
         return Ok(vec![(body, options)]);
     }
     let payloads = jsonb::elements(body).ok_or_else(|| Error::invalid("payloads must be a JSON array"))?;
-    Ok(payloads.iter().map(|payload| (payload.datum(), options.clone())).collect())
+    let mut jobs = memory::list(payloads.len());
+    for payload in payloads {
+        let payload = payload.datum();
+        stored_json::check(payload, "a payload")?;
+        jobs.push((payload, options.clone()));
+    }
+    Ok(jobs)
 }
 
 /// Returns the options. `other` takes what is none of them, and returns false for what it does not know either.
@@ -220,7 +239,7 @@ fn jobs(call: &Call, form: &str, queue: &Queue, made_at: i64) -> Result<Vec<(Dat
 /// Errors: 22023 an unknown option, or a value of another type.
 fn given(call: &Call, mut other: impl FnMut(&str, &Value) -> Result<bool>) -> Result<Given<'static>> {
     let mut given = Given::default();
-    let fields = call.json(OPTIONS, "options")?.map(jsonb::fields).unwrap_or_default();
+    let fields = call.json_list(OPTIONS, "options")?.map(jsonb::fields).unwrap_or_default();
     for (name, value) in &fields {
         if !given.set(name, value)? && !other(name, value)? {
             return Err(Error::invalid(format!("unknown option \"{name}\""))

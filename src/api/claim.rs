@@ -15,12 +15,13 @@ use crate::job::claim::{self, ClaimRequest, Claimed, ClaimedAttempt};
 use crate::job::complete::complete_all;
 use crate::job::held::{self, Refusal};
 use crate::job::notice;
-use crate::job::options::lease_us;
+use crate::job::options::{disconnect, lease_us};
 use crate::job::wait::{self, ClaimScope, Waiter};
 use crate::pg::datum::{Interval, text_datum};
 use crate::pg::function::{Call, Rows};
 use crate::pg::{jsonb, process, time};
 use crate::restore;
+use crate::worker::absence;
 
 sql_function!(pg_queue_claim, pg_finfo_pg_queue_claim => claim);
 sql_function!(pg_queue_claim_any, pg_finfo_pg_queue_claim_any => claim_any);
@@ -66,7 +67,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
         max_jobs: max_jobs as usize,
         lease: call.interval(3).map(lease_us).transpose()?,
         worker: call.text(5).map(checked_worker).transpose()?,
-        is_bound: call.bool(6).unwrap_or(false),
+        disconnect: call.interval(6).map(disconnect).transpose()?.unwrap_or_default(),
         accepts: None,
     };
     let rows = call.rows()?;
@@ -85,6 +86,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     notice::wait_is_cut(wait);
     // A claim that does not wait need not read the clock.
     let (linger, deadline) = if wait > 0 {
+        absence::warn(known.catalog.number);
         let longest = wait::longest_wait(wait);
         (linger.min(longest), time::monotonic_us().saturating_add(longest))
     } else {

@@ -77,8 +77,8 @@ fn is_owed(call: &Call) -> Result<Option<Datum>> {
     Ok(Some(rerun::is_owed_after(&catalog, id).into()))
 }
 
-/// The number, among the tokens of table `queue.queue`, of the lock of slot 0; and of the lock of the map. Tokens of
-/// names are below (`api::names`).
+/// The number, among the tokens of table `queue_internal.queue`, of the lock of slot 0; and of the lock of the map.
+/// Tokens of names are below (`api::names`).
 const SLOT_TOKENS: u64 = 1 << 32;
 const MAP_TOKEN: u64 = 2 << 32;
 
@@ -159,17 +159,22 @@ by_key!(enqueue_flow);
 by_key!(publish);
 
 /// `queue_cluster.claim(…, steal)` and `claim_any`, which are those of schema `queue` with one argument more. At home a
-/// call that may steal does not wait, because it waits for jobs of other servers, too.
+/// call that may steal does not wait, because it waits for jobs of other servers, too. A call that lingers collects a
+/// batch at home, and so does not steal. Nor does a call whose claims end with the connection, which only this server
+/// sees.
 fn claim(call: &Call) -> Result<Way> {
-    let may_steal = !call.bool(SESSION_BOUND).unwrap_or(false) && call.bool(STEAL).unwrap_or(true);
     if !are_own(call, COMPLETED) {
         return Ok(Way::plain(To::Away));
     }
+    let lingers = call.interval(LINGER).is_some_and(|linger| linger.us() > 0);
+    let steal = call.bool(call.count() - 1).unwrap_or(true);
+    let expires = call.interval(DISCONNECT).is_some_and(|span| span.us() <= 0);
+    let may_steal = steal && !lingers && !expires;
     let waits = call.interval(WAIT).is_some_and(|wait| wait.us() > 0);
     Ok(Way { to: To::Home, left_out: 1, zeroed: (may_steal && waits).then_some(WAIT), is_first: may_steal })
 }
 
 const WAIT: usize = argument!(claim, wait);
-const SESSION_BOUND: usize = argument!(claim, session_bound);
+const DISCONNECT: usize = argument!(claim, disconnect);
 const COMPLETED: usize = argument!(claim, completed);
-const STEAL: usize = COMPLETED + 1;
+const LINGER: usize = argument!(claim, linger);

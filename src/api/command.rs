@@ -9,7 +9,7 @@ use pgrx::pg_sys::Datum;
 use crate::api::executors;
 use crate::error::{Error, Result};
 use crate::executor::job::MAX_RESULT_ROWS;
-use crate::pg::{jsonb, portal};
+use crate::pg::{jsonb, portal, stored_json};
 
 /// A command.
 pub struct Command {
@@ -94,6 +94,7 @@ impl Command {
                 payload = jsonb::merged(payload, field);
             }
         }
+        stored_json::check(payload, "the command")?;
         Ok(payload)
     }
 }

@@ -22,11 +22,12 @@ use crate::job::fail::{Failure, end_badly};
 use crate::job::held::Refusal;
 use crate::job::options::in_future;
 use crate::job::outcomes::{Kind, Outcomes};
+use crate::job::release::{self, Back};
 use crate::job::suspend::{self, Wait};
-use crate::job::{complete, hold, release};
+use crate::job::{complete, hold};
 use crate::pg::datum::Interval;
 use crate::pg::function::Call;
-use crate::pg::{datum, jsonb, memory, process, time};
+use crate::pg::{datum, jsonb, memory, process, stored_json, time};
 
 sql_function!(pg_queue_end_batch, pg_finfo_pg_queue_end_batch => end_batch);
 
@@ -64,6 +65,8 @@ struct Fail {
 struct Release {
     id: i64,
     delay: Option<String>,
+    #[serde(default, deserialize_with = "optional_text")]
+    reason: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -87,9 +90,18 @@ struct Suspend {
 
 /// Reads a text of any program. Half of a surrogate pair, which JSON can write and no text can hold, becomes U+FFFD.
 fn text<'de, D: Deserializer<'de>>(json: D) -> std::result::Result<String, D::Error> {
-    let written = Box::<RawValue>::deserialize(json)?;
+    text_of(&Box::<RawValue>::deserialize(json)?).map_err(D::Error::custom)
+}
+
+/// As `text`, for a text that may be left out or null.
+fn optional_text<'de, D: Deserializer<'de>>(json: D) -> std::result::Result<Option<String>, D::Error> {
+    let written = Option::<Box<RawValue>>::deserialize(json)?;
+    written.map(|written| text_of(&written)).transpose().map_err(D::Error::custom)
+}
+
+fn text_of(written: &RawValue) -> serde_json::Result<String> {
     serde_json::from_str(written.get()).or_else(|_| {
-        let mut whole = String::with_capacity(written.get().len());
+        let mut whole = memory::text(written.get().len());
         let mut rest = written.get();
         while let Some(at) = rest.find('\\') {
             // An escape has two characters, six with a number, and twelve if it is a pair.
@@ -107,7 +119,7 @@ fn text<'de, D: Deserializer<'de>>(json: D) -> std::result::Result<String, D::Er
             }
             rest = escape.get(length.unwrap_or(6)..).unwrap_or_default();
         }
-        serde_json::from_str(&(whole + rest)).map_err(D::Error::custom)
+        serde_json::from_str(&(whole + rest))
     })
 }
 
@@ -179,10 +191,12 @@ impl End {
                 let held = hold::hold_for_end(outcomes, id)?;
                 end_badly(catalog, outcomes, &held, &failure).map(|(kind, _)| kind)
             }
-            Self::Release(Release { id, delay }) => {
+            Self::Release(Release { id, delay, reason }) => {
                 let delay = span("delay", delay, now)?.unwrap_or(Interval::ZERO);
+                // A text cannot hold it.
+                let reason = reason.map(|reason| reason.replace('\0', ""));
                 let held = hold::hold_for_end(outcomes, id)?;
-                release::give_back(catalog, outcomes, &held, delay)
+                release::give_back(catalog, outcomes, &held, Back { delay, reason: reason.as_deref() })
             }
             Self::Advance(Advance { id, stage, payload, delay }) => {
                 let payload = stored("payload", payload)?;
@@ -220,7 +234,7 @@ fn stored(name: &str, value: Option<Box<RawValue>>) -> std::result::Result<Optio
                 .detail("It has a zero character, half of a surrogate pair, or a number that is too large."),
         )
     })?;
-    jsonb::check_depth(datum, name).map_err(Refusal::Unfit)?;
+    stored_json::check(datum, name).map_err(Refusal::Unfit)?;
     Ok(Some(datum))
 }
 
@@ -262,7 +276,7 @@ fn end_batch(call: &Call) -> Result<Option<Datum>> {
                 \"no route to host\"}}]'.",
         )
     })?;
-    let mut ends = Vec::with_capacity(elements.len());
+    let mut ends = memory::list(elements.len());
     for (n, element) in elements.into_iter().enumerate() {
         let end = read(element).map_err(|what| {
             Error::invalid(format!("ends[{n}]: {what}")).hint(

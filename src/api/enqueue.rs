@@ -5,6 +5,7 @@
 use std::rc::Rc;
 
 use pg_queue_core::after::Upon;
+use pg_queue_core::{advice, synonyms};
 use pgrx::pg_sys::Datum;
 
 use crate::api::command::Command;
@@ -18,7 +19,8 @@ use crate::job::given::{self, Given, Positions};
 use crate::job::options::Options;
 use crate::pg::function::Call;
 use crate::pg::jsonb::{self, Value};
-use crate::pg::time;
+use crate::pg::{memory, stored_json, time};
+use crate::worker::absence;
 
 sql_function!(pg_queue_enqueue, pg_finfo_pg_queue_enqueue => enqueue);
 sql_function!(pg_queue_enqueue_many, pg_finfo_pg_queue_enqueue_many => enqueue_many);
@@ -40,6 +42,7 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
     let now = time::now_us();
     let options = Given::of_call(call, &const { Positions::of("enqueue") })?.check(Some(&queue), now)?;
     let payload = call.json(1, "payload")?.unwrap_or_else(jsonb::empty_object);
+    warn_without_worker(&catalog, [&options]);
     let made = enqueue::produce(&catalog, &queue, &[(payload, options)], now, By::Producer)?;
     Ok(made.ids.first().map(|&job_id| job_id.into()))
 }
@@ -50,12 +53,13 @@ fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
     run_as::refuse_data(&queue)?;
     let now = time::now_us();
     let options = Given::of_call(call, &const { Positions::of("enqueue_many") })?.check(Some(&queue), now)?;
+    warn_without_worker(&catalog, [&options]);
     let rows = call.rows()?;
     let payloads = call.required("payloads", call.jsonb_array(1))?;
-    let mut jobs = Vec::with_capacity(payloads.len());
+    let mut jobs = memory::list(payloads.len());
     for (n, payload) in payloads.into_iter().enumerate() {
         let payload = payload.ok_or_else(|| Error::null(&format!("payloads[{}]", n + 1)))?;
-        jsonb::check_depth(payload, "a payload")?;
+        stored_json::check(payload, "a payload")?;
         jobs.push((payload, options.clone()));
     }
     for job_id in enqueue::produce(&catalog, &queue, &jobs, now, By::Producer)?.ids {
@@ -69,11 +73,19 @@ fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
     let now = time::now_us();
     let rows = call.rows()?;
-    let jobs = parse_batch(call.required("jobs", call.json(1, "jobs")?)?, &queue, now)?;
+    let jobs = parse_batch(call.required("jobs", call.json_list(1, "jobs")?)?, &queue, now)?;
+    warn_without_worker(&catalog, jobs.iter().map(|(_, options)| options));
     for job_id in enqueue::produce(&catalog, &queue, &jobs, now, By::Producer)?.ids {
         rows.add(&mut [job_id.into()], &mut [false])?;
     }
     Ok(None)
+}
+
+/// Warns, once in a session, if the jobs need the background worker and none serves this database.
+pub fn warn_without_worker<'a>(catalog: &Catalog, options: impl IntoIterator<Item = &'a Options>) {
+    if options.into_iter().any(|options| options.run_at.is_some() || options.after.is_some()) {
+        absence::warn(catalog.number);
+    }
 }
 
 /// Returns the payload and the options of each job of a batch.
@@ -85,7 +97,7 @@ pub fn parse_batch(jobs: Datum, queue: &Queue, now: i64) -> Result<Vec<(Datum, O
             .hint("For instance: '[{\"payload\": {\"to\": 7}, \"priority\": 1}]'."));
     };
     let parse = |(index, element)| Job { index, ..Job::default() }.parse(element, queue, now);
-    elements.iter().enumerate().map(parse).collect()
+    memory::try_collect(elements.iter().enumerate().map(parse))
 }
 
 /// Returns the payload and the options that the fields of a flow's task give.
@@ -149,7 +161,11 @@ impl Job {
 
     fn field(&mut self, name: &str, value: &Value) -> Result<()> {
         match name {
-            "payload" => self.payload = Some(value.datum()),
+            "payload" => {
+                let payload = value.datum();
+                stored_json::check(payload, name)?;
+                self.payload = Some(payload);
+            }
             "command" if value.is_null() => {}
             "command" => self.command = Some(given::text_of_field(value, name)?),
             _ if self.given.set(name, value)? => {}
@@ -160,7 +176,13 @@ impl Job {
 
     fn unknown_field(&self, name: &str) -> Error {
         let (what, more) = if self.is_task { ("task", "queue, ") } else { ("job", "") };
-        Error::new(error::INVALID, format!("unknown field \"{name}\""))
-            .hint(format!("A {what} may have: {more}payload, {}, command.", Given::NAMES.join(", ")))
+        /// The most bytes of a name that the message shows.
+        const MAX_SHOWN: usize = 100;
+        let name = &name[..name.floor_char_boundary(MAX_SHOWN.min(name.len()))];
+        let error = Error::new(error::INVALID, format!("unknown field \"{name}\""));
+        let known = Given::NAMES.iter().chain(&["payload", "command"]).copied();
+        let meant = synonyms::argument(name, Given::NAMES).or_else(|| advice::nearest(name, known));
+        let meant = meant.map_or_else(String::new, |meant| format!("If you mean \"{meant}\", write it so. "));
+        error.hint(format!("{meant}A {what} may have: {more}payload, {}, command.", Given::NAMES.join(", ")))
     }
 }

@@ -15,6 +15,7 @@ use crate::job::given::{Given, Positions};
 use crate::job::options::Options;
 use crate::pg::function::Call;
 use crate::pg::time;
+use crate::worker::absence;
 
 sql_function!(pg_queue_enqueue_sql, pg_finfo_pg_queue_enqueue_sql => enqueue_sql);
 
@@ -36,6 +37,7 @@ fn enqueue_sql(call: &Call) -> Result<Option<Datum>> {
     let now = time::now_us();
     let given = Given::of_call(call, &const { Positions::of("enqueue_sql") })?;
     let options = Options { run_as, ..given.check(Some(&queue), now)? };
+    absence::warn(catalog.number);
     let made = produce(&catalog, &queue, &[(payload, options)], now, By::Producer)?;
     Ok(made.ids.first().map(|&job_id| job_id.into()))
 }

@@ -38,11 +38,6 @@ fn extend_many(call: &Call) -> Result<Option<Datum>> {
     for id in ids.into_iter().flatten() {
         match extend::extend(&catalog, id, lease, &rights) {
             Ok((expires_at, is_cancelled)) => {
-                // The SQL of version 0.3.0 declares three columns. It is in use until ALTER EXTENSION UPDATE.
-                if rows.has_columns(3) {
-                    rows.add(&mut [id.into(), expires_at.into(), is_cancelled.into()], &mut [false; 3])?;
-                    continue;
-                }
                 let outcome = Some(text_datum("extended"));
                 rows.add_options(&[
                     Some(id.into()),
@@ -54,9 +49,6 @@ fn extend_many(call: &Call) -> Result<Option<Datum>> {
             }
             Err(refusal) => {
                 let (outcome, error) = answers::of_attempt(refusal)?;
-                if rows.has_columns(3) {
-                    continue;
-                }
                 let reason = Some(text_datum(&answers::reason(&error)));
                 rows.add_options(&[Some(id.into()), Some(text_datum(outcome)), reason, None, None])?;
             }

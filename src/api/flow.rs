@@ -24,7 +24,9 @@ use crate::job::options::{After, OnDuplicate, Options, OwnFlow};
 use crate::pg::datum::text_datum;
 use crate::pg::function::{Call, VOID};
 use crate::pg::jsonb::{self, Value};
+use crate::pg::memory;
 use crate::pg::time;
+use crate::worker::absence;
 
 sql_function!(pg_queue_enqueue_flow, pg_finfo_pg_queue_enqueue_flow => enqueue_flow);
 sql_function!(pg_queue_seal, pg_finfo_pg_queue_seal => seal);
@@ -43,7 +45,7 @@ fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = enqueue::target(call)?;
     let flag = |n| call.bool(n).unwrap_or(false);
     let flow = Flow {
-        tasks: Task::all(call.json(argument!(enqueue_flow, tasks), "tasks")?)?,
+        tasks: Task::all(call.json_list(argument!(enqueue_flow, tasks), "tasks")?)?,
         payload: call.json(PAYLOAD, "payload")?,
         command: call.text(argument!(enqueue_flow, command)),
         runs: flag(argument!(enqueue_flow, runs)),
@@ -51,6 +53,7 @@ fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
         is_fail_fast: flag(argument!(enqueue_flow, fail_fast)),
     };
     let given = Given::of_call(call, &const { Positions::of("enqueue_flow") })?;
+    absence::warn(catalog.number);
     let made = flow.enqueue(&catalog, &queue, given, time::now_us(), By::Producer, |_, options| Ok(options))?;
     Ok(made.first().map(|&flow| flow.into()))
 }
@@ -199,7 +202,7 @@ fn order(tasks: &[Task], places: &HashMap<&str, usize>) -> Result<Vec<usize>> {
         Open,
         Done,
     }
-    let mut order = Vec::with_capacity(tasks.len());
+    let mut order = memory::list(tasks.len());
     let mut marks = vec![Mark::New; tasks.len()];
     let name = |n: usize| tasks[n].name.as_deref().unwrap_or("?");
     for start in 0..tasks.len() {

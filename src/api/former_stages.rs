@@ -26,13 +26,14 @@ pub fn clear(catalog: &Catalog, before: &Queue) -> Result<()> {
     let closed: Vec<i64> = before.former().filter(is_closed).map(i64::from).collect();
     let mut left = now.former().count();
     if !closed.is_empty() {
-        let mut sql = "DELETE FROM queue.lane AS l WHERE l.lane OPERATOR(pg_catalog.=) ANY ($1)
-             AND NOT EXISTS (SELECT FROM queue.total AS t WHERE t.lane OPERATOR(pg_catalog.=) l.lane)"
+        let mut sql = "DELETE FROM queue_internal.lane AS l WHERE l.lane OPERATOR(pg_catalog.=) ANY ($1)
+             AND NOT EXISTS (SELECT FROM queue_internal.total AS t WHERE t.lane OPERATOR(pg_catalog.=) l.lane)"
             .to_owned();
         for n in 0..SEGMENTS {
             let _ = write!(
                 sql,
-                " AND NOT EXISTS (SELECT FROM queue.attempt_{n} AS a WHERE a.lane OPERATOR(pg_catalog.=) l.lane)"
+                " AND NOT EXISTS (SELECT FROM queue_internal.attempt_{n} AS a
+                 WHERE a.lane OPERATOR(pg_catalog.=) l.lane)"
             );
         }
         left -= spi::run(&sql, &[closed.into()])? as usize;

@@ -12,7 +12,9 @@ use crate::duty::all;
 use crate::error::Result;
 use crate::pg::datum::text_datum;
 use crate::pg::function::{Call, VOID};
-use crate::restore;
+use crate::pg::time;
+use crate::worker;
+use crate::{restore, shmem};
 
 sql_function!(pg_queue_maintain, pg_finfo_pg_queue_maintain => maintain);
 
@@ -23,10 +25,11 @@ fn maintain(call: &Call) -> Result<Option<Datum>> {
     let catalog = catalog::current()?;
     permission::check_everywhere(&catalog, Privilege::Manage)?;
     restore::learn(&catalog);
+    shmem::with_instance(catalog.number, |_, instance| instance.worker.maintained_at = time::monotonic_us());
     for duty in all::ALL {
         let mut did = 0;
         while duty.is_due(catalog.number) {
-            match (duty.run)(catalog.number) {
+            match duty.run(catalog.number) {
                 0 => break,
                 some => did += some,
             }
@@ -38,8 +41,10 @@ fn maintain(call: &Call) -> Result<Option<Datum>> {
 
 sql_function!(pg_queue_kick, pg_finfo_pg_queue_kick => kick);
 
-/// `queue_internal.kick()`: lets the launcher check this database once the transaction has committed.
+/// `queue_internal.kick()`: lets the launcher check this database once the transaction has committed. Warns if it will
+/// most likely start no worker.
 fn kick(_call: &Call) -> Result<Option<Datum>> {
-    crate::worker::kick_on_commit();
+    worker::kick_on_commit();
+    worker::absence::warn_at_creation()?;
     Ok(Some(VOID))
 }

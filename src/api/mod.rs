@@ -8,13 +8,14 @@
 use pgrx::pg_sys::{self, Datum};
 
 use crate::error::{self, Error, Result};
-use crate::pg::function::{self, Body, Call};
+use crate::pg::function::{self, Body, Call, Rows};
 use crate::pg::session;
 use crate::{catalog, restore};
 
 pub mod adopt;
 pub mod advance;
 pub mod answers;
+pub mod arrivals;
 pub mod await_end;
 pub mod bridge;
 pub mod cancel;
@@ -23,6 +24,7 @@ pub mod claim;
 pub mod cluster;
 pub mod command;
 pub mod complete;
+pub mod contacts;
 pub mod end_batch;
 pub mod enqueue;
 pub mod enqueue_sql;
@@ -30,7 +32,6 @@ pub mod executors;
 pub mod extend;
 pub mod fail;
 pub mod flow;
-pub mod former;
 pub mod former_stages;
 pub mod maintain;
 pub mod names;
@@ -95,6 +96,29 @@ macro_rules! sql_function {
     };
 }
 pub(crate) use sql_function;
+
+/// As `run`, for a function that monitoring reads: it waits for no other session. While a session has locked a table
+/// that it reads, it returns NULL, or no rows.
+///
+/// # Safety
+/// As `run`.
+pub unsafe fn run_briefly(fcinfo: pg_sys::FunctionCallInfo, body: Body) -> Datum {
+    let brief = |call: &Call| {
+        if !crate::shmem::layout::is_there() {
+            return Err(Error::not_loaded());
+        }
+        let set = call.begin_set()?;
+        match session::without_waiting(|| body(call)) {
+            Err(error) if error.code == error::LOCKED => {
+                set.iter().for_each(Rows::clear);
+                Ok(None)
+            }
+            other => other,
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { function::run_unloaded(fcinfo, brief) }
+}
 
 /// Runs the body of a SQL function. Without shared memory it raises 55000.
 ///

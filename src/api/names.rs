@@ -60,8 +60,8 @@ pub fn lock_dead_letters(catalog: &Catalog) {
 ///
 /// Errors: 22023 when it does.
 pub fn check_no_circle(catalog: &Catalog, name: &str, target: &str) -> Result<()> {
-    // The paths that were not followed yet. No name is visited twice, because the tables may have a cycle that SQL or
-    // an earlier version has made.
+    // The paths that were not followed yet. No name is visited twice, because SQL may have made a cycle in the
+    // tables.
     let mut ways = vec![vec![name.to_owned(), target.to_owned()]];
     let mut met = vec![target.to_owned()];
     while let Some(way) = ways.pop() {

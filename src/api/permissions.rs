@@ -10,11 +10,11 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
-use crate::catalog::permission::{self, EVERY_QUEUE, PUBLIC, Privilege};
+use crate::catalog::permission::{self, EVERY_QUEUE, PUBLIC, Privilege, Rights};
 use crate::catalog::{self, Catalog, grants, queue, spi, topic};
 use crate::error::{self, Error, Result};
 use crate::pg::function::{Call, VOID, run_unloaded};
-use crate::pg::{role, syscache};
+use crate::pg::{role, session, syscache};
 use crate::shmem::layout;
 
 sql_function!(pg_queue_grant, pg_finfo_pg_queue_grant => grant);
@@ -62,7 +62,8 @@ fn grant(call: &Call) -> Result<Option<Datum>> {
 fn add(catalog: &Catalog, id: i32, role: &str, privilege: Privilege) -> Result<()> {
     grants::lock(catalog);
     spi::run(
-        "INSERT INTO queue.permission (queue_id, role_name, privilege) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+        "INSERT INTO queue_internal.permission (queue_id, role_name, privilege) VALUES ($1, $2, $3)
+         ON CONFLICT DO NOTHING",
         &[id.into(), role.to_owned().into(), privilege.name().to_owned().into()],
     )?;
     grants::derive(catalog)
@@ -78,7 +79,7 @@ fn revoke(call: &Call) -> Result<Option<Datum>> {
     let id = managed(&catalog, &name)?;
     grants::lock(&catalog);
     spi::run(
-        "DELETE FROM queue.permission
+        "DELETE FROM queue_internal.permission
          WHERE queue_id OPERATOR(pg_catalog.=) $1 AND role_name OPERATOR(pg_catalog.=) $2
            AND privilege OPERATOR(pg_catalog.=) $3",
         &[id.into(), role.into(), privilege.name().to_owned().into()],
@@ -106,7 +107,7 @@ pub fn dropped(catalog: &Catalog, id: i32) -> Result<()> {
     }
     // The lock comes first, as everywhere: sessions that write and then wait for the lock would deadlock.
     grants::lock(catalog);
-    spi::run("DELETE FROM queue.permission WHERE queue_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
+    spi::run("DELETE FROM queue_internal.permission WHERE queue_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
     grants::derive(catalog)
 }
 
@@ -117,8 +118,16 @@ fn may_observe(call: &Call) -> Result<Option<Datum>> {
     if !layout::is_there() {
         return Ok(Some(syscache::our_relation(c"queue").is_some_and(role::owns_table).into()));
     }
+    let may = |rights: &Rights| rights.on_queue(id, Privilege::Observe);
     let catalog = catalog::current()?;
-    Ok(Some(permission::rights(&catalog).on_queue(id, Privilege::Observe).into()))
+    if let Some(rights) = permission::known_rights() {
+        return Ok(Some(may(&rights).into()));
+    }
+    // The views of monitoring wait for no session. Whose rights cannot be read sees nothing.
+    match session::without_waiting(|| Ok(may(&permission::rights(&catalog)))) {
+        Err(error) if error.code == error::LOCKED => Ok(Some(false.into())),
+        other => other.map(|may| Some(may.into())),
+    }
 }
 
 /// `queue_internal.derive_grants()`.

@@ -3,7 +3,7 @@
 //! Responsible for the one table of options (name, type, default, check), and for reading the options of a call. Not
 //! responsible for options that need the catalog: the dead letter and the executor (`queues`, `executors`).
 //!
-//! Invariant: each option is an argument of both verbs and a column of `queue.queue`, all of one name.
+//! Invariant: each option is an argument of both verbs and a column of `queue_internal.queue`, all of one name.
 
 use pg_queue_core::backoff::Curve;
 use pg_queue_core::frontier::GATE_LANES;
@@ -13,7 +13,7 @@ use crate::api::executors;
 use crate::catalog::declared::argument;
 use crate::error::{Error, Result};
 use crate::job::options::{check_max_attempts, lease_us};
-use crate::job::start_by;
+use crate::job::{notice, timing};
 use crate::pg::datum::Interval;
 use crate::pg::function::Call;
 use crate::pg::parameter::Parameter;
@@ -67,7 +67,7 @@ macro_rules! options {
 options! {
     max_attempts: INT4OID = "20", |call, n, _| call.i32(n).map_or(Ok(()), check_max_attempts);
     lease: INTERVALOID = "'5 minutes'",
-        |call, n, _| call.interval(n).map_or(Ok(()), |lease| lease_us(lease).map(|_| ()));
+        lease;
     backoff: TEXTOID = "'exponential'", backoff;
     backoff_base: INTERVALOID = "'10 seconds'", not_negative;
     backoff_max: INTERVALOID = "'1 day'", not_negative;
@@ -89,7 +89,7 @@ options! {
     run_as: TEXTOID = "NULL", any;
     settings: JSONBOID = "NULL", any;
     start_within: INTERVALOID = "NULL",
-        |call, n, name| call.interval(n).map_or(Ok(()), |span| start_by::check_span(name, span));
+        |call, n, name| call.interval(n).map_or(Ok(()), |span| timing::check_span(name, span));
 }
 
 /// Returns the option of this name. `None`: there is none.
@@ -129,6 +129,16 @@ fn span(call: &Call, n: usize) -> i64 {
 
 fn given_interval(call: &Call, n: usize) -> String {
     format!("It is {}.", call.interval(n).map_or_else(String::new, Interval::text))
+}
+
+fn lease(call: &Call, n: usize, _: &str) -> Result<()> {
+    /// A worker extends the lease of a job several times while it runs, so a shorter one is hardly ever kept.
+    const SHORT_US: i64 = 1_000_000;
+    let Some(lease) = call.interval(n) else { return Ok(()) };
+    if lease_us(lease)? < SHORT_US {
+        notice::short_lease(&lease.text());
+    }
+    Ok(())
 }
 
 fn backoff(call: &Call, n: usize, _: &str) -> Result<()> {

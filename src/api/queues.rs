@@ -6,8 +6,9 @@
 //! Not responsible for how sessions read and cache queues (`catalog::queue`), nor for which roles may use them
 //! (`permissions`).
 //!
-//! Invariant: settings are rows of `queue.queue`, and the commit of every change tells all sessions.
+//! Invariant: settings are rows of `queue_internal.queue`, and the commit of every change tells all sessions.
 
+use pg_queue_core::advice;
 use pgrx::pg_sys::Datum;
 
 use crate::api::queue_options::{self, QueueOption, Verb};
@@ -93,9 +94,7 @@ fn create(call: &Call) -> Result<Option<Datum>> {
     let mut columns = vec!["queue_name".to_owned()];
     let mut values = vec!["$1".to_owned()];
     let mut parameters: Vec<Parameter> = vec![name.clone().into()];
-    // An earlier version of the SQL lacks the column.
-    let has_column = |option: &&QueueOption| option.name != "start_within" || catalog.knows_expiry();
-    for option in queue_options::ALL.iter().filter(has_column) {
+    for option in queue_options::ALL {
         columns.push(option.name.to_owned());
         values.push(option.default.to_owned());
     }
@@ -112,9 +111,9 @@ fn create(call: &Call) -> Result<Option<Datum>> {
     }
     let made = spi::run(
         &format!(
-            "WITH made AS (INSERT INTO queue.queue ({}) VALUES ({})
+            "WITH made AS (INSERT INTO queue_internal.queue ({}) VALUES ({})
                            ON CONFLICT (queue_name) DO NOTHING RETURNING queue_id, stages)
-             INSERT INTO queue.lane (queue_id, stage, is_held)
+             INSERT INTO queue_internal.lane (queue_id, stage, is_held)
              SELECT queue_id, NULL, is_held FROM made, (VALUES (false), (true)) AS kind (is_held)
              UNION ALL SELECT queue_id, pg_catalog.unnest(stages), false FROM made RETURNING lane",
             columns.join(", "),
@@ -178,8 +177,12 @@ fn change(
     let mut settings = Vec::new();
     for option in reset {
         let Some(QueueOption { name: option, default, .. }) = queue_options::by_name(option) else {
-            return Err(Error::invalid(format!("unknown option \"{option}\" in reset"))
-                .hint("Name options of queue.create, for instance 'max_attempts'."));
+            return Err(Error::invalid(format!("unknown option \"{option}\" in reset")).hint(
+                match advice::nearest(option, queue_options::ALL.iter().map(|option| option.name)) {
+                    Some(meant) => format!("There is the option '{meant}'."),
+                    None => "Name options of queue.create, for instance 'max_attempts'.".to_owned(),
+                },
+            ));
         };
         if options.iter().any(|(given, _)| given == option) {
             return Err(Error::invalid(format!("option \"{option}\" is both given and reset")));
@@ -195,14 +198,16 @@ fn change(
     let has_new_stages = sets("stages");
     let has_new_executor = sets("executor");
     if has_new_stages || has_new_executor {
-        let lock = "SELECT queue_id::bigint FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1 FOR UPDATE";
+        let lock =
+            "SELECT queue_id::bigint FROM queue_internal.queue WHERE queue_id OPERATOR(pg_catalog.=) $1 FOR UPDATE";
         spi::i64_column(lock, &[queue.id.into()])?;
         // Another transaction may have changed the queue before this one got the lock.
         session::accept_invalidations();
         queue = queue::by_name(catalog, name)?;
     }
     if !settings.is_empty() {
-        let sql = format!("UPDATE queue.queue SET {} WHERE queue_id OPERATOR(pg_catalog.=) $1", settings.join(", "));
+        let sql =
+            format!("UPDATE queue_internal.queue SET {} WHERE queue_id OPERATOR(pg_catalog.=) $1", settings.join(", "));
         check_found(catalog, name, spi::run(&sql, &parameters)?)?;
         if has_new_stages {
             change_stages(catalog, &queue)?;
@@ -229,8 +234,8 @@ fn change(
 /// Errors: 55000 if a removed stage has living jobs.
 fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
     spi::run(
-        "INSERT INTO queue.lane (queue_id, stage)
-         SELECT queue_id, pg_catalog.unnest(stages) FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1
+        "INSERT INTO queue_internal.lane (queue_id, stage)
+         SELECT queue_id, pg_catalog.unnest(stages) FROM queue_internal.queue WHERE queue_id OPERATOR(pg_catalog.=) $1
          ON CONFLICT (queue_id, stage) DO NOTHING",
         &[queue.id.into()],
     )?;
@@ -272,7 +277,7 @@ fn set_paused(call: &Call, paused: bool) -> Result<Option<Datum>> {
     let queue = queue::by_name(&catalog, &name)?;
     permission::check(&catalog, &queue, Privilege::Manage)?;
     if queue.is_paused != paused {
-        let sql = "UPDATE queue.queue SET is_paused = $2 WHERE queue_id OPERATOR(pg_catalog.=) $1";
+        let sql = "UPDATE queue_internal.queue SET is_paused = $2 WHERE queue_id OPERATOR(pg_catalog.=) $1";
         check_found(&catalog, &name, spi::run(sql, &[queue.id.into(), paused.into()])?)?;
     }
     announce(&catalog, &queue, paused);
@@ -336,12 +341,13 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
                 .detail(format!("Schedule \"{schedule}\" enqueues into it."))
                 .hint("Use queue.unschedule, or force => true to drop them with the queue."));
         }
-        spi::run("DELETE FROM queue.schedule WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
+        spi::run("DELETE FROM queue_internal.schedule WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
         transaction::record(catalog.number, ScheduleStep::Changed { lane: 0 });
     }
     topics::queue_dropped(queue.id)?;
-    spi::run("DELETE FROM queue.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
-    let gone = spi::run("DELETE FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
+    spi::run("DELETE FROM queue_internal.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
+    let gone =
+        spi::run("DELETE FROM queue_internal.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     check_found(&catalog, &name, gone)?;
     permissions::dropped(&catalog, queue.id)?;
     queue::changed(&catalog);

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::job::hold;
 use crate::job::options::in_future;
 use crate::job::outcomes::{Kind, Outcomes};
-use crate::job::release;
+use crate::job::release::{self, Back};
 use crate::pg::datum::Interval;
 use crate::pg::function::{Call, VOID};
 use crate::pg::time;
@@ -19,32 +19,41 @@ use crate::pg::time;
 sql_function!(pg_queue_release, pg_finfo_pg_queue_release => release);
 sql_function!(pg_queue_release_many, pg_finfo_pg_queue_release_many => release_many);
 
-/// `queue.release(id, delay)`. If `delay` is NULL, the next attempt is ready immediately.
+/// Reads how the attempts are given back.
+///
+/// Errors: 22023 for a delay that is negative or infinite.
+fn back<'a>(call: &Call, reason: Option<&'a str>) -> Result<Back<'a>> {
+    let delay = call.interval(1).unwrap_or(Interval::ZERO);
+    in_future("delay", delay, time::now_us())?;
+    Ok(Back { delay, reason })
+}
+
+/// `queue.release(id, delay, reason)`. If `delay` is NULL, the next attempt is ready immediately.
 fn release(call: &Call) -> Result<Option<Datum>> {
     api::writable("release")?;
     let id = call.required("id", call.i64(0))?;
-    let delay = call.interval(1).unwrap_or(Interval::ZERO);
-    in_future("delay", delay, time::now_us())?;
+    let reason = call.str(2);
+    let back = back(call, reason.as_deref())?;
     let catalog = catalog::current()?;
     let mut outcomes = Outcomes::new(&catalog);
     let held = hold::hold_for_end(&mut outcomes, id)?;
-    release::give_back(&catalog, &mut outcomes, &held, delay)?;
+    release::give_back(&catalog, &mut outcomes, &held, back)?;
     outcomes.insert()?;
     Ok(Some(VOID))
 }
 
-/// `queue.release_many(ids, delay)`.
+/// `queue.release_many(ids, delay, reason)`.
 fn release_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("release")?;
     let answers = Answers::begin(call)?;
     let ids = call.required("ids", call.i64_array(0))?;
-    let delay = call.interval(1).unwrap_or(Interval::ZERO);
-    in_future("delay", delay, time::now_us())?;
+    let reason = call.str(2);
+    let back = back(call, reason.as_deref())?;
     let catalog = catalog::current()?;
     let mut outcomes = Outcomes::new(&catalog);
     for id in ids.into_iter().flatten() {
         let ended = hold::hold_for_end(&mut outcomes, id)
-            .and_then(|held| release::give_back(&catalog, &mut outcomes, &held, delay));
+            .and_then(|held| release::give_back(&catalog, &mut outcomes, &held, back));
         answers.ended(id, ended.map(Kind::name))?;
     }
     outcomes.insert()?;

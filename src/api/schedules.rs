@@ -6,7 +6,7 @@
 //! Invariant: if a schedule is replaced by one with the same plan, it keeps its slots. Programs may thus schedule their
 //! jobs at every start.
 
-use pg_queue_core::schedule::{LATEST, Missed};
+use pg_queue_core::schedule::{LATEST, Missed, Plan, rfc3339};
 use pgrx::pg_sys::{self, Datum};
 
 use crate::api::command::Command;
@@ -16,14 +16,14 @@ use crate::catalog::permission::{self, Privilege};
 use crate::catalog::schedule::{Schedule, Timing};
 use crate::catalog::{self, Catalog, drops, run_as, spi, topic};
 use crate::error::{self, Error, Result};
-use crate::job;
 use crate::job::options::Options;
 use crate::job::schedule::Goal;
-use crate::job::start_by;
+use crate::job::{self, headers};
 use crate::pg::function::{Call, VOID};
 use crate::pg::parameter::Parameter;
-use crate::pg::{self, jsonb, process, time};
+use crate::pg::{self, jsonb, time};
 use crate::transaction::{self, ScheduleStep};
+use crate::worker::absence;
 
 sql_function!(pg_queue_schedule, pg_finfo_pg_queue_schedule => schedule);
 sql_function!(pg_queue_unschedule, pg_finfo_pg_queue_unschedule => unschedule);
@@ -76,16 +76,17 @@ fn timing_of(call: &Call) -> Result<Timing> {
 
 /// Inserts a schedule, unless one with the name exists.
 const INSERT_SCHEDULE: &str =
-    "INSERT INTO queue.schedule (schedule_name, queue_id, payload, cron, every, timezone, missed, starts_at,
-         ends_at, overlap, priority, max_attempts, group_key, headers, anchor, planned_from, run_as, run_as_id)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+    "INSERT INTO queue_internal.schedule (schedule_name, queue_id, payload, cron, every, timezone, missed, starts_at,
+         ends_at, overlap, priority, max_attempts, group_key, headers, anchor, planned_from, run_as, run_as_id,
+         start_within)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
      ON CONFLICT (schedule_name) DO NOTHING";
 /// Replaces a schedule. The caller appends its id and version, so that no other version is changed.
 const REPLACE_SCHEDULE: &str =
-    "UPDATE queue.schedule SET queue_id = $2, payload = $3, cron = $4, every = $5, timezone = $6, missed = $7,
+    "UPDATE queue_internal.schedule SET queue_id = $2, payload = $3, cron = $4, every = $5, timezone = $6, missed = $7,
          starts_at = $8, ends_at = $9, overlap = $10, priority = $11, max_attempts = $12, group_key = $13,
          headers = $14, anchor = $15, planned_from = $16, run_as = $17, run_as_id = $18,
-         version = version OPERATOR(pg_catalog.+) 1
+         start_within = $19, version = version OPERATOR(pg_catalog.+) 1
      WHERE schedule_name OPERATOR(pg_catalog.=) $1 AND schedule_id OPERATOR(pg_catalog.=) ";
 
 /// `queue.schedule(name, queue_name, payload, cron, every, …, command)`: returns the next slot.
@@ -108,13 +109,11 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     // Invalid options of its jobs are refused here. Otherwise each slot would fail.
     Options::default().set_max_attempts(call.i32(argument!(schedule, max_attempts)))?;
     Options::default().set_group_key(call.datum(argument!(schedule, group_key)))?;
-    let headers = call.json(argument!(schedule, headers), "headers")?;
-    start_by::check_schedule(headers)?;
-    if headers.is_some_and(|headers| !jsonb::is_object(headers)) {
-        return Err(Error::invalid("headers must be a JSON object"));
-    }
+    headers::check(call.json(argument!(schedule, headers), "headers")?)?;
+    Options::default().set_timing(None, call.interval(argument!(schedule, start_within)), None)?;
 
     let catalog = catalog::current()?;
+    absence::warn(catalog.number);
     let goal = Goal::by_name(&catalog, &queue_name)?;
     goal.check(&catalog, Privilege::Manage)?;
     let lane = match &goal {
@@ -158,7 +157,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             }
             None => (now, now),
         };
-        timing.plan(anchor)?;
+        check_fires(&timing.plan(anchor)?, planned_from, timing.ends_at.is_some_and(|at| at <= now))?;
         let time = |time: Option<i64>| Parameter::raw(time.map(Datum::from), pg_sys::TIMESTAMPTZOID);
         let given = |n, oid| Parameter::raw(call.datum(n), oid);
         let mut parameters = vec![
@@ -181,6 +180,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             // If a command is replaced, it belongs to the role that replaces it.
             Parameter::raw(run_as.map(|role| role.name), pg_sys::TEXTOID),
             Parameter::raw(run_as.map(|role| role.id.into()), pg_sys::INT8OID),
+            given(argument!(schedule, start_within), pg_sys::INTERVALOID),
         ];
         // If another session has made, changed or removed the schedule meanwhile, the loop reads it and checks the
         // privilege again.
@@ -203,6 +203,20 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     transaction::record(catalog.number, ScheduleStep::Changed { lane });
     let schedule = catalog::schedule::by_name(&catalog, &name)?;
     Ok(job::schedule::next_run_now(&catalog, &schedule)?.map(Datum::from))
+}
+
+/// Checks that a plan has a slot after this time. A plan that has ended had one: programs may go on to schedule it at
+/// every start.
+///
+/// Errors: 22023 if it never fires.
+fn check_fires(plan: &Plan, planned_from: i64, has_ended: bool) -> Result<()> {
+    let from = if has_ended { i64::MIN } else { planned_from };
+    if plan.next_after(from).is_some() {
+        return Ok(());
+    }
+    Err(Error::invalid("the schedule would never fire")
+        .detail(format!("None of its times lies between starts_at and ends_at, and before {}.", rfc3339(LATEST)))
+        .hint("Give an earlier starts_at, or a later ends_at."))
 }
 
 /// Checks that this transaction can see a change that another session has just made.
@@ -232,7 +246,7 @@ fn unschedule(call: &Call) -> Result<Option<Datum>> {
     change(
         call,
         "unschedule a job",
-        "DELETE FROM queue.schedule WHERE schedule_id OPERATOR(pg_catalog.=) $1",
+        "DELETE FROM queue_internal.schedule WHERE schedule_id OPERATOR(pg_catalog.=) $1",
         &[],
         |_| false,
     )
@@ -243,7 +257,7 @@ fn pause(call: &Call) -> Result<Option<Datum>> {
     change(
         call,
         "pause a schedule",
-        "UPDATE queue.schedule SET is_paused = true, version = version OPERATOR(pg_catalog.+) 1
+        "UPDATE queue_internal.schedule SET is_paused = true, version = version OPERATOR(pg_catalog.+) 1
          WHERE schedule_id OPERATOR(pg_catalog.=) $1 AND NOT is_paused",
         &[],
         Schedule::is_paused,
@@ -255,7 +269,8 @@ fn resume(call: &Call) -> Result<Option<Datum>> {
     change(
         call,
         "resume a schedule",
-        "UPDATE queue.schedule SET is_paused = false, planned_from = $2, version = version OPERATOR(pg_catalog.+) 1
+        "UPDATE queue_internal.schedule
+         SET is_paused = false, planned_from = $2, version = version OPERATOR(pg_catalog.+) 1
          WHERE schedule_id OPERATOR(pg_catalog.=) $1 AND is_paused",
         &[catalog::schedule::now_us()],
         |now| !now.is_paused(),
@@ -312,9 +327,8 @@ fn upcoming(call: &Call) -> Result<Option<Datum>> {
         .ok()
         .filter(|&runs| runs <= 10_000)
         .ok_or_else(|| Error::invalid("runs must be between 0 and 10000").detail(format!("It is {runs}.")))?;
-    for slot in schedule.plan()?.between(catalog::schedule::now_us(), LATEST).take(runs) {
+    for slot in job::schedule::upcoming(&catalog, &schedule, catalog::schedule::now_us(), runs)? {
         rows.add(&mut [slot.into()], &mut [false])?;
-        process::check_for_interrupts();
     }
     Ok(None)
 }

@@ -16,14 +16,14 @@ use crate::catalog::topic::{self, OnFull, Topic};
 use crate::catalog::{self, Catalog, drops, queue, schedule, spi};
 use crate::error::{self, Error, Result};
 use crate::job::given::{Given, Positions};
-use crate::job::notice;
 use crate::job::options::{self, Options};
 use crate::job::publish::{self, Event};
+use crate::job::{headers, notice};
 use crate::pg::datum::{self, text_datum};
 use crate::pg::function::{Call, VOID};
 use crate::pg::jsonpath::{Budget, Path};
 use crate::pg::parameter::Parameter;
-use crate::pg::{jsonb, jsonpath, role, time};
+use crate::pg::{jsonb, jsonpath, memory, role, stored_json, time};
 use crate::shmem;
 use crate::transaction::{self, ScheduleStep, TopicStep};
 
@@ -49,7 +49,8 @@ fn create_topic(call: &Call) -> Result<Option<Datum>> {
         return Err(Error::new(error::DUPLICATE, format!("queue \"{name}\" already exists"))
             .hint("Topics and queues share their names."));
     }
-    let insert = "INSERT INTO queue.topic (topic_id, topic_name) VALUES (pg_catalog.nextval('queue.queue_id_seq'), $1)
+    let insert = "INSERT INTO queue_internal.topic (topic_id, topic_name)
+        VALUES (pg_catalog.nextval('queue_internal.queue_id_seq'), $1)
          ON CONFLICT (topic_name) DO NOTHING RETURNING topic_id::pg_catalog.int8";
     let made = spi::own_write(|| spi::i64_column(insert, &[name.clone().into()]))?;
     let &[id] = &made[..] else { return Err(names::taken_by_topic(&name)) };
@@ -65,14 +66,15 @@ pub fn drop_topic(catalog: &Catalog, topic: &Topic, force: bool) -> Result<Optio
     permission::check_topic(catalog, topic, Privilege::Manage)?;
     let (id, name) = (topic.id, &topic.name);
     // Waits for transactions that are binding queues to it, and prevents further bindings.
-    let gone = spi::run("DELETE FROM queue.topic WHERE topic_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
+    let gone = spi::run("DELETE FROM queue_internal.topic WHERE topic_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
     if gone == 0 {
         return Err(Error::new(error::UNDEFINED, format!("topic \"{name}\" does not exist")));
     }
     let refused = |what: &str, detail: String, hint: &str| {
         Err(Error::new(error::WRONG_STATE, format!("topic \"{name}\" has {what}")).detail(detail).hint(hint))
     };
-    let unbound = spi::run("DELETE FROM queue.binding WHERE topic_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
+    let unbound =
+        spi::run("DELETE FROM queue_internal.binding WHERE topic_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
     if unbound > 0 && !force {
         let detail = format!("Bindings: {unbound}. View queue.bindings has them.");
         return refused("bindings", detail, "Use queue.unbind, or force => true to end them with the topic.");
@@ -82,7 +84,7 @@ pub fn drop_topic(catalog: &Catalog, topic: &Topic, force: bool) -> Result<Optio
             let detail = format!("Schedule \"{schedule}\" publishes on it.");
             return refused("schedules", detail, "Use queue.unschedule, or force => true to drop them with the topic.");
         }
-        spi::run("DELETE FROM queue.schedule WHERE queue_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
+        spi::run("DELETE FROM queue_internal.schedule WHERE queue_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
         transaction::record(catalog.number, ScheduleStep::Changed { lane: 0 });
     }
     transaction::record(catalog.number, TopicStep::Dropped { topic: id });
@@ -93,7 +95,7 @@ pub fn drop_topic(catalog: &Catalog, topic: &Topic, force: bool) -> Result<Optio
 
 /// Ends the bindings of a queue that is dropped.
 pub fn queue_dropped(id: i32) -> Result<()> {
-    spi::run("DELETE FROM queue.binding WHERE queue_id OPERATOR(pg_catalog.=) $1", &[id.into()]).map(|_| ())
+    spi::run("DELETE FROM queue_internal.binding WHERE queue_id OPERATOR(pg_catalog.=) $1", &[id.into()]).map(|_| ())
 }
 
 /// `queue.bind(topic, queue_name, pattern, filter, …)`: returns the binding's id.
@@ -141,8 +143,8 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
         [path(call, argument!(bind, filter), "filter")?, path(call, argument!(bind, group_key), "group_key")?];
     let given = |n: usize, oid| Parameter::raw(call.datum(n), oid);
     let bound_by = role::role_name(role::user()).unwrap_or_default();
-    let insert =
-        "INSERT INTO queue.binding (topic_id, queue_id, pattern, filter, priority, delay, group_path, max_attempts,
+    let insert = "INSERT INTO queue_internal.binding
+            (topic_id, queue_id, pattern, filter, priority, delay, group_path, max_attempts,
             lease,
              stage, on_full, bound_by)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
@@ -206,7 +208,8 @@ fn unbind(call: &Call) -> Result<Option<Datum>> {
         permission::check(&catalog, &queue, Privilege::Manage)?;
     }
     let gone = spi::run(
-        "DELETE FROM queue.binding WHERE topic_id OPERATOR(pg_catalog.=) $1 AND queue_id OPERATOR(pg_catalog.=) $2
+        "DELETE FROM queue_internal.binding WHERE topic_id OPERATOR(pg_catalog.=) $1
+         AND queue_id OPERATOR(pg_catalog.=) $2
          AND ($3 IS NULL OR pattern OPERATOR(pg_catalog.=) $3)",
         &[topic.id.into(), queue.id.into(), call.text(2).into()],
     )?;
@@ -218,12 +221,11 @@ fn unbind(call: &Call) -> Result<Option<Datum>> {
     Ok(Some((gone as i64).into()))
 }
 
-/// Returns the headers.
-fn headers(call: &Call, n: usize) -> Result<Option<Datum>> {
-    match call.json(n, "headers")? {
-        Some(headers) if !jsonb::is_object(headers) => Err(Error::invalid("headers must be a JSON object")),
-        headers => Ok(headers),
-    }
+/// Returns the headers of an event.
+fn headers_of(call: &Call, n: usize) -> Result<Option<Datum>> {
+    let headers = call.json(n, "headers")?;
+    headers::check(headers)?;
+    Ok(headers)
 }
 
 fn key(call: &Call, n: usize) -> Result<String> {
@@ -239,9 +241,9 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
     let name = call.required("topic", call.text(0))?;
     let now = time::now_us();
     let payload = call.json(1, "payload")?.unwrap_or_else(jsonb::empty_object);
-    let headers = headers(call, argument!(publish, headers))?;
-    let event = Event { key: key(call, argument!(publish, key))?, payload, headers, id: None };
     let mut given = Given::of_call(call, &const { Positions::of("publish") })?;
+    let headers = headers_of(call, argument!(publish, headers))?;
+    let event = Event { key: key(call, argument!(publish, key))?, payload, headers, id: None };
     // The headers belong to the event, and each copy gets them from the event.
     given.headers = None;
     let options = given.check(None, now)?;
@@ -252,7 +254,7 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
     permission::check_topic(&catalog, &topic, Privilege::Produce)?;
     let key = event.key.clone();
     let outcomes = publish::publish(&catalog, &topic, &[event], &options, now)?;
-    let copies: Vec<_> = outcomes.into_iter().flat_map(|outcome| outcome.copies).collect();
+    let copies = memory::collect(outcomes.into_iter().flat_map(|outcome| outcome.copies));
     if copies.is_empty() && call.bool(argument!(publish, mandatory)).unwrap_or(false) {
         return Err(Error::new(error::NO_DATA, format!("no queue gets what is published on topic \"{name}\""))
             .detail(format!("No binding matches the key \"{key}\" and the contents."))
@@ -279,17 +281,20 @@ fn publish_many(call: &Call) -> Result<Option<Datum>> {
             payloads.len()
         )));
     }
-    let headers = headers(call, 3)?;
+    let headers = headers_of(call, argument!(publish_many, headers))?;
     let mut keys = keys.unwrap_or_default().into_iter();
-    let mut events = Vec::with_capacity(payloads.len());
+    let mut events = memory::list(payloads.len());
     for (n, payload) in payloads.into_iter().enumerate() {
         let payload = payload.ok_or_else(|| Error::null(&format!("payloads[{}]", n + 1)))?;
-        jsonb::check_depth(payload, "a payload")?;
+        stored_json::check(payload, "a payload")?;
         let key = keys.next().flatten().unwrap_or_default();
         publish::check_key(&key).map_err(|e| Error { message: format!("keys[{}]: {}", n + 1, e.message), ..e })?;
         events.push(Event { key, payload, headers, id: None });
     }
-    let options = Options { priority: call.i32(4).unwrap_or(0), ..Options::default() };
+    let priority = call.i32(argument!(publish_many, priority)).unwrap_or(0);
+    let mut options = Options { priority, ..Options::default() };
+    let start_within = call.interval(argument!(publish_many, start_within));
+    options.set_timing(call.timestamp(argument!(publish_many, start_by)), start_within, None)?;
     let catalog = catalog::current()?;
     permission::rights(&catalog);
     let topic = topic::by_name(&catalog, &name)?;
@@ -304,7 +309,7 @@ fn route(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let name = call.required("topic", call.text(0))?;
     let payload = call.json(2, "payload")?.unwrap_or_else(jsonb::empty_object);
-    let event = Event { key: key(call, 1)?, payload, headers: headers(call, 3)?, id: None };
+    let event = Event { key: key(call, 1)?, payload, headers: headers_of(call, argument!(route, headers))?, id: None };
     let catalog = catalog::current()?;
     permission::rights(&catalog);
     let topic = topic::by_name(&catalog, &name)?;

@@ -24,7 +24,7 @@ pub fn sessions(catalog: &Catalog) -> Result<Vec<i64>> {
         return Ok(Vec::new());
     }
     // Before 16 any member of a role may become it.
-    let becomes = if cfg!(any(feature = "pg14", feature = "pg15")) { "MEMBER" } else { "USAGE, SET" };
+    let becomes = if cfg!(not(feature = "from16")) { "MEMBER" } else { "USAGE, SET" };
     spi::read_i64_column(
         "SELECT l.pid::pg_catalog.int8 FROM pg_catalog.pg_locks AS l
          JOIN pg_catalog.pg_stat_get_activity(NULL) AS s ON s.pid OPERATOR(pg_catalog.=) l.pid

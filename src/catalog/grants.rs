@@ -1,5 +1,5 @@
-//! The GRANTs on the extension's own objects that follow from the rows of `queue.permission`, so that nothing need be
-//! granted to PUBLIC. Not responsible for whether a user may do something with a queue: see `permission`.
+//! The GRANTs on the extension's own objects that follow from the rows of `queue_internal.permission`, so that nothing
+//! need be granted to PUBLIC. Not responsible for whether a user may do something with a queue: see `permission`.
 //!
 //! The rows are the truth; a session that changes them derives the GRANTs anew. Derived GRANTs are recorded as part of
 //! the extension (pg_init_privs), so that pg_dump leaves them out: the dump has the rows, and can be restored where a
@@ -25,7 +25,7 @@ impl Kind {
         match self {
             Self::Schema => ("USAGE", "SCHEMA"),
             Self::Routine | Self::Internal => ("EXECUTE", "ROUTINE"),
-            Self::View => ("SELECT", "TABLE"),
+            Self::View | Self::Part => ("SELECT", "TABLE"),
         }
     }
 }
@@ -36,7 +36,7 @@ pub fn advice(name: &str, queue: Option<&str>, role: Option<&str>) -> Option<Str
     let (bits, kind, _) = OBJECTS.iter().find(|(_, kind, known)| !matches!(kind, Kind::Schema) && *known == name)?;
     let quoted = |given: Option<&str>, instead: &str| format!("'{}'", given.unwrap_or(instead).replace('\'', "''"));
     let (queue, role) = (quoted(queue, "QUEUE"), quoted(role, "ROLE"));
-    if matches!(kind, Kind::Internal) {
+    if matches!(kind, Kind::Internal | Kind::Part) {
         return Some(format!(
             "A GRANT by hand lets nobody at the views of pg_queue: use SELECT queue.grant({queue}, {role}, 'observe')."
         ));
@@ -69,8 +69,8 @@ struct Object {
     granting: Vec<Oid>,
 }
 
-/// Locks `queue.permission` in mode SHARE ROW EXCLUSIVE until the transaction ends: waits until no other transaction is
-/// about to change the rows.
+/// Locks `queue_internal.permission` in mode SHARE ROW EXCLUSIVE until the transaction ends: waits until no other
+/// transaction is about to change the rows.
 pub fn lock(catalog: &Catalog) {
     lock::lock(catalog.permission, pg_sys::ShareRowExclusiveLock);
 }
@@ -140,10 +140,11 @@ fn read() -> Result<Vec<Object>> {
                ON n.oid OPERATOR(pg_catalog.=) p.pronamespace
                WHERE n.nspname OPERATOR(pg_catalog.=) ANY (ARRAY['queue', 'queue_internal']::pg_catalog.name[])
              UNION ALL
-               SELECT pg_catalog.format('TABLE queue.%s', relname), 'pg_catalog.pg_class'::pg_catalog.regclass, oid,
-               relacl, relowner
-               FROM pg_catalog.pg_class
-               WHERE relnamespace OPERATOR(pg_catalog.=) 'queue'::pg_catalog.regnamespace
+               SELECT pg_catalog.format('TABLE %s.%s', n.nspname, c.relname),
+               'pg_catalog.pg_class'::pg_catalog.regclass, c.oid, c.relacl, c.relowner
+               FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n
+               ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+               WHERE n.nspname OPERATOR(pg_catalog.=) ANY (ARRAY['queue', 'queue_internal']::pg_catalog.name[])
              UNION ALL
                SELECT pg_catalog.concat('SCHEMA ', nspname), 'pg_catalog.pg_namespace'::pg_catalog.regclass, oid,
                nspacl, nspowner
@@ -186,7 +187,7 @@ impl Object {
         let schema = match self.kind {
             Kind::Schema => return quoted(self.name),
             Kind::Routine | Kind::View => "queue",
-            Kind::Internal => "queue_internal",
+            Kind::Internal | Kind::Part => "queue_internal",
         };
         format!("{}.{}", quoted(schema), quoted(self.name))
     }
@@ -242,7 +243,7 @@ pub fn owned_dropped(roles: &[String]) -> Result<()> {
         return Ok(());
     }
     lock(&catalog);
-    let of_roles = "DELETE FROM queue.permission WHERE role_name OPERATOR(pg_catalog.=) ANY ($1)";
+    let of_roles = "DELETE FROM queue_internal.permission WHERE role_name OPERATOR(pg_catalog.=) ANY ($1)";
     spi::run(of_roles, &[roles.to_vec().into()])?;
     derive(&catalog)
 }

@@ -21,7 +21,7 @@ use crate::{guc, shmem};
 pub fn attempt_id(id: i64) -> Result<u8> {
     match id::kind(id) {
         Kind::Attempt(segment) => Ok(segment),
-        Kind::Job => Err(Error::invalid(format!("{id} is the id of a job, not of an attempt"))
+        Kind::Job => Err(Error::invalid(format!("{id} has the form of a job's id, not of an attempt's"))
             .hint("Use the column \"id\" that queue.claim returned, not \"job_id\".")),
         Kind::Neither => Err(Error::invalid(format!("{id} is not the id of an attempt"))
             .hint("Use the column \"id\" that queue.claim returned.")),
@@ -34,7 +34,7 @@ pub fn attempt_id(id: i64) -> Result<u8> {
 pub fn job_id(id: i64) -> Result<i64> {
     match id::kind(id) {
         Kind::Job => Ok(id),
-        Kind::Attempt(_) => Err(Error::invalid(format!("{id} is the id of an attempt, not of a job"))
+        Kind::Attempt(_) => Err(Error::invalid(format!("{id} has the form of an attempt's id, not of a job's"))
             .hint("Use the column \"job_id\" that queue.claim returned, or what queue.enqueue returned.")),
         Kind::Neither => Err(Error::invalid(format!("{id} is not the id of a job"))
             .hint("Use what queue.enqueue returned, or the column \"job_id\" of view queue.jobs.")),
@@ -91,7 +91,7 @@ fn next_block(catalog: &Catalog) -> Result<()> {
     let from = sequence::nextval(catalog.id_seq);
     if from + BLOCK > id::MAX_COUNT {
         return Err(Error::new(error::TOO_LARGE, "no job ids are left on this node")
-            .hint("Give the server another pg_queue.node_id and restart the sequence queue.id_seq."));
+            .hint("Give the server another pg_queue.node_id and restart the sequence queue_internal.id_seq."));
     }
     transaction::flush_log();
     shmem::with_instance(catalog.number, |_, instance| {

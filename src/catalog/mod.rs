@@ -39,6 +39,7 @@ pub mod spi;
 pub mod tables;
 pub mod topic;
 pub mod triggers;
+pub mod unlogged;
 
 /// The tables and indexes of one segment.
 #[derive(Clone, Copy)]
@@ -52,7 +53,7 @@ pub struct Segment {
     pub attempt_unique: Oid,
     /// By flow.
     pub attempt_flow: Oid,
-    /// By the time by which they must start. Invalid: the SQL is of an earlier version, which has no such times.
+    /// By the time by which they must start.
     pub attempt_start_by: Oid,
     /// The empty table that the index of groups belongs to.
     pub parked: Oid,
@@ -103,19 +104,19 @@ pub struct Catalog {
     pub number: u32,
     /// Its slot there.
     pub slot: usize,
-    /// `queue.queue` and its index by name.
+    /// `queue_internal.queue` and its index by name.
     pub queue: Oid,
     /// See `queue`.
     pub queue_name: Oid,
-    /// `queue.queue` by id.
+    /// `queue_internal.queue` by id.
     pub queue_pkey: Oid,
-    /// `queue.lane` and its key.
+    /// `queue_internal.lane` and its key.
     pub lane: Oid,
     /// See `lane`.
     pub lane_pkey: Oid,
-    /// `queue.lane` by queue.
+    /// `queue_internal.lane` by queue.
     pub lane_queue: Oid,
-    /// `queue.permission` and its key.
+    /// `queue_internal.permission` and its key.
     pub permission: Oid,
     /// See `permission`.
     pub permission_pkey: Oid,
@@ -143,7 +144,7 @@ pub struct Catalog {
     pub total: Oid,
     /// See `total`.
     pub total_lane: Oid,
-    /// The two halves of what is recorded of unique keys (`queue.key_0`, `key_1`), and their indexes.
+    /// The two halves of what is recorded of unique keys (`queue_internal.key_0`, `key_1`), and their indexes.
     pub key: [Oid; 2],
     /// See `key`.
     pub key_index: [Oid; 2],
@@ -168,17 +169,6 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// True if the views leave out what history has of a segment that is being moved. Those of an earlier version only
-    /// leave out what it has of a drained one.
-    pub fn hides_rows_of_moving(&self) -> bool {
-        self.knows_expiry()
-    }
-
-    /// True if the SQL knows jobs that expire. An earlier version does not.
-    pub fn knows_expiry(&self) -> bool {
-        self.segments[0].attempt_start_by != Oid::INVALID
-    }
-
     /// Returns all its indexes, sorted by oid.
     fn indexes(&self) -> Vec<relcache::Index> {
         let mut all = vec![
@@ -294,7 +284,7 @@ fn read_unchanged() -> Result<Catalog> {
 fn read_catalog() -> Result<Catalog> {
     relcache::listen();
     let extension = syscache::our_extension();
-    let (Some(extension), Some(schema)) = (extension, syscache::our_schema()) else {
+    let (Some(extension), Some(schema)) = (extension, syscache::schema_of_tables()) else {
         return Err(Error::new(error::UNDEFINED, "extension \"pg_queue\" is not installed in this database")
             .hint("Run CREATE EXTENSION pg_queue."));
     };
@@ -302,7 +292,7 @@ fn read_catalog() -> Result<Catalog> {
     let mut oid = |name: String| -> Result<Oid> {
         let c_name = CString::new(name.as_str()).map_err(|_| Error::internal("a name holds a zero byte"))?;
         let oid = syscache::relation_in(schema, &c_name).ok_or_else(|| {
-            Error::new(error::WRONG_STATE, format!("relation \"queue.{name}\" does not exist"))
+            Error::new(error::WRONG_STATE, format!("relation \"queue_internal.{name}\" does not exist"))
                 .detail("The library and the extension's SQL are of different versions.")
                 .hint("Run ALTER EXTENSION pg_queue UPDATE.")
         })?;
@@ -319,7 +309,7 @@ fn read_catalog() -> Result<Catalog> {
             attempt_holder: oid(format!("attempt_{n}_holder_idx"))?,
             attempt_unique: oid(format!("attempt_{n}_unique_idx"))?,
             attempt_flow: oid(format!("attempt_{n}_flow_idx"))?,
-            attempt_start_by: oid(format!("attempt_{n}_start_by_idx")).unwrap_or(Oid::INVALID),
+            attempt_start_by: oid(format!("attempt_{n}_start_by_idx"))?,
             parked: oid(format!("parked_{n}"))?,
             parked_index: oid(format!("parked_{n}_idx"))?,
             claim: oid(format!("claim_{n}"))?,

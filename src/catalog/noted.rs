@@ -13,7 +13,7 @@ use crate::pg::role;
 use crate::pg::scan::Snapshot;
 use crate::pg::table::Relation;
 
-/// The column of `queue.timeline` that says when it was first seen, counted from 0.
+/// The column of `queue_internal.timeline` that says when it was first seen, counted from 0.
 const SEEN_AT: usize = 2;
 
 /// A role as a row had it.

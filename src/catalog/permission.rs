@@ -6,7 +6,7 @@
 use crate::catalog::Catalog;
 use crate::catalog::queue::{self, Queue};
 pub use crate::catalog::rights::{
-    EVERY_QUEUE, PUBLIC, Privilege, Rights, each_row, has_news, news, of_role, rights, wait_for_news,
+    EVERY_QUEUE, PUBLIC, Privilege, Rights, each_row, has_news, known_rights, news, of_role, rights, wait_for_news,
 };
 use crate::catalog::topic::Topic;
 use crate::error::{self, Error, Result};

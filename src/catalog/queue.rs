@@ -1,5 +1,5 @@
-//! The settings of queues, as this session knows them: read once from `queue.queue` by its indexes and kept until
-//! Postgres says that the table changed (every change of a queue sends that message with its commit).
+//! The settings of queues, as this session knows them: read once from `queue_internal.queue` by its indexes and kept
+//! until Postgres says that the table changed (every change of a queue sends that message with its commit).
 //!
 //! Not responsible for changing a queue: see `api::queues`. A change calls `changed`.
 //!
@@ -23,7 +23,7 @@ use crate::pg::row::Row;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::table::Relation;
-use crate::pg::{jsonb, relcache};
+use crate::pg::{jsonb, memory, relcache};
 use crate::transaction::hooks;
 
 /// A queue's settings.
@@ -208,6 +208,7 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
             let error = Error::new(error::UNDEFINED, format!("queue \"{name}\" does not exist"));
             Err(match nearest(catalog, name) {
                 Some(other) => error.hint(format!("There is a queue \"{other}\". Names are compared byte by byte.")),
+                None if name.is_empty() => error.hint("View queue.queues lists the queues."),
                 None if name.starts_with(['{', '[']) => {
                     error.hint("The first argument is the name of a queue. The second is the payload.")
                 }
@@ -241,7 +242,7 @@ fn nearest(catalog: &Catalog, name: &str) -> Option<String> {
 pub fn is_topic(name: &str) -> Result<bool> {
     let _snapshot = ActiveSnapshot::with_own();
     spi::has_row(
-        "SELECT 1 FROM queue.topic WHERE topic_name OPERATOR(pg_catalog.=) $1::pg_catalog.text",
+        "SELECT 1 FROM queue_internal.topic WHERE topic_name OPERATOR(pg_catalog.=) $1::pg_catalog.text",
         &[name.to_owned().into()],
     )
 }
@@ -324,7 +325,7 @@ fn remember(catalog: &Catalog, row: &Row) -> Option<Rc<Queue>> {
     }
     let lane = outside?;
     let names = row.get(column::STAGES).map(text_array).unwrap_or_default();
-    let mut stages = Vec::with_capacity(names.len());
+    let mut stages = memory::list(names.len());
     for name in names.into_iter().flatten() {
         let at = former.iter().position(|stage| stage.name == name)?;
         stages.push(former.swap_remove(at));

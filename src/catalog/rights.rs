@@ -1,5 +1,5 @@
-//! The rows of `queue.permission`, as they count for the current user. Not responsible for what follows from them
-//! (`permission`), nor for GRANTs on functions and views (`grants`).
+//! The rows of `queue_internal.permission`, as they count for the current user. Not responsible for what follows from
+//! them (`permission`), nor for GRANTs on functions and views (`grants`).
 //!
 //! A row names a role, and counts for all that have its rights by the rules of Postgres: members that inherit, and a
 //! session that took the role by SET ROLE. Superusers and the owner of the extension may do everything. A row of a role
@@ -163,16 +163,20 @@ thread_local! {
 
 /// Returns what the current user may do.
 pub fn rights(catalog: &Catalog) -> Rc<Rights> {
+    known_rights().unwrap_or_else(|| ask(catalog, role::user(), relcache::queue_changes(), ROLE_CHANGES.get()))
+}
+
+/// Returns what the current user may do, if that needs no look at a table.
+pub fn known_rights() -> Option<Rc<Rights>> {
     session::accept_invalidations();
     let user = role::user();
     let (changes, role_changes) = (relcache::queue_changes(), ROLE_CHANGES.get());
-    let known = CACHE.with_borrow(|cache| {
+    CACHE.with_borrow(|cache| {
         let known = cache.users.iter().find(|known| known.user == user);
         known
             .filter(|known| cache.changes == changes && known.role_changes == role_changes)
             .map(|k| Rc::clone(&k.rights))
-    });
-    known.unwrap_or_else(|| ask(catalog, user, changes, role_changes))
+    })
 }
 
 /// Returns of how many changes of rights all sessions were told. The caller's next check of rights knows these.
@@ -259,7 +263,7 @@ pub fn of_role(catalog: &Catalog, role: Oid, id: i32, wanted: Privilege) -> bool
     may
 }
 
-/// Calls `f` with each row of `queue.permission`.
+/// Calls `f` with each row of `queue_internal.permission`.
 pub fn each_row(catalog: &Catalog, mut f: impl FnMut(i32, &str, Privilege)) {
     let (table, index) = (Relation::read(catalog.permission), Relation::read_index(catalog.permission_pkey));
     let mut scan = table.scan(&index, &[], Snapshot::Now);

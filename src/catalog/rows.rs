@@ -39,7 +39,8 @@ pub mod life {
     pub const UPON: usize = 28;
     pub const OWN_FLOW: usize = 29;
     pub const START_BY: usize = 30;
-    pub const COUNT: usize = 31;
+    pub const TIMING: usize = 31;
+    pub const COUNT: usize = 32;
 }
 
 /// `queue.listed_job`.
@@ -71,7 +72,8 @@ pub mod listed_job {
     pub const HERE: usize = 24;
     pub const ROWS_READ: usize = 25;
     pub const START_BY: usize = 26;
-    pub const COUNT: usize = 27;
+    pub const TIMING: usize = 27;
+    pub const COUNT: usize = 28;
 }
 
 /// `queue.claimed_job`.

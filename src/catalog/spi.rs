@@ -2,8 +2,8 @@
 //!
 //! Invariant: every name and operator in a statement is qualified, because statements run under the caller's
 //! search_path. Only the doctor's checks run under a search_path that `view::doctor` sets. A statement runs with the
-//! rights of the tables' owner, because the caller's rights were checked before. Only `texts` and `holds_for_user` run
-//! with the rights of the current user.
+//! rights of the tables' owner, because the caller's rights were checked before. Only `texts`, `holds_for_user` and
+//! `run_as_user` run with the rights of the current user.
 
 use std::cell::Cell;
 
@@ -109,6 +109,11 @@ pub fn texts(sql: &str, parameters: &[Parameter]) -> Result<Vec<String>> {
         texts.collect::<std::result::Result<_, pgrx::spi::Error>>()
     })
     .map_err(failed)
+}
+
+/// Runs a statement that may write, with the rights of the current user.
+pub fn run_as_user(sql: &str, parameters: &[Parameter]) -> Result<()> {
+    Spi::connect_mut(|client| client.update(sql, None, &parameter::arguments(parameters)).map(|_| ())).map_err(failed)
 }
 
 /// Returns what `read` makes of each row of a query that only reads, under the active snapshot. The query does not

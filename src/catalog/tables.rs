@@ -17,7 +17,7 @@ use pgrx::pg_sys::{
 
 use crate::pg::shape::Shape;
 
-/// `queue.attempt_N`.
+/// `queue_internal.attempt_N`.
 pub mod attempt {
     use super::*;
 
@@ -50,6 +50,7 @@ pub mod attempt {
         ("run_as_id", INT8OID, false),
         ("own_flow", JSONBOID, false),
         ("start_by", TIMESTAMPTZOID, false),
+        ("timing", JSONBOID, false),
     ];
     pub const ID: usize = 0;
     pub const JOB_ID: usize = 1;
@@ -79,10 +80,11 @@ pub mod attempt {
     pub const RUN_AS_ID: usize = 25;
     pub const OWN_FLOW: usize = 26;
     pub const START_BY: usize = 27;
-    pub const COUNT: usize = 28;
+    pub const TIMING: usize = 28;
+    pub const COUNT: usize = 29;
 }
 
-/// `queue.claim_N`.
+/// `queue_internal.claim_N`.
 pub mod claim {
     use super::*;
 
@@ -103,7 +105,7 @@ pub mod claim {
     pub const COUNT: usize = 6;
 }
 
-/// `queue.firing_N`.
+/// `queue_internal.firing_N`.
 pub mod firing {
     use super::*;
 
@@ -124,7 +126,7 @@ pub mod firing {
     pub const COUNT: usize = 6;
 }
 
-/// `queue.history`.
+/// `queue_internal.history`.
 pub mod history {
     use super::*;
 
@@ -163,6 +165,7 @@ pub mod history {
         ("run_as", TEXTOID, false),
         ("run_as_id", INT8OID, false),
         ("own_flow", JSONBOID, false),
+        ("timing", JSONBOID, false),
     ];
     pub const ID: usize = 0;
     pub const JOB_ID: usize = 1;
@@ -198,10 +201,11 @@ pub mod history {
     pub const RUN_AS: usize = 31;
     pub const RUN_AS_ID: usize = 32;
     pub const OWN_FLOW: usize = 33;
-    pub const COUNT: usize = 34;
+    pub const TIMING: usize = 34;
+    pub const COUNT: usize = 35;
 }
 
-/// `queue.key_N`.
+/// `queue_internal.key_N`.
 pub mod key {
     use super::*;
 
@@ -224,7 +228,7 @@ pub mod key {
     pub const COUNT: usize = 7;
 }
 
-/// `queue.lane`.
+/// `queue_internal.lane`.
 pub mod lane {
     use super::*;
 
@@ -237,7 +241,7 @@ pub mod lane {
     pub const COUNT: usize = 4;
 }
 
-/// `queue.note_N`.
+/// `queue_internal.note_N`.
 pub mod note {
     use super::*;
 
@@ -259,6 +263,7 @@ pub mod note {
         ("upon", CHAROID, false),
         ("run_as", TEXTOID, false),
         ("run_as_id", INT8OID, false),
+        ("timing", JSONBOID, false),
     ];
     pub const ID: usize = 0;
     pub const NOTED_AT: usize = 1;
@@ -277,10 +282,11 @@ pub mod note {
     pub const UPON: usize = 14;
     pub const RUN_AS: usize = 15;
     pub const RUN_AS_ID: usize = 16;
-    pub const COUNT: usize = 17;
+    pub const TIMING: usize = 17;
+    pub const COUNT: usize = 18;
 }
 
-/// `queue.outcome_N`.
+/// `queue_internal.outcome_N`.
 pub mod outcome {
     use super::*;
 
@@ -301,7 +307,7 @@ pub mod outcome {
     pub const COUNT: usize = 6;
 }
 
-/// `queue.parked_N`.
+/// `queue_internal.parked_N`.
 pub mod parked {
     use super::*;
 
@@ -318,7 +324,7 @@ pub mod parked {
     pub const COUNT: usize = 4;
 }
 
-/// `queue.queue`.
+/// `queue_internal.queue`.
 pub mod queue {
     use super::*;
 
@@ -393,7 +399,7 @@ pub mod queue {
     pub const COUNT: usize = 33;
 }
 
-/// `queue.restoring`.
+/// `queue_internal.restoring`.
 pub mod restoring {
     use super::*;
 
@@ -403,7 +409,7 @@ pub mod restoring {
     pub const COUNT: usize = 2;
 }
 
-/// `queue.rollup`.
+/// `queue_internal.rollup`.
 pub mod rollup {
     use super::*;
 
@@ -436,7 +442,7 @@ pub mod rollup {
     pub const COUNT: usize = 12;
 }
 
-/// `queue.schedule`.
+/// `queue_internal.schedule`.
 pub mod schedule {
     use super::*;
 
@@ -463,6 +469,7 @@ pub mod schedule {
         ("created_at", TIMESTAMPTZOID, true),
         ("run_as", TEXTOID, false),
         ("run_as_id", INT8OID, false),
+        ("start_within", INTERVALOID, false),
     ];
     pub const SCHEDULE_ID: usize = 0;
     pub const SCHEDULE_NAME: usize = 1;
@@ -486,10 +493,11 @@ pub mod schedule {
     pub const CREATED_AT: usize = 19;
     pub const RUN_AS: usize = 20;
     pub const RUN_AS_ID: usize = 21;
-    pub const COUNT: usize = 22;
+    pub const START_WITHIN: usize = 22;
+    pub const COUNT: usize = 23;
 }
 
-/// `queue.segment_log`.
+/// `queue_internal.segment_log`.
 pub mod segment_log {
     use super::*;
 
@@ -510,7 +518,7 @@ pub mod segment_log {
     pub const COUNT: usize = 6;
 }
 
-/// `queue.successor`.
+/// `queue_internal.successor`.
 pub mod successor {
     use super::*;
 
@@ -521,7 +529,7 @@ pub mod successor {
     pub const COUNT: usize = 3;
 }
 
-/// `queue.timeline`.
+/// `queue_internal.timeline`.
 pub mod timeline {
     use super::*;
 
@@ -533,7 +541,7 @@ pub mod timeline {
     pub const COUNT: usize = 3;
 }
 
-/// `queue.total`.
+/// `queue_internal.total`.
 pub mod total {
     use super::*;
 

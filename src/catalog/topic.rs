@@ -161,7 +161,7 @@ fn nearest(catalog: &Catalog, name: &str) -> Result<Option<String>> {
     let rights = rights::rights(catalog);
     let is_known = |id: i32| Privilege::ALL.into_iter().any(|(privilege, _)| rights.on_queue(id, privilege));
     let _snapshot = ActiveSnapshot::with_own();
-    let sql = "SELECT topic_id, topic_name FROM queue.topic LIMIT 1000";
+    let sql = "SELECT topic_id, topic_name FROM queue_internal.topic LIMIT 1000";
     let topics: Vec<(i32, String)> =
         spi::read_rows(sql, &[], |row| Ok((row.get(1)?.unwrap_or_default(), row.get(2)?.unwrap_or_default())))?;
     let names = topics.iter().filter(|(id, _)| is_known(*id)).map(|(_, name)| name.as_str());
@@ -180,7 +180,7 @@ pub fn by_id(id: i32) -> Result<Option<Rc<Topic>>> {
 /// Reads a topic and keeps it in the cache.
 fn read(condition: &str, which: Parameter) -> Result<Option<Rc<Topic>>> {
     let _snapshot = ActiveSnapshot::with_own();
-    let sql = format!("SELECT topic_id, topic_name FROM queue.topic WHERE {condition}");
+    let sql = format!("SELECT topic_id, topic_name FROM queue_internal.topic WHERE {condition}");
     let found = spi::read_rows(&sql, &[which], |row| {
         Ok(Topic::new(row.get(1)?.unwrap_or_default(), row.get(2)?.unwrap_or_default()))
     })?;
@@ -200,7 +200,7 @@ impl Routes {
         let sql = "SELECT binding_id, queue_id, pattern, filter, priority, delay, group_path, max_attempts, lease,
             stage, on_full,
                        bound_by
-                   FROM queue.binding WHERE topic_id OPERATOR(pg_catalog.=) $1 ORDER BY binding_id";
+                   FROM queue_internal.binding WHERE topic_id OPERATOR(pg_catalog.=) $1 ORDER BY binding_id";
         let mut budgets: HashMap<i32, Budget> = HashMap::new();
         let rows = spi::read_rows(sql, &[topic.into()], |row| {
             let queue_id: i32 = row.get(2)?.unwrap_or_default();
@@ -254,8 +254,9 @@ impl Routes {
 /// Returns the names of the queues that are bound to a topic.
 pub fn bound_queues(topic: &Topic) -> Result<Vec<String>> {
     let _snapshot = ActiveSnapshot::with_own();
-    let sql = "SELECT queue_name FROM queue.queue
-               WHERE queue_id IN (SELECT queue_id FROM queue.binding WHERE topic_id OPERATOR(pg_catalog.=) $1)";
+    let sql = "SELECT queue_name FROM queue_internal.queue
+               WHERE queue_id IN (SELECT queue_id FROM queue_internal.binding
+               WHERE topic_id OPERATOR(pg_catalog.=) $1)";
     spi::read_rows(sql, &[topic.id.into()], |row| Ok(row.get::<String>(1)?.unwrap_or_default()))
 }
 
@@ -272,9 +273,9 @@ pub struct Listed {
 pub fn all() -> Result<Vec<Listed>> {
     let _snapshot = ActiveSnapshot::with_own();
     let sql = "SELECT t.topic_id, t.topic_name,
-                   ARRAY(SELECT DISTINCT b.queue_id FROM queue.binding AS b
+                   ARRAY(SELECT DISTINCT b.queue_id FROM queue_internal.binding AS b
                    WHERE b.topic_id OPERATOR(pg_catalog.=) t.topic_id)
-               FROM queue.topic AS t ORDER BY t.topic_name";
+               FROM queue_internal.topic AS t ORDER BY t.topic_name";
     spi::read_rows(sql, &[], |row| {
         Ok(Listed {
             id: row.get(1)?.unwrap_or_default(),
@@ -288,8 +289,8 @@ pub fn all() -> Result<Vec<Listed>> {
 ///
 /// Errors: 42704 if it was dropped.
 pub fn lock(topic: &Topic) -> Result<()> {
-    let sql =
-        "SELECT topic_id::pg_catalog.int8 FROM queue.topic WHERE topic_id OPERATOR(pg_catalog.=) $1 FOR KEY SHARE";
+    let sql = "SELECT topic_id::pg_catalog.int8 FROM queue_internal.topic
+        WHERE topic_id OPERATOR(pg_catalog.=) $1 FOR KEY SHARE";
     if spi::i64_column(sql, &[topic.id.into()])?.is_empty() {
         return Err(Error::new(error::UNDEFINED, format!("topic \"{}\" does not exist", topic.name))
             .detail("It was dropped a moment ago."));
@@ -300,8 +301,8 @@ pub fn lock(topic: &Topic) -> Result<()> {
 /// Returns the name of a topic to which a queue is bound. `None` if there is none.
 pub fn bound_to(queue: i32) -> Result<Option<String>> {
     let _snapshot = ActiveSnapshot::with_own();
-    let sql = "SELECT t.topic_name FROM queue.binding AS b
-               JOIN queue.topic AS t ON t.topic_id OPERATOR(pg_catalog.=) b.topic_id
+    let sql = "SELECT t.topic_name FROM queue_internal.binding AS b
+               JOIN queue_internal.topic AS t ON t.topic_id OPERATOR(pg_catalog.=) b.topic_id
                WHERE b.queue_id OPERATOR(pg_catalog.=) $1 LIMIT 1";
     spi::text(sql, &[queue.into()])
 }
@@ -309,8 +310,8 @@ pub fn bound_to(queue: i32) -> Result<Option<String>> {
 /// Returns the topic's name, the pattern and the maker of a binding. `None` if the binding is gone.
 pub fn binding(id: i32) -> Result<Option<(String, String, String)>> {
     let _snapshot = ActiveSnapshot::with_own();
-    let sql = "SELECT t.topic_name, b.pattern, b.bound_by FROM queue.binding AS b
-               JOIN queue.topic AS t ON t.topic_id OPERATOR(pg_catalog.=) b.topic_id
+    let sql = "SELECT t.topic_name, b.pattern, b.bound_by FROM queue_internal.binding AS b
+               JOIN queue_internal.topic AS t ON t.topic_id OPERATOR(pg_catalog.=) b.topic_id
                WHERE b.binding_id OPERATOR(pg_catalog.=) $1";
     let text = |value: Option<String>| value.unwrap_or_default();
     let rows = spi::read_rows(sql, &[id.into()], |row| Ok((text(row.get(1)?), text(row.get(2)?), text(row.get(3)?))))?;

@@ -9,6 +9,9 @@
 use crate::calls::{Argument, Function, Place, closing, columns, parts};
 use crate::synonyms;
 
+/// How to find the jobs for a verb for many.
+const FIND_JOBS: &str = " queue.search finds ids: ARRAY(SELECT job_id FROM queue.search('q', states => '{dead}')).";
+
 /// Returns advice about a literal that is no value of its argument's type.
 pub fn on_literal(place: &Place<'_>, functions: &[Function<'_>]) -> Option<String> {
     let (function, argument) = argument_at(place, functions)?;
@@ -16,6 +19,7 @@ pub fn on_literal(place: &Place<'_>, functions: &[Function<'_>]) -> Option<Strin
     if kind.ends_with("[]") {
         let batch = function.arguments.iter().any(|argument| argument.name == "payloads");
         let more = if batch && *name == "payloads" { " queue.enqueue_batch takes one JSON array of jobs." } else { "" };
+        let more = if *name == "job_ids" { FIND_JOBS } else { more };
         return Some(format!("{name} is an array, {kind}: write ARRAY[…]::{kind}.{more}"));
     }
     let other = function.arguments.iter().find_map(|other| match (other.name, other.kind) {
@@ -164,8 +168,14 @@ fn argument_at<'a>(place: &Place<'_>, functions: &'a [Function<'a>]) -> Option<(
     argument.map(|argument| (function, argument))
 }
 
+/// A longer name, in bytes, resembles none. A comparison takes as many steps as the lengths of both multiplied.
+const MAX_NAME: usize = 128;
+
 /// Returns the name that a misspelt one most resembles. `None`: it resembles none of them.
 pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    if name.len() > MAX_NAME {
+        return None;
+    }
     let bare = |text: &str| text.to_lowercase().replace(['_', '-', ' '], "");
     let (wanted, most) = (bare(name), (name.chars().count() * 2 / 5).clamp(1, 3));
     let near = names.map(|known| (strsim::damerau_levenshtein(&wanted, &bare(known)), known));
@@ -244,7 +254,13 @@ pub fn on_call(call: &str, functions: &[Function<'_>], views: &[&str]) -> Option
     let missing =
         function.arguments.iter().zip(is_given).find(|(argument, is_given)| argument.default.is_none() && !is_given);
     missing.map(|(argument, _)| {
-        format!("queue.{name} needs {}, of type {}. Its arguments: {}.", argument.name, argument.kind, list(function))
+        let more = if argument.name == "job_ids" { FIND_JOBS } else { "" };
+        format!(
+            "queue.{name} needs {}, of type {}. Its arguments: {}.{more}",
+            argument.name,
+            argument.kind,
+            list(function)
+        )
     })
 }
 
@@ -345,6 +361,12 @@ fn wrong(function: &Function<'_>, argument: &Argument<'_>, given: &str) -> Strin
         "text" if given == "boolean" => format!("{name} is of type text, not boolean: write a text in single quotes."),
         kind if given == "interval" || given.starts_with("timestamp") => {
             format!("{name} is of type {kind}, not {given}.")
+        }
+        "integer" if given == "bigint" => {
+            format!("{name} is of type integer: write a number from {} to {}.", i32::MIN, i32::MAX)
+        }
+        "integer" | "bigint" if given == "numeric" => {
+            format!("{name} is of type {kind}: write a whole number in its range.")
         }
         kind => format!("{name} is of type {kind}, not {given}: add ::{kind}."),
     }

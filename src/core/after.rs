@@ -54,7 +54,7 @@ impl Upon {
     pub fn is_met_by(self, fate: Fate) -> bool {
         match self {
             Self::Completed | Self::Any => fate == Fate::Completed,
-            Self::Failed => fate == Fate::Dead,
+            Self::Failed => matches!(fate, Fate::Dead | Fate::Buried),
             Self::Ended => fate != Fate::Living,
             Self::Overdue => false,
         }
@@ -70,10 +70,19 @@ pub enum Fate {
     Completed,
     /// It is dead, and may be retried.
     Dead,
+    /// It is dead, and its queue was dropped, so it cannot be retried.
+    Buried,
     /// It was cancelled, was skipped or has expired.
     Cancelled,
     /// It is no longer known: it has expired from history, or its queue was dropped.
     Gone,
+}
+
+impl Fate {
+    /// True if the job has not completed and never will.
+    pub fn is_lost(self) -> bool {
+        matches!(self, Self::Buried | Self::Cancelled | Self::Gone)
+    }
 }
 
 /// What happens to a held job.
@@ -104,10 +113,10 @@ pub fn verdict(upon: Upon, fates: &[Fate], time: Time) -> Verdict {
     match upon {
         _ if time == Time::Over => Verdict::Release,
         Upon::Completed if all(|fate| fate == Fate::Completed) => Verdict::Release,
-        Upon::Completed if fates.iter().any(|fate| matches!(fate, Fate::Cancelled | Fate::Gone)) => Verdict::Skip,
+        Upon::Completed if fates.iter().any(|fate| fate.is_lost()) => Verdict::Skip,
         Upon::Any if fates.contains(&Fate::Completed) => Verdict::Release,
-        Upon::Any if all(|fate| matches!(fate, Fate::Cancelled | Fate::Gone)) => Verdict::Skip,
-        Upon::Failed if fates.contains(&Fate::Dead) => Verdict::Release,
+        Upon::Any if all(Fate::is_lost) => Verdict::Skip,
+        Upon::Failed if fates.iter().any(|&fate| upon.is_met_by(fate)) => Verdict::Release,
         Upon::Failed if all(|fate| fate != Fate::Living) => Verdict::Skip,
         Upon::Overdue if all(|fate| !matches!(fate, Fate::Living | Fate::Dead)) => Verdict::Skip,
         Upon::Overdue if time == Time::Due => Verdict::Release,
@@ -122,21 +131,22 @@ mod tests {
 
     #[test]
     fn each_cell_of_the_table() {
-        use Fate::{Cancelled, Completed, Dead, Gone, Living};
+        use Fate::{Buried, Cancelled, Completed, Dead, Gone, Living};
         use Verdict::{Hold, Release, Skip};
         for (upon, of) in [
-            (Upon::Completed, [Hold, Release, Hold, Skip, Skip]),
-            (Upon::Any, [Hold, Release, Hold, Skip, Skip]),
-            (Upon::Failed, [Hold, Skip, Release, Skip, Skip]),
-            (Upon::Ended, [Hold, Release, Release, Release, Release]),
-            (Upon::Overdue, [Hold, Skip, Hold, Skip, Skip]),
+            (Upon::Completed, [Hold, Release, Hold, Skip, Skip, Skip]),
+            (Upon::Any, [Hold, Release, Hold, Skip, Skip, Skip]),
+            (Upon::Failed, [Hold, Skip, Release, Release, Skip, Skip]),
+            (Upon::Ended, [Hold, Release, Release, Release, Release, Release]),
+            (Upon::Overdue, [Hold, Skip, Hold, Skip, Skip, Skip]),
         ] {
-            let fates = [Living, Completed, Dead, Cancelled, Gone];
+            let fates = [Living, Completed, Dead, Buried, Cancelled, Gone];
             assert_eq!(fates.map(|fate| verdict(upon, &[fate], Time::Ahead)), of, "{upon:?}");
-            assert_eq!(fates.map(|fate| verdict(upon, &[fate], Time::Over)), [Release; 5], "{upon:?}");
+            assert_eq!(fates.map(|fate| verdict(upon, &[fate], Time::Over)), [Release; 6], "{upon:?}");
         }
-        let overdue = [Living, Completed, Dead, Cancelled, Gone].map(|fate| verdict(Upon::Overdue, &[fate], Time::Due));
-        assert_eq!(overdue, [Release, Skip, Release, Skip, Skip]);
+        let fates = [Living, Completed, Dead, Buried, Cancelled, Gone];
+        let overdue = fates.map(|fate| verdict(Upon::Overdue, &[fate], Time::Due));
+        assert_eq!(overdue, [Release, Skip, Release, Skip, Skip, Skip]);
     }
 
     #[test]

@@ -223,24 +223,43 @@ fn last_word(text: &str) -> &str {
     text.get(begin..).unwrap_or_default()
 }
 
+/// The arguments that name a queue or topic. The last one is an array.
+const QUEUES: [&str; 3] = ["queue_name", "topic", "queue_names"];
+
 /// Returns the first function or view of schema `queue` that a statement names. Also returns the queue or topic that
-/// the call names, if that is a literal.
+/// the call names, if that is a literal. Of several queues it returns the first.
 pub fn first_call<'a>(statement: &'a str, functions: &[Function<'_>]) -> Option<(&'a str, Option<String>)> {
+    let (name, value) = first_value(statement, functions)?;
+    let value = value.map(|value| value.strip_prefix("ARRAY[").unwrap_or(value));
+    let literal = value.and_then(|value| value.strip_prefix('\''));
+    // A quote within a literal is written twice.
+    let read = |text: &str| text.replace("''", "\0").split_once('\'').map(|(name, _)| name.replace('\0', "'"));
+    let of_array = |text: String| match text.strip_prefix('{') {
+        Some(list) => list.split(['}', ',']).next().unwrap_or_default().to_owned(),
+        None => text,
+    };
+    Some((name, literal.and_then(read).map(of_array)))
+}
+
+/// Returns the number of the parameter that names the queue or topic of the first call. `None`: none does.
+pub fn queue_parameter(statement: &str, functions: &[Function<'_>]) -> Option<usize> {
+    let digits = first_value(statement, functions)?.1?.strip_prefix('$')?;
+    digits[..digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())].parse().ok()
+}
+
+/// Returns the name of the first function or view of schema `queue`, and what the call gives as its queue or topic.
+fn first_value<'a>(statement: &'a str, functions: &[Function<'_>]) -> Option<(&'a str, Option<&'a str>)> {
     let rest = &statement[statement.find("queue.")? + "queue.".len()..];
     let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
     let (name, rest) = rest.split_at(end);
-    let is_queue = |argument: &Argument<'_>| ["queue_name", "topic"].contains(&argument.name);
+    let is_queue = |argument: &Argument<'_>| QUEUES.contains(&argument.name);
     let place =
         functions.iter().find(|function| function.name == name).and_then(|f| f.arguments.iter().position(is_queue));
     let given = rest.trim_start().strip_prefix('(').map(given).unwrap_or_default();
     let named = given.iter().find_map(|part| {
-        part.split_once("=>").filter(|(name, _)| ["queue_name", "topic"].contains(&name.trim())).map(|(_, value)| value)
+        part.split_once("=>").filter(|(name, _)| QUEUES.contains(&name.trim())).map(|(_, value)| value)
     });
-    let value = named.or_else(|| given.get(place?).copied());
-    let literal = value.and_then(|value| value.trim().strip_prefix('\''));
-    // A quote within a literal is written twice.
-    let read = |text: &str| text.replace("''", "\0").split_once('\'').map(|(name, _)| name.replace('\0', "'"));
-    Some((name, literal.and_then(read)))
+    Some((name, named.or_else(|| given.get(place?).copied()).map(str::trim)))
 }
 
 /// Returns the arguments of a call as they are written. `text`: the statement after the opening parenthesis.
@@ -397,5 +416,13 @@ CREATE VIEW queue.jobs AS SELECT 1; CREATE VIEW queue.queues WITH (security_barr
         assert_eq!(first("SELECT queue.fail(16, 'b')"), Some(("fail", None)));
         assert_eq!(first("SELECT * FROM queue.jobs WHERE a = 'b'"), Some(("jobs", None)));
         assert_eq!(first("SELECT 1"), None);
+        assert_eq!(queue_parameter("SELECT queue.wait($12, 2)", &all), Some(12));
+        assert_eq!(queue_parameter("SELECT queue.wait(timeout => $2, queue_name => $3::text)", &all), Some(3));
+        assert_eq!(queue_parameter("SELECT queue.wait('mail', $1)", &all), None);
+        let any = functions("CREATE FUNCTION queue.claim_any(queue_names text[], max_jobs integer) RETURNS void;");
+        for given in ["ARRAY['a', 'b']", "'{a,b}'", "'{a}', 2"] {
+            let statement = format!("SELECT * FROM queue.claim_any({given})");
+            assert_eq!(first_call(&statement, &any), Some(("claim_any", Some("a".to_owned()))));
+        }
     }
 }

@@ -212,22 +212,20 @@ impl Counters<'_> {
 }
 
 /// The transactions that a snapshot sees: those before `xmin`, and those before `xmax` that were not in progress.
-/// Transaction ids wrap around. All compared ids lie within half of the circle.
 #[derive(Clone, Copy, Debug)]
 pub struct Horizon<'a> {
-    /// All transactions before this one had ended.
-    pub xmin: u32,
-    /// No transaction had ended that has this id or a later one.
-    pub xmax: u32,
-    /// The transactions in between that had not ended.
+    /// All transactions before this one had ended. With its epoch.
+    pub xmin: u64,
+    /// No transaction had ended that has this id or a later one. With its epoch.
+    pub xmax: u64,
+    /// The transactions in between that had not ended, without epochs.
     pub in_progress: &'a [u32],
 }
 
 impl Horizon<'_> {
-    /// True if the snapshot sees this transaction. The transaction must have committed.
-    pub fn sees(&self, xid: u32) -> bool {
-        let precedes = |a: u32, b: u32| (a.wrapping_sub(b) as i32) < 0;
-        precedes(xid, self.xmin) || precedes(xid, self.xmax) && !self.in_progress.contains(&xid)
+    /// True if the snapshot sees this transaction. The transaction must have committed. `xid`: with its epoch.
+    pub fn sees(&self, xid: u64) -> bool {
+        xid < self.xmin || xid < self.xmax && !self.in_progress.contains(&(xid as u32))
     }
 }
 
@@ -283,11 +281,15 @@ mod tests {
     }
 
     #[test]
-    fn a_horizon_wraps_around() {
-        let horizon = Horizon { xmin: u32::MAX - 1, xmax: 5, in_progress: &[u32::MAX - 1, 3] };
+    fn a_horizon_lies_across_two_epochs() {
+        const EPOCH: u64 = 1 << 32;
+        let horizon = Horizon { xmin: EPOCH - 2, xmax: EPOCH + 5, in_progress: &[u32::MAX - 1, 3] };
         let seen: Vec<bool> =
-            [u32::MAX - 2, u32::MAX - 1, u32::MAX, 3, 4, 5, 6].into_iter().map(|xid| horizon.sees(xid)).collect();
-        assert_eq!(seen, [true, false, true, false, true, false, false]);
+            [EPOCH - 3, EPOCH - 2, EPOCH - 1, EPOCH + 3, EPOCH + 4, EPOCH + 5, EPOCH + 6, 2 * EPOCH, 3 * EPOCH - 3]
+                .into_iter()
+                .map(|xid| horizon.sees(xid))
+                .collect();
+        assert_eq!(seen, [true, false, true, false, true, false, false, false, false]);
     }
 
     /// A commit of a history with a recount in the middle.
@@ -295,7 +297,8 @@ mod tests {
     struct Commit {
         lane: i32,
         enqueued: bool,
-        /// 0: told before the recount begins. 1: visible before the recount begins, told later. 2: visible later.
+        /// 0: told before the recount begins. 1: visible before the recount begins, told later, perhaps after the
+        /// recount's end. 2: visible later.
         when: u8,
     }
 
@@ -344,16 +347,16 @@ mod tests {
 
         #[test]
         fn a_recount_misses_nothing_and_doubles_nothing(commits in prop::collection::vec(commit(), crate::length(60))) {
-            // Over the end of the circle.
-            let xid = |n: usize| (u32::MAX - 30).wrapping_add(n as u32);
+            // Into the next epoch.
+            let xid = |n: usize| u64::from(u32::MAX - 30) + n as u64;
             let event = |commit: &Commit| if commit.enqueued {
                 Event::Enqueued { is_first: true }
             } else {
                 Event::Claimed
             };
             let in_progress: Vec<u32> =
-                (0..commits.len()).filter(|&n| commits[n].when == 2).map(xid).collect();
-            let horizon = Horizon { xmin: xid(0), xmax: xid(59).wrapping_add(1), in_progress: &in_progress };
+                (0..commits.len()).filter(|&n| commits[n].when == 2).map(|n| xid(n) as u32).collect();
+            let horizon = Horizon { xmin: xid(0), xmax: xid(commits.len()), in_progress: &in_progress };
             let (mut counted, mut whole) = (BTreeMap::<i32, Counts>::new(), BTreeMap::<i32, Counts>::new());
             for (n, commit) in commits.iter().enumerate() {
                 whole.entry(commit.lane).or_default().record(event(commit));

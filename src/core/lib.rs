@@ -16,6 +16,7 @@
 //! * [`rollup`]: what happened in a queue in each minute.
 //! * [`schedule`]: when a recurring job is planned.
 //! * [`share`]: how much of a shared resource one queue or database may hold.
+//! * [`span`]: a span of time as text, in the same form whatever the settings are.
 //! * [`totals`]: what has happened in a lane since it was created.
 //! * [`watchers`]: which sessions wait for the end of which job.
 #![forbid(unsafe_code)]
@@ -39,6 +40,7 @@ pub mod missed;
 pub mod rollup;
 pub mod schedule;
 pub mod share;
+pub mod span;
 pub mod synonyms;
 pub mod topic;
 pub mod totals;

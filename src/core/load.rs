@@ -6,8 +6,12 @@
 //! The formula is Little's law: as many jobs run at once as begin per second, times how long each runs. Jobs that are
 //! already waiting begin, too, within the time in which they should.
 //!
-//! Invariant: with equal arrivals, running times and waiting jobs the answer is the same, whatever runs now. So the
-//! pool that follows the number does not swing by itself.
+//! A mean knows only jobs that have ended. Jobs that run longer than the mean are as many as the formula expects, or
+//! they last. So the greater of the two numbers counts.
+//!
+//! Invariant: with equal arrivals, running times, waiting and lasting jobs the answer is the same. So the pool that
+//! follows the number does not swing by itself. The answer is never below the number of lasting jobs, unless
+//! `max_running` is.
 
 use crate::minutes::Minutes;
 
@@ -20,6 +24,8 @@ pub struct Seen<'a> {
     pub due_soon: i64,
     /// Jobs that workers run.
     pub running: i64,
+    /// When each of them was claimed, as far as that is known. In any order.
+    pub started_at: &'a [i64],
     /// What was counted in the last hour. `None`: nothing was.
     pub minutes: Option<&'a Minutes>,
     /// The time, as `minutes` counts it.
@@ -49,6 +55,8 @@ pub struct Load {
     pub drain_us: Option<f64>,
     /// How many jobs have to run at once.
     pub needed: i64,
+    /// Those of them that run longer than the mean, and go on.
+    pub lasting: i64,
 }
 
 const SECOND_US: f64 = 1_000_000.0;
@@ -73,9 +81,17 @@ impl Seen<'_> {
         let ends = ended(short);
         let (counts, busy_us) = self.last(RUN_MINUTES);
         let run_mean_us = (ended(counts) > 0.0).then(|| busy_us / ended(counts));
-        let wanted = self.wanted(arrivals, run_mean_us);
-        let needed = self.limited(wanted, run_mean_us);
-        Load { arrivals, ends, run_mean_us, drain_us: self.drain_us(arrivals, ends), needed }
+        let lasting = self.lasting(run_mean_us);
+        let wanted = self.wanted(arrivals, run_mean_us, lasting);
+        let needed = self.limited(wanted, run_mean_us, lasting);
+        let drain_us = self.drain_us(arrivals, ends);
+        Load { arrivals, ends, run_mean_us, drain_us, needed, lasting: lasting.min(needed) }
+    }
+
+    /// Returns how many jobs run longer than the mean.
+    fn lasting(&self, run_mean_us: Option<f64>) -> i64 {
+        let is_longer = |&&at: &&i64| run_mean_us.is_some_and(|mean| self.now_us.saturating_sub(at) as f64 > mean);
+        self.started_at.iter().filter(is_longer).count() as i64
     }
 
     fn last(&self, minutes: i64) -> ([f64; 7], f64) {
@@ -90,7 +106,7 @@ impl Seen<'_> {
     }
 
     /// Returns how many jobs have to run at once if nothing limits the queue.
-    fn wanted(&self, arrivals: f64, run_mean_us: Option<f64>) -> f64 {
+    fn wanted(&self, arrivals: f64, run_mean_us: Option<f64>, lasting: i64) -> f64 {
         let (ready, running) = (self.ready, self.running);
         if ready == 0 && running == 0 && self.due_soon == 0 {
             return 0.0;
@@ -103,13 +119,15 @@ impl Seen<'_> {
             return (running + i64::from(ready + self.due_soon > 0)) as f64;
         };
         let target = self.target_age_us as f64 / SECOND_US;
-        let starts = arrivals + (ready + self.due_soon) as f64 / target;
+        let at_once = |starts: f64| starts * run_mean_us / SECOND_US;
+        // Where the arrivals alone keep as many jobs running, these are the lasting ones.
+        let steady = at_once(arrivals).max(lasting as f64);
         // A job that has not ended yet runs, however short the others were.
-        (starts * run_mean_us / SECOND_US).max(1.0)
+        (steady + at_once((ready + self.due_soon) as f64 / target)).max(1.0)
     }
 
     /// Returns how many jobs have to run at once, and may.
-    fn limited(&self, wanted: f64, run_mean_us: Option<f64>) -> i64 {
+    fn limited(&self, wanted: f64, run_mean_us: Option<f64>, lasting: i64) -> i64 {
         let mut at_most = f64::INFINITY;
         if self.max_running > 0 {
             at_most = f64::from(self.max_running);
@@ -117,20 +135,24 @@ impl Seen<'_> {
         if self.rate > 0
             && let Some(run_mean_us) = run_mean_us
         {
-            at_most = at_most.min((f64::from(self.rate) * run_mean_us / self.period_us.max(1) as f64).max(1.0));
+            // The rate bounds starts. Lasting jobs have started.
+            let starts = f64::from(self.rate) * run_mean_us / self.period_us.max(1) as f64;
+            at_most = at_most.min(starts.max(lasting as f64).max(1.0));
         }
         // Sums of many parts are off in their last digits, which must not make a job of them.
         (wanted.min(at_most) - 1e-6).ceil() as i64
     }
 }
 
-/// Divides `max_running` among the lanes of a queue if they need more together: each gets its part, rounded up. 0: any
-/// number may run.
+/// Divides `max_running` among the lanes of a queue if they need more together. Each lane keeps its lasting jobs and
+/// gets its part of the rest, rounded up. 0: any number may run.
 pub fn share(loads: &mut [Load], max_running: u32) {
-    let (all, most) = (loads.iter().map(|load| load.needed).sum::<i64>(), i64::from(max_running));
+    let sum = |number: fn(&Load) -> i64| loads.iter().map(number).sum::<i64>();
+    let (all, lasting, most) = (sum(|load| load.needed), sum(|load| load.lasting), i64::from(max_running));
     if most > 0 && all > most {
+        let (free, more) = ((most - lasting).max(0), (all - lasting).max(1));
         for load in loads {
-            load.needed = (load.needed * most + all - 1) / all;
+            load.needed = load.lasting + ((load.needed - load.lasting) * free + more - 1) / more;
         }
     }
 }

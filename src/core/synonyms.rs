@@ -170,7 +170,7 @@ const ARGUMENTS: &[(&[&str], &[&str])] = &[
     (&["tz", "zone", "timezonename"], &["timezone"]),
     (&["interval", "repeat", "frequency", "repeatevery"], &["every", "period"]),
     (&["crontab", "expression", "cronexpression", "pattern"], &["cron", "pattern"]),
-    (&["reason", "message", "err", "exception", "msg", "errormessage"], &["error", "reason"]),
+    (&["reason", "message", "err", "error", "exception", "msg", "errormessage", "why"], &["error", "reason"]),
     (&["retryafter", "retrydelay", "backoff", "requeueafter", "delay"], &["retry_in", "backoff_base"]),
     (&["percent", "percentage"], &["progress"]),
     (&["workerid", "workername", "consumer", "consumername", "owner", "hostname"], &["worker"]),
@@ -181,6 +181,9 @@ const ARGUMENTS: &[(&[&str], &[&str])] = &[
     (&["sql", "statement"], &["command"]),
     (&["output", "value", "returnvalue"], &["result"]),
 ];
+
+/// What runs the dead jobs of a queue again.
+const RETRY_DEAD: &str = "queue.retry_many(ARRAY(SELECT job_id FROM queue.search('q', states => '{dead}')))";
 
 /// Foreign names of functions, and what to call here.
 const FUNCTIONS: &[(&[&str], &str)] = &[
@@ -266,19 +269,19 @@ const FUNCTIONS: &[(&[&str], &str)] = &[
     (&["unpause", "start", "continue", "startqueue", "resumequeue"], "queue.resume"),
     (&["pausequeue", "stopqueue"], "queue.pause"),
     (&["lease", "acquire", "checkout", "registerworker"], "queue.claim"),
-    (&["dead", "deadjobs", "listdead", "failedjobs"], "queue.list with state => 'dead'"),
+    (&["dead", "deadjobs", "listdead", "failedjobs"], "queue.search with states => '{dead}'"),
     (&["createschedule", "addschedule", "newschedule"], "queue.schedule"),
     (&["dropschedule", "deleteschedule", "removeschedule", "cancelschedule"], "queue.unschedule"),
     (&["getqueue", "queueinfo"], "view queue.queues"),
     (&["setpriority", "changepriority", "updatepriority", "prioritize"], "queue.reprioritize"),
     (&["setprogress", "updateprogress", "reportprogress"], "queue.progress"),
-    (&["requeuedead", "retrydeadjobs", "retrydead"], "queue.retry_many, with the ids that queue.search finds"),
+    (&["requeuedead", "retrydeadjobs", "retrydead"], RETRY_DEAD),
     (&["markdone", "markcomplete", "markascomplete", "completed"], "queue.complete"),
     (&["failure", "markfailed", "failed", "reportfailure"], "queue.fail"),
     (&["isempty", "queuesize", "queuelength", "countjobs", "pending"], "view queue.stats"),
     (&["health", "healthcheck", "diagnose", "selftest"], "queue.doctor()"),
     (&["createifnotexists"], "queue.create with if_not_exists => true"),
-    (&["peek", "listready", "scan"], "queue.list, which claims nothing"),
+    (&["peek", "listready", "scan"], "queue.search, which claims nothing"),
     (
         &["state", "jobstatus", "jobstate", "getstatus", "result", "getresult", "jobresult", "find", "lookup"],
         "queue.job(job_id), which has state and result",
@@ -289,15 +292,12 @@ const FUNCTIONS: &[(&[&str], &str)] = &[
     (&["dropqueue", "deletequeue", "destroy", "removequeue"], "queue.drop"),
     (&["purgequeue", "clear", "empty", "truncate", "drain", "flush"], "queue.purge"),
     (&["alterqueue", "configure", "updatequeue", "setoptions"], "queue.alter"),
-    (
-        &["retryall", "redrive", "retryfailed", "replay", "retrydlq"],
-        "queue.retry_many, with the ids that queue.search finds",
-    ),
+    (&["retryall", "redrive", "retryfailed", "replay", "retrydlq"], RETRY_DEAD),
     (&["cron", "schedulejob", "every", "addcron", "repeat"], "queue.schedule"),
     (&["canceljob", "kill", "revokejob", "stop"], "queue.cancel"),
     (&["depth", "length", "len", "size", "count", "status", "info", "metricsall"], "view queue.stats"),
     (&["listqueues", "showqueues"], "view queue.queues"),
-    (&["listjobs", "getjobs"], "queue.list, and view queue.jobs"),
+    (&["listjobs", "getjobs"], "queue.search, and view queue.jobs"),
 ];
 
 /// Foreign names of arguments, and what does the same here.
@@ -308,8 +308,8 @@ const INSTEAD: &[(&[&str], &str)] = &[
         "Enqueue the job that follows with after => ARRAY[…], the ids that this call returns.",
     ),
     (
-        &["expires", "expiresat", "expiration", "ttl"],
-        "A waiting job does not expire: give it a deadline in the payload, or queue.cancel it.",
+        &["expires", "expiresat", "expiresin", "expiration", "ttl", "deadline"],
+        "Say by when the job must start: start_within => '5 minutes', or start_by => a time.",
     ),
     (&["topic", "exchange"], "What is for a topic is published: queue.publish."),
     (

@@ -134,17 +134,18 @@ pub fn expiring() -> Result<Finding> {
 /// Checks that no queue has accumulated dead jobs.
 pub fn dead() -> Result<Finding> {
     let catalog = catalog()?;
-    let mut troubles = Vec::new();
-    for (name, count) in dead_jobs(&catalog)? {
-        if count >= MIN_REPORTED_DEAD {
-            troubles.push(format!("Queue \"{name}\" has {count} dead jobs."));
-        }
-    }
+    let mut many = dead_jobs(&catalog)?;
+    many.retain(|_, count| *count >= MIN_REPORTED_DEAD);
+    let troubles: Vec<String> =
+        many.iter().map(|(name, count)| format!("Queue \"{name}\" has {count} dead jobs.")).collect();
+    let first = many.keys().next().map_or_else(String::new, |name| name.replace('\'', "''"));
     Ok(Finding::of(
         &troubles,
         &format!("No queue has {MIN_REPORTED_DEAD} dead jobs."),
-        "queue.errors shows their errors. queue.retry_many() runs them again. dead_retention says how long they \
-            are kept.",
+        &format!(
+            "queue.errors shows their errors. SELECT queue.retry_many(ARRAY(SELECT job_id FROM queue.search('{first}', \
+                states => '{{dead}}'))) runs them again. dead_retention says how long they are kept."
+        ),
     ))
 }
 
@@ -177,8 +178,8 @@ pub fn held() -> Result<Finding> {
             old.len(),
             first.job_id
         ),
-        "queue.retry() runs a dead job again, queue.retry_many() runs many. When they complete, the held jobs start. \
-         queue.cancel() cancels a held job.",
+        "queue.retry(job_id) runs a dead job again, queue.retry_many(job_ids) runs many. When they complete, the held \
+         jobs start. queue.cancel(job_id) cancels a held job.",
     ))
 }
 

@@ -11,7 +11,7 @@ use crate::catalog::schedule::{self, Schedule};
 use crate::doctor::check::{Finding, catalog, patience, time};
 use crate::error::Result;
 use crate::job::find;
-use crate::job::schedule::{Goal, next_run};
+use crate::job::schedule::{Goal, handled, next_run};
 use crate::log::dead;
 use crate::log::firing::Log;
 use crate::pg::scan::Snapshot;
@@ -35,7 +35,7 @@ pub fn schedules() -> Result<Finding> {
                 Ok(Some(at)) if at < now.saturating_sub(patience()) => {
                     troubles.push(format!("\"{}\" is late by {}.", schedule.name(), time(now - at)));
                 }
-                Ok(_) => {}
+                Ok(next) => troubles.extend(silence(&schedule, &log, now, next)),
                 Err(error) => troubles.push(format!("\"{}\" cannot be planned: {}.", schedule.name(), error.message)),
             }
             // The newest job may still be waiting or running.
@@ -49,9 +49,26 @@ pub fn schedules() -> Result<Finding> {
     Ok(Finding::of(
         &troubles,
         "No schedule is late, and none has only jobs that die.",
-        "The worker fires them: look at the check worker. The server's log says why a slot could not be fired. \
+        "The worker fires them: look at the check worker. The server's log says why a slot could not be fired. If the \
+         clock went back, queue.unschedule and queue.schedule begin anew. \
          queue.errors shows the errors of dead jobs.",
     ))
+}
+
+/// Returns a sentence if the schedule has handled slots that are still to come, because the clock went back. It fires
+/// none again. `next`: its next run. `None`: it is paused, or has none.
+fn silence(schedule: &Schedule, log: &Log, now: i64, next: Option<i64>) -> Option<String> {
+    let next = next?;
+    let (handled, _) = handled(schedule, log.last(schedule.id()));
+    (handled > now.saturating_add(patience())).then(|| {
+        format!(
+            "\"{}\" is silent until {}: it has fired up to {}, and the clock shows {}.",
+            schedule.name(),
+            rfc3339(next),
+            rfc3339(handled),
+            rfc3339(now)
+        )
+    })
 }
 
 /// Returns a sentence for each schedule whose last jobs are dead. `last_jobs`: the schedules with their newest jobs,

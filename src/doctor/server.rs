@@ -73,9 +73,10 @@ pub fn worker() -> Result<Finding> {
                 "A transaction that needs the database without connections keeps the worker from running.",
                 "It starts again when that transaction has ended.",
             ),
-            Some(_) => {
-                Finding::ill("It does not run yet.", "It starts within a moment; if not, look at check launcher.")
-            }
+            Some(_) => Finding::ill(
+                "It does not run yet.",
+                "It starts within a moment. If it does not, look at the checks launcher and worker_slots.",
+            ),
             None => Finding::ill(
                 "The launcher does not know this database.",
                 "A template, or a database without connections, has none; with very many databases raise \
@@ -179,12 +180,13 @@ pub fn roles() -> Result<Finding> {
         }
     });
     troubles.extend(spi::texts(
-        "SELECT pg_catalog.format('Role %s was granted %s on %s tables and sequences of schema queue by hand.',
+        "SELECT pg_catalog.format('Role %s was granted %s on %s tables and sequences of queue_internal by hand.',
              CASE WHEN a.grantee OPERATOR(pg_catalog.=) 0::pg_catalog.oid THEN 'PUBLIC'
              ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END,
              pg_catalog.string_agg(DISTINCT a.privilege_type, ', '), pg_catalog.count(DISTINCT c.oid))
          FROM pg_catalog.pg_class AS c, pg_catalog.aclexplode(c.relacl) AS a
-         WHERE c.relnamespace OPERATOR(pg_catalog.=) 'queue'::pg_catalog.regnamespace AND c.relkind IN ('r', 'p', 'S')
+         WHERE c.relnamespace OPERATOR(pg_catalog.=) 'queue_internal'::pg_catalog.regnamespace AND c.relkind
+         IN ('r', 'p', 'S')
            AND a.grantee OPERATOR(pg_catalog.<>) c.relowner
          GROUP BY a.grantee",
         &[],
@@ -194,7 +196,7 @@ pub fn roles() -> Result<Finding> {
         "Every role with grants exists, and no role was granted a table.",
         "Create the role and grant again, or call queue.revoke. A grant on tables shows \
             the payloads of all \
-         queues: REVOKE ALL ON ALL TABLES IN SCHEMA queue FROM it, and the same for SEQUENCES; \
+         queues: REVOKE ALL ON ALL TABLES IN SCHEMA queue_internal FROM it, and the same for SEQUENCES; \
          queue.grant gives access to the views.",
     ))
 }

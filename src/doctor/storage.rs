@@ -6,7 +6,7 @@
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::{self, Oid};
 
-use crate::catalog::{self, queue, spi, tables, triggers};
+use crate::catalog::{self, queue, spi, tables, triggers, unlogged};
 use crate::doctor::audit;
 use crate::doctor::check::{Finding, assert_loaded, catalog, patience, time};
 use crate::doctor::transactions::{self, Lock};
@@ -156,13 +156,13 @@ pub fn autovacuum() -> Result<Finding> {
         "SELECT 'Autovacuum is switched off on this server.'
          WHERE NOT (current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean)
        UNION ALL
-         (SELECT format(CASE WHEN has_it THEN 'Autovacuum is on for queue.%I, which is emptied as a whole.'
-                             ELSE 'Autovacuum is off for queue.%I.' END, relname)
+         (SELECT format(CASE WHEN has_it THEN 'Autovacuum is on for queue_internal.%I, which is emptied as a whole.'
+                             ELSE 'Autovacuum is off for queue_internal.%I.' END, relname)
           FROM (SELECT relname,
                        relname ~ '^(attempt|claim|outcome|note)_[0-7]$|^(firing|key)_[01]$' AS is_left_alone,
                        coalesce((SELECT option_value::boolean FROM pg_options_to_table(reloptions)
                                  WHERE option_name = 'autovacuum_enabled'), true) AS has_it
-                FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r') AS t
+                FROM pg_class WHERE relnamespace = 'queue_internal'::regnamespace AND relkind = 'r') AS t
           WHERE has_it = is_left_alone ORDER BY relname)",
         &[],
     )?;
@@ -173,7 +173,7 @@ pub fn autovacuum() -> Result<Finding> {
     ))
 }
 
-/// Checks that the tables have the columns that pg_queue gave them.
+/// Checks that the tables have the columns that pg_queue gave them, and that a crash does not empty them.
 pub fn tables() -> Result<Finding> {
     let mut troubles = Vec::new();
     let mut hint = None;
@@ -188,7 +188,16 @@ pub fn tables() -> Result<Finding> {
             hint = fault.hint;
         }
     }
-    Ok(Finding::of(&troubles, "All tables have the columns that they should have.", &hint.unwrap_or_default()))
+    let unlogged = unlogged::found()?;
+    if !unlogged.is_empty() {
+        hint = Some("Use ALTER TABLE … SET LOGGED.".to_owned());
+    }
+    troubles.extend(unlogged);
+    Ok(Finding::of(
+        &troubles,
+        "All tables have the columns that they should have, and are logged.",
+        &hint.unwrap_or_default(),
+    ))
 }
 
 /// Checks that no table comes near the wraparound of transaction ids.
@@ -197,7 +206,7 @@ pub fn wraparound() -> Result<Finding> {
         "SELECT format('The oldest row of %s is of %s transactions ago.', oid::regclass, age)
          FROM (SELECT t.oid, age(t.relfrozenxid) AS age
                FROM pg_class AS c JOIN pg_class AS t ON t.oid IN (c.oid, c.reltoastrelid)
-               WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r') AS aged
+               WHERE c.relnamespace = 'queue_internal'::regnamespace AND c.relkind = 'r') AS aged
          WHERE age > 2 * current_setting('autovacuum_freeze_max_age')::bigint ORDER BY age DESC",
         &[],
     )?;

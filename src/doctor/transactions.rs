@@ -127,7 +127,7 @@ pub fn prepared() -> Result<Finding> {
            AND EXISTS (SELECT FROM pg_locks AS x JOIN pg_locks AS l ON l.virtualtransaction = x.virtualtransaction
                        JOIN pg_class AS c ON c.oid = l.relation
                        WHERE x.transactionid = p.transaction AND x.granted AND x.pid IS NULL AND l.pid IS NULL
-                         AND c.relnamespace = 'queue'::regnamespace)
+                         AND c.relnamespace = 'queue_internal'::regnamespace)
          ORDER BY p.prepared",
         &[f64::from(guc::PATIENCE.get()).into()],
     )?;

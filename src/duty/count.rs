@@ -8,7 +8,7 @@
 //! Attempts that fall due meanwhile are started during the recount.
 
 use crate::catalog::{self, Catalog, spi};
-use crate::duty::{Duty, Memory, start_due};
+use crate::duty::{Duty, Memory, Work, start_due};
 use crate::error::Result;
 use crate::log::lane_counts::LaneCounts;
 use crate::log::tables::{self, Tables};
@@ -22,7 +22,7 @@ use crate::shmem::{self, awake};
 use crate::transaction;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "count", is_due: Some(is_due), next_at, run };
+pub const DUTY: Duty = Duty { name: "count", is_due: Some(is_due), next_at, work: Work::Own(run) };
 
 /// Counting takes at most a tenth of the time, however often the counters are invalidated: a pause lasts this many
 /// times as long as the recount before it.
@@ -39,17 +39,15 @@ fn is_due(number: u32) -> bool {
     at < i64::MAX && at <= time::monotonic_us() && !session::in_recovery()
 }
 
-fn run(number: u32) -> i64 {
+fn run(number: u32) -> Result<i64> {
     transaction::register();
-    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     // A snapshot cannot tell this transaction's own rows apart.
     if pg::transaction::in_transaction_block() || pg::transaction::has_xid() {
-        return 0;
+        return Ok(0);
     }
-    match count(&catalog) {
-        Ok(()) => 1,
-        Err(error) => error.report(),
-    }
+    count(&catalog)?;
+    Ok(1)
 }
 
 fn count(catalog: &Catalog) -> Result<()> {

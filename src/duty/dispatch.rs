@@ -20,19 +20,19 @@ use pgrx::pg_sys::Oid;
 use crate::catalog::queue::{self, Executor, Queue};
 use crate::catalog::run_as::{self, Noted};
 use crate::catalog::{self, Catalog};
-use crate::duty::{Duty, Memory, PUT_OFF_US, put_off};
+use crate::duty::care::{Care, PUT_OFF_US};
+use crate::duty::{Duty, Memory, Work};
 use crate::error::{self, Error, Result};
 use crate::executor::table::{Asked, Place};
 use crate::executor::{job, process, table};
 use crate::job::refill::refill;
 use crate::log::attempt::Attempt;
 use crate::log::reader::Reader;
-use crate::pg::transaction::in_subtransaction;
 use crate::pg::{session, time};
 use crate::{shmem, transaction};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "dispatch", is_due: Some(is_due), next_at, run };
+pub const DUTY: Duty = Duty { name: "dispatch", is_due: Some(is_due), next_at, work: Work::Items(run) };
 
 /// The first and the longest pause after the server had no slot for a process, or none could connect, in microseconds.
 const SHORTAGE_PAUSE_US: std::ops::RangeInclusive<i64> = 1_000_000..=60_000_000;
@@ -65,8 +65,6 @@ thread_local! {
     /// The monotonic time by which a process must have done what it was told. The table of processes has its own lock,
     /// so this is read before the look under the frontier's lock.
     static PROCESSES_AT: Cell<i64> = const { Cell::new(i64::MAX) };
-    /// True if the last run began and did not end: an error has rolled it back.
-    static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Returns the number of changes of queues if this process is the worker. Only the worker dispatches: a session that
@@ -105,9 +103,9 @@ fn is_unwanted(number: u32, attempt: i64) -> bool {
     entry.is_none_or(|entry| entry.cancel != 0)
 }
 
-fn run(number: u32) -> i64 {
-    let Some(changes) = is_worker(number) else { return 0 };
-    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+fn run(number: u32, care: &Care) -> Result<i64> {
+    let Some(changes) = is_worker(number) else { return Ok(0) };
+    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     transaction::register();
     let stopped = table::stop(number, |attempt| is_unwanted(number, attempt));
     let mut known = KNOWN.take();
@@ -116,20 +114,14 @@ fn run(number: u32) -> i64 {
     known.look_at = i64::MAX;
     // If this run fails, the next one starts with nothing.
     KNOWN.set(Known { look_at: 0, failures: known.failures.clone(), ..Known::default() });
-    let is_careful = HAS_FAILED.replace(true);
-    match dispatch(&catalog, &mut known, changes, is_careful) {
-        Ok(did) => {
-            HAS_FAILED.set(false);
-            KNOWN.set(known);
-            PROCESSES_AT.set(table::next_at(number));
-            stopped + did
-        }
-        Err(error) => error.report(),
-    }
+    let did = dispatch(&catalog, &mut known, changes, care)?;
+    KNOWN.set(known);
+    PROCESSES_AT.set(table::next_at(number));
+    Ok(stopped + did)
 }
 
-/// Serves the queues. If `is_careful`, each in a subtransaction, so that a queue that fails does not block the others.
-fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64, is_careful: bool) -> Result<i64> {
+/// Serves the queues.
+fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64, care: &Care) -> Result<i64> {
     let number = catalog.number;
     if known.changes != Some((number, changes)) {
         session::accept_invalidations();
@@ -154,15 +146,9 @@ fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64, is_careful: 
         if table::is_in_flight(number, queue.lanes()) {
             continue;
         }
-        let served = if is_careful {
-            in_subtransaction(|| serve(catalog, known, &queue)).unwrap_or_else(|error| {
-                put_off(&format!("jobs of queue \"{}\" could not be given to a process", queue.name), &error);
-                Served::Later(time::monotonic_us() + PUT_OFF_US)
-            })
-        } else {
-            serve(catalog, known, &queue)?
-        };
-        match served {
+        let what = || format!("jobs of queue \"{}\" could not be given to a process", queue.name);
+        let served = care.serve(what, || serve(catalog, known, &queue))?;
+        match served.unwrap_or_else(|| Served::Later(time::monotonic_us() + PUT_OFF_US)) {
             Served::Nothing => waited_for.extend(queue.lanes().iter().map(|&lane| (lane, false))),
             Served::Asked => did += 1,
             Served::Again => {

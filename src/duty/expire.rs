@@ -6,13 +6,13 @@
 //!
 //! Invariant: an attempt that cannot be ended is postponed and does not block others.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use pg_queue_core::frontier::Running;
 
 use crate::catalog::{self, Catalog};
-use crate::duty::{Duty, Memory, PUT_OFF_US, put_off};
+use crate::duty::care::{Care, PUT_OFF_US};
+use crate::duty::{Duty, Memory, Work};
 use crate::error::{self, Result};
 use crate::job::fail::{Failure, end_badly};
 use crate::job::held::Refusal;
@@ -22,11 +22,11 @@ use crate::job::take::{self, TakeWaiting};
 use crate::log::outcome::{Kind, New};
 use crate::log::reader::Reader;
 use crate::pg::fault::fault;
-use crate::pg::{self, process, time};
+use crate::pg::{process, time};
 use crate::{shmem, transaction};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "expire", is_due: Some(is_due), next_at, run };
+pub const DUTY: Duty = Duty { name: "expire", is_due: Some(is_due), next_at, work: Work::Items(run) };
 
 /// At most this many attempts per transaction.
 const BATCH_ATTEMPTS: usize = 200;
@@ -46,58 +46,29 @@ fn is_due(number: u32) -> bool {
     expired(number).is_some()
 }
 
-thread_local! {
-    /// True if the last batch began and did not end: an error has rolled it back.
-    static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
-}
-
-fn run(number: u32) -> i64 {
+fn run(number: u32, care: &Care) -> Result<i64> {
     transaction::register();
-    let Some(catalog) = catalog::of_duty(number) else { return 0 };
-    let ended = if HAS_FAILED.replace(true) { one_by_one(&catalog) } else { all_at_once(&catalog) };
-    HAS_FAILED.set(false);
-    ended
-}
-
-/// Ends each attempt in a subtransaction, so that one that cannot be ended does not block the others.
-fn one_by_one(catalog: &Rc<Catalog>) -> i64 {
-    let mut ended = 0;
+    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
+    let (mut together, mut ended) = (Outcomes::new(&catalog), 0);
     for _ in 0..BATCH_ATTEMPTS {
-        let Some(entry) = expired(catalog.number) else { break };
-        let result = pg::transaction::in_subtransaction(|| {
-            let mut outcomes = Outcomes::new(catalog);
-            let is_done = end_expired(catalog, &mut outcomes, &entry)?;
-            outcomes.insert()?;
-            Ok(is_done)
-        });
-        match result {
-            Ok(is_done) => ended += i64::from(is_done),
-            Err(error) => {
-                put_off(&format!("attempt {} could not be ended", entry.id), &error);
-                postpone(catalog, entry.id, PUT_OFF_US);
+        let Some(entry) = expired(number) else { break };
+        let end = || {
+            if !care.is_careful() {
+                return end_expired(&catalog, &mut together, &entry);
             }
+            let mut own = Outcomes::new(&catalog);
+            let is_done = end_expired(&catalog, &mut own, &entry)?;
+            own.insert()?;
+            Ok(is_done)
+        };
+        match care.serve(|| format!("attempt {} could not be ended", entry.id), end)? {
+            Some(is_done) => ended += i64::from(is_done),
+            None => postpone(&catalog, entry.id, PUT_OFF_US),
         }
         process::check_for_interrupts();
     }
-    ended
-}
-
-fn all_at_once(catalog: &Rc<Catalog>) -> i64 {
-    let mut outcomes = Outcomes::new(catalog);
-    let mut ended = 0;
-    for _ in 0..BATCH_ATTEMPTS {
-        let Some(entry) = expired(catalog.number) else { break };
-        match end_expired(catalog, &mut outcomes, &entry) {
-            Ok(true) => ended += 1,
-            Ok(false) => {}
-            Err(error) => error.report(),
-        }
-        process::check_for_interrupts();
-    }
-    if let Err(error) = outcomes.insert() {
-        error.report();
-    }
-    ended
+    together.insert()?;
+    Ok(ended)
 }
 
 fn end_expired(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Result<bool> {
@@ -116,7 +87,7 @@ fn end_expired(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) 
         }
     };
     // All attempts get the same text, so that queue.errors counts them together.
-    let error = if entry.bound != 0 && entry.deadline == i64::MIN {
+    let error = if entry.disconnect.is_broken() || entry.disconnect.expires() && entry.deadline == i64::MIN {
         "the connection of the worker ended"
     } else {
         "the lease expired"

@@ -6,7 +6,6 @@
 //! Invariant: the cursor moves first, under the lock, and only then the logs are read. A commit behind it moves it
 //! back. What an open transaction has is marked in memory. If that transaction rolls back, the cursor moves back.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use pg_queue_core::expiry::{Position, Span};
@@ -15,8 +14,9 @@ use pg_queue_core::totals::End;
 
 use crate::catalog::tables::attempt as column;
 use crate::catalog::{self, Catalog, queue};
+use crate::duty::care::{Care, PUT_OFF_US};
 use crate::duty::cursor::{self, Cursor};
-use crate::duty::{Duty, Memory, PUT_OFF_US, put_off};
+use crate::duty::{Duty, Memory, Work};
 use crate::error::Result;
 use crate::job::outcomes::Outcomes;
 use crate::job::{flow, hold, take};
@@ -29,13 +29,12 @@ use crate::log::tables::Tables;
 use crate::pg::fault::fault;
 use crate::pg::row::Columns;
 use crate::pg::scan::{Key, Probe, Scan, Snapshot};
-use crate::pg::transaction::in_subtransaction;
-use crate::pg::{process, session, time};
+use crate::pg::{memory, process, session, time};
 use crate::shmem;
 use crate::transaction::{self, ExpiryStep, FlowStep, Step};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "expire_waiting", is_due: None, next_at, run };
+pub const DUTY: Duty = Duty { name: "expire_waiting", is_due: None, next_at, work: Work::Items(run) };
 
 /// At most this many jobs are ended in one transaction.
 const MAX_ENDS: i64 = 1_000;
@@ -53,11 +52,6 @@ const MAX_SKIPPED: usize = 64;
 
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
     memory.at_wall(memory.instance.expiry.next_at(memory.wall), memory.wall)
-}
-
-thread_local! {
-    /// True if the last look began and did not end: an error has rolled it back.
-    static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The cursor over the times by which attempts must start.
@@ -91,27 +85,22 @@ fn advance(instance: u32) -> Option<(Cursor, Span, bool)> {
     Some((cursor, span, is_beside))
 }
 
-fn run(number: u32) -> i64 {
-    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+fn run(number: u32, care: &Care) -> Result<i64> {
+    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     let began = time::now_us();
-    let Some((mut cursor, span, is_beside)) = advance(number) else { return 0 };
-    if !catalog.knows_expiry() {
-        cursor.next = Some(i64::MAX);
-        return 0;
-    }
+    let Some((mut cursor, span, is_beside)) = advance(number) else { return Ok(0) };
     transaction::register();
-    let is_careful = HAS_FAILED.replace(true);
     let mut look = Look {
         catalog: Rc::clone(&catalog),
         from: span.from,
-        is_careful,
+        care,
         ended: 0,
         has_step: false,
         left: None,
         rest: None,
         again: time::now_us().saturating_add(RETRY_AFTER_US),
     };
-    let next = look.read(span);
+    let next = look.read(span)?;
     let (ended, left, rest, again) = (look.ended, look.left, look.rest, look.again);
     let now = time::now_us();
     let pause = if is_beside { RESTS * (now - began).max(0) } else { 0 };
@@ -124,8 +113,7 @@ fn run(number: u32) -> i64 {
         }
     });
     cursor.next = Some(next);
-    HAS_FAILED.set(false);
-    ended
+    Ok(ended)
 }
 
 /// One segment's attempts in the order of time and id.
@@ -169,11 +157,10 @@ impl<'a> Source<'a> {
 }
 
 /// What one transaction does.
-struct Look {
+struct Look<'a> {
     catalog: Rc<Catalog>,
     from: Position,
-    /// True if each job is ended in a subtransaction, because an error has rolled the last look back.
-    is_careful: bool,
+    care: &'a Care,
     ended: i64,
     /// True if the step is recorded that a rollback undoes.
     has_step: bool,
@@ -184,15 +171,15 @@ struct Look {
     rest: Option<Position>,
 }
 
-impl Look {
+impl Look<'_> {
     /// Ends what has expired in a span. Returns the time before which nothing else expires behind what was read.
-    fn read(&mut self, span: Span) -> i64 {
+    fn read(&mut self, span: Span) -> Result<i64> {
         let catalog = Rc::clone(&self.catalog);
         let mut tables = Tables::open_all(&catalog, segment::inhabited(&catalog));
         tables.retain(|tables| !tables.is_empty());
         let mut sources: Vec<Source<'_>> = tables.iter().map(|tables| Source::new(tables, span.from)).collect();
         let (mut looks, mut skipped) = (0, 0);
-        let mut chunk: Vec<Attempt> = Vec::with_capacity(ATTEMPTS_PER_HOLD);
+        let mut chunk: Vec<Attempt> = memory::list(ATTEMPTS_PER_HOLD);
         let mut next = i64::MAX;
         while let Some(source) = sources.iter_mut().filter(|source| source.head.is_some()).min_by_key(|s| s.head) {
             let Some((at, id)) = source.head else { break };
@@ -214,17 +201,17 @@ impl Look {
             source.advance();
             looks += 1;
             if chunk.len() == ATTEMPTS_PER_HOLD {
-                self.end_all(&mut chunk);
+                self.end_all(&mut chunk)?;
                 process::check_for_interrupts();
             }
             if looks == MAX_LOOKS || self.ended + chunk.len() as i64 >= MAX_ENDS {
-                self.end_all(&mut chunk);
+                self.end_all(&mut chunk)?;
                 self.rest = Some((at, id));
-                return i64::MAX;
+                return Ok(i64::MAX);
             }
         }
-        self.end_all(&mut chunk);
-        next
+        self.end_all(&mut chunk)?;
+        Ok(next)
     }
 
     /// Notes an attempt that an open transaction has, for the case that it rolls back.
@@ -246,29 +233,23 @@ impl Look {
         self.left = Some(self.left.map_or((at, id), |left| left.min((at, id))));
     }
 
-    fn end_all(&mut self, chunk: &mut Vec<Attempt>) {
+    fn end_all(&mut self, chunk: &mut Vec<Attempt>) -> Result<()> {
         if chunk.is_empty() {
-            return;
+            return Ok(());
         }
         if !std::mem::replace(&mut self.has_step, true) {
             transaction::record(self.catalog.number, ExpiryStep::Ends { from: self.from });
         }
         let attempts = std::mem::take(chunk);
-        if !self.is_careful {
-            if let Err(error) = self.end(&attempts) {
-                error.report();
-            }
-            return;
-        }
-        for attempt in attempts {
-            let (at, id) = (attempt.start_by().unwrap_or_default(), attempt.id());
-            let one = [attempt];
-            if let Err(error) = in_subtransaction(|| self.end(&one)) {
-                put_off(&format!("job {} could not be ended as expired", one[0].job_id()), &error);
-                self.leaves(at, id);
+        let care = self.care;
+        for some in attempts.chunks(care.together(attempts.len())) {
+            let what = || format!("job {} could not be ended as expired", some[0].job_id());
+            if care.serve(what, || self.end(some))?.is_none() {
+                some.iter().for_each(|one| self.leaves(one.start_by().unwrap_or_default(), one.id()));
                 self.again = self.again.max(time::now_us().saturating_add(PUT_OFF_US));
             }
         }
+        Ok(())
     }
 
     /// Ends attempts that have expired.
@@ -276,7 +257,7 @@ impl Look {
     /// Errors: 55006 if an open transaction has inserted an outcome meanwhile, 53400 when `running` is full.
     fn end(&mut self, attempts: &[Attempt]) -> Result<()> {
         let catalog = Rc::clone(&self.catalog);
-        let mut waiting: Vec<&Attempt> = Vec::with_capacity(attempts.len());
+        let mut waiting: Vec<&Attempt> = memory::list(attempts.len());
         for attempt in attempts {
             match queue::by_lane(&catalog, attempt.lane())? {
                 None => {}
@@ -321,8 +302,8 @@ impl Look {
         let number = self.catalog.number;
         transaction::reserve(attempts.len());
         let (session, pid) = (session::session(), session::pid());
-        let mut taken = Vec::with_capacity(attempts.len());
-        let mut left = Vec::with_capacity(attempts.len());
+        let mut taken = memory::list(attempts.len());
+        let mut left = memory::list(attempts.len());
         shmem::with_instance(number, |frontier, slot| {
             for &attempt in attempts {
                 let (ready, at) = (attempt.ready(), attempt.start_by().unwrap_or_default());
@@ -345,7 +326,7 @@ impl Look {
     /// Inserts the claims of taken attempts. Returns those that no other transaction has claimed.
     fn claim<'a>(&mut self, taken: Vec<&'a Attempt>) -> Vec<&'a Attempt> {
         let catalog = Rc::clone(&self.catalog);
-        let (now, mut claimed) = (time::now_us(), Vec::with_capacity(taken.len()));
+        let (now, mut claimed) = (time::now_us(), memory::list(taken.len()));
         for of_home in taken.chunk_by(|a, b| a.home == b.home) {
             let Some(first) = of_home.first() else { continue };
             let ids: Vec<(i64, i64)> = of_home.iter().map(|attempt| (attempt.id(), 0)).collect();

@@ -11,15 +11,16 @@ use pg_queue_core::day::Day;
 use pgrx::pg_sys;
 
 use crate::catalog::{self, Catalog, dump, spi};
-use crate::duty::{Duty, Memory, release};
-use crate::error::{Error, Result};
+use crate::duty::care::{self, Care};
+use crate::duty::{Duty, Memory, Work, release};
+use crate::error::Result;
 use crate::log::history::{self, Child};
 use crate::log::retried;
 use crate::pg::{lock, syscache, time, transaction};
 use crate::transaction::{FlowStep, record, register};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "forget_history", is_due: Some(is_due), next_at, run };
+pub const DUTY: Duty = Duty { name: "forget_history", is_due: Some(is_due), next_at, work: Work::Items(run) };
 
 /// If a session reads a table that is to be dropped, the next look is after this many microseconds.
 const BUSY_PAUSE_US: i64 = 60_000_000;
@@ -41,11 +42,11 @@ fn is_due(_number: u32) -> bool {
     time::now_us() >= NEXT.get()
 }
 
-fn run(number: u32) -> i64 {
-    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+fn run(number: u32, _: &Care) -> Result<i64> {
+    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     // The table stays locked until the end of the transaction, and other sessions wait for it. So that must be short.
     if transaction::in_transaction_block() {
-        return 0;
+        return Ok(0);
     }
     let now = time::now_us();
     let over = |child: &&Child| child.day.end() <= now;
@@ -53,15 +54,11 @@ fn run(number: u32) -> i64 {
     // Jobs in these tables may have successors that are still to be served.
     if children.iter().any(|child| over(&child)) && !release::is_idle(number) {
         NEXT.set(now.saturating_add(1_000_000));
-        return 0;
+        return Ok(0);
     }
-    let is_free = match forget_one(&catalog, &children.iter().filter(over).collect::<Vec<_>>()) {
-        Ok(Some(is_free)) => is_free,
-        Ok(None) => {
-            NEXT.set(Day::of(now).end());
-            return 0;
-        }
-        Err(error) => error.report(),
+    let Some(is_free) = forget_one(&catalog, &children.iter().filter(over).collect::<Vec<_>>())? else {
+        NEXT.set(Day::of(now).end());
+        return Ok(0);
     };
     if is_free {
         // The successors of a job that was deleted can no longer be released by it.
@@ -69,7 +66,7 @@ fn run(number: u32) -> i64 {
         record(number, FlowStep::JobEnded { job_id: 0 });
     }
     NEXT.set(if is_free { now } else { now.saturating_add(BUSY_PAUSE_US) });
-    i64::from(is_free)
+    Ok(i64::from(is_free))
 }
 
 /// Drops the first table that no session reads. False: every table is being read, or could not be dropped. `None`: the
@@ -98,9 +95,8 @@ fn forget_one(catalog: &Catalog, over: &[&Child]) -> Result<Option<bool>> {
         return Ok(Some(false));
     }
     // A table may fail to be dropped, for instance because a user's view depends on it. The others are still dropped.
-    if let Err(error) = transaction::in_subtransaction(|| forget(child, retried)) {
-        let what = format!("a table of history could not be dropped: {}", error.message);
-        Error::new(error.code, what).detail(error.detail.unwrap_or_default()).warn();
+    if let Err(error) = care::apart(|| forget(child, retried)) {
+        care::put_off("a table of history could not be dropped", error);
         FAILED.with_borrow_mut(|failed| failed.push(child.table));
     }
     Ok(Some(true))
@@ -109,8 +105,8 @@ fn forget_one(catalog: &Catalog, over: &[&Child]) -> Result<Option<bool>> {
 fn forget(child: &Child, retried: Vec<i64>) -> Result<()> {
     let Some(name) = syscache::table_name(child.table) else { return Ok(()) };
     if !retried.is_empty() {
-        spi::run("DELETE FROM queue.successor WHERE id OPERATOR(pg_catalog.=) ANY ($1)", &[retried.into()])?;
+        spi::run("DELETE FROM queue_internal.successor WHERE id OPERATOR(pg_catalog.=) ANY ($1)", &[retried.into()])?;
     }
-    spi::run(&format!("DROP TABLE queue.{name}"), &[])?;
+    spi::run(&format!("DROP TABLE queue_internal.{name}"), &[])?;
     Ok(())
 }

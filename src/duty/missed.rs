@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::catalog::{self, Catalog};
-use crate::duty::{PUT_OFF_US, put_off};
+use crate::duty::care::{self, PUT_OFF_US};
 use crate::error::{self, Result};
 use crate::log::attempt::Attempt;
 use crate::log::reader::Reader;
@@ -67,9 +67,9 @@ impl Kind {
     }
 
     /// Serves up to `BATCH_REQUESTS` requests. Returns how many it has served.
-    pub fn run(&self, number: u32) -> i64 {
+    pub fn run(&self, number: u32) -> Result<i64> {
         transaction::register();
-        let Some(catalog) = catalog::of_duty(number) else { return 0 };
+        let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
         let (mut made, mut is_busy) = (0, false);
         for (id, call) in self.todo(&catalog) {
             if is_put_off(id) {
@@ -86,7 +86,7 @@ impl Kind {
                 Ok(Done::Made) => made += 1,
                 Ok(Done::Busy) => is_busy = true,
                 Err(error) => {
-                    put_off(&format!("a request about attempt {id} could not be served"), &error);
+                    care::put_off(&format!("a request about attempt {id} could not be served"), error);
                     let until = time::monotonic_us().saturating_add(PUT_OFF_US);
                     FAILED.with_borrow_mut(|failed| failed.insert(id, until));
                     is_busy = true;
@@ -101,13 +101,13 @@ impl Kind {
             let at = time::monotonic_us().saturating_add(BLOCKED_PAUSE_US);
             self.with(number, |requests| requests.put_off(at));
         }
-        made as i64
+        Ok(made as i64)
     }
 
     /// Serves one request in a subtransaction. If another open transaction or full memory blocks it, its changes are
     /// rolled back, and the request waits. The other requests are still served.
     fn serve_one(&self, catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
-        match pg::transaction::in_subtransaction(|| (self.serve)(catalog, id)) {
+        match care::apart(|| (self.serve)(catalog, id)) {
             Err(error) if matches!(error.code, error::IN_USE | error::LIMIT) => Ok(Done::Busy),
             other => other,
         }

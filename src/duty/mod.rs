@@ -4,17 +4,18 @@
 //! Not responsible for the worker's loop and its transactions (`worker`).
 //!
 //! Invariant: a duty that is killed at any point leaves nothing half done, and the next run continues. A job, queue or
-//! schedule that a duty cannot serve does not block others: after an error the duty serves each one by itself, and
-//! leaves failed ones alone for a minute.
+//! schedule that a duty cannot serve does not block others (`care`).
 
 use pg_queue_core::awaited::Awaited;
 use pg_queue_core::frontier::Frontier;
 
-use crate::error::Error;
+use crate::duty::care::Care;
+use crate::error::Result;
 use crate::pg::time;
 use crate::shmem::{self, Instance, awake};
 
 pub mod all;
+pub mod care;
 pub mod count;
 mod cursor;
 pub mod dispatch;
@@ -36,14 +37,6 @@ pub mod serve_reruns;
 pub mod start_due;
 pub mod storage;
 
-/// After an error a duty leaves what failed alone for this long, in microseconds.
-const PUT_OFF_US: i64 = 60_000_000;
-
-/// Warns that something failed, which the duty leaves alone for `PUT_OFF_US`. The rest continues.
-fn put_off(what: &str, error: &Error) {
-    Error::new(error.code, format!("{what}: {}", error.message)).detail("It is retried in a minute.").warn();
-}
-
 /// The name of the duty that ends a restore.
 const RESTORE: &str = "restore";
 
@@ -59,7 +52,17 @@ pub struct Duty {
     pub next_at: fn(&Memory<'_, '_>) -> i64,
     /// Does a bounded piece of work in a transaction with a snapshot. Returns how much it did. 0: nothing is left for
     /// now.
-    pub run: fn(instance: u32) -> i64,
+    pub work: Work,
+}
+
+/// The work of a duty.
+#[derive(Clone, Copy)]
+pub enum Work {
+    /// It neither reads nor writes anything whose size or contents a user decides, so no job, queue or schedule makes
+    /// it fail.
+    Own(fn(instance: u32) -> Result<i64>),
+    /// It serves jobs, queues or schedules, as the care says.
+    Items(fn(instance: u32, care: &Care) -> Result<i64>),
 }
 
 /// The data from which the times of duties follow: memory under one hold of the frontier's lock, and the clocks.
@@ -89,6 +92,17 @@ fn with_others(_: &Memory<'_, '_>) -> i64 {
 }
 
 impl Duty {
+    /// Does the work in the open transaction. Returns how much it did.
+    ///
+    /// Errors: raised.
+    pub fn run(&self, instance: u32) -> i64 {
+        let did = match self.work {
+            Work::Own(work) => work(instance),
+            Work::Items(work) => Care::run(self.name, |care| work(instance, care)),
+        };
+        did.unwrap_or_else(|error| error.report())
+    }
+
     /// True if there is something to do. While the tables are being restored, only the duty `restore` is ever due.
     pub fn is_due(&self, instance: u32) -> bool {
         let is_due = self.is_due.map_or_else(|| self.has_come(instance), |is_due| is_due(instance));

@@ -9,20 +9,22 @@
 use std::ffi::CString;
 
 use crate::catalog::{self, queue};
-use crate::duty::{Duty, Memory};
+use crate::duty::care::Care;
+use crate::duty::{Duty, Memory, Work};
+use crate::error::Result;
 use crate::pg::session;
 use crate::shmem;
 use crate::transaction::{self, QueueStep};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "notify", is_due: None, next_at, run };
+pub const DUTY: Duty = Duty { name: "notify", is_due: None, next_at, work: Work::Items(run) };
 
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
     if memory.instance.notify.iter().any(|&lane| lane != 0) { memory.now } else { i64::MAX }
 }
 
-fn run(number: u32) -> i64 {
-    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+fn run(number: u32, care: &Care) -> Result<i64> {
+    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     transaction::register();
     let lanes = shmem::with_instance(number, |_, instance| instance.notify).unwrap_or_default();
     let mut sent = 0;
@@ -34,8 +36,12 @@ fn run(number: u32) -> i64 {
         transaction::record(number, QueueStep::Notified { lane });
         let Ok(Some(queue)) = queue::by_lane(&catalog, lane) else { continue };
         let Ok(name) = CString::new(queue.name.as_str()) else { continue };
-        session::notify(c"pg_queue", &name);
-        sent += 1;
+        let what = || format!("the NOTIFY of queue \"{}\" could not be sent", queue.name);
+        let send = || {
+            session::notify(c"pg_queue", &name);
+            Ok(1)
+        };
+        sent += care.serve(what, send)?.unwrap_or(0);
     }
-    sent
+    Ok(sent)
 }

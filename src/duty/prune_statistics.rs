@@ -1,5 +1,5 @@
-//! Deletes minutes of `queue.rollup` that are older than `pg_queue.statistics_retention`. If `queue.total` has many
-//! rows, adds them up.
+//! Deletes minutes of `queue_internal.rollup` that are older than `pg_queue.statistics_retention`. If
+//! `queue_internal.total` has many rows, adds them up.
 //!
 //! Not responsible for writing these rows (`log::rollup`, `log::lane_counts`, called by `duty::storage::copy`).
 //!
@@ -11,7 +11,7 @@ use std::cell::Cell;
 use pgrx::pg_sys;
 
 use crate::catalog::{self, Catalog, spi};
-use crate::duty::{Duty, with_others};
+use crate::duty::{Duty, Work, with_others};
 use crate::error::Result;
 use crate::guc;
 use crate::log::rollup;
@@ -20,7 +20,8 @@ use crate::pg::table::Relation;
 use crate::pg::{time, transaction};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "prune_statistics", is_due: Some(is_due), next_at: with_others, run };
+pub const DUTY: Duty =
+    Duty { name: "prune_statistics", is_due: Some(is_due), next_at: with_others, work: Work::Own(run) };
 
 /// The time between two looks, in microseconds.
 const LOOK_PAUSE_US: i64 = 3_600_000_000;
@@ -36,61 +37,52 @@ fn is_due(_number: u32) -> bool {
     time::monotonic_us() >= NEXT.get()
 }
 
-fn run(number: u32) -> i64 {
-    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+fn run(number: u32) -> Result<i64> {
+    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     // Another process would wait for the rows while the transaction is open.
     if transaction::in_transaction_block() {
-        return 0;
+        return Ok(0);
     }
     NEXT.set(time::monotonic_us() + LOOK_PAUSE_US);
-    if let Err(error) = add_up(&catalog) {
-        error.report();
-    }
+    add_up(&catalog)?;
     let retention = i64::from(guc::STATISTICS_RETENTION.get());
     if retention < 0 {
-        return 0;
+        return Ok(0);
     }
     let before = time::now_us() - retention * 1_000_000;
     // Usually nothing is old enough. Then this run needs no transaction id.
     if rollup::earliest(&catalog).is_none_or(|minute| minute >= before) {
-        return 0;
+        return Ok(0);
     }
     let deleted = spi::run(
-        "DELETE FROM queue.rollup WHERE ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
-             SELECT ctid FROM queue.rollup WHERE minute OPERATOR(pg_catalog.<) $1 ORDER BY minute LIMIT $2))",
+        "DELETE FROM queue_internal.rollup WHERE ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
+             SELECT ctid FROM queue_internal.rollup WHERE minute OPERATOR(pg_catalog.<) $1 ORDER BY minute LIMIT $2))",
         &[Parameter::raw(Some(before.into()), pg_sys::TIMESTAMPTZOID), BATCH_ROWS.into()],
-    );
-    match deleted {
-        Ok(deleted) => {
-            if deleted as i64 == BATCH_ROWS {
-                // More rows may be old enough.
-                NEXT.set(0);
-            }
-            deleted as i64
-        }
-        Err(error) => error.report(),
+    )?;
+    if deleted as i64 == BATCH_ROWS {
+        // More rows may be old enough.
+        NEXT.set(0);
     }
+    Ok(deleted as i64)
 }
 
-/// If `queue.total` has many rows, adds them up to one row per lane. Rows of dropped lanes are deleted.
+/// If `queue_internal.total` has many rows, adds them up to one row per lane. Rows of dropped lanes are deleted.
 fn add_up(catalog: &Catalog) -> Result<()> {
     /// Blocks of about 80 rows each. A recount reads this many quickly.
     const MIN_BLOCKS_TO_ADD_UP: u32 = 128;
     // Usually there are fewer. Then this run needs no transaction id.
     if Relation::read(catalog.total).blocks() >= MIN_BLOCKS_TO_ADD_UP {
-        // An earlier version of the SQL counts no expired jobs.
-        let (column, sum) =
-            if catalog.knows_expiry() { (", expired", ", pg_catalog.sum(g.expired)") } else { ("", "") };
-        let statement = format!(
-            "WITH gone AS (DELETE FROM queue.total RETURNING *)
-             INSERT INTO queue.total (segment_generation, enqueued, claimed, completed, failed, timed_out, died, lane
-                                      {column})
+        spi::run(
+            "WITH gone AS (DELETE FROM queue_internal.total RETURNING *)
+             INSERT INTO queue_internal.total
+                                      (segment_generation, enqueued, claimed, completed, failed, timed_out, died, lane,
+                                      expired)
              SELECT pg_catalog.max(g.segment_generation), pg_catalog.sum(g.enqueued), pg_catalog.sum(g.claimed),
                     pg_catalog.sum(g.completed), pg_catalog.sum(g.failed), pg_catalog.sum(g.timed_out),
-                    pg_catalog.sum(g.died), g.lane{sum}
-             FROM gone AS g JOIN queue.lane AS l ON l.lane OPERATOR(pg_catalog.=) g.lane GROUP BY g.lane"
-        );
-        spi::run(&statement, &[])?;
+                    pg_catalog.sum(g.died), g.lane, pg_catalog.sum(g.expired)
+             FROM gone AS g JOIN queue_internal.lane AS l ON l.lane OPERATOR(pg_catalog.=) g.lane GROUP BY g.lane",
+            &[],
+        )?;
     }
     Ok(())
 }

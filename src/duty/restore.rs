@@ -4,7 +4,8 @@
 //! Not responsible for noticing and ending a restore (`restore`, `shmem::restore`).
 
 use crate::catalog;
-use crate::duty::{Duty, RESTORE};
+use crate::duty::{Duty, RESTORE, Work};
+use crate::error::Result;
 use crate::restore;
 
 /// The duty.
@@ -12,14 +13,11 @@ pub const DUTY: Duty = Duty {
     name: RESTORE,
     is_due: Some(restore::should_look),
     next_at: |memory| memory.instance.restore.look_at(),
-    run,
+    work: Work::Own(run),
 };
 
-fn run(number: u32) -> i64 {
-    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+fn run(number: u32) -> Result<i64> {
+    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     crate::transaction::register();
-    match restore::end_if_over(&catalog) {
-        Ok(is_over) => i64::from(is_over),
-        Err(error) => error.report(),
-    }
+    restore::end_if_over(&catalog).map(i64::from)
 }

@@ -11,14 +11,15 @@
 use std::cell::Cell;
 
 use crate::catalog::{self, Catalog, dump, schedule};
-use crate::duty::{Duty, with_others};
+use crate::duty::{Duty, Work, with_others};
 use crate::error::Result;
 use crate::log::firing::{self, Log};
 use crate::pg::{time, transaction};
 use crate::{guc, shmem};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "rotate_firings", is_due: Some(is_due), next_at: with_others, run };
+pub const DUTY: Duty =
+    Duty { name: "rotate_firings", is_due: Some(is_due), next_at: with_others, work: Work::Own(run) };
 
 /// The next look pays after this many rows were inserted since the last one.
 const MIN_ROWS: usize = 1000;
@@ -54,17 +55,14 @@ fn is_due(number: u32) -> bool {
     time::monotonic_us() >= NOT_BEFORE.get() && (ROWS_SINCE.get() >= MIN_ROWS || left_at(number) != 0)
 }
 
-fn run(number: u32) -> i64 {
-    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+fn run(number: u32) -> Result<i64> {
+    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     let now = time::monotonic_us();
     if transaction::in_transaction_block() || !guc::RECLAIM.get() || !firing::try_lock(&catalog) {
         NOT_BEFORE.set(now + BLOCKED_PAUSE_US);
-        return 0;
+        return Ok(0);
     }
-    match step(&catalog, now) {
-        Ok(did) => i64::from(did),
-        Err(error) => error.report(),
-    }
+    step(&catalog, now).map(i64::from)
 }
 
 fn step(catalog: &Catalog, now: i64) -> Result<bool> {

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use pgrx::pg_sys;
 
 use crate::catalog::{self, Catalog, dump, queue, spi};
-use crate::duty::{Duty, Memory};
+use crate::duty::{Duty, Memory, Work};
 use crate::error::Result;
 use crate::log::key::{self, Keys};
 use crate::pg::datum::{self, bytes_datum};
@@ -24,7 +24,7 @@ use crate::shmem;
 use crate::{guc, transaction};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "rotate_keys", is_due: Some(is_due), next_at, run };
+pub const DUTY: Duty = Duty { name: "rotate_keys", is_due: Some(is_due), next_at, work: Work::Own(run) };
 
 /// The time between two looks, also while a session blocks it, in microseconds.
 const LOOK_PAUSE_US: i64 = 10_000_000;
@@ -58,23 +58,19 @@ fn is_due(_number: u32) -> bool {
     time::monotonic_us() >= NEXT.get()
 }
 
-fn run(number: u32) -> i64 {
+fn run(number: u32) -> Result<i64> {
     transaction::register();
-    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     // The emptied half stays locked until the end of the transaction.
     if pg::transaction::in_transaction_block() || pg::transaction::has_xid() {
-        return 0;
+        return Ok(0);
     }
     NEXT.set(time::monotonic_us() + LOOK_PAUSE_US);
-    match step(&catalog) {
-        Ok(did) => {
-            if did > 0 {
-                NEXT.set(0);
-            }
-            did
-        }
-        Err(error) => error.report(),
+    let did = step(&catalog)?;
+    if did > 0 {
+        NEXT.set(0);
     }
+    Ok(did)
 }
 
 fn blocks(catalog: &Catalog, half: usize) -> u32 {
@@ -117,7 +113,7 @@ fn step(catalog: &Catalog) -> Result<i64> {
     // TRUNCATE makes a new file, while segments are emptied in place. It is rare enough, and a crash in the middle
     // undoes it.
     fault!("keys.copied");
-    spi::run(&format!("TRUNCATE queue.key_{closed}"), &[])?;
+    spi::run(&format!("TRUNCATE queue_internal.key_{closed}"), &[])?;
     fault!("keys.emptied");
     Ok(1)
 }

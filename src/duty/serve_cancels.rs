@@ -9,8 +9,8 @@
 use std::rc::Rc;
 
 use crate::catalog::Catalog;
-use crate::duty::Duty;
 use crate::duty::missed::{Done, Kind};
+use crate::duty::{Duty, Work};
 use crate::error::Result;
 use crate::job::cancel;
 use crate::job::held::Refusal;
@@ -29,7 +29,7 @@ pub const DUTY: Duty = Duty {
     name: "serve_cancels",
     is_due: None,
     next_at: |memory| memory.instance.missed.cancels.look_at(),
-    run: |number| CANCELS.run(number),
+    work: Work::Items(|number, _| CANCELS.run(number)),
 };
 
 const CANCELS: Kind = Kind {

@@ -9,8 +9,8 @@
 use std::rc::Rc;
 
 use crate::catalog::{Catalog, queue};
-use crate::duty::Duty;
 use crate::duty::missed::{Done, Kind};
+use crate::duty::{Duty, Work};
 use crate::error::Result;
 use crate::job::take::{self, TakeWaiting};
 use crate::job::unique::{rerun_ended, supersede};
@@ -27,7 +27,7 @@ pub const DUTY: Duty = Duty {
     name: "serve_reruns",
     is_due: None,
     next_at: |memory| memory.instance.missed.reruns.look_at(),
-    run: |number| RERUNS.run(number),
+    work: Work::Items(|number, _| RERUNS.run(number)),
 };
 
 const RERUNS: Kind = Kind {

@@ -12,17 +12,17 @@ use pg_queue_core::frontier::{Rank, Ready};
 
 use crate::catalog::{self, Catalog};
 use crate::duty::cursor::{self, Cursor};
-use crate::duty::{Duty, Memory};
+use crate::duty::{Duty, Memory, Work};
 use crate::job::after;
 use crate::log::segment;
 use crate::pg::fault::fault;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
-use crate::pg::{process, time};
+use crate::pg::{memory, process, time};
 use crate::shmem;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "start_due", is_due: None, next_at, run };
+pub const DUTY: Duty = Duty { name: "start_due", is_due: None, next_at, work: Work::Own(|number| Ok(run(number))) };
 
 /// Returns the time of the next due attempt. A session that commits a job that is due earlier wakes the worker.
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
@@ -92,8 +92,8 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
         instance: catalog.number,
         claims: Relation::read(oids.claim),
         claims_pkey: Relation::read_index(oids.claim_pkey),
-        due: Vec::with_capacity(ATTEMPTS_PER_HOLD),
-        woken: Vec::with_capacity(ATTEMPTS_PER_HOLD),
+        due: memory::list(ATTEMPTS_PER_HOLD),
+        woken: memory::list(ATTEMPTS_PER_HOLD),
     };
     let mut next = i64::MAX;
     let mut claimed_after = 0;

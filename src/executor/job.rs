@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::ffi::CString;
 use std::rc::Rc;
 
-use pg_queue_core::frontier::State;
+use pg_queue_core::frontier::{Disconnect, State};
 use serde_json::Value;
 
 use crate::catalog::queue::{self, Executor, Queue};
@@ -27,7 +27,7 @@ use crate::job::fail::{Failure, end_badly};
 use crate::job::held::Held;
 use crate::job::hold;
 use crate::job::outcomes::Outcomes;
-use crate::job::release;
+use crate::job::release::{self, Back};
 use crate::job::wait::ClaimScope;
 use crate::log::attempt::Attempt;
 use crate::log::note;
@@ -35,7 +35,7 @@ use crate::pg::datum::Interval;
 use crate::pg::fault::fault;
 use crate::pg::portal::{self, Answer, Argument, Command};
 use crate::pg::routine::Routine;
-use crate::pg::{client, jsonb, process, role, session, time, transaction as pg_transaction};
+use crate::pg::{client, jsonb, process, role, session, stored_json, time, transaction as pg_transaction};
 use crate::shmem;
 
 /// The name under which executors claim.
@@ -194,7 +194,7 @@ fn claim_one(scope: &ClaimScope, queue: &Queue, is_it: &dyn Fn(&Attempt) -> bool
         max_jobs: 1,
         lease: None,
         worker: Some(WORKER.to_owned()),
-        is_bound: true,
+        disconnect: Disconnect::EXPIRES,
         accepts: Some(accepts),
     };
     let mut met = HashSet::new();
@@ -325,6 +325,7 @@ fn complete(job: &Job, answer: &Answer) -> Result<()> {
     }
     note_notices(&catalog, job)?;
     let result = jsonb::of_text(&result_of(answer));
+    result.map_or(Ok(()), |result| stored_json::check(result, "the result"))?;
     let held = hold::hold_claimed(&catalog, job.id)?;
     let mut outcomes = Outcomes::new(&catalog);
     let queue = hold::queue_of(&mut outcomes, &held)?;
@@ -404,7 +405,7 @@ fn end_failed(slot: usize, job: &Job, error: &Error, is_fatal: bool) -> Result<(
     let held = hold::hold_for_end(&mut outcomes, job.id)?;
     let was_terminated = was_terminated() && is_stopped;
     if was_terminated && must_leave(slot) {
-        release::give_back(&catalog, &mut outcomes, &held, Interval::ZERO)?;
+        release::give_back(&catalog, &mut outcomes, &held, Back::after(Interval::ZERO))?;
         return outcomes.insert();
     }
     let notes = note::summary(&catalog, held.home.segment, job.id);
@@ -466,7 +467,7 @@ pub fn put_off(
 ) -> Result<i64> {
     let Some((mut outcomes, held)) = take_next(catalog, queue, is_it)? else { return Ok(0) };
     let delay = Interval { months: 0, days: 0, time: microseconds };
-    release::give_back(catalog, &mut outcomes, &held, delay)?;
+    release::give_back(catalog, &mut outcomes, &held, Back::after(delay))?;
     outcomes.insert()?;
     Ok(1)
 }
@@ -498,7 +499,8 @@ pub fn probe(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Option<r
         met.replace(Some(writer(attempt)));
         false
     };
-    let request = ClaimRequest { max_jobs: 1, lease: None, worker: None, is_bound: true, accepts: Some(note) };
+    let request =
+        ClaimRequest { max_jobs: 1, lease: None, worker: None, disconnect: Disconnect::EXPIRES, accepts: Some(note) };
     claim::claim_first(&scope, &request, &|_| Ok(()))?;
     Ok(met.into_inner())
 }

@@ -18,21 +18,39 @@ static WAS_CANCELLED: AtomicBool = AtomicBool::new(false);
 
 /// Handles the first SIGTERM as a cancel, so that the job can be released in order. Handles the second one as every
 /// backend does.
-pub unsafe extern "C-unwind" fn on_terminate(signal: c_int) {
+pub unsafe extern "C-unwind" fn on_terminate(signal: c_int, #[cfg(feature = "from19")] info: raw::SignalInfo) {
     if WAS_TERMINATED.swap(true, Ordering::Relaxed) {
         // SAFETY: Postgres's own handler, made to be called from a signal handler.
-        unsafe { raw::die(signal) };
+        unsafe {
+            raw::die(
+                signal,
+                #[cfg(feature = "from19")]
+                info,
+            )
+        };
         return;
     }
     // SAFETY: as above.
-    unsafe { raw::StatementCancelHandler(signal) };
+    unsafe {
+        raw::StatementCancelHandler(
+            signal,
+            #[cfg(feature = "from19")]
+            info,
+        )
+    };
 }
 
 /// Handles SIGINT as every backend does, and notes it.
-pub unsafe extern "C-unwind" fn on_cancel(signal: c_int) {
+pub unsafe extern "C-unwind" fn on_cancel(signal: c_int, #[cfg(feature = "from19")] info: raw::SignalInfo) {
     WAS_CANCELLED.store(true, Ordering::Relaxed);
     // SAFETY: Postgres's own handler, made to be called from a signal handler.
-    unsafe { raw::StatementCancelHandler(signal) };
+    unsafe {
+        raw::StatementCancelHandler(
+            signal,
+            #[cfg(feature = "from19")]
+            info,
+        )
+    };
 }
 
 /// True if this process was told to end.

@@ -9,7 +9,7 @@
 
 use pgrx::pg_sys::{self, Oid};
 
-use crate::pg::{process, session, time};
+use crate::pg::{memory, process, session, time};
 use crate::shmem;
 use crate::shmem::executors::{self, Executor, Head, Latch, Refused, Starving, State};
 use crate::shmem::launcher;
@@ -203,7 +203,7 @@ fn is_missing(slot: &Executor, now: i64) -> bool {
 /// could connect.
 pub fn take_news(instance: u32) -> Vec<Oid> {
     let now = time::monotonic_us();
-    let mut failed = Vec::with_capacity(8);
+    let mut failed = memory::list(8);
     executors::with(|head, slots| {
         for slot in slots.iter_mut().filter(|slot| slot.instance == instance) {
             slot.has_news = false;
@@ -236,7 +236,7 @@ pub fn has_unwanted(instance: u32, is_unwanted: impl Fn(i64) -> bool) -> bool {
 
 /// Returns the running attempts: the attempt, whether its process was signalled, and when.
 fn running(instance: u32) -> Vec<(i64, bool, i64)> {
-    let mut found = Vec::with_capacity(executors::with(|_, slots| slots.len()));
+    let mut found = memory::list(executors::with(|_, slots| slots.len()));
     executors::with(|_, slots| {
         let runs = slots.iter().filter(|slot| slot.instance == instance && slot.attempt != 0);
         found.extend(runs.map(|slot| (slot.attempt, slot.is_signalled, slot.signalled_at)));
@@ -287,7 +287,7 @@ pub fn next_at(instance: u32) -> i64 {
 
 /// Tells all processes of a database to leave. `also_running`: processes that run a job are terminated, too.
 pub fn retire(database: Oid, also_running: bool) {
-    let mut latches = Vec::with_capacity(executors::with(|_, slots| slots.len()));
+    let mut latches = memory::list(executors::with(|_, slots| slots.len()));
     executors::with(|_, slots| {
         for slot in slots.iter_mut().filter(|slot| slot.database == database && slot.state != State::Free) {
             slot.must_leave = true;
@@ -453,7 +453,7 @@ fn wake_worker(instance: u32) {
 
 /// Returns a copy of the slots that are in use in this database.
 pub fn all(instance: u32) -> Vec<Executor> {
-    let mut found = Vec::with_capacity(executors::with(|_, slots| slots.len()));
+    let mut found = memory::list(executors::with(|_, slots| slots.len()));
     executors::with(|_, slots| {
         found.extend(slots.iter().filter(|s| s.instance == instance && s.pid != 0));
     });

@@ -66,12 +66,16 @@ pub fn is_held(catalog: &Catalog, lane: i32) -> Result<bool> {
 }
 
 fn fate_of(catalog: &Catalog, found: &Found) -> Result<Fate> {
-    Ok(match found.outcome().map(|outcome| (outcome.kind, outcome.is_death())) {
-        Some((Kind::Completed, _)) => Fate::Completed,
+    let fate = match found.outcome().map(|outcome| (outcome.kind, outcome.is_death())) {
+        Some((Kind::Completed, _)) => return Ok(Fate::Completed),
         Some((_, true)) => Fate::Dead,
-        Some(_) => Fate::Cancelled,
-        None if queue::by_lane(catalog, found.lane())?.is_none() => Fate::Gone,
+        Some(_) => return Ok(Fate::Cancelled),
         None => Fate::Living,
+    };
+    Ok(match queue::by_lane(catalog, found.lane())? {
+        Some(_) => fate,
+        None if fate == Fate::Dead => Fate::Buried,
+        None => Fate::Gone,
     })
 }
 
@@ -214,15 +218,7 @@ pub fn lane_of_release(queue: &Queue, edges: &[Edge]) -> i32 {
 }
 
 /// Returns the next attempt of a held job that is released into this lane of its queue.
-pub fn released(
-    catalog: &Catalog,
-    queue: &Queue,
-    attempt: &Attempt,
-    id: i64,
-    lane: i32,
-    run_at: Option<i64>,
-    now: i64,
-) -> New {
+pub fn released(queue: &Queue, attempt: &Attempt, id: i64, lane: i32, run_at: Option<i64>, now: i64) -> New {
     let next = New { lane, run_at, ..attempt.next(id) };
-    New { start_by: start_by::of_released(catalog, queue, &next, now), ..next }
+    New { start_by: start_by::of_released(queue, &next, now), ..next }
 }

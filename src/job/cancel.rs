@@ -19,6 +19,7 @@ use crate::log::edge::{self, Ending};
 use crate::log::outcome::{Kind, New};
 use crate::log::{claim, note, waiting};
 use crate::pg::datum::text_datum;
+use crate::pg::memory;
 use crate::transaction::{self, FlowStep, SegmentStep, Step};
 
 /// Asks the worker of a running attempt to stop. `body`: the body of the note about it. If a session that does not see
@@ -35,7 +36,7 @@ pub fn purge_lane(catalog: &Rc<Catalog>, lane: i32) -> Result<i64> {
     transaction::record(catalog.number, FlowStep::JobEnded { job_id: 0 });
     let mut purged: i64 = 0;
     waiting::for_each_waiting(catalog, lane, |attempts| {
-        let mut held = Vec::with_capacity(attempts.len());
+        let mut held = memory::list(attempts.len());
         for attempt in attempts {
             let mut answer = take::take_waiting(catalog, attempt);
             // Memory is full, and this transaction's steps are a part of that.

@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use pg_queue_core::frontier::{Claimer, GATE_LANES, Lanes, Ready, Take};
+use pg_queue_core::frontier::{Claimer, Disconnect, GATE_LANES, Lanes, Ready, Take};
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Datum;
 
@@ -23,7 +23,7 @@ use crate::log::segment::BoundedWait;
 use crate::pg::datum::text_datum;
 use crate::pg::fault::fault;
 use crate::pg::scan::Probe;
-use crate::pg::{process, session, time};
+use crate::pg::{memory, process, session, time};
 use crate::shmem;
 use crate::transaction::{self, Step};
 
@@ -37,15 +37,15 @@ pub struct ClaimRequest<'a> {
     pub max_jobs: usize,
     pub lease: Option<i64>,
     pub worker: Option<String>,
-    /// True if the claims end with the connection.
-    pub is_bound: bool,
+    /// What the end of the connection does to the claims.
+    pub disconnect: Disconnect,
     /// Which attempts the caller takes. The claim stops at the first other one. `None`: all.
     pub accepts: Option<&'a dyn Fn(&Attempt) -> bool>,
 }
 
 impl ClaimRequest<'_> {
     fn kind(&self) -> Kind {
-        if self.is_bound { Kind::Bound } else { Kind::Worker }
+        if self.disconnect.expires() { Kind::Bound } else { Kind::Worker }
     }
 }
 
@@ -297,8 +297,8 @@ impl<'a> ClaimBatch<'a> {
 
     /// Each attempt with its lane.
     fn remember(&self, lanes: &[i32; ATTEMPTS_PER_HOLD], taken: &[Ready]) {
-        let (lease, bound, started_at) = (self.default_lease, self.request.is_bound, time::now_us());
-        let step = |(&lane, ready): (&i32, &Ready)| Step::Taken { id: ready.id, lane, lease, started_at, bound };
+        let (lease, disconnect, started_at) = (self.default_lease, self.request.disconnect, time::now_us());
+        let step = |(&lane, ready): (&i32, &Ready)| Step::Taken { id: ready.id, lane, lease, started_at, disconnect };
         transaction::record_all(self.catalog.number, lanes.iter().zip(taken).map(step));
     }
 
@@ -325,7 +325,7 @@ impl<'a> ClaimBatch<'a> {
         if taken.is_empty() {
             return Ok(());
         }
-        let mut found = Vec::with_capacity(taken.len());
+        let mut found = memory::list(taken.len());
         // No claim has a later time than the one at which it is known that the attempt may start.
         let now = time::now_us();
         for ready in &taken {
@@ -388,7 +388,7 @@ impl<'a> ClaimBatch<'a> {
         let used = found.iter().fold(0u32, |used, (attempt, _)| used | 1 << attempt.home.segment);
         let mut met = Vec::new();
         for segment in (0..SEGMENTS as u8).filter(|segment| used >> segment & 1 != 0) {
-            let mut claims = Vec::with_capacity(found.len());
+            let mut claims = memory::list(found.len());
             let of_segment = found.iter().filter(|(attempt, _)| attempt.home.segment == segment);
             claims.extend(of_segment.map(|(attempt, lease)| (attempt.id(), *lease)));
             // Turns of groups come in another order, and keys that ascend find the same leaf more often.

@@ -15,6 +15,7 @@ use crate::job::outcomes::{Outcomes, end_unrun};
 use crate::job::take::{self, TakeWaiting};
 use crate::job::{after, hold, rerun};
 use crate::log::outcome::{Kind, New};
+use crate::pg::memory;
 use crate::transaction::{self, Step};
 
 /// Checks that no further stages lie before a job.
@@ -78,24 +79,24 @@ fn complete_and_rerun(catalog: &Rc<Catalog>, held: Held, result: Option<Datum>) 
 /// Completes the attempts that the caller still has. Returns their ids, in the given order. Adds the others to
 /// `refused`, each with the reason.
 pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>], refused: &mut Vec<(i64, Refusal)>) -> Result<Vec<i64>> {
-    let mut given = Vec::with_capacity(ids.len());
+    let mut given = memory::list(ids.len());
     given.extend(ids.iter().flatten());
     let mut outcomes = Outcomes::new(catalog);
-    let mut held = Vec::with_capacity(ids.len());
+    let mut held = memory::list(ids.len());
     for one in hold::hold_claimed_many(catalog, &given, refused)? {
         let may_end = hold::queue_of(&mut outcomes, &one)
             .and_then(|queue| may_end(&queue, one.entry.lane).map_err(|e| hold::unfit(catalog, &one, e)));
         match may_end {
             Ok(()) => held.push(one),
             Err(Refusal::Wrong(e)) => return Err(e),
-            Err(refusal) => refused.push((one.id, refusal)),
+            Err(refusal) => memory::push(refused, (one.id, refusal)),
         }
     }
     for one in held.iter().filter(|one| one.entry.rerun == 0) {
         outcomes.add(one, New::of(one.id, Kind::Completed));
     }
     let lost = outcomes.try_insert();
-    let mut completed = Vec::with_capacity(held.len());
+    let mut completed = memory::list(held.len());
     for one in held {
         let id = one.id;
         let done = if one.entry.rerun != 0 {
@@ -109,7 +110,7 @@ pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>], refused: &mut Ve
         match done {
             Ok(()) => completed.push(id),
             Err(Refusal::Wrong(e)) => return Err(e),
-            Err(refusal) => refused.push((id, refusal)),
+            Err(refusal) => memory::push(refused, (id, refusal)),
         }
     }
     Ok(completed)

@@ -1,7 +1,7 @@
 //! Copies each job that dies into its queue's `dead_letter`, a queue or a topic, in the transaction in which it dies.
 //!
-//! The copy is a job of its own, with the payload, priority and group of the dead one. Its headers are those of the
-//! dead one. Under `dead_letter` they say where the dead job came from and why it died.
+//! The copy is a job of its own, with the payload, priority and group of the dead one, and without its times. Its
+//! headers are those of the dead one. Under `dead_letter` they say where the dead job came from and why it died.
 //!
 //! Invariant: nothing here keeps a job from dying. A copy that cannot be written is left out with a warning, and the
 //! doctor reports it, because the target queue and the bindings of a topic may belong to another role.
@@ -77,7 +77,7 @@ fn write(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str, to: &T
         "error": error,
         "died_at": time::iso_time(now),
     }}));
-    let headers = match (attempt.headers().filter(|&own| jsonb::is_object(own)).map(start_by::without), death) {
+    let headers = match (attempt.headers().filter(|&own| jsonb::is_object(own)), death) {
         (Some(own), Some(death)) => Some(jsonb::merged(own, death)),
         (_, death) => death,
     };
@@ -99,7 +99,7 @@ fn write(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str, to: &T
             headers,
             group_hash: attempt.group_hash(),
             group_key: attempt.group_key(),
-            start_by: start_by::of_new(catalog, to, None, None, now),
+            start_by: start_by::of_new(to, None, None, now),
             ..New::blank(id, id::job(ids::node(), id::count(id)), now)
         };
         attempt::insert_admitted(catalog, &target, &[copy]);

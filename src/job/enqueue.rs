@@ -17,6 +17,7 @@ use crate::job::{after, flow, limits, start_by, unique};
 use crate::log::attempt::{self, New};
 use crate::log::edge::{self, Edge};
 use crate::log::segment::{self, Target};
+use crate::pg::memory;
 use crate::transaction::{self, QueueStep};
 
 /// Who adds jobs to a queue.
@@ -68,15 +69,7 @@ pub fn far(catalog: &Catalog, options: &Options) -> Option<i64> {
 }
 
 /// Returns the first attempt of a job.
-pub fn first_attempt(
-    catalog: &Catalog,
-    queue: &Queue,
-    target: &Target,
-    count: i64,
-    payload: Datum,
-    options: &Options,
-    now: i64,
-) -> New {
+pub fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, options: &Options, now: i64) -> New {
     let id = id::attempt(ids::node(), count, target.home.segment);
     New {
         // With this mark the attempt is its job's first, although the two ids have nothing in common.
@@ -102,7 +95,8 @@ pub fn first_attempt(
         },
         run_as: options.run_as,
         own_flow: options.own_flow.and_then(|own| own.datum(&Noted::caller(now))),
-        start_by: start_by::of_new(catalog, queue, options.start_by, options.run_at, now),
+        start_by: start_by::of_new(queue, options.start_by(), options.run_at, now),
+        timing: options.timing.as_ref().map(|timing| timing.stored),
         ..New::blank(id, job_id(options, count), now)
     }
 }
@@ -115,7 +109,7 @@ fn job_id(options: &Options, count: i64) -> i64 {
 /// Returns a fresh count for the first attempt of each job. A job with an id of another server gets another count than
 /// that in its id, because equal counts mean that an attempt is found by its job's id alone.
 fn fresh_counts<'a>(catalog: &Catalog, jobs: impl ExactSizeIterator<Item = &'a Options>) -> Result<Vec<i64>> {
-    let mut counts = Vec::with_capacity(jobs.len());
+    let mut counts = memory::list(jobs.len());
     ids::take(catalog, jobs.len(), |count| counts.push(count))?;
     for (count, options) in counts.iter_mut().zip(jobs) {
         while options.job_id.is_some_and(|job_id| id::count(job_id) == *count) {
@@ -145,7 +139,7 @@ fn insert_plain(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Opti
         ids::take(catalog, 1, |taken| count = taken)?;
     }
     let target = Target::open(catalog, far(catalog, options));
-    let new = first_attempt(catalog, queue, &target, count, payload, options, now);
+    let new = first_attempt(queue, &target, count, payload, options, now);
     attempt::insert(catalog, &target, &[new])?;
     announce(catalog, queue);
     Ok(new.job_id)
@@ -162,6 +156,8 @@ fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64,
     {
         return Ok(vec![insert_plain(catalog, queue, *payload, options, now, by)?]);
     }
+    /// The rows of at most this many jobs are made at a time, because a caller decides how many jobs there are.
+    const MAX_ROWS: usize = 10_000;
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
@@ -173,35 +169,37 @@ fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64,
     {
         limits::has_room(catalog, queue, most, jobs.len() - held.count)?;
     }
-    let counts = fresh_counts(catalog, jobs.iter().map(|(_, options)| options))?;
+    let mut counts = fresh_counts(catalog, jobs.iter().map(|(_, options)| options))?;
     let far = |job: &(Datum, Options)| far(catalog, &job.1);
     for wants_far in [false, true] {
-        let places = 0..jobs.len();
-        let mut chosen = places.filter(|&n| far(&jobs[n]).is_some() == wants_far).peekable();
-        let Some(&first) = chosen.peek() else { continue };
+        let chosen = memory::collect((0..jobs.len()).filter(|&n| far(&jobs[n]).is_some() == wants_far));
+        let Some(&first) = chosen.first() else { continue };
         let target = Target::open(catalog, far(&jobs[first]));
-        let mut edges = Vec::new();
-        let mut attempts: Vec<New> = Vec::with_capacity(jobs.len());
-        for n in chosen {
-            let (payload, options) = &jobs[n];
-            let new = first_attempt(catalog, queue, &target, counts[n], *payload, options, now);
-            attempts.push(held.hold(n, new, options, &mut edges));
-        }
-        match by {
-            By::Producer | By::Flow | By::Bridge => attempt::insert(catalog, &target, &attempts)?,
-            By::Topic => {
-                // The lane of held jobs may differ from the lane that was checked.
-                attempts.iter().for_each(|new| _ = drops::admits(catalog, new.lane));
-                attempt::insert_admitted(catalog, &target, &attempts);
+        for some in chosen.chunks(MAX_ROWS) {
+            let mut edges = Vec::new();
+            let mut attempts: Vec<New> = memory::list(some.len());
+            for &n in some {
+                let (payload, options) = &jobs[n];
+                let new = first_attempt(queue, &target, counts[n], *payload, options, now);
+                attempts.push(held.hold(n, new, options, &mut edges));
             }
+            match by {
+                By::Producer | By::Flow | By::Bridge => attempt::insert(catalog, &target, &attempts)?,
+                By::Topic => {
+                    // The lane of held jobs may differ from the lane that was checked.
+                    attempts.iter().for_each(|new| _ = drops::admits(catalog, new.lane));
+                    attempt::insert_admitted(catalog, &target, &attempts);
+                }
+            }
+            let job_of = |id: i64| attempts.iter().find(|new| new.id == id).map_or(0, |new| new.job_id);
+            after::insert_edges(catalog, &target, &edges, job_of, held.mark());
         }
-        let job_of = |id: i64| attempts.iter().find(|new| new.id == id).map_or(0, |new| new.job_id);
-        after::insert_edges(catalog, &target, &edges, job_of, held.mark());
     }
     if held.count < jobs.len() {
         announce(catalog, queue);
     }
-    Ok(counts.into_iter().zip(jobs).map(|(count, (_, options))| job_id(options, count)).collect())
+    counts.iter_mut().zip(jobs).for_each(|(count, (_, options))| *count = job_id(options, *count));
+    Ok(counts)
 }
 
 /// Which of the jobs of a call are held.
@@ -220,7 +218,7 @@ impl Held {
             return Ok(Self { lane: 0, waits: Vec::new(), count: 0 });
         }
         let lane = queue.held.ok_or_else(|| Error::internal("a queue has no lane for held jobs"))?;
-        let mut waits: Vec<(Option<Rc<After>>, Option<OwnFlow>)> = Vec::with_capacity(jobs.len());
+        let mut waits: Vec<(Option<Rc<After>>, Option<OwnFlow>)> = memory::list(jobs.len());
         // Jobs of one call mostly have the same predecessors.
         let mut last: Option<&Rc<After>> = None;
         let mut unmet = None;
@@ -264,6 +262,7 @@ impl Held {
             let is_own = job_id == new.job_id;
             Edge { id: new.id, job_id, upon, lane, is_met: false, is_own, is_fail_fast, until: None }
         };
+        memory::grow(edges, 3 + after.map_or(0, |after| after.jobs.len()));
         edges.extend(own.map(|_| edge(new.job_id)));
         edges.extend(own.filter(|own| own.is_open).map(|_| edge(edge::SEAL)));
         edges.extend(after.into_iter().flat_map(|after| &after.jobs).map(|&job_id| edge(job_id)));
@@ -273,7 +272,7 @@ impl Held {
         edges.extend(met.map(|&job_id| Edge { is_met: true, ..edge(job_id) }));
         // A flow that ends by itself is never released.
         let start_by =
-            if own.is_some_and(|own| !own.runs) { new.start_by } else { start_by::of_held(options.start_by) };
+            if own.is_some_and(|own| !own.runs) { new.start_by } else { start_by::of_held(options.start_by()) };
         New { lane: self.lane, start_by, ..new }
     }
 }

@@ -37,10 +37,10 @@ pub fn forget(catalog: &Rc<Catalog>, job_id: i64) -> Result<()> {
     ids.extend(holders(catalog, &ids)?);
     for segment in segment::plannable(catalog) {
         for statement in [
-            "UPDATE queue.attempt_N SET payload = '{}', payload_of = NULL, headers = NULL, last_error = NULL, \
+            "UPDATE queue_internal.attempt_N SET payload = '{}', payload_of = NULL, headers = NULL, last_error = NULL, \
                 progress = NULL",
-            "UPDATE queue.outcome_N SET result = NULL, error = NULL",
-            "UPDATE queue.note_N SET body = NULL, headers = NULL",
+            "UPDATE queue_internal.outcome_N SET result = NULL, error = NULL",
+            "UPDATE queue_internal.note_N SET body = NULL, headers = NULL",
         ] {
             let sql =
                 format!("{statement} WHERE id OPERATOR(pg_catalog.=) ANY ($1)").replace("_N", &format!("_{segment}"));
@@ -48,7 +48,8 @@ pub fn forget(catalog: &Rc<Catalog>, job_id: i64) -> Result<()> {
         }
     }
     spi::run(
-        "UPDATE queue.history SET payload = '{}', headers = NULL, error = NULL, last_error = NULL, result = NULL,
+        "UPDATE queue_internal.history
+         SET payload = '{}', headers = NULL, error = NULL, last_error = NULL, result = NULL,
             progress = NULL
          WHERE job_id OPERATOR(pg_catalog.=) $1",
         &[job_id.into()],
@@ -61,9 +62,9 @@ fn holders(catalog: &Catalog, attempts: &[i64]) -> Result<Vec<i64>> {
     let mut found = Vec::new();
     for segment in segment::plannable(catalog) {
         // Only attempts of the payload's own segment refer to it.
-        let sql = "SELECT DISTINCT a.payload_of FROM queue.attempt_N AS a
+        let sql = "SELECT DISTINCT a.payload_of FROM queue_internal.attempt_N AS a
              WHERE a.id OPERATOR(pg_catalog.=) ANY ($1) AND a.payload_of IS NOT NULL
-               AND NOT EXISTS (SELECT FROM queue.attempt_N AS b
+               AND NOT EXISTS (SELECT FROM queue_internal.attempt_N AS b
                                WHERE b.payload_of OPERATOR(pg_catalog.=) a.payload_of
                                  AND NOT b.id OPERATOR(pg_catalog.=) ANY ($1))";
         found.extend(spi::i64_column(&sql.replace("_N", &format!("_{segment}")), &[attempts.to_vec().into()])?);

@@ -12,10 +12,12 @@ use pgrx::pg_sys::Datum;
 use crate::catalog::declared;
 use crate::catalog::queue::Queue;
 use crate::error::{Error, Result};
+use crate::job::headers;
 use crate::job::options::{After, OnDuplicate, Options, Unique};
 use crate::pg::datum::{Interval, text_datum};
 use crate::pg::function::Call;
 use crate::pg::jsonb::{self, Value};
+use crate::pg::stored_json;
 
 /// How much of a wrong value an error shows.
 const MAX_SHOWN_BYTES: usize = 100;
@@ -39,7 +41,7 @@ pub type Ids = Vec<Option<i64>>;
 trait Kind<'a>: Sized {
     /// From an argument. `None`: it is NULL or was not given.
     ///
-    /// Errors: 22023 for JSON that is nested too deeply.
+    /// Errors: 22023 for JSON that is nested too deeply or too long.
     fn of_argument(call: &'a Call, n: usize, name: &str) -> Result<Option<Self>>;
 
     /// From a field.
@@ -124,8 +126,10 @@ impl<'a> Kind<'a> for Json {
     fn of_argument(call: &'a Call, n: usize, name: &str) -> Result<Option<Self>> {
         Ok(call.json(n, name)?.map(Self))
     }
-    fn of_field(value: &Value, _: &str) -> Result<Self> {
-        Ok(Self(value.datum()))
+    fn of_field(value: &Value, name: &str) -> Result<Self> {
+        let json = value.datum();
+        stored_json::check(json, name)?;
+        Ok(Self(json))
     }
 }
 
@@ -168,7 +172,7 @@ macro_rules! options {
 
             /// Reads the arguments of a call.
             ///
-            /// Errors: 22023 for JSON that is nested too deeply.
+            /// Errors: 22023 for JSON that is nested too deeply or too long.
             pub fn of_call(call: &'a Call, at: &Positions) -> Result<Self> {
                 Ok(Self { $($name: Kind::of_argument(call, at.$name, stringify!($name))?,)* })
             }
@@ -205,6 +209,9 @@ options! {
     upon: Cow<'a, str>,
     flow: i64,
     task: Key,
+    start_by: Time,
+    start_within: Interval,
+    max_delay: Interval,
 }
 
 impl Given<'_> {
@@ -223,12 +230,11 @@ impl Given<'_> {
         options.set_group_key(self.group_key.map(|Key(key)| key))?;
         let has_time = self.delay.is_some() || self.run_at.is_some();
         options.set_start(self.delay, self.run_at.map(|Time(at)| at), now)?;
-        if options.headers.is_some() {
-            options.set_start_by()?;
-        }
         let on_duplicate = self.on_duplicate.map_or(Ok(OnDuplicate::Skip), |name| OnDuplicate::parse(&name))?;
         let (key, version) = (self.unique_key.map(|Key(key)| key), self.version.map(|Time(version)| version));
         options.unique = Unique::new(key, on_duplicate, version, self.unique_for, now)?;
+        headers::check(options.headers)?;
+        options.set_timing(self.start_by.map(|Time(at)| at), self.start_within, self.max_delay)?;
         options.set_max_attempts(self.max_attempts)?;
         options.set_lease(self.lease)?;
         options.after = After::new(self.after, self.upon.as_deref(), has_time)?;

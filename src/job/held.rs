@@ -71,6 +71,24 @@ pub fn lost_here(id: i64) -> Refusal {
     )
 }
 
+/// Returns the refusal for an attempt whose claim is of an open transaction.
+pub fn being_claimed(id: i64) -> Refusal {
+    Refusal::Lost(
+        Error::new(error::LOST_LEASE, format!("lost lease on attempt {id}"))
+            .detail("The attempt is being claimed by another transaction.")
+            .hint("Commit the claim before another connection ends the attempt."),
+    )
+}
+
+/// Returns the refusal for an attempt that no committed transaction has claimed.
+pub fn unclaimed(id: i64) -> Refusal {
+    Refusal::Lost(
+        Error::new(error::LOST_LEASE, format!("lost lease on attempt {id}"))
+            .detail("The attempt waits to be claimed: its claim was rolled back, or never made.")
+            .hint("Commit a claim before its attempt is ended, and roll back what was done for this one."),
+    )
+}
+
 pub fn busy(id: i64, entry: Option<Running>) -> Refusal {
     let error = Error::new(error::IN_USE, format!("attempt {id} is being ended by another transaction"))
         .hint("Try again when that transaction has ended; pg_stat_activity shows what it does.");

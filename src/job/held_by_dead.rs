@@ -15,6 +15,7 @@ use crate::log::edge::{Edge, Edges};
 use crate::log::history::Dead;
 use crate::log::segment;
 use crate::log::tables::Tables;
+use crate::pg::memory;
 use crate::pg::process;
 use crate::pg::scan::{Key, Snapshot};
 use crate::shmem;
@@ -40,7 +41,7 @@ pub fn find(catalog: &Catalog) -> Result<Vec<Holder>> {
         return Ok(found);
     }
     // Most dead jobs have no successors, and memory can exclude many of them.
-    let (mut asked, mut may_hold) = (Vec::with_capacity(LOOKUPS_PER_HOLD), Vec::new());
+    let (mut asked, mut may_hold) = (memory::list(LOOKUPS_PER_HOLD), Vec::new());
     let mut sift = |asked: &mut Vec<Dead>| {
         shmem::with_awaited(catalog.number, |awaited, _| asked.retain(|dead| awaited.may_await(dead.job_id)));
         may_hold.append(asked);

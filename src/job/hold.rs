@@ -24,6 +24,7 @@ use crate::log::reader::Reader;
 use crate::log::segment::{BoundedWait, Home};
 use crate::log::{claim, note, outcome};
 use crate::pg::fault::fault;
+use crate::pg::memory;
 use crate::pg::scan::Probe;
 use crate::pg::session;
 use crate::shmem;
@@ -155,7 +156,7 @@ fn being_claimed(catalog: &Catalog, id: i64, entry: &Running) -> Refusal {
     if claim::find(catalog, entry.place.segment, id).is_some_and(|claim| claim.kind != claim::Kind::Moved) {
         return held::claiming(id);
     }
-    held::lost(id, "The attempt is being claimed by another transaction.")
+    held::being_claimed(id)
 }
 
 /// Returns the lane of an attempt that memory knows, if the user may not consume that lane. The caller holds the
@@ -180,7 +181,7 @@ pub fn hold_claimed_many(catalog: &Catalog, ids: &[i64], refused: &mut Vec<(i64,
     }
     let rights = permission::rights(catalog);
     let session = session::session();
-    let mut held = Vec::with_capacity(ids.len());
+    let mut held = memory::list(ids.len());
     for chunk in ids.chunks(ATTEMPTS_PER_HOLD) {
         let mut yours: [Option<(Running, Home, bool)>; ATTEMPTS_PER_HOLD] = [None; ATTEMPTS_PER_HOLD];
         transaction::reserve(chunk.len());
@@ -213,7 +214,7 @@ pub fn hold_claimed_many(catalog: &Catalog, ids: &[i64], refused: &mut Vec<(i64,
                 None => match hold_claimed(catalog, id) {
                     Ok(one) => held.push(one),
                     Err(Refusal::Wrong(e)) => return Err(e),
-                    Err(refusal) => refused.push((id, refusal)),
+                    Err(refusal) => memory::push(refused, (id, refusal)),
                 },
             }
         }

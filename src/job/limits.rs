@@ -16,7 +16,7 @@ use crate::log::lane_counts::LaneCounts;
 use crate::log::{segment, waiting};
 use crate::pg::fault::fault;
 use crate::pg::snapshot::ActiveSnapshot;
-use crate::pg::{process, session, time};
+use crate::pg::{memory, process, session, time};
 use crate::shmem::segments::State;
 use crate::{guc, shmem, transaction};
 
@@ -67,7 +67,7 @@ impl<'a> LimitCheck<'a> {
         }
         let mut read = RetriesRead { number, queue: self.queue, has_all: false };
         fault!("retries.begun");
-        let mut found = Vec::with_capacity(ATTEMPTS_PER_HOLD);
+        let mut found = memory::list(ATTEMPTS_PER_HOLD);
         let hand_over = |found: &mut Vec<(i32, i64, i64)>| {
             shmem::with(|shared| {
                 found.iter().for_each(|&(lane, group, id)| shared.frontier.retry_waits(number, lane, group, id));
@@ -165,12 +165,12 @@ fn recover_first(catalog: &Catalog) -> Result<()> {
 /// Returns the claims by workers within the last `period` microseconds, in order: a time, then the number of claims.
 /// For reclaimed segments only the minute is known.
 fn starts_of_queue(catalog: &Catalog, lanes: &[i32], period: i64) -> Result<Vec<i64>> {
-    starts(catalog, lanes, period, "queue.rollup", "")
+    starts(catalog, lanes, period, "queue_internal.rollup", "")
 }
 
 /// As `starts_of_queue`, for jobs in groups: time, number, lane, hash of the group.
 fn starts_of_groups(catalog: &Catalog, lanes: &[i32], period: i64) -> Result<Vec<i64>> {
-    starts(catalog, lanes, period, "queue.group_start", ", lane, group_hash")
+    starts(catalog, lanes, period, "queue_internal.group_start", ", lane, group_hash")
 }
 
 /// `minutes`: the table of claims in reclaimed segments. `by`: the columns that distinguish starts.
@@ -184,11 +184,11 @@ fn starts(catalog: &Catalog, lanes: &[i32], period: i64, minutes: &str, by: &str
         .filter(is_read)
         .map(|n| {
             format!(
-                "SELECT c.claimed_at AS at, 1::pg_catalog.int8 AS n {by} FROM queue.claim_{n} AS c
-                 JOIN queue.attempt_{n} AS a ON a.id OPERATOR(pg_catalog.=) c.id
+                "SELECT c.claimed_at AS at, 1::pg_catalog.int8 AS n {by} FROM queue_internal.claim_{n} AS c
+                 JOIN queue_internal.attempt_{n} AS a ON a.id OPERATOR(pg_catalog.=) c.id
                  WHERE a.lane OPERATOR(pg_catalog.=) ANY (ARRAY[{lanes}]) {has_group}
                    AND (c.kind OPERATOR(pg_catalog.=) 'w' OR c.kind OPERATOR(pg_catalog.=) 'b')
-                   AND NOT EXISTS (SELECT FROM queue.outcome_{n} AS o
+                   AND NOT EXISTS (SELECT FROM queue_internal.outcome_{n} AS o
                                    WHERE o.id OPERATOR(pg_catalog.=) c.id AND o.outcome OPERATOR(pg_catalog.=) 'm')
                  UNION ALL "
             )

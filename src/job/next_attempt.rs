@@ -90,7 +90,7 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: imp
         flow::check_goes_on(catalog, &job.attempt)?;
         if released && queue.is_held(next.lane) {
             next.lane = after::lane_of_release(&queue, &edges);
-            next.start_by = start_by::of_released(catalog, &queue, &next, time::now_us());
+            next.start_by = start_by::of_released(&queue, &next, time::now_us());
             edges.clear();
         }
         let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(job.attempt.id(), Kind::Superseded) };

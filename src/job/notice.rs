@@ -1,5 +1,5 @@
 //! NOTICEs by which a call says that one of its arguments has no effect. If workers make the call all day, the NOTICE
-//! comes once in a session.
+//! comes once in a session. Also the WARNING of a session that no background worker serves its database.
 //!
 //! Not responsible for wrong arguments, which are errors.
 
@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use crate::catalog::queue::Queue;
-use crate::error::{Error, NOTICE};
+use crate::error::{Error, NOTICE, WARNING};
 use crate::guc;
 use crate::pg::transaction;
 
@@ -21,6 +21,7 @@ enum Told {
     GroupWithoutLimits { queue: i32 },
     WaitIsCut,
     CannotSleep,
+    NoWorker,
 }
 
 fn is_first(what: Told) -> bool {
@@ -33,6 +34,16 @@ pub fn group_without_limits(queue: &Queue) {
         Error::new(NOTICE, format!("queue \"{}\" does not limit groups, so group_key has no effect there", queue.name))
             .hint("Set max_running_per_group, rate_limit_per_group or strict_order with queue.alter.")
             .notice();
+    }
+}
+
+/// No background worker serves the database. `why`: a clause.
+pub fn no_worker(why: &str, hint: &str) {
+    if is_first(Told::NoWorker) {
+        Error::new(WARNING, format!("no background worker serves this database: {why}"))
+            .detail("Without it no lease expires, no delayed job starts, no schedule fires, and nothing is reclaimed.")
+            .hint(hint)
+            .warn();
     }
 }
 
@@ -65,6 +76,14 @@ pub fn wait_is_cut(wait: i64) {
 /// `queue.drop` with `if_exists`.
 pub fn no_queue_to_drop(name: &str) {
     Error::new(NOTICE, format!("queue \"{name}\" does not exist, skipping")).notice();
+}
+
+/// A queue gets a lease of less than a second.
+pub fn short_lease(lease: &str) {
+    Error::new(NOTICE, format!("a lease of {lease} is very short"))
+        .detail("A worker that does not extend it in time loses its job, and the job runs again.")
+        .hint("Workers extend the lease while a job runs, so 30 seconds and more suit long jobs, too.")
+        .notice();
 }
 
 /// `queue.alter` without any option.

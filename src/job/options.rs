@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use pg_queue_core::after::Upon;
+use pg_queue_core::frontier::{Disconnect, MAX_DISCONNECT_US};
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::ids;
@@ -11,9 +12,11 @@ use crate::catalog::queue::Queue;
 use crate::catalog::run_as::RunAs;
 use crate::error::{Error, Result};
 use crate::job::notice;
-use crate::job::start_by::{self, StartBy};
+use crate::job::start_by;
+use crate::job::timing::{StartBy, Timing};
 use crate::pg::datum::{self, Interval, text_datum};
 use crate::pg::jsonb;
+use crate::pg::memory;
 use crate::pg::time::LAST_TIME;
 
 /// The most bytes of a key or of a task's name. Unique keys must fit into an index, and all are shown to other roles.
@@ -58,8 +61,8 @@ pub struct Options {
     pub own_flow: Option<OwnFlow>,
     /// The condition for a task with predecessors in its flow.
     pub upon_of_task: Upon,
-    /// By when the job must start. `None`: as its queue says.
-    pub start_by: Option<StartBy>,
+    /// By when the job must start, and for how long calls under its key put it off. `None`: nothing was said.
+    pub timing: Option<Rc<Timing>>,
     /// The id that another server has given to the job (`api::bridge`). Its node number is not this server's. `None`:
     /// the job gets an id here.
     pub job_id: Option<i64>,
@@ -146,12 +149,25 @@ impl Options {
         Ok(())
     }
 
-    /// Reads from the headers by when the job must start. Called after `set_start`.
+    /// Sets by when the job must start, and for how long calls under its key put it off. Called after `set_start` and
+    /// with the key.
     ///
-    /// Errors: as `StartBy::of_headers`; 22023 when the job would expire before it may start.
-    pub fn set_start_by(&mut self) -> Result<()> {
-        self.start_by = StartBy::of_headers(self.headers)?;
-        start_by::check_after(start_by::of_held(self.start_by), self.run_at)
+    /// Errors: as `StartBy::new` and `Timing::new`; 22023 when the job would expire before it may start.
+    pub fn set_timing(
+        &mut self,
+        start_by: Option<i64>,
+        start_within: Option<Interval>,
+        max_delay: Option<Interval>,
+    ) -> Result<()> {
+        let start_by = StartBy::new(start_by, start_within)?;
+        start_by::check_after(start_by::of_held(start_by), self.run_at)?;
+        self.timing = Timing::new(start_by, max_delay, self.unique.is_some())?.map(Rc::new);
+        Ok(())
+    }
+
+    /// Returns by when the job must start. `None`: as its queue says.
+    pub fn start_by(&self) -> Option<StartBy> {
+        self.timing.as_ref()?.start_by
     }
 
     pub fn set_max_attempts(&mut self, max_attempts: Option<i32>) -> Result<()> {
@@ -191,6 +207,19 @@ pub fn lease_us(lease: Interval) -> Result<i64> {
         return Ok(us);
     }
     Err(Error::invalid("lease must be between 1 millisecond and 10 years").detail(format!("It is {}.", lease.text())))
+}
+
+/// Returns what the end of the connection does to a claim.
+///
+/// Errors: 22023 unless the span is between 0 and 30 days.
+pub fn disconnect(span: Interval) -> Result<Disconnect> {
+    let us = span.us();
+    if (0..=MAX_DISCONNECT_US).contains(&us) {
+        return Ok(Disconnect::after(us));
+    }
+    Err(Error::invalid("disconnect must be between 0 and 30 days")
+        .detail(format!("It is {}.", span.text()))
+        .hint("NULL, the default, lets the jobs keep their leases when the connection ends."))
 }
 
 /// Returns the time at which a span that begins now ends; `None` if that is not in the future.
@@ -286,7 +315,7 @@ impl After {
         if named.len() > Self::MAX_PREDECESSORS {
             return Err(Self::too_many(named.len()));
         }
-        let mut jobs = Vec::with_capacity(named.len());
+        let mut jobs = memory::list(named.len());
         for (n, job_id) in named.into_iter().enumerate() {
             let job_id = ids::job_id(job_id.ok_or_else(|| Error::null(&format!("after[{}]", n + 1)))?)?;
             if !jobs.contains(&job_id) {

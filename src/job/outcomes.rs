@@ -15,6 +15,7 @@ use crate::log::outcome;
 pub use crate::log::outcome::Kind;
 use crate::log::reader::Reader;
 use crate::log::segment::{self, BoundedWait, Home};
+use crate::pg::memory;
 use crate::pg::scan::Probe;
 use crate::shmem::segments;
 use crate::transaction;
@@ -61,7 +62,7 @@ impl Outcomes {
 
     /// Adds the outcome of an attempt that this transaction has taken unrun.
     pub fn add_unrun(&mut self, home: Home, outcome: outcome::New) {
-        self.pending[home.segment as usize].push(outcome);
+        memory::push(&mut self.pending[home.segment as usize], outcome);
         self.generations[home.segment as usize] = home.generation;
     }
 
@@ -97,7 +98,7 @@ impl Outcomes {
     ///
     /// Errors: 55006 when a key was taken since.
     pub fn insert(mut self) -> Result<()> {
-        let all: Vec<outcome::New> = self.pending.iter().flatten().copied().collect();
+        let all = memory::collect(self.pending.iter().flatten().copied());
         let mut bounded_wait = BoundedWait::default();
         let mut lost = self.try_insert();
         while let Some(&id) = lost.first() {

@@ -22,13 +22,12 @@ use crate::catalog::{Catalog, drops, ids};
 use crate::error::{self, Error, Result};
 use crate::job::enqueue::{self, By};
 use crate::job::options::{self, Options};
-use crate::job::start_by::StartBy;
 use crate::job::{flow, keys, limits};
 use crate::log::attempt::{self, New};
 use crate::log::segment::Target;
 use crate::pg::datum;
 use crate::pg::jsonpath::{Budget, Path};
-use crate::pg::{jsonb, process, role, time};
+use crate::pg::{jsonb, memory, process, role, time};
 use crate::shmem;
 use crate::shmem::topics::Published;
 use crate::shmem::troubles::Kind;
@@ -71,8 +70,8 @@ pub fn route(catalog: &Catalog, topic: &Topic, routes: &Routes, event: &Event) -
     matched.sort_unstable();
     matched.dedup();
     let envelope = LazyCell::new(|| envelope_of(topic, event));
-    let (mut found, mut errors): (Vec<Match>, i64) = (Vec::with_capacity(matched.len()), 0);
-    let mut queues = HashSet::with_capacity(matched.len());
+    let (mut found, mut errors): (Vec<Match>, i64) = (memory::list(matched.len()), 0);
+    let mut queues = memory::set(matched.len());
     let mut budgets = HashMap::new();
     for n in matched {
         let bound = &routes.bindings[n];
@@ -202,7 +201,7 @@ impl<'a> Plan<'a> {
     ) -> Result<Self> {
         let routes = topic.routes(catalog)?;
         let mut counts = Published { events: events.len() as i64, ..Published::NOTHING };
-        let mut numbers = Vec::with_capacity(events.len());
+        let mut numbers = memory::list(events.len());
         ids::take(catalog, events.len(), |count| numbers.push(count))?;
         let mut wanted: Vec<Wanted<'_>> = Vec::new();
         let (mut given, mut scratch) = (HashMap::new(), datum::Scratch::new());
@@ -215,11 +214,10 @@ impl<'a> Plan<'a> {
                 counts.unrouted_at = now;
                 continue;
             }
-            let start_by = StartBy::of_headers(event.headers)?;
             let headers = headers_of(topic, event, event.id.unwrap_or_else(|| id::event(ids::node(), numbers[n])), now);
             for found in found {
                 let bound = &routes.bindings[found.binding];
-                let mut options = options_of(bound, &found, &Options { headers, start_by, ..options.clone() }, now);
+                let mut options = options_of(bound, &found, &Options { headers, ..options.clone() }, now);
                 if options.flow.is_some() && !gives_members(catalog, topic, bound) {
                     (options.flow, options.task) = (None, None);
                 }
@@ -228,7 +226,7 @@ impl<'a> Plan<'a> {
                     note(catalog, Kind::Copy, bound.queue.id, topic.id);
                     counts.dropped += 1;
                 } else if has_room(catalog, bound, &mut given, full)? {
-                    wanted.push(Wanted { event: n, binding: found.binding, bound, options, job_id: 0 });
+                    memory::push(&mut wanted, Wanted { event: n, binding: found.binding, bound, options, job_id: 0 });
                 } else {
                     counts.dropped += 1;
                 }
@@ -247,7 +245,7 @@ impl<'a> Plan<'a> {
         let deadline = time::monotonic_us().saturating_add(MAX_KEY_WAIT_US);
         // The keys are acquired in the order of the queues, so that two publishers of the same keys do not wait for
         // each other.
-        let mut order: Vec<usize> = (0..self.wanted.len()).collect();
+        let mut order = memory::collect(0..self.wanted.len());
         order.sort_by_key(|&n| self.wanted[n].bound.queue.id);
         let mut left_out = HashSet::new();
         for n in order {
@@ -276,7 +274,7 @@ impl<'a> Plan<'a> {
     /// Records the steps by which the commit counts the events. Returns the copies.
     fn finish(self, catalog: &Catalog) -> Vec<Outcome> {
         transaction::record(catalog.number, TopicStep::Published { topic: self.topic.id, counts: self.counts });
-        let mut outcomes: Vec<Outcome> = (0..self.events).map(|_| Outcome { copies: Vec::new() }).collect();
+        let mut outcomes = memory::collect((0..self.events).map(|_| Outcome { copies: Vec::new() }));
         for Wanted { event, binding, job_id, .. } in self.wanted {
             outcomes[event].copies.push(Copy { binding, job_id });
         }
@@ -345,7 +343,7 @@ fn options_of(bound: &Binding, found: &Match, publisher: &Options, now: i64) -> 
 /// Inserts the jobs with keys or predecessors, queue by queue. The queues come in the order of their numbers, so that
 /// two publishers of the same keys do not wait for each other.
 fn produce(catalog: &Rc<Catalog>, events: &[Event], wanted: &mut [Wanted<'_>], now: i64) -> Result<()> {
-    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    let mut order = memory::collect(0..wanted.len());
     order.sort_by_key(|&n| wanted[n].bound.queue.id);
     for n in order {
         let one = &mut wanted[n];
@@ -362,27 +360,27 @@ fn insert(catalog: &Catalog, events: &[Event], wanted: &mut [Wanted<'_>], now: i
     let node = ids::node();
     for wants_far in [false, true] {
         let is_here = |one: &Wanted<'_>| enqueue::far(catalog, &one.options).is_some() == wants_far;
-        let mut chosen: Vec<usize> = (0..wanted.len()).filter(|&n| is_here(&wanted[n])).collect();
+        let mut chosen = memory::collect((0..wanted.len()).filter(|&n| is_here(&wanted[n])));
         let Some(&first) = chosen.first() else { continue };
         // The rows of a queue lie side by side, and so do their index entries. The jobs of a queue stay in the order of
         // the events.
         chosen.sort_by_key(|&n| wanted[n].bound.queue.lane);
-        let mut counts = Vec::with_capacity(chosen.len());
+        let mut counts = memory::list(chosen.len());
         ids::take(catalog, chosen.len(), |count| counts.push(count))?;
         let target = Target::open(catalog, enqueue::far(catalog, &wanted[first].options));
-        let mut of_event = vec![0_usize; events.len()];
+        let mut of_event = memory::filled(0_usize, events.len());
         chosen.iter().for_each(|&n| of_event[wanted[n].event] += 1);
         let (holders, mut attempts) = shared_payloads(catalog, &target, events, &of_event, now)?;
         let shared = attempts.len() as i64;
         for (&n, count) in chosen.iter().zip(counts) {
             let Wanted { event, bound, options, job_id, .. } = &mut wanted[n];
             *job_id = id::job(node, count);
-            let own =
-                enqueue::first_attempt(catalog, &bound.queue, &target, count, events[*event].payload, options, now);
-            attempts.push(match holders[*event] {
+            let own = enqueue::first_attempt(&bound.queue, &target, count, events[*event].payload, options, now);
+            let new = match holders[*event] {
                 0 => own,
                 holder => New { payload: None, payload_of: Some(holder), ..own },
-            });
+            };
+            memory::push(&mut attempts, new);
         }
         attempt::insert_admitted(catalog, &target, &attempts);
         if shared > 0 {
@@ -409,10 +407,10 @@ fn shared_payloads(
     copies: &[usize],
     now: i64,
 ) -> Result<(Vec<i64>, Vec<New>)> {
-    let mut holders = vec![0; events.len()];
+    let mut holders = memory::filled(0, events.len());
     let is_shared = |n: &usize| copies[*n] > 1 && datum::stored_size(events[*n].payload) > attempt::REFER_ABOVE;
-    let shared: Vec<usize> = (0..events.len()).filter(is_shared).collect();
-    let mut counts = Vec::with_capacity(shared.len());
+    let shared = memory::collect((0..events.len()).filter(is_shared));
+    let mut counts = memory::list(shared.len());
     if !shared.is_empty() {
         ids::take(catalog, shared.len(), |count| counts.push(count))?;
     }
@@ -421,7 +419,7 @@ fn shared_payloads(
         holders[n] = id::attempt(node, count, target.home.segment);
         New::payload_alone(holders[n], id::job(node, count), now, events[n].payload)
     };
-    let rows = shared.iter().zip(counts).map(row).collect();
+    let rows = memory::collect(shared.iter().zip(counts).map(row));
     Ok((holders, rows))
 }
 

@@ -1,10 +1,10 @@
 //! Reads running attempts from the logs into memory: one that memory does not know, or all of them after a start.
 //!
-//! Leases begin anew, with the longest length that was noted. Claims bound to a connection expire immediately.
+//! Leases begin anew, with the longest length that was noted. Claims that end with a connection expire immediately.
 
 use std::cell::Cell;
 
-use pg_queue_core::frontier::{Running, State};
+use pg_queue_core::frontier::{Disconnect, Running, State};
 
 use crate::catalog::permission::{Privilege, Rights};
 use crate::catalog::{self, Catalog, queue};
@@ -148,10 +148,7 @@ pub fn recover(catalog: &Catalog, id: i64, rights: &Rights) -> std::result::Resu
             | (_, Some(claim::Claim { kind: claim::Kind::Moved, .. })) => process::check_for_interrupts(),
             (Some(found), _) => return Err(held::ended(id, &found)),
             (None, None) => {
-                return Err(held::lost(
-                    id,
-                    "The attempt waits to be claimed: its claim was rolled back, or never made.",
-                ));
+                return Err(held::unclaimed(id));
             }
             (None, Some(claim)) if claim.kind == claim::Kind::System => {
                 return Err(held::lost(id, "The attempt was ended before it was run."));
@@ -178,7 +175,7 @@ pub fn gone(catalog: &Catalog, id: i64, rights: &Rights) -> Refusal {
 }
 
 /// Tells memory of a committed claim without an outcome. The lease starts anew, with the longest length that was noted.
-/// A claim bound to a connection has ended with it. Returns false if memory is full. `None`: the attempt has moved, and
+/// A claim that ends with a connection has ended. Returns false if memory is full. `None`: the attempt has moved, and
 /// its segment was emptied since it was found, so the caller must search again.
 pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim) -> Option<bool> {
     // The lock is taken before the check below. Until that check the entry may have an old place, which must not become
@@ -198,7 +195,9 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
     entry.group = ready.group;
     (entry.lease, entry.longest, entry.deadline) = (claim.lease, longest, deadline);
     (entry.started_at, entry.pid, entry.state) = (claim.claimed_at, claim.pid, State::Running);
-    entry.bound = u8::from(claim.kind == claim::Kind::Bound);
+    if claim.kind == claim::Kind::Bound {
+        entry.disconnect = Disconnect::EXPIRES;
+    }
     entry.cancel = u8::from(notes.cancel().is_some());
     entry.rerun = u8::from(note::newest_rerun(catalog, attempt.home.segment, claim.id).is_some());
     fault!("recover.read");

@@ -11,7 +11,7 @@ use crate::error::{self, Error, Result};
 use crate::log::parked::{self, Filled};
 use crate::log::waiting::{self, Order, Waiting};
 use crate::pg::fault::fault;
-use crate::pg::{session, time};
+use crate::pg::{memory, session, time};
 use crate::shmem;
 
 /// Candidates handed over in one hold of the lock.
@@ -93,7 +93,7 @@ pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
     let order = Order::Lane(lane);
     let tables = waiting::open_tables(catalog);
     let mut waiting = Waiting::new(&tables, order, after, due_to, now);
-    let mut found = Vec::with_capacity(CANDIDATES_PER_HOLD);
+    let mut found = memory::list(CANDIDATES_PER_HOLD);
     loop {
         let Some(next) = waiting.next() else {
             flag.push(&mut found, Rank::MAX);

@@ -18,8 +18,7 @@ use crate::catalog::{Catalog, ids, queue};
 use crate::error::Result;
 use crate::job::held::{Held, Refusal};
 use crate::job::hold::Noted;
-use crate::job::start_by::{self, StartBy};
-use crate::job::{find, hold, next_attempt};
+use crate::job::{find, hold, next_attempt, start_by, timing};
 use crate::log::attempt::{self, Attempt, New};
 use crate::log::note::{self, Rerun};
 use crate::log::reader::Reader;
@@ -50,10 +49,10 @@ pub fn renewed(catalog: &Catalog, attempt: New, rerun: &Rerun) -> Result<(Target
     let (target, id) = next_attempt::fresh(catalog, run_at)?;
     let queue = queue::by_lane(catalog, attempt.lane)?;
     let now = time::now_us();
-    let own = StartBy::of_headers(rerun.headers).ok().flatten();
+    let own = timing::start_by(rerun.timing);
     let next = New {
         id,
-        start_by: queue.as_ref().and_then(|queue| start_by::of_new(catalog, queue, own, run_at, now)),
+        start_by: queue.as_ref().and_then(|queue| start_by::of_new(queue, own, run_at, now)),
         lane: queue.map_or(attempt.lane, |queue| queue.entry()),
         attempt: 1,
         run_at,
@@ -61,6 +60,7 @@ pub fn renewed(catalog: &Catalog, attempt: New, rerun: &Rerun) -> Result<(Target
         payload_of: None,
         payload: Some(rerun.payload.unwrap_or_else(jsonb::empty_object)),
         headers: rerun.headers,
+        timing: rerun.timing,
         run_as: rerun.run_as,
         version: rerun.version.or(attempt.version),
         max_attempts: rerun.max_attempts.or(attempt.max_attempts),

@@ -3,7 +3,7 @@
 //! Not responsible for another run that `enqueue` requests (`rerun`), nor for the next attempt after a failure
 //! (`fail`).
 //!
-//! Invariant: an ended attempt gets at most one next attempt; the key of the row in `queue.successor` decides.
+//! Invariant: an ended attempt gets at most one next attempt; the key of the row in `queue_internal.successor` decides.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::job::find::{self, Found};
 use crate::job::next_attempt::{self, supersede};
 use crate::job::options::OwnFlow;
-use crate::job::{after, debounce, flow, start_by, unique};
+use crate::job::{after, flow, start_by, timing, unique};
 use crate::log::attempt::{self, New};
 use crate::log::member::{self, Standing};
 use crate::log::outcome::{self, Kind};
@@ -163,9 +163,9 @@ fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>, waits: bool) 
         Some(queue) if queue.stage_of(ended.lane).is_none() || !queue.has_lane(ended.lane) => queue.entry(),
         _ => ended.lane,
     };
-    let headers = ended.headers.map(debounce::ended);
+    let timing = ended.timing.map(timing::ended);
     let next =
-        New { id, lane, attempt: 1, run_at, payload_of: None, last_error: None, headers, start_by: None, ..*ended };
+        New { id, lane, attempt: 1, run_at, payload_of: None, last_error: None, timing, start_by: None, ..*ended };
     if !log::retried::insert(catalog, ended.id, id) {
         return Err(find::in_use(ended.job_id));
     }

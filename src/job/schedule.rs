@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use pg_queue_core::schedule::{Missed, rfc3339};
+use pg_queue_core::schedule::{LATEST, Missed, rfc3339};
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::permission::{self, Privilege};
@@ -15,10 +15,11 @@ use crate::error::{self, Error, Result};
 use crate::job::enqueue::{self, By};
 use crate::job::options::Options;
 use crate::job::publish::{self, Event, Full};
-use crate::job::start_by::StartBy;
+use crate::job::timing::{StartBy, Timing};
 use crate::log::firing::{Firing, Log, Owed};
-use crate::pg::datum::{text, text_datum};
+use crate::pg::datum::{Interval, text, text_datum};
 use crate::pg::jsonb;
+use crate::pg::memory;
 
 /// Returns the first slot that no firing has handled.
 pub fn next_run(schedule: &Schedule, log: &Log) -> Result<Option<i64>> {
@@ -31,6 +32,13 @@ pub fn next_run(schedule: &Schedule, log: &Log) -> Result<Option<i64>> {
 /// Returns the first slot that no visible firing has handled.
 pub fn next_run_now(catalog: &Catalog, schedule: &Schedule) -> Result<Option<i64>> {
     next_run(schedule, &Log::read(catalog))
+}
+
+/// Returns the slots that will be fired after `now`, even if the schedule is paused. After the clock went back, slots
+/// that were handled come after `now`, and are not fired again.
+pub fn upcoming(catalog: &Catalog, schedule: &Schedule, now: i64, count: usize) -> Result<Vec<i64>> {
+    let handled = handled(schedule, Log::read(catalog).last(schedule.id())).0;
+    Ok(schedule.plan()?.between(now.max(handled), LATEST).take(count).collect())
 }
 
 /// Returns the last slot that was handled, according to the newest firing, or that is before this plan. Also returns
@@ -101,7 +109,7 @@ impl Goal {
             Self::Queue(queue) => return Ok(enqueue::produce(catalog, queue, jobs, now, By::Producer)?.ids),
             Self::Topic(topic) => topic,
         };
-        let mut ids = Vec::with_capacity(jobs.len());
+        let mut ids = memory::list(jobs.len());
         for (payload, options) in jobs {
             let event = Event { key: String::new(), payload: *payload, headers: options.headers, id: None };
             let outcomes = publish::publish_plainly(catalog, topic, &[event], options, now, Full::AsBound)?;
@@ -131,9 +139,11 @@ impl Schedule {
         }
         let own = jsonb::of(&own).unwrap_or_else(jsonb::empty_object);
         let headers = self.0.get(schedule::column::HEADERS).map_or(own, |headers| jsonb::merged(headers, own));
-        let start_by = StartBy::of_headers(self.0.get(schedule::column::HEADERS)).ok().flatten();
+        let start_within = self.0.get(schedule::column::START_WITHIN).map(Interval::read);
+        // The span was checked when the schedule was made.
+        let timing = Timing::new(start_within.map(StartBy::Within), None, false).ok().flatten();
         Options {
-            start_by,
+            timing: timing.map(Rc::new),
             priority: self.0.i32(schedule::column::PRIORITY),
             max_attempts: self.0.get(schedule::column::MAX_ATTEMPTS).map(|datum| datum.value() as i32),
             headers: Some(headers),

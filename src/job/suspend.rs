@@ -16,9 +16,10 @@ use crate::error::{self, Error, Result};
 use crate::job::held::{Held, Refusal};
 use crate::job::options::{After, OwnFlow};
 use crate::job::outcomes::Outcomes;
-use crate::job::{after, hold, next_attempt, rerun, start_by};
-use crate::log::attempt::{self, New as Next};
+use crate::job::{after, flow, hold, next_attempt, rerun, start_by};
+use crate::log::attempt::{self, Attempt, New as Next};
 use crate::log::edge::Edge;
+use crate::log::member;
 use crate::log::note;
 use crate::log::outcome::{Kind, New};
 use crate::log::reader::Reader;
@@ -51,12 +52,34 @@ fn checked(job_id: i64, after: Option<Vec<Option<i64>>>, upon: Option<&str>) -> 
         return Ok((upon, Rc::new(After { upon, jobs: vec![job_id], named: bigint_array(&[]), mark: None })));
     };
     let after = After::new(Some(named), Some(name), false)?;
-    let after =
-        after.ok_or_else(|| Error::invalid("after names no job").hint("NULL waits for the job's own members."))?;
+    let after = after.ok_or_else(|| nothing("after names no job."))?;
     if after.jobs.contains(&job_id) {
         return Err(Error::invalid("a job cannot wait for itself").hint("Leave out after to wait for its members."));
     }
     Ok((upon, after))
+}
+
+/// Returns the error for a call that names nothing to wait for. The next attempt would start immediately, and its
+/// worker would most likely make the same call.
+fn nothing(detail: &str) -> Error {
+    Error::invalid("there is nothing to wait for").detail(detail).hint(
+        "Enqueue members first, with flow => the job_id of this job. Or name jobs in after, or a time in until. \
+            queue.release with delay runs the job again later.",
+    )
+}
+
+/// Checks that a job which is to wait for its members has or had any. A member counts also if it has ended. A job that
+/// was a flow or waited for members before has had some, which may be gone from history.
+///
+/// Errors: 22023 otherwise.
+fn check_members(catalog: &Catalog, attempt: &Attempt) -> Result<()> {
+    let job_id = attempt.job_id();
+    let has_any = || attempt.own_flow().is_some() || member::has_any(catalog, job_id);
+    // An open transaction may be adding the first one. If it was committed meanwhile, the second search sees it.
+    if has_any() || !flow::try_close(catalog, job_id) || has_any() {
+        return Ok(());
+    }
+    Err(nothing("The call has neither after nor until, and the job has no members."))
 }
 
 /// Checks the time at which a job goes on at the latest. `None`: it has passed.
@@ -92,6 +115,9 @@ pub fn suspend(
     let until = until.flatten().filter(|_| unmet.is_some());
     let notes = note::summary(catalog, held.home.segment, held.id);
     let is_cancelled = held.is_unwanted(&notes);
+    if is_own && wait.until.is_none() && !is_cancelled {
+        check_members(catalog, &attempt).map_err(unfit)?;
+    }
     if let Some((next_id, _)) = rerun::follow(catalog, held)? {
         let kind = if is_cancelled { Kind::Cancelled } else { Kind::Suspended };
         outcomes.add(held, New { next_id: Some(next_id), ..New::of(held.id, kind) });

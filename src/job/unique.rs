@@ -18,9 +18,9 @@ use crate::error::{self, Error, Result};
 use crate::job::debounce::{self, Bound};
 use crate::job::options::{OnDuplicate, Options, Unique};
 use crate::job::outcomes::end_unrun;
-use crate::job::start_by::{self, StartBy};
 use crate::job::take::{self, TakeWaiting};
-use crate::job::{after, find, flow, keys, rerun};
+use crate::job::timing;
+use crate::job::{after, find, flow, keys, rerun, start_by};
 use crate::log::attempt::{self, Attempt, New};
 use crate::log::edge;
 pub use crate::log::key::Known;
@@ -31,7 +31,7 @@ use crate::log::unique::{Lookup, Newest, State};
 use crate::log::{claim, retried};
 use crate::pg::scan::Probe;
 use crate::pg::time::LAST_TIME;
-use crate::pg::{datum, process, transaction};
+use crate::pg::{datum, memory, process, transaction};
 use crate::shmem;
 
 /// The holder of a key.
@@ -109,7 +109,7 @@ pub fn plan<'a>(
     now: i64,
 ) -> Result<Plan<'a>> {
     let uniques = || jobs.iter().filter_map(|(_, options)| options.unique.as_ref());
-    let mut hashes: Vec<u64> = uniques().map(|unique| keys::hash(queue.id, datum::bytes_of(&unique.key))).collect();
+    let mut hashes = memory::collect(uniques().map(|unique| keys::hash(queue.id, datum::bytes_of(&unique.key))));
     keys::acquire(catalog, &mut hashes)?;
     if keys::may_miss_holders()? {
         for unique in uniques() {
@@ -119,7 +119,7 @@ pub fn plan<'a>(
         }
     }
     let (lookup, keys) = (Lookup::new(catalog), Keys::open(catalog));
-    let (slots, answers, new) = (Vec::with_capacity(jobs.len()), Vec::with_capacity(jobs.len()), Vec::new());
+    let (slots, answers, new) = (memory::list(jobs.len()), memory::list(jobs.len()), Vec::new());
     let mut plan = Plan { catalog, queue, jobs, now, lookup, keys, slots, answers, new };
     plan.decide_all()?;
     Ok(plan)
@@ -141,7 +141,7 @@ fn taken(unique: &Unique, job_id: Option<i64>) -> Error {
 
 impl Plan<'_> {
     fn decide_all(&mut self) -> Result<()> {
-        let mut numbers: HashMap<&[u8], usize> = HashMap::with_capacity(self.jobs.len());
+        let mut numbers: HashMap<&[u8], usize> = memory::map(self.jobs.len());
         for (at, (_, options)) in self.jobs.iter().enumerate() {
             let Some(unique) = &options.unique else {
                 self.answers.push(Answer::New(at));
@@ -154,17 +154,17 @@ impl Plan<'_> {
             }
             self.answers.push(decide(&mut self.slots[number], at, unique)?);
         }
-        let slots: HashMap<usize, &Slot> = self
-            .slots
-            .iter()
-            .filter_map(|slot| if let Holder::New(at) = slot.holder { Some((at, slot)) } else { None })
-            .collect();
+        let mut slots: HashMap<usize, &Slot> = memory::map(self.slots.len());
+        slots.extend(
+            self.slots
+                .iter()
+                .filter_map(|slot| if let Holder::New(at) = slot.holder { Some((at, slot)) } else { None }),
+        );
         let job = |at| match slots.get(&at) {
             Some(slot) => self.put_off(self.contents(slot, slot.last_call.unwrap_or(at))),
-            None => Ok(self.jobs[at].clone()),
+            None => self.jobs[at].clone(),
         };
-        let new = self.places().map(job).collect::<Result<_>>()?;
-        self.new = new;
+        self.new = memory::collect(self.places().map(job));
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl Plan<'_> {
     ///
     /// Errors: 55006 when a job keeps changing.
     pub fn finish(mut self, new: Vec<i64>) -> Result<Vec<i64>> {
-        let mut ids = vec![0; self.answers.len()];
+        let mut ids = memory::filled(0, self.answers.len());
         self.places().zip(new).for_each(|(at, job_id)| ids[at] = job_id);
         let slots = std::mem::take(&mut self.slots);
         for slot in &slots {
@@ -192,7 +192,7 @@ impl Plan<'_> {
             Answer::New(other) => ids[*other],
             Answer::Job(job_id) => *job_id,
         };
-        Ok(self.answers.iter().map(id_of).collect())
+        Ok(memory::collect(self.answers.iter().map(id_of)))
     }
 
     /// Returns the slot of a key, with its holder.
@@ -226,28 +226,31 @@ impl Plan<'_> {
     }
 
     /// Returns the contents of a new job, with the bound that its call sets.
-    ///
-    /// Errors: 22023 a wrong bound.
-    fn put_off(&self, (payload, mut options): (Datum, Options)) -> Result<(Datum, Options)> {
-        if let Some(bound) = Bound::of_call(options.headers)? {
-            (options.headers, options.run_at) = bound.apply(options.run_at, None, self.now);
+    fn put_off(&self, (payload, mut options): (Datum, Options)) -> (Datum, Options) {
+        if let Some(bound) = Bound::of_call(options.timing.as_deref()) {
+            let (timing, run_at) = bound.apply(options.run_at, None, self.now);
+            (options.timing, options.run_at) = (Some(Rc::new(timing)), run_at);
         }
-        Ok((payload, options))
+        (payload, options)
     }
 
     /// Gives a living job the contents of a call: immediately if it waits, after this run if it runs. Returns the job's
     /// id.
     fn renew(&mut self, slot: &Slot, at: usize) -> Result<i64> {
         let (payload, options) = self.contents(slot, at);
-        let bound = Bound::of_call(options.headers)?;
+        let bound = Bound::of_call(options.timing.as_deref());
         let asked = rerun::fresh_number(self.catalog)?;
         let put_off = |since: Option<i64>| {
-            let as_given = (options.headers, options.run_at);
-            let (headers, run_at) = bound.map_or(as_given, |bound| bound.apply(options.run_at, since, self.now));
+            let as_given = (options.timing.as_deref().copied(), options.run_at);
+            let (timing, run_at) = bound.map_or(as_given, |bound| {
+                let (timing, run_at) = bound.apply(options.run_at, since, self.now);
+                (Some(timing), run_at)
+            });
             Rerun {
                 asked,
                 payload: Some(payload),
-                headers,
+                headers: options.headers,
+                timing: timing.map(|timing| timing.stored),
                 priority: options.priority,
                 run_at,
                 version: slot.version,
@@ -261,7 +264,7 @@ impl Plan<'_> {
             let attempt = &newest.attempt;
             let after_run = || {
                 let asked = bound.and_then(|_| rerun::owed(self.catalog, &newest, attempt));
-                put_off(asked.and_then(|asked| debounce::since(asked.rerun().headers?)))
+                put_off(asked.and_then(|asked| timing::since(asked.rerun().timing)))
             };
             let is_done = match newest.state {
                 State::Waiting => {
@@ -297,7 +300,7 @@ impl Plan<'_> {
                 taken_until: slot.taken_until,
                 version: slot.version,
             };
-            rows.push(key::New { queue_id: self.queue.id, key: slot.key, known });
+            memory::push(&mut rows, key::New { queue_id: self.queue.id, key: slot.key, known });
         }
         key::insert(self.catalog, &rows);
         Ok(())
@@ -407,7 +410,7 @@ pub fn supersede(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Res
         }
         let ends_by_itself = flow::own_edge(&edges).is_some_and(|own| own.lane == 0);
         if !ends_by_itself {
-            next.start_by = start_by::of_held(StartBy::of_headers(next.headers).ok().flatten());
+            next.start_by = start_by::of_held(timing::start_by(next.timing));
         }
     }
     let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(attempt.id(), Kind::Superseded) };

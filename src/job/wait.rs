@@ -160,11 +160,15 @@ impl Waiter {
         let closed: Vec<(i32, bool)> = lanes.iter().map(|&(lane, _)| (lane, true)).collect();
         fault!("wait.begun");
         let number = known.catalog.number;
+        let begun = time::monotonic_us();
         let mut worker = None;
         let answer = shmem::with_instance(number, |frontier, instance| {
             let is_news = instance.changes != known.changes;
             let lanes = if instance.restore.is_awake() { &lanes } else { &closed };
             let answer = if is_news { Wait::Look } else { frontier.wait(session::session(), number, lanes, linger) };
+            if answer == Wait::Sleep {
+                frontier.note_sleeper(session::session(), session::pid(), begun);
+            }
             // The worker opens gates that a rate has closed.
             let at = frontier.next_opening().filter(|_| answer == Wait::Sleep);
             worker = at.and_then(|at| instance.worker.wake_by(at));
@@ -208,7 +212,12 @@ impl Waiter {
                 if instance.changes != known.changes || !instance.restore.is_awake() {
                     return Collect::Take;
                 }
-                frontier.collect(session::session(), number, lane, want, linger, time::monotonic_us())
+                let now = time::monotonic_us();
+                let answer = frontier.collect(session::session(), number, lane, want, linger, now);
+                if matches!(answer, Collect::Sleep { .. }) {
+                    frontier.note_sleeper(session::session(), session::pid(), now);
+                }
+                answer
             });
             match answer {
                 Some(Collect::Read) => refill(&known.catalog, lane)?,

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::log::parked;
 use crate::log::segment::{Home, Target};
 use crate::pg::datum::{self, Interval, text};
+use crate::pg::memory;
 use crate::pg::row::{Columns, NewRows, Row, Tid};
 use crate::pg::session;
 use crate::pg::table::{Entry, Relation};
@@ -207,6 +208,8 @@ row! {
     own_flow, own_flow: Option<Datum> = OWN_FLOW, own_flow;
     /// If no worker has claimed it before this `timestamptz`, it expires; see `start_by`. `MAX`: it never does.
     start_by, start_by: Option<i64> = START_BY;
+    /// What the producer has said about the job's times: see `job::timing`.
+    timing, timing: Option<Datum> = TIMING, timing;
 }
 
 impl New {
@@ -293,6 +296,15 @@ fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool)
 
 /// Inserts attempts without telling the frontier. Returns their places.
 pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> Vec<Tid> {
+    /// At most this many rows are formed at a time: a caller decides how many there are.
+    const MAX_ROWS: usize = 10_000;
+    if attempts.len() <= MAX_ROWS {
+        return insert_some(catalog, target, attempts);
+    }
+    memory::collect(attempts.chunks(MAX_ROWS).flat_map(|some| insert_some(catalog, target, some)))
+}
+
+fn insert_some(catalog: &Catalog, target: &Target, attempts: &[New]) -> Vec<Tid> {
     if attempts.is_empty() {
         return Vec::new();
     }

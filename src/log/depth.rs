@@ -11,7 +11,7 @@ use crate::log::lane_counts::{Lane, LaneCounts};
 use crate::log::reader::Reader;
 use crate::log::tables::{self, Tables};
 use crate::pg::scan::{Key, Scan, Snapshot};
-use crate::pg::{process, snapshot, time, transaction};
+use crate::pg::{memory, process, snapshot, time, transaction};
 use crate::shmem::ledger::Ledger;
 use crate::{guc, shmem};
 
@@ -72,7 +72,7 @@ pub fn known(catalog: &Catalog, wanted: Wanted) -> Option<LaneCounts> {
     let mut tables = Tables::open_all(catalog, tables::ALL);
     let number = catalog.number;
     // The snapshot and the counters are of the same moment, because memory learns nothing while its lock is held.
-    let mut found = Vec::with_capacity(shmem::counters());
+    let mut found = memory::list(shmem::counters());
     let (_snapshot, is_known) = snapshot::ActiveSnapshot::take(|take| {
         shmem::with_counters(number, |counters| {
             take(&mut []);
@@ -91,7 +91,7 @@ pub fn known(catalog: &Catalog, wanted: Wanted) -> Option<LaneCounts> {
     if wanted.dead {
         lane_counts.add_dead(catalog, &ledger);
     }
-    let mut ready = Vec::with_capacity(usize::try_from(guc::MAX_READY.get()).unwrap_or(0));
+    let mut ready = memory::list(usize::try_from(guc::MAX_READY.get()).unwrap_or(0));
     for (&lane, found) in &mut lane_counts.0 {
         if found.counter.counts.waiting > found.scheduled + found.retrying {
             ready.clear();

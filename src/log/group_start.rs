@@ -11,8 +11,8 @@ use crate::error::Result;
 /// Appends the starts of a segment that still count, and deletes older rows that no longer count.
 pub fn write(segment: u8) -> Result<()> {
     // Mostly no queue has such a rate, and the table is empty.
-    let is_used = "SELECT 1 FROM queue.queue WHERE rate_limit_per_group IS NOT NULL
-                   UNION ALL SELECT 1 FROM queue.group_start LIMIT 1";
+    let is_used = "SELECT 1 FROM queue_internal.queue WHERE rate_limit_per_group IS NOT NULL
+                   UNION ALL SELECT 1 FROM queue_internal.group_start LIMIT 1";
     if !spi::has_row(is_used, &[])? {
         return Ok(());
     }
@@ -20,8 +20,9 @@ pub fn write(segment: u8) -> Result<()> {
                   AND {at} OPERATOR(pg_catalog.>) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) q.rate_period)";
     spi::run(
         &format!(
-            "DELETE FROM queue.group_start AS s WHERE NOT EXISTS (
-                 SELECT FROM queue.lane AS l JOIN queue.queue AS q ON q.queue_id OPERATOR(pg_catalog.=) l.queue_id
+            "DELETE FROM queue_internal.group_start AS s WHERE NOT EXISTS (
+                 SELECT FROM queue_internal.lane AS l JOIN queue_internal.queue AS q
+                 ON q.queue_id OPERATOR(pg_catalog.=) l.queue_id
                  WHERE l.lane OPERATOR(pg_catalog.=) s.lane AND {})",
             counts.replace("{at}", "(s.minute OPERATOR(pg_catalog.+) '1 minute'::pg_catalog.interval)"),
         ),
@@ -29,15 +30,15 @@ pub fn write(segment: u8) -> Result<()> {
     )?;
     spi::run(
         &format!(
-            "INSERT INTO queue.group_start (minute, group_hash, claimed, lane)
+            "INSERT INTO queue_internal.group_start (minute, group_hash, claimed, lane)
              SELECT pg_catalog.date_trunc('minute', c.claimed_at), a.group_hash, pg_catalog.count(*), a.lane
-             FROM queue.claim_{segment} AS c
-             JOIN queue.attempt_{segment} AS a ON a.id OPERATOR(pg_catalog.=) c.id
-             JOIN queue.lane AS l ON l.lane OPERATOR(pg_catalog.=) a.lane
-             JOIN queue.queue AS q ON q.queue_id OPERATOR(pg_catalog.=) l.queue_id
+             FROM queue_internal.claim_{segment} AS c
+             JOIN queue_internal.attempt_{segment} AS a ON a.id OPERATOR(pg_catalog.=) c.id
+             JOIN queue_internal.lane AS l ON l.lane OPERATOR(pg_catalog.=) a.lane
+             JOIN queue_internal.queue AS q ON q.queue_id OPERATOR(pg_catalog.=) l.queue_id
              WHERE a.group_hash IS NOT NULL AND {}
                AND (c.kind OPERATOR(pg_catalog.=) 'w' OR c.kind OPERATOR(pg_catalog.=) 'b')
-               AND NOT EXISTS (SELECT FROM queue.outcome_{segment} AS o
+               AND NOT EXISTS (SELECT FROM queue_internal.outcome_{segment} AS o
                                WHERE o.id OPERATOR(pg_catalog.=) c.id AND o.outcome OPERATOR(pg_catalog.=) 'm')
              GROUP BY 1, a.lane, a.group_hash",
             counts.replace("{at}", "c.claimed_at"),

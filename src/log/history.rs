@@ -1,4 +1,5 @@
-//! `queue.history`: ended attempts, kept for the retention of their queue. It is filled when a segment is reclaimed.
+//! `queue_internal.history`: ended attempts, kept for the retention of their queue. It is filled when a segment is
+//! reclaimed.
 //!
 //! It has one child table for each day on which rows expire. So expired rows are dropped with their table, and a queue
 //! with a long retention does not keep the rows of other queues. A child's name begins with that day. The rest is
@@ -57,12 +58,13 @@ pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
          WHERE oid OPERATOR(pg_catalog.=) $1",
         &[oid_parameter(catalog.history)],
     )?;
-    let owner = owner.ok_or_else(|| Error::internal("queue.history has no owner"))?;
+    let owner = owner.ok_or_else(|| Error::internal("queue_internal.history has no owner"))?;
     // The columns of parent and child are merged, and each would cause a NOTICE.
     session::with_settings(&[(c"client_min_messages", c"warning")], || {
         // No row is updated. Autovacuum only freezes rows that are kept for long.
         let made = format!(
-            "CREATE TABLE queue.{name} (LIKE queue.history INCLUDING INDEXES) INHERITS (queue.history)
+            "CREATE TABLE queue_internal.{name} (LIKE queue_internal.history INCLUDING INDEXES)
+             INHERITS (queue_internal.history)
              USING heap WITH (fillfactor = 100)"
         );
         spi::run(&made, &[])
@@ -70,7 +72,7 @@ pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
     guard(&name)?;
     // The identity is for a publication of all tables: `queue.forget` updates.
     let settled = format!(
-        "ALTER TABLE queue.{name} ENABLE ALWAYS TRIGGER foreign_write, REPLICA IDENTITY FULL, OWNER TO {owner}"
+        "ALTER TABLE queue_internal.{name} ENABLE ALWAYS TRIGGER foreign_write, REPLICA IDENTITY FULL, OWNER TO {owner}"
     );
     spi::run(&settled, &[])?;
     close(&name)?;
@@ -81,7 +83,7 @@ pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
 /// Makes the trigger by which only the tables' owner may write to a child by SQL, as on all tables of the extension.
 fn guard(name: &str) -> Result<()> {
     let trigger = format!(
-        "CREATE TRIGGER foreign_write BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON queue.{name}
+        "CREATE TRIGGER foreign_write BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON queue_internal.{name}
          FOR EACH STATEMENT EXECUTE FUNCTION queue_internal.foreign_write()"
     );
     spi::run(&trigger, &[]).map(|_| ())
@@ -94,13 +96,13 @@ fn close(name: &str) -> Result<()> {
             ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END
          FROM pg_catalog.pg_class AS c, pg_catalog.aclexplode(c.relacl) AS a
          WHERE c.relname OPERATOR(pg_catalog.=) $1 AND c.relnamespace OPERATOR(pg_catalog.=)
-         'queue'::pg_catalog.regnamespace
+         'queue_internal'::pg_catalog.regnamespace
            AND a.grantee OPERATOR(pg_catalog.<>) c.relowner",
         &[name.to_owned().into()],
     )?;
-    grantees
-        .iter()
-        .try_for_each(|grantee| spi::run(&format!("REVOKE ALL ON queue.{name} FROM {grantee}"), &[]).map(|_| ()))
+    grantees.iter().try_for_each(|grantee| {
+        spi::run(&format!("REVOKE ALL ON queue_internal.{name} FROM {grantee}"), &[]).map(|_| ())
+    })
 }
 
 /// Makes DROP EXTENSION drop the children, too. They are not members of the extension, so pg_dump treats them as tables
@@ -210,9 +212,12 @@ pub fn index_of_dead(child: Child) -> Option<Oid> {
     syscache::index_on(child.table, column::LANE as i16 + 1, true, "_lane_idx")
 }
 
-/// Calls `each` with the job, the id and the outcome of each attempt in history that is of a flow, as the active
+/// Gets the job, the id, the lane and the outcome of an attempt.
+pub type EachOfFlow<'a> = dyn FnMut(i64, i64, i32, &outcome::Outcome) + 'a;
+
+/// Calls `each` with each attempt in history that is of a flow, as the active
 /// snapshot sees it. `ledger`: which segments are still read where they are.
-pub fn each_of_flow(catalog: &Catalog, flow: i64, ledger: &Ledger, each: &mut dyn FnMut(i64, i64, &outcome::Outcome)) {
+pub fn each_of_flow(catalog: &Catalog, flow: i64, ledger: &Ledger, each: &mut EachOfFlow<'_>) {
     let counting = Counting::of(ledger);
     for child in children(catalog) {
         let Some(table) = open(child) else { continue };
@@ -228,7 +233,7 @@ pub fn each_of_flow(catalog: &Catalog, flow: i64, ledger: &Ledger, each: &mut dy
                 next_id: (!nulls[column::NEXT_ID]).then(|| int(column::NEXT_ID)),
             };
             if counting.has(int(column::GENERATION)) {
-                each(int(column::JOB_ID), int(column::ID), &outcome);
+                each(int(column::JOB_ID), int(column::ID), int(column::LANE) as i32, &outcome);
             }
             process::check_for_interrupts();
         }

@@ -143,7 +143,7 @@ impl LaneCounts {
     }
 }
 
-/// The columns of `queue.total` with the values of `Totals`. An earlier version of the SQL lacks the last one.
+/// The columns of `queue_internal.total` with the values of `Totals`.
 const TOTALS: [usize; 7] = [
     column::ENQUEUED,
     column::CLAIMED,

@@ -8,7 +8,7 @@ pub(super) use crate::catalog::tables::note as column;
 use crate::log::attempt::New;
 use crate::log::segment::Home;
 use crate::pg::datum::{Interval, stored_size};
-use crate::pg::row::{NewRows, Row};
+use crate::pg::row::{Columns as _, NewRows, Row};
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::{Entry, Relation};
 use crate::pg::{jsonb, process, time};
@@ -49,6 +49,8 @@ pub struct Rerun {
     pub asked: i64,
     pub payload: Option<Datum>,
     pub headers: Option<Datum>,
+    /// What the call has said about the job's times: see `job::timing`.
+    pub timing: Option<Datum>,
     pub priority: i32,
     pub run_at: Option<i64>,
     pub version: Option<i64>,
@@ -71,6 +73,7 @@ impl Asked {
             asked: self.0.i64(column::ASKED),
             payload: self.0.get(column::BODY),
             headers: self.0.get(column::HEADERS),
+            timing: self.0.get(column::TIMING),
             priority: number(column::PRIORITY).unwrap_or(0) as i32,
             run_at: number(column::RUN_AT),
             version: number(column::VERSION),
@@ -106,6 +109,7 @@ pub fn insert_rerun(catalog: &Catalog, home: Home, id: i64, rerun: &Rerun) -> bo
     row[column::VERSION] = rerun.version.map(Datum::from);
     row[column::LEASE] = rerun.lease.map(Interval::datum);
     row[column::HEADERS] = rerun.headers;
+    row[column::TIMING] = rerun.timing;
     row[column::RUN_AS] = rerun.run_as.map(|role| role.name);
     row[column::RUN_AS_ID] = rerun.run_as.map(|role| role.id.into());
     let index = Relation::write_index(catalog.segments[home.segment as usize].note_rerun);
@@ -304,6 +308,22 @@ pub fn cancel_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<bool>
     found
 }
 
+/// Returns the sum of a measure of the steps of an attempt, with those that open transactions have noted.
+pub fn steps_size(catalog: &Catalog, segment: u8, id: i64, measure: fn(Datum) -> usize) -> usize {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::read(oids.note);
+    let index = Relation::read_index(oids.note_id);
+    let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
+    let mut bytes = 0;
+    while scan.next().is_some() {
+        let row = scan.current();
+        if row.char(column::KIND) == Kind::Step.char() {
+            bytes += row.get(column::BODY).map_or(0, measure);
+        }
+    }
+    bytes
+}
+
 /// Returns the stored size of a note's body.
 pub fn size(note: &Row) -> usize {
     note.get(column::BODY).map_or(0, stored_size)
@@ -383,7 +403,12 @@ impl Summary {
     /// this value and `before`.
     pub fn steps(&self, before: Option<Datum>) -> Option<Datum> {
         let done = self.steps.iter().filter_map(|row| row.get(column::BODY));
-        before.into_iter().chain(done).reduce(jsonb::merged)
+        jsonb::joined(before.into_iter().chain(done).collect())
+    }
+
+    /// True if this attempt or an earlier one has done a step.
+    pub fn has_steps(&self, before: Option<Datum>) -> bool {
+        before.is_some() || !self.steps.is_empty()
     }
 
     /// Hands progress and steps of this attempt to the next one. The datums are valid as long as this value.

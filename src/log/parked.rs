@@ -1,7 +1,8 @@
 //! The index of groups: the parked attempts of a segment, by (lane, group, priority, job). It is the index of
-//! `queue.parked_N`, a table that stays empty. Its entries point into `queue.attempt_N`, and only this file reads or
-//! writes it. See docs/internals/limits.md. VACUUM does not know of these entries, so an entry may outlive its row and
-//! point to nothing, behind the end of the table, or to any other row. A reader compares the row with the entry.
+//! `queue_internal.parked_N`, a table that stays empty. Its entries point into `queue_internal.attempt_N`, and only
+//! this file reads or writes it. See docs/internals/limits.md. VACUUM does not know of these entries, so an entry may
+//! outlive its row and point to nothing, behind the end of the table, or to any other row. A reader compares the row
+//! with the entry.
 //!
 //! Invariants: no entry exists twice, because the lane's flag lets one session in at a time, which looks before it
 //! writes. A session that says that an entry exists has held a lock on the index since it knew. If the index is built
@@ -16,9 +17,9 @@ use crate::catalog::Catalog;
 use crate::catalog::tables::attempt as columns;
 use crate::log::segment::{self, Home};
 use crate::pg::row::Tid;
-use crate::pg::scan::{Entries, Key};
 use crate::pg::table::Relation;
 use crate::shmem::{self, Instance};
+use crate::transaction::entries;
 
 /// Columns of the index.
 pub const COLUMNS: usize = 4;
@@ -46,6 +47,7 @@ impl Files {
         }
         if !are_current {
             frontier.unpark_all(instance.number);
+            instance.storage.parked_version += 1;
         }
         are_current
     }
@@ -89,14 +91,10 @@ pub fn fill<'a>(catalog: &Catalog, lane: i32, attempts: impl Iterator<Item = &'a
             })
             .map(|ready| ((lane, ready.group, ready.rank.priority, ready.rank.job_id), Tid::of(ready.place)))
             .collect();
-        // Those of a group lie beside each other in the index, where one look finds all that are there, and one leaf
-        // takes all that are missing.
+        // Entries of a group lie beside each other in the index, so one leaf may take them together.
         entries.sort_unstable_by_key(|&(key, _)| key);
-        let mut known = Known::new(&table, &index);
-        entries.retain(|&(key, tid)| !known.has(key, tid));
-        drop(known);
         let (keys, tids): (Vec<EntryKey>, Vec<Tid>) = entries.into_iter().unzip();
-        index.insert_entries(&table, &tids, false, |n| Some(datums(keys[n])));
+        index.insert_missing_entries(&table, &tids, |n| Some(datums(keys[n])));
         filled._open.push([table, owner, index]);
     }
     filled
@@ -110,7 +108,8 @@ pub fn datums((lane, group, priority, job_id): EntryKey) -> [Datum; COLUMNS] {
 }
 
 /// Inserts entries for attempts that this transaction has moved here. An earlier attempt of the same job may have left
-/// the same entry.
+/// the same entry. `REINDEX CONCURRENTLY` may replace the index before the transaction commits. Then `unpark_all` does
+/// not reach the attempts, because the frontier does not know them yet. So the commit compares the versions.
 pub fn fill_new(
     catalog: &Catalog,
     segment: u8,
@@ -122,65 +121,10 @@ pub fn fill_new(
     let (_, index) = Relation::write_both(oids.parked, oids.parked_index);
     let mut files = Files::default();
     files.note(segment, table, &index);
-    let mut known = Known::new(table, &index);
-    let keys: Vec<Option<EntryKey>> = (0..tids.len()).map(|n| key(n).filter(|&key| !known.has(key, tids[n]))).collect();
-    drop(known);
-    index.insert_entries(table, tids, false, |n| keys[n].map(datums));
-    shmem::with_instance(catalog.number, |frontier, instance| files.are_current(frontier, instance));
-}
-
-/// A walk over the entries that exist beside those that are wanted. If the wanted keys ascend within a group, it is
-/// cheaper than a descent for each.
-struct Known<'a> {
-    table: &'a Relation,
-    index: &'a Relation,
-    entries: Option<Entries<'a>>,
-    /// The key that was asked for last. The walk is within its group and priority.
-    asked: Option<EntryKey>,
-    /// The next entry. `None`: there are no more.
-    head: Option<(EntryKey, Tid)>,
-}
-
-impl<'a> Known<'a> {
-    fn new(table: &'a Relation, index: &'a Relation) -> Self {
-        Self { table, index, entries: None, asked: None, head: None }
-    }
-
-    /// Returns whether the index has the entry for this place.
-    fn has(&mut self, key: EntryKey, tid: Tid) -> bool {
-        /// Entries to step over before a new descent is cheaper.
-        const STEPS: usize = 16;
-        let (lane, group, priority, job_id) = key;
-        let is_ahead =
-            self.asked.replace(key).is_some_and(|(l, g, p, j)| (l, g, p) == (lane, group, priority) && j < job_id);
-        let mut steps = 0;
-        while is_ahead && steps < STEPS && self.is_before(key) {
-            self.step();
-            steps += 1;
-        }
-        if !is_ahead || self.is_before(key) {
-            let keys = [Key::eq_i32(1, lane), Key::eq_i64(2, group), Key::eq_i32(3, priority), Key::ge_i64(4, job_id)];
-            self.entries = Some(Entries::begin(self.table, self.index, &keys));
-            self.step();
-        }
-        while let Some((_, found)) = self.head.filter(|(head, _)| *head == key) {
-            if found == tid {
-                return true;
-            }
-            self.step();
-        }
-        false
-    }
-
-    fn is_before(&self, key: EntryKey) -> bool {
-        self.head.is_some_and(|(head, _)| head < key)
-    }
-
-    fn step(&mut self) {
-        let next = self.entries.as_mut().and_then(Entries::next::<COLUMNS>);
-        self.head = next.map(|(tid, [lane, group, priority, job_id])| {
-            let key = (lane.value() as i32, group.value() as i64, priority.value() as i32, job_id.value() as i64);
-            (key, tid)
-        });
-    }
+    index.insert_missing_entries(table, tids, |n| key(n).map(datums));
+    let version = shmem::with_instance(catalog.number, |frontier, instance| {
+        files.are_current(frontier, instance);
+        instance.storage.parked_version
+    });
+    entries::note(version.unwrap_or(0));
 }

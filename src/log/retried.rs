@@ -1,5 +1,5 @@
-//! The table `queue.successor`: ended attempts whose job was retried by hand (`queue.retry`), each with the next
-//! attempt.
+//! The table `queue_internal.successor`: ended attempts whose job was retried by hand (`queue.retry`), each with the
+//! next attempt.
 //!
 //! Responsible for the rows. Not responsible for the retry (`job::retry`).
 //!
@@ -60,11 +60,12 @@ pub fn forget(catalog: &Catalog, segment: u8) -> Result<()> {
     }
     spi::run(
         &format!(
-            "DELETE FROM queue.successor AS s USING queue.attempt_{segment} AS a, queue.outcome_{segment} AS o
+            "DELETE FROM queue_internal.successor AS s USING queue_internal.attempt_{segment} AS a,
+                queue_internal.outcome_{segment} AS o
              WHERE a.id OPERATOR(pg_catalog.=) s.id AND o.id OPERATOR(pg_catalog.=) s.id
                -- Not one that went elsewhere before it ended.
                AND o.outcome OPERATOR(pg_catalog.<>) 'm' AND NOT EXISTS (
-                 SELECT FROM queue.history AS h WHERE h.job_id OPERATOR(pg_catalog.=) a.job_id
+                 SELECT FROM queue_internal.history AS h WHERE h.job_id OPERATOR(pg_catalog.=) a.job_id
                  AND h.id OPERATOR(pg_catalog.=) a.id)"
         ),
         &[],

@@ -3,11 +3,11 @@
 //! session that meets the mark of a moved one follows it), *Drained* (nothing lives there or changes; what has ended is
 //! copied), *Copied* (history has it) and *Emptying* (its tables are being truncated): docs/internals/segments.md.
 //!
-//! The truth is the table `queue.segment_log`, where a segment's newest row counts; shared memory has a copy, one word
-//! a segment, that is read without a lock; on a standby, which has no copy, the table is read. Invariant (lock, then
-//! resolve): a segment's generation changes only while its tables are locked against all other sessions. A session that
-//! holds a lock on one of them and finds the generation in which it found a row has the row's place; otherwise it looks
-//! again.
+//! The truth is the table `queue_internal.segment_log`, where a segment's newest row counts; shared memory has a copy,
+//! one word a segment, that is read without a lock; on a standby, which has no copy, the table is read. Invariant
+//! (lock, then resolve): a segment's generation changes only while its tables are locked against all other sessions. A
+//! session that holds a lock on one of them and finds the generation in which it found a row has the row's place;
+//! otherwise it looks again.
 
 use std::cell::Cell;
 
@@ -194,7 +194,7 @@ pub fn is_far(catalog: &Catalog, run_at: i64) -> bool {
     run_at.saturating_sub(now) > far
 }
 
-/// Columns of queue.segment_log, counted from 0: entry, segment, generation, state, at, copied_to.
+/// Columns of queue_internal.segment_log, counted from 0: entry, segment, generation, state, at, copied_to.
 const COLUMNS: usize = 6;
 
 impl Ledger {

@@ -14,6 +14,7 @@ use crate::log::claim;
 use crate::log::parked::{self, COLUMNS};
 use crate::log::segment::{self, Home};
 use crate::log::tables::Tables;
+use crate::pg::memory;
 use crate::pg::process;
 use crate::pg::row::Columns;
 use crate::pg::scan::{Entries, Key, Scan, Snapshot};
@@ -294,7 +295,7 @@ const ROWS_PER_BATCH: usize = 256;
 pub fn for_each_waiting(catalog: &Catalog, lane: i32, mut each: impl FnMut(&[Attempt]) -> Result<()>) -> Result<()> {
     for tables in open_tables(catalog) {
         let mut scan = tables.attempt.scan(tables.by_lane(), &[Key::eq_i32(1, lane)], Snapshot::Now);
-        let mut batch = Vec::with_capacity(ROWS_PER_BATCH);
+        let mut batch = memory::list(ROWS_PER_BATCH);
         while scan.next().is_some() {
             let attempt = Attempt::new(scan.row(), tables.home);
             if !tables.is_claimed(attempt.id()) {

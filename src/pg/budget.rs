@@ -11,10 +11,7 @@ use std::{cell::Cell, ffi::c_int};
 
 use pgrx::pg_sys;
 
-use crate::pg::{process, raw, time};
-
-/// USER_TIMEOUT of timeout.h in 14 to 18. Postgres chooses a free timer with this number or a larger one.
-const USER_TIMEOUT: c_int = 13;
+use crate::pg::{process, time, unbound};
 
 thread_local! {
     /// The timer of this process. `None`: not registered yet.
@@ -22,7 +19,7 @@ thread_local! {
 }
 
 /// True if the timer has fired.
-static HAS_RUNG: AtomicBool = AtomicBool::new(false);
+pub(super) static HAS_RUNG: AtomicBool = AtomicBool::new(false);
 
 /// Called by Postgres in a signal handler when the timer fires.
 unsafe extern "C-unwind" fn ring() {
@@ -34,12 +31,13 @@ unsafe extern "C-unwind" fn ring() {
     }
 }
 
-fn timer() -> c_int {
+/// Returns the timer of this process, for limits that are not nested.
+pub(super) fn timer() -> c_int {
     if let Some(timer) = TIMER.get() {
         return timer;
     }
     // SAFETY: called once in a process, which set up timers at its start. The handler is never unloaded.
-    let timer = unsafe { raw::RegisterTimeout(USER_TIMEOUT, ring) };
+    let timer = unsafe { unbound::RegisterTimeout(unbound::USER_TIMEOUT, ring) };
     TIMER.set(Some(timer));
     timer
 }
@@ -49,7 +47,7 @@ pub fn has_rung() -> bool {
     HAS_RUNG.load(Ordering::Relaxed)
 }
 
-/// The processor time was used up.
+/// The time of the limit was used up.
 pub struct Over;
 
 /// Runs `f` for at most `budget` microseconds of processor time. If `f` is cancelled and `has_rung`, it must return
@@ -62,10 +60,10 @@ pub fn within<R>(budget: i64, mut f: impl FnMut() -> Option<R>) -> Result<Option
     loop {
         HAS_RUNG.store(false, Ordering::Relaxed);
         // SAFETY: a timer of this process.
-        unsafe { raw::enable_timeout_after(timer, (wait / 1_000).clamp(1, 60_000) as c_int) };
+        unsafe { unbound::enable_timeout_after(timer, (wait / 1_000).clamp(1, 60_000) as c_int) };
         let result = f();
         // SAFETY: as above.
-        unsafe { raw::disable_timeout(timer, false) };
+        unsafe { unbound::disable_timeout(timer, false) };
         if !HAS_RUNG.swap(false, Ordering::Relaxed) {
             return Ok(result);
         }

@@ -15,31 +15,17 @@ use std::ffi::{CStr, CString, c_char, c_int};
 
 use pgrx::pg_sys;
 
+use crate::pg::unbound::{FrontendProtocol, PQcommMethods, Port, PqCommMethods, ProtocolVersion};
+
 /// At most this many notices are kept.
 const MAX_NOTICES: usize = 20;
 /// Each notice is cut to this many characters.
 const MAX_NOTICE_CHARS: usize = 1000;
 
-/// PQcommMethods of libpq.h, the same in 14 to 18.
-#[repr(C)]
-struct Methods {
-    comm_reset: unsafe extern "C-unwind" fn(),
-    flush: unsafe extern "C-unwind" fn() -> c_int,
-    flush_if_writable: unsafe extern "C-unwind" fn() -> c_int,
-    is_send_pending: unsafe extern "C-unwind" fn() -> bool,
-    putmessage: unsafe extern "C-unwind" fn(kind: c_char, text: *const c_char, length: usize) -> c_int,
-    putmessage_noblock: unsafe extern "C-unwind" fn(kind: c_char, text: *const c_char, length: usize),
-}
-
-unsafe extern "C" {
-    static mut PqCommMethods: *const Methods;
-    static mut FrontendProtocol: u32;
-}
-
 /// Version 3.0 of the protocol, in which messages are written.
-const PROTOCOL: u32 = 3 << 16;
+const PROTOCOL: ProtocolVersion = 3 << 16;
 
-static METHODS: Methods = Methods {
+static METHODS: PQcommMethods = PQcommMethods {
     comm_reset: nothing,
     flush: done,
     flush_if_writable: done,
@@ -90,35 +76,6 @@ fn keep_notice(message: &[u8]) {
     });
 }
 
-/// SockAddr of pqcomm.h, the same in 14 to 18.
-#[repr(C)]
-struct Address {
-    storage: libc::sockaddr_storage,
-    length: libc::socklen_t,
-}
-
-/// The beginning of Port of libpq-be.h. The remaining fields are NULL or false without a client: no TLS, no GSSAPI and
-/// no line of pg_hba.conf.
-#[repr(C)]
-struct Port {
-    socket: c_int,
-    is_nonblocking: bool,
-    protocol: u32,
-    local: Address,
-    remote: Address,
-    remote_host: *const c_char,
-    remote_hostname: *const c_char,
-    remote_hostname_resolved: c_int,
-    remote_hostname_error: c_int,
-    remote_port: *const c_char,
-    #[cfg(any(feature = "pg14", feature = "pg15", feature = "pg16"))]
-    can_accept: c_int,
-    #[cfg(feature = "pg18")]
-    local_host: [c_char; 64],
-    database_name: *const c_char,
-    user_name: *const c_char,
-}
-
 /// More bytes than a Port has in any major.
 const MAX_PORT_BYTES: usize = 4096;
 
@@ -140,10 +97,10 @@ pub fn stand_in(database: &str, user: &str) {
     // has no number, so the system is not asked for one.
     unsafe {
         let port = pg_sys::MemoryContextAllocZero(pg_sys::TopMemoryContext, MAX_PORT_BYTES).cast::<Port>();
-        (*port).socket = -1;
-        (*port).protocol = PROTOCOL;
-        (*port).local.storage.ss_family = libc::AF_UNIX as libc::sa_family_t;
-        (*port).remote.storage.ss_family = libc::AF_UNIX as libc::sa_family_t;
+        (*port).sock = -1;
+        (*port).proto = PROTOCOL;
+        (*port).laddr.addr.ss_family = libc::AF_UNIX as pg_sys::sa_family_t;
+        (*port).raddr.addr.ss_family = libc::AF_UNIX as pg_sys::sa_family_t;
         (*port).remote_host = copy("");
         (*port).remote_port = copy("");
         (*port).database_name = copy(database);

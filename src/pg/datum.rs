@@ -87,13 +87,10 @@ impl Interval {
 
 /// Returns a `bigint[]` in the current memory context.
 pub fn bigint_array(elements: &[i64]) -> Datum {
-    let mut elements: Vec<Datum> = elements.iter().map(|&element| element.into()).collect();
     let count = i32::try_from(elements.len()).unwrap_or(i32::MAX);
-    // SAFETY: `count` values of eight bytes, passed by value.
-    unsafe {
-        pg_sys::construct_array(elements.as_mut_ptr(), count, pg_sys::INT8OID, 8, true, pg_sys::TYPALIGN_DOUBLE as _)
-            .into()
-    }
+    let values = elements.as_ptr().cast::<Datum>().cast_mut();
+    // SAFETY: `count` values of eight bytes, which are passed by value, so that they are datums. They are only read.
+    unsafe { pg_sys::construct_array(values, count, pg_sys::INT8OID, 8, true, pg_sys::TYPALIGN_DOUBLE as _).into() }
 }
 
 /// Returns the elements of a `bigint[]` that are not NULL.
@@ -103,7 +100,7 @@ pub fn i64_array(datum: Datum) -> Vec<i64> {
 
 /// Returns a `text[]` in the current memory context.
 pub fn text_array_datum(elements: &[&str]) -> Datum {
-    let mut elements: Vec<Datum> = elements.iter().map(|element| text_datum(element)).collect();
+    let mut elements: Vec<Datum> = memory::collect(elements.iter().map(|element| text_datum(element)));
     let count = i32::try_from(elements.len()).unwrap_or(i32::MAX);
     // SAFETY: `count` texts.
     unsafe {
@@ -130,14 +127,14 @@ pub fn array(datum: Datum, element: pg_sys::Oid, length: i16, by_value: bool, al
             &raw mut count,
         );
         memory::room_for_elements(count as usize, pgrx::varsize_any(array.cast()));
-        (0..count as usize).map(|i| (!*nulls.add(i)).then(|| *elements.add(i))).collect()
+        memory::collect((0..count as usize).map(|i| (!*nulls.add(i)).then(|| *elements.add(i))))
     }
 }
 
 /// Returns the elements of a `text[]`. A NULL element is `None`.
 pub fn text_array(datum: Datum) -> Vec<Option<String>> {
     let elements = array(datum, pg_sys::TEXTOID, -1, false, b'i');
-    elements.into_iter().map(|e| e.map(text)).collect()
+    memory::collect(elements.into_iter().map(|e| e.map(text)))
 }
 
 /// True if a value of a variable-length type is neither toasted nor compressed.
@@ -200,6 +197,12 @@ pub fn is_small(datum: Datum, bytes: usize) -> bool {
 pub fn stored_size(datum: Datum) -> usize {
     // SAFETY: a datum of a variable-length type; only its header is read.
     unsafe { pgrx::pg_sys::toast_datum_size(datum) }
+}
+
+/// Returns how many bytes a datum of a variable-length type takes when it is neither compressed nor toasted.
+pub fn whole_size(datum: Datum) -> usize {
+    // SAFETY: a datum of a variable-length type; only its header is read.
+    unsafe { pgrx::pg_sys::toast_raw_datum_size(datum) }
 }
 
 /// Returns a datum of a variable-length type with no part in a toast table. That table may be truncated while the

@@ -74,6 +74,8 @@ pub unsafe fn of_first(rel: pg_sys::Relation, columns: usize) -> pg_sys::TupleDe
             for column in 1..=columns as pg_sys::AttrNumber {
                 pg_sys::TupleDescCopyEntry(new, column, whole, column);
             }
+            #[cfg(feature = "from19")]
+            pg_sys::TupleDescFinalize(new);
             place.set(Kept { table, messages: relcache::messages(), desc: new });
             if !desc.is_null() {
                 pg_sys::FreeTupleDesc(desc);

@@ -103,7 +103,10 @@ pub fn empty(table: pg_sys::Oid, trust: Trust) {
             unsafe {
                 let info = pg_sys::BuildDummyIndexInfo(index);
                 pg_sys::RelationTruncate(index, 0);
+                #[cfg(not(feature = "from19"))]
                 pg_sys::index_build(rel, index, info, true, false);
+                #[cfg(feature = "from19")]
+                pg_sys::index_build(rel, index, info, true, false, false);
             }
         });
     });

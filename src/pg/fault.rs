@@ -14,9 +14,14 @@
 //! |---|---|
 //! | `wait` | the process pauses until the renamed file is removed |
 //! | `error` | it raises an error; where it must not raise, nothing happens |
+//! | `error 53100` | as `error`, but Postgres raises it, with this SQLSTATE, a detail and a hint |
 //! | `terminate` | it is told to end, as by `pg_terminate_backend` |
 //! | `crash` | it is killed with SIGKILL, and the server restarts |
 //! | `stop` | the server shuts down immediately, as by `pg_ctl stop -m immediate` |
+//!
+//! The file `delays` of that folder acts again and again, on all processes. It has two numbers, N and M: in N of 1,000
+//! cases, a process that reaches any point first pauses for up to M milliseconds. So processes meet in windows that are
+//! too short otherwise.
 
 /// Marks a point where an error may be raised and the process holds no lock of the extension.
 macro_rules! fault {
@@ -47,14 +52,14 @@ pub(crate) use {fault, fault_quietly, row_fault};
 
 #[cfg(feature = "faults")]
 mod armed {
-    use std::ffi::CStr;
+    use std::ffi::{CStr, CString};
     use std::path::Path;
     use std::time::Duration;
 
     use pgrx::pg_sys::panic::ErrorReport;
     use pgrx::{PgLogLevel, PgSqlErrorCode, pg_sys};
 
-    use crate::pg::process;
+    use crate::pg::{process, unbound};
 
     /// The folder of the files, relative to the data directory, which is the working directory of every server process.
     const FOLDER: &str = "pg_queue_faults";
@@ -64,6 +69,9 @@ mod armed {
         // Nearly every call ends here, many times for each job.
         if !Path::new(FOLDER).exists() {
             return;
+        }
+        if let Ok(rule) = std::fs::read_to_string(Path::new(FOLDER).join("delays")) {
+            delay(&rule);
         }
         let pid = std::process::id();
         let own = Path::new(FOLDER).join(format!("{point}@{pid}"));
@@ -77,6 +85,9 @@ mod armed {
         let taken = Path::new(FOLDER).join(format!("{point}.{pid}"));
         if std::fs::rename(&file, &taken).is_err() {
             return;
+        }
+        if let Some(code) = action.trim().strip_prefix("error ").filter(|_| may_raise) {
+            raise_by_postgres(point, code);
         }
         match action.trim() {
             "wait" => hold(&taken),
@@ -94,11 +105,37 @@ mod armed {
         }
     }
 
+    /// Pauses, if chance wants it.
+    fn delay(rule: &str) {
+        let mut numbers = rule.split_whitespace().filter_map(|number| number.parse().ok());
+        let (Some(cases), Some(most_ms)) = (numbers.next(), numbers.next()) else { return };
+        if fastrand::u64(..1000) < cases {
+            std::thread::sleep(Duration::from_millis(fastrand::u64(..=most_ms)));
+        }
+    }
+
     /// Raises an error that differs from every message of the extension.
     fn raise(point: &str) -> ! {
         let text = format!("fault point \"{point}\" was reached");
         ErrorReport::new(PgSqlErrorCode::ERRCODE_SYSTEM_ERROR, text, "fault").report(PgLogLevel::ERROR);
         unreachable!("an error was reported")
+    }
+
+    /// Raises an error as Postgres's own code does. pgrx treats such an error in another way than one of Rust.
+    fn raise_by_postgres(point: &str, code: &str) {
+        let text = CString::new(format!("fault point \"{point}\" was reached")).unwrap_or_default();
+        let packed = code.bytes().rev().fold(0, |packed, char| packed << 6 | (i32::from(char) - 48) & 0x3f);
+        // SAFETY: the calls are those of ereport(), with constant formats. The error unwinds from the guard.
+        unsafe {
+            pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                unbound::errstart(PgLogLevel::ERROR as i32, std::ptr::null());
+                unbound::errcode(packed);
+                unbound::errmsg(c"%s".as_ptr(), text.as_ptr());
+                unbound::errdetail(c"A test has armed it.".as_ptr());
+                unbound::errhint(c"Release it.".as_ptr());
+                unbound::errfinish(c"pg_queue".as_ptr(), 0, c"".as_ptr());
+            });
+        }
     }
 
     /// Returns the name of a point for the rows of an open relation.

@@ -14,7 +14,7 @@ use pgrx::pg_sys::{self, Datum};
 
 use crate::error::{self, Error, Result};
 use crate::pg::datum::{self, Interval};
-use crate::pg::{jsonb, memory, raw};
+use crate::pg::{memory, stored_json, unbound};
 
 /// The result of a function that returns void: a datum, so that the result is not NULL.
 pub const VOID: Datum = Datum::null();
@@ -94,12 +94,18 @@ impl Call {
     pub fn datum(&self, n: usize) -> Option<Datum> {
         // SAFETY: Postgres passes as many arguments as the function declares, and no others are read.
         unsafe {
-            if n >= (*self.0).nargs as usize {
+            if n >= self.count() {
                 return None;
             }
             let argument = &*(*self.0).args.as_ptr().add(n);
             (!argument.isnull).then_some(argument.value)
         }
+    }
+
+    /// Returns how many arguments the function declares.
+    pub fn count(&self) -> usize {
+        // SAFETY: the call info is valid while the function runs.
+        unsafe { (*self.0).nargs as usize }
     }
 
     /// True if an argument was given and is not NULL.
@@ -180,17 +186,26 @@ impl Call {
 
     /// Returns a `jsonb` that will be stored.
     ///
-    /// Errors: 22023 if it is nested too deeply.
+    /// Errors: 22023 if it is nested too deeply, or too long as text.
     pub fn json(&self, n: usize, name: &str) -> Result<Option<Datum>> {
         let Some(value) = self.datum(n) else { return Ok(None) };
-        jsonb::check_depth(value, name)?;
+        stored_json::check(value, name)?;
+        Ok(Some(value))
+    }
+
+    /// Returns a `jsonb` that holds values that will be stored. The caller checks these by `stored_json::check`.
+    ///
+    /// Errors: 22023 if it is nested too deeply.
+    pub fn json_list(&self, n: usize, name: &str) -> Result<Option<Datum>> {
+        let Some(value) = self.datum(n) else { return Ok(None) };
+        stored_json::check_depth(value, name)?;
         Ok(Some(value))
     }
 
     /// Returns a `bytea[]`. A NULL element is `None`.
     pub fn bytes_array(&self, n: usize) -> Option<Vec<Option<Vec<u8>>>> {
         let elements = datum::array(self.datum(n)?, pg_sys::BYTEAOID, -1, false, b'i');
-        Some(elements.into_iter().map(|e| e.map(datum::bytes)).collect())
+        Some(memory::collect(elements.into_iter().map(|e| e.map(datum::bytes))))
     }
 
     /// Returns the value of a required argument. If it is NULL, returns the error that names the argument.
@@ -241,9 +256,19 @@ impl Call {
         }
     }
 
+    /// Begins to return a set, if the function returns one. What is added by `rows` later, in a subtransaction, lies in
+    /// this set: its file is the caller's.
+    pub fn begin_set(&self) -> Result<Option<Rows>> {
+        // SAFETY: the call's own information. It is there if the function returns a set.
+        let returns_set = unsafe {
+            !(*self.0).resultinfo.is_null() && (*(*(*self.0).flinfo).fn_expr.cast::<pg_sys::FuncExpr>()).funcretset
+        };
+        returns_set.then(|| self.rows()).transpose()
+    }
+
     /// Begins to return a set. Errors: 0A000 if the caller accepts no set.
     pub fn rows(&self) -> Result<Rows> {
-        // SAFETY: the same as InitMaterializedSRF of 15, for 14 as well: the tuplestore lives in the query's memory, as
+        // SAFETY: as InitMaterializedSRF does: the tuplestore lives in the query's memory, as
         // the expected descriptor does.
         unsafe {
             let info = (*self.0).resultinfo.cast::<pg_sys::ReturnSetInfo>();
@@ -257,15 +282,19 @@ impl Call {
                     "set-valued function called in context that cannot accept a set",
                 ));
             }
+            // The rows have the expected descriptor, so the set needs no descriptor of its own.
+            let desc = (*info).expectedDesc;
+            let columns = (*desc).natts as usize;
+            if !(*info).setResult.is_null() {
+                return Ok(Rows { store: (*info).setResult, desc, columns });
+            }
             let old = pg_sys::MemoryContextSwitchTo((*(*info).econtext).ecxt_per_query_memory);
             let random = (*info).allowedModes & pg_sys::SetFunctionReturnMode::SFRM_Materialize_Random as i32 != 0;
             let store = pg_sys::tuplestore_begin_heap(random, false, pg_sys::work_mem);
             pg_sys::MemoryContextSwitchTo(old);
             (*info).returnMode = pg_sys::SetFunctionReturnMode::SFRM_Materialize;
             (*info).setResult = store;
-            // The rows have the expected descriptor, so the set needs no descriptor of its own.
-            let desc = (*info).expectedDesc;
-            Ok(Rows { store, desc, columns: (*desc).natts as usize })
+            Ok(Rows { store, desc, columns })
         }
     }
 }
@@ -278,9 +307,10 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// True if the set is declared with this number of columns.
-    pub fn has_columns(&self, count: usize) -> bool {
-        self.columns == count
+    /// Removes all rows.
+    pub fn clear(&self) {
+        // SAFETY: the store of this call, to which nobody has a pointer into.
+        unsafe { pg_sys::tuplestore_clear(self.store) };
     }
 
     /// Adds a row with a value for each declared column. If the numbers differ, returns an internal error.
@@ -354,17 +384,17 @@ unsafe fn report(level: pgrx::PgLogLevel, code: [u8; 5], message: *const i8, det
     // SAFETY: the calls are those of ereport(). Formats are constant, arguments are C strings.
     unsafe {
         // errstart returns false if neither the client nor the log wants the message.
-        if !raw::errstart(level as c_int, std::ptr::null()) {
+        if !unbound::errstart(level as c_int, std::ptr::null()) {
             return;
         }
-        raw::errcode(packed);
-        raw::errmsg(c"%s".as_ptr(), message);
+        unbound::errcode(packed);
+        unbound::errmsg(c"%s".as_ptr(), message);
         if !detail.is_null() {
-            raw::errdetail(c"%s".as_ptr(), detail);
+            unbound::errdetail(c"%s".as_ptr(), detail);
         }
         if !hint.is_null() {
-            raw::errhint(c"%s".as_ptr(), hint);
+            unbound::errhint(c"%s".as_ptr(), hint);
         }
-        raw::errfinish(c"pg_queue".as_ptr(), 0, c"".as_ptr());
+        unbound::errfinish(c"pg_queue".as_ptr(), 0, c"".as_ptr());
     }
 }

@@ -1,50 +1,25 @@
 //! Reads the jsonb that describes jobs without printing or parsing it. Payloads pass through unchanged.
 //!
 //! Responsible for single values and fields, and for the texts of intervals and times in them. Not responsible for the
-//! meaning of a field, nor for which fields are allowed (`api::enqueue`).
+//! meaning of a field, for which fields are allowed (`api::enqueue`), nor for what may be stored (`stored_json`).
 //!
 //! Invariant: an error of an input function becomes `None`, and leaves only allocated memory behind.
 
 use std::ffi::{CString, c_char, c_int};
 
+use pgrx::pg_sys::JsonbIteratorToken::{self, WJB_DONE, WJB_ELEM, WJB_KEY, WJB_VALUE};
 use pgrx::pg_sys::{self, Datum, JsonbContainer, JsonbValue, jbvType};
-use pgrx::{PgTryBuilder, direct_function_call_as_datum};
+use pgrx::{PgSqlErrorCode, PgTryBuilder, direct_function_call_as_datum};
 
-use crate::error::{Error, Result};
 use crate::pg::datum::{self, Interval};
-use crate::pg::memory;
-
-mod raw {
-    use super::{JsonbContainer, JsonbValue, c_char, c_int};
-    use pgrx::pg_sys;
-
-    /// Postgres's iterator, which is opaque here.
-    pub enum JsonbIterator {}
-
-    // These functions are of jsonb.h. The bindings lack them.
-    unsafe extern "C-unwind" {
-        pub fn JsonbIteratorInit(container: *mut JsonbContainer) -> *mut JsonbIterator;
-        pub fn JsonbIteratorNext(it: *mut *mut JsonbIterator, value: *mut JsonbValue, skip_nested: bool) -> c_int;
-        pub fn JsonbValueToJsonb(value: *mut JsonbValue) -> *mut pg_sys::Jsonb;
-        pub fn getKeyJsonValueFromContainer(
-            container: *mut JsonbContainer,
-            key: *const c_char,
-            length: c_int,
-            value: *mut JsonbValue,
-        ) -> *mut JsonbValue;
-    }
-}
+use crate::pg::{memory, raw};
 
 /// A value inside a jsonb. It is valid as long as the detoasted jsonb, that is, during the call of the SQL function.
 #[derive(Clone, Copy)]
 pub struct Value(JsonbValue);
 
 /// Returns the tokens of the top level of an array or object, in order. A nested array or object is one value.
-fn walk(container: *mut JsonbContainer) -> Vec<(c_int, JsonbValue)> {
-    const DONE: c_int = pg_sys::JsonbIteratorToken::WJB_DONE as c_int;
-    const KEY: c_int = pg_sys::JsonbIteratorToken::WJB_KEY as c_int;
-    const VALUE: c_int = pg_sys::JsonbIteratorToken::WJB_VALUE as c_int;
-    const ELEM: c_int = pg_sys::JsonbIteratorToken::WJB_ELEM as c_int;
+fn walk(container: *mut JsonbContainer) -> Vec<(JsonbIteratorToken::Type, JsonbValue)> {
     // SAFETY: the header says how many elements or pairs there are.
     let count = unsafe { (*container).header } & pg_sys::JB_CMASK;
     memory::room_for_elements(2 * count as usize, 0);
@@ -57,8 +32,8 @@ fn walk(container: *mut JsonbContainer) -> Vec<(c_int, JsonbValue)> {
             let mut value = JsonbValue { type_: 0, val: std::mem::zeroed() };
             loop {
                 match raw::JsonbIteratorNext(&raw mut it, &raw mut value, true) {
-                    DONE => break,
-                    token @ (KEY | VALUE | ELEM) => found.push((token, value)),
+                    WJB_DONE => break,
+                    token @ (WJB_KEY | WJB_VALUE | WJB_ELEM) => memory::push(&mut found, (token, value)),
                     // The other tokens are the brackets of the top level. A nested array or object comes as one value.
                     _ => {}
                 }
@@ -66,47 +41,6 @@ fn walk(container: *mut JsonbContainer) -> Vec<(c_int, JsonbValue)> {
         });
     }
     found
-}
-
-/// Arrays and objects that users store may be nested this deep. Reading a deeper value again, inside another value or
-/// by a path, could exhaust the stack.
-pub const MAX_DEPTH: usize = 1_000;
-
-/// Checks how deep a jsonb is nested.
-///
-/// Errors: 22023 if it is deeper than `MAX_DEPTH`.
-pub fn check_depth(jsonb: Datum, name: &str) -> Result<()> {
-    /// Each level takes eight bytes: the header of a container and the header of its one element.
-    const LEVEL_BYTES: usize = 8;
-    if datum::is_small(jsonb, MAX_DEPTH * LEVEL_BYTES) || is_shallow(root(jsonb)) {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("{name} is nested deeper than {MAX_DEPTH} levels"))
-        .hint("Store deeper values as a string, or in a table of your own."))
-}
-
-/// True if a container is nested at most `MAX_DEPTH` deep.
-fn is_shallow(container: *mut JsonbContainer) -> bool {
-    use pg_sys::JsonbIteratorToken as Token;
-    let (mut depth, mut deepest) = (0, 0);
-    // SAFETY: the container lies in a detoasted jsonb. The iterator does not recurse, and frees itself at the end. If
-    // the loop ends earlier, the iterator lies in the call's memory. An error inside becomes an unwinding at the guard.
-    unsafe {
-        pg_sys::ffi::pg_guard_ffi_boundary(|| {
-            let mut it = raw::JsonbIteratorInit(container);
-            let mut value = JsonbValue { type_: 0, val: std::mem::zeroed() };
-            while deepest <= MAX_DEPTH {
-                match raw::JsonbIteratorNext(&raw mut it, &raw mut value, false) as u32 {
-                    Token::WJB_DONE => break,
-                    Token::WJB_BEGIN_ARRAY | Token::WJB_BEGIN_OBJECT => depth += 1,
-                    Token::WJB_END_ARRAY | Token::WJB_END_OBJECT => depth -= 1,
-                    _ => {}
-                }
-                deepest = deepest.max(depth);
-            }
-        });
-    }
-    deepest <= MAX_DEPTH
 }
 
 /// Returns the elements of a jsonb that is an array. `None` if it is no array.
@@ -126,7 +60,7 @@ pub fn fields(jsonb: Datum) -> Vec<(String, Value)> {
         return Vec::new();
     }
     let parts = walk(root(jsonb)).into_iter().map(|(_, value)| value).collect::<Vec<_>>();
-    parts.chunks_exact(2).filter_map(|pair| Some((string(&pair[0])?, Value(pair[1])))).collect()
+    memory::collect(parts.chunks_exact(2).filter_map(|pair| Some((string(&pair[0])?, Value(pair[1])))))
 }
 
 /// Returns an object with one field, in the current memory context. NULL becomes null. `None`: Postgres refuses the
@@ -170,7 +104,8 @@ pub fn scalar(jsonb: Datum) -> Option<Value> {
     walk(root).first().filter(|_| is_scalar).map(|(_, value)| Value(*value))
 }
 
-fn root(jsonb: Datum) -> *mut JsonbContainer {
+/// Returns the outermost container of a jsonb, detoasted.
+pub(super) fn root(jsonb: Datum) -> *mut JsonbContainer {
     // SAFETY: a datum of type jsonb.
     unsafe {
         let detoasted = pg_sys::pg_detoast_datum(jsonb.cast_mut_ptr()).cast::<pg_sys::Jsonb>();
@@ -288,9 +223,12 @@ fn begin(value: &JsonbValue, most: usize) -> Option<String> {
 }
 
 /// Runs an input or output function that changes nothing but memory. `None`: it raised an error. No subtransaction
-/// cleans up after the error, so this is sound only for such functions.
+/// cleans up after the error, so this is sound only for such functions. A lack of memory is raised again.
 fn pure(f: impl FnOnce() -> Option<Datum> + std::panic::UnwindSafe) -> Option<Datum> {
-    PgTryBuilder::new(f).catch_others(|_| None).execute()
+    PgTryBuilder::new(f)
+        .catch_when(PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY, |error| error.rethrow())
+        .catch_others(|_| None)
+        .execute()
 }
 
 /// Runs `f`, which makes values in memory and changes nothing else. `None`: it raised an error, for instance because a
@@ -363,6 +301,15 @@ pub fn is_object(jsonb: Datum) -> bool {
 pub fn merged(first: Datum, second: Datum) -> Datum {
     // SAFETY: a function of two jsonb that changes nothing but memory.
     unsafe { direct_function_call_as_datum(pg_sys::jsonb_concat, &[Some(first), Some(second)]) }.unwrap_or(second)
+}
+
+/// Returns an object with the fields of all objects, as `merged`. `None`: there are none. It joins neighbours first, so
+/// that the time and the memory for many small objects do not grow with the square of their number.
+pub fn joined(mut objects: Vec<Datum>) -> Option<Datum> {
+    while objects.len() > 1 {
+        objects = objects.chunks(2).map(|two| two.iter().copied().reduce(merged).unwrap_or(two[0])).collect();
+    }
+    objects.pop()
 }
 
 /// Returns an object without one of its fields.

@@ -13,7 +13,7 @@ use pgrx::pg_sys::panic::CaughtError;
 use pgrx::pg_sys::{self, Datum};
 use pgrx::{PgSqlErrorCode, PgTryBuilder, direct_function_call_as_datum};
 
-use crate::pg::{budget, datum, jsonb, time};
+use crate::pg::{budget, datum, jsonb, memory, time};
 
 /// A compiled path, in its own memory.
 pub struct Path {
@@ -63,7 +63,7 @@ const MAX_VALUE_BYTES: usize = 4_000;
 /// True if a path may take longer than reading some members of a value. It does not if it only compares members with
 /// literals. Then each comparison has one path, without subscripts, wildcards, filters, methods and arithmetic.
 fn is_costly(text: &str) -> bool {
-    let (mut bare, mut in_string, mut chars) = (String::with_capacity(text.len()), false, text.chars());
+    let (mut bare, mut in_string, mut chars) = (memory::text(text.len()), false, text.chars());
     while let Some(c) = chars.next() {
         match c {
             '"' => in_string = !in_string,

@@ -2,9 +2,10 @@
 //! end, because that would end all sessions of the server.
 //!
 //! Rust ends the process when an allocation fails, and no stable feature changes that: an allocator must not unwind. So
-//! if a user decides the size of an allocation, the memory is asked for first ([`room_for`], [`grow`]). All other
-//! allocations are small, and a reserve serves them once. The next call of a verb allocates the reserve again or is
-//! refused.
+//! if a user decides the size of an allocation, the memory is asked for first ([`room_for`], [`grow`] and what is made
+//! of it: [`list`], [`collect`], [`map`]). Clippy refuses the functions of the standard library that reserve memory.
+//! All other allocations are small, and a reserve serves them once. The next call of a verb allocates the reserve again
+//! or is refused.
 //!
 //! An allocation of Postgres that fails raises an error. pgrx catches it and copies the message, which needs memory
 //! too. An error within an error, five deep, ends the server. So the reserve is also freed while Postgres makes such a
@@ -15,7 +16,9 @@
 //! Invariant: nothing here raises an error while it allocates.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::{HashMap, HashSet};
 use std::ffi::{c_int, c_void};
+use std::hash::Hash;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
@@ -172,10 +175,94 @@ pub fn room_for_text(bytes: usize) {
 /// Reserves room in a list for `more` elements.
 ///
 /// Errors: 53200, raised, if there is not enough memory.
+#[inline]
 pub fn grow<T>(list: &mut Vec<T>, more: usize) {
     if list.capacity() - list.len() < more && list.try_reserve(more).is_err() && list.try_reserve_exact(more).is_err() {
         out_of_memory(more.saturating_mul(size_of::<T>()));
     }
+}
+
+/// Returns an empty list with room for this many elements.
+///
+/// Errors: 53200, raised, if there is not enough memory.
+#[inline]
+pub fn list<T>(count: usize) -> Vec<T> {
+    let mut list = Vec::new();
+    if list.try_reserve_exact(count).is_err() {
+        out_of_memory(count.saturating_mul(size_of::<T>()));
+    }
+    list
+}
+
+/// Returns a list of `count` equal elements.
+///
+/// Errors: as `list`.
+pub fn filled<T: Clone>(value: T, count: usize) -> Vec<T> {
+    let mut list = list(count);
+    list.resize(count, value);
+    list
+}
+
+/// Adds an element to a list of which a user decides the length.
+///
+/// Errors: as `list`.
+#[inline]
+pub fn push<T>(list: &mut Vec<T>, element: T) {
+    grow(list, 1);
+    list.push(element);
+}
+
+/// Collects elements of which a user decides the number.
+///
+/// Errors: as `list`.
+pub fn collect<T>(elements: impl IntoIterator<Item = T>) -> Vec<T> {
+    let elements = elements.into_iter();
+    let mut list = list(elements.size_hint().0);
+    elements.for_each(|element| push(&mut list, element));
+    list
+}
+
+/// As `collect`, up to the first error.
+pub fn try_collect<T, E>(elements: impl IntoIterator<Item = Result<T, E>>) -> Result<Vec<T>, E> {
+    let elements = elements.into_iter();
+    let mut list = list(elements.size_hint().1.unwrap_or(0));
+    for element in elements {
+        push(&mut list, element?);
+    }
+    Ok(list)
+}
+
+/// Returns an empty map with room for this many elements.
+///
+/// Errors: as `list`.
+pub fn map<K: Eq + Hash, V>(count: usize) -> HashMap<K, V> {
+    let mut map = HashMap::new();
+    if map.try_reserve(count).is_err() {
+        out_of_memory(count.saturating_mul(size_of::<(K, V)>()));
+    }
+    map
+}
+
+/// Returns an empty set with room for this many elements.
+///
+/// Errors: as `list`.
+pub fn set<K: Eq + Hash>(count: usize) -> HashSet<K> {
+    let mut set = HashSet::new();
+    if set.try_reserve(count).is_err() {
+        out_of_memory(count.saturating_mul(size_of::<K>()));
+    }
+    set
+}
+
+/// Returns an empty text with room for this many bytes.
+///
+/// Errors: as `list`.
+pub fn text(bytes: usize) -> String {
+    let mut text = String::new();
+    if text.try_reserve(bytes).is_err() {
+        out_of_memory(bytes);
+    }
+    text
 }
 
 #[cold]

@@ -11,7 +11,7 @@ use pgrx::pg_sys;
 use crate::error::{self, Error};
 use crate::pg::shape::{self, Shape};
 use crate::pg::table::Relation;
-use crate::pg::{relcache, syscache, unguarded};
+use crate::pg::{raw, relcache, syscache, unguarded};
 
 impl Relation {
     /// Opens a table to write, with RowExclusiveLock until the end of the transaction. Waits for the lock. Raises an
@@ -29,9 +29,9 @@ impl Relation {
         // is missing, the transaction's end closes the table.
         let (table, opened) = unsafe {
             pg_sys::ffi::pg_guard_ffi_boundary(|| {
-                let table = unguarded::table_open(table, lock);
+                let table = raw::table_open(table, lock);
                 // Taking the lock has read pending invalidation messages.
-                (table, relcache::has_no_suspects().then(|| unguarded::index_open(now, lock)))
+                (table, relcache::has_no_suspects().then(|| raw::index_open(now, lock)))
             })
         };
         let table = Self::written(table, false);
@@ -44,9 +44,7 @@ impl Relation {
         let (first, second) = (relcache::index_now(first), relcache::index_now(second));
         // SAFETY: as above.
         let opened = unsafe {
-            pg_sys::ffi::pg_guard_ffi_boundary(|| {
-                [unguarded::index_open(first, lock), unguarded::index_open(second, lock)]
-            })
+            pg_sys::ffi::pg_guard_ffi_boundary(|| [raw::index_open(first, lock), raw::index_open(second, lock)])
         };
         opened.map(|rel| Self::written(rel, true))
     }
@@ -112,7 +110,7 @@ impl Relation {
         if self.columns() != count {
             // SAFETY: an open relation has a name.
             let name = syscache::name(unsafe { &(*(*self.rel).rd_rel).relname });
-            Error::new(error::WRONG_STATE, format!("index \"queue.{name}\" is not as pg_queue created it"))
+            Error::new(error::WRONG_STATE, format!("index \"queue_internal.{name}\" is not as pg_queue created it"))
                 .detail("It has other columns.")
                 .hint("Drop it, and create it as in a new database with pg_queue.")
                 .report();

@@ -164,7 +164,7 @@ fn find(called: pg_sys::Oid, to: To, left_out: usize) -> Result<pg_sys::Oid> {
         let types = pg_sys::buildoidvector(types.as_ptr(), types.len() as i32);
         let oid_column = pg_sys::Anum_pg_proc_oid as pg_sys::AttrNumber;
         let (name, schema) = (Datum::from(c_name.as_ptr()), Datum::from(schema));
-        pg_sys::GetSysCacheOid(PROCNAMEARGSNSP as i32, oid_column, name, Datum::from(types), schema, Datum::from(0))
+        pg_sys::GetSysCacheOid(PROCNAMEARGSNSP as _, oid_column, name, Datum::from(types), schema, Datum::from(0))
     };
     if oid == pg_sys::Oid::INVALID {
         return Err(Error::new(error::NO_FUNCTION, format!("there is no function \"{name}\" with these arguments"))

@@ -19,7 +19,7 @@ use crate::error::{self, Error, Result};
 use crate::pg::fault::fault;
 use crate::pg::routine::Routine;
 use crate::pg::statement_log::{self, Statement};
-use crate::pg::{call, datum, jsonb, memory, raw};
+use crate::pg::{call, datum, jsonb, memory, raw, unbound};
 
 /// A command and how to run it.
 pub struct Command<'a> {
@@ -401,9 +401,9 @@ unsafe fn run_one<'a>(
         let dest = (&raw mut *receiver).cast::<pg_sys::DestReceiver>();
         let mut done = pg_sys::QueryCompletion::default();
         let all = std::ffi::c_long::MAX;
-        #[cfg(not(feature = "pg18"))]
+        #[cfg(not(feature = "from18"))]
         pg_sys::PortalRun(portal, all, is_top, true, dest, dest, &raw mut done);
-        #[cfg(feature = "pg18")]
+        #[cfg(feature = "from18")]
         pg_sys::PortalRun(portal, all, is_top, dest, dest, &raw mut done);
         pg_sys::PortalDrop(portal, false);
         let name = CStr::from_ptr(pg_sys::GetCommandTagName(done.commandTag)).to_string_lossy().into_owned();
@@ -434,19 +434,10 @@ unsafe fn analyze(
     // SAFETY: as in `run`. The analysis allocates and fills an array of types.
     unsafe {
         if command.arguments.is_empty() {
-            #[cfg(feature = "pg14")]
-            let queries = pg_sys::pg_analyze_and_rewrite(statement, text, ptr::null_mut(), 0, none);
-            #[cfg(not(feature = "pg14"))]
             let queries = pg_sys::pg_analyze_and_rewrite_fixedparams(statement, text, ptr::null(), 0, none);
             return Ok((queries, ptr::null_mut()));
         }
         let (mut types, mut count) = (ptr::null_mut::<Oid>(), 0);
-        #[cfg(feature = "pg14")]
-        let queries = {
-            let query = pg_sys::parse_analyze_varparams(statement, text, &raw mut types, &raw mut count);
-            pg_sys::pg_rewrite_query(query)
-        };
-        #[cfg(not(feature = "pg14"))]
         let queries = pg_sys::pg_analyze_and_rewrite_varparams(statement, text, &raw mut types, &raw mut count, none);
         let wanted = usize::try_from(count).unwrap_or(0);
         if wanted > command.arguments.len() {
@@ -487,20 +478,17 @@ fn input(argument: &Argument, kind: Oid) -> Result<Option<Datum>> {
 /// Cancels the statements of this process after this time, in microseconds, or after `statement_timeout` if that is
 /// shorter. Replaces an earlier call.
 pub fn cancel_after(microseconds: i64) {
-    /// STATEMENT_TIMEOUT in timeout.h, the same in 14 to 18.
-    const STATEMENT_TIMEOUT: c_int = 3;
     // SAFETY: every process with a database has registered this timeout.
     unsafe {
         let own = i64::from(pg_sys::StatementTimeout);
         let wanted = (microseconds / 1_000 + 1).clamp(1, i64::from(c_int::MAX));
         let wanted = if own > 0 { wanted.min(own) } else { wanted };
-        raw::enable_timeout_after(STATEMENT_TIMEOUT, wanted as c_int);
+        unbound::enable_timeout_after(unbound::STATEMENT_TIMEOUT, wanted as c_int);
     }
 }
 
 /// Undoes `cancel_after`.
 pub fn cancel_no_more() {
-    const STATEMENT_TIMEOUT: c_int = 3;
     // SAFETY: as above.
-    unsafe { raw::disable_timeout(STATEMENT_TIMEOUT, false) };
+    unsafe { unbound::disable_timeout(unbound::STATEMENT_TIMEOUT, false) };
 }

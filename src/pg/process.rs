@@ -9,7 +9,8 @@ use std::ffi::{CStr, c_int};
 
 use pgrx::pg_sys;
 
-use crate::pg::{client, raw, session, time};
+pub use crate::pg::raw::Handler;
+use crate::pg::{client, memory, session, time, unbound};
 
 /// Switches backtraces off in this library, regardless of the environment, and leaves the environment unchanged.
 /// Otherwise an error of Postgres that passes through Rust would carry a backtrace, with paths of the build, in the
@@ -44,8 +45,10 @@ pub fn signal_parent(signal: c_int) {
     unsafe { libc::kill(libc::getppid(), signal) };
 }
 
-/// Raises an error if this session was cancelled (57014) or terminated (57P01).
+/// Raises an error if this session was cancelled (57014) or terminated (57P01), or has not enough memory to go on
+/// (53200). Loops over what a user has given call it, so that many small allocations do not use up the reserve.
 pub fn check_for_interrupts() {
+    memory::check();
     pgrx::check_for_interrupts!();
 }
 
@@ -70,24 +73,21 @@ pub fn is_client_gone() -> bool {
     unsafe {
         !client::is_stand_in()
             && !pg_sys::MyProcPort.is_null()
-            && !pg_sys::ffi::pg_guard_ffi_boundary(|| raw::pq_check_connection())
+            && !pg_sys::ffi::pg_guard_ffi_boundary(|| unbound::pq_check_connection())
     }
 }
 
 // ----- background processes
 
-/// A signal handler.
-pub type Handler = unsafe extern "C-unwind" fn(c_int);
-
 /// Installs a signal handler.
 pub fn handle_signal(signal: c_int, handler: Handler) {
     // SAFETY: the handler belongs to Postgres or to this library, and only sets flags and latches.
-    #[cfg(not(feature = "pg18"))]
+    #[cfg(not(feature = "from18"))]
     unsafe {
         pg_sys::pqsignal(signal, Some(handler))
     };
     // SAFETY: as above; the function has another name here.
-    #[cfg(feature = "pg18")]
+    #[cfg(feature = "from18")]
     unsafe {
         pg_sys::pqsignal_be(signal, Some(handler))
     };
@@ -95,11 +95,10 @@ pub fn handle_signal(signal: c_int, handler: Handler) {
 
 /// True if the server is being stopped. Its postmaster writes this to its file before it tells any process.
 pub fn is_server_stopping() -> bool {
-    /// The line of the status in postmaster.pid, counted from 0. It is the same in 14 to 18.
-    const STATUS: usize = 7;
     // The data directory is every server process's working directory.
-    std::fs::read_to_string("postmaster.pid")
-        .is_ok_and(|file| file.lines().nth(STATUS).is_some_and(|status| status.trim() == "stopping"))
+    std::fs::read_to_string("postmaster.pid").is_ok_and(|file| {
+        file.lines().nth(unbound::LOCK_FILE_LINE_PM_STATUS - 1).is_some_and(|status| status.trim() == "stopping")
+    })
 }
 
 /// Unblocks signals. A background process starts with signals blocked.
@@ -131,17 +130,16 @@ pub fn connect(database: Option<pg_sys::Oid>) {
 /// Connects a background process to a database as a role, which becomes its session's user. If it cannot connect, the
 /// process ends.
 pub fn connect_as(database: pg_sys::Oid, role: pg_sys::Oid) {
-    /// BGWORKER_BYPASS_ROLELOGINCHECK: the role needs no LOGIN.
-    #[cfg(any(feature = "pg17", feature = "pg18"))]
-    const FLAGS: u32 = 2;
-    #[cfg(not(any(feature = "pg17", feature = "pg18")))]
+    #[cfg(feature = "from17")]
+    const FLAGS: u32 = pg_sys::BGWORKER_BYPASS_ROLELOGINCHECK;
+    #[cfg(not(feature = "from17"))]
     const FLAGS: u32 = 0;
     // SAFETY: called once per process, from its main function, after signals were unblocked.
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, role, FLAGS) };
 }
 
 /// Ends this process with an exit code.
-#[allow(unreachable_code, reason = "the bindings of 14 to 17 know that it does not return")]
+#[allow(unreachable_code, reason = "the bindings of 15 to 17 know that it does not return")]
 pub fn exit(code: c_int) -> ! {
     // SAFETY: ends the process in order. Nothing here runs afterwards.
     unsafe { pg_sys::proc_exit(code) };

@@ -107,7 +107,7 @@ pub fn is_superuser(role: pg_sys::Oid) -> bool {
 /// True if a background process can connect as a role. In 17 and later every role is allowed.
 pub fn can_start_sessions(role: pg_sys::Oid) -> bool {
     let cache = pg_sys::SysCacheIdentifier::AUTHOID;
-    cfg!(any(feature = "pg17", feature = "pg18"))
+    cfg!(feature = "from17")
         || syscache::by_oid(cache, role, |row: &pg_sys::FormData_pg_authid| row.rolcanlogin).unwrap_or(false)
 }
 
@@ -116,9 +116,9 @@ pub fn can_connect(role: pg_sys::Oid) -> bool {
     // SAFETY: reads the catalogs; the database is this session's.
     unsafe {
         let database = pg_sys::MyDatabaseId;
-        #[cfg(any(feature = "pg14", feature = "pg15"))]
+        #[cfg(not(feature = "from16"))]
         let answer = pg_sys::pg_database_aclcheck(database, role, pg_sys::ACL_CONNECT);
-        #[cfg(not(any(feature = "pg14", feature = "pg15")))]
+        #[cfg(feature = "from16")]
         let answer = pg_sys::object_aclcheck(pg_sys::DatabaseRelationId, database, role, pg_sys::ACL_CONNECT.into());
         answer == pg_sys::AclResult::ACLCHECK_OK
     }
@@ -128,9 +128,9 @@ pub fn can_connect(role: pg_sys::Oid) -> bool {
 pub fn may_execute(function: pg_sys::Oid) -> bool {
     // SAFETY: reads the catalogs.
     unsafe {
-        #[cfg(any(feature = "pg14", feature = "pg15"))]
+        #[cfg(not(feature = "from16"))]
         let answer = pg_sys::pg_proc_aclcheck(function, user(), pg_sys::ACL_EXECUTE);
-        #[cfg(not(any(feature = "pg14", feature = "pg15")))]
+        #[cfg(feature = "from16")]
         let answer = pg_sys::object_aclcheck(pg_sys::ProcedureRelationId, function, user(), pg_sys::ACL_EXECUTE.into());
         answer == pg_sys::AclResult::ACLCHECK_OK
     }
@@ -144,10 +144,10 @@ pub fn may_become(role: pg_sys::Oid) -> bool {
 /// True if a role may SET ROLE to another one, or is it. Must run in a transaction.
 pub fn can_become(from: pg_sys::Oid, to: pg_sys::Oid) -> bool {
     // SAFETY: looks at roles.
-    #[cfg(any(feature = "pg14", feature = "pg15"))]
+    #[cfg(not(feature = "from16"))]
     let may = unsafe { pg_sys::is_member_of_role(from, to) };
     // SAFETY: as above.
-    #[cfg(not(any(feature = "pg14", feature = "pg15")))]
+    #[cfg(feature = "from16")]
     let may = unsafe { pg_sys::member_can_set_role(from, to) };
     may
 }

@@ -28,18 +28,24 @@ pub fn find(name: &str) -> Option<Routine> {
     // A text that is no name raises 42602. Parsing it leaves only allocated memory behind.
     let names = PgTryBuilder::new(|| {
         // SAFETY: a C string; the list is made in the current memory context.
-        #[cfg(any(feature = "pg14", feature = "pg15"))]
+        #[cfg(not(feature = "from16"))]
         let names = unsafe { pg_sys::stringToQualifiedNameList(name.as_ptr()) };
         // SAFETY: as above.
-        #[cfg(not(any(feature = "pg14", feature = "pg15")))]
+        #[cfg(feature = "from16")]
         let names = unsafe { pg_sys::stringToQualifiedNameList(name.as_ptr(), std::ptr::null_mut()) };
         Some(names)
     })
     .catch_others(|_| None)
     .execute()?;
+    #[cfg(feature = "from19")]
+    let mut flags = 0; // why there is none
     // SAFETY: a list of names. Each candidate has one argument, as asked for, and so one type.
     let oid = unsafe {
-        let mut candidate = pg_sys::FuncnameGetCandidates(names, 1, std::ptr::null_mut(), false, false, false, true);
+        let none = std::ptr::null_mut();
+        #[cfg(not(feature = "from19"))]
+        let mut candidate = pg_sys::FuncnameGetCandidates(names, 1, none, false, false, false, true);
+        #[cfg(feature = "from19")]
+        let mut candidate = pg_sys::FuncnameGetCandidates(names, 1, none, false, false, false, true, &raw mut flags);
         while !candidate.is_null() && *(*candidate).args.as_ptr() != pg_sys::JSONBOID {
             candidate = (*candidate).next;
         }
@@ -69,4 +75,10 @@ pub fn by_oid(oid: pg_sys::Oid) -> Option<Routine> {
         is_procedure: kind == b'p',
         owner,
     })
+}
+
+/// Calls a function that takes three arguments. Raises its errors, and an error if it returns NULL.
+pub fn call(function: pg_sys::Oid, [first, second, third]: [pg_sys::Datum; 3]) -> pg_sys::Datum {
+    // SAFETY: the arguments are of the types that the function declares, as the caller knows.
+    unsafe { pg_sys::OidFunctionCall3Coll(function, pg_sys::InvalidOid, first, second, third) }
 }

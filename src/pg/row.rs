@@ -11,10 +11,10 @@ use std::ptr;
 use pg_queue_core::frontier::Place;
 use pgrx::pg_sys::{self, Datum};
 
-use crate::pg::{descriptor, unguarded};
+use crate::pg::{descriptor, memory, raw};
 
-/// A table of the extension may have at most this many columns: those of queue.history, and some that were added by
-/// mistake and dropped.
+/// A table of the extension may have at most this many columns: those of queue_internal.history, and some that were
+/// added by mistake and dropped.
 pub const COLUMNS: usize = 40;
 
 /// The place of a row in its table.
@@ -69,7 +69,7 @@ pub struct NewRows {
 impl NewRows {
     /// Reserves room for `rows` rows of `columns` columns.
     pub fn new(columns: usize, rows: usize) -> Self {
-        Self { values: Vec::with_capacity(columns * rows), nulls: Vec::with_capacity(columns * rows), columns }
+        Self { values: memory::list(columns * rows), nulls: memory::list(columns * rows), columns }
     }
 
     /// Adds a row with a value for each column. `None` is NULL.
@@ -97,7 +97,7 @@ pub struct Formed(pub(super) pg_sys::HeapTuple);
 impl Drop for Formed {
     fn drop(&mut self) {
         // SAFETY: owned by the value. Freeing raises nothing, so it needs no guard.
-        unsafe { unguarded::heap_freetuple(self.0) };
+        unsafe { raw::heap_freetuple(self.0) };
     }
 }
 
@@ -205,7 +205,7 @@ impl Drop for Row {
     fn drop(&mut self) {
         if !self.tuple.is_null() {
             // SAFETY: owned by the row. Freeing raises nothing, so it needs no guard.
-            unsafe { unguarded::heap_freetuple(self.tuple) };
+            unsafe { raw::heap_freetuple(self.tuple) };
         }
     }
 }

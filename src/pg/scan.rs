@@ -12,9 +12,9 @@ use std::ptr;
 use pgrx::pg_sys::{self, Datum};
 
 use crate::pg::descriptor;
+use crate::pg::raw;
 use crate::pg::row::{self, Columns, Row, Tid};
 use crate::pg::table::Relation;
-use crate::pg::unguarded;
 
 impl Relation {
     /// Begins to read the rows of this table by an index, in its order. `keys` are conditions on leading columns of the
@@ -184,10 +184,12 @@ unsafe fn begin_scan(
                 key.value,
             );
         }
-        #[cfg(not(feature = "pg18"))]
+        #[cfg(not(feature = "from18"))]
         let scan = pg_sys::index_beginscan(table.rel, index.rel, snapshot, count, 0);
         #[cfg(feature = "pg18")]
         let scan = pg_sys::index_beginscan(table.rel, index.rel, snapshot, ptr::null_mut(), count, 0);
+        #[cfg(feature = "from19")]
+        let scan = pg_sys::index_beginscan(table.rel, index.rel, snapshot, ptr::null_mut(), count, 0, 0);
         (*scan).xs_want_itup = with_tuples;
         pg_sys::index_rescan(scan, raw.as_mut_ptr(), count, ptr::null_mut(), 0);
         scan
@@ -387,7 +389,7 @@ impl Columns for Current<'_> {
                 if usize::try_from((*(*self.slot).tts_tupleDescriptor).natts).unwrap_or(0) <= column {
                     return None;
                 }
-                unguarded::slot_getsomeattrs_int(self.slot, column as i32 + 1);
+                raw::slot_getsomeattrs_int(self.slot, column as i32 + 1);
             }
             (!*(*self.slot).tts_isnull.add(column)).then(|| *(*self.slot).tts_values.add(column))
         }

@@ -7,9 +7,10 @@
 
 use std::ffi::{CStr, c_int};
 
-use pgrx::pg_sys;
+use pgrx::{PgSqlErrorCode, pg_sys};
 
-use crate::pg::{datum, raw, syscache};
+use crate::error::Result;
+use crate::pg::{datum, raw, syscache, transaction};
 
 /// Returns Postgres's hash of a text. It is the same on all servers of one byte order. Raises nothing.
 pub fn hash(text: &str) -> i64 {
@@ -20,12 +21,21 @@ pub fn hash(text: &str) -> i64 {
 /// Returns this session's number. It counts from 0 and is below `shmem::layout::max_sessions`.
 pub fn session() -> u32 {
     // SAFETY: a plain global of this backend, set before any code of the extension can run in it.
-    #[cfg(any(feature = "pg14", feature = "pg15", feature = "pg16"))]
+    #[cfg(not(feature = "from17"))]
     let number = unsafe { pg_sys::MyBackendId } - 1;
     // SAFETY: as above.
-    #[cfg(any(feature = "pg17", feature = "pg18"))]
+    #[cfg(feature = "from17")]
     let number = unsafe { pg_sys::MyProcNumber };
     u32::try_from(number).unwrap_or(0)
+}
+
+/// True if the client has not said goodbye: the connection broke, or the server ends the session. It is known when the
+/// process exits.
+pub fn has_broken() -> bool {
+    use pg_sys::SessionEndType::{DISCONNECT_CLIENT_EOF, DISCONNECT_FATAL, DISCONNECT_KILLED};
+    // SAFETY: a plain global of this backend.
+    let cause = unsafe { pg_sys::pgStatSessionEndCause };
+    matches!(cause, DISCONNECT_CLIENT_EOF | DISCONNECT_FATAL | DISCONNECT_KILLED)
 }
 
 /// Returns this process's id.
@@ -82,7 +92,11 @@ pub fn system_identifier() -> i64 {
 /// Returns the subscription whose changes this process applies. `None`: it is no worker of logical replication.
 pub fn subscription() -> Option<pg_sys::Oid> {
     // SAFETY: a plain global of this backend.
+    #[cfg(not(feature = "from19"))]
     let origin = unsafe { pg_sys::replorigin_session_origin };
+    // SAFETY: as above.
+    #[cfg(feature = "from19")]
+    let origin = unsafe { pg_sys::replorigin_xact_state.origin };
     if origin == 0 {
         return None;
     }
@@ -182,6 +196,14 @@ pub fn commit_without_waiting() {
     }
 }
 
+/// Runs `f`, which only reads, in a subtransaction, and waits for no lock. Returns the error 55P03 if another session
+/// has one.
+pub fn without_waiting<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    with_settings(&[(c"lock_timeout", c"10ms")], || {
+        transaction::in_subtransaction_passing(f, |code| code == PgSqlErrorCode::ERRCODE_QUERY_CANCELED)
+    })
+}
+
 /// Runs `f` with other settings, as a function with SET clauses does. If `f` raises an error, the rollback restores
 /// them. Can raise if Postgres refuses a value.
 pub fn with_settings<R>(settings: &[(&CStr, &CStr)], f: impl FnOnce() -> R) -> R {
@@ -241,27 +263,14 @@ pub fn is_preloading() -> bool {
     unsafe { pg_sys::process_shared_preload_libraries_in_progress }
 }
 
-/// Reserves a prefix of settings: Postgres then refuses undefined settings with this prefix. Postgres 14 only warns.
+/// Reserves a prefix of settings: Postgres then refuses undefined settings with this prefix.
 pub fn reserve_prefix(prefix: &CStr) {
     // SAFETY: a C string. The function only reads it.
-    #[cfg(not(feature = "pg14"))]
-    unsafe {
-        pg_sys::MarkGUCPrefixReserved(prefix.as_ptr())
-    };
-    // SAFETY: as above, with the function of 14.
-    #[cfg(feature = "pg14")]
-    unsafe {
-        pg_sys::EmitWarningsOnPlaceholders(prefix.as_ptr())
-    };
+    unsafe { pg_sys::MarkGUCPrefixReserved(prefix.as_ptr()) }
 }
 
 /// Returns the timeline that this primary writes. Must not be called in recovery.
 pub fn timeline() -> i32 {
     // SAFETY: reads shared memory. Not in recovery, because verbs that write refuse earlier there.
-    #[cfg(not(feature = "pg14"))]
-    let timeline = unsafe { pg_sys::GetWALInsertionTimeLine() };
-    // SAFETY: a plain global.
-    #[cfg(feature = "pg14")]
-    let timeline = unsafe { pg_sys::ThisTimeLineID };
-    timeline as i32
+    unsafe { pg_sys::GetWALInsertionTimeLine() as i32 }
 }

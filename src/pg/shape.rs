@@ -61,16 +61,16 @@ pub unsafe fn fault(rel: pg_sys::Relation, shape: Shape) -> Option<Error> {
     let (name, attributes) = unsafe {
         let desc = (*rel).rd_att;
         let count = usize::try_from((*desc).natts).unwrap_or(0);
-        #[cfg(not(feature = "pg18"))]
+        #[cfg(not(feature = "from18"))]
         let first: *const pg_sys::FormData_pg_attribute = (*desc).attrs.as_ptr();
         // In 18 and later they lie behind the compact attributes, which exist for speed.
-        #[cfg(feature = "pg18")]
+        #[cfg(feature = "from18")]
         let first: *const pg_sys::FormData_pg_attribute = (*desc).compact_attrs.as_ptr().add(count).cast();
         (crate::pg::syscache::name(&(*(*rel).rd_rel).relname), std::slice::from_raw_parts(first, count))
     };
     let wrong = |column: &str, what: &str| {
         Some(
-            Error::new(error::WRONG_STATE, format!("table \"queue.{name}\" is not as pg_queue created it"))
+            Error::new(error::WRONG_STATE, format!("table \"queue_internal.{name}\" is not as pg_queue created it"))
                 .detail(format!("Column \"{column}\" {what}."))
                 .hint(
                     "Undo the change. Store what belongs to a job in its payload, \

@@ -34,10 +34,10 @@ pub fn drop_snapshots() {
 /// The transactions that a snapshot sees. See `pg_queue_core::counter::Horizon`.
 #[derive(Clone, Copy)]
 pub struct Seen {
-    /// All transactions before this one have ended.
-    pub xmin: u32,
-    /// This transaction and all later ones had not ended.
-    pub xmax: u32,
+    /// All transactions before this one have ended. With its epoch.
+    pub xmin: u64,
+    /// This transaction and all later ones had not ended. With its epoch.
+    pub xmax: u64,
     /// The number of transactions between `xmin` and `xmax` that were in progress.
     pub in_progress: usize,
 }
@@ -74,6 +74,13 @@ impl ActiveSnapshot {
     /// which transactions the snapshot sees. The transaction must have a snapshot. Not on a standby.
     pub fn take<R>(hold: impl FnOnce(&dyn Fn(&mut [u32]) -> Seen) -> R) -> (Self, R) {
         let taken = Cell::new(std::ptr::null_mut());
+        // SAFETY: reads shared memory under a lock of Postgres.
+        let next = unsafe { pg_sys::ReadNextFullTransactionId() }.value;
+        // All ids of a snapshot lie within half of the circle around the next one.
+        let with_epoch = |xid: pg_sys::TransactionId| {
+            let behind = u32::from(xid).wrapping_sub(next as u32) as i32;
+            next.wrapping_add_signed(behind.into())
+        };
         let take = |in_progress: &mut [u32]| {
             // SAFETY: this is the only call of Postgres under the frontier's lock. It takes ProcArrayLock, shared,
             // while it reads the processes. No process that holds ProcArrayLock waits for the frontier's lock, because
@@ -87,7 +94,8 @@ impl ActiveSnapshot {
                 for (n, xid) in in_progress.iter_mut().enumerate().take(count) {
                     *xid = (*(*snapshot).xip.add(n)).into();
                 }
-                Seen { xmin: (*snapshot).xmin.into(), xmax: (*snapshot).xmax.into(), in_progress: count }
+                let (xmin, xmax) = ((*snapshot).xmin, (*snapshot).xmax);
+                Seen { xmin: with_epoch(xmin), xmax: with_epoch(xmax), in_progress: count }
             }
         };
         take(&mut []);

@@ -12,7 +12,7 @@ use pgrx::PgLogLevel;
 use pgrx::pg_sys;
 
 use crate::error::{self, Error};
-use crate::pg::raw;
+use crate::pg::{raw, unbound};
 
 /// A statement, or several that are sent together.
 pub struct Statement<'a> {
@@ -25,12 +25,11 @@ impl<'a> Statement<'a> {
     /// Logs the statement if `log_statement` says so. `nodes`: the parser's result. `parameters`: null if it has none.
     /// Can raise a cancel.
     pub fn begin(text: &'a CStr, nodes: &[*mut pg_sys::RawStmt], parameters: pg_sys::ParamListInfo) -> Self {
-        /// LOGSTMT_ALL of tcopprot.h.
-        const ALL: c_int = 3;
         // SAFETY: a plain global, and nodes of the parser.
         let is_wanted = unsafe {
-            let wanted = pg_sys::log_statement;
-            wanted >= ALL || nodes.iter().any(|&node| raw::GetCommandLogLevel(node.cast()) <= wanted)
+            let wanted = pg_sys::log_statement as pg_sys::LogStmtLevel::Type;
+            wanted >= pg_sys::LogStmtLevel::LOGSTMT_ALL
+                || nodes.iter().any(|&node| raw::GetCommandLogLevel(node.cast()) <= wanted)
         };
         let statement = Self { text, parameters, was_logged: is_wanted };
         if is_wanted {
@@ -85,15 +84,15 @@ fn raw_log(message: &str, detail: Option<String>) {
     // calls. An error becomes an unwinding at the guard.
     unsafe {
         pg_sys::ffi::pg_guard_ffi_boundary(|| {
-            if !raw::errstart(PgLogLevel::LOG as c_int, std::ptr::null()) {
+            if !unbound::errstart(PgLogLevel::LOG as c_int, std::ptr::null()) {
                 return;
             }
-            raw::errmsg(c"%s".as_ptr(), message.as_ptr());
+            unbound::errmsg(c"%s".as_ptr(), message.as_ptr());
             if let Some(detail) = &detail {
-                raw::errdetail(c"%s".as_ptr(), detail.as_ptr());
+                unbound::errdetail(c"%s".as_ptr(), detail.as_ptr());
             }
             raw::errhidestmt(true);
-            raw::errfinish(c"pg_queue".as_ptr(), 0, c"".as_ptr());
+            unbound::errfinish(c"pg_queue".as_ptr(), 0, c"".as_ptr());
         });
     }
 }
@@ -111,14 +110,14 @@ pub fn error(error: &Error) {
     unsafe {
         pg_sys::ffi::pg_guard_ffi_boundary(|| {
             pg_sys::InterruptHoldoffCount += 1;
-            if raw::errstart(PgLogLevel::ERROR as c_int, std::ptr::null()) {
-                raw::errcode(packed);
-                raw::errmsg(c"%s".as_ptr(), message.as_ptr());
+            if unbound::errstart(PgLogLevel::ERROR as c_int, std::ptr::null()) {
+                unbound::errcode(packed);
+                unbound::errmsg(c"%s".as_ptr(), message.as_ptr());
                 if let Some(detail) = &detail {
-                    raw::errdetail(c"%s".as_ptr(), detail.as_ptr());
+                    unbound::errdetail(c"%s".as_ptr(), detail.as_ptr());
                 }
                 if let Some(hint) = &hint {
-                    raw::errhint(c"%s".as_ptr(), hint.as_ptr());
+                    unbound::errhint(c"%s".as_ptr(), hint.as_ptr());
                 }
                 pg_sys::EmitErrorReport();
                 pg_sys::FlushErrorState();

@@ -48,6 +48,20 @@ pub fn table_name(table: pg_sys::Oid) -> Option<String> {
     }
 }
 
+/// Returns the name of a table or view with that of its schema, as `queue_internal.lane`. Empty: it was dropped. Must
+/// run in a transaction.
+pub fn qualified_name(table: pg_sys::Oid) -> String {
+    let cache = pg_sys::SysCacheIdentifier::RELOID;
+    let schema = by_oid(cache, table, |row: &pg_sys::FormData_pg_class| row.relnamespace);
+    // SAFETY: a look-up in the catalogs; null when there is none.
+    let schema = schema.map(|schema| unsafe { pg_sys::get_namespace_name(schema) }).filter(|name| !name.is_null());
+    match (schema, table_name(table)) {
+        // SAFETY: a C string of this memory context.
+        (Some(schema), Some(name)) => format!("{}.{name}", unsafe { datum::c_text(schema) }),
+        _ => String::new(),
+    }
+}
+
 /// Returns the toast table of a table. `None`: it has none or was dropped.
 pub fn toast_table(table: pg_sys::Oid) -> Option<pg_sys::Oid> {
     let cache = pg_sys::SysCacheIdentifier::RELOID;
@@ -180,9 +194,9 @@ pub fn by_oid<T, R>(cache: pg_sys::SysCacheIdentifier::Type, oid: pg_sys::Oid, f
     }
 }
 
-/// Returns the relation of this name in the extension's schema. `None`: it does not exist. Must run in a transaction.
+/// Returns the extension's table or index of this name. `None`: it does not exist. Must run in a transaction.
 pub fn our_relation(name: &CStr) -> Option<pg_sys::Oid> {
-    our_schema().and_then(|schema| relation_in(schema, name))
+    schema_of_tables().and_then(|schema| relation_in(schema, name))
 }
 
 /// Returns the owner of a table. `None`: the table was dropped. Must run in a transaction.
@@ -270,23 +284,36 @@ pub fn is_our_extension(extension: pg_sys::Oid) -> bool {
 
 /// True if a function belongs to this extension. Must run in a transaction.
 pub fn is_our_function(function: pg_sys::Oid) -> bool {
-    // SAFETY: a look-up in the catalog, which returns an invalid oid if the function belongs to no extension.
-    let extension = unsafe { pg_sys::getExtensionOfObject(pg_sys::ProcedureRelationId, function) };
-    extension != pg_sys::Oid::INVALID && is_our_extension(extension)
+    extension_of(function).is_some_and(is_our_extension)
 }
 
-/// Returns the schema of the extension's objects. `None`: it does not exist. Must run in a transaction.
-pub fn our_schema() -> Option<pg_sys::Oid> {
+/// True if a function belongs to any extension. Must run in a transaction.
+pub fn is_of_extension(function: pg_sys::Oid) -> bool {
+    extension_of(function).is_some()
+}
+
+fn extension_of(function: pg_sys::Oid) -> Option<pg_sys::Oid> {
+    // SAFETY: a look-up in the catalog, which returns an invalid oid if the function belongs to no extension.
+    let extension = unsafe { pg_sys::getExtensionOfObject(pg_sys::ProcedureRelationId, function) };
+    (extension != pg_sys::Oid::INVALID).then_some(extension)
+}
+
+/// Returns the schema of the extension's tables. `None`: it does not exist. Must run in a transaction.
+pub fn schema_of_tables() -> Option<pg_sys::Oid> {
+    schema(c"queue_internal")
+}
+
+fn schema(name: &CStr) -> Option<pg_sys::Oid> {
     // SAFETY: a look-up in the catalogs; invalid when there is none.
-    let schema = unsafe { pg_sys::get_namespace_oid(c"queue".as_ptr(), true) };
+    let schema = unsafe { pg_sys::get_namespace_oid(name.as_ptr(), true) };
     (schema != pg_sys::Oid::INVALID).then_some(schema)
 }
 
-/// True if a table or view is in the extension's schema. Must run in a transaction.
+/// Returns true if a table or view is in a schema of the extension. Must run in a transaction.
 pub fn is_in_our_schema(table: pg_sys::Oid) -> bool {
     let cache = pg_sys::SysCacheIdentifier::RELOID;
-    let schema = by_oid(cache, table, |row: &pg_sys::FormData_pg_class| row.relnamespace);
-    schema.is_some() && schema == our_schema()
+    let found = by_oid(cache, table, |row: &pg_sys::FormData_pg_class| row.relnamespace);
+    found.is_some() && (found == schema_of_tables() || found == schema(c"queue"))
 }
 
 /// Returns the relation of this name in a schema. `None`: it does not exist. Must run in a transaction.

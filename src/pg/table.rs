@@ -15,10 +15,10 @@ use std::ptr;
 
 use pgrx::pg_sys::{self, Datum};
 
-use crate::pg::btree::{leaf, rightmost};
+use crate::pg::btree::{leaf, rightmost, search};
 use crate::pg::fault::row_fault;
 use crate::pg::row::{Formed, NewRows, Row, Tid, envelopes};
-use crate::pg::{descriptor, process, relcache, role, trigger, unguarded};
+use crate::pg::{descriptor, memory, process, raw, relcache, role, trigger, unguarded};
 
 /// An open table or index. It is closed when the value is dropped.
 pub struct Relation {
@@ -70,10 +70,10 @@ impl Relation {
         let (tid, is_taken) = unsafe {
             pg_sys::ffi::pg_guard_ffi_boundary(|| {
                 let desc = descriptor::of_first(rel, width);
-                let tuple = unguarded::heap_form_tuple(desc, values.as_mut_ptr(), nulls.as_mut_ptr());
-                unguarded::heap_insert(rel, tuple, unguarded::GetCurrentCommandId(true), 0, ptr::null_mut());
+                let tuple = raw::heap_form_tuple(desc, values.as_mut_ptr(), nulls.as_mut_ptr());
+                raw::heap_insert(rel, tuple, raw::GetCurrentCommandId(true), 0, ptr::null_mut());
                 let mut tid = (*tuple).t_self;
-                unguarded::heap_freetuple(tuple);
+                raw::heap_freetuple(tuple);
                 if has_others {
                     fill_others(rel, &raw const tid, 1, &relcache::knows_index);
                 }
@@ -83,7 +83,7 @@ impl Relation {
                     let is_new = rightmost::insert(index, || {
                         let mut nulls = [false; pg_sys::INDEX_MAX_KEYS as usize];
                         let (key, nulls) = (key.as_ptr().cast_mut(), nulls.as_mut_ptr());
-                        unguarded::index_insert(index, key, nulls, &raw mut tid, rel, check, false, info)
+                        raw::index_insert(index, key, nulls, &raw mut tid, rel, check, false, info)
                     });
                     is_taken |= *is_unique && !is_new;
                 }
@@ -120,9 +120,9 @@ impl Relation {
                 let desc = descriptor::of_first(self.rel, width);
                 let form = |row| {
                     let at = (first + row) * columns;
-                    unguarded::heap_form_tuple(desc, values.add(at), nulls.add(at))
+                    raw::heap_form_tuple(desc, values.add(at), nulls.add(at))
                 };
-                self.insert_batch(n, form, |tuple| unguarded::heap_freetuple(tuple), tids);
+                self.insert_batch(n, form, |tuple| raw::heap_freetuple(tuple), tids);
             }
         })
     }
@@ -140,7 +140,7 @@ impl Relation {
         /// The number of rows that COPY buffers (MAX_BUFFERED_TUPLES).
         const BATCH_ROWS: usize = 1000;
         row_fault!(self.rel, "before");
-        let mut tids = Vec::with_capacity(count);
+        let mut tids = memory::list(count);
         for first in (0..count).step_by(BATCH_ROWS) {
             insert(first, BATCH_ROWS.min(count - first), &mut tids);
             process::check_for_interrupts();
@@ -171,8 +171,8 @@ impl Relation {
             unsafe {
                 pg_sys::ffi::pg_guard_ffi_boundary(|| {
                     (0..n).for_each(|row| (**slots.add(row)).tuple = tuple(row));
-                    let command = unguarded::GetCurrentCommandId(true);
-                    unguarded::heap_multi_insert(rel, slots.cast(), n as i32, command, 0, ptr::null_mut());
+                    let command = raw::GetCurrentCommandId(true);
+                    raw::heap_multi_insert(rel, slots.cast(), n as i32, command, 0, ptr::null_mut());
                     (0..n).for_each(|row| free((**slots.add(row)).tuple));
                 });
                 tids.extend((0..n).map(|row| Tid((**slots.add(row)).base.tts_tid)));
@@ -229,6 +229,34 @@ impl Relation {
         is_unique: bool,
         key: impl Fn(usize) -> Option<[Datum; COLUMNS]>,
     ) -> Vec<usize> {
+        self.insert_entries_unless(table, tids, is_unique, key, |_, _, _| false)
+    }
+
+    /// As `insert_entries`, for an index that is not unique and has no posting lists. An entry that exists is not
+    /// inserted again. No other session inserts any of these entries meanwhile.
+    pub fn insert_missing_entries<const COLUMNS: usize>(
+        &self,
+        table: &Relation,
+        tids: &[Tid],
+        key: impl Fn(usize) -> Option<[Datum; COLUMNS]>,
+    ) {
+        let (index, rel) = (self.rel, table.rel);
+        self.insert_entries_unless(table, tids, false, key, |tid, values, nulls| {
+            // SAFETY: called under a guard, with a value for each column of this index of the table.
+            unsafe { search::has(index, rel, tid, values, nulls) }
+        });
+    }
+
+    /// As `insert_entries`. `is_there` is asked for each entry that a run does not take, because a run takes no entry
+    /// whose key exists. It is called under a guard.
+    fn insert_entries_unless<const COLUMNS: usize>(
+        &self,
+        table: &Relation,
+        tids: &[Tid],
+        is_unique: bool,
+        key: impl Fn(usize) -> Option<[Datum; COLUMNS]>,
+        is_there: impl Fn(pg_sys::ItemPointerData, &mut [Datum], &mut [bool]) -> bool,
+    ) -> Vec<usize> {
         /// From then on the pause between runs grows no more.
         const MOST_IN_VAIN: u32 = 6;
         let check = uniqueness(is_unique);
@@ -259,7 +287,10 @@ impl Relation {
                         next += 1;
                         let Some(mut values) = key(row) else { continue };
                         let mut tid = tids[row].0;
-                        let is_new = unguarded::index_insert(
+                        if is_there(tid, &mut values, &mut nulls) {
+                            continue;
+                        }
+                        let is_new = raw::index_insert(
                             index,
                             values.as_mut_ptr(),
                             nulls.as_mut_ptr(),
@@ -308,7 +339,7 @@ impl Relation {
                 let copy = unguarded::copy_at(rel, tid.0);
                 if !copy.is_null() {
                     let desc = descriptor::of_first(rel, descriptor::width_of(copy));
-                    unguarded::heap_deform_tuple(copy, desc, (*to).values.as_mut_ptr(), (*to).nulls.as_mut_ptr());
+                    raw::heap_deform_tuple(copy, desc, (*to).values.as_mut_ptr(), (*to).nulls.as_mut_ptr());
                     (*to).tuple = copy;
                 }
                 !copy.is_null()
@@ -359,8 +390,11 @@ impl Relation {
                     pg_sys::ReadBufferMode::RBM_NORMAL,
                     strategy,
                 );
+                #[cfg(not(feature = "from19"))]
                 pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
-                let page = pg_sys::BufferGetPage(buffer);
+                #[cfg(feature = "from19")]
+                pg_sys::LockBufferInternal(buffer, pg_sys::BufferLockMode::BUFFER_LOCK_SHARE);
+                let page = unguarded::page_of(buffer);
                 let header = page.cast::<pg_sys::PageHeaderData>();
                 let lower = usize::from((*header).pd_lower);
                 let start = std::mem::offset_of!(pg_sys::PageHeaderData, pd_linp);
@@ -390,7 +424,7 @@ unsafe fn fill_others(
     // SAFETY: the caller's promise. All memory is of the current context. The resource owner knows the open relations
     // if an error is raised.
     unsafe {
-        let list = unguarded::RelationGetIndexList(rel);
+        let list = raw::RelationGetIndexList(rel);
         if !unguarded::has_unknown(list, knows) {
             return;
         }
@@ -398,50 +432,40 @@ unsafe fn fill_others(
         // rights are a superuser's.
         let borrowed = role::Borrowed::from((*(*rel).rd_rel).relowner);
         let length = (*list).length as usize;
-        let indexes = unguarded::palloc0(size_of::<pg_sys::Relation>() * length).cast::<pg_sys::Relation>();
-        let infos = unguarded::palloc0(size_of::<usize>() * length).cast::<*mut pg_sys::IndexInfo>();
+        let indexes = raw::palloc0(size_of::<pg_sys::Relation>() * length).cast::<pg_sys::Relation>();
+        let infos = raw::palloc0(size_of::<usize>() * length).cast::<*mut pg_sys::IndexInfo>();
         let mut open = 0;
         for n in 0..length {
             let oid = (*(*list).elements.add(n)).oid_value;
             if !knows(oid) {
-                let index = unguarded::index_open(oid, pg_sys::RowExclusiveLock as i32);
+                let index = raw::index_open(oid, pg_sys::RowExclusiveLock as i32);
                 *indexes.add(open) = index;
-                *infos.add(open) = unguarded::BuildIndexInfo(index);
+                *infos.add(open) = raw::BuildIndexInfo(index);
                 open += 1;
             }
         }
-        let state = unguarded::CreateExecutorState();
-        let result = unguarded::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast::<pg_sys::ResultRelInfo>();
+        let state = raw::CreateExecutorState();
+        let result = raw::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast::<pg_sys::ResultRelInfo>();
         (*result).type_ = pg_sys::NodeTag::T_ResultRelInfo;
-        unguarded::InitResultRelInfo(result, rel, 0, ptr::null_mut(), 0);
+        raw::InitResultRelInfo(result, rel, 0, ptr::null_mut(), 0);
         (*result).ri_NumIndices = open as i32;
         (*result).ri_IndexRelationDescs = indexes;
         (*result).ri_IndexRelationInfo = infos;
-        let slot = unguarded::MakeSingleTupleTableSlot((*rel).rd_att, &raw const pg_sys::TTSOpsHeapTuple);
+        let slot = raw::MakeSingleTupleTableSlot((*rel).rd_att, &raw const pg_sys::TTSOpsHeapTuple);
         for n in 0..count {
             let copy = unguarded::copy_at(rel, *tids.add(n));
             if !copy.is_null() {
-                unguarded::ExecStoreHeapTuple(copy, slot, true);
+                raw::ExecStoreHeapTuple(copy, slot, true);
                 (*slot).tts_tid = *tids.add(n);
                 let mut conflict = false;
-                unguarded::ExecInsertIndexTuples(
-                    result,
-                    slot,
-                    state,
-                    false,
-                    true,
-                    &raw mut conflict,
-                    ptr::null_mut(),
-                    #[cfg(not(any(feature = "pg14", feature = "pg15")))]
-                    false,
-                );
+                unguarded::insert_index_entries(result, slot, state, &raw mut conflict);
             }
         }
-        unguarded::ExecDropSingleTupleTableSlot(slot);
+        raw::ExecDropSingleTupleTableSlot(slot);
         for n in 0..open {
-            unguarded::index_close(*indexes.add(n), pg_sys::NoLock as i32);
+            raw::index_close(*indexes.add(n), pg_sys::NoLock as i32);
         }
-        unguarded::FreeExecutorState(state);
+        raw::FreeExecutorState(state);
         borrowed.give_back();
     }
 }
@@ -452,9 +476,9 @@ impl Drop for Relation {
         // still knows it. It needs no guard: an open and locked relation closes without an error.
         unsafe {
             if self.is_index {
-                unguarded::index_close(self.rel, self.release);
+                raw::index_close(self.rel, self.release);
             } else {
-                unguarded::table_close(self.rel, self.release);
+                raw::table_close(self.rel, self.release);
             }
         }
     }

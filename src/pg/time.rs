@@ -5,11 +5,9 @@
 //!
 //! Invariant: no function here waits or keeps state.
 
-use std::ffi::c_int;
-
 use pgrx::pg_sys;
 
-use crate::pg::{datum, raw};
+use crate::pg::{datum, raw, unbound};
 
 /// The last `timestamptz` that Postgres accepts.
 pub const LAST_TIME: i64 = 9_223_371_331_199_999_999;
@@ -59,11 +57,9 @@ pub fn transaction_end_us() -> i64 {
 
 /// Returns when statement_timeout will end this statement, as `timestamptz`. `None`: it will not.
 pub fn statement_deadline_us() -> Option<i64> {
-    /// STATEMENT_TIMEOUT in timeout.h, the same in 14 to 18.
-    const STATEMENT_TIMEOUT: c_int = 3;
-    let timeout = STATEMENT_TIMEOUT;
+    let timeout = unbound::STATEMENT_TIMEOUT;
     // SAFETY: both read this backend's timer table. The id is one of Postgres's own.
-    unsafe { raw::get_timeout_active(timeout).then(|| raw::get_timeout_finish_time(timeout)) }
+    unsafe { unbound::get_timeout_active(timeout).then(|| unbound::get_timeout_finish_time(timeout)) }
 }
 
 /// Returns a `timestamptz` as JSON writes it: ISO 8601, with the offset of the session's time zone.

@@ -49,11 +49,11 @@ pub fn has_xid() -> bool {
     unsafe { pg_sys::GetTopTransactionIdIfAny() != pg_sys::TransactionId::from(0) }
 }
 
-/// Returns the transaction's top-level id. 0: it has written nothing. Can be called while the transaction is
-/// committing.
-pub fn transaction_id() -> u32 {
+/// Returns the transaction's top-level id, with its epoch. 0: it has written nothing. Can be called while the
+/// transaction is committing.
+pub fn transaction_id() -> u64 {
     // SAFETY: reads this backend's transaction state.
-    unsafe { raw::GetTopTransactionIdIfAny() }.into()
+    unsafe { raw::GetTopFullTransactionIdIfAny() }.value
 }
 
 /// Returns the id of the innermost open subtransaction, and assigns one if it has none. Can raise.
@@ -86,15 +86,14 @@ pub fn wait_for_transaction(xid: u32) {
 /// True if the server allows prepared transactions (`max_prepared_transactions` above 0).
 pub fn has_prepared_transactions() -> bool {
     // SAFETY: the setting is fixed after the server's start.
-    unsafe { raw::max_prepared_xacts > 0 }
+    unsafe { pg_sys::max_prepared_xacts > 0 }
 }
 
 /// Makes the whole write-ahead log that exists now durable. Waits for the disk.
 pub fn flush_log() {
     const PAGE: u64 = pg_sys::XLOG_BLCKSZ as u64;
-    /// SizeOfXLogShortPHD and SizeOfXLogLongPHD, the same in 14 to 18.
-    const HEADER: u64 = 24;
-    const FIRST_HEADER: u64 = 40;
+    const HEADER: u64 = size_of::<pg_sys::XLogPageHeaderData>() as u64;
+    const FIRST_HEADER: u64 = size_of::<pg_sys::XLogLongPageHeaderData>() as u64;
     // SAFETY: reads shared memory and a plain global, and waits for the disk. If the log ends with a page, the insert
     // position lies behind the header of the next page. That header does not exist yet, so flushing up to the position
     // would be an error. No record ends directly behind a header, so an insert position there always means this case.
@@ -163,7 +162,7 @@ pub fn abort_after_error() {
 /// Runs `f` in a subtransaction. If `f` returns or raises an error, the subtransaction is rolled back and the error is
 /// returned. Errors that are not the fault of `f` (cancel, lock_timeout, out of memory, disk full) are raised again.
 pub fn in_subtransaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
-    enclosed(f, true, |code| {
+    in_subtransaction_passing(f, |code| {
         matches!(
             code,
             PgSqlErrorCode::ERRCODE_QUERY_CANCELED
@@ -172,6 +171,16 @@ pub fn in_subtransaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
                 | PgSqlErrorCode::ERRCODE_DISK_FULL
         )
     })
+}
+
+/// As `in_subtransaction`, but raises again the errors whose SQLSTATE `passes` accepts.
+pub fn in_subtransaction_passing<R>(f: impl FnOnce() -> Result<R>, passes: fn(PgSqlErrorCode) -> bool) -> Result<R> {
+    enclosed(f, true, passes)
+}
+
+/// As `in_subtransaction_passing`, but rolls the subtransaction back in any case.
+pub fn in_undone_subtransaction<R>(f: impl FnOnce() -> Result<R>, passes: fn(PgSqlErrorCode) -> bool) -> Result<R> {
+    enclosed(f, false, passes)
 }
 
 /// Runs `f`, which only reads, in a subtransaction that is always rolled back, so that no lock is kept. An error that
@@ -209,7 +218,11 @@ fn enclosed<R>(f: impl FnOnce() -> Result<R>, keep: bool, passes: fn(PgSqlErrorC
         | CaughtError::ErrorReport(report)
         | CaughtError::RustPanic { ereport: report, .. }) = &*caught;
         if passes(report.sql_error_code()) {
-            caught.rethrow()
+            // Postgres's own error is flushed by now, so a copy of it is raised.
+            match *caught {
+                CaughtError::PostgresError(report) => CaughtError::ErrorReport(report).rethrow(),
+                other => other.rethrow(),
+            }
         }
         Err(Error {
             code: error::state(report.sql_error_code()),

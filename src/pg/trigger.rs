@@ -15,7 +15,7 @@ use crate::pg::syscache;
 /// Raises 55000: nothing is inserted while the table has this trigger. Needs an open transaction.
 pub fn stop((table, trigger): (Oid, &CStr)) -> ! {
     let (name, trigger) = (syscache::table_name(table).unwrap_or_default(), trigger.to_string_lossy());
-    Error::new(error::WRONG_STATE, format!("table \"queue.{name}\" has trigger \"{trigger}\""))
+    Error::new(error::WRONG_STATE, format!("table \"queue_internal.{name}\" has trigger \"{trigger}\""))
         .detail("Rows are inserted directly, so it would not see them.")
         .hint(DROP_IT)
         .report()

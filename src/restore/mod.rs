@@ -3,8 +3,8 @@
 //!
 //! Statement triggers see foreign writes. The direct inserts of `pg::table` fire none, and SQL writes of the extension
 //! are marked as its own (`spi::own_write`). The trigger marks the instance immediately. The end of its transaction
-//! only decrements the count of writers. A transaction that has written also leaves a row in `queue.restoring`, in case
-//! the server crashes between two tables.
+//! only decrements the count of writers. A transaction that has written also leaves a row in
+//! `queue_internal.restoring`, in case the server crashes between two tables.
 //!
 //! Invariant: an instance falls asleep or awakes only under the frontier's lock, together with its mirror in
 //! `shmem::awake`. It falls asleep before the first foreign row is visible. It awakes after every session can know of
@@ -167,7 +167,7 @@ fn lags(catalog: &Catalog) -> Result<Vec<Lag>> {
     let (from, to) = (id::attempt(ids::node(), 0, 0), id::attempt(ids::node() + 1, 0, 0));
     let newest = |n| {
         format!(
-            "SELECT pg_catalog.max(id) AS id FROM queue.attempt_{n}
+            "SELECT pg_catalog.max(id) AS id FROM queue_internal.attempt_{n}
              WHERE id OPERATOR(pg_catalog.>=) $1 AND id OPERATOR(pg_catalog.<) $2"
         )
     };
@@ -177,17 +177,22 @@ fn lags(catalog: &Catalog) -> Result<Vec<Lag>> {
     let sql = format!(
         "SELECT v FROM (VALUES
              (1, (SELECT pg_catalog.max(id) FROM ({}) AS newest)),
-             (2, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.id_seq)),
-             (3, (SELECT pg_catalog.max(queue_id) FROM (SELECT queue_id FROM queue.queue UNION ALL SELECT topic_id
-             FROM queue.topic) AS ids)),
-             (4, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.queue_id_seq)),
-             (5, (SELECT pg_catalog.max(lane) FROM queue.lane)),
-             (6, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.lane_seq)),
-             (7, (SELECT pg_catalog.max(schedule_id) FROM queue.schedule)),
+             (2, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4
+             FROM queue_internal.id_seq)),
+             (3, (SELECT pg_catalog.max(queue_id) FROM (SELECT queue_id FROM queue_internal.queue UNION ALL
+             SELECT topic_id
+             FROM queue_internal.topic) AS ids)),
+             (4, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4
+             FROM queue_internal.queue_id_seq)),
+             (5, (SELECT pg_catalog.max(lane) FROM queue_internal.lane)),
+             (6, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4
+             FROM queue_internal.lane_seq)),
+             (7, (SELECT pg_catalog.max(schedule_id) FROM queue_internal.schedule)),
              (8, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4
-             FROM queue.schedule_id_seq)),
-             (9, (SELECT pg_catalog.max(binding_id) FROM queue.binding)),
-             (10, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.binding_id_seq))
+             FROM queue_internal.schedule_id_seq)),
+             (9, (SELECT pg_catalog.max(binding_id) FROM queue_internal.binding)),
+             (10, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4
+             FROM queue_internal.binding_id_seq))
          ) AS found (n, v) ORDER BY n",
         newest.join(" UNION ALL "),
     );
@@ -199,11 +204,11 @@ fn lags(catalog: &Catalog) -> Result<Vec<Lag>> {
     let lag = |sequence, largest, handed_out| Lag { sequence, largest, handed_out };
     let all = [
         // Each value of the sequence is the first of a block.
-        lag("queue.id_seq", newest.map_or(0, id::count), ids::last_of_block(ids.unwrap_or(0))),
-        lag("queue.queue_id_seq", queue.unwrap_or(0), queues.unwrap_or(0)),
-        lag("queue.lane_seq", lane.unwrap_or(0), lanes.unwrap_or(0)),
-        lag("queue.schedule_id_seq", schedule.unwrap_or(0), schedules.unwrap_or(0)),
-        lag("queue.binding_id_seq", binding.unwrap_or(0), bindings.unwrap_or(0)),
+        lag("queue_internal.id_seq", newest.map_or(0, id::count), ids::last_of_block(ids.unwrap_or(0))),
+        lag("queue_internal.queue_id_seq", queue.unwrap_or(0), queues.unwrap_or(0)),
+        lag("queue_internal.lane_seq", lane.unwrap_or(0), lanes.unwrap_or(0)),
+        lag("queue_internal.schedule_id_seq", schedule.unwrap_or(0), schedules.unwrap_or(0)),
+        lag("queue_internal.binding_id_seq", binding.unwrap_or(0), bindings.unwrap_or(0)),
     ];
     Ok(all.into_iter().filter(|lag| lag.largest > lag.handed_out).collect())
 }
@@ -218,7 +223,7 @@ enum Obstacle {
 
 fn obstacle(catalog: &Catalog) -> Result<Option<Obstacle>> {
     let busy = spi::i64_column(
-        "SELECT a.pid::pg_catalog.int8 FROM pg_catalog.pg_stat_activity AS a JOIN queue.restoring AS r
+        "SELECT a.pid::pg_catalog.int8 FROM pg_catalog.pg_stat_activity AS a JOIN queue_internal.restoring AS r
              ON a.pid OPERATOR(pg_catalog.=) r.pid AND a.backend_start OPERATOR(pg_catalog.<=) r.written_at
          WHERE a.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
            AND (a.state OPERATOR(pg_catalog.<>) 'idle' OR a.state_change OPERATOR(pg_catalog.>)
@@ -332,14 +337,15 @@ pub fn end_now(catalog: &Catalog) -> Result<()> {
 fn adopt(catalog: &Catalog, marks: u64) -> Result<()> {
     // Another session that is adopting deletes the rows that it has locked.
     spi::run(
-        "DELETE FROM queue.restoring AS r USING (SELECT ctid FROM queue.restoring FOR UPDATE SKIP LOCKED) AS s
+        "DELETE FROM queue_internal.restoring AS r USING (SELECT ctid
+         FROM queue_internal.restoring FOR UPDATE SKIP LOCKED) AS s
          WHERE r.ctid OPERATOR(pg_catalog.=) s.ctid",
         &[],
     )?;
     // Each queue needs a lane for held jobs, even if its rows were written by hand.
     spi::run(
-        "INSERT INTO queue.lane (queue_id, is_held) SELECT q.queue_id, true FROM queue.queue AS q
-         WHERE NOT EXISTS (SELECT FROM queue.lane AS n WHERE n.queue_id OPERATOR(pg_catalog.=) q.queue_id
+        "INSERT INTO queue_internal.lane (queue_id, is_held) SELECT q.queue_id, true FROM queue_internal.queue AS q
+         WHERE NOT EXISTS (SELECT FROM queue_internal.lane AS n WHERE n.queue_id OPERATOR(pg_catalog.=) q.queue_id
          AND n.is_held)",
         &[],
     )?;

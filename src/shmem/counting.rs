@@ -18,9 +18,10 @@ use std::cell::Cell;
 /// ```
 ///
 /// A recount begins in one hold of the frontier's lock: it empties the counters and takes a snapshot. A commit becomes
-/// visible before its callback takes the lock. So a callback that finds the state *Counting* belongs to one of two
-/// kinds of transactions. If the snapshot sees the transaction, the recount has its rows, and the callback adds
-/// nothing. If the snapshot does not see it, the recount has none of its rows, and the callback adds everything.
+/// visible before its callback takes the lock, and the whole recount may lie in between. So a callback that finds the
+/// state *Counting* or *Known* belongs to one of two kinds of transactions. If the snapshot sees the transaction, the
+/// recount has its rows, and the callback adds nothing. If the snapshot does not see it, the recount has none of its
+/// rows, and the callback adds everything.
 ///
 /// Changes that no callback reports invalidate the counters: changes before a start, foreign writes, prepared
 /// transactions. Until the next recount is done, a query counts the rows.
@@ -49,10 +50,10 @@ pub struct CounterState {
     pub has_prepared: bool,
     /// The monotonic time before which no recount begins.
     pub next_at: i64,
-    /// The xmin of the recount's snapshot. The transactions in progress are in `Shared::horizons`.
-    pub xmin: u32,
+    /// The xmin of the last recount's snapshot. The transactions in progress are in `Shared::horizons`.
+    pub xmin: u64,
     /// The xmax of that snapshot.
-    pub xmax: u32,
+    pub xmax: u64,
     /// The number of transactions in progress for that snapshot.
     pub in_progress: u32,
 }

@@ -139,32 +139,21 @@ impl Layout {
 
 /// Returns the maximal number of sessions, including background processes.
 pub fn max_sessions() -> usize {
-    // SAFETY: the settings are already fixed (15 and later compute MaxBackends before the request hook).
-    #[cfg(not(feature = "pg14"))]
+    // SAFETY: the settings are already fixed.
     let backends = unsafe { pg_sys::MaxBackends };
-    // SAFETY: as above. 14 has not yet computed the sum when libraries are loaded.
-    #[cfg(feature = "pg14")]
-    let backends = unsafe {
-        pg_sys::MaxConnections
-            + crate::pg::raw::autovacuum_max_workers
-            + 1
-            + pg_sys::max_worker_processes
-            + pg_sys::max_wal_senders
-    };
     usize::try_from(backends).unwrap_or(0) + 1
 }
 
 /// Returns the maximal number of prepared transactions.
 fn max_prepared() -> usize {
     // SAFETY: the setting is already fixed.
-    usize::try_from(unsafe { crate::pg::raw::max_prepared_xacts }).unwrap_or(0)
+    usize::try_from(unsafe { pg_sys::max_prepared_xacts }).unwrap_or(0)
 }
 
 /// The beginning of the shared memory. The postmaster sets it at start, and every backend inherits it.
 pub static mut BASE: *mut u8 = ptr::null_mut();
 /// The places of the arrays behind `BASE`.
 pub static mut LAYOUT: Option<Layout> = None;
-#[cfg(not(feature = "pg14"))]
 static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
 
@@ -177,43 +166,28 @@ pub fn install() {
     // SAFETY: the postmaster, single-threaded, while it loads libraries: hooks are chained as Postgres
     // documents.
     unsafe {
-        #[cfg(not(feature = "pg14"))]
-        {
-            PREVIOUS_REQUEST = pg_sys::shmem_request_hook;
-            pg_sys::shmem_request_hook = Some(on_request);
-        }
-        #[cfg(feature = "pg14")]
-        request();
+        PREVIOUS_REQUEST = pg_sys::shmem_request_hook;
+        pg_sys::shmem_request_hook = Some(on_request);
         PREVIOUS_STARTUP = pg_sys::shmem_startup_hook;
         pg_sys::shmem_startup_hook = Some(on_startup);
     }
 }
 
 /// Asks for the memory and for four locks.
-fn request() {
-    // SAFETY: called at the only time that Postgres allows.
+#[pg_guard]
+unsafe extern "C-unwind" fn on_request() {
+    // SAFETY: the hook that was installed before this one, and the only time that Postgres allows for requests.
     unsafe {
+        if let Some(previous) = PREVIOUS_REQUEST {
+            previous();
+        }
         pg_sys::RequestAddinShmemSpace(Layout::of_settings().bytes);
         pg_sys::RequestNamedLWLockTranche(TRANCHE.as_ptr(), 4);
     }
 }
 
-#[cfg(not(feature = "pg14"))]
-#[pg_guard]
-unsafe extern "C-unwind" fn on_request() {
-    // SAFETY: the hook that was installed before this one.
-    unsafe {
-        if let Some(previous) = PREVIOUS_REQUEST {
-            previous();
-        }
-    }
-    request();
-}
-
 #[pg_guard]
 unsafe extern "C-unwind" fn on_startup() {
-    /// AddinShmemInitLock in lwlocknames.h, the same number in 14 to 18.
-    const ADDIN_SHMEM_INIT_LOCK: usize = 21;
     // SAFETY: in the startup hook named tranches exist, and the lock guards the first creation. Zeroed memory is a
     // valid value of everything in it, except for the pointers to the locks and the condition variable. These are set
     // here.
@@ -222,7 +196,7 @@ unsafe extern "C-unwind" fn on_startup() {
             previous();
         }
         let layout = Layout::of_settings();
-        let lock = &raw mut (*pg_sys::MainLWLockArray.add(ADDIN_SHMEM_INIT_LOCK)).lock;
+        let lock = &raw mut (*pg_sys::MainLWLockArray.add(crate::pg::unbound::ADDIN_SHMEM_INIT_LOCK)).lock;
         pg_sys::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE);
         let mut found = false;
         let base = pg_sys::ShmemInitStruct(TRANCHE.as_ptr(), layout.bytes, &mut found).cast::<u8>();
@@ -247,15 +221,13 @@ unsafe extern "C-unwind" fn on_startup() {
 /// True if the control file says that the primary was shut down in order. The startup process has not changed the file
 /// yet. False if the file cannot be read.
 fn was_shut_down() -> bool {
-    /// The offset of DBState in ControlFileData of pg_control.h, and DB_SHUTDOWNED. Both are the same in 14 to 18.
-    const STATE_AT: usize = 16;
-    const SHUT_DOWN: u32 = 1;
+    const STATE_AT: usize = std::mem::offset_of!(pg_sys::ControlFileData, state);
     // The server's working directory is the data directory.
     let file = std::fs::read("global/pg_control").unwrap_or_default();
     file[..]
         .get(STATE_AT..)
         .and_then(|rest| rest.first_chunk())
-        .is_some_and(|&state| u32::from_ne_bytes(state) == SHUT_DOWN)
+        .is_some_and(|&state| u32::from_ne_bytes(state) == pg_sys::DBState::DB_SHUTDOWNED)
 }
 
 /// True if the library was preloaded, so that the shared memory exists.

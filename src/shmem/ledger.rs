@@ -1,4 +1,4 @@
-//! The state of the segments, as read from `queue.segment_log`, before it is written into shared memory.
+//! The state of the segments, as read from `queue_internal.segment_log`, before it is written into shared memory.
 //!
 //! Responsible for writing it into an instance. Not responsible for reading the log (`log::segment`), nor for later
 //! changes of a state (`Storage::changed`).
@@ -17,7 +17,7 @@ pub struct Ledger {
     pub words: [Word; SEGMENTS],
     /// How full each segment is.
     pub fillings: [Filling; SEGMENTS],
-    /// The number of the last row of queue.segment_log.
+    /// The number of the last row of queue_internal.segment_log.
     pub last_entry: i64,
     /// The largest generation.
     pub last_generation: i64,

@@ -9,7 +9,7 @@
 
 use pg_queue_core::awaited::Awaited;
 use pg_queue_core::counter::{Counters, Horizon};
-use pg_queue_core::frontier::{Frontier, Running};
+use pg_queue_core::frontier::{Frontier, Running, Sleeper};
 use pg_queue_core::minutes::Minutes;
 use pg_queue_core::watchers::Watchers;
 use pgrx::pg_sys;
@@ -70,7 +70,7 @@ impl Shared<'_> {
         &mut horizons[slot * share..][..share]
     }
 
-    /// Returns what the snapshot of the recount in progress sees, for the instance in this slot.
+    /// Returns what the snapshot of the last recount sees, for the instance in this slot.
     pub fn horizon<'h>(instances: &[Instance], horizons: &'h [u32], slot: usize) -> Horizon<'h> {
         let share = horizons.len() / instances.len();
         let counting = &instances[slot].counting;
@@ -196,6 +196,18 @@ pub fn each_running(number: u32) -> impl Iterator<Item = Running> {
         let (next, entry) = with(|shared| shared.frontier.next_running(number, from))?;
         from = next;
         Some(entry)
+    })
+}
+
+/// Returns the sessions of an instance that sleep until there is a job, one in each hold of the frontier's lock. Can
+/// raise a cancel between two sessions.
+pub fn each_sleeper(number: u32) -> impl Iterator<Item = Sleeper> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        crate::pg::process::check_for_interrupts();
+        let (next, sleeper) = with(|shared| shared.frontier.next_sleeper(number, from))?;
+        from = next;
+        Some(sleeper)
     })
 }
 

@@ -37,6 +37,6 @@ pub mod worker;
 pub use instance::Instance;
 pub use latch::{wake, wake_latch, wake_watchers};
 pub use lock::{
-    Shared, born_at, counters, each_running, is_after_crash, minutes_of, with, with_awaited, with_counters,
-    with_instance, with_instance_and_awaited,
+    Shared, born_at, counters, each_running, each_sleeper, is_after_crash, minutes_of, with, with_awaited,
+    with_counters, with_instance, with_instance_and_awaited,
 };

@@ -10,8 +10,8 @@
 
 use std::ffi::CStr;
 
-/// GIDSIZE of xact.h, the same in 14 to 18: the maximal bytes of a name, including the zero byte at its end.
-const GID_BYTES: usize = 200;
+/// The maximal bytes of a name, including the zero byte at its end.
+const GID_BYTES: usize = pgrx::pg_sys::GIDSIZE as usize;
 
 /// The name of a prepared transaction.
 pub type Gid = [u8; GID_BYTES];

@@ -17,7 +17,7 @@ use crate::pg::{role, session, syscache, time};
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum State {
-    /// No session has read `queue.restoring` since the start.
+    /// No session has read `queue_internal.restoring` since the start.
     #[default]
     Unread = 0,
     /// The instance may be used.
@@ -50,7 +50,7 @@ impl Writer {
 impl fmt::Display for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pid, role, application, table } = self;
-        write!(f, "process {pid} of role \"{role}\" (application \"{application}\") on table queue.{table}")
+        write!(f, "process {pid} of role \"{role}\" (application \"{application}\") on table queue_internal.{table}")
     }
 }
 

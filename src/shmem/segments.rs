@@ -28,7 +28,7 @@ pub enum State {
 }
 
 impl State {
-    /// Returns the `"char"` that stands for the state in `queue.segment_log`.
+    /// Returns the `"char"` that stands for the state in `queue_internal.segment_log`.
     pub fn char(self) -> u8 {
         b"focmdhe"[self as usize]
     }
@@ -127,7 +127,7 @@ pub struct Storage {
     pub open: SharedWord,
     /// Further facts about each segment.
     pub fillings: [Filling; SEGMENTS],
-    /// The number of the last row of queue.segment_log.
+    /// The number of the last row of queue_internal.segment_log.
     pub last_entry: i64,
     /// The largest generation.
     pub last_generation: i64,
@@ -138,6 +138,8 @@ pub struct Storage {
     /// The file numbers of each segment's attempts and of its index of groups. 0: unknown. Only `log::parked` changes
     /// them.
     pub parked_files: [[u32; 2]; SEGMENTS],
+    /// How often everything was unparked because a file was another one. Only `log::parked` changes it.
+    pub parked_version: u64,
 }
 
 impl Storage {
@@ -152,6 +154,7 @@ impl Storage {
             far: 0,
             look_at: i64::MIN,
             parked_files: [[0; 2]; SEGMENTS],
+            parked_version: 0,
         }
     }
 

@@ -18,6 +18,8 @@ pub struct Worker {
     pub wakes_at: i64,
     /// The status that the worker publishes.
     pub status: WorkerStatus,
+    /// The monotonic time at which a session last did the duties (`queue.maintain`). `i64::MIN`: none has.
+    pub maintained_at: i64,
 }
 
 /// The status that a worker publishes for the doctor. Only `worker::database` changes it.
@@ -39,6 +41,7 @@ impl Worker {
         pid: 0,
         wakes_at: i64::MAX,
         status: WorkerStatus { at: 0, is_off: false, failing: 0 },
+        maintained_at: i64::MIN,
     };
 
     /// Sets the latest monotonic time at which the worker wakes. Returns its latch if it would have slept longer. The

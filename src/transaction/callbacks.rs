@@ -10,12 +10,12 @@ use std::cell::Cell;
 use pgrx::{pg_guard, pg_sys};
 
 use crate::pg::fault::{fault, fault_quietly};
-use crate::pg::session;
+use crate::pg::{session, time};
 use crate::shmem::{self, keys, latch, recount};
 use crate::transaction::steps::{ExtensionStep, Step};
 use crate::transaction::target::Wake;
 use crate::transaction::tell::{TO_TELL, tell};
-use crate::transaction::{awaited_ends, foreign, hooks, pending, settle};
+use crate::transaction::{awaited_ends, entries, foreign, hooks, pending, settle};
 
 thread_local! {
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
@@ -162,6 +162,7 @@ fn end(committed: bool) {
             }
         }
     });
+    entries::forget();
     awaited_ends::ended();
     foreign::settled();
     // Keys are released last: a session that waits for one then finds that shared memory knows what was done.
@@ -203,6 +204,7 @@ unsafe extern "C-unwind" fn on_subtransaction(
 unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
     fault_quietly!("exit.begun");
     let session = session::session();
+    let (now, has_broken) = (time::monotonic_us(), session::has_broken());
     let mut wake = Wake::default();
     shmem::with(|shared| {
         let shmem::Shared { frontier, instances, awaited, watchers, .. } = shared;
@@ -224,11 +226,12 @@ unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
         wake.session(frontier.stop_waiting(session));
         wake.worker = hooks::exit(instances, awaited);
         recount::abandon(instances);
-        let bound = pending::bound_instance();
-        if let Some(instance) = instances.iter_mut().find(|i| bound != 0 && i.number == bound)
-            && frontier.session_ended(&mut instance.deadlines, bound, session) > 0
+        let number = pending::instance_to_disconnect();
+        if let Some(instance) = instances.iter_mut().find(|i| number != 0 && i.number == number)
+            && let Some(at) = frontier.session_ended(&mut instance.deadlines, number, session, now, has_broken)
+            && let Some(latch) = instance.worker.wake_by(at)
         {
-            wake.worker = Some(instance.worker.latch);
+            wake.worker = Some(latch);
         }
     });
     wake.go();

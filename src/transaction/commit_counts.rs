@@ -1,8 +1,8 @@
 //! The numbers that a commit adds to the counters of lanes. They are summed up while the steps are settled, and entered
 //! once for each lane.
 //!
-//! Responsible for which step counts as which event, and for whether it counts during a recount. Not responsible for
-//! the counters themselves (`pg_queue_core::counter`), nor for recounts (`shmem::recount`).
+//! Responsible for which step counts as which event, and for whether a recount has counted it already. Not responsible
+//! for the counters themselves (`pg_queue_core::counter`), nor for recounts (`shmem::recount`).
 
 use pg_queue_core::counter::{Counter, Counters, Event};
 use pg_queue_core::frontier::Rank;
@@ -15,11 +15,10 @@ use crate::transaction::steps::{QueueStep, Step};
 
 /// The sum over the steps of a commit, one lane at a time. It lives within one hold of the lock.
 pub struct CommitCounts {
-    xid: u32,
+    xid: u64,
     instance: u32,
     lane: i32,
-    /// True if the entered events count. During a recount they count only if the recount's snapshot does not see the
-    /// transaction.
+    /// True if the entered events count: the last recount's snapshot does not see the transaction.
     counts: bool,
     is_counting: bool,
     counter: Counter,
@@ -29,7 +28,7 @@ pub struct CommitCounts {
 
 impl CommitCounts {
     /// Returns an empty sum for the commit of the transaction with this id.
-    pub fn open(xid: u32) -> Self {
+    pub fn open(xid: u64) -> Self {
         Self { xid, instance: 0, lane: 0, counts: false, is_counting: false, counter: Counter::NONE, full: 0 }
     }
 
@@ -64,8 +63,7 @@ impl CommitCounts {
             self.is_counting = instance.counting.state == State::Counting;
             self.counts = match instance.counting.state {
                 State::Unknown => false,
-                State::Counting => !Shared::horizon(instances, horizons, slot).sees(self.xid),
-                State::Known => true,
+                State::Counting | State::Known => !Shared::horizon(instances, horizons, slot).sees(self.xid),
             };
         }
         if self.counts {

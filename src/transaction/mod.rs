@@ -11,6 +11,7 @@
 pub mod awaited_ends;
 pub mod callbacks;
 pub mod commit_counts;
+pub mod entries;
 pub mod foreign;
 pub mod hooks;
 pub mod pending;

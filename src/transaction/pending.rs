@@ -10,7 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use pg_queue_core::frontier::{Ending, Frontier, Ready};
+use pg_queue_core::frontier::{Disconnect, Ending, Frontier, Ready};
 use pg_queue_core::totals::End;
 use pgrx::pg_sys;
 
@@ -27,8 +27,8 @@ pub struct Pending {
 
 thread_local! {
     static PENDING: RefCell<Vec<Pending>> = const { RefCell::new(Vec::new()) };
-    /// The instance in which this session has made a claim bound to its connection; 0: none.
-    static HAS_BOUND: Cell<u32> = const { Cell::new(0) };
+    /// See `instance_to_disconnect`.
+    static TO_DISCONNECT: Cell<u32> = const { Cell::new(0) };
     /// See `added`.
     static SUMMED: Cell<Option<Summed>> = const { Cell::new(None) };
     /// See `ending`.
@@ -46,9 +46,7 @@ thread_local! {
 /// step may have a smaller place, because steps before it are removed.
 pub fn record(instance: u32, step: impl Into<Step>) -> usize {
     let step = step.into();
-    if let Step::Taken { bound: true, .. } = step {
-        HAS_BOUND.set(instance);
-    }
+    note_disconnect(instance, step);
     if let Step::Queue(QueueStep::LimitsAltered { .. }) = step {
         HAS_ALTERED.set(true);
     }
@@ -67,6 +65,14 @@ pub fn record(instance: u32, step: impl Into<Step>) -> usize {
     })
 }
 
+fn note_disconnect(instance: u32, step: Step) {
+    if let Step::Taken { disconnect, .. } = step
+        && disconnect != Disconnect::KEEPS
+    {
+        TO_DISCONNECT.set(instance);
+    }
+}
+
 /// Records many steps. They must not be of the kinds for which `record` makes room to tell them later, nor
 /// `LimitsAltered`. All attempts are recorded by this function. Returns the place of the first one, as `record` does.
 pub fn record_all<S: Into<Step>>(instance: u32, steps: impl Iterator<Item = S>) -> usize {
@@ -75,9 +81,7 @@ pub fn record_all<S: Into<Step>>(instance: u32, steps: impl Iterator<Item = S>) 
         memory::grow(pending, steps.size_hint().0);
         let first = pending.len();
         for step in steps.map(Into::into) {
-            if let Step::Taken { bound: true, .. } = step {
-                HAS_BOUND.set(instance);
-            }
+            note_disconnect(instance, step);
             if let Step::Enqueued { is_retry: true, .. } = step {
                 HAS_RETRIES.set(true);
             }
@@ -331,9 +335,9 @@ pub fn ended() {
     forget_sum();
 }
 
-/// The instance in which this session has made a claim bound to its connection; 0: none.
-pub fn bound_instance() -> u32 {
-    HAS_BOUND.get()
+/// Returns the instance in which this session has made a claim that the end of its connection changes; 0: none.
+pub fn instance_to_disconnect() -> u32 {
+    TO_DISCONNECT.get()
 }
 
 /// Calls `f` with the list of steps, taken out so that a callback cannot find it borrowed. Its memory is put back after

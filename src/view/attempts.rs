@@ -93,10 +93,11 @@ fn life_of(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// The column `start_by` of `queue.jobs`. The columns before it are those of `queue.listed_job`.
+/// The columns `start_by` and `timing` of `queue.jobs`. The columns before them are those of `queue.listed_job`.
 pub const START_BY: usize = listed_job::HERE;
+pub const TIMING: usize = START_BY + 1;
 /// A row of `queue.jobs`.
-pub type JobRow = [Option<Datum>; START_BY + 1];
+pub type JobRow = [Option<Datum>; TIMING + 1];
 
 /// `queue.job(job_id)`: returns the row of `queue.jobs` for one job. It is in Rust because SQL over
 /// `queue_internal.life_of` would cost more to plan than to run. If `job_id` is NULL, it returns no row.
@@ -257,7 +258,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Returns the row of `queue.job_life` for the row of the job's newest attempt. `None`: the queue was dropped.
+/// Returns the row of `queue_internal.job_life` for the row of the job's newest attempt. `None`: the queue was dropped.
 fn job_row(catalog: &Catalog, life: &LifeRow, rights: &Rights) -> Result<Option<JobRow>> {
     let number = |column: usize| life[column].map(|datum| datum.value() as i64);
     let (lane, doing) = (lane(life), doing(life));
@@ -286,6 +287,7 @@ fn job_row(catalog: &Catalog, life: &LifeRow, rights: &Rights) -> Result<Option<
         (listed_job::FLOW, life::FLOW),
         (listed_job::TASK, life::TASK),
         (listed_job::AFTER, life::AFTER),
+        (TIMING, life::TIMING),
     ] {
         row[to] = life[from];
     }
@@ -400,6 +402,7 @@ impl Life<'_> {
         row[life::UPON] = attempt.upon().map(|upon| Datum::from(upon as i8));
         row[life::OWN_FLOW] = wide(attempt.own_flow());
         row[life::START_BY] = attempt.start_by().map(Datum::from);
+        row[life::TIMING] = wide(attempt.timing());
         Some(row)
     }
 }
@@ -440,6 +443,7 @@ fn past_row(retried: &retried::Reader, past: &Past) -> LifeRow {
         (life::TASK, columns::history::TASK),
         (life::AFTER, columns::history::AFTER),
         (life::OWN_FLOW, columns::history::OWN_FLOW),
+        (life::TIMING, columns::history::TIMING),
     ] {
         row[to] = past.get(from).map(datum::fetched);
     }

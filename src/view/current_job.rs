@@ -6,7 +6,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::claim::add_row;
-use crate::api::sql_function;
+use crate::api::{self, sql_function};
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::{self, queue};
 use crate::error::Result;
@@ -20,7 +20,7 @@ use crate::shmem;
 use crate::shmem::executors::State;
 
 sql_function!(pg_queue_current_job, pg_finfo_pg_queue_current_job => current_job);
-sql_function!(pg_queue_executors_now, pg_finfo_pg_queue_executors_now => executors_now);
+sql_function!(pg_queue_executors_now, pg_finfo_pg_queue_executors_now => executors_now, api::run_briefly);
 sql_function!(pg_queue_executor_counts, pg_finfo_pg_queue_executor_counts => executor_counts);
 
 /// `queue.current_job()`: returns a row as `queue.claim` does. Outside a job's command it returns none.

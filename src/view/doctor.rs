@@ -6,34 +6,37 @@ use std::collections::BTreeMap;
 
 use pgrx::pg_sys::Datum;
 
-use crate::api::sql_function;
+use crate::api::{self, sql_function};
 use crate::catalog::permission::{self, Privilege};
-use crate::error::Result;
+use crate::error::{self, Result};
 use crate::log::recent::{self, Recent};
 use crate::pg::datum::text_datum;
-use crate::pg::function::{Call, run_unloaded};
+use crate::pg::function::{Call, Rows, run_unloaded};
 use crate::pg::{session, time};
 use crate::shmem::{layout, usage};
 use crate::{catalog, doctor, job};
 
 sql_function!(pg_queue_doctor, pg_finfo_pg_queue_doctor => look, run_unloaded);
 sql_function!(pg_queue_memory_use, pg_finfo_pg_queue_memory_use => memory_use);
-sql_function!(pg_queue_held_by_dead, pg_finfo_pg_queue_held_by_dead => held_by_dead);
-sql_function!(pg_queue_recent_times, pg_finfo_pg_queue_recent_times => recent_times);
+sql_function!(pg_queue_held_by_dead, pg_finfo_pg_queue_held_by_dead => held_by_dead, api::run_briefly);
+sql_function!(pg_queue_recent_times, pg_finfo_pg_queue_recent_times => recent_times, api::run_briefly);
 
 /// `queue.doctor()`: returns a row for each check. The checks cover all queues.
 ///
 /// Errors: 42501 if the current user may not observe every queue.
 fn look(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    if layout::is_there()
-        && let Ok(catalog) = catalog::current()
-    {
-        permission::check_everywhere(&catalog, Privilege::Observe)?;
-    }
     // A check does not wait for a lock. If another session holds the lock, the check reports that.
     let settings = [(c"lock_timeout", c"10ms"), (c"search_path", c"pg_catalog, pg_temp")];
     session::with_settings(&settings, || {
+        if layout::is_there()
+            && let Ok(catalog) = catalog::current()
+        {
+            match session::without_waiting(|| permission::check_everywhere(&catalog, Privilege::Observe)) {
+                Err(error) if error.code == error::LOCKED => return rights_are_locked(&rows),
+                other => other?,
+            }
+        }
         for check in doctor::ALL {
             let found = check.look();
             rows.add_options(&[
@@ -45,6 +48,18 @@ fn look(call: &Call) -> Result<Option<Datum>> {
         }
         Ok(None)
     })
+}
+
+/// Returns for each check that nothing can be said.
+fn rights_are_locked(rows: &Rows) -> Result<Option<Datum>> {
+    let detail = "A session has locked a table of privileges or queues, so it is not known what this user may see.";
+    let hint =
+        "Look into pg_locks for who has locked queue_internal.permission, queue_internal.queue or queue_internal.lane.";
+    for check in doctor::ALL {
+        let [name, detail, hint] = [check.name, detail, hint].map(text_datum).map(Some);
+        rows.add_options(&[name, Some(false.into()), detail, hint])?;
+    }
+    Ok(None)
 }
 
 /// `queue_internal.memory_use()`: returns how much of the memory that each setting sizes is in use.

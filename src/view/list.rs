@@ -1,4 +1,4 @@
-//! `queue.list`, `queue.search`: the jobs of a queue in a state, a page at a time.
+//! `queue.search`: the jobs of a queue in some states, a page at a time.
 //!
 //! Not responsible for finding the jobs (`log::listing`), nor for their rows (`view::attempts`). `view::error_groups`
 //! uses the same search.
@@ -20,13 +20,10 @@ use crate::job::notice;
 use crate::log::listing::{Found, JobState, Opened, Wanted};
 use crate::pg::function::Call;
 use crate::pg::{datum, jsonb, jsonpath, time};
-use crate::view::attempts::{JobRow, Page, START_BY};
+use crate::view::attempts::{JobRow, Page, START_BY, TIMING};
 
-sql_function!(pg_queue_list, pg_finfo_pg_queue_list => list);
 sql_function!(pg_queue_search, pg_finfo_pg_queue_search => search);
 
-/// `queue.list` reads at most this many rows for a page.
-const MAX_ROWS_READ: i64 = 20_000;
 /// A search takes at most this long, in microseconds, but reads at least one row.
 const MAX_TIME_US: i64 = 500_000;
 /// A page has at most this many jobs.
@@ -124,7 +121,7 @@ fn matches(row: &JobRow, is_flow: bool, filter: Datum) -> bool {
 }
 
 /// The fields that filters see of a job, in the order of `document`.
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 18] = [
     "job_id",
     "stage",
     "state",
@@ -142,6 +139,7 @@ const FIELDS: [&str; 17] = [
     "flow",
     "task",
     "is_flow",
+    "timing",
 ];
 
 /// Sends a notice to the user if a filter names a field that no job has.
@@ -178,6 +176,7 @@ fn document(row: &JobRow, is_flow: bool) -> String {
         int(listed_job::FLOW),
         text(listed_job::TASK),
         is_flow.to_string(),
+        json(TIMING),
     ];
     let fields: Vec<String> = FIELDS.iter().zip(values).map(|(name, value)| format!("\"{name}\": {value}")).collect();
     format!("{{{}}}", fields.join(", "))
@@ -241,12 +240,13 @@ fn with_more(job: Option<&JobRow>, here: Option<Datum>, rows_read: i64) -> [Opti
     if let Some(job) = job {
         row[..START_BY].copy_from_slice(&job[..START_BY]);
         row[listed_job::START_BY] = job[START_BY];
+        row[listed_job::TIMING] = job[TIMING];
     }
     (row[listed_job::HERE], row[listed_job::ROWS_READ]) = (here, Some(rows_read.into()));
     row
 }
 
-/// Runs a search for `queue.list` and `queue.search`, and adds the found jobs to the rows.
+/// Runs a search, and adds the found jobs to the rows.
 fn page(call: &Call, look: &Look<'_>, max_jobs: i32) -> Result<()> {
     let rows = call.rows()?;
     let mut left = max_jobs;
@@ -264,39 +264,17 @@ fn page(call: &Call, look: &Look<'_>, max_jobs: i32) -> Result<()> {
     Ok(())
 }
 
-/// `queue.list(queue_name, state, stage, beyond, max_jobs)`.
-///
-/// Errors: 42704, 22023.
-fn list(call: &Call) -> Result<Option<Datum>> {
-    let name = call.required("queue_name", call.text(0))?;
-    let state = call.required("state", call.text(1))?;
-    let stage = call.text(2);
-    let beyond = position(call.datum(3))?;
-    let max_jobs = at_most("max_jobs", call.i32(4), 50, MAX_PAGE_JOBS)?;
-    let states = states(vec![Some(state)])?;
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
-    let Some(queue) = observed(&catalog, &rights, &name)? else {
-        return call.rows().map(|_| None);
-    };
-    let lane = stage.map(|stage| queue.stage(&stage)).transpose()?;
-    let until = Some(time::monotonic_us().saturating_add(MAX_TIME_US));
-    let look =
-        Look { catalog: &catalog, queue: &queue, lane, states, filter: None, beyond, max_rows: MAX_ROWS_READ, until };
-    page(call, &look, max_jobs)?;
-    Ok(None)
-}
-
-/// `queue.search(queue_name, filter, states, beyond, max_jobs, max_rows)`.
+/// `queue.search(queue_name, filter, states, stage, beyond, max_jobs, max_rows)`.
 ///
 /// Errors: 42704, 22023.
 fn search(call: &Call) -> Result<Option<Datum>> {
     let name = call.required("queue_name", call.text(0))?;
     let filter = call.datum(1);
     let names = call.text_array(2);
-    let beyond = position(call.datum(3))?;
-    let max_jobs = at_most("max_jobs", call.i32(4), 50, MAX_PAGE_JOBS)?;
-    let max_rows = at_most("max_rows", call.i32(5), 20_000, 1_000_000)?.into();
+    let stage = call.text(3);
+    let beyond = position(call.datum(4))?;
+    let max_jobs = at_most("max_jobs", call.i32(5), 50, MAX_PAGE_JOBS)?;
+    let max_rows = at_most("max_rows", call.i32(6), 20_000, 1_000_000)?.into();
     filter.inspect(|filter| look_at_filter(*filter));
     let states = names.map_or_else(|| Ok(JobState::ALL.iter().map(|(state, _)| *state).collect()), states)?;
     let catalog = catalog::current()?;
@@ -304,8 +282,9 @@ fn search(call: &Call) -> Result<Option<Datum>> {
     let Some(queue) = observed(&catalog, &rights, &name)? else {
         return call.rows().map(|_| None);
     };
+    let lane = stage.map(|stage| queue.stage(&stage)).transpose()?;
     let until = Some(time::monotonic_us().saturating_add(MAX_TIME_US));
-    let look = Look { catalog: &catalog, queue: &queue, lane: None, states, filter, beyond, max_rows, until };
+    let look = Look { catalog: &catalog, queue: &queue, lane, states, filter, beyond, max_rows, until };
     page(call, &look, max_jobs)?;
     Ok(None)
 }

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use pg_queue_core::frontier::Running;
 use pg_queue_core::load::{self, Load, Seen};
 use pgrx::pg_sys::Datum;
 
-use crate::api::sql_function;
+use crate::api::{self, sql_function};
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::queue::Queue;
 use crate::catalog::{self, Catalog, queue};
@@ -17,11 +18,11 @@ use crate::log::depth::{self, Wanted};
 use crate::log::lane_counts::{Lane, LaneCounts};
 use crate::pg::datum::{Interval, text_datum};
 use crate::pg::function::Call;
-use crate::pg::{session, time};
+use crate::pg::{memory, session, time};
 use crate::shmem;
 use crate::view::list::observed;
 
-sql_function!(pg_queue_load, pg_finfo_pg_queue_load => load);
+sql_function!(pg_queue_load, pg_finfo_pg_queue_load => load, api::run_briefly);
 
 /// How long a waiting job may take to begin, unless the call says otherwise.
 const DEFAULT_TARGET_AGE_US: i64 = 30_000_000;
@@ -47,17 +48,19 @@ fn load(call: &Call) -> Result<Option<Datum>> {
     let known = depth::known(&catalog, Wanted { future: true, soon, ..Wanted::default() });
     let is_counted = known.is_some();
     let lane_counts = known.unwrap_or_else(|| LaneCounts::take(&catalog, soon));
+    let started = started(&catalog);
     let now_us = time::now_us();
     for (name, queue) in queues {
         let lanes = shown(&queue, &lane_counts);
         let limits = queue.limits.unwrap_or_default();
-        let mut loads: Vec<Load> = Vec::with_capacity(lanes.len());
+        let mut loads: Vec<Load> = memory::list(lanes.len());
         for &(lane, found) in &lanes {
             let minutes = if is_counted { shmem::minutes_of(catalog.number, lane) } else { None };
             let seen = Seen {
                 ready: found.ready(),
                 due_soon: found.due_soon,
                 running: found.counter.counts.running,
+                started_at: started.get(&lane).map_or(&[], Vec::as_slice),
                 minutes: minutes.as_ref(),
                 now_us,
                 target_age_us,
@@ -86,6 +89,16 @@ fn load(call: &Call) -> Result<Option<Datum>> {
         }
     }
     Ok(None)
+}
+
+/// Returns when each running attempt of each lane was claimed, as far as memory knows.
+fn started(catalog: &Catalog) -> BTreeMap<i32, Vec<i64>> {
+    let mut started = BTreeMap::<i32, Vec<i64>>::new();
+    let is_known = |entry: &Running| entry.claimed != 0 && entry.system == 0 && entry.started_at != 0;
+    for entry in shmem::each_running(catalog.number).filter(is_known) {
+        started.entry(entry.lane).or_default().push(entry.started_at);
+    }
+    started
 }
 
 /// Returns the queue of this name, or all queues, as far as the user may observe them.

@@ -16,4 +16,5 @@ pub mod load;
 pub mod running;
 pub mod stats;
 pub mod steps;
+pub mod text_length;
 pub mod throughput;

@@ -7,7 +7,7 @@
 use pg_queue_core::frontier::State;
 use pgrx::pg_sys::Datum;
 
-use crate::api::sql_function;
+use crate::api::{self, sql_function};
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
@@ -20,8 +20,9 @@ use crate::pg::{process, session, time};
 use crate::shmem;
 
 sql_function!(pg_queue_assert_loaded, pg_finfo_pg_queue_assert_loaded => assert_loaded);
-sql_function!(pg_queue_running_now, pg_finfo_pg_queue_running_now => running_now);
-sql_function!(pg_queue_claims_now, pg_finfo_pg_queue_claims_now => claims_now);
+sql_function!(pg_queue_running_now, pg_finfo_pg_queue_running_now => running_now, api::run_briefly);
+sql_function!(pg_queue_claims_now, pg_finfo_pg_queue_claims_now => claims_now, api::run_briefly);
+sql_function!(pg_queue_sleepers_now, pg_finfo_pg_queue_sleepers_now => sleepers_now, api::run_briefly);
 sql_function!(pg_queue_lease_expires_at, pg_finfo_pg_queue_lease_expires_at => lease_expires_at);
 sql_function!(pg_queue_payload_of, pg_finfo_pg_queue_payload_of => payload_of);
 
@@ -95,7 +96,6 @@ fn running_now(call: &Call) -> Result<Option<Datum>> {
             Some(text_datum(state)),
             Some(entry.pid.into()),
             (entry.state == State::Running && entry.deadline > i64::MIN).then(|| wall_time(entry.deadline).into()),
-            Some((entry.bound != 0).into()),
             Some((entry.cancel != 0).into()),
         ])?;
     }
@@ -122,6 +122,21 @@ fn claims_now(call: &Call) -> Result<Option<Datum>> {
                 Some(found.claimed_at.into()),
                 claim::worker(&row).as_deref().map(text_datum),
             ])?;
+        }
+    }
+    Ok(None)
+}
+
+/// `queue_internal.sleepers_now()`: returns the sessions that sleep until there is a job, as memory knows. There is a
+/// row for each lane that the session waits for and the user may observe.
+fn sleepers_now(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let catalog = catalog::current()?;
+    let rights = permission::rights(&catalog);
+    for sleeper in shmem::each_sleeper(catalog.number) {
+        let since = wall_time(sleeper.since);
+        for &lane in sleeper.lanes().iter().filter(|&&lane| rights.on_lane(lane, Privilege::Observe)) {
+            rows.add_options(&[Some(lane.into()), Some(sleeper.pid.into()), Some(since.into())])?;
         }
     }
     Ok(None)

@@ -10,7 +10,7 @@
 use pg_queue_core::minutes::{KEPT, MINUTE_US};
 use pgrx::pg_sys::Datum;
 
-use crate::api::sql_function;
+use crate::api::{self, sql_function};
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::{self, queue};
 use crate::error::Result;
@@ -20,8 +20,8 @@ use crate::pg::function::Call;
 use crate::pg::{session, time};
 use crate::shmem;
 
-sql_function!(pg_queue_tallies, pg_finfo_pg_queue_tallies => tallies);
-sql_function!(pg_queue_minutes_now, pg_finfo_pg_queue_minutes_now => minutes_now);
+sql_function!(pg_queue_tallies, pg_finfo_pg_queue_tallies => tallies, api::run_briefly);
+sql_function!(pg_queue_minutes_now, pg_finfo_pg_queue_minutes_now => minutes_now, api::run_briefly);
 
 /// `queue_internal.minutes_now()`: returns what memory has counted in each minute of the last hour. A lane with any
 /// counts has one more row, with NULL for the minute. `since` is the minute in which counting began; its counts are

@@ -10,7 +10,7 @@ use crate::catalog::permission::{self, Privilege};
 use crate::catalog::{self, Catalog};
 use crate::error::{Error, Result};
 use crate::job::find::{self, Found};
-use crate::job::hold;
+use crate::job::{hold, steps};
 use crate::log::history;
 use crate::log::note;
 use crate::log::reader::Reader;
@@ -57,10 +57,9 @@ fn step_done(call: &Call) -> Result<Option<Datum>> {
     let id = call.required("id", call.i64(0))?;
     let name = name(call, 1)?;
     let catalog = catalog::current()?;
-    let held = hold::check_claimed(&catalog, id, &permission::rights(&catalog))?;
     let body = jsonb::object_of(&name, call.json(2, "result")?);
     let body = body.ok_or_else(|| Error::invalid("name cannot be stored as JSON"))?;
-    hold::write_note(&catalog, id, held.home, note::Kind::Step, None, Some(body))?;
+    steps::record(&catalog, id, body)?;
     Ok(Some(VOID))
 }
 

@@ -1,7 +1,7 @@
 //! The functions behind `queue.throughput`: the minutes of the live segments, and the reading of histograms.
 //!
-//! Not responsible for the minutes of emptied segments, which are rows of `queue.rollup` (`duty::storage::copy` writes
-//! them).
+//! Not responsible for the minutes of emptied segments, which are rows of `queue_internal.rollup`
+//! (`duty::storage::copy` writes them).
 
 use pg_queue_core::rollup::{Rollup, Times};
 use pgrx::pg_sys::Datum;
@@ -21,8 +21,8 @@ use crate::shmem::ledger::Ledger;
 sql_function!(pg_queue_throughput_live, pg_finfo_pg_queue_throughput_live => throughput_live);
 sql_function!(pg_queue_times, pg_finfo_pg_queue_times => times);
 
-/// `queue_internal.throughput_live()`: returns the minutes of the live segments like rows of `queue.rollup`, by the
-/// snapshot of the calling statement.
+/// `queue_internal.throughput_live()`: returns the minutes of the live segments like rows of `queue_internal.rollup`,
+/// by the snapshot of the calling statement.
 fn throughput_live(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;

@@ -106,7 +106,7 @@ fn set_session_options(database: &str) {
     session::set_option(c"lock_timeout", c"2s");
     session::set_option(c"statement_timeout", c"0");
     session::set_option(c"idle_in_transaction_session_timeout", c"0");
-    #[cfg(any(feature = "pg17", feature = "pg18"))]
+    #[cfg(feature = "from17")]
     session::set_option(c"transaction_timeout", c"0");
 }
 
@@ -275,7 +275,7 @@ impl Health {
     /// Runs one batch in the open transaction. Returns how much the batch did.
     fn step(&self, instance: u32) -> i64 {
         fault!(&format!("duty.{}.before", self.duty.name));
-        let did = (self.duty.run)(instance);
+        let did = self.duty.run(instance);
         fault!(&format!("duty.{}.after", self.duty.name));
         did
     }

@@ -12,11 +12,12 @@
 //! nothing.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ops::RangeInclusive;
 
 use pgrx::pg_guard;
 use pgrx::pg_sys::{self, NodeTag, Oid};
 
-use crate::catalog::{grants, instance, triggers};
+use crate::catalog::{grants, instance, triggers, unlogged};
 use crate::error::{self, Error};
 use crate::executor::table as executors;
 use crate::pg::{datum, process, raw, role, session, syscache};
@@ -96,7 +97,10 @@ unsafe fn concerns_us(statement: *mut pg_sys::Node) -> bool {
                     | pg_sys::ObjectType::OBJECT_SCHEMA
                     | pg_sys::ObjectType::OBJECT_ROLE
             ),
-            NodeTag::T_AlterTableStmt => switches_triggers(*statement.cast::<pg_sys::AlterTableStmt>()),
+            NodeTag::T_AlterTableStmt => {
+                let alter = *statement.cast::<pg_sys::AlterTableStmt>();
+                alters(alter, SWITCHES_TRIGGERS) || alters(alter, SETS_UNLOGGED)
+            }
             NodeTag::T_DropOwnedStmt
             | NodeTag::T_GrantRoleStmt
             | NodeTag::T_AlterRoleStmt
@@ -110,17 +114,23 @@ unsafe fn concerns_us(statement: *mut pg_sys::Node) -> bool {
     }
 }
 
-/// Returns true if an ALTER TABLE switches triggers on or off, as pg_restore --disable-triggers does.
+/// The commands of ALTER TABLE that switch triggers on or off, as pg_restore --disable-triggers does.
+const SWITCHES_TRIGGERS: RangeInclusive<u32> =
+    pg_sys::AlterTableType::AT_EnableTrig..=pg_sys::AlterTableType::AT_DisableTrigUser;
+/// The command of ALTER TABLE after which a crash empties the table.
+const SETS_UNLOGGED: RangeInclusive<u32> =
+    pg_sys::AlterTableType::AT_SetUnLogged..=pg_sys::AlterTableType::AT_SetUnLogged;
+
+/// Returns true if an ALTER TABLE has one of these commands.
 ///
 /// # Safety
 /// The statement comes from the parser.
-unsafe fn switches_triggers(statement: pg_sys::AlterTableStmt) -> bool {
-    use pg_sys::AlterTableType::{AT_DisableTrigUser, AT_EnableTrig};
+unsafe fn alters(statement: pg_sys::AlterTableStmt, commands: RangeInclusive<u32>) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
         datum::list(statement.cmds).any(|cell| {
             let command: *mut pg_sys::AlterTableCmd = cell.cast();
-            (AT_EnableTrig..=AT_DisableTrigUser).contains(&(*command).subtype)
+            commands.contains(&(*command).subtype)
         })
     }
 }
@@ -163,15 +173,21 @@ unsafe extern "C-unwind" fn before(statement: *mut pg_sys::Node, is_top_level: b
                 }
             }
             NodeTag::T_AlterTableStmt => {
-                if let Some(table) = syscache::table_oid((*statement.cast::<pg_sys::AlterTableStmt>()).relation)
-                    && let Err(error) = restore::triggers_switched(table)
-                {
-                    error.report();
+                let alter = *statement.cast::<pg_sys::AlterTableStmt>();
+                if let Some(table) = syscache::table_oid(alter.relation) {
+                    let unlogged = if alters(alter, SETS_UNLOGGED) { unlogged::refuse(table) } else { Ok(()) };
+                    let switched = || match alters(alter, SWITCHES_TRIGGERS) {
+                        true => restore::triggers_switched(table),
+                        false => Ok(()),
+                    };
+                    if let Err(error) = unlogged.and_then(|()| switched()) {
+                        error.report();
+                    }
                 }
             }
             NodeTag::T_RuleStmt => {
                 if let Some(table) = syscache::table_oid((*statement.cast::<pg_sys::RuleStmt>()).relation)
-                    && let Err(error) = triggers::refuse_at(table)
+                    && let Err(error) = triggers::refuse_at(table, false)
                 {
                     error.report();
                 }
@@ -361,7 +377,7 @@ extern "C-unwind" fn on_new_trigger(trigger: Oid) {
     if let Some((table, function)) = syscache::new_trigger(trigger)
         // Our own trigger is created when tables of history are restored.
         && !syscache::is_our_function(function)
-        && let Err(error) = triggers::refuse_at(table)
+        && let Err(error) = triggers::refuse_at(table, syscache::is_of_extension(function))
     {
         error.report();
     }

@@ -18,7 +18,7 @@ use pgrx::{pg_guard, pg_sys};
 
 use crate::catalog::declared::SCRIPT;
 use crate::catalog::grants;
-use crate::pg::{client, session};
+use crate::pg::{client, parameter, session};
 use crate::shmem;
 
 static mut PREVIOUS: pg_sys::emit_log_hook_type = None;
@@ -101,6 +101,15 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
             (is_ours && !name.starts_with("pg_queue"))
                 .then(|| "The extension is called pg_queue: CREATE EXTENSION pg_queue.".to_owned())
         }
+        "extension \"%s\" must be installed in schema \"%s\"" if said.contains("\"pg_queue\"") => {
+            Some(format!("{OWN_SCHEMA} Leave SCHEMA out: CREATE EXTENSION pg_queue."))
+        }
+        "schema \"%s\" already exists" if said.contains("\"queue\"") => {
+            // SAFETY: the caller's promise.
+            let client = unsafe { text(pg_sys::debug_query_string) }.to_lowercase();
+            (client.contains("extension") && client.contains("pg_queue"))
+                .then(|| format!("{OWN_SCHEMA} Rename or drop yours: ALTER SCHEMA queue RENAME TO another_name."))
+        }
         "invalid configuration parameter name \"%s\"" | "unrecognized configuration parameter \"%s\""
             if said.contains("pg_queue.") =>
         {
@@ -130,6 +139,10 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
                 Some(_) => advice::on_literal(&place, &FUNCTIONS),
                 None => advice::on_parameter(&place, &FUNCTIONS),
             }
+        }
+        "unsupported Unicode escape sequence" | "invalid byte sequence for encoding \"%s\": %s" => {
+            let place = statement().and_then(|statement| statement.place()).filter(|_| unsafe { is_zero(message) })?;
+            place.function.starts_with("queue.").then(|| NO_ZERO.to_owned())
         }
         "%s at or near \"%s\"" => {
             let statement = statement()?;
@@ -196,7 +209,7 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
             let statement = statement()?;
             statement.text.contains(&format!("queue.{name}")).then(|| {
                 format!(
-                    "queue.{name} is a view. queue.purge empties a queue; queue.job, queue.list and queue.search \
+                    "queue.{name} is a view. queue.purge empties a queue; queue.job and queue.search \
                     find jobs by index."
                 )
             })
@@ -208,15 +221,6 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
             "The objects of queue_internal are for the extension: use the functions and views of schema queue."
                 .to_owned(),
         ),
-        "permission denied for table %s" => {
-            let (name, _) = calls::first_call(statement()?.text, &FUNCTIONS)?;
-            words(said).any(|word| word == name).then(|| {
-                format!(
-                    "The tables of pg_queue are its own: read the views, such as queue.jobs and queue.queues. {}",
-                    grants::advice("jobs", None, client::login().as_deref()).unwrap_or_default()
-                )
-            })
-        }
         "permission denied for schema %s" if words(said).any(|word| word == "queue") => {
             let statement = statement();
             let call = statement.as_ref().and_then(|statement| calls::first_call(statement.text, &FUNCTIONS));
@@ -238,14 +242,23 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
         | "permission denied for view %s" => {
             let statement = statement();
             let call = statement.as_ref().and_then(|statement| calls::first_call(statement.text, &FUNCTIONS));
+            let bound = statement.as_ref().and_then(|statement| {
+                parameter::of_statement(statement.text, calls::queue_parameter(statement.text, &FUNCTIONS)?)
+            });
             words(said).find_map(|word| {
-                let queue = call.as_ref().filter(|(name, _)| *name == word).and_then(|(_, queue)| queue.as_deref());
+                let call = call.as_ref().filter(|(name, _)| *name == word);
+                let queue = call.and_then(|(_, queue)| queue.as_deref().or(bound.as_deref()));
                 grants::advice(word, queue, client::login().as_deref())
             })
         }
         _ => None,
     }
 }
+
+/// Which schema the extension has.
+const OWN_SCHEMA: &str = "The schema of pg_queue is called queue and cannot be another.";
+/// The hint for a zero character.
+const NO_ZERO: &str = "Postgres cannot store the character U+0000 in a text or in jsonb: remove it before the call.";
 
 /// The hint if schema `queue` is missing.
 const NOT_HERE: &str =
@@ -294,6 +307,16 @@ impl<'a> Statement<'a> {
     fn rest(&self) -> Option<&'a str> {
         self.text.get(self.at?..)
     }
+}
+
+/// Returns true if the message is about a zero character.
+///
+/// # Safety
+/// Its texts are C strings or null.
+unsafe fn is_zero(message: &pg_sys::ErrorData) -> bool {
+    // SAFETY: the caller's promise.
+    let (said, detail) = unsafe { (text(message.message), text(message.detail)) };
+    said.ends_with(" 0x00") || detail.contains("\\u0000")
 }
 
 /// # Safety

@@ -13,6 +13,7 @@ use pgrx::pg_sys::{self, Datum, Oid};
 use crate::pg::background::{self, describe};
 use crate::pg::{process, raw, session};
 
+pub mod absence;
 pub mod database;
 pub mod hooks;
 pub mod launcher;
@@ -57,10 +58,16 @@ static WAS_TERMINATED: AtomicBool = AtomicBool::new(false);
 
 /// Handles SIGTERM as every backend does, and notes it. So the exit does not count as a failure, and between two duties
 /// it is orderly.
-unsafe extern "C-unwind" fn on_terminate(signal: c_int) {
+unsafe extern "C-unwind" fn on_terminate(signal: c_int, #[cfg(feature = "from19")] info: raw::SignalInfo) {
     WAS_TERMINATED.store(true, Ordering::Relaxed);
     // SAFETY: Postgres's own handler, made to be called from a signal handler.
-    unsafe { raw::die(signal) };
+    unsafe {
+        raw::die(
+            signal,
+            #[cfg(feature = "from19")]
+            info,
+        );
+    }
 }
 
 /// Returns true if this process was told to end.

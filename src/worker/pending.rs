@@ -14,7 +14,7 @@ use pgrx::pg_guard;
 use pgrx::pg_sys::{self, Oid, SubTransactionId};
 
 use crate::executor::table as executors;
-use crate::pg::{session, transaction as pg_transaction};
+use crate::pg::{memory, session, transaction as pg_transaction};
 use crate::shmem::keys;
 use crate::shmem::launcher::with_launcher;
 use crate::shmem::prepared::Gid;
@@ -96,7 +96,7 @@ pub fn block(database: Oid) {
     register();
     NOTES.with_borrow_mut(|notes| {
         // The memory for the note is reserved first, so that nothing can fail between the block and its note.
-        notes.reserve(1);
+        memory::grow(notes, 1);
         if table::block(database) {
             notes.push((pg_transaction::subtransaction(), Note::Blocked(database)));
         }

@@ -9,7 +9,7 @@
 use pgrx::pg_sys::{self, Oid};
 
 use crate::pg::fault::fault_quietly;
-use crate::pg::{process, session, time};
+use crate::pg::{memory, process, session, time};
 use crate::shmem::databases::{Database, DatabaseState};
 use crate::shmem::launcher::{self, Launcher};
 use crate::shmem::{self, latch};
@@ -145,7 +145,7 @@ pub fn launcher_left() {
 /// Makes the table list exactly the databases that want a worker. Other databases keep their entry until their worker
 /// has left and no command blocks them. Returns true if there was room for all.
 pub fn list(wanted: &[Oid]) -> bool {
-    let mut leaving = Vec::with_capacity(8);
+    let mut leaving = memory::list(8);
     let has_room = launcher::with_launcher(|launcher| {
         let unwanted = |d: &&mut Database| d.oid != Oid::INVALID && !wanted.contains(&d.oid);
         for database in launcher.databases.iter_mut().filter(unwanted) {
@@ -307,6 +307,19 @@ pub fn launcher() -> i32 {
 /// Returns a copy of a database's entry. `None`: it has none.
 pub fn entry(oid: Oid) -> Option<Database> {
     launcher::with_launcher(|launcher| find(launcher.databases, oid).copied())
+}
+
+/// Returns true if the table has no room for another database.
+pub fn is_full() -> bool {
+    launcher::with_launcher(|launcher| launcher.databases.iter().all(|d| d.oid != Oid::INVALID))
+}
+
+/// Returns how many workers have started and have not yet found the extension.
+pub fn looking() -> i64 {
+    launcher::with_launcher(|launcher| {
+        let looks = |d: &&Database| d.oid != Oid::INVALID && d.state == DatabaseState::Starting;
+        launcher.databases.iter().filter(looks).count() as i64
+    })
 }
 
 /// Returns the databases that have no worker because the server has no slot for one.

@@ -2,7 +2,7 @@
 // undone.
 
 import { button, h, put, say, text, trouble } from "./dom.js";
-import { open } from "./dialog.js";
+import { form, open } from "./dialog.js";
 import { count, WAITING } from "./format.js";
 import { act, chosen, look } from "./server.js";
 
@@ -116,6 +116,29 @@ function keep(all) {
 
 function remembered() {
   try { return JSON.parse(sessionStorage.getItem(KEPT)) ?? []; } catch { return []; }
+}
+
+/** Asks, and retries or cancels the jobs with these ids. */
+export function selected(verb, queue, ids, then) {
+  const label = VERBS[verb].label, many = ids.length === 1 ? "1 job" : `${count(ids.length)} jobs`;
+  form(`${label} ${many}?`, {
+    text: verb === "retry" ? "Those that have ended run once more, with attempts counted from 1. Others run now."
+        : "Those that run are asked to stop.",
+    fields: verb === "cancel" ? [{ name: "reason", label: "Reason", hint: "kept with the jobs" }] : [],
+    label: `${label} ${many}`, kind: verb === "cancel" ? "danger" : "primary",
+    async submit({ reason }) {
+      const changed = [];
+      let refused = null;
+      for (let n = 0; n < ids.length; n += 500) {
+        const part = await act(`${verb}_jobs`, { job_ids: ids.slice(n, n + 500), reason });
+        changed.push(...part.job_ids);
+        refused ??= part.refused;
+      }
+      if (verb === "cancel" && changed.length) remember(queue, changed);
+      then();
+      return `${count(changed.length)} of ${many} ${VERBS[verb].done}${refused ? `; ${refused}` : ""}`;
+    },
+  });
 }
 
 /** Returns a line for each cancel of this queue that can be undone. */

@@ -2,7 +2,7 @@
 // tables.
 
 import { h, put, s } from "./dom.js";
-import { clock, count, day } from "./format.js";
+import { clock, count, day, exactText } from "./format.js";
 
 /** Rows of the server: [queue, begin, enqueued, completed, failed, timed out, died, is_complete, stage]. */
 export function points(rows, from, step, steps) {
@@ -155,15 +155,30 @@ export function spark(points) {
   const bars = (low, high) => points.map((p, i) => {
     const [from, to] = [low(p), high(p)];
     if (to <= from) return "";
-    const y = (value) => (height - Math.max(value > 0 ? 1 : 0, (height * value) / most)).toFixed(1);
+    const y = (value) => (height - Math.max(value > 0 ? 3 : 0, (height * value) / most)).toFixed(1);
     return `M${(i * step).toFixed(1)} ${y(from)}V${y(to)}h${(step * 0.8).toFixed(1)}V${y(from)}z`;
   }).join("");
   return s("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" },
+    s("line", { class: "grid", x1: 0, x2: width, y1: height - 0.5, y2: height - 0.5 }),
     s("path", { class: "completed", d: bars(() => 0, (p) => p.completed) }),
     s("path", { class: "failed", d: bars((p) => p.completed, (p) => p.completed + p.failed) }));
 }
 
-/** Returns a chart of a job's attempts over time. */
+/** Returns a bar for the members of a flow: `counts` has their number by state. What waits has no colour. */
+export function flowBar(counts, total) {
+  let x = 0;
+  const parts = ["completed", "dead", "running", "cancelled", "skipped", "expired"].map((state) => {
+    const width = (100 * (counts[state] ?? 0)) / total, part = s("rect", { class: `bar ${state}`, x: `${x}%`,
+        width: `${width}%`, y: 0, height: 8 });
+    x += width;
+    return width ? part : null;
+  });
+  const label = Object.entries(counts).map(([state, n]) => `${count(n)} ${state}`).join(", ");
+  return s("svg", { class: "flowbar", width: 120, height: 8, role: "img",
+      "aria-label": `of ${count(total)}: ${label}` }, parts);
+}
+
+/** Returns a chart of a job's attempts over time, with a scale and a legend. */
 export function timeline(job, attempts) {
   const at = (iso) => (iso ? new Date(iso).getTime() : null);
   const ran = attempts.filter((a) => a.claimed_at).reverse();
@@ -185,6 +200,12 @@ export function timeline(job, attempts) {
   if (!isOver && !ran.some((a) => a.state === "running")) waits.push(bar("waited", last, end, "waits"));
   const bars = ran.map((a) => bar(a.state, at(a.claimed_at), at(a.finished_at) ?? end,
       `attempt ${a.attempt}: ${a.state}`));
-  return s("svg", { class: "timeline", width: "100%", height: 28, role: "img", "aria-label": `${ran.length} attempts` },
-      waits, bars);
+  const isFine = end - begin < 20000;
+  const scale = [0, 1, 2].map((n) => h("span", null, exactText(new Date(begin + ((end - begin) * n) / 2), isFine)));
+  const kinds = [...new Set([...(waits.length ? ["waited"] : []), ...ran.map((a) => a.state)])];
+  return h("div", { class: "timelinebox" },
+      s("svg", { class: "timeline", width: "100%", height: 28, role: "img", "aria-label": `${ran.length} attempts` },
+          waits, bars),
+      h("div", { class: "scale" }, scale),
+      h("div", { class: "legend" }, kinds.map((kind) => h("span", { class: `key bar ${kind}` }, kind))));
 }

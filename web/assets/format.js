@@ -50,6 +50,9 @@ export function interval(text) {
   return parts.filter(Boolean).join(" ") || "0 s";
 }
 
+/** Returns the first line of a text. Packages put a trace behind the first line of an error. */
+export const firstLine = (text) => (text ?? "").split("\n", 1)[0];
+
 export const clock = (seconds) => CLOCK.format(new Date(seconds * 1000));
 export const day = (seconds) => DAY.format(new Date(seconds * 1000));
 
@@ -64,13 +67,29 @@ export function when(iso) {
   return h("time", { datetime: iso, title: iso }, far);
 }
 
-/** Returns the clock time of a moment, to the second. */
-export function exact(iso) {
-  if (!iso) return "–";
-  const at = new Date(iso);
+/** Returns the clock time of a moment, with the day if it is not today; to the second, or to the millisecond. */
+export function exactText(at, isFine = false) {
   const isToday = at.toDateString() === new Date().toDateString();
-  return h("time", { datetime: iso, title: iso },
-      isToday ? SECONDS.format(at) : `${DAY.format(at)} ${SECONDS.format(at)}`);
+  const time = `${SECONDS.format(at)}${isFine ? `.${String(at.getMilliseconds()).padStart(3, "0")}` : ""}`;
+  return isToday ? time : `${DAY.format(at)} ${time}`;
+}
+
+export function exact(iso, isFine = false) {
+  if (!iso) return "–";
+  return h("time", { datetime: iso, title: iso }, exactText(new Date(iso), isFine));
+}
+
+/** Returns a moment in a time zone of its own. If the browser does not know the zone: in that of the browser. */
+export function inZone(iso, timeZone) {
+  const at = new Date(iso);
+  try {
+    const options = { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZone };
+    const seconds = at.getTime() % 60000 ? { second: "2-digit" } : {};
+    return h("time", { datetime: iso, title: iso },
+        new Intl.DateTimeFormat("en-GB", { ...options, ...seconds }).format(at));
+  } catch {
+    return exact(iso);
+  }
 }
 
 export const badge = (state) => h("span", { class: `badge ${STATES.includes(state) ? state : "other"}` }, state);

@@ -53,7 +53,7 @@ export function overview() {
   const settings = (lane) => known.get(lane.queue) ?? {};
   const limit = (lane) => settings(lane).max_running ?? null;
   const hourOf = (lane) => activity.get(laneKey(lane));
-  let of = rates();
+  let of = rates(), feeders = new Map();
   const number = (title, column, wide) => ({ title, number: true, wide, cell: (lane) => count(lane[column]) });
   const flow = (title, columns, help) => ({
     title, help, number: true, wide: true, cell: (lane) => {
@@ -63,11 +63,16 @@ export function overview() {
   });
   const queues = new Table("Queues", [
     {
-      title: "queue", key: (lane) => `${lane.queue} ${lane.stage} ${settings(lane).is_paused}`,
+      title: "queue", key: (lane) => `${lane.queue} ${lane.stage} ${settings(lane).is_paused} `
+          + `${feeders.get(lane.queue)} ${isAlone(lane)}`,
       cell: (lane) => [h("a", { href: href("queue", { queue: lane.queue, stage: lane.stage }) }, laneName(lane)),
-        settings(lane).is_paused ? h("span", { class: "badge paused" }, "paused") : null],
+        settings(lane).is_paused ? h("span", { class: "badge paused" }, "paused") : null,
+        feeders.has(lane.queue) ? h("span", { class: "badge other",
+            title: `dead letters of ${feeders.get(lane.queue).join(", ")}` }, "dead letters") : null,
+        isAlone(lane) ? h("span", { class: "badge dead",
+            title: "jobs are ready, and no worker has one or waits for one" }, "no worker") : null],
     },
-    { title: "last hour", wide: true, key: (lane) => hourOf(lane)?.stamp,
+    { title: "last hour", wide: true, kind: "narrow", key: (lane) => hourOf(lane)?.stamp,
         cell: (lane) => (hourOf(lane) ? spark(hourOf(lane).points) : "") },
     number("ready", "ready"),
     {
@@ -98,7 +103,7 @@ export function overview() {
     h("div", { class: "tiles" }, Object.values(tiles).map((tile) => tile.element)),
     panel("Last hour", chart.element),
     panel("Queues", queues.element),
-    panel("Workers that have jobs", workers.element, h("a", { href: href("workers") }, "all")));
+    panel("Workers", workers.element, h("a", { href: href("workers") }, "all")));
   return {
     title: "Overview", element, every: 15,
     update() {
@@ -107,6 +112,8 @@ export function overview() {
       of = rates();
       const lanes = data.lanes ?? data.queues.map((q) => ({ queue: q.queue, stage: null }));
       known = new Map(data.queues.map((q) => [q.queue, q]));
+      feeders = deadLetters(data.queues);
+      watchWorkers(data);
       const add = (column) => data.total[column], flow = (column) => (data.total ? of(data.total, column) : null);
       const hasStages = lanes.some((lane) => lane.stage);
       tiles.done.name(hasStages ? "done a second" : "completed a second");
@@ -126,7 +133,8 @@ export function overview() {
       tiles.in.show(rate(flow("enqueued")));
       if (data.lanes) {
         tiles.running.show(count(add("running")),
-            data.workers.length === 1 ? "1 worker" : `${count(data.workers.length)} workers`);
+            `${count(workersOf(data).filter((w) => w.running).length)} busy, `
+            + `${count(workersOf(data).filter((w) => !w.running).length)} idle workers`);
         tiles.ready.show(count(add("ready")), add("oldest") === null ? "" : `oldest ${age(add("oldest"))}`);
         tiles.late.show(count(add("scheduled") + add("retrying")),
             `${count(add("retrying"))} retrying, ${count(add("held"))} held`);
@@ -135,8 +143,8 @@ export function overview() {
       }
       queues.show(lanes);
       workers.empty = data.is_standby ? "Which workers have jobs is known to the primary alone."
-          : "No worker has a job.";
-      workers.show(data.workers.slice(0, 8));
+          : "No worker has a job or waits for one.";
+      workers.show(workersOf(data).slice(0, 8));
       const ill = health.ill ?? [];
       put(unwell, ill.length ? h("p", { class: "notice ill" },
           h("a", { href: href("doctor") }, ill.length === 1 ? "One check of the doctor is not well"
@@ -158,16 +166,54 @@ export function overview() {
   };
 }
 
-export function workersTable() {
-  return new Table("Workers", [
-    { title: "worker", cell: (w) => w.worker ?? "unnamed" },
-    { title: "queue", key: (w) => w.queue, cell: (w) =>
-        h("a", { href: href("queue", { queue: w.queue, state: "running" }) }, w.queue) },
-    { title: "jobs", number: true, cell: (w) => count(w.running) },
-    { title: "oldest job", number: true, cell: (w) => age(w.oldest) },
-    { title: "process", number: true, wide: true, cell: (w) => String(w.pid) },
-    { title: "from", wide: true, cell: (w) => (w.client ? `${w.client}:${w.port}` : "local") },
-    { title: "application", wide: true, cell: (w) => w.application ?? "" },
-  ], (w) => JSON.stringify([w.worker, w.pid, w.queue]), { empty: "No worker has a job.", kind: "rows" });
+/** Returns the queues that feed each dead-letter queue. */
+export function deadLetters(queues) {
+  const found = new Map();
+  for (const q of queues) if (q.dead_letter) found.set(q.dead_letter, [...(found.get(q.dead_letter) ?? []), q.queue]);
+  return found;
 }
 
+/** A worker that polls is not seen between two claims. So a queue counts as without workers after this many seconds. */
+const ALONE_AFTER = 10;
+/** The time at which each queue was first seen without a worker. */
+const aloneSince = new Map();
+let seenAt = 0;
+
+function watchWorkers(data) {
+  const served = new Set(data.workers.map((w) => w.queue));
+  const isKnown = !data.is_standby && data.workers.length < 500;
+  seenAt = data.at;
+  for (const q of data.queues) {
+    if (!isKnown || served.has(q.queue) || q.executor || q.is_paused) aloneSince.delete(q.queue);
+    else if (!aloneSince.has(q.queue)) aloneSince.set(q.queue, data.at);
+  }
+}
+
+const isAlone = (lane) => lane.ready > 0 && seenAt - (aloneSince.get(lane.queue) ?? seenAt) >= ALONE_AFTER;
+
+/** Returns a row for each worker, that is, each connection that has jobs or waits for some. */
+export function workersOf(data) {
+  const byProcess = Map.groupBy(data.workers.filter((w) => w.queue !== null), (w) => w.pid);
+  const most = (values) => values.reduce((all, n) => (n !== null && (all === null || n > all) ? n : all), null);
+  return [...byProcess.values()].map((rows) => ({
+    ...rows[0], worker: [...new Set(rows.map((w) => w.worker).filter(Boolean))].join(", ") || null,
+    queues: [...new Set(rows.map((w) => w.queue))], running: rows.reduce((all, w) => all + w.running, 0),
+    oldest: most(rows.map((w) => w.oldest)), waits: most(rows.map((w) => w.waits)),
+  }));
+}
+
+export function workersTable() {
+  return new Table("Workers", [
+    { title: "worker", key: (w) => `${w.worker} ${w.running > 0}`,
+        cell: (w) => (w.running ? w.worker ?? "unnamed" : h("span", { class: "badge other" }, "idle")) },
+    { title: "application", kind: "short", cell: (w) => w.application ?? "" },
+    { title: "queues", key: (w) => w.queues.join(), cell: (w) => w.queues.flatMap((one, n) => [n ? ", " : "",
+        h("a", { href: href("queue", { queue: one, state: w.running ? "running" : "ready" }) }, one)]) },
+    { title: "jobs", number: true, cell: (w) => count(w.running) },
+    { title: "oldest job", number: true, cell: (w) => (w.oldest === null ? "" : age(w.oldest)) },
+    { title: "waits for jobs", number: true, help: "for how long it has slept in its claim",
+        cell: (w) => (w.waits === null ? "" : age(w.waits)) },
+    { title: "process", number: true, wide: true, cell: (w) => String(w.pid) },
+    { title: "from", wide: true, cell: (w) => (w.client ? `${w.client}:${w.port}` : "local") },
+  ], (w) => w.pid, { empty: "No worker has a job or waits for one.", kind: "rows" });
+}

@@ -1,12 +1,14 @@
 // The pages that consist of a list: errors, schedules, workers, flows, topics, the doctor, the audit.
 
 import { button, h, panel, put } from "./dom.js";
-import { age, badge, count, exact, interval, progressBar, when } from "./format.js";
+import { flowBar } from "./chart.js";
+import { heldBy, outcome, shares } from "./flow.js";
+import { age, count, exact, firstLine, interval, inZone, when } from "./format.js";
 import { ask } from "./dialog.js";
 import { bulk } from "./bulk.js";
 import { act, live, look, mayAct } from "./server.js";
 import { Table } from "./table.js";
-import { workersTable } from "./overview.js";
+import { workersOf, workersTable } from "./overview.js";
 import { go, href } from "./main.js";
 
 const queueLink = (row, more = {}) => (row.queue
@@ -24,7 +26,7 @@ export function errors(params) {
       cell: (e) => (of(e) ? jobs(e, state, count(of(e))) : "0") });
   const table = new Table("Errors", [
     { title: "error", kind: "cut wrong", key: (e) => e.error,
-        cell: (e) => jobs(e, e.dead ? "dead" : "retrying", e.error ?? "") },
+        cell: (e) => jobs(e, e.dead ? "dead" : "retrying", firstLine(e.error)) },
     { title: "queue", key: (e) => e.queue, cell: (e) => queueLink(e) },
     number("jobs", (e) => e.jobs, null), number("dead", (e) => e.dead, "dead"),
     number("retrying", (e) => e.retrying, "retrying"),
@@ -62,13 +64,14 @@ export function schedules() {
     { title: "queue", key: (s) => s.queue, cell: (s) => queueLink(s) },
     { title: "plan", key: (s) => `${s.cron} ${s.every} ${s.timezone}`,
         cell: (s) => h("span", { title: `missed slots: ${s.missed}${s.overlap ? "" : "; no overlap"}` },
-            h("code", null, s.cron ?? `every ${interval(s.every)}`), h("span", { class: "note" }, ` ${s.timezone}`)) },
+            h("code", null, s.cron ?? `every ${interval(s.every)}`)) },
     {
-      title: "next slots", cell: (s) => {
+      title: "next slots", help: "in the time zone of the schedule", cell: (s) => {
         const next = s.upcoming ?? [];
         if (s.is_paused) return "–";
         return h("span", { class: "slots", title: next.join("\n") },
-            next.slice(0, 3).map((at) => h("span", null, exact(at))));
+            next.slice(0, 3).map((at) => h("span", null, inZone(at, s.timezone))),
+            h("span", { class: "note" }, s.timezone));
       },
     },
     { title: "next run", number: true, cell: (s) => (s.is_paused ? "–" : when(s.next_run_at)) },
@@ -82,7 +85,7 @@ export function schedules() {
 }
 
 export function workers() {
-  const table = workersTable();
+  const table = workersTable(), others = h("p", { class: "status" });
   const executors = new Table("Executors", [
     { title: "process", cell: (e) => String(e.pid) }, { title: "role", cell: (e) => e.role },
     { title: "queue", key: (e) => e.queue, cell: (e) => queueLink(e) },
@@ -91,10 +94,20 @@ export function workers() {
     { title: "for", number: true, cell: (e) => age(e.seconds) },
     { title: "command", kind: "cut", cell: (e) => e.command ?? "" },
   ], (e) => e.pid, { empty: "No process of the server runs jobs.", kind: "rows" });
-  return page("Workers", h("div", null, panel("That have jobs", table.element),
+  return page("Workers", h("div", null, panel("Workers", h("div", null, table.element, others)),
       panel("Executors: jobs that are SQL", executors.element)),
       async () => executors.show((await look("workers")).executors), 3,
-    { update() { if (live.data) table.show(live.data.workers); } });
+    {
+      update() {
+        if (!live.data) return;
+        table.empty = live.data.is_standby ? "Which workers have jobs is known to the primary alone."
+            : "No worker has a job or waits for one.";
+        table.show(workersOf(live.data));
+        const names = Object.groupBy(live.data.workers.filter((w) => w.queue === null), (w) => w.application);
+        const said = Object.entries(names).map(([name, rows]) => `${name} (${count(rows.length)})`).join(", ");
+        put(others, said ? `Other connections of workers, for heartbeats or between two claims: ${said}.` : null);
+      },
+    });
 }
 
 export function flows(params) {
@@ -102,15 +115,17 @@ export function flows(params) {
   const queue = params.get("queue");
   const choose = h("select", { "aria-label": "Queue", onchange: () => go("flows", { queue: choose.value }) });
   const table = new Table("Flows", [
-    { title: "flow", key: (f) => f.job_id, cell: (f) => [jobLink(f.job_id), f.task ? ` ${f.task}` : ""] },
-    { title: "state", key: (f) => f.state, cell: (f) => badge(f.state) },
+    { title: "flow", key: (f) => f.job_id, cell: (f) => jobLink(f.job_id) },
+    { title: "name", kind: "cut", key: (f) => f.task ?? f.unique_key ?? f.payload,
+        cell: (f) => f.task ?? f.unique_key ?? (f.payload && f.payload !== "{}" ? h("code", null, f.payload) : "") },
+    { title: "state", key: (f) => `${f.state} ${JSON.stringify(f.members)}`,
+        cell: (f) => h("span", { class: "line" }, outcome(f.state, f.members ?? {}),
+            heldBy(f.state, f.members ?? {})) },
     {
       title: "members", key: (f) => JSON.stringify(f.members), cell: (f) => {
-        const all = Object.entries(f.members ?? {}), total = all.reduce((n, [, m]) => n + m, 0);
-        const done = all.filter(([state]) => ["completed", "dead", "cancelled", "skipped", "expired"].includes(state))
-            .reduce((n, [, m]) => n + m, 0);
-        return h("span", { class: "line" }, total ? progressBar({ done, total }) : null,
-            all.map(([state, n]) => h("span", { class: "share" }, badge(state), count(n))),
+        const total = Object.values(f.members ?? {}).reduce((n, m) => n + m, 0);
+        return h("span", { class: "line" }, total ? flowBar(f.members, total) : null,
+            shares(f.members ?? {}),
             total >= 200 ? h("span", { class: "note" }, "of the first 200") : null);
       },
     },
@@ -139,7 +154,7 @@ export function flows(params) {
       choose.dataset.names = JSON.stringify(names);
       put(choose, names.map((name) => h("option", { value: name, selected: name === queue }, name)));
       // Flows wait for their members, so the queue with the most held jobs comes first.
-      const most = [...(live.data.lanes ?? [])].sort((a, b) => b.held - a.held)[0]?.queue ?? names[0];
+      const most = [...(live.data?.lanes ?? [])].sort((a, b) => b.held - a.held)[0]?.queue ?? names[0];
       if (!queue && names.length) location.replace(href("flows", { queue: most }));
     },
   });

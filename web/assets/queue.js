@@ -1,13 +1,13 @@
 // A queue: its activity, its limits, and its jobs by state.
 
 import { button, h, panel, put, say, trouble } from "./dom.js";
-import { badge, COUNTED, count, interval, progressBar, rate, STATES, WAITING, when } from "./format.js";
+import { age, badge, COUNTED, count, interval, progressBar, rate, STATES, WAITING, when } from "./format.js";
 import { Chart, hour, quarter } from "./chart.js";
 import { ask, form } from "./dialog.js";
-import { bulk, undoable, verbsFor } from "./bulk.js";
+import { bulk, selected, undoable, verbsFor } from "./bulk.js";
 import { act, learn, live, look, mayAct, rates, session } from "./server.js";
 import { Table } from "./table.js";
-import { sums, Tile } from "./overview.js";
+import { deadLetters, sums, Tile } from "./overview.js";
 import { go, href } from "./main.js";
 
 const OPTIONS = [
@@ -32,8 +32,8 @@ const asTyped = (option, text) => (/retention$/.test(option) && isForEver(text) 
     : /^(lease|backoff_base|backoff_max|rate_period|retention|dead_retention|start_within)$/.test(option)
         ? interval(text) : text);
 
-/** Returns a table of jobs in a state, with the columns that matter in it. */
-function jobs(state, onMore) {
+/** Returns a table of jobs in a state, with the columns that matter in it. `onPick`: rows can be ticked. */
+function jobs(state, onMore, onPick) {
   const time = { ready: ["enqueued", "enqueued_at"], scheduled: ["runs", "run_at"], retrying: ["runs", "run_at"],
       held: ["enqueued", "enqueued_at"], running: ["started", "claimed_at"] }[state] ?? ["ended", "finished_at"];
   const isFailed = ["dead", "retrying", "cancelled", "skipped"].includes(state);
@@ -48,11 +48,13 @@ function jobs(state, onMore) {
     state === "running" ? { title: "progress", key: (j) => j.progress, cell: (j) => progressBar(j.progress) ?? "" }
         : null,
     state === "running" ? { title: "worker", cell: (j) => j.worker ?? "" } : null,
-    { title: "attempt", number: true, wide: true, cell: (j) => `${count(j.attempt)} / ${count(j.max_attempts)}` },
-    { title: "priority", number: true, wide: true, cell: (j) => String(j.priority) },
+    { title: "attempt", number: true, wide: true, 
+        cell: (j) => (j.attempt > 1 || isFailed ? `${count(j.attempt)} / ${count(j.max_attempts)}` : "") },
+    { title: "priority", number: true, wide: true, cell: (j) => (j.priority === 0 ? "" : String(j.priority)) },
     { title: "key", wide: true, kind: "short", cell: (j) => j.unique_key ?? j.group_key ?? "" },
     { title: time[0], number: true, cell: (j) => when(j[time[1]] ?? j.run_at ?? j.enqueued_at) },
-  ].filter(Boolean), (j) => j.job_id, { empty: `No ${state ? `${state} jobs` : "job found"}.`, kind: "rows jobs" });
+  ].filter(Boolean), (j) => j.job_id, 
+      { empty: `No ${state ? `${state} jobs` : "job found"}.`, kind: "rows jobs", onPick });
   const more = button("More", onMore, "more", { hidden: true });
   return { table, more, element: h("div", null, table.element, more) };
 }
@@ -83,16 +85,20 @@ export function queue(params) {
   let list = null;
   const listed = h("div");
   const risky = h("p", { class: "apart" });
-  const bulks = h("div", { class: "tools" });
+  const bulks = h("div", { class: "tools" }), picks = h("div", { class: "tools" });
+  const stages = stage ? null : stagesTable(name), stagePanel = h("div");
+  const times = latency(name, stage);
   const title = h("h1", null, stage ? `${name} / ${stage}` : name, " ", badges);
   const element = h("div", null,
     h("div", { class: "head" }, title, tools), undo,
     h("div", { class: "tiles three" }, Object.values(flow).map((tile) => tile.element)),
     h("div", { class: "two" }, panel("Last hour", minutes.element), panel("90 days", days.element)),
-    panel("Settings", h("div", null, limits, risky), mayAct() ? button("Change", change, "quiet") : null),
+    stagePanel,
+    h("div", { class: "two" }, times.element,
+        panel("Settings", h("div", null, limits, risky), mayAct() ? button("Change", change, "quiet") : null)),
     h("section", { class: "panel" },
-      h("nav", { class: "tabs", "aria-label": "States" }, tabs.map((tab) => tab.element)), searchForm(), bulks, found,
-      problem, listed));
+      h("nav", { class: "tabs", "aria-label": "States" }, tabs.map((tab) => tab.element)), searchForm(), bulks, picks,
+      found, problem, listed));
   if (chosen !== null) choose(chosen);
   const page = {
     // A search reads much, so it runs once, when the viewer starts it.
@@ -123,7 +129,14 @@ export function queue(params) {
           + `${count(add("expired"))} expired`);
       const now = live.data.queues.find((q) => q.queue === name) ?? settings;
       const running = ownLanes().reduce((n, lane) => n + lane.running, 0);
+      const feeds = settings?.feeds ?? deadLetters(live.data.queues).get(name) ?? [];
+      if (stages && lanes.some((lane) => lane.stage)) {
+        if (!stagePanel.firstChild) put(stagePanel, panel("Stages", stages.element));
+        stages.show(lanes);
+      }
       put(badges, now?.is_paused ? h("span", { class: "badge paused" }, "paused") : null,
+          feeds.length ? h("span", { class: "badge other" }, "dead letters of ", feeds.flatMap((one, n) =>
+              [n ? ", " : "", h("a", { href: href("queue", { queue: one, state: "dead" }) }, one)])) : null,
           now?.max_running ? h("span", { class: "gauge" },
               h("meter", { max: now.max_running, value: running, "aria-label": "running, of max_running" }),
               `${count(running)} of ${count(now.max_running)} running`) : null);
@@ -133,9 +146,9 @@ export function queue(params) {
       const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
       const isApart = live.data?.lanes && streamed().length === 0;
       await Promise.all([
-        load(false),
+        load(false), times.refresh(),
         isApart ? look("lanes", { queue: name }).then((said) => { apart = said; page.update(); }) : null,
-        look("queue", { queue: name }).then((said) => { settings = said; facts(); }),
+        look("queue", { queue: name }).then((said) => { settings = said; facts(); page.update(); }),
         look("activity", { queue: name }).then((said) => { learn(said, name); minutes.show(hour(ofStage(said)));
         page.update(); }),
         look("activity", { queue: name, span: "quarter", tz: zone }).then((said) => days.show(quarter(ofStage(said)))),
@@ -147,9 +160,21 @@ export function queue(params) {
   /** Shows the jobs of this state. */
   function choose(one) {
     chosen = one;
-    list = jobs(one, () => load(true));
+    list = jobs(one, () => load(true), mayAct() && tickable(one).length ? offerPicked : null);
     put(listed, list.element);
     for (const tab of tabs) if (tab.one === one && !isSearch) tab.element.setAttribute("aria-current", "page");
+  }
+
+  /** Returns the verbs for ticked jobs of a state. */
+  function tickable(one) {
+    return (one ? verbsFor(one) : ["retry", "cancel"]).filter((verb) => verb !== "reprioritize");
+  }
+
+  function offerPicked(picked) {
+    const again = () => { list.table.pick([...picked], false); };
+    put(picks, picked.size ? [h("span", { class: "note" }, `${count(picked.size)} selected`),
+        tickable(chosen).map((verb) => button({ retry: "Retry these", cancel: "Cancel these" }[verb],
+            () => selected(verb, name, [...picked].map(Number), again), verb === "cancel" ? "danger" : ""))] : null);
   }
 
   function ofStage(all) {
@@ -216,10 +241,15 @@ export function queue(params) {
     }
   }
 
+  /** True if a queue has this name: dead letters may go to a topic. */
+  function isQueue(one) {
+    return Boolean(one) && (live.data?.queues ?? []).some((q) => q.queue === one);
+  }
+
   function facts() {
     const q = settings;
     const fact = (label, value) => (value === null || value === undefined || value === "" ? null
-        : h("div", null, h("dt", null, label), h("dd", null, String(value))));
+        : h("div", null, h("dt", null, label), h("dd", null, value instanceof Node ? value : String(value))));
     put(limits, fact("attempts", q.max_attempts), fact("lease", interval(q.lease)),
         fact("backoff", `${q.backoff}, ${interval(q.backoff_base)} to ${interval(q.backoff_max)}`),
       fact("running at most", q.max_running), fact("of a group", q.max_running_per_group),
@@ -227,7 +257,8 @@ export function queue(params) {
       fact("waiting at most", q.max_waiting),
       fact("must start within", q.start_within && interval(q.start_within)),
       fact("strict order", q.strict_order ? "yes" : null),
-      fact("dead letters", q.dead_letter),
+      fact("dead letters", isQueue(q.dead_letter)
+          ? h("a", { href: href("queue", { queue: q.dead_letter }) }, q.dead_letter) : q.dead_letter),
       fact("kept", `${kept(q.retention)}; dead ${kept(q.dead_retention)}`), fact("stages", q.stages?.join(" → ")),
       fact("executor", q.executor),
       fact("procedure", q.procedure), fact("runs as", q.run_as), fact("created", q.created_at?.slice(0, 10)));
@@ -273,8 +304,10 @@ export function queue(params) {
   }
 
   function searchForm() {
+    const isOfErrors = ["dead", "retrying"].includes(state);
     const field = h("select", { name: "field", "aria-label": "Field" },
-        ["error", "job_id", "worker", "unique_key", "group_key", "task", "stage"]
+        [...(session.hides_payload ? [] : ["payload"]), "unique_key", "group_key", "job_id", "error", "worker", "task",
+            "stage"].sort((a, b) => (isOfErrors ? (b === "error") - (a === "error") : 0))
             .map((one) => h("option", { value: one, selected: one === search.field }, one)),
       session.hides_payload ? null : h("option", { value: "filter", selected: Boolean(search.filter) }, "jsonpath"));
     const op = h("select", { name: "op", "aria-label": "Comparison" },
@@ -299,6 +332,51 @@ export function queue(params) {
     isSearch ? h("a", { href: to({ state: state ?? "" }) }, "clear") : null,
       isSearch && state ? h("a", { href: to(search) }, "in all states") : null);
   }
+}
+
+/** Returns a table with a row for each stage. */
+function stagesTable(name) {
+  const number = (title) => ({ title, number: true, wide: title === "scheduled", cell: (lane) => count(lane[title]) });
+  return new Table("Stages", [
+    { title: "stage", cell: (lane) => h("a", { href: href("queue", { queue: name, stage: lane.stage }) }, lane.stage),
+        key: (lane) => lane.stage },
+    number("ready"), number("running"), number("scheduled"), number("retrying"), number("dead"),
+    { title: "stages done, ever", number: true, wide: true, cell: (lane) => count(lane.completed) },
+    { title: "oldest", number: true, wide: true, help: "how long the oldest ready job has been ready",
+        cell: (lane) => (lane.oldest === null || lane.oldest === undefined ? "" : age(lane.oldest)) },
+  ], (lane) => lane.stage, { empty: "There are no stages.", kind: "rows" });
+}
+
+/** Returns how long jobs waited and ran: in the last minute, and if the viewer asks for it in the last hour. */
+function latency(name, stage) {
+  const body = h("div"), quantiles = ["0.5", "0.95", "0.99"];
+  let hour = null;
+  const ask = button("Last hour", async () => {
+    try {
+      hour = await look("latency", { queue: name, span: "hour" });
+      show(hour);
+    } catch (e) {
+      put(body, trouble(e));
+    }
+  }, "quiet");
+  const element = panel("Latency", body, ask);
+  function show(rows) {
+    const ofStage = rows.filter((row) => !stage || row.stage === stage);
+    const names = [...new Set(ofStage.map((row) => row.stage))].sort();
+    const cell = (one, kind, q) => {
+      const found = ofStage.find((row) => row.stage === one && row.kind === kind && Number(row.quantile) === Number(q));
+      return h("td", { class: "number" }, found ? (found.seconds < 0.001 ? "< 1 ms" : age(found.seconds)) : "");
+    };
+    const span = hour ? "the last hour" : "the last minute";
+    put(body, names.length ? h("table", { class: "quantiles" },
+        h("thead", null, h("tr", null, h("th", null, span), ["p50", "p95", "p99"].map((q) =>
+            h("th", { class: "number" }, q)))),
+        h("tbody", null, names.flatMap((one) => [["wait", "waited"], ["run", "ran"]].map(([kind, word]) =>
+            h("tr", null, h("th", null, one && !stage ? `${one}: ${word}` : word),
+                quantiles.map((q) => cell(one, kind, q)))))))
+        : h("p", { class: "empty" }, `No job was claimed or ended in ${span}.`));
+  }
+  return { element, async refresh() { if (!hour) show(await look("latency", { queue: name })); } };
 }
 
 const pick = (search) => Object.fromEntries(Object.entries(search).filter(([, value]) => value));

@@ -68,7 +68,11 @@ export const documentAddress = (job, what) => address("api/document", { job, wha
 
 export const live = { data: null, error: null, paused: false, at: 0 };
 
-const KEEP = 12;
+/**
+ * Rates are those of this many seconds, or of the last two looks. A server that is slow to answer is looked at seldom:
+ * of a number of looks, the first would be a minute old.
+ */
+const SPAN = 12;
 const history = [];
 let source = null;
 let hiding = null;
@@ -79,9 +83,11 @@ function open() {
   source.addEventListener("overview", (event) => {
     live.data = JSON.parse(event.data);
     live.error = null;
-    live.at = Date.now();
+    live.at = performance.now();
     history.push(live.data);
-    if (history.length > KEEP) history.shift();
+    // The clock may go back, and looks come once a second at most.
+    const isOver = () => live.data.at - history[1].at >= SPAN || history.length > SPAN + 1;
+    while (history.length > 2 && isOver()) history.shift();
     dispatchEvent(new Event("overview"));
   });
   source.addEventListener("trouble", (event) => {
@@ -94,7 +100,7 @@ function open() {
       close();
       setTimeout(async () => { try { await begin(); open(); } catch (e) { live.error = e;
       dispatchEvent(new Event("overview")); setTimeout(open, 5000); } }, 2000);
-    } else if (Date.now() - live.at > 5000) {
+    } else if (performance.now() - live.at > 5000) {
       live.error = { message: "the dashboard does not answer" };
       dispatchEvent(new Event("overview"));
     }

@@ -86,7 +86,7 @@ fn fill(client: &mut Client, jobs: usize) {
     client.run("SELECT count(*) FROM queue.claim('q', 100, worker => 'w')");
     client.run("ANALYZE");
     // What has ended is copied to history for a while; that is measured elsewhere.
-    let newest = "SELECT max(entry) FROM queue.segment_log";
+    let newest = "SELECT max(entry) FROM queue_internal.segment_log";
     let mut last = (0, Instant::now());
     while last.1.elapsed() < Duration::from_secs(10) {
         let entry: i64 = client.value(newest);
@@ -102,7 +102,7 @@ fn fill(client: &mut Client, jobs: usize) {
 
 /// The median time of each page, as the browser sees it: the server's, the program's and the way.
 fn pages(web: &Web, client: &mut Client) {
-    let job: i64 = client.value("SELECT job_id FROM queue.list('q', 'dead', max_jobs => 1) LIMIT 1");
+    let job: i64 = client.value("SELECT job_id FROM queue.search('q', states => '{dead}', max_jobs => 1) LIMIT 1");
     let mut paths: Vec<String> = ["overview", "errors", "schedules", "workers", "topics", "doctor", "activity"]
         .iter()
         .map(|what| format!("{what}?"))

@@ -15,7 +15,7 @@ use crate::viewer::Viewer;
 
 /// A call for many jobs changes at most this many.
 const MAX_JOBS: i64 = 5_000;
-/// One call retries at most this many jobs by their ids.
+/// One call changes at most this many jobs by their ids.
 const MAX_IDS: usize = 500;
 
 macro_rules! on_job {
@@ -47,7 +47,7 @@ macro_rules! on_many {
         concat!(
             "WITH page AS MATERIALIZED (
                 SELECT job_id, here FROM queue.search($1, $2::jsonpath,
-                ARRAY(SELECT jsonb_array_elements_text($3::jsonb)), $4::jsonb,
+                ARRAY(SELECT jsonb_array_elements_text($3::jsonb)), beyond => $4::jsonb,
                                                       max_jobs => $5::integer, max_rows => 100000)
              ), answers AS MATERIALIZED (
                 SELECT id, outcome, reason FROM ",
@@ -66,6 +66,23 @@ macro_rules! on_many {
     };
 }
 
+/// A verb for jobs that are named by their ids.
+macro_rules! on_ids {
+    ($call:literal, $more:literal) => {
+        concat!(
+            "WITH answers AS MATERIALIZED (
+                SELECT id, reason FROM ",
+            $call,
+            "(ARRAY(SELECT i::bigint FROM jsonb_array_elements_text($1::jsonb) AS i)",
+            $more,
+            ")
+             )
+             SELECT json_build_object('job_ids', coalesce((SELECT json_agg(id) FROM answers WHERE reason IS NULL),
+             '[]'), 'refused', (SELECT reason FROM answers WHERE reason IS NOT NULL LIMIT 1))::text"
+        )
+    };
+}
+
 /// A verb: its statement, and the fields that are its parameters. The first field is required.
 struct Verb {
     name: &'static str,
@@ -73,7 +90,7 @@ struct Verb {
     fields: &'static [&'static str],
 }
 
-const VERBS: [Verb; 16] = [
+const VERBS: [Verb; 17] = [
     Verb {
         name: "retry",
         sql: on_job!("queue.retry($1::bigint, $2::timestamptz)::text"),
@@ -160,16 +177,8 @@ const VERBS: [Verb; 16] = [
         sql: on_many!("queue.reprioritize_many", "priority => $6::integer"),
         fields: &["queue", "filter", "states", "beyond", "max_jobs", "priority"],
     },
-    Verb {
-        name: "retry_jobs",
-        sql: "WITH answers AS MATERIALIZED (
-                SELECT id, reason FROM queue.retry_many(ARRAY(SELECT i::bigint
-                FROM jsonb_array_elements_text($1::jsonb) AS i))
-             )
-             SELECT json_build_object('job_ids', coalesce((SELECT json_agg(id) FROM answers WHERE reason IS NULL),
-             '[]'))::text",
-        fields: &["job_ids"],
-    },
+    Verb { name: "retry_jobs", sql: on_ids!("queue.retry_many", ""), fields: &["job_ids"] },
+    Verb { name: "cancel_jobs", sql: on_ids!("queue.cancel_many", ", reason => $2"), fields: &["job_ids", "reason"] },
 ];
 
 /// The fields that choose the jobs in a call for many, besides the verb's own fields.
@@ -226,7 +235,7 @@ async fn run(
     if hides && given.contains_key("command") {
         return Err(Error::forbidden("payloads are hidden, and a command could show them"));
     }
-    if found.name == "retry_jobs" {
+    if found.fields[0] == "job_ids" {
         let ids: Option<Vec<i64>> = given.get("job_ids").and_then(|ids| serde_json::from_str(ids).ok());
         if ids.is_none_or(|ids| ids.is_empty() || ids.len() > MAX_IDS) {
             return Err(Error::bad(format!("job_ids: from 1 to {MAX_IDS} ids")));

@@ -27,6 +27,7 @@ files! {
     "table.js" => "text/javascript; charset=utf-8",
     "overview.js" => "text/javascript; charset=utf-8",
     "queue.js" => "text/javascript; charset=utf-8",
+    "flow.js" => "text/javascript; charset=utf-8",
     "job.js" => "text/javascript; charset=utf-8",
     "pages.js" => "text/javascript; charset=utf-8",
 }
@@ -60,7 +61,7 @@ mod tests {
     #[test]
     fn all_files_together_are_small() {
         let bytes: usize = FILES.iter().map(|(.., text)| text.len()).sum();
-        assert!(bytes < 120_000, "{bytes} bytes");
+        assert!(bytes < 140_000, "{bytes} bytes");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use crate::log;
 use crate::viewer::Viewer;
 
 /// At most this many deeds are kept, if their bytes allow it.
@@ -75,7 +76,7 @@ impl Audit {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let bytes = deed.bound();
         // The line is JSON, so that no name can end the line.
-        eprintln!("pg_queue_web: audit {}", line(at, &deed));
+        log::say(format_args!("audit {}", line(at, &deed)));
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let viewer = deed.viewer.clone();
         kept.push_front(Kept { at, bytes, deed });

@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType, Timeouts, Transaction,
+    TransactionBuilder,
 };
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -36,6 +37,9 @@ const SERVER_LIMIT_MARGIN: Duration = Duration::from_secs(3);
 
 /// The parameters of a statement: texts, which the statement casts.
 pub type Params<'a> = &'a [Option<&'a str>];
+
+/// How a transaction begins.
+type Begin = for<'a> fn(TransactionBuilder<'a>) -> TransactionBuilder<'a>;
 
 pub struct Database {
     /// The name that viewers see.
@@ -75,30 +79,12 @@ impl Database {
 
     /// Runs a query as the viewer, in a transaction that cannot write. Returns its only value: JSON.
     pub async fn look(&self, viewer: &Viewer, sql: &'static str, params: Params<'_>) -> Result<String> {
-        self.look_in(viewer, MAX_LOOK_TIME, "UTC", sql, params).await
+        self.look_in(viewer, "UTC", sql, params).await
     }
 
-    /// As [`Database::look`], in a time zone and with another time limit.
-    pub async fn look_in(
-        &self,
-        viewer: &Viewer,
-        bound: Duration,
-        zone: &str,
-        sql: &'static str,
-        params: Params<'_>,
-    ) -> Result<String> {
-        let (user, zone, params) = (viewer.clone(), zone.to_owned(), owned(params));
-        let work = self.run(viewer, bound, move |client| {
-            async move {
-                let transaction = client.build_transaction().read_only(true).start().await?;
-                become_viewer(&transaction, &user, bound, &zone).await?;
-                let value = value(&transaction, sql, &params).await?;
-                transaction.commit().await?;
-                Ok(value)
-            }
-            .boxed()
-        });
-        work.await
+    /// As [`Database::look`], in a time zone.
+    pub async fn look_in(&self, viewer: &Viewer, zone: &str, sql: &'static str, params: Params<'_>) -> Result<String> {
+        self.answer(viewer, |begin| begin.read_only(true), MAX_LOOK_TIME, zone, sql, params).await
     }
 
     /// Checks that the viewer may look at all. Errors: 403 if it may not, or not any more.
@@ -108,12 +94,25 @@ impl Database {
 
     /// Runs a verb as the viewer, in a separate transaction. Returns its only value: JSON.
     pub async fn act(&self, viewer: &Viewer, sql: &'static str, params: Params<'_>) -> Result<String> {
-        let (user, params) = (viewer.clone(), owned(params));
-        let work = self.run(viewer, MAX_VERB_TIME, move |client| {
+        let begin: Begin = |begin| begin.isolation_level(IsolationLevel::ReadCommitted);
+        self.answer(viewer, begin, MAX_VERB_TIME, "UTC", sql, params).await
+    }
+
+    /// Runs a statement as the viewer, in a transaction of this kind. Returns its only value: JSON.
+    async fn answer(
+        &self,
+        viewer: &Viewer,
+        begin: Begin,
+        bound: Duration,
+        zone: &str,
+        sql: &'static str,
+        params: Params<'_>,
+    ) -> Result<String> {
+        let (user, zone, params) = (viewer.clone(), zone.to_owned(), owned(params));
+        let work = self.run(viewer, bound, move |client| {
             async move {
-                let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
-                let transaction = begin.start().await?;
-                become_viewer(&transaction, &user, MAX_VERB_TIME, "UTC").await?;
+                let transaction = begin(client.build_transaction()).start().await?;
+                become_viewer(&transaction, &user, bound, &zone).await?;
                 let value = value(&transaction, sql, &params).await?;
                 transaction.commit().await?;
                 Ok(value)
@@ -238,28 +237,23 @@ fn is_gone(e: &tokio_postgres::Error) -> bool {
 
 /// Sets the viewer's role and limits. This is the first statement of each transaction.
 async fn become_viewer(transaction: &Transaction<'_>, viewer: &Viewer, bound: Duration, zone: &str) -> Result<()> {
-    const SQL: &str = "SELECT set_config('search_path', 'pg_catalog', true), set_config('role', $1, true),
+    // Without a role the program's own stays.
+    const SQL: &str = "SELECT set_config('search_path', 'pg_catalog', true),
+        CASE WHEN $1::text IS NOT NULL THEN set_config('role', $1, true) END,
         set_config('statement_timeout', $2, true), set_config('lock_timeout', '1s', true),
         set_config('idle_in_transaction_session_timeout', '10s', true), set_config('TimeZone', $3, true),
         set_config('application_name', $4, true), set_config('IntervalStyle', 'postgres', true),
         set_config('DateStyle', 'ISO', true),
-        $5::text IS NULL OR EXISTS (SELECT FROM pg_roles WHERE rolname = $5 AND rolcanlogin
-        AND coalesce(rolvaliduntil > now(), true))";
-    const AS_IT_IS: &str = "SELECT set_config('search_path', 'pg_catalog', true), $1::text,
-        set_config('statement_timeout', $2, true), set_config('lock_timeout', '1s', true),
-        set_config('idle_in_transaction_session_timeout', '10s', true), set_config('TimeZone', $3, true),
-        set_config('application_name', $4, true), set_config('IntervalStyle', 'postgres', true),
-        set_config('DateStyle', 'ISO', true),
+        (SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'),
         $5::text IS NULL OR EXISTS (SELECT FROM pg_roles WHERE rolname = $5 AND rolcanlogin
         AND coalesce(rolvaliduntil > now(), true))";
     let bound = bound.as_millis().to_string();
     let name = format!("pg_queue_web/{}", viewer.name);
-    let sql = if viewer.role.is_some() { SQL } else { AS_IT_IS };
     let user = viewer.has_logged_in.then_some(viewer.name.as_str());
     let params = [viewer.role.as_deref(), Some(&bound), Some(zone), Some(&name), user];
     let typed: Vec<(&(dyn ToSql + Sync), Type)> = params.iter().map(|p| (p as _, Type::TEXT)).collect();
-    match transaction.query_typed_one(sql, &typed).await {
-        Ok(row) if row.try_get(row.len() - 1)? => Ok(()),
+    match transaction.query_typed_one(SQL, &typed).await {
+        Ok(row) if row.try_get(row.len() - 1)? => check_version(row.try_get(row.len() - 2)?),
         Ok(_) => Err(Error::forbidden(format!("role \"{}\" may not log in any more", viewer.name))),
         Err(e) => {
             let e = Error::from(e);
@@ -276,6 +270,28 @@ async fn become_viewer(transaction: &Transaction<'_>, viewer: &Viewer, bound: Du
                 },
             )
         }
+    }
+}
+
+/// Checks that the extension is in the database, and no older than this program. A query for columns that an older one
+/// does not have would fail with an error that does not say so.
+///
+/// Errors: 503.
+fn check_version(found: Option<&str>) -> Result<()> {
+    let release = |version: &str| {
+        let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+    };
+    let (major, minor) = release(env!("CARGO_PKG_VERSION"));
+    let unusable = |message: String| Error::new(StatusCode::SERVICE_UNAVAILABLE, message);
+    match found {
+        None => Err(unusable("the database has no extension pg_queue".to_owned())
+            .hint("Run CREATE EXTENSION pg_queue in the database.")),
+        Some(found) if release(found) < (major, minor) => {
+            Err(unusable(format!("the extension pg_queue is {found}, and this dashboard needs {major}.{minor}"))
+                .hint("Run ALTER EXTENSION pg_queue UPDATE in the database."))
+        }
+        Some(_) => Ok(()),
     }
 }
 

@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 /// The fields that are shown wherever a job is shown.
 const SHOWN_FIELDS: [&str; 8] = ["job_id", "stage", "worker", "error", "unique_key", "group_key", "task", "flow"];
 
-/// Reads `filter`, a jsonpath, or `field`, `op` and `value`. `None`: all jobs.
+/// Reads `filter`, a jsonpath, or `field`, `op` and `value`. `None`: all jobs. The field `payload` compares each text
+/// and number in the payload.
 ///
 /// Errors: 400 for an unknown field or comparison, 403 for a jsonpath if payloads are hidden.
 pub fn of_query(query: &HashMap<String, String>, hides: bool) -> Result<Option<String>> {
@@ -24,6 +25,20 @@ pub fn of_query(query: &HashMap<String, String>, hides: bool) -> Result<Option<S
         return Ok(Some(filter.to_owned()));
     }
     let (Some(field), Some(value)) = (said("field"), said("value")) else { return Ok(None) };
+    // A string of JSON is also one of jsonpath.
+    let text = Value::from(value).to_string();
+    if field == "payload" && !hides {
+        let found = match said("op").unwrap_or("equals") {
+            "equals" => match value.parse::<serde_json::Number>() {
+                Ok(number) => format!("@ == {text} || @ == {number}"),
+                Err(_) => format!("@ == {text}"),
+            },
+            "starts" => format!("@ starts with {text}"),
+            "contains" => format!("@ like_regex {text} flag \"q\""),
+            op => return Err(Error::bad(format!("{op:?} is no comparison"))),
+        };
+        return Ok(Some(format!("exists($.payload.** ? ({found}))")));
+    }
     if !SHOWN_FIELDS.contains(&field) {
         return Err(Error::bad(format!("jobs cannot be searched by {field:?}")));
     }
@@ -31,8 +46,6 @@ pub fn of_query(query: &HashMap<String, String>, hides: bool) -> Result<Option<S
         let id: i64 = value.parse().map_err(|_| Error::bad(format!("{value:?} is no id")))?;
         return Ok(Some(format!("$.{field} == {id}")));
     }
-    // A string of JSON is also one of jsonpath.
-    let text = Value::from(value).to_string();
     match said("op").unwrap_or("equals") {
         "equals" => Ok(Some(format!("$.{field} == {text}"))),
         "starts" => Ok(Some(format!("$.{field} starts with {text}"))),
@@ -57,6 +70,15 @@ mod tests {
         assert!(filter(&[("field", "error || $.payload"), ("value", "x")], true).is_err());
         assert!(filter(&[("field", "job_id"), ("value", "1 || true")], true).is_err());
         assert!(filter(&[("field", "error"), ("op", "== 1 ||"), ("value", "x")], true).is_err());
+    }
+
+    #[test]
+    fn values_in_payloads_are_compared() {
+        let of = |op, value| filter(&[("field", "payload"), ("op", op), ("value", value)], false).unwrap().unwrap();
+        assert_eq!(of("equals", "7"), r#"exists($.payload.** ? (@ == "7" || @ == 7))"#);
+        assert_eq!(of("equals", "7\" || 1"), r#"exists($.payload.** ? (@ == "7\" || 1"))"#);
+        assert_eq!(of("contains", "a.b"), r#"exists($.payload.** ? (@ like_regex "a.b" flag "q"))"#);
+        assert!(filter(&[("field", "payload"), ("op", "=="), ("value", "7")], false).is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 
-use crate::database::{Database, MAX_LOOK_TIME};
+use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::filter;
 use crate::viewer::Viewer;
@@ -22,21 +22,23 @@ macro_rules! overview {
     'lanes', c.lanes, 'total', c.total, 'queue_count', c.queue_count,
     'queues', coalesce((SELECT json_agg(q) FROM (
         SELECT queue_name AS queue, is_paused, max_running, rate_limit, extract(epoch FROM rate_period) AS rate_period,
-               max_waiting, executor
+               max_waiting, executor, dead_letter
         FROM queue.queues LEFT JOIN (SELECT DISTINCT n FROM unnest(c.names) AS n) AS o ON o.n = queue_name
         ORDER BY o.n IS NULL, queue_name LIMIT 1000) AS q), '[]'),
     'workers', coalesce((SELECT json_agg(w) FROM (
         SELECT left(worker, 200) AS worker, pid, host(client_addr) AS client, client_port AS port,
         application_name AS application,
-               queue_name AS queue, running, round(extract(epoch FROM oldest_claim)) AS oldest
-        FROM queue.workers ORDER BY oldest_claim DESC LIMIT 200) AS w), '[]'))::text
+               queue_name AS queue, running, round(extract(epoch FROM oldest_claim)) AS oldest,
+               round(extract(epoch FROM clock_timestamp() - waiting_since)) AS waits
+        FROM queue.workers
+        ORDER BY oldest_claim DESC NULLS LAST, queue_name NULLS LAST, pid LIMIT 500) AS w), '[]'))::text
 FROM (", $counts, ") AS c"
         )
     };
 }
 
 /// The data that are pushed each second.
-pub const OVERVIEW: &str = overview!(
+const OVERVIEW: &str = overview!(
     "WITH l AS MATERIALIZED (
         SELECT queue_name AS queue, stage, ready, scheduled, retrying, running, dead, held,
                round(extract(epoch FROM oldest_ready_age)) AS oldest, enqueued, claimed, completed, failed, timed_out,
@@ -59,7 +61,7 @@ pub const OVERVIEW: &str = overview!(
 );
 
 /// As `OVERVIEW`, for databases where counting takes too long.
-pub const OVERVIEW_UNCOUNTED: &str = overview!(
+const OVERVIEW_UNCOUNTED: &str = overview!(
     "SELECT NULL::json AS lanes, NULL::json AS total, NULL::text[] AS names,
         (SELECT count(*) FROM queue.queues) AS queue_count"
 );
@@ -79,19 +81,19 @@ macro_rules! listed {
     'max_attempts', l.max_attempts, 'run_at', l.run_at, 'start_by', l.start_by,
     'enqueued_at', l.enqueued_at, 'claimed_at', l.claimed_at,
     'finished_at', l.finished_at, 'lease_expires_at', l.lease_expires_at, 'worker', left(l.worker, 200),
-    'error', left(l.error, 400), 'unique_key', left(l.unique_key, 200), 'group_key', left(l.group_key, 200), 'flow', \
-    l.flow,
+    'error', split_part(left(l.error, 400), E'\\n', 1), 'unique_key', left(l.unique_key, 200), \
+    'group_key', left(l.group_key, 200), 'flow', l.flow,
     'task', left(l.task, 200), 'here', l.here::text, 'rows_read', l.rows_read,
-    'payload', CASE WHEN $1::boolean OR pg_column_size(l.payload) > 8000 THEN NULL ELSE left(l.payload::text, 240) END,
-    'payload_bytes', CASE WHEN NOT $1::boolean THEN pg_column_size(l.payload) END,
-    'progress', CASE WHEN $1::boolean OR pg_column_size(l.progress) > 2000 THEN NULL ELSE l.progress::text END)"
+    'payload', CASE WHEN NOT $1::boolean AND queue.text_length(l.payload) <= 8000 THEN left(l.payload::text, 240) END,
+    'payload_bytes', CASE WHEN NOT $1::boolean THEN queue.text_length(l.payload) END,
+    'progress', CASE WHEN $1::boolean OR queue.text_length(l.progress) > 2000 THEN NULL ELSE l.progress::text END)"
     };
 }
 
 const LIST: &str = concat!(
     "SELECT coalesce(json_agg(",
     listed!(),
-    "), '[]')::text FROM queue.list($2, $3, stage => $4, beyond => $5::jsonb, max_jobs => 50) AS l"
+    "), '[]')::text FROM queue.search($2, states => ARRAY[$3], stage => $4, beyond => $5::jsonb) AS l"
 );
 
 const SEARCH: &str = concat!(
@@ -114,8 +116,26 @@ const QUEUE: &str = "SELECT row_to_json(q)::text FROM (
            dead_retention, dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period,
            max_waiting::text, start_within,
            stages, notify, created_at, executor, procedure, run_as, CASE WHEN NOT $1::boolean
-           THEN left(settings::text, 20000) END AS settings
+           THEN left(settings::text, 20000) END AS settings,
+           coalesce((SELECT json_agg(f.queue_name ORDER BY f.queue_name) FROM (SELECT queue_name FROM queue.queues
+               WHERE dead_letter = $2 LIMIT 50) AS f), '[]') AS feeds
     FROM queue.queues WHERE queue_name = $2) AS q";
+
+/// How long the jobs of the last minute waited and ran: a sample that memory and an index have.
+const LATENCY: &str = "SELECT coalesce(json_agg(json_build_object('stage', labels ->> 'stage', 'kind',
+        CASE name WHEN 'pg_queue_wait_seconds' THEN 'wait' ELSE 'run' END, 'quantile', labels ->> 'quantile',
+        'seconds', value)), '[]')::text
+    FROM queue.metrics() WHERE name IN ('pg_queue_wait_seconds', 'pg_queue_run_seconds') AND labels ->> 'queue' = $1";
+
+/// As `LATENCY`, exact and of the last hour. It reads the logs, so it runs only when a viewer asks for it.
+const LATENCY_OF_HOUR: &str = "SELECT coalesce(json_agg(json_build_object('stage', t.stage, 'kind', v.kind,
+        'quantile', v.quantile, 'seconds', extract(epoch FROM v.length))), '[]')::text
+    FROM (SELECT * FROM queue.throughput_by('36500 days', now() - interval '1 hour')
+          WHERE queue_name = $1 ORDER BY starts_at DESC LIMIT 200) AS t
+    CROSS JOIN LATERAL (VALUES
+        ('wait', '0.5', t.wait_p50), ('wait', '0.95', t.wait_p95), ('wait', '0.99', t.wait_p99),
+        ('run', '0.5', t.run_p50), ('run', '0.95', t.run_p95), ('run', '0.99', t.run_p99)) AS v (kind, quantile, length)
+    WHERE v.length IS NOT NULL";
 
 /// Rows: queue, begin, enqueued, completed, failed, timed out, died, is_complete, stage. They are of one queue; or of
 /// all queues: first sums without a queue, then each stage of each queue.
@@ -129,46 +149,38 @@ const ACTIVITY: &str =
     HAVING $1 IS NULL OR grouping(queue_name) = 0
     ORDER BY queue_name NULLS FIRST, starts_at LIMIT 60000) AS a";
 
-/// A value that is stored small may be long as text. So the length of the text is bounded, and only small values are
-/// made text.
+/// A value that is stored small may be long as text. So only values that are short as text are made text.
 const JOB: &str = "SELECT json_build_object(
     'job', json_build_object('job_id', j.job_id, 'queue', j.queue_name, 'stage', j.stage, 'state', j.state,
         'priority', j.priority, 'attempt', j.attempt, 'max_attempts', j.max_attempts, 'run_at', j.run_at,
-        'start_by', j.start_by,
+        'start_by', j.start_by, 'timing', j.timing,
         'enqueued_at', j.enqueued_at, 'claimed_at', j.claimed_at, 'finished_at', j.finished_at,
         'lease_expires_at', j.lease_expires_at, 'worker', left(j.worker, 200), 'error', left(j.error, 20000),
         'unique_key', left(j.unique_key, 2000),
         'group_key', left(j.group_key, 2000), 'flow', j.flow, 'task', left(j.task, 2000), 'upon', j.upon),
-    'bytes', CASE WHEN NOT $2::boolean THEN json_build_object(
-        'payload', CASE WHEN pg_column_size(j.payload) < 60000 THEN octet_length(j.payload::text)
-        ELSE pg_column_size(j.payload) END,
-        'result', CASE WHEN pg_column_size(j.result) < 60000 THEN octet_length(j.result::text)
-        ELSE pg_column_size(j.result) END,
-        'progress', CASE WHEN pg_column_size(j.progress) < 60000 THEN octet_length(j.progress::text)
-        ELSE pg_column_size(j.progress) END,
-        'headers', CASE WHEN pg_column_size(j.headers) < 60000 THEN octet_length(j.headers::text)
-        ELSE pg_column_size(j.headers) END) END,
-    'payload', CASE WHEN NOT $2::boolean AND pg_column_size(j.payload) < 60000
-    AND octet_length(j.payload::text) < 60000 THEN jsonb_pretty(j.payload) END,
-    'result', CASE WHEN NOT $2::boolean AND pg_column_size(j.result) < 60000 AND octet_length(j.result::text) < 60000
-    THEN jsonb_pretty(j.result) END,
-    'headers', CASE WHEN NOT $2::boolean AND pg_column_size(j.headers) < 60000
-    AND octet_length(j.headers::text) < 60000 THEN jsonb_pretty(j.headers) END,
-    'progress', CASE WHEN NOT $2::boolean AND pg_column_size(j.progress) < 60000
-    AND octet_length(j.progress::text) < 60000 THEN jsonb_pretty(j.progress) END,
+    'bytes', CASE WHEN NOT $2::boolean THEN json_build_object('payload', queue.text_length(j.payload),
+        'result', queue.text_length(j.result), 'progress', queue.text_length(j.progress),
+        'headers', queue.text_length(j.headers)) END,
+    'payload', CASE WHEN NOT $2::boolean AND queue.text_length(j.payload) < 60000 THEN jsonb_pretty(j.payload) END,
+    'result', CASE WHEN NOT $2::boolean AND queue.text_length(j.result) < 60000 THEN jsonb_pretty(j.result) END,
+    'headers', CASE WHEN NOT $2::boolean AND queue.text_length(j.headers) < 60000 THEN jsonb_pretty(j.headers) END,
+    'progress', CASE WHEN NOT $2::boolean AND queue.text_length(j.progress) < 60000 THEN jsonb_pretty(j.progress) END,
     'attempts', coalesce((SELECT json_agg(a) FROM (
-        SELECT id, attempt, state, claimed_at, finished_at, left(worker, 200) AS worker, left(error, 2000) AS error,
-        stage
+        SELECT id, attempt, state, claimed_at, finished_at, left(worker, 200) AS worker, stage,
+            CASE WHEN row_number() OVER (ORDER BY id DESC) <= 10 THEN left(error, 8000)
+                ELSE split_part(left(error, 2000), E'\\n', 1) END AS error
         FROM queue.job_attempts(j.job_id) ORDER BY id DESC LIMIT 100) AS a), '[]'),
     'steps', coalesce((SELECT json_agg(json_build_object('name', left(name, 200), 'result', CASE WHEN NOT $2::boolean
-    THEN left(result::text, 400) END))
+    AND queue.text_length(result) < 60000 THEN left(result::text, 400) END))
         FROM (SELECT name, result FROM queue.job_steps(j.job_id) LIMIT 500) AS s), '[]'),
     'after', coalesce((SELECT json_agg(json_build_object('job_id', a.id, 'queue', o.queue_name, 'state', o.state,
     'task', left(o.task, 200)))
         FROM unnest(j.after) AS a (id) LEFT JOIN LATERAL queue.job(a.id) AS o ON true), '[]'),
     'members', coalesce((SELECT json_agg(json_build_object('job_id', m.job_id, 'queue', m.queue_name, 'state', m.state,
-            'task', left(m.task, 200), 'attempt', m.attempt, 'error', left(m.error, 200)))
-        FROM queue.members(j.job_id, max_jobs => 500) AS m), '[]'))::text
+            'task', left(m.task, 200), 'attempt', m.attempt, 'error', split_part(left(m.error, 200), E'\\n', 1)))
+        FROM (SELECT job_id, queue_name, state, task, attempt, error FROM queue.members(j.job_id, max_jobs => 500)
+            UNION SELECT job_id, queue_name, state, task, attempt, error
+            FROM queue.members(j.job_id, 'dead', max_jobs => 100)) AS m), '[]'))::text
     FROM queue.job($1::bigint) AS j";
 
 /// One of the four documents, complete. NULL: the job has none. Empty: it is too long.
@@ -205,13 +217,17 @@ const TOPICS: &str = "SELECT json_build_object(
         FROM queue.bindings ORDER BY topic_name, binding_id LIMIT 1000) AS b), '[]'))::text";
 
 /// Flows are found by search, because `queue.flows` reads all jobs. For each flow the states of its first members are
-/// counted.
+/// counted. The dead ones hold it, so they are counted even if they come later.
 const FLOWS: &str = "SELECT coalesce(json_agg(json_build_object('job_id', l.job_id, 'state', l.state, 'task',
     left(l.task, 200),
         'enqueued_at', l.enqueued_at, 'finished_at', l.finished_at, 'here', l.here::text, 'rows_read', l.rows_read,
-        'flow', l.flow,
+        'flow', l.flow, 'unique_key', left(l.unique_key, 200),
+        'payload', CASE WHEN NOT $3::boolean AND queue.text_length(l.payload) <= 8000
+            THEN left(l.payload::text, 240) END,
         'members', CASE WHEN l.job_id IS NOT NULL THEN (SELECT json_object_agg(state, n) FROM (
-            SELECT m.state, count(*) AS n FROM queue.members(l.job_id, max_jobs => 200) AS m
+            SELECT m.state, count(*) AS n FROM (
+                SELECT job_id, state FROM queue.members(l.job_id, max_jobs => 200)
+                UNION SELECT job_id, state FROM queue.members(l.job_id, 'dead', max_jobs => 200)) AS m
             GROUP BY m.state) AS c) END)), '[]')::text
     FROM queue.search($1, '$.is_flow == true', states =>
     '{held,running,retrying,dead,scheduled,ready,cancelled,completed}',
@@ -227,10 +243,11 @@ struct Page(&'static str, &'static [&'static str], Duration);
 
 const SEARCHED: &[&str] = &["queue", "states", "beyond", "filter", "field", "op", "value"];
 
-const PAGES: [Page; 14] = [
+const PAGES: [Page; 15] = [
     Page("overview", &[], Duration::from_secs(1)),
     Page("queue", &["queue"], Duration::from_secs(1)),
     Page("lanes", &["queue"], Duration::from_secs(1)),
+    Page("latency", &["queue", "span"], Duration::from_secs(5)),
     Page("activity", &["queue", "span", "tz"], Duration::from_secs(5)),
     Page("jobs", &["queue", "state", "stage", "beyond"], Duration::from_secs(1)),
     Page("search", SEARCHED, Duration::from_secs(1)),
@@ -268,6 +285,15 @@ pub fn question(what: &str, query: &Query) -> Result<(String, Duration)> {
 
 pub type Query = HashMap<String, String>;
 
+/// Returns the overview. On a standby, and after a start, the jobs must be counted first. If that takes too long,
+/// everything else is shown.
+pub async fn overview(database: &Database, viewer: &Viewer) -> Result<String> {
+    match database.look(viewer, OVERVIEW, &[]).await {
+        Err(e) if e.code == "57014" => database.look(viewer, OVERVIEW_UNCOUNTED, &[]).await,
+        other => other,
+    }
+}
+
 /// Answers the question of a page.
 ///
 /// Errors: 404 for an unknown page or thing, 400 if a field is missing, 413 if a document is too long, and those of
@@ -284,6 +310,14 @@ pub async fn ask(database: &Database, viewer: &Viewer, hides: bool, what: &str, 
             or_missing(found, || format!("there is no queue {name:?} that you may observe"))
         }
         "lanes" => database.look(viewer, LANES, &[Some(required("queue")?)]).await,
+        "latency" => {
+            let sql = match said("span") {
+                None => LATENCY,
+                Some("hour") => LATENCY_OF_HOUR,
+                Some(other) => return Err(Error::bad(format!("{other:?} is no span: hour"))),
+            };
+            database.look(viewer, sql, &[Some(required("queue")?)]).await
+        }
         "activity" => {
             let (since, period) = match said("span") {
                 None | Some("hour") => ("59 minutes", "1 minute"),
@@ -292,7 +326,7 @@ pub async fn ask(database: &Database, viewer: &Viewer, hides: bool, what: &str, 
                 Some(other) => return Err(Error::bad(format!("{other:?} is no span: hour, day, quarter"))),
             };
             let zone = said("tz").unwrap_or("UTC");
-            database.look_in(viewer, MAX_LOOK_TIME, zone, ACTIVITY, &[said("queue"), Some(since), Some(period)]).await
+            database.look_in(viewer, zone, ACTIVITY, &[said("queue"), Some(since), Some(period)]).await
         }
         "jobs" => {
             let params = [hidden, Some(required("queue")?), Some(required("state")?), said("stage"), said("beyond")];
@@ -334,7 +368,7 @@ pub async fn ask(database: &Database, viewer: &Viewer, hides: bool, what: &str, 
             database.look(viewer, ERRORS, &[said("queue"), Some(most)]).await
         }
         "topics" => database.look(viewer, TOPICS, &[]).await,
-        "flows" => database.look(viewer, FLOWS, &[Some(required("queue")?), said("beyond")]).await,
+        "flows" => database.look(viewer, FLOWS, &[Some(required("queue")?), said("beyond"), hidden]).await,
         "doctor" => database.look(viewer, DOCTOR, &[]).await,
         _ => Err(Error::missing("there is no such page")),
     }

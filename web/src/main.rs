@@ -2,6 +2,7 @@
 //!
 //! The modules, each after those that it needs:
 //!
+//! * [`log`]: what the program prints
 //! * [`error`]: the errors, and how they are shown
 //! * [`options`]: the command line
 //! * [`share`]: limits what one viewer may hold of a resource
@@ -25,6 +26,8 @@
 //! limit. A viewer's text never becomes SQL. What jobs contain is text in the page, never markup. Whatever a viewer or
 //! a stranger can make grow, or can hold, is bounded for each of them and in total.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod act;
 mod assets;
 mod audit;
@@ -34,6 +37,7 @@ mod error;
 mod fields;
 mod filter;
 mod guard;
+mod log;
 mod login;
 mod look;
 mod once;
@@ -54,7 +58,7 @@ fn main() -> ExitCode {
         Ok(Some(options)) => options,
         Ok(None) => return ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("pg_queue_web: {why}");
+            log::say(format_args!("{why}"));
             return ExitCode::from(2);
         }
     };
@@ -62,7 +66,7 @@ fn main() -> ExitCode {
     match runtime.map_err(|e| e.to_string()).and_then(|runtime| runtime.block_on(run(options))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("pg_queue_web: {why}");
+            log::say(format_args!("{why}"));
             ExitCode::FAILURE
         }
     }
@@ -87,12 +91,12 @@ async fn run(options: Options) -> Result<(), String> {
                 let listener = tokio::net::TcpListener::bind(address).await;
                 let listener = listener.map_err(|e| format!("cannot listen at {address}: {e}"))?;
                 let address = listener.local_addr().map_err(|e| e.to_string())?;
-                eprintln!("pg_queue_web: listening on http://{address}{}/", site.options.prefix);
+                log::say(format_args!("listening on http://{address}{}/", site.options.prefix));
                 serve::serve(listener, router, until.clone()).await;
             }
             Listen::Unix(path) => {
                 let listener = unix_listener(path).map_err(|e| format!("cannot listen at {}: {e}", path.display()))?;
-                eprintln!("pg_queue_web: listening on {}", path.display());
+                log::say(format_args!("listening on {}", path.display()));
                 serve::serve(listener, router, until.clone()).await;
             }
         }

@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::database::{Database, MAX_LOOK_TIME};
-use crate::look;
 use crate::options::Options;
 use crate::viewer::Viewer;
+use crate::{log, look};
 
 /// The counts of the last whole minute, by queue.
 const RATES: &str =
@@ -24,18 +24,12 @@ pub async fn print(options: &Options) -> Result<(), String> {
     for config in &options.databases {
         let name = config.get_dbname().unwrap_or("postgres").to_owned();
         let database = Database::new(config.clone(), name, options)?;
-        let look = async {
-            let overview = match database.look(&viewer, look::OVERVIEW, &[]).await {
-                Err(e) if e.code == "57014" => database.look(&viewer, look::OVERVIEW_UNCOUNTED, &[]).await?,
-                other => other?,
-            };
-            Ok((overview, database.look_in(&viewer, MAX_LOOK_TIME, "UTC", RATES, &[]).await?))
-        };
+        let look = async { Ok((look::overview(&database, &viewer).await?, database.look(&viewer, RATES, &[]).await?)) };
         let (overview, rates) = look.await.map_err(|e: crate::error::Error| {
             [Some(e.message), e.detail, e.hint].into_iter().flatten().collect::<Vec<_>>().join("\n")
         })?;
         let read = |text: &str| serde_json::from_str::<Value>(text).map_err(|e| e.to_string());
-        print!("{}", table(&database.name, &read(&overview)?, &read(&rates)?));
+        log::print(&table(&database.name, &read(&overview)?, &read(&rates)?))?;
     }
     Ok(())
 }
@@ -92,13 +86,15 @@ fn table(database: &str, overview: &Value, rates: &Value) -> String {
     }
     let workers = list("workers");
     let _ = writeln!(text, "\n{:<30} {:<20} {:>8} {:>8}  OLDEST", "WORKER", "QUEUE", "PID", "RUNNING");
-    for worker in &workers {
+    // A connection that is between two claims has no queue.
+    for worker in workers.iter().filter(|worker| worker["queue"].is_string()) {
         let word = |name: &str, longest| plain(worker[name].as_str().unwrap_or("-"), longest);
+        let name = if worker["worker"].is_string() { "worker" } else { "application" };
         let oldest = worker["oldest"].as_f64().map_or_else(String::new, age);
         let _ = writeln!(
             text,
             "{:<30} {:<20} {:>8} {:>8}  {oldest}",
-            word("worker", 30),
+            word(name, 30),
             word("queue", 20),
             worker["pid"].to_string(),
             worker["running"].to_string()
@@ -107,13 +103,18 @@ fn table(database: &str, overview: &Value, rates: &Value) -> String {
     text
 }
 
-/// Returns a name that a terminal can show, cut to `longest` characters.
+/// Returns a name that a terminal can show, of at most `longest` characters. A name that is cut ends with "…".
 fn plain(text: &str, longest: usize) -> String {
     // Characters that change the direction of text are replaced, too.
     let is_strange = |c: char| {
         c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
-    text.chars().map(|c| if is_strange(c) { ' ' } else { c }).take(longest).collect()
+    let mut name: String = text.chars().map(|c| if is_strange(c) { ' ' } else { c }).take(longest).collect();
+    if text.chars().nth(longest).is_some() {
+        name.pop();
+        name.push('…');
+    }
+    name
 }
 
 /// Returns seconds as people say them.
@@ -131,6 +132,12 @@ fn age(seconds: f64) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_cut_name_says_so() {
+        assert_eq!(plain("abcd", 4), "abcd");
+        assert_eq!(plain("abcde", 4), "abc…");
+    }
 
     #[test]
     fn names_cannot_steer_the_terminal() {

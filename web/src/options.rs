@@ -4,6 +4,7 @@
 //! what may hold a password: a connection string, or an argument in the wrong place.
 
 use std::convert::Infallible;
+use std::env::VarError;
 use std::error::Error as _;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -13,6 +14,9 @@ use clap::builder::RangedU64ValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, ValueEnum};
 use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+
+use crate::log;
 
 #[derive(Debug, Clone)]
 pub enum Listen {
@@ -104,8 +108,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Options>
     let options = match Options::try_parse_from(args) {
         Ok(options) => options,
         Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            print!("{e}");
-            return Ok(None);
+            return log::print(&e.to_string()).map(|()| None);
         }
         Err(e) => return Err(safe_text(&e)),
     };
@@ -170,9 +173,12 @@ fn connection(said: &str) -> Result<Config, String> {
     let mut config: Config = said
         .parse()
         .map_err(|e: tokio_postgres::Error| e.source().map_or_else(|| e.to_string(), ToString::to_string))?;
-    let from = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let from = |name: &str| match std::env::var(name) {
+        Err(VarError::NotUnicode(_)) => Err(format!("{name} is not UTF-8")),
+        value => Ok(value.ok().filter(|value| !value.is_empty())),
+    };
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-        match from("PGHOST") {
+        match from("PGHOST")? {
             Some(hosts) => {
                 for host in hosts.split(',') {
                     config.host(host);
@@ -185,35 +191,39 @@ fn connection(said: &str) -> Result<Config, String> {
         }
     }
     if config.get_ports().is_empty()
-        && let Some(ports) = from("PGPORT")
+        && let Some(ports) = from("PGPORT")?
     {
         for port in ports.split(',') {
             config.port(port.parse().map_err(|_| format!("PGPORT: {port} is no port"))?);
         }
     }
     if config.get_user().is_none()
-        && let Some(user) = from("PGUSER")
+        && let Some(user) = from("PGUSER")?
     {
         config.user(user);
     }
     if config.get_password().is_none()
-        && let Some(password) = from("PGPASSWORD")
+        && let Some(password) = from("PGPASSWORD")?
     {
         config.password(password);
     }
     if config.get_dbname().is_none() {
-        let name = from("PGDATABASE").or_else(|| config.get_user().map(str::to_owned));
+        let name = from("PGDATABASE")?.or_else(|| config.get_user().map(str::to_owned));
         name.map(|name| config.dbname(name));
     }
     if !said.contains("sslmode")
-        && let Some(mode) = from("PGSSLMODE")
+        && let Some(mode) = from("PGSSLMODE")?
     {
-        use tokio_postgres::config::SslMode;
         config.ssl_mode(match mode.as_str() {
             "disable" => SslMode::Disable,
             "allow" | "prefer" => SslMode::Prefer,
-            _ => SslMode::Require,
+            "require" | "verify-ca" | "verify-full" => SslMode::Require,
+            _ => return Err(format!("PGSSLMODE: {mode} is no sslmode")),
         });
+    }
+    // As in libpq, a socket of this machine has no TLS, whatever is asked.
+    if config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_))) && config.get_hostaddrs().is_empty() {
+        config.ssl_mode(SslMode::Disable);
     }
     config.application_name("pg_queue_web");
     config.connect_timeout(std::time::Duration::from_secs(5));

@@ -15,7 +15,7 @@ use futures_util::future::{BoxFuture, FutureExt as _, Shared};
 use futures_util::stream::{self, Stream};
 use tokio::sync::watch;
 
-use crate::database::{Database, MAX_LOOK_TIME};
+use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::look;
 use crate::share::Shares;
@@ -189,12 +189,7 @@ impl Polls {
 
 /// Returns the result of a look, or its error, as an event.
 async fn event(database: &Database, viewer: &Viewer) -> Event {
-    let mut found = database.look_in(viewer, MAX_LOOK_TIME, "UTC", look::OVERVIEW, &[]).await;
-    // On a standby, and after a start, the jobs must be counted first. Everything else can be shown.
-    if found.as_ref().is_err_and(|e| e.code == "57014") {
-        found = database.look_in(viewer, MAX_LOOK_TIME, "UTC", look::OVERVIEW_UNCOUNTED, &[]).await;
-    }
-    match found {
+    match look::overview(database, viewer).await {
         // A line feed would end the data. JSON has none within strings.
         Ok(json) => {
             let text = format!("event: overview\ndata: {}\n\n", json.replace('\n', " "));

@@ -24,7 +24,7 @@ use crate::poll::Polls;
 use crate::serve::{Busy, Peer};
 use crate::share::{Share, Shares};
 use crate::viewer::{self, Sessions, Viewer};
-use crate::{act, assets, guard, look};
+use crate::{act, assets, guard, log, look};
 
 /// The body of a verb may contain a payload, so it may be larger than that of a login. In bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -327,17 +327,13 @@ async fn login(
     let is_right = site.logins.is_right(database, peer.address, user, password).await?;
     let Some(role) = role.filter(|_| is_right) else {
         let user: String = user.chars().take(viewer::MAX_NAME_BYTES).collect();
-        eprintln!(
-            "pg_queue_web: audit {}",
-            json!({ "verb": "login", "user": user, "database": database.name, "error": "refused" })
-        );
+        let deed = json!({ "verb": "login", "user": user, "database": database.name, "error": "refused" });
+        log::say(format_args!("audit {deed}"));
         return Err(Error::new(StatusCode::UNAUTHORIZED, "name or password is wrong"));
     };
     let token = site.sessions.begin(user, role, place)?;
-    eprintln!(
-        "pg_queue_web: audit {}",
-        json!({ "verb": "login", "user": user, "role": role, "database": database.name })
-    );
+    let deed = json!({ "verb": "login", "user": user, "role": role, "database": database.name });
+    log::say(format_args!("audit {deed}"));
     Ok(with_cookie(&site, place, &token, ""))
 }
 

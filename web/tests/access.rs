@@ -9,7 +9,7 @@ use crate::http::{Address, OURS};
 use crate::place::{DATABASE, Web, output, place};
 
 /// All that changes something.
-const VERBS: [&str; 16] = [
+const VERBS: [&str; 17] = [
     "retry",
     "cancel",
     "reprioritize",
@@ -26,6 +26,7 @@ const VERBS: [&str; 16] = [
     "retry_many",
     "reprioritize_many",
     "retry_jobs",
+    "cancel_jobs",
 ];
 
 #[test]

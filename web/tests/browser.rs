@@ -1,8 +1,8 @@
 //! A browser: Debian's chromium, without a window, driven by chromium-driver. `pgrx-tests/prepare-web` installs both.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use fantoccini::actions::{InputSource, KeyAction, KeyActions};
@@ -41,6 +41,26 @@ impl WebDriverCompatibleCommand for Chromium {
     }
 }
 
+/// Starts chromedriver. Returns the process, its port, and what it goes on to say.
+fn start_driver() -> Option<(Child, u16, Lines<BufReader<ChildStdout>>)> {
+    let mut driver = Command::new("chromedriver")
+        .args(["--port=0"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("chromedriver, which pgrx-tests/prepare-web installs");
+    let mut said = BufReader::new(driver.stdout.take().expect("what it says")).lines();
+    let port = said.by_ref().map_while(Result::ok).find_map(|line| {
+        let (_, port) = line.split_once("started successfully on port ")?;
+        port.trim_end_matches('.').parse::<u16>().ok()
+    });
+    if port.is_none() {
+        driver.wait().expect("the end of chromedriver");
+    }
+    Some((driver, port?, said))
+}
+
 impl Browser {
     /// Opens a page of a dashboard.
     pub fn open(site: &str, page: &str) -> Self {
@@ -50,19 +70,8 @@ impl Browser {
             std::thread::current().id()
         ));
         std::fs::create_dir_all(&profile).expect("a folder for the browser");
-        let mut driver = Command::new("chromedriver")
-            .args(["--port=0"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("chromedriver, which pgrx-tests/prepare-web installs");
-        let mut said = BufReader::new(driver.stdout.take().expect("what it says")).lines();
-        let port = said.by_ref().map_while(Result::ok).find_map(|line| {
-            let (_, port) = line.split_once("started successfully on port ")?;
-            port.trim_end_matches('.').parse::<u16>().ok()
-        });
-        let port = port.expect("the port of chromedriver");
+        // Port 0 is one that is free for IPv6; if IPv4 has it in use, chromedriver ends.
+        let (driver, port, said) = (0..10).find_map(|_| start_driver()).expect("the port of chromedriver");
         // It must be able to go on talking.
         std::thread::spawn(move || said.for_each(drop));
         let args = [
@@ -144,11 +153,17 @@ impl Browser {
 
     /// Waits until the page says something.
     pub fn wait_shown(&self, text: &str) {
-        wait::within(&format!("the page shows {text:?}"), PATIENCE, || self.shown().contains(text).then_some(()));
+        self.wait(&format!("the page shows {text:?}"), || self.shown().contains(text));
     }
 
     pub fn wait_script(&self, what: &str, script: &str) {
-        wait::within(what, PATIENCE, || (self.script(script) == true).then_some(()));
+        self.wait(what, || self.script(script) == true);
+    }
+
+    /// Waits for a fact. If it does not come, the failure says what the page shows, and what it has complained of.
+    fn wait(&self, what: &str, fact: impl Fn() -> bool) {
+        let seen = || format!("The page shows:\n{}\nComplaints: {:?}", self.shown(), self.complaints());
+        wait::within_or_say(what, PATIENCE, || fact().then_some(()), seen);
     }
 
     /// Waits for an element.

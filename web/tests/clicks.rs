@@ -268,7 +268,7 @@ fn a_dashboard_that_only_shows_has_no_buttons_for_more() {
     browser.wait_shown("read-only");
     let buttons = "return [...document.querySelectorAll('main button')].filter((b) => b.offsetParent).map((b) => \
         b.innerText).join()";
-    assert_eq!(browser.script(buttons), "Search");
+    assert_eq!(browser.script(buttons), "Last hour,Search");
     assert!(!browser.shown().contains("ada@example.org"));
     browser.go(&format!("#/job?job={}", scene.dead));
     browser.wait_shown("hidden");

@@ -1,12 +1,15 @@
 //! What is shown: exact numbers, all states, on a primary and a standby, in bounded time.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::Instant;
 
+use queue_tests::EARLIER;
 use queue_tests::sql::Sql as _;
 use serde_json::{Value, json};
 
 use crate::http::OURS;
-use crate::place::{Web, command, encoded, output, place, wait_counted};
+use crate::place::{Web, command, encoded, output, place};
 
 /// Words that would be markup, script, path or SQL elsewhere.
 const STRANGE: &str = "<img src=x onerror=alert(1)>'\"/%2F?&#;--\u{202e}é\u{1f600}";
@@ -48,7 +51,7 @@ fn lists_go_on_where_they_ended() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q', max_attempts => 1)");
     client.run("SELECT queue.enqueue('q', to_jsonb(n)) FROM generate_series(1, 130) AS n");
-    wait_counted(&mut client);
+    client.wait_counted();
     client.run("SELECT queue.fail(id, concat('no ', payload), fatal => true) FROM queue.claim('q', 120)");
     let web = Web::start(&cluster, &[]);
     let (mut seen, mut beyond) = (Vec::new(), String::new());
@@ -191,7 +194,7 @@ fn of_many_queues_those_with_jobs_are_shown_and_all_are_counted() {
     let mut client = cluster.create_database(crate::place::DATABASE);
     client.run("SELECT queue.create('q' || lpad(n::text, 5, '0')) FROM generate_series(1, 1300) AS n");
     client.run("SELECT queue.enqueue('q01299') FROM generate_series(1, 5); SELECT queue.enqueue('q00001')");
-    wait_counted(&mut client);
+    client.wait_counted();
     client.run("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('q01299', 2)");
     let web = Web::start(&cluster, &[]);
     let seen = web.get("/api/overview").ok();
@@ -266,7 +269,7 @@ fn each_look_is_bounded_in_time() {
     web.get("/api/overview").ok();
     // What somebody locks for long does not hold the pages for long, nor the connections.
     let mut other = cluster.connect_to("app");
-    other.run("BEGIN; LOCK queue.queue");
+    other.run("BEGIN; LOCK queue_internal.queue");
     let begun = Instant::now();
     let codes: Vec<Value> = ["queue?queue=q", "schedules", "errors", "jobs?queue=q&state=dead"]
         .iter()
@@ -313,6 +316,29 @@ fn a_database_without_the_extension_says_so() {
     assert!(!once.status.success() && said.contains("CREATE EXTENSION pg_queue"), "{said}");
 }
 
+/// The files of a new release are there, and the database still has the SQL of the old one.
+#[test]
+fn an_older_extension_is_told_before_a_query_fails() {
+    let cluster = queue_tests::Cluster::new().start();
+    cluster.connect().run("CREATE DATABASE app");
+    let mut client = cluster.connect_to(crate::place::DATABASE);
+    client.run(&format!("CREATE EXTENSION pg_queue VERSION '{EARLIER}'"));
+    let web = Web::start(&cluster, &[]);
+    for page in ["overview", "queue?queue=q", "doctor"] {
+        let told = web.get(&format!("/api/{page}"));
+        assert_eq!(told.status, 503, "{told:?}");
+        let error = &told.json()["error"];
+        let expected = format!("the extension pg_queue is {EARLIER}, and this dashboard needs 0.4");
+        assert_eq!(error["message"], expected.as_str(), "{page}");
+        assert!(error["hint"].as_str().unwrap().contains("ALTER EXTENSION pg_queue UPDATE"), "{error}");
+    }
+    let once = output(&cluster, &["--once"]);
+    let said = String::from_utf8(once.stderr).unwrap();
+    assert!(!once.status.success() && said.contains("ALTER EXTENSION pg_queue UPDATE"), "{said}");
+    client.run("ALTER EXTENSION pg_queue UPDATE");
+    web.get("/api/overview").ok();
+}
+
 #[test]
 fn what_is_not_there_is_named() {
     let (cluster, _client) = place();
@@ -344,6 +370,7 @@ fn once_prints_the_overview() {
     client.run("SELECT queue.create('mail\u{7}'), queue.create('orders', stages => '{check,send}')");
     client.run("SELECT queue.enqueue('mail\u{7}') FROM generate_series(1, 3)");
     client.run("SELECT id FROM queue.claim('mail\u{7}', worker => 'w \u{1b}[31m')");
+    client.run("SELECT queue.create('a name of a queue that is longer than its column')");
     let done = output(&cluster, &["--once"]);
     let text = String::from_utf8(done.stdout).unwrap();
     assert!(done.status.success(), "{text}");
@@ -352,9 +379,31 @@ fn once_prints_the_overview() {
         line.split_whitespace().map(str::to_owned).collect()
     };
     assert_eq!(words("mail")[..3], ["mail", "2", "1"]);
+    assert!(text.contains("\na name of a queue that is lon…  "), "{text}");
     assert_eq!(words("orders / check")[..4], ["orders", "/", "check", "0"]);
     assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
     let mut gone = command(&cluster, &["--once"]);
     let failed = gone.env("PGPORT", "1").output().unwrap();
     assert!(!failed.status.success() && !failed.stderr.is_empty(), "{failed:?}");
+}
+
+#[test]
+fn variables_of_libpq_are_read_as_libpq_reads_them() {
+    let (cluster, _client) = place();
+    let said = |name: &str, value: &[u8]| {
+        let done = command(&cluster, &["--once"]).env(name, OsStr::from_bytes(value)).output().unwrap();
+        (done.status.success(), String::from_utf8(done.stderr).unwrap())
+    };
+    for mode in ["disable", "prefer", "require", "verify-full"] {
+        // A socket of this machine has no TLS.
+        assert_eq!(said("PGSSLMODE", mode.as_bytes()), (true, String::new()), "{mode}");
+    }
+    for (name, value, why) in [
+        ("PGSSLMODE", &b"verify"[..], "PGSSLMODE: verify is no sslmode"),
+        ("PGPORT", b"abc", "PGPORT: abc is no port"),
+        ("PGUSER", b"\xff", "PGUSER is not UTF-8"),
+    ] {
+        let (is_well, said) = said(name, value);
+        assert!(!is_well && said.contains(why), "{said}");
+    }
 }

@@ -2,12 +2,11 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::ops::Deref;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use postgres::Client;
-use queue_tests::sql::Sql as _;
-use queue_tests::{Cluster, wait};
+use queue_tests::{Cluster, KilledAtEnd, wait};
 
 use crate::http::Address;
 
@@ -15,7 +14,7 @@ pub const DATABASE: &str = "app";
 
 /// A dashboard that runs, and ends with the test.
 pub struct Web {
-    process: Child,
+    process: KilledAtEnd,
     address: Address,
     log: Arc<Mutex<String>>,
 }
@@ -77,7 +76,7 @@ impl Web {
                 log.push('\n');
             }
         });
-        Self { process, address, log }
+        Self { process: KilledAtEnd(process), address, log }
     }
 
     /// The address of its page.
@@ -128,24 +127,9 @@ impl Deref for Web {
     }
 }
 
-impl Drop for Web {
-    fn drop(&mut self) {
-        drop(self.process.kill());
-        drop(self.process.wait());
-    }
-}
-
 /// A cluster with database `app`, and a session in it.
 pub fn place() -> (Cluster, Client) {
-    let cluster = Cluster::new().start();
-    let client = cluster.create_database(DATABASE);
-    (cluster, client)
-}
-
-/// Waits until memory counts what jobs do. What ends before is in no minute of the last hour.
-pub fn wait_counted(client: &mut Client) {
-    let is_counted = "SELECT coalesce(bool_and(is_counted), false) FROM queue_internal.tallies()";
-    wait::until("memory counts", || client.value::<bool>(is_counted).then_some(()));
+    Cluster::new().start_with_database(DATABASE)
 }
 
 /// What a URL says for this text.

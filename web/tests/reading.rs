@@ -5,7 +5,7 @@ use queue_tests::sql::Sql as _;
 use serde_json::Value;
 
 use crate::browser::Browser;
-use crate::place::{Web, place, wait_counted};
+use crate::place::{Web, place};
 use crate::scene::scene;
 
 /// Notes each text that a figure ever has.
@@ -18,7 +18,7 @@ const WATCH: &str = "window.figures = [];
 fn the_first_figures_are_those_of_the_last_minute() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('warm'), queue.enqueue('warm')");
-    wait_counted(&mut client);
+    client.wait_counted();
     scene(&mut client);
     let web = Web::start(&cluster, &["--allow-actions"]);
     let browser = Browser::open(&web.site(), "#/none");
@@ -36,10 +36,7 @@ fn the_first_figures_are_those_of_the_last_minute() {
         client.run("SELECT queue.advance(id) FROM queue.claim('orders', stage => 'check')");
         browser.go(&format!("?{n}{page}"));
         browser.wait_shown("last hour");
-        let figure = format!(
-            "[...document.querySelectorAll('.tile')].find((tile) => \
-                tile.innerText.startsWith('{name}'))?.querySelector('.big').textContent"
-        );
+        let figure = figure_of(name);
         // Nothing happens any more: what is shown is of the last minute, and after some seconds of these seconds.
         browser.wait_script("the last minute is shown", &format!("return parseFloat({figure}) > 0"));
         let seen = browser.script("return [...new Set(figures)]");
@@ -47,6 +44,41 @@ fn the_first_figures_are_those_of_the_last_minute() {
         browser.wait_script("the last seconds are shown", &format!("return {figure} === '0'"));
     }
     assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+/// A server that answers slowly is looked at seldom.
+#[test]
+fn rates_of_rare_looks_are_not_a_minute_old() {
+    const ONE_OF_EIGHT: &str = "const Source = window.EventSource;
+        window.EventSource = class extends Source {
+            addEventListener(type, heard) {
+                let looks = 0;
+                super.addEventListener(type, (event) => {
+                    if (type !== 'overview' || looks++ % 8 === 0) heard(event);
+                });
+            }
+        };";
+    let (cluster, mut client) = place();
+    client.run("SELECT queue.create('q')");
+    client.run("SELECT queue.enqueue('q') FROM generate_series(1, 500)");
+    client.wait_counted();
+    let web = Web::start(&cluster, &[]);
+    let browser = Browser::open(&web.site(), "#/none");
+    browser.before_each_page(ONE_OF_EIGHT);
+    browser.go("?rare#/");
+    browser.wait_shown("last hour");
+    client.run("SELECT queue.complete(id) FROM queue.claim('q', 500)");
+    let figure = format!("parseFloat({})", figure_of("completed a second"));
+    browser.wait_script("the rate is shown", &format!("return {figure} > 0"));
+    browser.wait_script("the rate of the last seconds is shown", &format!("return {figure} === 0"));
+}
+
+/// The script that reads the large figure of a tile.
+fn figure_of(tile: &str) -> String {
+    format!(
+        "[...document.querySelectorAll('.tile')].find((tile) => \
+            tile.innerText.startsWith('{tile}'))?.querySelector('.big').textContent"
+    )
 }
 
 #[test]
@@ -57,7 +89,7 @@ fn stages_are_told_apart_from_jobs() {
     let browser = Browser::open(&web.site(), "#/");
     browser.wait_shown("completed a second");
     client.run("SELECT queue.create('staged', stages => '{a,b}')");
-    wait_counted(&mut client);
+    client.wait_counted();
     client.run("SELECT queue.enqueue('staged') FROM generate_series(1, 3)");
     client.run("SELECT queue.advance(id) FROM queue.claim('staged', 3)");
     browser.go("#/queue?queue=staged");
@@ -175,7 +207,7 @@ fn title_and_icon_say_whether_all_is_well() {
     browser.wait_shown("roles");
     client.run("SELECT queue.revoke('q', 'lost', 'observe')");
     browser.go("?well#/");
-    browser.wait_shown("Workers that have jobs");
+    browser.wait_shown("No worker has a job or waits for one.");
     browser.wait_script(
         "all is well",
         "return !document.title.startsWith('⚠') && document.querySelector('#nav .sick').hidden",

@@ -103,7 +103,7 @@ fn it_can_be_read_and_searched() {
     browser.size(1280, 860, false);
     browser.go("docs/concepts.html");
     browser.wait_script("a way on", "return document.querySelector('a[rel~=next]') !== null");
-    browser.go("index.html?search=session_bound");
+    browser.go("index.html?search=disconnect");
     browser
         .wait_script("something is found", "return document.querySelectorAll('#mdbook-searchresults li').length > 0");
     browser.dark(true);

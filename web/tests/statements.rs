@@ -24,7 +24,7 @@ const FRAME: [&str; 7] = [
 ];
 
 /// What each transaction calls first, and what pages call to make JSON of what they found: of Postgres' own.
-const OF_POSTGRES: [&str; 31] = [
+const OF_POSTGRES: [&str; 32] = [
     "array_agg",
     "array_position",
     "array",
@@ -47,11 +47,12 @@ const OF_POSTGRES: [&str; 31] = [
     "max",
     "now",
     "octet_length",
-    "pg_column_size",
     "pg_is_in_recovery",
     "round",
+    "row_number",
     "row_to_json",
     "set_config",
+    "split_part",
     "sum",
     "unnest",
     "as",
@@ -114,6 +115,7 @@ fn all_that_is_asked_is_public_sql() {
     {
         pages.push(format!("queue?queue=mail&state={state}"));
     }
+    pages.push("queue?queue=orders".to_owned());
     pages.push("queue?queue=mail&state=dead&field=error&op=starts&value=connection".to_owned());
     for job in [scene.dead, scene.running, scene.scheduled, scene.flow, scene.completed] {
         pages.push(format!("job?job={job}"));
@@ -123,7 +125,13 @@ fn all_that_is_asked_is_public_sql() {
         browser.wait_script("it has looked", "return !document.body.innerText.includes('Looking …')");
     }
     // What pages ask for only when a button is pressed.
-    for path in ["count?queue=mail&states=%5B%22dead%22%5D", "errors?more=1", "activity?span=quarter", "overview"] {
+    for path in [
+        "count?queue=mail&states=%5B%22dead%22%5D",
+        "errors?more=1",
+        "activity?span=quarter",
+        "overview",
+        "latency?queue=mail&span=hour",
+    ] {
         web.get(&format!("/api/{path}")).ok();
     }
     web.get(&format!("/api/document?job={}&what=payload", scene.dead)).ok();
@@ -144,6 +152,7 @@ fn all_that_is_asked_is_public_sql() {
         ("retry_many", json!({ "queue": "mail", "states": ["dead"] })),
         ("cancel_many", json!({ "queue": "mail", "states": ["ready"] })),
         ("retry_jobs", json!({ "job_ids": [scene.scheduled, scene.running] })),
+        ("cancel_jobs", json!({ "job_ids": [scene.scheduled] })),
     ];
     for (verb, body) in all {
         web.act(verb, &body, &[]).ok();
@@ -181,7 +190,6 @@ fn all_that_is_asked_is_public_sql() {
         "workers",
         "executors",
         "activity",
-        "list",
         "search",
         "job",
         "job_attempts",
@@ -193,6 +201,8 @@ fn all_that_is_asked_is_public_sql() {
         "topics",
         "bindings",
         "doctor",
+        "metrics",
+        "throughput_by",
         "retry",
         "cancel",
         "forget",

@@ -32,7 +32,7 @@ fn each_verb_does_what_it_says() {
     let id = client.claim("q");
     assert_eq!(act("cancel", json!({ "job_id": job }))["answer"], "cancelling");
     assert_eq!(act("cancel", json!({ "job_id": job, "force": true }))["answer"], "cancelled");
-    assert_eq!(client.failure(&format!("SELECT queue.complete({id})")).code, "QJ001");
+    client.refused(&format!("SELECT queue.complete({id})"), "QJ001");
     act("forget", json!({ "job_id": job }));
     assert_eq!(text(&mut client, job, "payload").unwrap(), "{}");
     act("pause", json!({ "queue": "q" }));
@@ -79,6 +79,7 @@ fn what_fails_says_why() {
     refused("cancel_many", json!({ "queue": "q" }), 400);
     refused("cancel_many", json!({ "queue": "q", "states": ["gone"] }), 400);
     refused("retry_jobs", json!({ "job_ids": [] }), 400);
+    refused("cancel_jobs", json!({ "job_ids": ["1); SELECT queue.drop('q'"] }), 400);
     web.send("POST", "/api/act/pause", &crate::http::OURS, "[1]").refused(400);
     let large = "x".repeat(2 << 20);
     assert_eq!(web.act("enqueue", &json!({ "queue": "q", "payload": large }), &[]).status, 413);
@@ -89,6 +90,22 @@ fn what_fails_says_why() {
     let told = web.act("retry", &json!({ "job_id": job }), &[]);
     assert_eq!(told.status, 409, "{told:?}");
     web.wait_audit(&["\"verb\":\"retry\"", "\"error\":\"23505"]);
+}
+
+#[test]
+fn jobs_are_cancelled_by_their_ids() {
+    let (cluster, mut client) = place();
+    client.run("SELECT queue.create('q')");
+    let jobs: [i64; 3] = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 3)").try_into().unwrap();
+    let web = Web::start(&cluster, &["--allow-actions"]);
+    client.run(&format!("SELECT queue.complete(id) FROM queue.claim('q'); SELECT queue.job({})", jobs[0]));
+    let done = web.act("cancel_jobs", &json!({ "job_ids": [jobs[0], jobs[2]], "reason": "ticket 7" }), &[]).ok();
+    assert_eq!(done["job_ids"], json!([jobs[2]]));
+    assert!(done["refused"].as_str().unwrap().contains("ended"), "{done}");
+    assert_eq!(jobs.map(|job| client.state(job)), ["completed", "ready", "cancelled"]);
+    let reason: String = client.value(&format!("SELECT error FROM queue.job({})", jobs[2]));
+    assert_eq!(reason, "ticket 7 (local)");
+    web.wait_audit(&["\"verb\":\"cancel_jobs\"", "\"count\":1", "\"reason\":\"ticket 7\""]);
 }
 
 #[test]

@@ -80,7 +80,6 @@ mod tests {
     #[test]
     fn a_released_script_never_changes() {
         check().unwrap();
-        assert_eq!(versions().unwrap()[0], [0, 3, 0]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What is made from the SQL of the extension: the upgrade scripts, the columns of tables and the objects with their
 //! privileges as Rust knows them, on docs/functions.md the signatures of functions and the table of contents above
-//! them, the tables of docs/views.md (`views`), and a list in bridge/primary.sql (`absent`).
+//! them, the tables of docs/views.md (`views`), and a list in bridge/primary.sql (`absent`). Also the addresses of the
+//! project, which Cargo.toml has (`project`).
 //!
 //! Responsible for writing and comparing files. Of the page: the first block of each section, and what stands between
 //! the two marks of the contents; all else is written by hand. Not responsible for what an upgrade runs (`upgrade`).
@@ -16,7 +17,7 @@ use pg_queue_core::calls::{self, Argument, Function};
 
 use crate::files::{read, root, version};
 use crate::script::{EXTENSIONS, QUEUE};
-use crate::{absent, objects, tables, upgrade, views};
+use crate::{absent, objects, project, tables, upgrade, views};
 
 const PAGE: &str = "docs/functions.md";
 const BEGIN: &str = "<!-- contents: made by `make generate` -->\n";
@@ -39,6 +40,7 @@ pub fn generate(is_check: bool) -> Result<()> {
     files.push(("src/catalog/tables.rs".to_owned(), formatted(&tables::file(&QUEUE.text()?)?)?));
     files.push(("src/catalog/rows.rs".to_owned(), formatted(&tables::rows(&QUEUE.text()?)?)?));
     files.push(("src/catalog/objects.rs".to_owned(), formatted(&objects::file(&QUEUE.text()?)?)?));
+    files.extend(project::files()?);
     for (name, made) in files {
         let path = root().join(&name);
         let now = if path.exists() { read(&path)? } else { String::new() };
@@ -47,7 +49,7 @@ pub fn generate(is_check: bool) -> Result<()> {
         }
         if is_check {
             let line = made.lines().zip(now.lines()).take_while(|(made, now)| made == now).count() + 1;
-            bail!("{name}:{line} is not what the SQL says: run `make generate`");
+            bail!("{name}:{line} is not as its source says: run `make generate`");
         }
         std::fs::write(&path, made).wrap_err_with(|| format!("could not write {name}"))?;
     }

@@ -47,6 +47,11 @@ pub fn install(library: &Path, pg_config: &Path, destdir: Option<&Path>) -> Resu
     put(&extensions.join(EXTENSION).with_extension("control"), control.as_bytes(), 0o644)
 }
 
+/// Installs a script for the server of `pg_config`.
+pub fn script(pg_config: &Path, name: &str, text: &str) -> Result<()> {
+    put(&ask(pg_config, "--sharedir")?.join("extension").join(name), text.as_bytes(), 0o644)
+}
+
 /// One of the directories that `pg_config` knows.
 fn ask(pg_config: &Path, option: &str) -> Result<PathBuf> {
     let answer = Command::new(pg_config)

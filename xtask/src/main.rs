@@ -2,11 +2,13 @@
 //! what is generated.
 
 mod absent;
+mod earlier;
 mod files;
 mod frozen;
 mod generate;
 mod install;
 mod objects;
+mod project;
 mod release;
 mod script;
 mod site;
@@ -37,6 +39,12 @@ enum Task {
         /// Installs below this folder
         #[arg(long, value_name = "DIR")]
         destdir: Option<PathBuf>,
+    },
+    /// Installs an artificial earlier version, and the script that leads from it to this one, for tests of upgrades
+    Earlier {
+        /// The server's
+        #[arg(long, value_name = "PATH")]
+        pg_config: PathBuf,
     },
     /// Writes the upgrade scripts, and what pages say that the SQL has
     Generate {
@@ -83,6 +91,7 @@ fn run(task: Task) -> Result<()> {
             Ok(())
         }
         Task::Install { library, pg_config, destdir } => install::install(&library, &pg_config, destdir.as_deref()),
+        Task::Earlier { pg_config } => earlier::install(&pg_config),
         Task::Generate { check } => generate::generate(check),
         Task::Release { version, date, dry_run } => release::release(&version, &date, dry_run),
         Task::ByHand => release::by_hand(),

@@ -44,6 +44,8 @@ pub enum Kind {
     /// A routine that users have no use for, in a schema of its own.
     Internal,
     View,
+    /// A view that other views and functions read, in the schema of `Internal`.
+    Part,
 }
 
 /// Each object with the privileges that give access to it.
@@ -69,9 +71,11 @@ pub fn file(script: &str) -> Result<String> {
             };
             bits.push(*bit);
         }
+        let is_view = code.starts_with("CREATE VIEW");
         let kind = match name.split_once('.') {
+            Some(("queue_internal", _)) if is_view => "Part",
             Some(("queue_internal", _)) => "Internal",
-            _ if code.starts_with("CREATE VIEW") => "View",
+            _ if is_view => "View",
             _ => "Routine",
         };
         let name = name.rsplit('.').next().unwrap_or(name);
@@ -89,12 +93,14 @@ mod tests {
         let script = "-- For: produce, manage '*'.\nCREATE FUNCTION queue.f() RETURNS void LANGUAGE c;
 -- Two words.\n-- For: observe.\nCREATE VIEW queue.v AS SELECT 1;\n\
 CREATE FUNCTION queue.owners() RETURNS void LANGUAGE c;
--- For: observe.\nCREATE FUNCTION queue_internal.g() RETURNS void LANGUAGE c;";
+-- For: observe.\nCREATE FUNCTION queue_internal.g() RETURNS void LANGUAGE c;
+-- For: observe.\nCREATE VIEW queue_internal.w AS SELECT 1;";
         let made = file(script).unwrap();
         for line in [
             "(PRODUCE | MANAGE_ALL, Kind::Routine, \"f\"),",
             "(OBSERVE, Kind::View, \"v\"),",
             "(OBSERVE, Kind::Internal, \"g\"),",
+            "(OBSERVE, Kind::Part, \"w\"),",
         ] {
             assert!(made.contains(line), "{made}");
         }

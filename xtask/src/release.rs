@@ -13,7 +13,7 @@ use eyre::{Result, WrapErr as _, bail, eyre};
 
 use crate::files::{read, root, version};
 use crate::script::{EXTENSIONS, Sources};
-use crate::{absent, frozen, generate};
+use crate::{absent, frozen, generate, project};
 
 /// The files that have the version, each with what stands around it.
 const PLACES: [(&str, &str); 18] = [
@@ -22,7 +22,7 @@ const PLACES: [(&str, &str); 18] = [
     (META, "\n  \"version\": \"{}\""),
     (META, "\n      \"version\": \"{}\""),
     ("clients/node/package.json", "\n  \"version\": \"{}\""),
-    ("clients/python/pyproject.toml", "\nversion = \"{}\"\n"),
+    ("clients/python/src/pg_queue/version.py", "\n__version__ = \"{}\"\n"),
     ("clients/rust/Cargo.toml", "\nversion = \"{}\"\n"),
     ("docs/kubernetes.md", "pg_queue_web:{}"),
     ("docs/kubernetes.md", "pg-queue-{}"),
@@ -39,11 +39,6 @@ const PLACES: [(&str, &str); 18] = [
 const LOCK: &str = "Cargo.lock";
 const CHANGELOG: &str = "CHANGELOG.md";
 const META: &str = "META.json";
-
-/// Where somebody who publishes this has to put an address of their own, and what stands there until then.
-const ADDRESSES: [&str; 5] =
-    ["SECURITY.md", META, "clients/node/package.json", "clients/python/pyproject.toml", "clients/rust/Cargo.toml"];
-const PLACEHOLDER: &str = "pg-queue.example";
 
 /// The list of what is done by hand: this section of that page.
 const PAGE: &str = "CONTRIBUTING.md";
@@ -148,10 +143,8 @@ fn freeze(version: &str) -> Result<()> {
 
 /// Prints what a person does after a release.
 pub fn by_hand() -> Result<()> {
-    for file in ADDRESSES {
-        if read(&root().join(file))?.contains(PLACEHOLDER) {
-            println!("{file} still has {PLACEHOLDER}, which leads nowhere: put your own address there.");
-        }
+    for key in project::missing()? {
+        println!("Cargo.toml has no {key} of the project: fill it in, and run `make generate`.");
     }
     let page = read(&root().join(PAGE))?;
     let (_, list) = page.split_once(BY_HAND).ok_or_else(|| eyre!("{PAGE} has no part {BY_HAND:?}"))?;
@@ -228,7 +221,9 @@ impl Edits {
     fn write(self) -> Result<()> {
         for (file, text) in self.0 {
             let path = root().join(&file);
-            let done = text.map_or_else(|| std::fs::remove_file(&path), |text| std::fs::write(&path, text));
+            let write =
+                |text| path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&path, text));
+            let done = text.map_or_else(|| std::fs::remove_file(&path), write);
             done.wrap_err_with(|| format!("could not write {file}"))?;
         }
         Ok(())

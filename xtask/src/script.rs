@@ -50,7 +50,7 @@ pub const FOR_CLUSTERS: Sources = Sources {
 pub const BRIDGED: Sources = Sources {
     extension: BRIDGE,
     folder: "bridge/sql",
-    parts: &["sources", "arrive", "contact", "views"],
+    parts: &["sources", "arrive", "waiting", "missing", "connections", "facts", "contact", "views"],
     after_upgrade: "",
 };
 

@@ -87,7 +87,11 @@ pub fn file(script: &str) -> Result<String> {
     let mut types: Vec<&str> = Vec::new();
     for table in TABLES {
         let columns = columns(script, table)?;
-        write!(tables, "\n/// `queue.{}`.\npub mod {table} {{\n    use super::*;\n\n", written(script, table))?;
+        write!(
+            tables,
+            "\n/// `queue_internal.{}`.\npub mod {table} {{\n    use super::*;\n\n",
+            written(script, table)
+        )?;
         writeln!(tables, "    pub const SHAPE: Shape = &[")?;
         for Column { name, oid, is_not_null } in &columns {
             writeln!(tables, "        (\"{name}\", {oid}, {is_not_null}),")?;
@@ -123,7 +127,7 @@ pub fn rows(script: &str) -> Result<String> {
 
 /// How a table is called: `attempt_N` if there are several.
 fn written(script: &str, table: &str) -> String {
-    let is_numbered = script.contains(&format!("CREATE TABLE queue.{table}_%1$s"));
+    let is_numbered = script.contains(&format!("CREATE TABLE queue_internal.{table}_%1$s"));
     if is_numbered { format!("{table}_N") } else { table.to_owned() }
 }
 
@@ -136,9 +140,10 @@ struct Column {
 
 /// The columns of a table, in order.
 fn columns(script: &str, table: &str) -> Result<Vec<Column>> {
-    let begins = [format!("CREATE TABLE queue.{table} ("), format!("CREATE TABLE queue.{table}_%1$s (")];
+    let begins =
+        [format!("CREATE TABLE queue_internal.{table} ("), format!("CREATE TABLE queue_internal.{table}_%1$s (")];
     let begin = begins.iter().find_map(|begin| script.find(begin).map(|at| at + begin.len()));
-    let list = &script[begin.ok_or_else(|| eyre!("no script makes the table queue.{table}"))?..];
+    let list = &script[begin.ok_or_else(|| eyre!("no script makes the table queue_internal.{table}"))?..];
     let items = items(list);
     let mut columns = Vec::new();
     for item in &items {
@@ -161,7 +166,7 @@ fn columns(script: &str, table: &str) -> Result<Vec<Column>> {
         let end = ends.iter().filter_map(|end| padded.find(end)).min().unwrap_or(padded.len());
         let kind = padded[..end].trim();
         let Some((_, oid)) = TYPES.iter().find(|(known, _)| *known == kind) else {
-            bail!("queue.{table}.{name} is of type {kind}, which xtask/src/tables.rs does not know");
+            bail!("queue_internal.{table}.{name} is of type {kind}, which xtask/src/tables.rs does not know");
         };
         let is_not_null = ["NOT NULL", "PRIMARY KEY", "GENERATED"].iter().any(|mark| rest.contains(mark));
         columns.push(Column { name: name.to_owned(), oid, is_not_null });
@@ -198,7 +203,7 @@ mod tests {
 
     #[test]
     fn columns_are_those_of_the_statement() {
-        let script = "CREATE TABLE queue.attempt_%1$s (
+        let script = "CREATE TABLE queue_internal.attempt_%1$s (
             id bigint NOT NULL CONSTRAINT a PRIMARY KEY WITH (deduplicate_items = off), -- the first, of all
             after bigint[], upon \"char\", key text COLLATE \"C\" NOT NULL,
             flag boolean DEFAULT false CHECK (flag IN (true, false)), lane integer, turn integer,
@@ -221,6 +226,6 @@ mod tests {
         );
         assert_eq!(written(script, "attempt"), "attempt_N");
         assert!(columns(script, "claim").is_err());
-        assert!(columns("CREATE TABLE queue.a (b money)", "a").is_err());
+        assert!(columns("CREATE TABLE queue_internal.a (b money)", "a").is_err());
     }
 }

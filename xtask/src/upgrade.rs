@@ -11,7 +11,7 @@
 
 use std::collections::HashSet;
 
-use eyre::{Result, bail, eyre};
+use eyre::{Result, bail};
 
 use crate::files::{EXTENSION, read, root};
 use crate::frozen;
@@ -20,36 +20,94 @@ use crate::script::{self, Kind, Sources, Statement};
 /// Where scripts of releases lie, below the root.
 pub const FOLDER: &str = "sql";
 
-/// Returns the name and the text of the script that upgrades an extension to this version; `None` for one that the
-/// release before did not have.
+/// A step from one version of an extension to the next.
+pub struct Step<'a> {
+    pub from: &'a str,
+    pub to: &'a str,
+    /// The script of the earlier version.
+    pub released: &'a str,
+    /// What only the upgrade does, first.
+    pub transition: &'a str,
+    /// What only the upgrade does, when all else is there.
+    pub last: &'a str,
+}
+
+impl Step<'_> {
+    /// The name of the script.
+    pub fn name(&self, extension: &str) -> String {
+        format!("{extension}--{}--{}.sql", self.from, self.to)
+    }
+}
+
+/// Returns the name and the text of the script that upgrades an extension to this version; `None` if no version was
+/// released before, or none of this extension.
 pub fn script(sources: &Sources, version: &str) -> Result<Option<(String, String)>> {
     let Sources { extension, .. } = sources;
     // The version that was released before this one, which may be released itself.
     let now = frozen::numbers(version);
     let before = frozen::versions()?.into_iter().rev().find(|before| Some(*before) < now);
-    let before = frozen::text(before.ok_or_else(|| eyre!("no version before {version} was released"))?);
-    let step = format!("{before}--{version}");
+    let Some(before) = before.map(frozen::text) else { return Ok(None) };
     let released = root().join(FOLDER).join(format!("{extension}--{before}.sql"));
     if !released.exists() {
         return Ok(None);
     }
-    let released = read(&released)?;
-    let transition = read(&root().join("sql/transition").join(format!("{extension}--{step}.sql")))?;
-    // What an upgrade does when all else is there.
-    let last = root().join("sql/transition").join(format!("{extension}--{step}.after.sql"));
-    let last = if last.exists() { format!("\n{}", read(&last)?) } else { String::new() };
-    let body = body(&released, &sources.text()?, &transition)?;
-    let head = script::echo(&format!("ALTER EXTENSION {extension} UPDATE TO '{version}'"));
-    let before = if *extension == EXTENSION { library(version) } else { String::new() };
-    let text = format!(
-        "{head}\n-- Made by `make generate` from {} and the transition: do not edit.\n\nSET LOCAL search_path TO \
-            pg_catalog, pg_temp;\n{before}{}{body}\n{}{last}",
-        sources.folder,
-        locks(&released, &body)?,
-        sources.after_upgrade
-    );
-    Ok(Some((format!("{extension}--{step}.sql"), text)))
+    let file = |end: &str| root().join("sql/transition").join(format!("{extension}--{before}--{version}{end}.sql"));
+    let last = file(".after");
+    let step = Step {
+        from: &before,
+        to: version,
+        released: &read(&released)?,
+        transition: &read(&file(""))?,
+        last: &if last.exists() { read(&last)? } else { String::new() },
+    };
+    Ok(Some((step.name(extension), made(sources, &step)?)))
 }
+
+/// Returns the text of the script of a step to what the sources say.
+pub fn made(sources: &Sources, step: &Step<'_>) -> Result<String> {
+    let body = body(step.released, &sources.text()?, step.transition)?;
+    let head = script::echo(&format!("ALTER EXTENSION {} UPDATE TO '{}'", sources.extension, step.to));
+    let mut before = if sources.extension == EXTENSION { library(step.to) } else { String::new() };
+    before += &dependents(&dropped(step.transition));
+    let mut after = sources.after_upgrade.to_owned();
+    if step.transition.contains(" RENAME TO former_") {
+        after += FORMER;
+    }
+    if !step.last.is_empty() {
+        after += &format!("\n{}", step.last);
+    }
+    Ok(format!(
+        "{head}\n-- Made by `make generate` from {} and the transition: do not edit.\n\nSET LOCAL search_path TO \
+            pg_catalog, pg_temp;\n{before}{}{body}\n{after}",
+        sources.folder,
+        locks(step.released, &body)?,
+    ))
+}
+
+/// The functions that a transition has renamed hand their grants to the new functions of their names, and go.
+const FORMER: &str = "
+DO $former$
+DECLARE
+    former record;
+    grantee text;
+BEGIN
+    FOR former IN
+        SELECT p.oid::regprocedure AS name, p.proacl, p.proowner, n.oid::regprocedure AS new
+        FROM pg_proc AS p JOIN pg_proc AS n ON n.proname = substr(p.proname, 8)
+        WHERE p.pronamespace = 'queue_internal'::regnamespace AND p.proname LIKE 'former\\_%'
+          AND n.pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
+    LOOP
+        FOR grantee IN
+            SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+            FROM aclexplode(former.proacl) AS a WHERE a.grantee <> former.proowner
+        LOOP
+            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', former.new, grantee);
+        END LOOP;
+        EXECUTE format('DROP FUNCTION %s', former.name);
+    END LOOP;
+END
+$former$;
+";
 
 /// Refuses an upgrade before the server has loaded the library of the new version.
 fn library(version: &str) -> String {
@@ -67,6 +125,60 @@ BEGIN
 END
 $library$;
 "
+    )
+}
+
+/// Refuses an upgrade while objects of others hang on what it drops, and names all of them with their owners.
+fn dependents(dropped: &[String]) -> String {
+    // The parts of a list of arguments are no names.
+    let mut names: Vec<&str> =
+        dropped.iter().map(String::as_str).filter(|name| name.contains('.') && !name.contains(')')).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() {
+        return String::new();
+    }
+    format!(
+        "
+DO $dependents$
+DECLARE
+    names constant text[] := '{{
+        {}}}';
+    found text;
+BEGIN
+    WITH gone AS (
+        SELECT 'pg_proc'::regclass AS classid, p.oid AS objid FROM pg_proc AS p
+        WHERE format('%s.%s', p.pronamespace::regnamespace, p.proname) = ANY (names)
+        UNION ALL
+        SELECT o.classid, o.objid FROM pg_class AS c
+        CROSS JOIN LATERAL (VALUES ('pg_class'::regclass, c.oid), ('pg_type', c.reltype)) AS o (classid, objid)
+        WHERE format('%s.%s', c.relnamespace::regnamespace, c.relname) = ANY (names)
+    ), dependent AS (
+        -- A view depends by its rule.
+        SELECT CASE WHEN r.oid IS NULL THEN d.classid ELSE 'pg_class'::regclass END AS classid,
+               coalesce(r.ev_class, d.objid) AS objid
+        FROM gone AS g JOIN pg_depend AS d ON d.refclassid = g.classid AND d.refobjid = g.objid
+        LEFT JOIN pg_rewrite AS r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+        WHERE d.deptype IN ('n', 'a')
+    )
+    SELECT string_agg(DISTINCT pg_describe_object(d.classid, d.objid, 0) || coalesce(
+        ' of role \"' || pg_get_userbyid(coalesce(c.relowner, p.proowner)) || '\"', ''), ', ') INTO found
+    FROM dependent AS d
+    LEFT JOIN pg_class AS c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid
+    LEFT JOIN pg_proc AS p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
+    -- What is ours is a member, or a trigger that calls a member.
+    LEFT JOIN pg_trigger AS t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
+    WHERE NOT EXISTS (SELECT FROM pg_depend AS e
+                      WHERE e.deptype = 'e' AND (e.classid, e.objid)
+                            IN ((d.classid, d.objid), ('pg_proc'::regclass, t.tgfoid)));
+    IF found IS NOT NULL THEN
+        RAISE EXCEPTION 'objects of others depend on what the update drops' USING ERRCODE = '2BP01',
+            DETAIL = found || '.', HINT = 'Drop them, update, and make them anew.';
+    END IF;
+END
+$dependents$;
+",
+        names.chunks(3).map(|line| line.join(",")).collect::<Vec<_>>().join(",\n        ")
     )
 }
 

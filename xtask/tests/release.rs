@@ -99,7 +99,7 @@ fn a_release_and_the_version_after_it() {
     assert_eq!(copy.xtask(&["schema"]).unwrap(), copy.read("sql/pg_queue--90.1.0.sql"));
     let list = copy.read("sql/released.sha256");
     let (scripts, _) = copy.run("git", &["ls-files", "--cached", "--others", ":(glob)sql/*--90.1.0.sql"]);
-    assert!(scripts.contains("sql/pg_queue--90.1.0.sql") && scripts.contains("sql/pg_queue--0.3.0--90.1.0.sql"));
+    assert!(scripts.contains("sql/pg_queue--90.1.0.sql") && scripts.contains("sql/pg_queue_cluster--90.1.0.sql"));
     for script in scripts.lines() {
         assert!(list.contains(&script.replace("sql/", "  ")), "{script} is not in {list}");
     }
@@ -116,6 +116,7 @@ fn a_release_and_the_version_after_it() {
 
     copy.commit();
     copy.refuses(&["release", "90.2.0", "--date", "2030-02-01"], "90.1.0 is released: `make next");
+    copy.refuses(&["release", "90.0.9", "--date", "2030-02-01"], "does not come after");
     copy.xtask(&["release", "90.2.0", "--date", "2030-02-01", "--dry-run"]).unwrap();
     copy.xtask(&["next", "90.2.0"]).unwrap();
     copy.xtask(&["generate", "--check"]).unwrap();
@@ -127,6 +128,22 @@ fn a_release_and_the_version_after_it() {
     }
     copy.commit();
     copy.refuses(&["next", "90.3.0"], "90.2.0 is not released");
+
+    // What is changed leads from the one to the other, and is frozen with it.
+    let script = "sql/pg_queue--90.1.0--90.2.0.sql";
+    copy.append("sql/schema/doctor.sql", "CREATE TABLE queue_internal.new (a integer);\n");
+    copy.xtask(&["generate"]).unwrap();
+    assert!(copy.read(script).contains("CREATE TABLE queue_internal.new (a integer);"));
+    copy.commit();
+    copy.xtask(&["release", "90.2.0", "--date", "2030-02-01"]).unwrap();
+    assert!(copy.read("sql/released.sha256").contains("  pg_queue--90.1.0--90.2.0.sql\n"));
+    copy.commit();
+    for released in ["sql/pg_queue--90.1.0.sql", script] {
+        copy.append(released, "-- harmless\n");
+        copy.commit();
+        copy.refuses(&["release", "90.3.0", "--date", "2030-03-01"], "was released as it was");
+        copy.git(&["revert", "--no-edit", "HEAD"]);
+    }
 }
 
 #[test]
@@ -134,7 +151,6 @@ fn a_tree_of_which_no_release_can_be_made() {
     let copy = Copy::new("refused");
     let release = ["release", "90.0.0", "--date", "2030-01-31"];
     let dry = ["release", "90.0.0", "--date", "2030-01-31", "--dry-run"];
-    copy.refuses(&["release", "0.3.0", "--date", "2030-01-31"], "does not come after");
     copy.refuses(&["release", "1.0.0-rc.1", "--date", "2030-01-31"], "three numbers");
 
     copy.append("README.md", "\n");
@@ -143,15 +159,11 @@ fn a_tree_of_which_no_release_can_be_made() {
     assert!(said.contains("writes META.json\n"), "a dry run needs no commit: {said}");
     copy.commit();
 
-    copy.append("sql/schema/views.sql", "CREATE VIEW queue.other AS SELECT 1;\n");
+    let function = "-- For: observe.\nCREATE FUNCTION queue_internal.other() RETURNS void LANGUAGE sql AS '';\n";
+    copy.append("sql/schema/views.sql", function);
     copy.commit();
     copy.refuses(&release, "run `make generate`");
     copy.refuses(&dry, "run `make generate`");
-    copy.git(&["revert", "--no-edit", "HEAD"]);
-
-    copy.append("sql/pg_queue--0.3.0.sql", "-- harmless\n");
-    copy.commit();
-    copy.refuses(&release, "pg_queue--0.3.0.sql was released as it was");
     copy.git(&["revert", "--no-edit", "HEAD"]);
 
     fs::write(copy.0.join("bridge/primary--0.9.0.sql"), "").unwrap();

@@ -12,8 +12,9 @@ const say = (message) => process.stdout.write(stringifyJson(message) + '\n')
 
 const seconds = (value) => value == null ? value : value * 1000
 const camel = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase())
-const SECONDS = ['wait', 'linger', 'heartbeat', 'lease', 'shutdown_timeout', 'stall_timeout', 'delay', 'unique_for']
-const TIMES = ['run_at', 'version']
+const SECONDS = ['wait', 'linger', 'heartbeat', 'disconnect', 'lease', 'shutdown_timeout', 'stall_timeout', 'timeout',
+    'delay', 'unique_for', 'start_within', 'max_delay']
+const TIMES = ['run_at', 'version', 'start_by']
 
 function codec ({ keys, ...more }) {
   const decoded = Object.entries(keys).map(([key, text]) => [key, Buffer.from(text, 'base64')])
@@ -68,7 +69,7 @@ class Handling {
   // The ends.
 
   return (value) { return { returns: value } }
-  fail (text) { throw new Error(text) }
+  fail (text, _, { cause }) { throw new Error(text, cause && { cause: new Error(cause) }) }
   fail_unreadably () { throw Object.assign(new Error(), { toString () { throw new Error('no words') } }) }
   fatal (text) { throw new Fatal(text) }
   retry_in (delay, _, { error }) { throw new RetryIn(seconds(delay), error) }
@@ -159,10 +160,12 @@ function start (call) {
   const given = options(call.options)
   const effects = call.effects && configs(call.effects)
   const worker = new Worker(configs(call.connection), { ...given, effects, codec: later(given.codec), logger })
-  for (const { queue, stage, batch, do: actions } of call.handlers) {
+  for (const { queue, stage, batch, timeout, do: actions } of call.handlers) {
     const from = stage === undefined ? queue : { queue, stage }
-    if (batch) worker.handleBatch(from, batch, (found) => new Handling(name, gates, found.jobs, found).all(actions))
-    else worker.handle(from, (job) => new Handling(name, gates, [job], job).all(actions))
+    const more = options({ timeout })
+    const many = (found) => new Handling(name, gates, found.jobs, found).all(actions)
+    if (batch) worker.handleBatch(from, batch, many, more)
+    else worker.handle(from, (job) => new Handling(name, gates, [job], job).all(actions), more)
   }
   for (const kind of KINDS) {
     worker.on(kind, ({ queue, jobId, attemptId, attempt, error }) => {
@@ -214,7 +217,7 @@ async function perform (call) {
   return null
 }
 
-say({ event: 'hello', has: ['surrogates', 'unserialisable', 'integers', 'deaf'] })
+say({ event: 'hello', has: ['surrogates', 'unserialisable', 'integers', 'deaf', 'trace', 'untyped', 'status'] })
 const lines = readline.createInterface({ input: process.stdin })
 lines.on('line', (line) => {
   const call = parseJson(line)

@@ -84,8 +84,8 @@ class Running:
             given["effects"] = conninfo(call["effects"])
         self.worker = Worker(conninfo(call["connection"]), on_event=tell, **given)
         for handler in call["handlers"]:
-            register = self.worker.handler(handler["queue"], stage=handler.get("stage"), batch=handler.get("batch"))
-            register(self.handler(handler))
+            more = {name: handler.get(name) for name in ("stage", "batch", "timeout")}
+            self.worker.handler(handler["queue"], **more)(self.handler(handler))
         self.mode = call["mode"]
 
     def handler(self, handler):
@@ -152,7 +152,8 @@ class Handling:
         return True, action["return"]
 
     async def do_fail(self, action, tx):
-        raise ValueError(action["fail"])
+        cause = ValueError(action["cause"]) if "cause" in action else None
+        raise ValueError(action["fail"]) from cause
 
     async def do_fail_unreadably(self, action, tx):
         raise Speechless
@@ -288,7 +289,7 @@ def options(call):
     if "codec" in found:
         keys = {key: base64.b64decode(text) for key, text in found["codec"]["keys"].items()}
         found["codec"] = AesGcm(**{**found["codec"], "keys": keys})
-    for name in ("run_at", "version"):
+    for name in ("run_at", "version", "start_by"):
         if name in found:
             found[name] = datetime.fromtimestamp(found[name], timezone.utc)
     return found
@@ -366,7 +367,7 @@ def read():
 
 logging.getLogger("pg_queue").addHandler(Log())
 logging.getLogger("pg_queue").propagate = False
-say(event="hello", has=["surrogates", "unserialisable", "integers", "deaf"])
+say(event="hello", has=["surrogates", "unserialisable", "integers", "deaf", "trace", "untyped", "status"])
 threading.Thread(target=read, daemon=True).start()
 # A worker that heeds signals needs the main thread; its process ends with it.
 work = in_main.get()

@@ -187,7 +187,10 @@ impl<'a> Handling<'a> {
                 }
                 value => return Ok(Some(End::One(value.into()))),
             },
-            "fail" => return Err(std::io::Error::other(text(&value)).into()),
+            "fail" => {
+                let cause = more("cause").as_str().map(|cause| std::io::Error::other(cause.to_owned()));
+                return Err(Failed(text(&value), cause).into());
+            }
             "fail_unreadably" => std::panic::panic_any(7),
             "fatal" => return Err(Fatal(text(&value)).into()),
             "retry_in" => return Err(RetryIn(seconds(&value), text(more("error"))).into()),
@@ -323,6 +326,9 @@ fn options(given: &Value) -> Options {
             "on_duplicate" if value == "error" => options.or_error(),
             "version" => options.version(time()),
             "unique_for" => options.unique_for(seconds(value)),
+            "start_by" => options.start_by(time()),
+            "start_within" => options.start_within(seconds(value)),
+            "max_delay" => options.max_delay(seconds(value)),
             "group_key" => options.group_key(text(value)),
             "stage" => options.stage(text(value)),
             "max_attempts" => options.max_attempts(integer(value)),
@@ -360,6 +366,22 @@ fn config(connection: &Value) -> String {
     format!("host={}{}", hosts.join(","), more.collect::<String>())
 }
 
+/// An error with a cause.
+#[derive(Debug)]
+struct Failed(String, Option<std::io::Error>);
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failed {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.1.as_ref().map(|cause| cause as _)
+    }
+}
+
 async fn start(call: Value) -> Result<(), String> {
     let name: Arc<str> = text(&call["worker"]).into();
     let gates = Gates::default();
@@ -377,9 +399,15 @@ async fn start(call: Value) -> Result<(), String> {
             "heartbeat" => worker.heartbeat(seconds(value)),
             "lease" => worker.lease(seconds(value)),
             "stage" => worker.stage(text(value)),
-            "session_bound" => worker.session_bound(),
+            "disconnect" if value.is_null() => worker.disconnect(None),
+            "disconnect" => worker.disconnect(seconds(value)),
             "shutdown_timeout" => worker.shutdown_timeout(seconds(value)),
             "stall_timeout" => worker.stall_timeout(seconds(value)),
+            "timeout" if value.is_null() => worker,
+            "timeout" => worker.timeout(seconds(value)),
+            "max_connections" => worker.max_connections(count()),
+            // Without it a Rust error has no trace.
+            "trace" => worker,
             "on_unknown" if text(value) == "fail" => worker.on_unknown(OnUnknown::Fail),
             "on_unknown" if text(value) == "release" => worker.on_unknown(OnUnknown::Release),
             "name" => worker.name(text(value)),
@@ -390,6 +418,9 @@ async fn start(call: Value) -> Result<(), String> {
     for handler in call["handlers"].as_array().into_iter().flatten() {
         let (queue, actions) = (text(&handler["queue"]), Arc::new(handler["do"].clone()));
         let (name, gates) = (name.clone(), gates.clone());
+        if !handler["timeout"].is_null() {
+            worker = worker.queue_timeout(&queue, seconds(&handler["timeout"]));
+        }
         worker = if let Some(size) = handler["batch"].as_u64() {
             let size = usize::try_from(size).unwrap_or_default();
             let handle = move |batch: Batch| {
@@ -471,9 +502,10 @@ async fn produce<C: GenericClient + Sync>(client: &C, call: &Value) -> Result<Va
 
 fn task(fields: &Value) -> Task {
     let after = fields["after"].as_array().into_iter().flatten().map(text);
-    let task = Task::new(text(&fields["task"])).after(after).options(options(&json!({
-        "priority": fields["priority"], "run_at": fields["run_at"]
-    })));
+    let mut own = fields.clone();
+    // Here these are names of tasks, and not options of a job.
+    own.as_object_mut().into_iter().for_each(|own| own.retain(|name, _| name != "after" && name != "task"));
+    let task = Task::new(text(&fields["task"])).after(after).options(options(&own));
     let task = task.payload(fields.get("payload").cloned().unwrap_or_else(|| json!({})));
     if fields["queue"].is_string() { task.queue(text(&fields["queue"])) } else { task }
 }

@@ -1,9 +1,13 @@
 'use strict'
 // The pauses between failing attempts, and how often failures are logged.
 
-const { Gone } = require('./connection')
-
 const REMINDER = 60000 // After how many milliseconds a failure that persists is logged again.
+
+// The connection is gone, or the server accepts no writes: the worker connects anew, maybe to another host.
+class Gone extends Error {}
+
+// No connection can be made for a handler: the server accepts no more, or this process has no more files.
+class NoConnection extends Error {}
 
 class Backoff {
   constructor () { this.reset() }
@@ -34,4 +38,4 @@ function lineOf (error) {
   return [texts, error.hint].filter(Boolean).join(' Hint: ').replace(/\s+/g, ' ').trim()
 }
 
-module.exports = { Backoff, lineOf }
+module.exports = { Backoff, Gone, NoConnection, lineOf }

@@ -1,6 +1,7 @@
 'use strict'
 // Several jobs of a queue that one handler runs together.
 
+const { checkOpen } = require('./connection')
 const { Stopped } = require('./outcomes')
 
 class Batch {
@@ -31,27 +32,49 @@ class Batch {
   //
   // If the worker has `effects`, the transaction is there. If an earlier attempt has committed effects of a job, this
   // throws `AlreadyDone`: that job is completed, and the others are released.
-  async transaction (work) {
+  transaction (work) {
+    const running = this.#transaction(work)
+    for (const job of this.jobs) if (job.isOpen) job.open = running
+    return running
+  }
+
+  async #transaction (work) {
     this.check()
+    const entered = []
+    let isDone = false
+    try {
+      for (const job of this.jobs) {
+        job.enter()
+        entered.push(job)
+      }
+      const result = await this.#run(work)
+      isDone = true
+      return result
+    } finally {
+      for (const job of entered) job.leave(isDone)
+    }
+  }
+
+  #run (work) {
+    const ids = this.jobs.map(({ id }) => id)
+    // Before the commit: a heartbeat may learn of it first.
+    const setEnded = () => { for (const job of this.jobs) job.ended = true }
     if (this.#effects) {
       return this.#effects.transaction(this.jobs, work, async (client) => {
-        await client.query('SELECT queue.complete_many($1::bigint[])', [this.jobs.map(({ id }) => id)])
-        for (const job of this.jobs) job.ended = true // before the commit: a heartbeat may learn of it first
+        checkOpen(client)
+        await client.query('SELECT queue.complete_many($1::bigint[])', [ids])
+        setEnded()
       })
     }
-    try {
-      return await this.#pool.transaction(async (client) => {
-        const result = await work(client)
-        const sql = "SELECT FROM queue.complete_many($1::bigint[]) WHERE outcome = 'completed'"
-        const { rowCount } = await client.query(sql, [this.jobs.map((job) => job.id)])
-        if (rowCount < this.jobs.length) throw new Stopped('lost')
-        for (const job of this.jobs) job.ended = true // before the commit: a heartbeat may learn of it first
-        return result
-      })
-    } catch (error) {
-      for (const job of this.jobs) job.ended = false
-      throw error
-    }
+    return this.#pool.transaction(async (client) => {
+      const result = await work(client)
+      checkOpen(client)
+      const sql = "SELECT FROM queue.complete_many($1::bigint[]) WHERE outcome = 'completed'"
+      const { rowCount } = await client.query(sql, [ids])
+      if (rowCount < ids.length) throw new Stopped('lost')
+      setEnded()
+      return result
+    }, this.signal, !this.jobs.some(({ inStep }) => inStep))
   }
 
   #heed () {

@@ -7,22 +7,24 @@
 
 const net = require('node:net')
 const { Client } = require('pg')
+const { Gone, NoConnection, lineOf } = require('./backoff')
+const { version } = require('../package.json')
 
 const SILENCE = 60000 // If a server has not answered for this long, beyond the requested wait, the worker gives it up.
-const LOST = 'QJ001' // The SQLSTATE for an attempt that the worker has lost.
 const FAREWELL = 1000 // How long a closing connection waits for the server to close it, too.
+const PATIENCE = 10000 // How long a handler waits for a connection.
+const RETRY = 200 // The pause between two attempts to connect for handlers that wait.
+const IDLE = 60000 // How long the pool keeps a connection that nobody uses.
+const SCARCE = 10000 // For how long it makes and keeps none after the worker itself could not connect.
 
 const DEFAULTS = {
   connectionTimeoutMillis: 10000,
   keepAlive: true,
-  application_name: 'pg_queue worker'
+  application_name: `pg_queue worker node/${version}`
 }
 
 // The host has become a standby, or is shutting down.
 const GONE = new Set(['25006', '57P01', '57P02', '57P03'])
-
-// The connection is gone, or the server accepts no writes: the worker connects anew, maybe to another host.
-class Gone extends Error {}
 
 // Only errors of the server leave a connection usable.
 const isGone = (error) => error.severity === undefined || error.severity === 'FATAL' || GONE.has(error.code)
@@ -33,6 +35,7 @@ async function connect (hosts) {
   for (const host of hosts) {
     const client = new Client({ ...DEFAULTS, ...(typeof host === 'string' ? { connectionString: host } : host) })
     client.on('error', () => {}) // the running or next query fails, too
+    client.connection.on('readyForQuery', ({ status }) => { client.isInTransaction = status !== 'I' })
     try {
       await client.connect()
       if (hosts.length > 1) {
@@ -71,25 +74,40 @@ function cancel (client) {
   })
 }
 
+// Throws if a handler has ended the transaction that was begun for it.
+function checkOpen (client) {
+  if (client.isInTransaction) return
+  throw new Error('the transaction was ended by a COMMIT or ROLLBACK: job.transaction and job.step end it themselves')
+}
+
 // One connection, made when it is needed, and made again after it was lost.
+//
+// `onConnect(client)`: it is made. `onRefused()`: it cannot be made. `onSilent()`: the server has not answered for as
+// long as `patience`.
 class Link {
-  constructor (hosts, onConnect = () => {}, patience = SILENCE) {
-    this.hosts = hosts
-    this.onConnect = onConnect
-    this.patience = patience
+  constructor (hosts, { onConnect, onRefused, onSilent, patience = SILENCE }) {
+    Object.assign(this, { hosts, onConnect, onRefused, onSilent, patience })
     this.client = null
     this.giveUp = null // ends the running statement; set while one runs
+    this.turn = Promise.resolve() // the end of the last statement
     this.isSevered = false
   }
 
-  // Runs a statement in a transaction of its own. Rejects with `Gone` if another connection is needed.
-  async fetch (text, values) {
+  // Runs a statement in a transaction of its own, after those before it. Rejects with `Gone` if another connection is
+  // needed.
+  fetch (text, values) {
+    const answer = this.turn.then(() => this.next(text, values))
+    this.turn = answer.catch(() => {})
+    return answer
+  }
+
+  async next (text, values) {
     if (this.isSevered) throw new Gone('the worker has ended')
     let giveUp
     const silent = new Promise((resolve, reject) => {
       giveUp = this.giveUp = () => reject(new Error('the server has not answered'))
     })
-    const timer = setTimeout(giveUp, Math.min(this.patience, 2 ** 31 - 1))
+    const timer = setTimeout(() => { giveUp(); this.onSilent?.() }, Math.min(this.patience, 2 ** 31 - 1))
     const answer = this.answer(giveUp, text, values)
     answer.catch(() => {}) // in case it was given up
     try {
@@ -106,15 +124,24 @@ class Link {
 
   async answer (giveUp, text, values) {
     if (!this.client) {
-      const client = await connect(this.hosts)
+      const client = await connect(this.hosts).catch((error) => {
+        this.onRefused?.()
+        throw error
+      })
       if (this.giveUp !== giveUp) { // given up meanwhile: its claims would be lost
         end(client)
         throw new Error('the connection has come too late')
       }
       this.client = client
-      this.onConnect(client)
+      this.onConnect?.(client)
     }
     return (await this.client.query(text, values)).rows
+  }
+
+  // Gives the connection up: the running statement fails with `Gone`, and the next one connects anew.
+  renew () {
+    if (this.giveUp) this.giveUp()
+    else this.close()
   }
 
   // Lets the running statement, and all later ones, fail with `Gone`.
@@ -134,52 +161,125 @@ class Link {
   }
 }
 
-// Connections for handlers. It grows to the number in use at the same time, and keeps them until `close`.
+// Connections for handlers, at most `limit`. It grows to the number in use at the same time.
 class Pool {
-  constructor (hosts) {
+  constructor (hosts, limit = Infinity) {
     this.hosts = hosts
-    this.idle = []
+    this.limit = limit
+    this.count = 0 // in use, idle, or being made
+    this.idle = new Map() // client -> the timer that closes it
+    this.waiting = [] // handlers that wait for a connection: each wakes, maybe with a client
+    this.scarceUntil = -Infinity
     this.isClosed = false
   }
 
-  async use (work) {
-    const client = this.idle.pop() ?? await this.connect()
+  // Runs `work(client)`. Rejects with `NoConnection` if none can be made for too long, and with the signal's reason if
+  // the handler is to stop before. `mayWait`: other handlers may use the connections for longer than that. A handler
+  // that has one itself must not wait for them: they may wait for it.
+  async use (work, signal, { patience = PATIENCE, mayWait = true } = {}) {
+    const client = await this.take(signal, patience, mayWait)
     try {
       const result = await work(client)
-      this.keep(client)
+      this.giveBack(client)
       return result
     } catch (error) {
       // Its state is unknown. Closing it rolls back.
-      end(client)
+      this.drop(client)
       throw error
     }
   }
 
-  async connect () {
-    const client = await connect(this.hosts)
-    client.on('end', () => { this.idle = this.idle.filter((other) => other !== client) })
-    client.on('error', () => { this.idle = this.idle.filter((other) => other !== client) })
-    return client
+  async take (signal, patience, mayWait) {
+    const end = performance.now() + patience
+    let failure = new Error('no connection is free')
+    for (;;) {
+      const [client] = this.idle.keys()
+      if (client) {
+        this.forget(client)
+        return client
+      }
+      if (this.count < this.limit && performance.now() >= this.scarceUntil) {
+        try {
+          return await this.connect()
+        } catch (error) {
+          failure = error
+        }
+      }
+      const isOver = performance.now() >= end && !(mayWait && this.count >= this.limit)
+      if (this.isClosed || isOver) throw new NoConnection(lineOf(failure), { cause: failure })
+      signal?.throwIfAborted()
+      const given = await this.turn(signal)
+      if (given) return given
+    }
   }
 
-  transaction (work) {
+  // Waits until a connection is given back, and returns it; or until it is time to try again.
+  turn (signal) {
+    return new Promise((resolve, reject) => {
+      const wake = (client) => {
+        clearTimeout(timer)
+        signal?.removeEventListener('abort', abort)
+        this.waiting = this.waiting.filter((other) => other !== wake)
+        resolve(client)
+      }
+      const abort = () => { wake(); reject(signal.reason) }
+      const timer = setTimeout(wake, RETRY)
+      this.waiting.push(wake)
+      signal?.addEventListener('abort', abort)
+    })
+  }
+
+  async connect () {
+    this.count++
+    try {
+      const client = await connect(this.hosts)
+      const lost = () => { if (this.idle.has(client)) this.drop(client) }
+      client.on('end', lost).on('error', lost)
+      return client
+    } catch (error) {
+      this.count--
+      throw error
+    }
+  }
+
+  transaction (work, signal, mayWait) {
     return this.use(async (client) => {
       await client.query('BEGIN')
       const result = await work(client)
       await client.query('COMMIT')
       return result
-    })
+    }, signal, { mayWait })
   }
 
-  keep (client) {
-    if (this.isClosed) end(client)
-    else this.idle.push(client)
+  giveBack (client) {
+    const [wake] = this.waiting
+    if (this.isClosed || performance.now() < this.scarceUntil) this.drop(client)
+    else if (wake) wake(client)
+    else this.idle.set(client, setTimeout(() => this.drop(client), IDLE).unref())
+  }
+
+  forget (client) {
+    clearTimeout(this.idle.get(client))
+    this.idle.delete(client)
+  }
+
+  drop (client) {
+    this.forget(client)
+    this.count--
+    this.waiting[0]?.() // there is room for another one
+    return end(client)
+  }
+
+  // Leaves connections to the worker itself, until it could make one.
+  makeRoom (isNeeded) {
+    this.scarceUntil = isNeeded ? performance.now() + SCARCE : -Infinity
+    if (isNeeded) for (const client of this.idle.keys()) this.drop(client)
   }
 
   async close () {
     this.isClosed = true
-    await Promise.all(this.idle.splice(0).map(end))
+    await Promise.all([...this.idle.keys()].map((client) => this.drop(client)))
   }
 }
 
-module.exports = { Gone, LOST, Link, Pool, SILENCE, isGone }
+module.exports = { Gone, Link, NoConnection, Pool, SILENCE, checkOpen, isGone }

@@ -24,15 +24,15 @@ class Effects {
   #pool
   #log
 
-  constructor (hosts, log) {
-    this.#pool = new Pool(hosts)
+  constructor (hosts, log, limit) {
+    this.#pool = new Pool(hosts, limit)
     this.#log = log
   }
 
   // Throws if this can never be a server for effects. It may be one that cannot be reached now.
   async check () {
     try {
-      await this.#pool.use((client) => client.query(ONCE, [[]]))
+      await this.#pool.use((client) => client.query(ONCE, [[]]), null, { patience: 0 })
     } catch (error) {
       if (!MISSING.includes(error.code)) return
       const hint = 'run bridge/primary.sql there, and SELECT queue_bridge.grant(role)'
@@ -49,8 +49,9 @@ class Effects {
     try {
       await this.#within(jobs, async (client) => {
         result = await work(client)
-        // This server does not know about leases.
-        if (jobs.some(({ stopReason }) => stopReason === 'lost')) throw new Stopped('lost')
+        // This server does not know which attempts are lost, or have failed for their time.
+        const stopped = jobs.find(({ stopReason }) => ['lost', 'timeout'].includes(stopReason))
+        if (stopped) throw new Stopped(stopped.stopReason)
         await complete(client, result)
         isCommitting = true
         await client.query('COMMIT')
@@ -80,13 +81,14 @@ class Effects {
           const done = jobs.map(({ jobId }) => jobId).filter((jobId) => !mine.has(jobId))
           await (done.length ? client.query('ROLLBACK') : work(client))
           return done
-        })
+        }, jobs[0].signal, { patience: 0, mayWait: !jobs.some(({ inStep }) => inStep) })
         if (done.length) throw new AlreadyDone(done)
         return
       } catch (error) {
-        if (hasBegun) throw error
+        if (hasBegun || error instanceof Stopped) throw error
         const reason = isGone(error) ? new Gone(lineOf(error)) : error
-        await sleep(backoff.failed(this.#log, 'transaction', reason), null, { signal: jobs[0].signal })
+        const pause = backoff.failed(this.#log, 'transaction', reason)
+        await sleep(pause, null, { signal: jobs[0].signal }).catch(() => {}) // aborted: the check says why
       }
     }
   }

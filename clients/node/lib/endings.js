@@ -1,13 +1,20 @@
 'use strict'
-// How an attempt ends, as `queue.end_batch` reads it.
+// How an attempt ends: what follows from what its handler has returned or thrown, as `queue.end_batch` reads it.
 
+const { inspect } = require('node:util')
+const { array, interval, time } = require('./checks')
+const { NoConnection } = require('./connection')
 const { stringify } = require('./json')
+const { Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend } = require('./outcomes')
 
 const EVENTS = { complete: 'completed', advance: 'advanced', suspend: 'suspended', fail: 'failed', release: 'released',
     none: 'completed' }
 
 // The pause in milliseconds before a busy attempt's end is sent again. It doubles each time, up to about a second.
 const RETRY_PAUSE = 10
+const LACK_PAUSE = 5000 // For how long a job is released if there is no connection for its handler.
+const MAX_CAUSES = 5 // How many causes of an error its text names.
+const MAX_TRACE = 4096 // How many characters of the trace are kept with the error.
 
 // `kind` is the function that ends the attempt, `args` are its arguments except the id. `none`: the handler
 // itself has ended the attempt, or its lease is lost. Throws if an argument cannot be written as JSON.
@@ -18,6 +25,7 @@ class Ending {
     this.due = 0 // when the control sends it
     this.pauses = 0 // how often the worker has postponed it
     this.errors = 0 // how often a call that contained it has failed
+    this.isDoubtful = false // the handler has ended the attempt, maybe in a transaction that has rolled back
     this.rider = null // if the attempt is completed on another server: what is held until the completion has arrived
   }
 
@@ -33,4 +41,99 @@ class Ending {
   pause () { return RETRY_PAUSE * 2 ** Math.min(this.pauses++, 7) }
 }
 
-module.exports = { Ending }
+// Returns the end of an attempt whose handler has returned this. Throws if that cannot be an end.
+async function returned (job, result, log) {
+  if (job.open) throw new Error('the handler returned before its job.transaction had ended: await it')
+  if (job.ended) {
+    if (result !== undefined && result !== null && result !== job.returned) {
+      log.warn(job.toJSON(), 'a handler has ended its job and returned a result, which is not kept')
+    }
+    return new Ending(job, 'none')
+  }
+  if (result instanceof Advance) {
+    const payload = await job.stored(result.payload, 'payload')
+    return new Ending(job, 'advance', { stage: result.stage, payload, delay: interval(result.delay) })
+  }
+  if (result instanceof Suspend) {
+    const { after, upon, progress, until } = result
+    const jobs = after && array(after, 'after', 'job ids').map(Number)
+    const more = { progress: await job.stored(progress, 'progress'), ...(until && { until: time(until, 'until') }) }
+    return new Ending(job, 'suspend', { after: jobs, upon, ...more })
+  }
+  return new Ending(job, 'complete', { result: await job.stored(result, 'result') })
+}
+
+// Returns the end of a stopped attempt: a release, which cancels a job that is to be cancelled. If the lease is lost,
+// nothing is sent.
+function stopped (job) {
+  const late = `the handler has not ended within its timeout of ${job.timeout} ms`
+  if (job.stopReason === 'timeout') return new Ending(job, 'fail', { error: late })
+  return new Ending(job, job.stopReason === 'lost' ? 'none' : 'release')
+}
+
+// Returns the end of an attempt whose handler has thrown this.
+function threw (job, error, { log, trace }) {
+  job.open?.catch(() => {}) // nobody awaits it any more; what the server answers for the attempt counts
+  if (job.isDone || job.committed) {
+    const text = `a job has ended, and its handler has failed since: ${textOf(error)}`
+    log.warn({ ...job.toJSON(), stack: error?.stack }, text)
+    return new Ending(job, 'none')
+  }
+  return Object.assign(unfinished(job, error, { log, trace }), { isDoubtful: job.ended })
+}
+
+function unfinished (job, error, { log, trace }) {
+  if (error instanceof Stopped || (job.stopReason && error?.name === 'AbortError')) return stopped(job)
+  if (error instanceof AlreadyDone) return new Ending(job, 'complete')
+  if (error instanceof Snooze) return new Ending(job, 'release', { delay: interval(error.delay) })
+  if (error instanceof NoConnection) {
+    const reason = `a job lacks a connection: ${error.message}`
+    log.warn(job.toJSON(), `${reason}: it is released for ${LACK_PAUSE / 1000} seconds`)
+    return new Ending(job, 'release', { delay: interval(LACK_PAUSE), reason })
+  }
+  const text = withCauses(error)
+  log.warn({ ...job.toJSON(), stack: error?.stack }, `a job has failed: ${text}`)
+  const isExpected = error instanceof RetryIn || error instanceof Fatal
+  const lines = trace && !isExpected && error?.stack ? `\n${String(error.stack).slice(0, MAX_TRACE)}` : ''
+  const retryIn = error instanceof RetryIn ? interval(error.delay) : null
+  return new Ending(job, 'fail', { error: text + lines, retry_in: retryIn, fatal: error instanceof Fatal })
+}
+
+// Any value can be thrown, even one without a text.
+function textOf (error) {
+  if (error instanceof RetryIn || error instanceof Fatal) return String(error.message)
+  const isPlain = typeof error === 'object' && error !== null && !(error instanceof Error)
+  const hasText = !isPlain || ![undefined, Object.prototype.toString].includes(error.toString)
+  return hasText ? String(error) : inspect(error, { breakLength: Infinity })
+}
+
+// Returns the text of an error and of what has caused it.
+function withCauses (error) {
+  let text = textOf(error)
+  let found = causes(error)
+  for (let n = 0; n < MAX_CAUSES && found.length; n++) {
+    const [cause, ...more] = found
+    if (!text.includes(textOf(cause))) text += `: ${textOf(cause)}`
+    found = [...more, ...causes(cause)]
+  }
+  return text
+}
+
+const causes = (error) => [error?.cause, ...(Array.isArray(error?.errors) ? error.errors : [])].filter((one) => one)
+
+// Returns what was thrown, or an error in its place if its fields or its message raise errors when they are read.
+function readable (thrown) {
+  try {
+    withCauses(thrown)
+    return [thrown?.name, thrown?.code, thrown?.stack] && thrown
+  } catch (failure) {
+    return new Error(`its message could not be read: ${nameOf(failure)}`)
+  }
+}
+
+// The name of an error that was raised by reading another one.
+function nameOf (error) {
+  try { return String(error?.name) } catch { return 'another error' }
+}
+
+module.exports = { Ending, readable, returned, stopped, threw }

@@ -16,54 +16,40 @@
 const { setTimeout: sleep } = require('node:timers/promises')
 const { Backoff, lineOf } = require('./backoff')
 const { Batch } = require('./batch')
+const { interval } = require('./checks')
 const { PLAIN, UnknownCodec } = require('./codec')
-const { Gone, LOST, Link, Pool, SILENCE } = require('./connection')
+const { Gone, Link, Pool, SILENCE } = require('./connection')
 const { Effects } = require('./effects')
-const { Ending } = require('./endings')
+const { Ending, readable, returned, stopped, threw } = require('./endings')
+const { Flag, LONGEST } = require('./flag')
 const { COLUMNS, Job } = require('./job')
-const { Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend, interval, time } = require('./outcomes')
+const { AlreadyDone, Snooze, Stopped } = require('./outcomes')
+const { CannotStart, ask, refusal } = require('./ready')
 const tracing = require('./tracing')
 const { watch } = require('./watchdog')
 
 const GATHER = 20 // How long a completion waits for a claim to carry it, in milliseconds as all times here.
-const GRACE = 1000 // How long handlers have to react to their signal after the shutdown timeout.
+const GRACE = 1000 // How long handlers have to react to their signal after a timeout.
 const UNKNOWN_PAUSE = 30000 // For how long a job is released if this worker has no handler, codec or key for it.
 const MAX_UNKNOWN = 1000 // How many different stages, codecs and keys the log names.
 const MAX_RIDE = 30000 // How long a completion may ride back, unless the lease is shorter.
 const FAREWELL = 5000 // How long a worker that shuts down tries to send the last ends.
-const MISSING = ['42704', '3F000', '42883'] // The SQLSTATEs for a missing queue or extension.
+const MISSING = ['42704', '3F000', '42883', '42501'] // The SQLSTATEs for a missing queue, extension or privilege.
 const INVALID = '22023' // The SQLSTATE that a worker that lingers gets if its queue has stages and it names none.
-const LONGEST = 2 ** 31 - 1 // The longest delay of a timer of Node.
+
+// How the server says that the process with the last attempt may have died.
+const TIMED_OUT = ['the lease expired', 'the connection of the worker ended']
 
 const CLAIM = `
   SELECT ${COLUMNS}, (extract(epoch FROM lease_expires_at - clock_timestamp()) * 1000)::float8 AS lease
   FROM queue.claim_any($1::text[], max_jobs => $2::integer, wait => $3::text::interval, lease => $4::text::interval,
-    stage => $5::text, worker => $6::text, session_bound => $7::boolean, completed => $8::bigint[]`
+    stage => $5::text, worker => $6::text, disconnect => $7::text::interval, completed => $8::bigint[]`
 
 const EXTEND = 'SELECT id::float8 AS id, outcome, is_cancelled FROM queue.extend_many($1::bigint[])'
 const END = 'SELECT id::float8 AS id, outcome, reason FROM queue.end_batch($1::text::json)'
+const LOST = 'QJ001' // The SQLSTATE for a lost attempt, maybe one of another worker.
+const LATE = 1000 // If a timer is later than this, the event loop was blocked.
 const AT_FAULT = ['22', '54'] // The classes of SQLSTATEs for an end that the server will never accept.
-
-// A flag. `wait` waits until it is set, for at most a time.
-class Flag {
-  constructor () { this.isSet = false; this.waiting = new Set() }
-
-  set () {
-    this.isSet = true
-    for (const wake of this.waiting) wake()
-  }
-
-  clear () { this.isSet = false }
-
-  wait (limit = LONGEST) {
-    if (this.isSet) return Promise.resolve()
-    return new Promise((resolve) => {
-      const wake = () => { clearTimeout(timer); this.waiting.delete(wake); resolve() }
-      const timer = setTimeout(wake, Math.min(limit, LONGEST))
-      this.waiting.add(wake)
-    })
-  }
-}
 
 class Engine {
   constructor (worker, isDrain, watch) {
@@ -82,13 +68,23 @@ class Engine {
     this.hurry = new Flag()
     this.changed = new Flag() // wakes the claimer: there is room, or the worker stops
     this.due = new Flag() // wakes the control: there is something to send
-    this.pool = new Pool(worker.hosts)
-    this.effects = worker.effects && new Effects(worker.effects, this.log)
-    this.control = new Link(worker.hosts)
-    this.claims = new Link(worker.hosts, (client) => {
-      client.on('notice', (notice) => this.log.warn({}, notice.message))
-      this.tell('connected')
-    }, worker.options.wait + SILENCE)
+    const limit = worker.options.maxConnections
+    this.pool = new Pool(worker.hosts, limit)
+    this.effects = worker.effects && new Effects(worker.effects, this.log, limit)
+    const onRefused = () => this.pool.makeRoom(true)
+    this.control = new Link(worker.hosts, {
+      onConnect: () => this.pool.makeRoom(false), onRefused, onSilent: () => this.claims.renew()
+    })
+    this.claims = new Link(worker.hosts, {
+      onConnect: (client) => this.claiming(client), onRefused, onSilent: () => this.control.renew(),
+      patience: worker.options.wait + SILENCE
+    })
+  }
+
+  claiming (client) {
+    client.on('notice', (notice) => this.log.warn({}, lineOf(notice)))
+    this.pool.makeRoom(false)
+    this.tell('connected')
   }
 
   // The second call ends the wait for the handlers.
@@ -126,8 +122,9 @@ class Engine {
         await this.changed.wait()
         continue
       }
+      if (!this.control.client && !await this.reachControl(backoff)) continue
       // The control sends the ends that are due.
-      const completed = [...this.ended.values()].filter((ending) => ending.isPlain && ending.due > Date.now())
+      const completed = [...this.ended.values()].filter((ending) => ending.isPlain && ending.due > performance.now())
       for (const { job } of completed) this.ended.delete(job.id)
       // If an attempt ends during the claim, that may make a job ready that the claim does not see.
       const isIdle = !this.held.size && !this.ended.size
@@ -137,11 +134,8 @@ class Engine {
       } catch (error) {
         for (const ending of completed) this.send(ending) // one of them may be the cause; the control finds out which
         if (error.code === '57014') continue
-        if (!this.hasClaimed && this.refusals.includes(error.code)) {
-          throw new Error(`the worker cannot start: ${lineOf(error)}`, { cause: error })
-        }
-        if (error instanceof Gone) this.tell('disconnected', null, { error: error.message })
-        await this.stopping.wait(backoff.failed(this.log, 'claim', error))
+        if (!this.hasClaimed && this.refusals.includes(error.code)) throw refusal(lineOf(error), error)
+        await this.backOff(backoff, error)
         continue
       }
       backoff.reset()
@@ -149,7 +143,8 @@ class Engine {
       // An attempt that could not be completed has a row without a job.
       const answers = new Map(rows.filter((row) => !row.jobId).map((row) => [row.id, JSON.parse(row.headers)]))
       for (const ending of completed) this.answered(ending, answers.get(ending.job.id) ?? { outcome: 'completed' })
-      for (const row of rows) if (row.jobId) this.accept(row)
+      const jobs = rows.filter((row) => row.jobId)
+      for (const row of jobs) this.accept(row)
       this.start()
       if (this.isDrain && !rows.length && !completed.length) {
         if (isIdle) return
@@ -158,8 +153,26 @@ class Engine {
     }
   }
 
+  // Connects the control. Returns false if it could not, or if the worker is to stop. Without a connection for
+  // heartbeats nothing is claimed: handlers may take all connections that the server has.
+  async reachControl (backoff) {
+    try {
+      await this.stopping.unlessSet(ask(this.control))
+      return !this.stopping.isSet
+    } catch (error) {
+      if (error instanceof CannotStart && !this.hasClaimed) throw error
+      await this.backOff(backoff, error)
+      return false
+    }
+  }
+
+  backOff (backoff, error) {
+    if (error instanceof Gone) this.tell('disconnected', null, { error: error.message })
+    return this.stopping.wait(backoff.failed(this.log, 'claim', error))
+  }
+
   claim (room, completed) {
-    const { lease, stage, name, sessionBound } = this.options
+    const { lease, stage, name, disconnect } = this.options
     // The first claim does not sleep: it finds out whether the queues exist.
     let wait = this.hasClaimed && !this.isDrain ? this.options.wait : 0
     let [sql, more] = [`${CLAIM})`, []]
@@ -170,20 +183,25 @@ class Engine {
       [sql, more] = [`${CLAIM}, linger => $9::text::interval)`, [interval(this.linger)]]
     }
     const values = [[...this.calls.keys()], room, interval(wait), interval(lease), stage ?? null, name]
-    return this.claims.fetch(sql, [...values, sessionBound, completed, ...more])
+    return this.claims.fetch(sql, [...values, interval(disconnect), completed, ...more])
   }
 
   // Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile.
   room () {
     const { concurrency, prefetch } = this.options
-    const limit = concurrency + prefetch
+    const limit = concurrency + (this.isWary() ? 0 : prefetch)
     const taken = this.held.size + this.dueEnds().length
     return taken < concurrency || taken <= limit / 2 ? limit - taken : 0
   }
 
   // Returns the ends that the control has to send, or is sending. Ends that wait for a claim, and postponed ends, take
   // no slot.
-  dueEnds () { return [...this.ended.values()].filter(({ due }) => due <= Date.now()) }
+  dueEnds () { return [...this.ended.values()].filter(({ due }) => due <= performance.now()) }
+
+  // Returns whether a job is held that may end the process: none is claimed ahead beside it.
+  isWary () {
+    return this.options.prefetch > 0 && [...this.held.values()].some(({ job }) => TIMED_OUT.includes(job.lastError))
+  }
 
   running () { return this.held.size - this.ready.length }
 
@@ -197,7 +215,7 @@ class Engine {
       return
     }
     job.stopping = this.stopping.isSet
-    const held = { job, route, lease: Math.max(lease, 1), beatAt: Date.now() + this.beat(lease), expiry: null }
+    const held = { job, route, lease: Math.max(lease, 1), beatAt: performance.now() + this.beat(lease), expiry: null }
     this.expireLater(held)
     this.held.set(job.id, held)
     this.ready.push(held)
@@ -212,12 +230,18 @@ class Engine {
       const then = fails ? 'its jobs fail' : `its jobs are released for ${UNKNOWN_PAUSE / 1000} seconds`
       this.log.warn({ queue: job.queue, stage: job.stage }, `${error}: ${then}`)
     }
-    return new Ending(job, fails ? 'fail' : 'release', fails ? { error } : { delay: interval(UNKNOWN_PAUSE) })
+    return fails ? new Ending(job, 'fail', { error })
+        : new Ending(job, 'release', { delay: interval(UNKNOWN_PAUSE), reason: error })
   }
 
   expireLater (held) {
     clearTimeout(held.expiry)
-    held.expiry = setTimeout(() => this.stopJob(held.job.id, 'lost'), Math.min(held.lease, LONGEST))
+    const due = performance.now() + Math.min(held.lease, LONGEST)
+    held.expiry = setTimeout(() => {
+      const late = Math.round(performance.now() - due)
+      if (late > LATE) this.log.warn({}, `the event loop was blocked for ${late} ms: no heartbeat was sent`)
+      this.stopJob(held.job.id, 'lost')
+    }, due - performance.now())
   }
 
   start () {
@@ -225,8 +249,34 @@ class Engine {
       const held = this.ready.shift()
       const group = [held, ...this.others(held)]
       for (const one of group) one.hasBegun = true // before the handler runs, as it may stop the worker
+      this.limit(group)
       this.run(group)
     }
+    // If a job ends the process, the attempts of jobs that have not begun would count.
+    if (this.ready.length && this.isWary()) {
+      for (const held of this.ready.splice(0)) this.end(held, new Ending(held.job, 'release'))
+    }
+  }
+
+  // Lets the attempts fail if their handler takes too long. If it goes on although it was told to stop, they fail
+  // nevertheless, and it keeps its slots.
+  limit (group) {
+    const limit = group[0].route.timeout ?? this.options.timeout
+    if (limit === null || limit === undefined) return
+    const isOn = (held) => this.held.get(held.job.id) === held && !held.job.ended
+    const fail = (held) => {
+      if (!isOn(held) || held.job.stopReason !== 'timeout') return
+      held.isOver = true
+      held.beatAt = Infinity
+      clearTimeout(held.expiry)
+      this.send(stopped(held.job))
+    }
+    const stop = (held) => {
+      if (!isOn(held)) return
+      this.stopJob(Object.assign(held.job, { timeout: limit }).id, 'timeout')
+      held.timer = setTimeout(fail, GRACE, held)
+    }
+    for (const held of group) held.timer = setTimeout(stop, Math.min(limit, LONGEST), held)
   }
 
   // Returns the jobs that the handler runs together with the first one: ready jobs of the same queue and handler, if it
@@ -251,9 +301,9 @@ class Engine {
     try {
       const results = jobs.length ? await this.call(jobs, group[0].route) : []
       endings = await Promise.all(jobs.map((job, n) => this.ending(job, results[n])))
-    } catch (error) {
-      // If a lease in a batch is lost, the server's answer for each attempt says which one.
-      const failure = jobs.length > 1 && error?.code === LOST ? new Snooze() : error
+    } catch (thrown) {
+      const error = readable(thrown)
+      const failure = jobs.length > 1 && isLossOf(jobs, error) ? new Snooze() : error
       const isMixed = jobs.length > 1 && failure instanceof AlreadyDone
       const ofJob = ({ jobId }) => isMixed && !failure.jobIds.includes(jobId) ? new Snooze() : failure
       endings = jobs.map((job) => this.threw(job, ofJob(job)))
@@ -276,7 +326,7 @@ class Engine {
         job.check()
       } catch (error) {
         if (!(error instanceof UnknownCodec || error instanceof Stopped)) this.tell('started', job)
-        if (isHeld(held)) this.end(held, this.threw(job, error))
+        if (isHeld(held)) this.end(held, this.threw(job, readable(error)))
       }
     }
     return group.filter(isHeld)
@@ -296,52 +346,27 @@ class Engine {
   // Returns how the attempt ends, from what its handler has returned.
   async ending (job, result) {
     try {
-      const { stage, payload, delay, after, upon, progress, until } = result ?? {}
-      if (result instanceof Error) return this.threw(job, result)
-      if (job.ended) return new Ending(job, 'none')
-      if (result instanceof Advance) {
-        const stored = await job.stored(payload, 'payload')
-        return new Ending(job, 'advance', { stage, payload: stored, delay: interval(delay) })
-      }
-      if (result instanceof Suspend) {
-        const jobs = after && Array.from(after, Number)
-        const stored = await job.stored(progress, 'progress')
-        return new Ending(job, 'suspend', { after: jobs, upon, progress: stored, ...(until && { until: time(until) }) })
-      }
-      return new Ending(job, 'complete', { result: await job.stored(result, 'result') })
+      return result instanceof Error ? this.threw(job, readable(result)) : await returned(job, result, this.log)
     } catch (error) { // such as a result that is not JSON
-      return this.threw(job, error)
+      return this.threw(job, readable(error))
     }
-  }
-
-  // Returns the end of a stopped attempt: a release, which cancels a job that is to be cancelled. If the lease is lost,
-  // nothing is sent.
-  stopped (job) {
-    return new Ending(job, job.stopReason === 'lost' ? 'none' : 'release')
   }
 
   threw (job, error) {
-    if (error instanceof Stopped || (job.stopReason && error?.name === 'AbortError')) return this.stopped(job)
-    if (error instanceof AlreadyDone) return new Ending(job, 'complete')
-    if (error instanceof Snooze) return new Ending(job, 'release', { delay: interval(error.delay) })
-    if (error instanceof UnknownCodec) return this.forAnother(job, error.message)
-    if (error?.code === LOST) {
-      job.stop('lost')
-      return this.stopped(job)
-    }
-    const text = textOf(error)
-    this.log.warn({ ...job.toJSON(), stack: error?.stack }, `a job has failed: ${text}`)
-    const retryIn = error instanceof RetryIn ? interval(error.delay) : null
-    return new Ending(job, 'fail', { error: text, retry_in: retryIn, fatal: error instanceof Fatal })
+    const isUnknown = error instanceof UnknownCodec && !job.ended
+    if (isUnknown) return this.forAnother(job, error.message)
+    return threw(job, error, { log: this.log, trace: this.options.trace })
   }
 
   end (held, ending) {
     clearTimeout(held.expiry)
+    clearTimeout(held.timer)
     this.held.delete(held.job.id)
+    if (held.isOver) return // its end is on the way
     if (held.job.committed) { // whatever the handler has done since then
       this.ride(held, ending.milliseconds)
     } else if (ending.kind === 'none') {
-      this.settle(ending, held.job.stopReason === 'lost' ? 'lost' : ending.event)
+      this.settle(ending, held.job.stopReason === 'lost' && !held.job.ended ? 'lost' : ending.event)
     } else {
       // A claim that completes does not sleep, so a claim that lingers carries no ends.
       this.send(ending, ending.isPlain && !this.linger ? GATHER : 0)
@@ -352,7 +377,7 @@ class Engine {
   ride (held, milliseconds) {
     const ending = new Ending(held.job, 'complete', { result: held.job.result })
     Object.assign(ending, { rider: held, milliseconds })
-    held.beatAt = Date.now() + GATHER
+    held.beatAt = performance.now() + GATHER
     this.send(ending, Math.min(held.lease, MAX_RIDE))
     this.due.set()
   }
@@ -368,11 +393,11 @@ class Engine {
     }
     if ([reason, 'lost'].includes(held.job.stopReason)) return
     this.log.warn(held.job.toJSON(), `a job is to stop: ${reason}`)
-    held.stoppedAt ??= Date.now()
+    held.stoppedAt ??= performance.now()
     held.job.stop(reason)
     if (!held.hasBegun) {
       this.ready = this.ready.filter((other) => other !== held)
-      this.end(held, this.stopped(held.job))
+      this.end(held, stopped(held.job))
       this.changed.set()
     }
   }
@@ -390,7 +415,7 @@ class Engine {
       } catch (error) {
         if (!(error instanceof Gone || error.severity)) throw error // an error of the worker's own code
         if (this.control.isSevered) return
-        await sleep(backoff.failed(this.log, 'heartbeat', error))
+        await sleep(Math.min(backoff.failed(this.log, 'heartbeat', error), this.beat(Infinity)))
       }
     }
   }
@@ -398,18 +423,19 @@ class Engine {
   async untilDue () {
     const beats = [...this.held.values(), ...this.riders()].map(({ beatAt }) => beatAt)
     this.wakeAt = Math.min(...beats, ...[...this.ended.values()].map(({ due }) => due))
-    await this.due.wait(Math.max(this.wakeAt - Date.now(), 0))
+    await this.due.wait(Math.max(this.wakeAt - performance.now(), 0))
     this.due.clear()
   }
 
   riders () { return [...this.ended.values()].flatMap(({ rider }) => rider ?? []) }
 
-  beat (lease) { return Math.min(lease / 3, this.options.heartbeat) }
+  // The server may find out at any time that a connection has broken, also long after the worker has another one.
+  beat (lease) { return Math.min(Math.min(lease, this.options.disconnect || Infinity) / 3, this.options.heartbeat) }
 
   // Extends all leases. A busy attempt does not expire: an open transaction is ending it, mostly the handler's own. The
   // worker extends it again soon.
   async heartbeat () {
-    const begun = Date.now()
+    const begun = performance.now()
     const asked = [...this.held.values(), ...this.riders()]
     if (asked.every(({ beatAt }) => beatAt > begun)) return
     const rows = await this.control.fetch(EXTEND, [asked.map(({ job }) => job.id)])
@@ -440,7 +466,7 @@ class Engine {
   }
 
   send (ending, delay = 0) {
-    ending.due = Date.now() + delay
+    ending.due = performance.now() + delay
     this.ended.set(ending.job.id, ending)
     if (ending.due < this.wakeAt) this.due.set()
   }
@@ -484,7 +510,7 @@ class Engine {
       this.send(Object.assign(failure, { milliseconds }))
     } else {
       const isLost = ['lost', 'refused'].includes(outcome) && !ending.rider
-      this.settle(ending, isLost ? 'lost' : ending.event)
+      this.settle(ending, !isLost ? ending.event : ending.isDoubtful ? 'completed' : 'lost')
     }
   }
 
@@ -509,7 +535,7 @@ class Engine {
 
   // Returns whether all slots are taken by handlers that should have ended at least `limit` ago.
   isStuck (limit) {
-    const late = [...this.held.values()].filter(({ stoppedAt }) => stoppedAt && Date.now() - stoppedAt >= limit)
+    const late = [...this.held.values()].filter(({ stoppedAt }) => stoppedAt && performance.now() - stoppedAt >= limit)
     return this.running() >= this.options.concurrency && late.length >= this.running()
   }
 
@@ -526,17 +552,17 @@ class Engine {
     await claimer
     clearInterval(cancelling)
     clearTimeout(severing)
-    for (const held of this.ready.splice(0)) this.end(held, this.stopped(held.job))
+    for (const held of this.ready.splice(0)) this.end(held, stopped(held.job))
     await this.waitForHandlers(this.options.shutdownTimeout, this.hurry)
     for (const id of [...this.held.keys()]) this.stopJob(id, 'shutdown')
     await this.waitForHandlers(GRACE)
     for (const held of [...this.held.values()]) { // their handlers did not stop
       this.log.warn(held.job.toJSON(), 'a job is still running; it is released')
-      this.end(held, this.stopped(held.job))
+      this.end(held, stopped(held.job))
     }
     this.isClosing = true
     for (const ending of this.ended.values()) {
-      if (ending.rider) ending.due = Math.min(ending.due, Date.now() + GRACE)
+      if (ending.rider) ending.due = Math.min(ending.due, performance.now() + GRACE)
     }
     this.due.set()
     const farewell = setTimeout(() => this.control.sever(), FAREWELL)
@@ -549,21 +575,18 @@ class Engine {
   }
 
   async waitForHandlers (limit, hurry) {
-    const end = Date.now() + limit
-    while (this.held.size && Date.now() < end && !hurry?.isSet) {
+    const end = performance.now() + limit
+    while (this.held.size && performance.now() < end && !hurry?.isSet) {
       this.changed.clear()
-      await this.changed.wait(Math.min(100, Math.max(end - Date.now(), 0)))
+      await this.changed.wait(Math.min(100, Math.max(end - performance.now(), 0)))
     }
   }
 }
 
-// Any value can be thrown, even one without a text.
-function textOf (error) {
-  try {
-    return error instanceof RetryIn || error instanceof Fatal ? String(error.message) : String(error)
-  } catch (failure) {
-    return `its message could not be read: ${failure.name}`
-  }
+// Returns whether the server says that one of these attempts is lost. What it answers for each says which one.
+function isLossOf (jobs, error) {
+  const found = error?.code === LOST && / (\d+)$/.exec(error.message)
+  return Boolean(found) && jobs.some(({ id }) => id === Number(found[1]))
 }
 
 module.exports = { Engine }

@@ -5,35 +5,47 @@
 // Each parameter is a text, a number or an array of texts, and is cast in SQL. So the statement is the same for any
 // driver.
 
+const checks = require('./checks')
+const { array, integer, interval, text, time } = checks
 const { stringify } = require('./json')
-const { interval, time } = require('./outcomes')
 const tracing = require('./tracing')
 
 const OPTIONS = {
-  priority: ['priority', '::integer'],
+  priority: ['priority', '::integer', integer],
   delay: ['delay', '::text::interval', interval],
   runAt: ['run_at', '::text::timestamptz', time],
-  uniqueKey: ['unique_key', '::text'],
-  onDuplicate: ['on_duplicate', '::text'],
+  uniqueKey: ['unique_key', '::text', checks.key],
+  onDuplicate: ['on_duplicate', '::text', text],
   version: ['version', '::text::timestamptz', time],
   uniqueFor: ['unique_for', '::text::interval', interval],
-  groupKey: ['group_key', '::text'],
-  stage: ['stage', '::text'],
-  maxAttempts: ['max_attempts', '::integer'],
+  groupKey: ['group_key', '::text', checks.key],
+  stage: ['stage', '::text', text],
+  maxAttempts: ['max_attempts', '::integer', integer],
   lease: ['lease', '::text::interval', interval],
-  headers: ['headers', '::text::jsonb', stringify],
-  after: ['after', '::bigint[]', (ids) => Array.from(ids)],
-  upon: ['upon', '::text'],
-  flow: ['flow', '::bigint'],
-  task: ['task', '::text'],
-  mandatory: ['mandatory', '::boolean']
+  headers: ['headers', '::text::jsonb', (headers) => stringify(object(headers))],
+  after: ['after', '::bigint[]', (ids) => array(ids, 'after', 'job ids')],
+  upon: ['upon', '::text', text],
+  flow: ['flow', '::bigint', checks.id],
+  task: ['task', '::text', text],
+  mandatory: ['mandatory', '::boolean', checks.boolean],
+  startBy: ['start_by', '::text::timestamptz', time],
+  startWithin: ['start_within', '::text::interval', interval],
+  maxDelay: ['max_delay', '::text::interval', interval]
 }
 
-// For published jobs, bindings and queues determine these options. `mandatory` exists only there.
-const OWN = { publish: ['stage', 'maxAttempts', 'lease'], other: ['mandatory'] }
+function object (headers) {
+  return typeof headers === 'object' && !Array.isArray(headers) ? headers
+      : checks.refuse('headers', 'an object', headers)
+}
+
+// The options that a function does not have. For published jobs, bindings and queues determine them. A flow cannot be
+// put off.
+const OWN = { publish: ['stage', 'maxAttempts', 'lease'], enqueue_flow: ['mandatory', 'maxDelay'],
+    other: ['mandatory'] }
 
 // `arguments_` are the function's arguments besides the options, each a value and its cast.
 function call (name, arguments_, options) {
+  text(arguments_[0][0], name === 'publish' ? 'topic' : 'queue')
   if (options.codec) throw new TypeError('a statement does not wait for a codec: encode the payload before')
   const values = arguments_.map(([value]) => value)
   const own = arguments_.map(([, before, cast], n) => `${before}$${n + 1}${cast}`).join(', ')
@@ -44,7 +56,7 @@ function call (name, arguments_, options) {
     if (!Object.hasOwn(OPTIONS, option) || refused.includes(option)) throw new TypeError(`there is no option ${option}`)
     if (value === undefined || value === null) continue
     const [argument, type, convert] = OPTIONS[option]
-    list += `, ${argument} => $${values.push(convert ? convert(value) : value)}${type}`
+    list += `, ${argument} => $${values.push(convert(value, option))}${type}`
   }
   const columns = name === 'publish' ? 'queue_name AS queue, job_id::float8 AS id' : `${name}::float8 AS id`
   return { text: `SELECT ${columns} FROM queue.${name}(${own}${list})`, values }
@@ -52,9 +64,8 @@ function call (name, arguments_, options) {
 
 // Returns a payload as JSON. A value without JSON would become NULL in SQL, and so a job with the payload {}.
 function json (payload) {
-  const text = stringify(payload)
-  if (text === undefined) throw new TypeError(`a payload cannot be ${typeof payload}: leave it out for {}, or use null`)
-  return text
+  checks.warnOfText(payload)
+  return stringify(checks.json(payload, 'payload'))
 }
 
 // The rest are the payload and the options. A missing payload is {}; a payload of undefined is refused.
@@ -65,7 +76,7 @@ function enqueueQuery (queue, ...rest) {
 
 const enqueueManyQuery = (queue, payloads, options = {}) =>
   call('enqueue_many', [[queue, '', '::text'],
-    [Array.from(payloads, json), '', '::text[]::jsonb[]']], options)
+    [array(payloads, 'payloads', 'payloads').map((payload) => json(payload)), '', '::text[]::jsonb[]']], options)
 
 function publishQuery (topic, ...rest) {
   const [payload, { key = '', ...options } = {}] = rest.length ? rest : [{}]
@@ -81,9 +92,12 @@ async function encoded (name, [payload, { codec, ...options }]) {
 
 // `tasks` are objects: `task`, its name; `payload`, `queue`, `after` with the names of other tasks, and the options of
 // `enqueue`.
-function enqueueFlowQuery (queue, { tasks = [], runs = false, open = false, failFast = false, ...options } = {}) {
+function enqueueFlowQuery (queue, flow = {}) {
+  if (Array.isArray(flow)) throw new TypeError('give the tasks as { tasks: […] }')
+  const { tasks = [], runs = false, open = false, failFast = false, ...options } = flow
   const payload = own(options)
-  return call('enqueue_flow', [[queue, '', '::text'], [stringify(tasks.map(fields)), '', '::text::jsonb'],
+  const members = stringify(array(tasks, 'tasks', 'tasks').map(fields))
+  return call('enqueue_flow', [[queue, '', '::text'], [members, '', '::text::jsonb'],
     [json(payload), '', '::text::jsonb'], [runs, 'runs => ', '::boolean'], [open, 'open => ', '::boolean'],
     [failFast, 'fail_fast => ', '::boolean']], options)
 }
@@ -103,37 +117,44 @@ function fields ({ queue, after = [], ...options }) {
   const found = { payload, after, ...(queue === undefined ? {} : { queue }) }
   const given = { ...options, headers: tracing.inject(options.headers) }
   for (const [option, value] of Object.entries(given)) {
-    if (!Object.hasOwn(OPTIONS, option) || ['flow', 'mandatory'].includes(option)) {
+    if (!Object.hasOwn(OPTIONS, option) || ['flow', 'mandatory', 'maxDelay'].includes(option)) {
       throw new TypeError(`there is no option ${option}`)
     }
     if (value === undefined || value === null) continue
     const [argument, , convert] = OPTIONS[option]
-    found[argument] = convert && option !== 'headers' ? convert(value) : value
+    found[argument] = option === 'headers' ? object(value) : convert(value, option)
   }
   return found
 }
 
 async function enqueue (client, queue, ...rest) {
+  checks.client(client)
   const given = rest[1]?.codec ? await encoded(queue, rest) : rest
   return (await client.query(enqueueQuery(queue, ...given))).rows[0].id
 }
 
 async function enqueueMany (client, queue, payloads, { codec, ...options } = {}) {
+  checks.client(client)
   const one = async (payload) => (await encoded(queue, [payload, { codec }]))[0]
-  const stored = codec ? await Promise.all(Array.from(payloads, one)) : payloads
+  const given = array(payloads, 'payloads', 'payloads')
+  const stored = codec ? await Promise.all(given.map((payload) => one(payload))) : given
   return (await client.query(enqueueManyQuery(queue, stored, options))).rows.map((row) => row.id)
 }
 
 async function publish (client, topic, ...rest) {
+  checks.client(client)
   const given = rest[1]?.codec ? await encoded(topic, rest) : rest
   return new Map((await client.query(publishQuery(topic, ...given))).rows.map((row) => [row.queue, row.id]))
 }
 
-async function enqueueFlow (client, queue, { codec, ...flow } = {}) {
-  if (codec) {
+async function enqueueFlow (client, queue, given = {}) {
+  checks.client(client)
+  let flow = given
+  if (given.codec) {
+    const { codec, ...rest } = given
     const stored = async (one, name) => ({ ...one, payload: (await encoded(name, [own({ ...one }), { codec }]))[0] })
-    const tasks = await Promise.all((flow.tasks ?? []).map((task) => stored(task, task.queue ?? queue)))
-    flow = { ...await stored(flow, queue), tasks }
+    const tasks = await Promise.all((rest.tasks ?? []).map((task) => stored(task, task.queue ?? queue)))
+    flow = { ...await stored(rest, queue), tasks }
   }
   return (await client.query(enqueueFlowQuery(queue, flow))).rows[0].id
 }

@@ -52,29 +52,34 @@ export interface EnqueueOptions {
   priority?: number | null
   delay?: Duration | null
   runAt?: Date | string | null
-  uniqueKey?: string | null
+  uniqueKey?: string | number | bigint | null
   onDuplicate?: 'skip' | 'replace' | 'rerun' | 'error' | null
   version?: Date | string | null
   uniqueFor?: Duration | null
-  groupKey?: string | null
+  groupKey?: string | number | bigint | null
   stage?: string | null
   maxAttempts?: number | null
   lease?: Duration | null
-  /** `start_by` and `start_within` in them, as text, say by when a worker must have claimed the job, or it expires. */
   headers?: unknown
   /** The job is held until these jobs have ended as `upon` says. */
-  after?: Iterable<number> | null
+  after?: readonly number[] | null
   upon?: Upon | null
   /** The job is a member of this flow, or of this running job. */
   flow?: number | null
   /** Its name in the flow. */
   task?: string | null
+  /** If no worker has claimed the job before this time, it expires. */
+  startBy?: Date | string | null
+  /** The same as a span, which begins when the job may run. Give one of the two. */
+  startWithin?: Duration | null
+  /** With a `uniqueKey`: calls under it put the job off at most this long after the first of them. */
+  maxDelay?: Duration | null
 }
 
 export type Upon = 'completed' | 'any' | 'failed' | 'ended' | 'overdue'
 
 /** A member of a flow. */
-export interface Task extends Omit<EnqueueOptions, 'after' | 'flow'> {
+export interface Task extends Omit<EnqueueOptions, 'after' | 'flow' | 'maxDelay'> {
   task: string
   /** Its queue. The default is the flow's queue. */
   queue?: string
@@ -84,7 +89,7 @@ export interface Task extends Omit<EnqueueOptions, 'after' | 'flow'> {
 }
 
 /** A job that waits for any number of other jobs, its members. The options are those of the flow itself. */
-export interface Flow extends EnqueueOptions {
+export interface Flow extends Omit<EnqueueOptions, 'maxDelay'> {
   tasks?: Task[]
   payload?: unknown
   /** True: when its members have ended, it goes to its queue, and a worker runs it. False: it completes by itself. */
@@ -107,11 +112,11 @@ export function enqueue (
 ): Promise<number>
 /** Adds one job for each payload, all with the same options, and returns their ids in the order of the payloads. */
 export function enqueueMany (
-  client: Queryable, queue: string, payloads: Iterable<unknown>, options?: EnqueueOptions & Encoding
+  client: Queryable, queue: string, payloads: readonly unknown[], options?: EnqueueOptions & Encoding
 ): Promise<number[]>
 /** The statement of `enqueue`, which returns a column `id`. */
 export function enqueueQuery (queue: string, payload?: unknown, options?: EnqueueOptions): Statement
-export function enqueueManyQuery (queue: string, payloads: Iterable<unknown>, options?: EnqueueOptions): Statement
+export function enqueueManyQuery (queue: string, payloads: readonly unknown[], options?: EnqueueOptions): Statement
 
 /** The options of `queue.publish`. Bindings and queues determine a job's other options. */
 export interface PublishOptions extends Omit<EnqueueOptions, 'stage' | 'maxAttempts' | 'lease'> {
@@ -144,7 +149,7 @@ export function resolve (client: Queryable, flow: number, result?: unknown): Pro
 /** Ends an open flow without members as dead: the event that it stands for has failed. */
 export function reject (client: Queryable, flow: number, error: string): Promise<void>
 
-export type StopReason = 'cancelled' | 'lost' | 'shutdown'
+export type StopReason = 'cancelled' | 'lost' | 'shutdown' | 'timeout'
 
 /** Fails the attempt. The job runs again after `delay`. */
 export class RetryIn extends Error {
@@ -179,7 +184,7 @@ export class Advance {
 }
 
 export interface SuspendOptions {
-  after?: Iterable<number> | null
+  after?: readonly number[] | null
   upon?: Upon
   progress?: unknown
   /** When the job goes on at the latest. */
@@ -314,8 +319,16 @@ export interface Logger {
 export interface WorkerOptions {
   /** How many handlers run at the same time. Default: 10 */
   concurrency?: number
-  /** How many further jobs are claimed ahead, for short jobs. Default: 0 */
+  /**
+   * How many further jobs are claimed ahead, for short jobs. Beside jobs whose last attempt has timed out, none is.
+   * Default: 0
+   */
   prefetch?: number
+  /**
+   * How many connections handlers use at the same time, for `transaction`, steps and so on. They wait for each other.
+   * Default: as many as they ask for, and the server accepts
+   */
+  maxConnections?: number
   /** How long one claim sleeps; at most the server's `pg_queue.max_wait`. Default: 10 seconds */
   wait?: number
   /**
@@ -323,12 +336,19 @@ export interface WorkerOptions {
    * queue. If the queue has stages, `stage` names one of them. Default: 0
    */
   linger?: number
-  /** The longest time between two heartbeats. Default: 10 seconds; a third of the lease if that is shorter */
+  /**
+   * The longest time between two heartbeats. Default: 10 seconds; a third of the lease or of `disconnect` if that is
+   * shorter
+   */
   heartbeat?: number
   lease?: Duration
   stage?: string
-  /** Does not work behind a pooler in transaction mode. */
-  sessionBound?: boolean
+  /**
+   * When the jobs of this worker run elsewhere after its connection has broken and not come back, as when the process
+   * is killed. 0: immediately, however the connection ends; not behind a pooler. null: when their leases end. Default:
+   * 15 seconds
+   */
+  disconnect?: number | null
   /** How long handlers may go on after `stop` or SIGTERM. Default: 30 seconds */
   shutdownTimeout?: number
   /**
@@ -336,6 +356,13 @@ export interface WorkerOptions {
    * when they were told to. The default is never.
    */
   stallTimeout?: number
+  /**
+   * How long a handler may take, in milliseconds. Then it is told to stop, and the attempt fails. Default: as long as
+   * it likes
+   */
+  timeout?: number
+  /** Whether the error of a failed attempt is kept with its trace, of 4,096 characters at most. Default: false */
+  trace?: boolean
   /**
    * A second `connection`, for `transaction`: the primary of a bridge (docs/bridge.md). Effects there are committed
    * once, however often the job runs. Without it, `transaction` is on the queue's server.
@@ -358,17 +385,24 @@ export interface WorkerOptions {
 /** A queue, or the jobs of one stage of it. A queue alone: all stages that have no handler of their own. */
 export type Source = string | { queue: string, stage?: string | null }
 
+export interface HandlerOptions {
+  /** How long the handler may take, in milliseconds, in place of the worker's `timeout`. */
+  timeout?: number | null
+}
+
 /** Runs the jobs of up to eight queues. It emits each `WorkerEvent` under its kind. */
 export class Worker extends EventEmitter {
   /** `connection`: as for pg. If there are several, the worker uses the first one that accepts writes. */
   constructor (connection?: string | ClientConfig | Array<string | ClientConfig>, options?: WorkerOptions)
   /** The handler returns the job's result; an error fails the attempt. */
-  handle<Payload = any> (from: Source | Source[], handler: Handler<Payload>): this
+  handle<Payload = any> (from: Source | Source[], handler: Handler<Payload>, options?: HandlerOptions): this
   /**
    * The handler gets up to `size` jobs of a queue together, as many as are claimed. Each job takes a slot. `use` does
    * not apply.
    */
-  handleBatch<Payload = any> (from: Source | Source[], size: number, handler: BatchHandler<Payload>): this
+  handleBatch<Payload = any> (
+    from: Source | Source[], size: number, handler: BatchHandler<Payload>, options?: HandlerOptions
+  ): this
   /** Adds a function that is called around each handler. The first one is the outermost. */
   use (around: Middleware): this
   /** Works until SIGTERM, SIGINT or `stop`. Then it waits for the handlers, and releases the remaining jobs. */

@@ -1,25 +1,32 @@
 'use strict'
 // What a handler gets: the job, and what it can do with its attempt.
 
+const { array, interval, json: checked, time } = require('./checks')
 const { PLAIN } = require('./codec')
+const { checkOpen } = require('./connection')
 const { parse, stringify } = require('./json')
-const { Stopped, interval, json, time } = require('./outcomes')
+const { Stopped, json } = require('./outcomes')
 
 // Columns of queue.claimed_job. Ids are below 2^53, so floating point numbers hold them exactly. JSON comes as text,
-// which the driver does not read.
+// which the driver does not read. Times come in milliseconds since 1970, as the driver reads one DateStyle only.
 const COLUMNS = `id::float8 AS id, job_id::float8 AS "jobId", queue_name AS queue, stage, payload::text AS payload,
   headers::text AS headers, attempt, max_attempts AS "maxAttempts", priority, unique_key AS "uniqueKey",
   group_key AS "groupKey", progress::text AS progress,
-  last_error AS "lastError", enqueued_at AS "enqueuedAt"`
+  last_error AS "lastError", (extract(epoch FROM enqueued_at) * 1000)::float8 AS "enqueuedAt"`
+
+function repeated (name) {
+  return `step "${name}" has already run in this attempt: give each step a name of its own, such as "${name} 2"`
+}
 
 class Job {
   #pool
   #codec
   #effects
   #stop = new AbortController()
+  #steps = new Set() // those that have run in this attempt
 
   constructor (columns, pool, codec = PLAIN, effects = null) {
-    Object.assign(this, columns)
+    Object.assign(this, columns, { enqueuedAt: new Date(columns.enqueuedAt) })
     this.unreadable = null // why the job's JSON could not be read: then the attempt fails, and the worker goes on
     for (const name of ['payload', 'headers', 'progress']) {
       try {
@@ -35,6 +42,11 @@ class Job {
     this.stopReason = null
     this.stopping = false
     this.ended = false
+    this.isDone = false // `transaction` has committed this end; other transactions may have rolled back
+    this.isOpen = false // a transaction is open
+    this.inStep = 0 // how many steps run
+    this.open = null // the promise of the transaction that is open
+    this.returned = undefined // what the function of the last transaction has returned
     // For the worker: whether the job's effects are committed on another server, and its completion with them; and the
     // JSON of the result with which the handler has completed the job.
     this.committed = false
@@ -60,21 +72,52 @@ class Job {
   //
   // If the worker has `effects`, the transaction is there. If an earlier attempt has committed the effects, this throws
   // `AlreadyDone`, and does not call `work`.
-  async transaction (work) {
+  transaction (work) {
+    const running = this.#transaction(work)
+    if (this.isOpen) this.open = running
+    return running
+  }
+
+  async #transaction (work) {
     this.check()
-    const complete = async (client, result) => { if (!this.ended) await this.complete(client, result) }
-    if (this.#effects) return this.#effects.transaction([this], work, complete)
+    this.enter()
+    const complete = async (client, result) => {
+      checkOpen(client)
+      this.returned = result
+      if (!this.ended) await this.complete(client, result)
+    }
     try {
-      return await this.#pool.transaction(async (client) => {
-        const result = await work(client)
-        await complete(client, result)
-        return result
-      })
+      const result = this.#effects ? await this.#effects.transaction([this], work, complete)
+          : await this.#pool.transaction(async (client) => {
+            const result = await work(client)
+            await complete(client, result)
+            return result
+          }, this.signal, !this.inStep)
+      this.leave(this.ended)
+      return result
     } catch (error) {
-      this.ended = false
+      this.leave(false)
       throw error
     }
   }
+
+  // For the worker: a transaction that is to end the job begins, and ends.
+  enter () {
+    if (this.isDone) throw new Error('this job has ended: job.transaction completes it, so call it once')
+    if (this.isOpen) throw new Error('a job.transaction of this job is open already: await it first')
+    this.isOpen = true
+    this.ended = false
+  }
+
+  leave (isDone) {
+    this.isDone = isDone
+    this.ended = isDone || this.committed
+    this.isOpen = false
+    this.open = null
+  }
+
+  // False if the job has a connection: others may wait for it.
+  get #mayWait () { return !this.isOpen && !this.inStep }
 
   // Completes the job in the caller's own transaction.
   async complete (client, result) {
@@ -93,34 +136,49 @@ class Job {
 
   // Lets the job wait for other jobs, in the caller's own transaction, as `Suspend` does.
   async suspend (client, { after = null, upon = 'ended', progress = null, until = null } = {}) {
-    const values = [this.id, after, upon, json(await this.stored(progress, 'progress'))]
-    if (until) values.push(time(until))
+    const jobs = after && array(after, 'after', 'job ids')
+    const values = [this.id, jobs, upon, json(await this.stored(progress, 'progress'))]
+    if (until) values.push(time(until, 'until'))
     const last = until ? ', $5::text::timestamptz' : ''
     await client.query(`SELECT queue.suspend($1::bigint, $2::bigint[], $3::text, $4::text::jsonb${last})`, values)
     this.ended = true
   }
 
   // Returns the result of `work(client)`, which runs once for all attempts. Its writes commit together with the note
-  // that the step is done and its result. The result must be JSON.
+  // that the step is done and its result. The result must be JSON. Each step of an attempt has a name of its own.
   async step (name, work) {
     this.check()
+    if (this.#steps.has(name)) throw new Error(repeated(name))
+    const mayWait = this.#mayWait
+    this.inStep++
+    try {
+      const result = await this.#step(name, work, mayWait)
+      this.#steps.add(name)
+      return result
+    } finally {
+      this.inStep--
+    }
+  }
+
+  #step (name, work, mayWait) {
     return this.#pool.transaction(async (client) => {
       const found = 'SELECT s IS NOT NULL AS "isDone", s::text AS result FROM queue.step($1::bigint, $2::text) AS s'
       const { rows: [{ isDone, result: known }] } = await client.query(found, [this.id, name])
       if (isDone) return this.#codec.decode(parse(known), this.#context('step'))
       const result = await work(client)
-      const stored = await this.#codec.encode(result ?? null, this.#context('step'))
+      checkOpen(client)
+      const stored = await this.#codec.encode(checked(result ?? null, 'result'), this.#context('step'))
       const values = [this.id, name, stringify(stored)]
       await client.query('SELECT queue.step_done($1::bigint, $2::text, $3::text::jsonb)', values)
       return result
-    })
+    }, this.signal, mayWait)
   }
 
   // Returns the outcomes of the jobs that this job was after, and of the members of its flow.
   async inputs () {
     const text = `SELECT job_id::float8 AS "jobId", queue_name AS queue, task, state, result::text AS result, error
       FROM queue.inputs($1::bigint)`
-    const { rows } = await this.#pool.use((client) => client.query(text, [this.id]))
+    const { rows } = await this.#use((client) => client.query(text, [this.id]))
     return Promise.all(rows.map(async (row) => {
       const result = parse(row.result)
       const context = this.#context('result', row.queue)
@@ -131,12 +189,17 @@ class Job {
   // Stores what was done so far. The next attempt, if there is one, finds it in `progress`.
   async saveProgress (progress) {
     const values = [this.id, stringify(await this.#codec.encode(progress, this.#context('progress')))]
-    await this.#pool.use((client) => client.query('SELECT queue.progress($1::bigint, $2::text::jsonb)', values))
+    const sql = 'SELECT queue.progress($1::bigint, $2::text::jsonb)'
+    await this.#use((client) => client.query(sql, values))
     this.progress = progress
   }
 
+  #use (work) { return this.#pool.use(work, this.signal, { mayWait: this.#mayWait }) }
+
   // For the worker. Returns what is stored for a value; for none, null.
-  async stored (value, kind) { return value == null ? null : this.#codec.encode(value, this.#context(kind)) }
+  async stored (value, kind) {
+    return value == null ? null : this.#codec.encode(checked(value, kind), this.#context(kind))
+  }
 
   // For the worker. Decodes what the job carries.
   async decode () {

@@ -1,6 +1,7 @@
 'use strict'
 // What a handler returns or raises to end an attempt in another way than by a result or an error.
 
+const { interval } = require('./checks')
 const { stringify } = require('./json')
 
 class Outcome extends Error {
@@ -9,7 +10,11 @@ class Outcome extends Error {
 
 // Fails the attempt. The job runs again after `delay` instead of the queue's backoff.
 class RetryIn extends Outcome {
-  constructor (delay, message = 'to be retried') { super(message); this.delay = delay }
+  constructor (delay, message = 'to be retried') {
+    super(message)
+    interval(delay)
+    this.delay = delay
+  }
 }
 
 // Fails the job for good: it is dead, even if it has attempts left.
@@ -17,7 +22,11 @@ class Fatal extends Outcome {}
 
 // Releases the job, and does not count the attempt, because the job's time has not come. It runs again after `delay`.
 class Snooze extends Outcome {
-  constructor (delay = 0) { super('snoozed'); this.delay = delay }
+  constructor (delay = 0) {
+    super('snoozed')
+    interval(delay)
+    this.delay = delay
+  }
 }
 
 // Thrown by `transaction` of a worker with `effects`: an earlier attempt has committed the effects. Let it pass: the
@@ -26,7 +35,7 @@ class AlreadyDone extends Outcome {
   constructor (jobIds) { super('its effects are committed already'); this.jobIds = jobIds }
 }
 
-// The handler is to stop: `reason` is cancelled, lost or shutdown.
+// The handler is to stop: `reason` is cancelled, lost, shutdown or timeout.
 class Stopped extends Outcome {
   constructor (reason) { super(reason); this.reason = reason }
 }
@@ -45,12 +54,6 @@ class Suspend {
   }
 }
 
-// Returns the text of an interval for Postgres. A number is milliseconds.
-const interval = (duration) => typeof duration === 'number' ? `${duration} milliseconds` : duration ?? null
-
-// Returns the text of a time for Postgres.
-const time = (value) => value instanceof Date ? value.toISOString() : value
-
 const json = (value) => value == null ? null : stringify(value)
 
-module.exports = { Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend, interval, json, time }
+module.exports = { Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend, json }

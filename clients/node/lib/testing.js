@@ -4,12 +4,12 @@
 // The functions take a client of pg and read what its transaction sees, even before it commits.
 
 const assert = require('node:assert')
-const { execFileSync } = require('node:child_process')
+const { execFileSync, spawn } = require('node:child_process')
 const fs = require('node:fs')
 const path = require('node:path')
 const { Client } = require('pg')
 const { parse, stringify } = require('./json')
-const { interval } = require('./outcomes')
+const { interval } = require('./checks')
 
 // Returns the living jobs of the queue whose payload contains this one, the oldest first, as rows of queue.jobs.
 async function enqueued (client, queue, payload) {
@@ -46,24 +46,32 @@ async function advanceTime (client, by, queue = null) {
   return rows.filter((row) => row.is_due).map((row) => row.id)
 }
 
-// A temporary server with pg_queue in a folder of its own. It listens only on a socket in that folder.
+// Ends the server, and removes its folder, when its program has ended: then nobody has the other end of the pipe.
+const WATCH = `trap '' HUP INT TERM; read -r line
+"$1/pg_ctl" -D "$2/data" stop --wait --timeout=20 --mode=immediate; rm -rf "$2"`
+
+// A temporary server with pg_queue in a folder of its own. It listens only on a socket in that folder, and ends when
+// this process does.
 //
 // `pgConfig` names the installation; the default is the variable PG_CONFIG, else the PATH. If root starts it, it runs
 // as the account `postgres` or `nobody`.
 class Server {
   #account = account()
   #count = 0
+  #watcher = null
 
   constructor ({ pgConfig = process.env.PG_CONFIG || 'pg_config', settings = {} } = {}) {
     this.bindir = execFileSync(pgConfig, ['--bindir'], { encoding: 'utf8' }).trim()
     this.dir = fs.mkdtempSync(path.join(hasMemory() ? MEMORY : '/tmp', 'pg_queue-'))
     this.data = path.join(this.dir, 'data')
     this.log = path.join(this.dir, 'log')
+    if (this.#account) fs.chownSync(this.dir, this.#account.uid, this.#account.gid)
+    this.#watch()
     try {
-      if (this.#account) fs.chownSync(this.dir, this.#account.uid, this.#account.gid)
       this.#call('initdb', '--no-sync', '--auth=trust', '--username=postgres', '--encoding=UTF8', '--locale=C')
       const mine = {
         listen_addresses: '',
+        port: 5432, // PGPORT of the environment would count otherwise
         unix_socket_directories: this.dir,
         shared_preload_libraries: 'pg_queue',
         max_worker_processes: 50,
@@ -93,7 +101,7 @@ class Server {
     const kept = fs.readFileSync(file)
     fs.rmSync(standby.data, { recursive: true })
     standby.#call('pg_basebackup', '--write-recovery-conf', '--checkpoint=fast',
-        `--dbname=host=${this.dir} user=postgres`)
+        `--dbname=host=${this.dir} port=5432 user=postgres`)
     fs.writeFileSync(file, kept)
     standby.start()
   }
@@ -103,7 +111,10 @@ class Server {
 
   // Stops the server and removes its folder.
   close () {
-    if (fs.existsSync(path.join(this.data, 'postmaster.pid'))) this.stop('immediate')
+    try {
+      if (fs.existsSync(path.join(this.data, 'postmaster.pid'))) this.stop('immediate')
+    } catch {} // it has died
+    this.#watcher.stdin.end()
     fs.rmSync(this.dir, { recursive: true, force: true })
   }
 
@@ -134,6 +145,14 @@ class Server {
     await client.query(sql).finally(() => client.end())
   }
 
+  #watch () {
+    const watch = this.#watcher = spawn('sh', ['-c', WATCH, 'sh', this.bindir, this.dir],
+        { cwd: '/', detached: true, stdio: ['pipe', 'ignore', 'ignore'], ...this.#account })
+    watch.on('error', () => {})
+    watch.unref()
+    watch.stdin.unref()
+  }
+
   #call (program, ...args) {
     // The server must not inherit the pipes of this process.
     execFileSync(path.join(this.bindir, program), ['-D', this.data, ...args],
@@ -147,6 +166,7 @@ const MEMORY = '/dev/shm'
 // Returns whether it has room for a few servers. Containers may have little of it.
 function hasMemory () {
   try {
+    fs.accessSync(MEMORY, fs.constants.W_OK)
     const found = fs.statfsSync(MEMORY)
     return found.bavail * found.bsize > 2 * 2 ** 30
   } catch {

@@ -3,13 +3,51 @@
 
 const { EventEmitter } = require('node:events')
 const os = require('node:os')
+const { boolean, integer, interval, kindOf, milliseconds, only, refuse, some, text } = require('./checks')
 const { Engine } = require('./engine')
 
-const DEFAULTS = { concurrency: 10, prefetch: 0, wait: 10000, linger: 0, heartbeat: 10000, shutdownTimeout: 30000,
-    sessionBound: false, onUnknown: 'release' }
+const DEFAULTS = { concurrency: 10, prefetch: 0, maxConnections: Infinity, wait: 10000, linger: 0, heartbeat: 10000,
+    disconnect: 15000, shutdownTimeout: 30000, trace: false, onUnknown: 'release' }
 
-const KNOWN = new Set([...Object.keys(DEFAULTS), 'codec', 'effects', 'lease', 'stage', 'stallTimeout', 'name',
-    'logger'])
+// The options, each with its check.
+const OPTIONS = {
+  concurrency: (value, name) => integer(value, name, 1),
+  prefetch: (value, name) => integer(value, name, 0),
+  maxConnections: (value, name) => value === Infinity ? value : integer(value, name, 1),
+  wait: milliseconds,
+  linger: milliseconds,
+  heartbeat: some,
+  shutdownTimeout: milliseconds,
+  stallTimeout: some,
+  timeout: some,
+  lease: interval,
+  stage: text,
+  name: text,
+  disconnect: milliseconds,
+  trace: boolean,
+  onUnknown: (value) => ['release', 'fail'].includes(value) || refuse('onUnknown', "'release' or 'fail'", value),
+  codec: (value, name) => has(value, name, 'a codec', ['encode', 'decode']),
+  logger: (value, name) => has(value, name, 'a logger', ['debug', 'info', 'warn', 'error']),
+  effects: (value, name) => [value].flat().forEach((host) => checkHost(host, name))
+}
+
+const KINDS = ['started', 'completed', 'advanced', 'suspended', 'failed', 'released', 'lost', 'connected',
+    'disconnected']
+
+function has (value, name, what, methods) {
+  if (methods.every((method) => typeof value?.[method] === 'function')) return
+  refuse(name, `${what} with the methods ${methods.join(', ')}`, value)
+}
+
+function checkHost (host, name) {
+  if (typeof host === 'string') return
+  if (typeof host !== 'object' || host === null) refuse(name, 'a text or an object, as for a client of pg', host)
+  if (typeof host.query === 'function') {
+    throw new TypeError(`${name} is a configuration, as for a client of pg, not ${kindOf(host)}`)
+  }
+  const option = Object.keys(host).find((key) => Object.hasOwn(OPTIONS, key))
+  if (option) throw new TypeError(`${option} is an option of the worker: give options as the second argument`)
+}
 
 // One line of JSON for each message, to stderr.
 const log = (level) => (fields, message) => console.error(JSON.stringify({ level, message, ...fields }))
@@ -22,30 +60,31 @@ class Worker extends EventEmitter {
 
   constructor (connection = {}, options = {}) {
     super()
-    const unknown = Object.keys(options).find((name) => !KNOWN.has(name))
-    if (unknown !== undefined) throw new TypeError(`a worker has no option ${unknown}; it has ${[...KNOWN].join(', ')}`)
-    this.hosts = Array.isArray(connection) ? connection : [connection]
+    only(options, Object.keys(OPTIONS), 'a worker has no option')
+    for (const [name, value] of Object.entries(options)) {
+      if (value !== undefined && value !== null) OPTIONS[name](value, name)
+    }
+    this.hosts = [connection].flat()
+    for (const host of this.hosts) checkHost(host, 'connection')
     this.effects = options.effects && [options.effects].flat()
-    this.options = { ...DEFAULTS, logger: LOGGER, name: `${os.hostname()}:${process.pid}`, ...options }
-    if (!(this.options.concurrency >= 1 && this.options.prefetch >= 0)) {
-      throw new RangeError('concurrency must be at least 1, and prefetch not negative')
-    }
-    if (!['release', 'fail'].includes(this.options.onUnknown)) {
-      throw new RangeError("onUnknown must be 'release' or 'fail'")
-    }
+    const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined))
+    this.options = { ...DEFAULTS, logger: LOGGER, name: `${os.hostname()}:${process.pid}`, ...given }
     this.handlers = new Map() // queue -> stage, or null for all stages without a handler of their own -> its handler
   }
 
   // `queues`: queues, or { queue, stage } for the jobs of one stage.
-  handle (queues, handler, ...more) {
-    if (typeof handler !== 'function') throw new TypeError('a handler is a function')
-    if (more.length) throw new TypeError('a handler has no options: the worker has them')
-    return this.#add(queues, { handler })
-  }
+  handle (queues, handler, options = {}) { return this.#add(queues, { handler }, options) }
 
-  #add (queues, entry) {
+  #add (queues, { handler, size }, options) {
+    if (typeof handler !== 'function') refuse('a handler', 'a function', handler)
+    only(options, ['timeout'], 'a handler has no option')
+    if ((options.timeout ?? null) !== null) some(options.timeout, 'timeout')
+    const entry = { handler, size, timeout: options.timeout }
     for (const one of [queues].flat()) {
+      if (one === null || typeof one !== 'object') text(one, 'a queue')
+      else only(one, ['queue', 'stage'], 'the jobs of a handler have no')
       const { queue, stage = null } = typeof one === 'string' ? { queue: one } : one
+      text(queue, 'a queue')
       if (!this.handlers.has(queue)) this.handlers.set(queue, new Map())
       const ofStage = stage === null ? '' : ` for stage ${stage}`
       if (this.handlers.get(queue).has(stage)) throw new Error(`queue ${queue} has a handler${ofStage}`)
@@ -55,14 +94,12 @@ class Worker extends EventEmitter {
     return this
   }
 
-  handleBatch (queues, size, handler, ...more) {
-    if (!Number.isInteger(size) || size < 1) throw new RangeError('the size of a batch is at least 1')
-    if (typeof handler !== 'function') throw new TypeError('a handler is a function')
-    if (more.length) throw new TypeError('a handler has no options: the worker has them')
-    return this.#add(queues, { handler, size })
+  handleBatch (queues, size, handler, options = {}) {
+    return this.#add(queues, { handler, size: integer(size, 'the size of a batch', 1) }, options)
   }
 
   use (around) {
+    if (typeof around !== 'function') refuse('a middleware', 'a function', around)
     this.#middleware.push(around)
     return this
   }
@@ -70,11 +107,28 @@ class Worker extends EventEmitter {
   // Returns the handlers: queue -> stage or null -> `call`, and the `size` of its batches if it takes batches. A call
   // for one job is within the middleware. The first middleware is the outermost one.
   bound () {
-    const within = ({ handler, size }) => size
-      ? { call: handler, size }
-      : { call: this.#middleware.reduceRight((call, around) => (job) => around(job, call), handler) }
+    const within = ({ handler, size, timeout }) => ({ call: size ? handler : this.#within(handler), size, timeout })
     const ofQueue = (stages) => new Map([...stages].map(([stage, entry]) => [stage, within(entry)]))
     return new Map([...this.handlers].map(([queue, stages]) => [queue, ofQueue(stages)]))
+  }
+
+  #within (handler) {
+    if (!this.#middleware.length) return handler
+    return async (job) => {
+      let isCalled = false
+      const first = (job) => { isCalled = true; return handler(job) }
+      const result = await this.#middleware.reduceRight((call, around) => (job) => around(job, call), first)(job)
+      const isDone = isCalled || job.ended || (result ?? null) !== null
+      if (!isDone) throw new Error('a middleware has not called the handler')
+      return result
+    }
+  }
+
+  // Only events that exist can be listened for.
+  on (kind, listener) {
+    const known = [...KINDS, 'newListener', 'removeListener']
+    if (!known.includes(kind)) throw new TypeError(`a worker has no event ${String(kind)}; it has ${KINDS.join(', ')}`)
+    return super.on(kind, listener)
   }
 
   // Works until SIGTERM, SIGINT or `stop`. Then it waits for the handlers, and releases the remaining jobs. A second

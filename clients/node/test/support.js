@@ -34,11 +34,11 @@ function database () {
 }
 
 async function until (what, condition, limit = 30000) {
-  const end = Date.now() + limit
+  const end = performance.now() + limit
   for (;;) {
     const found = await condition()
     if (found) return found
-    if (Date.now() > end) throw new Error(`not within ${limit} ms: ${what}`)
+    if (performance.now() > end) throw new Error(`not within ${limit} ms: ${what}`)
     await new Promise((resolve) => setTimeout(resolve, 20))
   }
 }

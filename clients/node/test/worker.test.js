@@ -3,9 +3,10 @@
 // helpers for tests, connections that fall silent. What all packages promise is in clients/conformance.
 
 const assert = require('node:assert')
-const { spawn } = require('node:child_process')
+const { execFileSync, spawn } = require('node:child_process')
 const { once } = require('node:events')
 const fs = require('node:fs')
+const os = require('node:os')
 const path = require('node:path')
 const { test } = require('node:test')
 const { Worker, enqueue } = require('..')
@@ -60,7 +61,9 @@ test('middleware is around handlers and not around batches', async () => {
 test('handlers that throw odd things', async () => {
   const odd = [undefined, null, 7, 'text', Symbol('odd'), Object.create(null),
       new AggregateError([new Error('one')], 'several'),
-    { code: '42P01' }, new DOMException('gone', 'AbortError')]
+    { code: '42P01' }, new DOMException('gone', 'AbortError'),
+    new Proxy({}, { get () { throw new Error('odd') } }), new Proxy({}, { getPrototypeOf () { throw null } }),
+    { get name () { throw new Error('odd') } }]
   const jobs = []
   for (const n of odd.keys()) jobs.push(await enqueue(db.client, 'a', { n }, { maxAttempts: 1 }))
   await worker().handle('a', (job) => { throw odd[job.payload.n] }).drain()
@@ -78,14 +81,71 @@ test('time passes for what waits', async () => {
   assert.deepEqual(await testing.advanceTime(db.client, '1 hour'), [late])
 })
 
-test('a handler that blocks the event loop ends its process', async (t) => {
-  await enqueue(db.client, 'loop')
-  const program = `const { Worker } = require(${JSON.stringify(path.join(__dirname, '..'))})
-    new Worker(${JSON.stringify(db.config)}, { stallTimeout: 500 }).handle('loop', () => { for (;;); }).run()`
-  const child = spawn(process.execPath, ['-e', program], { stdio: 'ignore' })
-  t.after(() => child.kill('SIGKILL'))
-  assert.deepEqual(await once(child, 'exit'), [null, 'SIGKILL'])
+test('times are read in any DateStyle', async () => {
+  const role = `dates_${db.name}`
+  await db.client.query(`CREATE ROLE ${role} SUPERUSER LOGIN; ALTER ROLE ${role} SET DateStyle = 'German, DMY'`)
+  const job = await enqueue(db.client, 'a')
+  let seen
+  await new Worker({ ...db.config, user: role }, { logger: quiet })
+    .handle('a', ({ enqueuedAt }) => { seen = enqueuedAt }).drain()
+  const sql = 'SELECT (extract(epoch FROM enqueued_at) * 1000)::bigint::text FROM queue.job($1)'
+  assert.ok(Math.abs(seen.getTime() - Number(await db.one(sql, [job]))) <= 1, seen)
 })
+
+for (const hours of [-1, 1]) {
+  test(`the system clock jumps by ${hours} hours`, async (t) => {
+    const now = Date.now
+    let jump = 0
+    t.mock.method(Date, 'now', () => now.call(Date) + jump)
+    const jobs = [await enqueue(db.client, 'b'), await enqueue(db.client, 'b')]
+    const busy = worker({ concurrency: 2, shutdownTimeout: 100, stallTimeout: 60000 }).handle('b', (job) => {
+      if (job.jobId === jobs[1]) return // its end is sent after the jump
+      jump = hours * 3600000
+      return new Promise(() => {}) // never
+    })
+    const running = busy.run()
+    await until('the leases are extended', () => db.one(`SELECT lease_expires_at > claimed_at + interval '3 seconds'
+      FROM queue.job($1)`, [jobs[0]]))
+    assert.equal(await db.state(jobs[1]), 'completed')
+    busy.stop()
+    await running
+    assert.equal(await db.one('SELECT attempt::text FROM queue.job($1)', [jobs[0]]), '1')
+  })
+}
+
+test('a job that its handler has completed is not lost', async () => {
+  const job = await enqueue(db.client, 'a')
+  // The worker takes the lease for lost, as it does after a long pause of the process, and the server does not.
+  const events = await worker().handle('a', (own) => own.transaction(async () => own.stop('lost'))).drain()
+  assert.equal(await db.state(job), 'completed')
+  assert.deepEqual(events.map(({ kind }) => kind).filter((kind) => /lost|completed/.test(kind)), ['completed'])
+})
+
+// A pipe that takes nothing more, as nobody reads it.
+function unread (t) {
+  const fifo = path.join(fs.mkdtempSync(path.join(os.tmpdir(), 'pg_queue-')), 'log')
+  t.after(() => fs.rmSync(path.dirname(fifo), { recursive: true }))
+  execFileSync('mkfifo', [fifo])
+  const { O_RDWR, O_WRONLY, O_NONBLOCK } = fs.constants
+  const end = fs.openSync(fifo, O_RDWR | O_NONBLOCK)
+  t.after(() => fs.closeSync(end))
+  assert.throws(() => { for (;;) fs.writeSync(end, Buffer.alloc(1 << 16)) }, { code: 'EAGAIN' })
+  return fs.openSync(fifo, O_WRONLY)
+}
+
+for (const [log, open] of [['a log', () => 'ignore'], ['a full disk', () => fs.openSync('/dev/full', 'w')],
+  ['a log that nobody reads', unread]]) {
+  test(`a handler that blocks the event loop ends its process: ${log}`, async (t) => {
+    await enqueue(db.client, 'loop')
+    const program = `const { Worker } = require(${JSON.stringify(path.join(__dirname, '..'))})
+      new Worker(${JSON.stringify(db.config)}, { stallTimeout: 500 }).handle('loop', () => { for (;;); }).run()`
+    const stderr = open(t)
+    if (stderr !== 'ignore') t.after(() => fs.closeSync(stderr))
+    const child = spawn(process.execPath, ['-e', program], { stdio: ['ignore', 'ignore', stderr] })
+    t.after(() => child.kill('SIGKILL'))
+    assert.deepEqual(await once(child, 'exit'), [null, 'SIGKILL'])
+  })
+}
 
 // All of the server's processes stand still: its connections are there, and nobody answers. The first one stops first
 // and goes on last: it would start others, and remove those that have ended, meanwhile.
@@ -127,4 +187,13 @@ test('a worker that is told to stop before it runs ends, once', async () => {
   const job = await enqueue(db.client, 'a')
   await idle.drain()
   assert.equal(await db.one('SELECT state FROM queue.job($1)', [job]), 'completed')
+})
+
+test('a timeout does not keep the process when its handler has not begun', async () => {
+  const timers = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length
+  await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
+  const codec = { encode: (value) => value, decode: () => { throw new Error('it cannot be read') } }
+  const before = timers()
+  await worker({ codec, timeout: 3600000 }).handle('a', () => {}).drain()
+  assert.equal(timers(), before)
 })

@@ -194,7 +194,7 @@ def test_role_app_is_an_ordinary_one(place):
         assert one(conn, is_more) is False
         assert one(conn, "SELECT tableowner FROM pg_tables WHERE tablename = 'greeting'") == "app"
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            conn.execute("SELECT * FROM queue.queue")
+            conn.execute("SELECT * FROM queue_internal.queue")
         conn.execute("SELECT queue.create('nightly', executor => 'sql'), queue.create_topic('events')")
         conn.execute("CREATE TABLE IF NOT EXISTS nights (who text)")
         job = one(conn, "SELECT queue.enqueue_sql('nightly', 'INSERT INTO nights VALUES (current_user)')")

@@ -1,7 +1,10 @@
 """What Python does not read fails its job and no other."""
 
+import json
+
+import psycopg.types.json
 import pytest
-from conftest import one, running, wait_state
+from conftest import one, running, state, wait_state
 
 from pg_queue import Worker, enqueue
 
@@ -28,3 +31,17 @@ def test_what_cannot_be_read_fails_its_job_and_no_other(conn, conninfo, batched)
         for job, state in zip(jobs, ["completed", "dead", "completed"]):
             wait_state(conn, job, state)
     assert "digits" in one(conn, "SELECT error FROM queue.job(%s)", jobs[1])
+
+
+def test_a_function_of_the_application_that_reads_json_fails_its_job_and_no_other(conn, conninfo):
+    conn.execute("SELECT queue.alter('a', max_attempts => 1)")
+    jobs = [enqueue(conn, "a", {"amount": 1}), enqueue(conn, "a", {}), enqueue(conn, "a", {"amount": 2})]
+    worker = Worker(conninfo)
+    worker.handler("a")(lambda job: None)
+    psycopg.types.json.set_json_loads(lambda data: json.loads(data, object_hook=lambda found: found["amount"]))
+    try:
+        worker.drain()
+    finally:
+        psycopg.types.json.set_json_loads(json.loads)
+    assert [state(conn, job) for job in jobs] == ["completed", "dead", "completed"]
+    assert "amount" in one(conn, "SELECT error FROM queue.job(%s)", jobs[1])

@@ -1,5 +1,12 @@
 """The helpers for the tests of applications."""
 
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import psycopg
 import pytest
 from conftest import one
@@ -42,3 +49,27 @@ def test_a_database_of_its_own(pg_queue_database, conninfo):
         worker.handler("a")(lambda job: None)
         worker.drain()
         assert one(conn, "SELECT state FROM queue.job(%s)", job_id) == "completed"
+
+
+def test_a_server_ends_with_its_program():
+    program = "import os, pg_queue.testing as t; s = t.Server(); print(s.dir, flush=True); os.kill(os.getpid(), 9)"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, text=True)
+    assert ended.returncode == -9
+    folder, end = Path(ended.stdout.strip()), time.monotonic() + 30
+    while folder.exists():
+        assert time.monotonic() < end, f"{folder} is still there"
+        time.sleep(0.05)
+
+
+def test_a_server_is_closed_beside_a_forked_process_and_twice():
+    server = testing.Server()
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=[60])
+    child.start()
+    try:
+        begun = time.monotonic()
+        server.close()
+        assert time.monotonic() - begun < 20 and not server.dir.exists()
+        server.close()
+    finally:
+        child.terminate()

@@ -4,10 +4,13 @@ What all packages promise is in clients/conformance.
 """
 
 import asyncio
+import contextvars
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,7 +34,7 @@ def test_handlers_that_raise_odd_things(conn, conninfo, kind):
 
     odd = [SystemExit(3), Wrapper("no error of Postgres"), GeneratorExit(), StopIteration(1), StopAsyncIteration(),
         asyncio.CancelledError()]
-    odd += [BaseException("base"), RetryIn(float("nan"))]
+    odd += [BaseException("base")]
     ids = [enqueue(conn, "a", number, max_attempts=1) for number in range(len(odd))]
     worker = Worker(conninfo)
     if kind == "def":
@@ -73,6 +76,33 @@ def test_log_records_name_the_job(conn, conninfo, caplog):
     assert (record.queue, record.job_id, record.attempt) == ("a", job_id, 1) and record.exc_info
 
 
+def test_a_handler_names_its_queues(conninfo):
+    worker = Worker(conninfo)
+    with pytest.raises(TypeError, match=r"worker\.handler\(.emails.\)"):
+        worker.handler(lambda job: None)
+    with pytest.raises(TypeError, match="name the queues"):
+        worker.handler()
+    assert not worker.handlers
+
+
+def test_the_signal_handlers_of_the_application_are_put_back(conninfo):
+    def mine(number, frame):
+        pass
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        for number in before:
+            signal.signal(number, mine)
+        worker = Worker(conninfo)
+        worker.handler("a")(lambda job: None)
+        worker.stop()
+        worker.run()
+        assert [signal.getsignal(number) for number in before] == [mine, mine]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_middleware_is_around_the_handlers_of_its_kind(conn, conninfo):
     said = []
     worker = Worker(conninfo)
@@ -107,6 +137,45 @@ def test_middleware_is_around_the_handlers_of_its_kind(conn, conninfo):
     worker.drain()
     assert said == ["outer", "inner"], "batches have none"
     assert [one(conn, "SELECT result FROM queue.job(%s)", job) for job in jobs] == [{"outer": 1}, {"on loop": 2}, None]
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_context_variables_of_a_job_are_not_seen_by_the_next(conn, conninfo, kind):
+    tenant = contextvars.ContextVar("tenant", default="nobody")
+    tenant.set("application")
+    seen = []
+
+    worker = Worker(conninfo, concurrency=1, prefetch=3)
+    if kind == "def":
+
+        @worker.middleware
+        def around(job, call):
+            seen.append(tenant.get())
+            tenant.set(f"middleware {job.payload}")
+            return call(job)
+
+        @worker.handler("a")
+        def handle(job):
+            seen.append(tenant.get())
+            tenant.set(f"handler {job.payload}")
+    else:
+
+        @worker.middleware
+        async def around(job, call):
+            seen.append(tenant.get())
+            tenant.set(f"middleware {job.payload}")
+            return await call(job)
+
+        @worker.handler("a")
+        async def handle(job):
+            seen.append(tenant.get())
+            tenant.set(f"handler {job.payload}")
+
+    for number in range(3):
+        enqueue(conn, "a", number)
+    worker.drain()
+    assert seen == [value for number in range(3) for value in ("application", f"middleware {number}")]
+    assert tenant.get() == "application"
 
 
 def test_within_an_event_loop(conn, conninfo):
@@ -158,6 +227,53 @@ def test_a_second_handler_of_a_queue_is_refused():
         worker.handler("a")(print)
 
 
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_system_without_more_threads_fails_no_job(conn, conninfo, monkeypatch, count):
+    """Without any thread the jobs are left to others; else they wait for one. The worker stops without a thread."""
+    start, started = threading.Thread.start, []
+
+    def limited(thread):
+        if thread.name.startswith("pg_queue-"):
+            if len(started) == count:
+                raise RuntimeError("can't start new thread")
+            started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    jobs = [enqueue(conn, "a", max_attempts=1) for _ in range(3)]
+    worker = Worker(conninfo, concurrency=3)
+    worker.handler("a")(lambda job: time.sleep(0.1))
+    with running(worker):
+        for job_id in jobs:
+            wait_state(conn, job_id, "completed" if count else "retrying")
+    monkeypatch.undo()
+    conn.execute("SELECT queue.reschedule_many(%s, now())", [jobs])
+    worker.drain()
+    assert {state(conn, job_id) for job_id in jobs} == {"completed"}
+
+
+def test_a_job_that_its_handler_has_completed_is_not_lost(conn, conninfo):
+    """The worker takes the lease for lost, as it does after a long pause of the process, and the server does not."""
+    seen = []
+    job_id = enqueue(conn, "a")
+    worker = Worker(conninfo, on_event=lambda event: seen.append(event.kind))
+
+    @worker.handler("a")
+    def handle(job):
+        with job.transaction():
+            job.stop("lost")
+
+    worker.drain()
+    assert state(conn, job_id) == "completed" and "lost" not in seen and "completed" in seen
+
+
+def test_each_process_of_a_worker_has_a_name_of_its_own(monkeypatch):
+    worker, named = Worker(), Worker(name="n")
+    first = worker.name
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # as after a fork
+    assert worker.name != first and worker.name.endswith(":1") and named.name == "n"
+
+
 BLOCKED = """
 import sys, time
 sys.path.insert(0, {source!r})
@@ -178,6 +294,16 @@ def test_a_blocked_event_loop_ends_the_process(conn, conninfo):
     found = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=30)
     assert found.returncode == 70
     assert "its event loop is blocked" in found.stderr and "in on_loop" in found.stderr, "where it stands"
+
+
+def test_the_last_message_goes_to_no_file_of_the_application(conn, conninfo, tmp_path):
+    """In a process that was started without stderr, the first file that it opens may get that descriptor."""
+    enqueue(conn, "loop")
+    opens = f"own = open({str(tmp_path / 'own')!r}, 'w')\n"
+    program = opens + BLOCKED.format(source=str(Path(__file__).parents[1] / "src"), conninfo=conninfo)
+    shell = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, program]
+    assert subprocess.run(shell, timeout=30).returncode == 70
+    assert (tmp_path / "own").read_text() == ""
 
 
 @contextmanager

@@ -63,7 +63,7 @@ impl BatchTransaction<'_> {
             if self.client.query_typed(sql, &parameters).await?.len() < ids.len() {
                 // The rollback is immediate, so that the other jobs can be released.
                 effects::roll_back(self.client).await;
-                return Err(Failure::Lost);
+                return Err(Failure::Stopped);
             }
         }
         Ok(job::commit_ending(self.batch, self.client, Value::Null).await?)

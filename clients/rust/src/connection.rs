@@ -3,15 +3,16 @@
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, timeout};
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::DbError;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
@@ -24,6 +25,20 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 
 /// The host has become a standby, or shuts down.
 const GONE: [&str; 4] = ["25006", "57P01", "57P02", "57P03"];
+
+/// How long a handler waits for a connection.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The pause between two attempts to connect for handlers that wait.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// How long the pool keeps a connection that nobody uses.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// For how long the pool makes and keeps no connection after the worker itself could not make one.
+const SCARCE: Duration = Duration::from_secs(10);
+
+const SILENT: &str = "the server has not answered";
 
 /// The SQLSTATE for an attempt that the worker has lost.
 pub(crate) const LOST: &str = "QJ001";
@@ -56,7 +71,7 @@ where
                 match timeout(SILENCE, connect(host, tls.clone(), notices)).await {
                     Ok(Ok(connection)) => return Ok(connection),
                     Ok(Err(error)) => failure = format!("{}: {}", place(host), text(&error)),
-                    Err(_) => failure = format!("{}: the server has not answered", place(host)),
+                    Err(_) => failure = format!("{}: {SILENT}", place(host)),
                 }
             }
             Err(failure)
@@ -86,7 +101,8 @@ fn single_hosts(config: &Config) -> Vec<Config> {
         config.get_password().map(|password| one.password(password));
         config.get_dbname().map(|name| one.dbname(name));
         config.get_options().map(|options| one.options(options));
-        one.application_name(config.get_application_name().unwrap_or("pg_queue worker"));
+        let name = concat!("pg_queue worker rust/", env!("CARGO_PKG_VERSION"));
+        one.application_name(config.get_application_name().unwrap_or(name));
         one.ssl_mode(config.get_ssl_mode()).ssl_negotiation(config.get_ssl_negotiation());
         one.channel_binding(config.get_channel_binding());
         match hosts.get(number) {
@@ -125,7 +141,8 @@ where
     tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
             if let AsyncMessage::Notice(notice) = message {
-                log::log!(target: "pg_queue", notices, "{}", notice.message());
+                let hint = notice.hint().map(|hint| format!(" Hint: {hint}")).unwrap_or_default();
+                log::log!(target: "pg_queue", notices, "{}{hint}", notice.message());
             }
         }
     });
@@ -248,6 +265,11 @@ impl Refusal {
     pub fn is_gone(&self) -> bool {
         self.code.is_empty()
     }
+
+    /// Returns whether the server has not answered in time.
+    pub fn is_silent(&self) -> bool {
+        self.is_gone() && self.text == SILENT
+    }
 }
 
 /// One connection, made when it is needed, and made again after it was lost.
@@ -257,11 +279,15 @@ pub(crate) struct Link {
     /// How long a statement may take.
     patience: Duration,
     severed: watch::Sender<bool>,
+    given_up: Notify,
+    /// The connections of handlers, which leave some to this one.
+    pool: Arc<Pool>,
 }
 
 impl Link {
-    pub fn new(connector: Connector, patience: Duration) -> Self {
-        Self { connector, connection: Mutex::new(None), patience, severed: watch::channel(false).0 }
+    pub fn new(connector: Connector, patience: Duration, pool: Arc<Pool>) -> Self {
+        let (connection, severed) = (Mutex::new(None), watch::channel(false).0);
+        Self { connector, connection, patience, severed, given_up: Notify::new(), pool }
     }
 
     fn current(&self) -> std::sync::MutexGuard<'_, Option<Arc<Connection>>> {
@@ -282,11 +308,26 @@ impl Link {
                 self.close();
                 Err(Refusal::gone("the worker has ended"))
             }
+            () = self.given_up.notified() => {
+                self.close();
+                Err(Refusal::gone("the connection is given up"))
+            }
             result = self.answer(sql, parameters, on_connect) => result,
         }
     }
 
-    /// Lets the running statement, and all later ones, fail with `Gone`.
+    /// False if the connection was lost, or not made yet. A loss is known from the next statement on.
+    pub fn is_open(&self) -> bool {
+        self.current().is_some()
+    }
+
+    /// Gives the connection up: the running statement fails, and the next one connects anew.
+    pub fn renew(&self) {
+        self.given_up.notify_waiters();
+        self.close();
+    }
+
+    /// Lets the running statement, and all later ones, fail.
     pub fn sever(&self) {
         self.severed.send_replace(true);
     }
@@ -301,7 +342,9 @@ impl Link {
         let connection = match known {
             Some(connection) => connection,
             None => {
-                let made = Arc::new((self.connector)(log::Level::Warn).await.map_err(Refusal::gone)?);
+                let made = (self.connector)(log::Level::Warn).await;
+                self.pool.make_room(made.is_err());
+                let made = Arc::new(made.map_err(Refusal::gone)?);
                 *self.current() = Some(made.clone());
                 on_connect();
                 made
@@ -318,7 +361,7 @@ impl Link {
             }
             Err(_) => {
                 self.close();
-                Err(Refusal::gone("the server has not answered"))
+                Err(Refusal::gone(SILENT))
             }
         }
     }
@@ -336,36 +379,94 @@ impl Link {
     }
 }
 
-/// Connections for handlers. It grows to the number in use at the same time, and keeps them until `close`.
+/// How many connections each of the handlers' jobs has.
+pub(crate) type Users = Vec<Arc<AtomicUsize>>;
+
+/// Connections for handlers. It grows to the number in use at the same time.
 pub(crate) struct Pool {
     connector: Connector,
-    idle: Mutex<Option<Vec<Client>>>,
+    /// One for each connection that may be in use.
+    permits: Arc<Semaphore>,
+    /// Wakes a handler that waits for a connection.
+    freed: Notify,
+    idle: Mutex<Idle>,
+}
+
+#[derive(Default)]
+struct Idle {
+    /// Each with the time since when nobody has used it.
+    clients: Vec<(Client, Instant)>,
+    scarce_until: Option<Instant>,
+    is_closed: bool,
+}
+
+impl Idle {
+    fn is_scarce(&self) -> bool {
+        self.is_closed || self.scarce_until.is_some_and(|until| Instant::now() < until)
+    }
 }
 
 impl Pool {
-    pub fn new(connector: Connector) -> Self {
-        Self { connector, idle: Mutex::new(Some(Vec::new())) }
+    /// `limit`: how many connections handlers use at the same time.
+    pub fn new(connector: Connector, limit: usize) -> Self {
+        let permits = Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
+        Self { connector, permits, freed: Notify::new(), idle: Mutex::default() }
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Option<Vec<Client>>> {
+    fn idle(&self) -> MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub async fn take(self: &Arc<Self>) -> Result<Pooled, String> {
+    /// Returns a connection for these users, whose connections are counted. The error says why none can be made for as
+    /// long as `patience`. Other handlers may use the connections for longer than that. A handler that has one itself
+    /// does not wait for them: they may wait for it.
+    pub async fn take(self: &Arc<Self>, patience: Duration, users: Users) -> Result<Pooled, String> {
+        let (end, mut failure) = (Instant::now() + patience, "no connection is free".to_owned());
+        let may_wait = users.iter().all(|user| user.load(Ordering::Acquire) == 0);
+        let pooled = |client, permit| {
+            users.iter().for_each(|user| _ = user.fetch_add(1, Ordering::AcqRel));
+            Pooled { client: Some(client), pool: self.clone(), users: users.clone(), _permit: permit }
+        };
         loop {
-            let kept = self.idle().as_mut().and_then(Vec::pop);
-            match kept {
-                Some(client) if client.is_closed() => {}
-                Some(client) => return Ok(Pooled { client: Some(client), pool: self.clone() }),
-                None => break,
+            let permit = self.permits.clone().try_acquire_owned().ok();
+            let is_full = permit.is_none();
+            if let Some(permit) = permit {
+                while let Some((client, _)) = { self.idle().clients.pop() } {
+                    if !client.is_closed() {
+                        return Ok(pooled(client, permit));
+                    }
+                }
+                if !{ self.idle().is_scarce() } {
+                    match (self.connector)(log::Level::Debug).await {
+                        Ok(Connection { client, .. }) => return Ok(pooled(client, permit)),
+                        Err(error) => failure = error,
+                    }
+                }
             }
+            if Instant::now() >= end && !(may_wait && is_full) || self.idle().is_closed {
+                return Err(failure);
+            }
+            let _ = timeout(RETRY, self.freed.notified()).await;
         }
-        let connection = (self.connector)(log::Level::Debug).await?;
-        Ok(Pooled { client: Some(connection.client), pool: self.clone() })
     }
 
-    pub fn close(&self) {
-        *self.idle() = None;
+    /// Leaves connections to the worker itself, until it could make one.
+    fn make_room(&self, is_needed: bool) {
+        self.idle().scarce_until = is_needed.then(|| Instant::now() + SCARCE);
+        if is_needed {
+            self.idle().clients.clear();
+        }
+    }
+
+    /// Closes connections that nobody has used for a while.
+    fn prune(&self) {
+        self.idle().clients.retain(|(_, since)| since.elapsed() < IDLE);
+    }
+
+    fn close(&self) {
+        let mut idle = self.idle();
+        idle.is_closed = true;
+        idle.clients.clear();
     }
 }
 
@@ -381,20 +482,35 @@ impl Pools {
         self.own.close();
         self.effects.iter().for_each(|pool| pool.close());
     }
+
+    pub fn prune(&self) {
+        self.own.prune();
+        self.effects.iter().for_each(|pool| pool.prune());
+    }
 }
 
 /// A connection of the pool. If it is dropped without `give_back`, it is closed, which rolls back.
 pub(crate) struct Pooled {
     client: Option<Client>,
     pool: Arc<Pool>,
+    users: Users,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Pooled {
     /// Returns the connection to the pool. No transaction may be open.
     pub fn give_back(mut self) {
-        if let (Some(client), Some(idle)) = (self.client.take(), self.pool.idle().as_mut()) {
-            idle.push(client);
+        let mut idle = self.pool.idle();
+        if let Some(client) = self.client.take().filter(|_| !idle.is_scarce()) {
+            idle.clients.push((client, Instant::now()));
         }
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        self.users.iter().for_each(|user| _ = user.fetch_sub(1, Ordering::AcqRel));
+        self.pool.freed.notify_one();
     }
 }
 

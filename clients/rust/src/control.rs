@@ -44,7 +44,12 @@ impl Engine {
             };
             match result {
                 Ok(()) => backoff = Backoff::default(),
-                Err(refusal) => sleep(backoff.failed("heartbeat", &refusal)).await,
+                Err(refusal) => {
+                    if refusal.is_silent() {
+                        self.claims.renew();
+                    }
+                    sleep(backoff.failed("heartbeat", &refusal).min(self.beat(FOREVER))).await;
+                }
             }
         }
     }
@@ -61,7 +66,9 @@ impl Engine {
     }
 
     pub fn beat(&self, lease: Duration) -> Duration {
-        (lease / 3).min(self.settings.heartbeat)
+        // The server may find out at any time that a connection has broken, also long after the worker has another one.
+        let disconnect = self.settings.disconnect.filter(|time| !time.is_zero());
+        (disconnect.unwrap_or(lease).min(lease) / 3).min(self.settings.heartbeat)
     }
 
     /// Extends all leases. A busy attempt does not expire: an open transaction is ending it, mostly the handler's own.

@@ -7,18 +7,19 @@
 //! which lets one transaction with a job commit. The completion commits with the effects, and the bridge carries it to
 //! the queue server.
 //!
-//! If a transaction cannot begin, the job is not at fault: the worker tries again until the handler is dropped. If the
+//! If a transaction cannot begin, the job is not at fault: the worker tries again until the job is to stop. If the
 //! connection is lost during a commit, the worker asks `once_many` again, which says whether the transaction has
 //! committed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::sleep;
 use tokio_postgres::types::Type;
 
 use crate::backoff::Backoff;
-use crate::connection::{Pool, Pooled, Refusal};
-use crate::outcome::Failure;
+use crate::connection::{Pool, Pooled, Refusal, Users};
+use crate::outcome::{Failure, Stopped};
 
 const ONCE: &str = "SELECT queue.once_many($1)";
 
@@ -27,7 +28,7 @@ const MISSING: [&str; 3] = ["42883", "3F000", "42501"];
 
 /// Checks that this can be a server for effects. One that cannot be reached now passes. The error is the reason.
 pub(crate) async fn check(pool: &Arc<Pool>) -> Result<(), String> {
-    match ask(pool, &[]).await {
+    match ask(pool, &[], Vec::new()).await {
         Ok((client, _)) => {
             roll_back(client).await;
             Ok(())
@@ -41,11 +42,17 @@ pub(crate) async fn check(pool: &Arc<Pool>) -> Result<(), String> {
 }
 
 /// Begins a transaction for the effects of these jobs. Errors: [`Failure::AlreadyDone`] if effects are committed
-/// already.
-pub(crate) async fn begin(pool: &Arc<Pool>, jobs: &[i64]) -> Result<Pooled, Failure> {
+/// already, and that of `check`, which says whether a job is to stop.
+pub(crate) async fn begin(
+    pool: &Arc<Pool>,
+    jobs: &[i64],
+    users: &Users,
+    check: impl Fn() -> Result<(), Stopped>,
+) -> Result<Pooled, Failure> {
     let mut backoff = Backoff::default();
     loop {
-        match ask(pool, jobs).await {
+        check()?;
+        match ask(pool, jobs, users.clone()).await {
             Ok((client, mine)) => {
                 let done: Vec<i64> = jobs.iter().copied().filter(|job| !mine.contains(job)).collect();
                 if done.is_empty() {
@@ -59,8 +66,8 @@ pub(crate) async fn begin(pool: &Arc<Pool>, jobs: &[i64]) -> Result<Pooled, Fail
     }
 }
 
-async fn ask(pool: &Arc<Pool>, jobs: &[i64]) -> Result<(Pooled, Vec<i64>), Refusal> {
-    let client = pool.take().await.map_err(Refusal::gone)?;
+async fn ask(pool: &Arc<Pool>, jobs: &[i64], users: Users) -> Result<(Pooled, Vec<i64>), Refusal> {
+    let client = pool.take(Duration::ZERO, users).await.map_err(Refusal::gone)?;
     let asked = async {
         client.batch_execute("BEGIN").await?;
         client.query_typed(ONCE, &[(&jobs, Type::INT8_ARRAY)]).await
@@ -73,7 +80,7 @@ async fn ask(pool: &Arc<Pool>, jobs: &[i64]) -> Result<(Pooled, Vec<i64>), Refus
 
 /// Returns whether the effects of these jobs are committed.
 pub(crate) async fn is_done(pool: &Arc<Pool>, jobs: &[i64]) -> bool {
-    match begin(pool, jobs).await {
+    match begin(pool, jobs, &Vec::new(), || Ok(())).await {
         Ok(client) => {
             roll_back(client).await;
             false

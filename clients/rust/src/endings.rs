@@ -79,10 +79,7 @@ impl Ending {
             }
             Err(Failure::AlreadyDone(_)) => Self::new(shared, "complete", []),
             Err(Failure::Stopped) => Self::stopped(shared),
-            Err(Failure::Lost) => {
-                shared.stop(StopReason::Lost);
-                Self::stopped(shared)
-            }
+            Err(Failure::Lost(error)) => Self::failure(shared, &error, None, false),
             Err(Failure::Snooze(delay)) => Self::new(shared, "release", [("delay", interval(delay).into())]),
             Err(Failure::Fatal(error)) => Self::failure(shared, &error, None, true),
             Err(Failure::Retry { error, delay }) => Self::failure(shared, &error, delay, false),
@@ -92,8 +89,15 @@ impl Ending {
 
     /// Returns the end of a stopped attempt. If its lease is lost, nothing is sent.
     pub fn stopped(shared: &Arc<Shared>) -> Self {
-        let is_lost = shared.reason() == Some(StopReason::Lost);
-        Self::new(shared, if is_lost { "none" } else { "release" }, [])
+        match shared.reason() {
+            Some(StopReason::Lost) => Self::new(shared, "none", []),
+            Some(StopReason::Timeout) => {
+                let limit = shared.limit.get().map_or(0.0, Duration::as_secs_f64);
+                let error = format!("the handler has not ended within its timeout of {limit} s");
+                Self::failure(shared, &error, None, false)
+            }
+            _ => Self::new(shared, "release", []),
+        }
     }
 
     pub fn id(&self) -> i64 {

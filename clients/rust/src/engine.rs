@@ -11,29 +11,26 @@
 //! An attempt whose completion is committed on another server *rides back*: it is extended until the completion has
 //! arrived. If that takes too long, the worker sends the completion itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use serde_json::Value;
 use tokio::sync::{Notify, watch};
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::{AbortHandle, JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
-use tokio_postgres::Row;
 
-use crate::backoff::Backoff;
 use crate::batch::{Batch, Each};
-use crate::connection::{Link, Pool, Pools, Refusal, SILENCE};
-use crate::effects;
+use crate::connection::{Link, Pool, Pools, SILENCE};
 use crate::endings::{Ending, Ride};
 use crate::event::{Event, EventKind};
 use crate::job::Job;
 use crate::outcome::{Done, Failure, StopReason};
 use crate::settings::{Call, Calls, OnUnknown, Settings, WorkerError};
 use crate::shared::{Facts, Shared};
+use crate::sql::interval;
 use crate::state::{Held, State};
 use crate::tracing;
 use crate::watchdog::Watchdog;
@@ -59,27 +56,21 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// Longer than any worker runs.
 pub(crate) const FOREVER: Duration = Duration::from_secs(1_000_000_000);
 
-/// The SQLSTATEs for a missing queue, and for a database without the extension.
-const MISSING: [&str; 3] = ["42704", "3F000", "42883"];
-
-/// The SQLSTATE that a worker that lingers gets if its queue has stages and it names none.
-const INVALID: &str = "22023";
-
 /// One run of a worker, from its first claim to the release of the remaining jobs.
 pub(crate) struct Engine {
     pub settings: Arc<Settings>,
     calls: HashMap<String, Calls>,
-    is_drain: bool,
+    pub is_drain: bool,
     state: Mutex<State>,
     /// How often it was told to stop.
-    stops: watch::Receiver<u32>,
+    pub stops: watch::Receiver<u32>,
     /// Wakes the claimer: there is room, or the worker stops.
     pub changed: Notify,
     /// Wakes the control: there is something to send.
     pub due: Notify,
-    claims: Link,
+    pub claims: Link,
     pub control: Link,
-    pools: Pools,
+    pub pools: Pools,
 }
 
 /// The result of the claimer and of the control. An error means that the worker could not start.
@@ -97,7 +88,11 @@ impl Drop for Tasks {
 
 impl Engine {
     pub fn new(settings: Arc<Settings>, is_drain: bool, stops: watch::Receiver<u32>) -> Arc<Self> {
-        let connector = settings.connector.clone();
+        let (connector, limit) = (settings.connector.clone(), settings.max_connections.unwrap_or(usize::MAX));
+        let pools = Pools {
+            own: Arc::new(Pool::new(connector.clone(), limit)),
+            effects: settings.effects.clone().map(|effects| Arc::new(Pool::new(effects, limit))),
+        };
         Arc::new(Self {
             calls: settings.calls(),
             is_drain,
@@ -105,12 +100,9 @@ impl Engine {
             stops,
             changed: Notify::new(),
             due: Notify::new(),
-            claims: Link::new(connector.clone(), settings.wait + SILENCE),
-            control: Link::new(connector.clone(), SILENCE),
-            pools: Pools {
-                own: Arc::new(Pool::new(connector)),
-                effects: settings.effects.clone().map(|effects| Arc::new(Pool::new(effects))),
-            },
+            claims: Link::new(connector.clone(), settings.wait + SILENCE, pools.own.clone()),
+            control: Link::new(connector, SILENCE, pools.own.clone()),
+            pools,
             settings,
         })
     }
@@ -119,11 +111,11 @@ impl Engine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_stopping(&self) -> bool {
+    pub fn is_stopping(&self) -> bool {
         *self.stops.borrow() > 0
     }
 
-    async fn told_to_stop(&self, times: u32) {
+    pub async fn told_to_stop(&self, times: u32) {
         let mut stops = self.stops.clone();
         // Without a sender, no further stop can come.
         if stops.wait_for(|&count| count >= times).await.is_err() {
@@ -161,123 +153,28 @@ impl Engine {
         ended.map(|()| std::mem::take(&mut self.lock().events))
     }
 
-    // The claimer.
-
-    async fn claim_all(self: Arc<Self>) -> Ended {
-        let (mut backoff, mut has_claimed) = (Backoff::default(), false);
-        if let Some(effects) = &self.pools.effects {
-            effects::check(effects).await.map_err(|text| WorkerError(text.into()))?;
-        }
-        while !self.is_stopping() {
-            let room = self.lock().room(self.settings.concurrency, self.settings.prefetch);
-            if room == 0 {
-                self.changed.notified().await;
-                continue;
-            }
-            let (completed, is_idle) = {
-                let (mut state, now) = (self.lock(), Instant::now());
-                // The control sends the ends that are due.
-                let plain = state.ended.extract_if(.., |_, ending| ending.is_plain() && ending.due > now);
-                let completed: Vec<Ending> = plain.map(|(_, ending)| ending).collect();
-                // If an attempt ends during the claim, that may make a job ready that the claim does not see.
-                (completed, state.is_idle())
-            };
-            let rows = match self.claim(room, &completed, has_claimed).await {
-                Ok(rows) => rows,
-                Err(refusal) => {
-                    // One of them may be the cause; the control finds out which.
-                    completed.into_iter().for_each(|ending| self.send(ending, Duration::ZERO));
-                    let Refusal { code, text } = &refusal;
-                    if code == "57014" {
-                        continue;
-                    }
-                    let is_refused = MISSING.contains(&code.as_str()) || self.settings.lingers() && code == INVALID;
-                    if !has_claimed && is_refused {
-                        return Err(WorkerError(format!("the worker cannot start: {text}").into()));
-                    }
-                    if refusal.is_gone() {
-                        self.tell(EventKind::Disconnected, None, Duration::ZERO, Some(text.clone()));
-                    }
-                    let _ = timeout(backoff.failed("claim", &refusal), self.told_to_stop(1)).await;
-                    continue;
-                }
-            };
-            backoff = Backoff::default();
-            has_claimed = true;
-            let (is_empty, had_none) = (rows.is_empty(), completed.is_empty());
-            // An attempt that could not be completed has a row without a job.
-            let (jobs, answers): (Vec<Row>, Vec<Row>) =
-                rows.into_iter().partition(|row| row.get::<_, Option<i64>>(1).is_some());
-            let answers: HashMap<i64, Value> = answers.iter().map(|row| (row.get(0), row.get(5))).collect();
-            for ending in completed {
-                let answer = answers.get(&ending.id()).unwrap_or(&Value::Null);
-                let outcome = answer["outcome"].as_str().unwrap_or("completed");
-                self.answered(ending, outcome, answer["reason"].as_str().unwrap_or_default());
-            }
-            self.accept(&jobs);
-            if self.is_drain && is_empty && had_none {
-                if is_idle {
-                    return Ok(());
-                }
-                self.changed.notified().await;
-            }
-        }
-        Ok(())
-    }
-
-    async fn claim(&self, room: usize, completed: &[Ending], has_claimed: bool) -> Result<Vec<Row>, Refusal> {
-        let (sql, parameters) = self.settings.claim(room, has_claimed && !self.is_drain, completed);
-        let connected = || self.tell(EventKind::Connected, None, Duration::ZERO, None);
-        self.claims.fetch(&sql, &parameters.list(), &connected).await
-    }
-
-    fn accept(self: &Arc<Self>, rows: &[Row]) {
-        let now = Instant::now();
-        let mut state = self.lock();
-        for row in rows {
-            let job = Job::new(row, self.pools.clone(), self.settings.codec.clone(), self.stops.clone());
-            if self.call(&job).is_none() {
-                let stage = job.stage.as_ref().map(|stage| format!("stage {stage}"));
-                let stage = stage.as_deref().unwrap_or("jobs without a stage");
-                let failure = self.for_another(&mut state, format!("no handler for {stage} of queue {}", job.queue));
-                state.send(Ending::of(&job.shared, Err(failure)), Duration::ZERO);
-                continue;
-            }
-            let lease = Duration::from_secs_f64(row.get::<_, f64>(14).clamp(0.001, 1e9));
-            let held = Held {
-                shared: job.shared.clone(),
-                lease,
-                beat_at: now + self.beat(lease),
-                expires_at: now + lease,
-                task: None,
-                stopped_at: None,
-            };
-            state.held.insert(job.id, held);
-            state.ready.push_back(job);
-        }
-        drop(state);
-        self.due.notify_one(); // the control takes the new leases into account
-        self.start();
-    }
-
     /// Returns the handler of a job, and the stage if the handler is for that stage only. `None`: there is none.
-    fn call<'a>(&'a self, job: &'a Job) -> Option<(&'a Call, Option<&'a str>)> {
+    pub fn call<'a>(&'a self, job: &'a Job) -> Option<(&'a Call, Option<&'a str>)> {
         self.calls.get(&*job.queue)?.get(job.stage.as_deref())
     }
 
     /// Returns how a job ends that another worker may run, but not this one. Logs each error once.
-    fn for_another(&self, state: &mut State, error: String) -> Failure {
+    pub fn for_another(&self, state: &mut State, shared: &Arc<Shared>, error: &str) -> Ending {
         let fails = self.settings.on_unknown == OnUnknown::Fail;
-        if state.unknown.len() < MAX_UNKNOWN && state.unknown.insert(error.clone()) {
+        if state.unknown.len() < MAX_UNKNOWN && state.unknown.insert(error.to_owned()) {
             let pause = UNKNOWN_PAUSE.as_secs();
             let then =
                 if fails { "its jobs fail".into() } else { format!("its jobs are released for {pause} seconds") };
             log::warn!(target: "pg_queue", "{error}: {then}");
         }
-        if fails { Failure::Retry { error, delay: None } } else { Failure::Snooze(UNKNOWN_PAUSE) }
+        if fails {
+            return Ending::failure(shared, error, None, false);
+        }
+        let delay = interval(UNKNOWN_PAUSE);
+        Ending::new(shared, "release", [("delay", delay.into()), ("reason", error.into())])
     }
 
-    fn start(self: &Arc<Self>) {
+    pub fn start(self: &Arc<Self>) {
         self.expire();
         let mut state = self.lock();
         while state.running() < self.settings.concurrency && !self.is_stopping() {
@@ -296,11 +193,48 @@ impl Engine {
             }
             let shared: Vec<Arc<Shared>> = jobs.iter().map(|job| job.shared.clone()).collect();
             let task = tokio::spawn(self.clone().run(call, jobs));
+            let limit = self.limit(&shared);
             for one in shared {
                 if let Some(held) = state.held.get_mut(&one.facts.id) {
-                    held.task = Some(task.abort_handle());
+                    (held.task, held.limit) = (Some(task.abort_handle()), limit.clone());
                 }
             }
+        }
+        // If a job ends the process, the attempts of jobs that have not begun would count.
+        let is_wary = self.settings.prefetch > 0 && !state.ready.is_empty() && state.is_wary();
+        let ready = if is_wary { std::mem::take(&mut state.ready) } else { VecDeque::new() };
+        drop(state);
+        ready.iter().for_each(|job| self.end(Ending::new(&job.shared, "release", [])));
+    }
+
+    /// Lets attempts fail if their handler takes too long. If it goes on although it was told to stop, they fail
+    /// nevertheless, and it keeps its slots.
+    fn limit(self: &Arc<Self>, shared: &[Arc<Shared>]) -> Option<AbortHandle> {
+        let settings = &self.settings;
+        let limit = settings.timeouts.get(&*shared.first()?.facts.queue).copied().or(settings.timeout)?;
+        let (engine, shared) = (self.clone(), shared.to_vec());
+        let task = tokio::spawn(async move {
+            sleep(limit).await;
+            let is_on = |one: &&Arc<Shared>| !one.ended.load(Ordering::Acquire);
+            for one in shared.iter().filter(is_on) {
+                _ = one.limit.set(limit);
+                engine.stop_job(one.facts.id, StopReason::Timeout);
+            }
+            sleep(GRACE).await;
+            shared.iter().filter(is_on).for_each(|one| engine.fail_late(one));
+        });
+        Some(task.abort_handle())
+    }
+
+    fn fail_late(&self, shared: &Arc<Shared>) {
+        let mut state = self.lock();
+        let Some(held) = state.held.get_mut(&shared.facts.id) else { return };
+        if shared.reason() == Some(StopReason::Timeout) {
+            held.is_over = true;
+            held.expires_at = Instant::now() + FOREVER;
+            held.beat_at = held.expires_at;
+            drop(state);
+            self.send(Ending::stopped(shared), Duration::ZERO);
         }
     }
 
@@ -326,7 +260,9 @@ impl Engine {
         };
         if shared.len() > 1 {
             // The server's answer for each attempt says which lease is lost.
-            let lost = answers.iter_mut().filter(|answer| **answer == Err(Failure::Lost));
+            let is_ours = |text: &str| shared.iter().any(|one| text.ends_with(&format!(" {}", one.facts.id)));
+            let is_loss = |answer: &&mut _| matches!(&**answer, Err(Failure::Lost(text)) if is_ours(text));
+            let lost = answers.iter_mut().filter(is_loss);
             lost.for_each(|answer| *answer = Err(Failure::Snooze(Duration::ZERO)));
         }
         for (one, answer) in shared.iter().zip(&mut answers) {
@@ -391,14 +327,25 @@ impl Engine {
         }
     }
 
-    fn end_by(&self, one: &Arc<Shared>, mut answer: Result<Done, Failure>, time: Duration) {
-        if let Err(Failure::Retry { error, .. } | Failure::Fatal(error)) = &answer {
-            warn(&one.facts, format_args!("has failed: {error}"));
+    fn end_by(&self, one: &Arc<Shared>, answer: Result<Done, Failure>, time: Duration) {
+        let has_ended = one.ended.load(Ordering::Acquire);
+        match &answer {
+            Err(Failure::Retry { error, .. } | Failure::Fatal(error) | Failure::Lost(error)) if has_ended => {
+                warn(&one.facts, format_args!("has ended, and its handler has failed since: {error}"));
+            }
+            Err(Failure::Retry { error, .. } | Failure::Fatal(error) | Failure::Lost(error)) => {
+                warn(&one.facts, format_args!("has failed: {error}"));
+            }
+            Ok(Done::Complete(result)) if has_ended && !result.is_null() => {
+                let text = "its handler has ended it and returned a result, which is not kept";
+                warn(&one.facts, format_args!("{text}"));
+            }
+            _ => {}
         }
-        if let Err(Failure::Unknown(error)) = answer {
-            answer = Err(self.for_another(&mut self.lock(), error));
-        }
-        let mut ending = Ending::of(one, answer);
+        let mut ending = match answer {
+            Err(Failure::Unknown(error)) if !has_ended => self.for_another(&mut self.lock(), one, &error),
+            answer => Ending::of(one, answer),
+        };
         ending.time = time;
         self.end(ending);
     }
@@ -428,7 +375,11 @@ impl Engine {
     fn end(&self, ending: Ending) {
         let mut state = self.lock();
         // The attempt was released in its place and has ended.
-        let Some(Held { shared, lease, .. }) = state.held.remove(&ending.id()) else { return };
+        let Some(Held { shared, lease, limit, is_over, .. }) = state.held.remove(&ending.id()) else { return };
+        limit.iter().for_each(AbortHandle::abort);
+        if is_over {
+            return; // its end is on the way
+        }
         if let Some(result) = shared.committed.get() {
             // Whatever the handler has done since then.
             let mut riding = Ending::new(&shared, "complete", [("result", result.clone())]);
@@ -487,7 +438,7 @@ impl Engine {
         self.tell(kind, Some(&ending.shared), ending.time, ending.error().map(str::to_owned));
     }
 
-    fn tell(&self, kind: EventKind, shared: Option<&Arc<Shared>>, time: Duration, error: Option<String>) {
+    pub fn tell(&self, kind: EventKind, shared: Option<&Arc<Shared>>, time: Duration, error: Option<String>) {
         let facts = shared.map(|shared| &shared.facts);
         let event = Event {
             kind,

@@ -35,6 +35,9 @@ pub struct Options {
     upon: Option<Upon>,
     flow: Option<i64>,
     task: Option<String>,
+    start_by: Option<SystemTime>,
+    start_within: Option<Duration>,
+    max_delay: Option<Duration>,
     pub(crate) codec: Hooks,
 }
 
@@ -122,8 +125,7 @@ impl Options {
         self
     }
 
-    /// An object that is kept beside the payload. `start_by` and `start_within` in it, as text, say by when a worker
-    /// must have claimed the job, or it expires.
+    /// An object that is kept beside the payload.
     pub fn headers(mut self, headers: Value) -> Self {
         self.headers = Some(headers);
         self
@@ -153,6 +155,24 @@ impl Options {
         self
     }
 
+    /// If no worker has claimed the job before this time, it expires.
+    pub fn start_by(mut self, time: SystemTime) -> Self {
+        self.start_by = Some(time);
+        self
+    }
+
+    /// If no worker has claimed the job within this time, it expires. The time begins when the job may run.
+    pub fn start_within(mut self, time: Duration) -> Self {
+        self.start_within = Some(time);
+        self
+    }
+
+    /// Calls under the job's unique key put it off at most this long after the first of them. A flow has no such bound.
+    pub fn max_delay(mut self, time: Duration) -> Self {
+        self.max_delay = Some(time);
+        self
+    }
+
     /// Encodes the payload, and in a flow those of its tasks.
     pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
         self.codec = Hooks::new(codec);
@@ -178,11 +198,16 @@ impl Options {
         texts("headers", "::jsonb", tracing::inject(self.headers.clone()).map(|headers| headers.to_string()));
         texts("upon", "", self.upon.map(|upon| upon.name().to_owned()));
         texts("task", "", self.task.clone());
+        texts("start_within", "::interval", self.start_within.map(interval));
+        texts("max_delay", "::interval", self.max_delay.map(interval));
         if let Some(priority) = self.priority {
             add("priority", "", parameters.push(priority, Type::INT4));
         }
         if let Some(time) = self.run_at {
             add("run_at", "", parameters.push(time, Type::TIMESTAMPTZ));
+        }
+        if let Some(time) = self.start_by {
+            add("start_by", "", parameters.push(time, Type::TIMESTAMPTZ));
         }
         if let Some(version) = self.version {
             add("version", "", parameters.push(version, Type::TIMESTAMPTZ));
@@ -220,6 +245,9 @@ impl Options {
         add("lease", self.lease.map(interval).map(Value::from));
         add("headers", tracing::inject(self.headers.clone()));
         add("upon", self.upon.map(|upon| Value::from(upon.name())));
+        add("start_by", self.start_by.map(timestamp).map(Value::from));
+        add("start_within", self.start_within.map(interval).map(Value::from));
+        add("max_delay", self.max_delay.map(interval).map(Value::from));
         Value::Object(fields)
     }
 }

@@ -6,8 +6,8 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,7 +17,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row};
 
 use crate::codec::ContextKind;
-use crate::connection::{Pool, Pooled, Pools};
+use crate::connection::{PATIENCE, Pooled, Pools, Users};
 use crate::effects;
 use crate::hooks::Hooks;
 use crate::outcome::{Advance, Failure, StopReason, Stopped, Suspend};
@@ -92,6 +92,9 @@ impl Job {
             codec,
             stop: watch::channel(None).0,
             ended: AtomicBool::new(false),
+            steps: Mutex::default(),
+            connections: Arc::default(),
+            limit: OnceLock::new(),
             committed: OnceLock::new(),
         };
         Self {
@@ -175,7 +178,7 @@ impl Job {
     /// Stores what was done so far. The next attempt, if there is one, finds it in `progress`.
     pub async fn save_progress(&self, progress: impl Serialize) -> Result<(), Failure> {
         let progress = self.shared.codec.json(progress, ContextKind::Progress, &self.queue);
-        let (progress, client) = (progress.await, taken(&self.pools.own).await?);
+        let (progress, client) = (progress.await, taken(std::slice::from_ref(self)).await?);
         let parameters = Parameters::default().with(self.id, Type::INT8).with(progress, Type::JSONB);
         client.execute_typed("SELECT queue.progress($1, $2)", &parameters.list()).await?;
         client.give_back();
@@ -183,10 +186,15 @@ impl Job {
     }
 
     /// Returns the result of a step that is done, or a transaction in which to do it. So a retry skips the steps that
-    /// are done.
+    /// are done. Each step of an attempt has a name of its own.
     pub async fn step<T: DeserializeOwned>(&self, name: &str) -> Result<Step<T>, Failure> {
         self.check()?;
-        let client = begin(&self.pools.own).await?;
+        if self.shared.has_run(name) {
+            let advice = format!("give each step a name of its own, such as \"{name} 2\"");
+            let error = format!("step \"{name}\" has already run in this attempt: {advice}");
+            return Err(Failure::Retry { error, delay: None });
+        }
+        let client = begin(std::slice::from_ref(self)).await?;
         let parameters = [(&self.id as _, Type::INT8), (&name as _, Type::TEXT)];
         let found = client.query_typed_one("SELECT queue.step($1, $2)", &parameters).await?;
         match found.try_get::<_, Option<Value>>(0)? {
@@ -194,15 +202,20 @@ impl Job {
                 client.batch_execute("COMMIT").await?;
                 client.give_back();
                 let result = self.shared.codec.decode(result, ContextKind::Step, &self.queue).await?;
+                self.shared.note_step(name);
                 Ok(Step::Done(T::deserialize(result)?))
             }
-            None => Ok(Step::Open(OpenStep { shared: self.shared.clone(), name: name.to_owned(), client })),
+            None => Ok(Step::Open(OpenStep {
+                shared: self.shared.clone(),
+                name: name.to_owned(),
+                client: Box::new(client),
+            })),
         }
     }
 
     /// Returns the outcomes of the jobs that this job was after, and of the members of its flow.
     pub async fn inputs(&self) -> Result<Vec<Input>, Failure> {
-        let client = taken(&self.pools.own).await?;
+        let client = taken(std::slice::from_ref(self)).await?;
         let sql = "SELECT job_id, queue_name, task, state, result, error FROM queue.inputs($1)";
         let rows = client.query_typed(sql, &[(&self.id, Type::INT8)]).await?;
         client.give_back();
@@ -226,22 +239,42 @@ fn reason(error: &tokio_postgres::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-pub(crate) async fn taken(pool: &Arc<Pool>) -> Result<Pooled, Failure> {
-    pool.take().await.map_err(|error| Failure::Retry { error, delay: None })
+/// How long a job is released if there is no connection for its handler.
+const LACK_PAUSE: Duration = Duration::from_secs(5);
+
+/// Returns a connection. If none can be made, the job is not at fault: it is released.
+async fn taken(jobs: &[Job]) -> Result<Pooled, Failure> {
+    let job = &jobs[0];
+    job.pools.own.take(PATIENCE, users(jobs)).await.map_err(|error| {
+        let pause = LACK_PAUSE.as_secs();
+        log::warn!(target: "pg_queue", "{job:?} lacks a connection: {error}: it is released for {pause} seconds");
+        Failure::Snooze(LACK_PAUSE)
+    })
 }
 
-pub(crate) async fn begin(pool: &Arc<Pool>) -> Result<Pooled, Failure> {
-    let client = taken(pool).await?;
+fn users(jobs: &[Job]) -> Users {
+    jobs.iter().map(|job| job.shared.connections.clone()).collect()
+}
+
+async fn begin(jobs: &[Job]) -> Result<Pooled, Failure> {
+    let client = taken(jobs).await?;
     client.batch_execute("BEGIN").await?;
     Ok(client)
 }
 
 /// Begins a transaction that is to end these jobs.
 pub(crate) async fn begin_ending(jobs: &[Job]) -> Result<Pooled, Failure> {
-    jobs.iter().try_for_each(Job::check)?;
+    if jobs.iter().any(|job| job.shared.ended.load(Ordering::Acquire)) {
+        let error = "this job has ended: job.transaction completes it, so call it once".into();
+        return Err(Failure::Retry { error, delay: None });
+    }
+    let check = || jobs.iter().try_for_each(Job::check);
     match &jobs[0].pools.effects {
-        Some(pool) => effects::begin(pool, &job_ids(jobs)).await,
-        None => begin(&jobs[0].pools.own).await,
+        Some(pool) => effects::begin(pool, &job_ids(jobs), &users(jobs), check).await,
+        None => {
+            check()?;
+            begin(jobs).await
+        }
     }
 }
 
@@ -372,7 +405,7 @@ pub enum Step<T> {
 pub struct OpenStep {
     shared: Arc<Shared>,
     name: String,
-    client: Pooled,
+    client: Box<Pooled>,
 }
 
 impl Deref for OpenStep {
@@ -395,6 +428,7 @@ impl OpenStep {
         self.client.execute_typed("SELECT queue.step_done($1, $2, $3)", &parameters.list()).await?;
         self.client.batch_execute("COMMIT").await?;
         self.client.give_back();
+        self.shared.note_step(&self.name);
         Ok(result)
     }
 }

@@ -6,12 +6,13 @@
 //! [pg_queue]: https://crates.io/crates/pg-queue-client
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
+#![warn(missing_docs, clippy::print_stdout, clippy::print_stderr)]
 
 #[cfg(feature = "aes-gcm")]
 mod aes;
 mod backoff;
 mod batch;
+mod claimer;
 mod codec;
 mod connection;
 mod control;
@@ -25,6 +26,7 @@ mod hooks;
 mod job;
 mod outcome;
 mod publish;
+mod ready;
 mod settings;
 mod shared;
 mod sql;

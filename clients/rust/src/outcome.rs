@@ -80,6 +80,8 @@ pub enum StopReason {
     Lost,
     /// The worker's time to shut down is over.
     Shutdown,
+    /// The handler's time is over.
+    Timeout,
 }
 
 impl fmt::Display for StopReason {
@@ -88,6 +90,7 @@ impl fmt::Display for StopReason {
             StopReason::Cancelled => "cancelled",
             StopReason::Lost => "lost",
             StopReason::Shutdown => "shutdown",
+            StopReason::Timeout => "timeout",
         })
     }
 }
@@ -109,8 +112,8 @@ pub enum Failure {
     Snooze(Duration),
     /// The handler has stopped because of [`crate::Job::check`].
     Stopped,
-    /// The server has said that the lease is lost.
-    Lost,
+    /// The server has said this of a lost lease, of this attempt or of another one.
+    Lost(String),
     /// An earlier attempt has committed the effects of these jobs on the server of the worker's `effects`. The worker
     /// completes them, and releases the other jobs of a batch.
     AlreadyDone(Vec<i64>),
@@ -136,18 +139,16 @@ impl<E: Error + 'static> From<E> for Failure {
         if let Some(CodecError::Unknown(text)) = any.downcast_ref() {
             return Failure::Unknown(text.clone());
         }
-        let (mut text, mut at) = (String::new(), Some(any));
+        let (mut text, mut at, mut is_lost) = (String::new(), Some(any), false);
         while let Some(error) = at {
             let postgres = error.downcast_ref::<tokio_postgres::Error>();
-            if postgres.is_some_and(|error| code(error) == LOST) {
-                return Failure::Lost;
-            }
+            is_lost |= postgres.is_some_and(|error| code(error) == LOST);
             let colon = if text.is_empty() { "" } else { ": " };
             text = format!("{text}{colon}{}", postgres.map_or_else(|| error.to_string(), connection::text));
             // The driver's own text says less than its cause, the server's message.
             at = error.source().filter(|_| postgres.is_none());
         }
-        Failure::Retry { error: text, delay: None }
+        if is_lost { Failure::Lost(text) } else { Failure::Retry { error: text, delay: None } }
     }
 }
 

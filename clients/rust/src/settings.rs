@@ -71,14 +71,18 @@ pub(crate) struct Settings {
     pub middleware: Vec<Around>,
     pub concurrency: usize,
     pub prefetch: usize,
+    pub max_connections: Option<usize>,
     pub wait: Duration,
     pub linger: Duration,
     pub heartbeat: Duration,
     pub lease: Option<Duration>,
     pub stage: Option<String>,
-    pub session_bound: bool,
+    pub disconnect: Option<Duration>,
     pub shutdown_timeout: Duration,
     pub stall_timeout: Option<Duration>,
+    pub timeout: Option<Duration>,
+    /// In place of it, for the handlers of these queues.
+    pub timeouts: HashMap<String, Duration>,
     pub codec: Hooks,
     pub on_unknown: OnUnknown,
     pub name: String,
@@ -93,6 +97,12 @@ impl Settings {
             ((Call::Batch { size, .. }, _), None) => Some(*size),
             _ => None,
         }
+    }
+
+    /// Returns whether a time is 0 that must be longer.
+    pub fn has_zero(&self) -> bool {
+        let times = [Some(self.heartbeat), self.timeout, self.stall_timeout];
+        times.into_iter().flatten().chain(self.timeouts.values().copied()).any(|time| time.is_zero())
     }
 
     /// Returns whether claims collect full batches.
@@ -116,7 +126,7 @@ impl Settings {
             .with(self.lease.map(interval), Type::TEXT)
             .with(self.stage.clone(), Type::TEXT)
             .with(self.name.clone(), Type::TEXT)
-            .with(self.session_bound, Type::BOOL)
+            .with(self.disconnect.map(interval), Type::TEXT)
             .with(completed.iter().map(Ending::id).collect::<Vec<_>>(), Type::INT8_ARRAY);
         let mut linger = "";
         if self.lingers() {
@@ -126,7 +136,7 @@ impl Settings {
         let sql = format!(
             "SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8 \
              FROM queue.claim_any($1, max_jobs => $2, wait => $3::interval, lease => $4::interval, stage => $5, \
-             worker => $6, session_bound => $7, completed => $8{linger})"
+             worker => $6, disconnect => $7::interval, completed => $8{linger})"
         );
         (sql, parameters)
     }

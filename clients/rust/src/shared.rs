@@ -1,7 +1,9 @@
 //! What the worker and a handler share about a job.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::watch;
@@ -25,6 +27,12 @@ pub(crate) struct Shared {
     pub stop: watch::Sender<Option<StopReason>>,
     /// True if the handler itself has ended the attempt.
     pub ended: AtomicBool,
+    /// The steps that have run in this attempt.
+    pub steps: Mutex<HashSet<String>>,
+    /// How many connections the handler has.
+    pub connections: Arc<AtomicUsize>,
+    /// How long the handler may take.
+    pub limit: OnceLock<Duration>,
     /// The result, if the job's effects are committed on another server, and its completion with them.
     pub committed: OnceLock<Value>,
 }
@@ -66,5 +74,13 @@ impl Shared {
             }
             is_news
         })
+    }
+
+    pub fn has_run(&self, step: &str) -> bool {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner).contains(step)
+    }
+
+    pub fn note_step(&self, step: &str) {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner).insert(step.to_owned());
     }
 }

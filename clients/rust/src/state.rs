@@ -26,6 +26,12 @@ pub(crate) struct Held {
     pub task: Option<AbortHandle>,
     /// Since when the handler should have ended.
     pub stopped_at: Option<Instant>,
+    /// Stops the handler when its time is over.
+    pub limit: Option<AbortHandle>,
+    /// True if the attempt has failed for its time, and its handler goes on.
+    pub is_over: bool,
+    /// True if the job may end the process: none is claimed ahead beside it.
+    pub is_suspect: bool,
 }
 
 #[derive(Default)]
@@ -46,9 +52,14 @@ pub(crate) struct State {
 impl State {
     /// Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile.
     pub fn room(&self, concurrency: usize, prefetch: usize) -> usize {
-        let limit = concurrency + prefetch;
+        let limit = concurrency + if self.is_wary() { 0 } else { prefetch };
         let taken = self.held.len() + self.due_ends().count();
         if taken < concurrency || taken <= limit / 2 { limit - taken } else { 0 }
+    }
+
+    /// Returns whether a job is held that may end the process.
+    pub fn is_wary(&self) -> bool {
+        self.held.values().any(|held| held.is_suspect)
     }
 
     /// Returns the ends that the control has to send, or is sending. Ends that wait for a claim, and postponed ends,

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ pub async fn advance_time<C: GenericClient + Sync>(client: &C, by: Duration) -> 
 }
 
 /// A temporary server with `pg_queue` in a folder of its own. It listens only on a socket in that folder. It ends when
-/// this value is dropped.
+/// this value is dropped, and when this process ends.
 ///
 /// The variable `PG_CONFIG`, else the `PATH`, names the installation. If root starts it, it runs as the account
 /// `postgres`.
@@ -86,7 +86,13 @@ pub struct Server {
     bindir: PathBuf,
     account: Option<(u32, u32)>,
     count: AtomicU32,
+    /// A process that ends the server when this one has ended.
+    watch: Child,
 }
+
+/// Ends the server, and removes its folder, when its program has ended: then nobody has the other end of the pipe.
+const WATCH: &str = r#"trap '' HUP INT TERM; read -r line
+"$1/pg_ctl" -D "$2/data" stop --wait --timeout=20 --mode=immediate; rm -rf "$2""#;
 
 impl Server {
     /// Starts a server. Panics if that fails.
@@ -102,18 +108,26 @@ impl Server {
         let answer = answer.unwrap_or_else(|error| panic!("{config} does not run: {error}")).stdout;
         let bindir = PathBuf::from(String::from_utf8_lossy(&answer).trim());
         let memory = Path::new("/dev/shm");
-        let parent = if has_room(memory) { memory.to_owned() } else { std::env::temp_dir() };
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let dir = parent.join(format!("pg_queue-{}-{number}", std::process::id()));
-        fs::create_dir(&dir).unwrap_or_else(|error| panic!("{} cannot be made: {error}", dir.display()));
-        let server = Self { dir, bindir, account: account(), count: AtomicU32::new(0) };
-        if let Some((user, group)) = server.account {
-            std::os::unix::fs::chown(&server.dir, Some(user), Some(group)).expect("root may give its folder away");
+        let name = format!("pg_queue-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let mut dir = memory.join(&name);
+        if !has_room(memory) || fs::create_dir(&dir).is_err() {
+            dir = std::env::temp_dir().join(name);
+            fs::create_dir(&dir).unwrap_or_else(|error| panic!("{} cannot be made: {error}", dir.display()));
         }
+        let account = account();
+        if let Some((user, group)) = account {
+            std::os::unix::fs::chown(&dir, Some(user), Some(group)).expect("root may give its folder away");
+        }
+        let mut watch = command_of(account, "sh");
+        watch.args(["-c", WATCH, "sh"]).args([&bindir, &dir]).process_group(0).stdin(Stdio::piped());
+        let watch = watch.spawn().expect("there is a shell");
+        let server = Self { dir, bindir, account, count: AtomicU32::new(0), watch };
         server.call("initdb", &["--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C"]);
         let dir = server.dir.display().to_string();
         let mine = [
             ("listen_addresses", ""),
+            // PGPORT of the environment would count otherwise.
+            ("port", "5432"),
             ("unix_socket_directories", &dir),
             ("shared_preload_libraries", "pg_queue"),
             ("max_worker_processes", "50"),
@@ -167,7 +181,7 @@ impl Server {
 
     /// Returns the connection string of a database.
     pub fn config(&self, database: &str) -> String {
-        format!("host={} user=postgres dbname={database}", self.dir.display())
+        format!("host={} port=5432 user=postgres dbname={database}", self.dir.display())
     }
 
     /// Connects to a database. The connection lives as long as the client.
@@ -187,13 +201,13 @@ impl Server {
 
     /// Runs a program of the server as its account. The server must not inherit the pipes of this process.
     fn call(&self, program: &str, arguments: &[&str]) {
-        let mut command = Command::new(self.bindir.join(program));
-        command.arg("-D").arg(self.data()).args(arguments).current_dir("/");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        if let Some((user, group)) = self.account {
-            command.uid(user).gid(group);
-        }
-        let status = command.status().unwrap_or_else(|error| panic!("{program} does not run: {error}"));
+        let mut command = command_of(self.account, self.bindir.join(program));
+        let status = command
+            .arg("-D")
+            .arg(self.data())
+            .args(arguments)
+            .status()
+            .unwrap_or_else(|error| panic!("{program} does not run: {error}"));
         if !status.success() {
             let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
             panic!("{program} has failed: {log}");
@@ -203,17 +217,21 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if self.data().join("postmaster.pid").exists() {
-            let mut command = Command::new(self.bindir.join("pg_ctl"));
-            command.arg("-D").arg(self.data()).args(["stop", "--wait", "--silent", "--mode=immediate"]);
-            command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            if let Some((user, group)) = self.account {
-                command.uid(user).gid(group);
-            }
-            let _ = command.status();
-        }
+        // Forked processes may keep the pipe open.
+        self.watch.stdin.take().map(|mut pipe| pipe.write_all(b"\n"));
+        let _ = self.watch.wait();
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Returns a command that runs as this account, without the pipes of this process.
+fn command_of(account: Option<(u32, u32)>, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if let Some((user, group)) = account {
+        command.uid(user).gid(group);
+    }
+    command
 }
 
 /// Returns whether a few servers have room there. Containers may have little of it.

@@ -61,14 +61,17 @@ impl Worker {
             middleware: Vec::new(),
             concurrency: 10,
             prefetch: 0,
+            max_connections: None,
             wait: Duration::from_secs(10),
             linger: Duration::ZERO,
             heartbeat: Duration::from_secs(10),
             lease: None,
             stage: None,
-            session_bound: false,
+            disconnect: Some(Duration::from_secs(15)),
             shutdown_timeout: Duration::from_secs(30),
             stall_timeout: None,
+            timeout: None,
+            timeouts: HashMap::new(),
             codec: Hooks::default(),
             on_unknown: OnUnknown::Release,
             name: format!("{}:{}", host.trim(), std::process::id()),
@@ -84,8 +87,16 @@ impl Worker {
     }
 
     /// How many further jobs are claimed ahead. Default: 0. Use it for short jobs, which then need fewer round trips.
+    /// Beside jobs whose last attempt has timed out, none is claimed ahead.
     pub fn prefetch(mut self, jobs: usize) -> Self {
         self.settings.prefetch = jobs;
+        self
+    }
+
+    /// How many connections handlers use at the same time, for [`Job::transaction`], steps and so on. They wait for
+    /// each other. Default: as many as they ask for, and the server accepts.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.settings.max_connections = Some(connections);
         self
     }
 
@@ -102,8 +113,8 @@ impl Worker {
         self
     }
 
-    /// The longest time between two heartbeats. Default: 10 seconds; a third of the lease if that is shorter. A handler
-    /// learns within this time that its job is to be cancelled.
+    /// The longest time between two heartbeats. Default: 10 seconds; a third of the lease or of `disconnect` if that is
+    /// shorter. A handler learns within this time that its job is to be cancelled.
     pub fn heartbeat(mut self, time: Duration) -> Self {
         self.settings.heartbeat = time;
         self
@@ -121,10 +132,11 @@ impl Worker {
         self
     }
 
-    /// Releases the claimed jobs immediately when the connection ends. Does not work behind a pooler in transaction
-    /// mode.
-    pub fn session_bound(mut self) -> Self {
-        self.settings.session_bound = true;
+    /// When the jobs of this worker run elsewhere after its connection has broken and not come back, as when the
+    /// process is killed. Zero: immediately, however the connection ends; not behind a pooler. `None`: when their
+    /// leases end. Default: 15 seconds.
+    pub fn disconnect(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.settings.disconnect = time.into();
         self
     }
 
@@ -138,6 +150,18 @@ impl Worker {
     /// that did not stop when they were told to. The default is never.
     pub fn stall_timeout(mut self, time: Duration) -> Self {
         self.settings.stall_timeout = Some(time);
+        self
+    }
+
+    /// How long a handler may take. Then it is told to stop, and the attempt fails. Default: as long as it likes.
+    pub fn timeout(mut self, time: Duration) -> Self {
+        self.settings.timeout = Some(time);
+        self
+    }
+
+    /// How long a handler of this queue may take, in place of [`Self::timeout`].
+    pub fn queue_timeout(mut self, queue: &str, time: Duration) -> Self {
+        self.settings.timeouts.insert(queue.to_owned(), time);
         self
     }
 
@@ -287,6 +311,8 @@ impl Worker {
         let refusal = match self.settings.handlers.len() {
             0 => Some("a worker needs a handler"),
             1..=8 if self.settings.concurrency == 0 => Some("concurrency must be at least 1"),
+            1..=8 if self.settings.max_connections == Some(0) => Some("max_connections must be at least 1"),
+            1..=8 if self.settings.has_zero() => Some("heartbeat, timeout and stall_timeout must be above 0"),
             1..=8 if !self.settings.linger.is_zero() && self.settings.collected().is_none() => {
                 Some("linger needs one queue with a batch handler; if it has stages, set stage to one of them")
             }

@@ -5,10 +5,10 @@ mod support;
 
 use std::time::Duration;
 
-use pg_queue_client::testing::{advance_time, assert_enqueued, enqueued};
+use pg_queue_client::testing::{Server, advance_time, assert_enqueued, enqueued};
 use pg_queue_client::{Options, enqueue, enqueue_many};
 use serde_json::json;
-use support::Database;
+use support::{Database, until};
 
 #[tokio::test]
 async fn a_job_exists_if_and_only_if_the_transaction_commits() {
@@ -53,4 +53,21 @@ async fn what_is_not_enqueued_is_said() {
     let db = Database::new().await;
     enqueue(&db.client, "a", json!({"n": 1}), Options::new()).await.unwrap();
     assert_enqueued(&db.client, "a", &json!({"n": 2}), 1).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_ends_with_its_program() {
+    const FILE: &str = "PG_QUEUE_TEST_SERVER";
+    if let Ok(file) = std::env::var(FILE) {
+        std::fs::write(file, Server::start().dir().as_os_str().as_encoded_bytes()).unwrap();
+        std::process::abort();
+    }
+    let file = std::env::temp_dir().join(format!("pg_queue-server-{}", std::process::id()));
+    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+    let ended = program.args(["--exact", "a_server_ends_with_its_program"]).env(FILE, &file).output().unwrap();
+    assert!(!ended.status.success());
+    let folder = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(folder.contains("pg_queue-"), "{folder}");
+    until("its folder is gone", async || (!std::path::Path::new(&folder).exists()).then_some(())).await;
 }

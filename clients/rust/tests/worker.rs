@@ -92,7 +92,8 @@ async fn a_lost_answer_of_a_batch() {
         let is_first = counted.fetch_add(batch.len(), Ordering::SeqCst) == 0;
         async move {
             let answer = |job: &Job| {
-                if is_first && job.payload == json!(1) { Err(Failure::Lost) } else { Ok(json!("done").into()) }
+                let lost = Failure::Lost(format!("lost lease on attempt {}", job.id));
+                if is_first && job.payload == json!(1) { Err(lost) } else { Ok(json!("done").into()) }
             };
             Ok(batch.iter().map(answer).collect::<Vec<Result<Done, Failure>>>())
         }

@@ -4,7 +4,7 @@ DO $$
 BEGIN
     FOR filled IN 0 .. {jobs} - 1 BY 10000 LOOP
         PERFORM FROM queue.enqueue_batch('{queue}', (
-            SELECT jsonb_agg(jsonb_build_object('payload', 1, 'headers', jsonb_build_object('start_by', start_by)))
+            SELECT jsonb_agg(jsonb_build_object('payload', 1, 'start_by', start_by))
             FROM (SELECT to_timestamp(({from}::bigint + floor(random() * {span}::bigint)) / 1e6)
                   FROM generate_series(1, least(10000, {jobs} - filled))) AS times (start_by)));
         COMMIT;

@@ -7,7 +7,7 @@ SELECT queue.complete(id) FROM generate_series(1, 90) AS n, queue.claim('q' || n
 
 DO $$
 BEGIN
-    WHILE EXISTS (SELECT FROM queue.attempt_0) LOOP
+    WHILE EXISTS (SELECT FROM queue_internal.attempt_0) LOOP
         PERFORM FROM queue.maintain();
         COMMIT;
     END LOOP;
@@ -20,8 +20,9 @@ DECLARE
     first bigint := {first};
 BEGIN
     FOR day IN
-        SELECT inhrelid::regclass AS day, lane FROM pg_inherits JOIN queue.history AS h ON h.tableoid = inhrelid
-        WHERE inhparent = 'queue.history'::regclass
+        SELECT inhrelid::regclass AS day, lane
+        FROM pg_inherits JOIN queue_internal.history AS h ON h.tableoid = inhrelid
+        WHERE inhparent = 'queue_internal.history'::regclass
     LOOP
         EXECUTE format(
             'INSERT INTO %s (id, job_id, generation, enqueued_at, claimed_at, ended_at, lane, priority, attempt, pid,

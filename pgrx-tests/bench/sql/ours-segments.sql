@@ -6,7 +6,7 @@ BEGIN
     FOR segment IN 1 .. 7 LOOP
         PERFORM FROM queue.enqueue_many('others', array_fill('{}'::jsonb, ARRAY[1000]));
         COMMIT;
-        WHILE (SELECT count(*) FROM queue.segment_log WHERE state = 'o') < segment + 2 LOOP
+        WHILE (SELECT count(*) FROM queue_internal.segment_log WHERE state = 'o') < segment + 2 LOOP
             PERFORM pg_sleep(0.02);
             COMMIT;
         END LOOP;

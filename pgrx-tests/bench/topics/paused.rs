@@ -31,7 +31,7 @@ pub fn measure(bench: &mut Bench) -> Result<()> {
         server.settle();
         Ok(found)
     })?;
-    let filled = server.number("SELECT max(generation) FROM queue.segment_log")?;
+    let filled = server.number("SELECT max(generation) FROM queue_internal.segment_log")?;
     println!(
         "  {RATE} events/s to 3 queues, {PHASES} phases of {} s; the ring of eight segments has turned {} times",
         length.as_secs(),

@@ -48,6 +48,7 @@ SELECT queue.claim('male');
 SELECT queue.claim('mail', 0);
 SELECT queue.claim('mail', wait => '-1 s');
 SELECT queue.claim('mail', lease => '0');
+SELECT queue.claim('mail', disconnect => '-1 s');
 SELECT queue.claim_any('{}');
 SELECT queue.claim_any('{a,b,c,d,e,f,g,h,i}');
 BEGIN;

@@ -11,16 +11,16 @@ use queue_tests::{Cluster, wait};
 use crate::random::{self, Random};
 use crate::shared::{Sql, create, wait_asleep};
 
+/// A server for many sessions, with little memory for ready jobs. Not yet started.
 fn cluster() -> Cluster {
-    Cluster::new().conf("max_connections = 60").conf("pg_queue.max_ready = 64").start()
+    Cluster::new().conf("max_connections = 60").conf("pg_queue.max_ready = 64")
 }
 
 #[test]
 fn no_wake_up_is_lost_among_sixteen_claimers_that_sleep() {
     const JOBS: usize = 1500;
-    let cluster = cluster();
+    let (cluster, mut client) = cluster().start_with_database("app");
     let seed = random::seed("wake-ups");
-    let mut client = cluster.create_database("app");
     create(&mut client, "q", "");
     let done = AtomicUsize::new(0);
     let slowest = Mutex::new(Duration::ZERO);
@@ -73,9 +73,8 @@ fn no_wake_up_is_lost_among_sixteen_claimers_that_sleep() {
 #[test]
 fn one_claimer_among_many_producers_never_takes_a_job_before_one_that_ranks_earlier() {
     const JOBS: usize = 1200;
-    let cluster = cluster();
+    let (cluster, mut client) = cluster().start_with_database("app");
     let seed = random::seed("order");
-    let mut client = cluster.create_database("app");
     create(&mut client, "q", "");
     // When it was surely committed.
     let committed: Mutex<BTreeMap<i64, Instant>> = Mutex::default();
@@ -119,8 +118,7 @@ fn one_claimer_among_many_producers_never_takes_a_job_before_one_that_ranks_earl
 
 #[test]
 fn a_deep_backlog_is_shared_by_many_claimers_without_a_gap_or_a_double() {
-    let cluster = Cluster::new().conf("max_connections = 60").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("max_connections = 60").start_with_database("app");
     create(&mut client, "q", "");
     for _ in 0..4 {
         client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[50000]))");
@@ -158,8 +156,7 @@ fn a_deep_backlog_is_shared_by_many_claimers_without_a_gap_or_a_double() {
 
 #[test]
 fn jobs_whose_own_transaction_has_shown_them_to_others_too_early_are_not_lost() {
-    let cluster = Cluster::new().conf("pg_queue.max_ready = 8").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("pg_queue.max_ready = 8").start_with_database("app");
     create(&mut client, "q", "");
     let is_over = AtomicBool::new(false);
     let (made, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -206,8 +203,7 @@ fn jobs_whose_own_transaction_has_shown_them_to_others_too_early_are_not_lost() 
 
 #[test]
 fn who_sleeps_is_woken_when_a_purge_is_rolled_back() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     let job_id = client.enqueue("q");
     client.run("BEGIN");
@@ -224,8 +220,7 @@ fn who_sleeps_is_woken_when_a_purge_is_rolled_back() {
 
 #[test]
 fn a_purge_that_is_rolled_back_gives_the_jobs_to_others_although_a_claimer_of_meanwhile_is_still_open() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     for _ in 0..3 {
         client.enqueue("q");
@@ -243,8 +238,7 @@ fn a_purge_that_is_rolled_back_gives_the_jobs_to_others_although_a_claimer_of_me
 
 #[test]
 fn a_job_whose_cancelling_commits_after_its_claim_was_rolled_back_is_cancelled() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     let mut worker = cluster.connect_to("app");
     let job_id = client.enqueue("q");
@@ -268,8 +262,7 @@ const GO_ON: [&str; 4] = [
 
 #[test]
 fn a_job_that_was_to_be_cancelled_is_cancelled_also_when_its_attempt_ended_before_the_commit() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "stages => '{a, b}'");
     let mut worker = cluster.connect_to("app");
     for how in GO_ON.map(Some).into_iter().chain([None]) {
@@ -311,8 +304,7 @@ fn a_job_that_was_to_be_cancelled_is_cancelled_also_when_its_attempt_ended_befor
 
 #[test]
 fn a_job_that_was_wanted_once_more_since_is_not_cancelled() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     let mut worker = cluster.connect_to("app");
     let enqueue = "SELECT queue.enqueue('q', unique_key => 'k', on_duplicate => 'rerun')";
@@ -331,8 +323,7 @@ fn a_job_that_was_wanted_once_more_since_is_not_cancelled() {
 
 #[test]
 fn limits_altered_under_work_stop_nobody() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "strict_order => true, max_running_per_group => 1");
     client.run(
         "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('group_key', 'g' || n % 8)) \
@@ -364,8 +355,7 @@ fn limits_altered_under_work_stop_nobody() {
 
 #[test]
 fn limits_that_are_not_committed_are_nobody_elses() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "max_running => 10");
     client.enqueue("q");
     client.claim("q");
@@ -387,8 +377,7 @@ fn limits_that_are_not_committed_are_nobody_elses() {
 
 #[test]
 fn a_notify_that_was_rolled_back_is_sent_again() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     client.run("ALTER DATABASE app SET pg_queue.worker = off");
     create(&mut client, "q", "notify => true");
     let mut listener = cluster.connect_to("app");

@@ -23,8 +23,7 @@ fn wait_says_whether_there_is_a_job() {
         ("CALL queue.wait('nowhere')".to_owned(), "42704"),
         ("CALL queue.wait(NULL)".to_owned(), "22004"),
     ] {
-        let failure = client.failure(&call);
-        assert_eq!(failure.code, code, "{call}: {failure:?}");
+        client.refused(&call, code);
     }
 }
 
@@ -56,13 +55,13 @@ fn wait_sleeps_without_snapshot_and_lock_and_is_woken() {
 fn wait_refuses_transaction_blocks_and_functions() {
     let (mut client, q) = queue("");
     client.run("BEGIN");
-    assert_eq!(client.failure(&format!("CALL queue.wait('{q}')")).code, "25001");
+    client.refused(&format!("CALL queue.wait('{q}')"), "25001");
     client.run("ROLLBACK");
     client.run(&format!(
         "CREATE FUNCTION waiting_{q}() RETURNS boolean LANGUAGE plpgsql AS
          'DECLARE has boolean; BEGIN CALL queue.wait(''{q}'', ''10 ms'', has); RETURN has; END'"
     ));
-    assert_eq!(client.failure(&format!("SELECT waiting_{q}()")).code, "25001");
+    client.refused(&format!("SELECT waiting_{q}()"), "25001");
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! Claims that sleep: what wakes them, what ends them, where they refuse to sleep; `CALL queue.wait`;
-//! claims bound to their connection.
+//! Claims that sleep: what wakes them, what ends them, where they refuse to sleep; `CALL queue.wait`.
 
 use crate::shared::{self, Database, Sql, connect, queue, wait_asleep};
 use postgres::Client;
@@ -24,7 +23,7 @@ impl Sleeper {
         Self::new(&format!("SELECT id FROM queue.claim('{queue}', wait => '1 minute')"))
     }
 
-    fn with(mut client: Client, observer: &mut Client, sql: &str) -> Self {
+    pub(super) fn with(mut client: Client, observer: &mut Client, sql: &str) -> Self {
         client.run("SET pg_queue.max_wait = '1min'");
         let pid = client.pid();
         let sql = sql.to_owned();
@@ -130,7 +129,7 @@ fn every_way_for_a_job_to_become_ready_wakes_a_claim() {
         ("SELECT queue.release($1, '1 day')", "SELECT queue.reschedule_many(ARRAY[$2], now())"),
         ("SELECT", "SELECT queue.end_batch('[{\"fail\": {\"id\": $1, \"error\": \"boom\"}}]')"),
         ("SELECT", "SELECT queue.end_batch('[{\"release\": {\"id\": $1}}]')"),
-        ("SELECT", "SELECT queue.end_batch('[{\"suspend\": {\"id\": $1}}]')"),
+        ("SELECT", "SELECT queue.end_batch('[{\"suspend\": {\"id\": $1, \"until\": \"epoch\"}}]')"),
         ("SELECT queue.cancel($2, force => true)", "SELECT queue.retry($2)"),
         ("SELECT queue.fail($1, 'boom', '1 day')", "SELECT queue.retry($2)"),
         ("SELECT queue.release($1, '1 day')", "SELECT queue.retry($2)"),
@@ -269,8 +268,7 @@ fn cancel_and_terminate_end_a_sleep_at_once() {
 
 #[test]
 fn a_fast_shutdown_does_not_wait_for_sleepers() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("SELECT queue.create('q')");
     let sleepers: Vec<Sleeper> =
         ["SELECT id FROM queue.claim('q', wait => '1 minute')", "CALL queue.wait('q', '1 minute')"]
@@ -426,8 +424,7 @@ fn claim_any_takes_one_to_eight_queues_that_exist() {
         ("NULL".to_owned(), "22004"),
         (format!("ARRAY['{q}', 'nowhere']"), "42704"),
     ] {
-        let failure = client.failure(&format!("SELECT * FROM queue.claim_any({list})"));
-        assert_eq!(failure.code, code, "{list}: {failure:?}");
+        client.refused(&format!("SELECT * FROM queue.claim_any({list})"), code);
     }
     // The same one twice does no harm, awake or asleep.
     let sql = format!("SELECT id FROM queue.claim_any(array_fill('{q}'::text, ARRAY[8]), wait => '1 minute')");
@@ -499,56 +496,6 @@ fn a_sleeping_claim_holds_no_lock() {
 }
 
 #[test]
-fn bound_claims_are_offered_again_when_their_connection_ends() {
-    let (mut client, q) = queue("");
-    let endings: [fn(Client); 2] = [
-        |other| drop(other),
-        |mut other| {
-            let pid = other.pid();
-            assert!(connect().value::<bool>(&format!("SELECT pg_terminate_backend({pid}, 10000)")));
-        },
-    ];
-    for ending in endings {
-        let (job, kept) = (client.enqueue(&q), client.enqueue(&q));
-        let mut other = connect();
-        let bound: i64 = other.value(&format!("SELECT id FROM queue.claim('{q}', session_bound => true)"));
-        let unbound = other.claim(&q);
-        let sleeper = Sleeper::claiming(&q);
-        ending(other);
-        client.maintain_until(&format!("(SELECT state = 'running' AND attempt = 2 FROM queue.job({job}))"));
-        let next = sleeper.claimed();
-        let failure = client.failure(&format!("SELECT queue.complete({bound})"));
-        assert_eq!(failure.code, "QJ001", "{failure:?}");
-        let error: String = client.value(&format!("SELECT error FROM queue.job({job})"));
-        assert_eq!(error, "the connection of the worker ended");
-        assert_eq!(client.state(kept), "running");
-        client.run(&format!("SELECT queue.complete_many(ARRAY[{next}, {unbound}])"));
-    }
-}
-
-#[test]
-fn a_bound_claim_that_ended_is_not_offered_again() {
-    let (mut client, q) = queue("");
-    let job = client.enqueue(&q);
-    let mut other = connect();
-    let id: i64 = other.value(&format!("SELECT id FROM queue.claim('{q}', session_bound => true)"));
-    other.run(&format!("SELECT queue.complete({id})"));
-    // Bound, but rolled back: offered again by that alone, with the same number.
-    let second = client.enqueue(&q);
-    other.run(&format!("BEGIN; SELECT FROM queue.claim('{q}', session_bound => true); ROLLBACK"));
-    let pid = other.pid();
-    drop(other);
-    wait::until("the connection has ended", || {
-        (client.count(&format!("SELECT FROM pg_stat_activity WHERE pid = {pid}")) == 0).then_some(())
-    });
-    client.run("SELECT FROM queue.maintain()");
-    assert_eq!(client.state(job), "completed");
-    let attempt: i32 = client.value(&format!("SELECT attempt FROM queue.claim('{q}')"));
-    assert_eq!(attempt, 1);
-    assert_eq!(client.state(second), "running");
-}
-
-#[test]
 fn a_limit_that_is_lifted_is_heeded_by_whoever_only_waits() {
     for (options, lifted) in [
         ("rate_limit => 1, rate_period => '1 hour'", "rate_limit => 100"),
@@ -581,8 +528,7 @@ fn a_limit_that_is_lifted_is_heeded_by_whoever_only_waits() {
 
 #[test]
 fn who_is_killed_while_he_sleeps_gets_no_job() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     shared::create(&mut client, "q", "");
     let claim = "SELECT FROM queue.claim('q', wait => '60 s')";
     let mut psql = cluster.command("psql").args(["-X", "-d", "app", "-c", claim]).spawn().unwrap();

@@ -10,8 +10,7 @@ use crate::shared::{Sql, create};
 
 #[test]
 fn no_verb_waits_for_an_open_transaction() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     create(&mut client, "purged", "");
     let jobs: Vec<i64> = (0..16).map(|_| client.enqueue("q")).collect();
@@ -107,8 +106,7 @@ fn no_verb_waits_for_an_open_transaction() {
 
 #[test]
 fn no_verb_waits_for_another_database_session_that_claims_and_ends_at_the_same_time() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "lease => '50 ms', max_attempts => 1000");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[300]))");
     // Leases so short that workers, the background worker and each other's calls meet all the time.
@@ -139,7 +137,7 @@ fn no_verb_waits_for_another_database_session_that_claims_and_ends_at_the_same_t
 /// Rows of the logs that were updated, deleted or are dead, as the statistics have it.
 fn dead(client: &mut Client) -> (i64, i64) {
     let sql = "SELECT coalesce(sum(n_tup_ins), 0)::bigint, coalesce(sum(n_tup_upd + n_tup_del + n_dead_tup), 0)::bigint
-               FROM pg_stat_all_tables WHERE schemaname = 'queue'
+               FROM pg_stat_all_tables WHERE schemaname = 'queue_internal'
                AND relname ~ '^(attempt|claim|outcome|note)_[0-9]+$'";
     let row = client.query_one(sql, &[]).unwrap();
     (row.get(0), row.get(1))
@@ -147,8 +145,7 @@ fn dead(client: &mut Client) -> (i64, i64) {
 
 #[test]
 fn committed_work_leaves_no_dead_rows_and_is_not_slowed_by_an_old_snapshot() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     let mut old = cluster.connect_to("app");
     old.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM queue.jobs");
@@ -178,12 +175,11 @@ fn committed_work_leaves_no_dead_rows_and_is_not_slowed_by_an_old_snapshot() {
 
 #[test]
 fn idle_takes_no_transaction_id_and_writes_no_log() {
-    let cluster = Cluster::new()
+    let (cluster, mut client) = Cluster::new()
         .conf("autovacuum = off")
         .conf("checkpoint_timeout = '1h'")
         .conf("bgwriter_lru_maxpages = 0")
-        .start();
-    let mut client = cluster.create_database("app");
+        .start_with_database("app");
     create(&mut client, "q", "lease => '1 hour'");
     client.enqueue("q");
     client.claim("q");

@@ -26,8 +26,7 @@ fn enqueue(client: &mut Client, jobs: i64, after: &str) {
 
 #[test]
 fn more_jobs_than_fit_into_memory_fall_due_at_once_and_run_once_in_their_order() {
-    let cluster = Cluster::new().conf("pg_queue.max_ready = 16").start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::new().conf("pg_queue.max_ready = 16").start_with_database("app");
     create(&mut client, "q", "");
     // A lane with a job in memory: what falls due meets a position in the middle.
     client.run("SELECT queue.enqueue('q', priority => 50)");
@@ -52,8 +51,7 @@ fn more_jobs_than_fit_into_memory_fall_due_at_once_and_run_once_in_their_order()
 
 #[test]
 fn sleeping_workers_get_all_of_many_jobs_that_fall_due_at_once() {
-    let cluster = Cluster::new().conf("pg_queue.max_ready = 16").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("pg_queue.max_ready = 16").start_with_database("app");
     create(&mut client, "q", "");
     enqueue(&mut client, 1000, "500 ms");
     let claimed = std::sync::atomic::AtomicUsize::new(0);
@@ -75,8 +73,7 @@ fn sleeping_workers_get_all_of_many_jobs_that_fall_due_at_once() {
 
 #[test]
 fn what_fell_due_while_the_server_was_down_starts_with_the_server() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     for stop in [Cluster::stop_fast, Cluster::kill_server] {
         enqueue(&mut client, 3, "1 s");
@@ -93,8 +90,7 @@ fn what_fell_due_while_the_server_was_down_starts_with_the_server() {
 
 #[test]
 fn what_falls_due_after_a_start_is_started_by_the_worker() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     enqueue(&mut client, 1, "3 s");
     cluster.restart();
@@ -106,8 +102,7 @@ fn what_falls_due_after_a_start_is_started_by_the_worker() {
 
 #[test]
 fn a_delayed_job_starts_in_time_behind_many_that_were_cancelled() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     assert_eq!(claim_late(&mut client, "0").len(), 0);
     enqueue(&mut client, 500, "1 s");
@@ -121,12 +116,12 @@ fn a_delayed_job_starts_in_time_behind_many_that_were_cancelled() {
 
 #[test]
 fn jobs_that_wait_for_long_are_not_moved_for_the_sake_of_the_few_that_end() {
-    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) =
+        Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start_with_database("app");
     create(&mut client, "q", "");
     client.run("SELECT count(queue.enqueue('q', delay => '1 year')) FROM generate_series(1, 2000)");
-    let half = "SELECT max(generation) FROM queue.segment_log WHERE segment >= 8 AND state = 'o'";
-    let turns = "SELECT max(generation) FROM queue.segment_log WHERE segment < 8";
+    let half = "SELECT max(generation) FROM queue_internal.segment_log WHERE segment >= 8 AND state = 'o'";
+    let turns = "SELECT max(generation) FROM queue_internal.segment_log WHERE segment < 8";
     let cancel = |client: &mut Client, many: i64| {
         let sql =
             "SELECT queue.cancel(job_id) FROM (SELECT job_id FROM queue.jobs WHERE state = 'scheduled' LIMIT $1) AS x";
@@ -148,7 +143,7 @@ fn jobs_that_wait_for_long_are_not_moved_for_the_sake_of_the_few_that_end() {
     assert_eq!(client.value::<i64>(half), first, "nearly two thousand were moved for a few that had ended");
     cancel(&mut client, 1200);
     turn(&mut client, "the half is closed", &mut |client| client.value::<i64>(half) > first);
-    let ended = "SELECT count(*) FROM queue.history WHERE outcome = 'x'";
+    let ended = "SELECT count(*) FROM queue_internal.history WHERE outcome = 'x'";
     wait::until("history has what was cancelled", || (client.value::<i64>(ended) == 1201).then_some(()));
     assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'scheduled'"), 799);
 }

@@ -6,19 +6,16 @@ use postgres::Client;
 use queue_tests::{Cluster, integrity, wait};
 
 use crate::faults::held::{hold, release};
-use crate::shared::{Database, Sql, create, database_with_queue, queue};
+use crate::shared::{Database, Sql, create, queue};
 
 /// A database without a worker, with queue `q`.
 fn quiet(options: &str) -> (Database, Client) {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "q", options);
-    (database, client)
+    Database::without_worker().with_queue("q", options)
 }
 
-/// Enqueues a job of `q` with this span, or this time, as text.
-fn enqueue(client: &mut Client, header: &str, value: &str) -> i64 {
-    client.value(&format!("SELECT queue.enqueue('q', headers => jsonb_build_object('{header}', {value}))"))
+/// Enqueues a job of `q` with this option.
+fn enqueue(client: &mut Client, option: &str, value: &str) -> i64 {
+    client.value(&format!("SELECT queue.enqueue('q', {option} => {value})"))
 }
 
 /// Waits until this job's time has come.
@@ -56,7 +53,7 @@ fn a_job_that_no_worker_has_claimed_in_time_expires_and_all_views_say_so() {
     let living = client.enqueue("q");
     let jobs = [
         enqueue(&mut client, "start_within", "'1 ms'"),
-        enqueue(&mut client, "start_by", "clock_timestamp()::text"),
+        enqueue(&mut client, "start_by", "clock_timestamp()"),
         enqueue(&mut client, "start_by", "'2001-01-01 00:00:00+00'"),
     ];
     jobs.iter().for_each(|&job| pass(&mut client, job));
@@ -80,12 +77,12 @@ fn a_job_that_no_worker_has_claimed_in_time_expires_and_all_views_say_so() {
     }
     for (what, sql) in [
         ("jobs", "SELECT count(*) FROM queue.jobs WHERE state = 'expired' AND start_by IS NOT NULL"),
-        ("list", "SELECT count(*) FROM queue.list('q', 'expired') WHERE start_by IS NOT NULL"),
-        ("search", "SELECT count(*) FROM queue.search('q', '$.headers.start_by', states => '{expired}') + 1"),
+        ("list", "SELECT count(*) FROM queue.search('q', states => '{expired}') WHERE start_by IS NOT NULL"),
+        ("search", "SELECT count(*) FROM queue.search('q', '$.timing.start_by', states => '{expired}') + 1"),
         ("stats", "SELECT expired FROM queue.stats"),
         ("throughput", "SELECT sum(expired)::bigint FROM queue.throughput"),
         ("throughput_by", "SELECT sum(expired)::bigint FROM queue.throughput_by()"),
-        ("metrics", "SELECT value::bigint FROM queue.metric WHERE name = 'pg_queue_expired_total'"),
+        ("metrics", "SELECT value::bigint FROM queue_internal.metric WHERE name = 'pg_queue_expired_total'"),
         ("recounted", "SELECT sum(expired)::bigint FROM queue_internal.tallies(true)"),
     ] {
         let sql = sql.replace("') + 1", "')");
@@ -102,8 +99,7 @@ fn no_claim_is_late_wherever_the_job_waits() {
         ["", "max_running_per_group => 1", "strict_order => true", "rate_limit => 1000", "stages => '{a, b}'"]
     {
         let (_database, mut client) = quiet(options);
-        let jobs =
-            "SELECT count(queue.enqueue('q', group_key => (n % 3)::text, headers => '{\"start_within\": \"400 ms\"}'))
+        let jobs = "SELECT count(queue.enqueue('q', group_key => (n % 3)::text, start_within => '400 ms'))
                     FROM generate_series(1, 30) AS n";
         client.run(jobs);
         let first = "SELECT count(*), coalesce(bool_and(j.claimed_at < j.start_by), true) FROM queue.claim('q', 3) AS c
@@ -126,8 +122,8 @@ fn no_claim_is_late_wherever_the_job_waits() {
 fn a_worker_that_sleeps_does_not_get_a_late_job_and_the_worker_ends_it_by_itself() {
     let (mut client, q) = queue("");
     let jobs: Vec<i64> = client.column(&format!(
-        "SELECT queue.enqueue('{q}', delay => '200 ms', headers => jsonb_build_object('start_within', w))
-         FROM unnest(ARRAY['1 us', '2 us', '1 hour']) AS w"
+        "SELECT queue.enqueue('{q}', delay => '200 ms', start_within => w)
+         FROM unnest(ARRAY['1 us', '2 us', '1 hour']::interval[]) AS w"
     ));
     client.run(&format!("SELECT queue.pause('{q}')"));
     for job in &jobs[..2] {
@@ -259,8 +255,7 @@ fn a_job_that_has_started_has_no_time_in_its_next_stage_or_when_it_comes_back() 
     let none =
         |client: &mut Client, job: i64| client.value::<bool>(&format!("SELECT start_by IS NULL FROM queue.job({job})"));
     assert!(none(&mut client, job));
-    let other: i64 =
-        client.value("SELECT queue.enqueue('q', priority => 9, headers => '{\"start_within\": \"1 hour\"}')");
+    let other: i64 = client.value("SELECT queue.enqueue('q', priority => 9, start_within => '1 hour')");
     client.run(&format!("SELECT queue.suspend(id, ARRAY[{other}]) FROM queue.claim('q', stage => 'b')"));
     assert!(none(&mut client, job));
     client.run(&format!("SELECT queue.cancel({other})"));
@@ -273,14 +268,12 @@ fn a_job_that_has_started_has_no_time_in_its_next_stage_or_when_it_comes_back() 
 fn a_held_job_has_its_time_from_its_release_unless_it_is_a_moment() {
     let (_database, mut client) = quiet("start_within => '1 hour'");
     let first = client.enqueue("q");
-    let after = |client: &mut Client, upon: &str, headers: &str| -> i64 {
-        client.value(&format!(
-            "SELECT queue.enqueue('q', after => ARRAY[{first}], upon => '{upon}', headers => '{headers}')"
-        ))
+    let after = |client: &mut Client, upon: &str, more: &str| -> i64 {
+        client.value(&format!("SELECT queue.enqueue('q', after => ARRAY[{first}], upon => '{upon}'{more})"))
     };
-    let span = after(&mut client, "ended", r#"{"start_within": "2 hours"}"#);
-    let by_queue = after(&mut client, "ended", "{}");
-    let past = after(&mut client, "ended", r#"{"start_by": "2001-01-01 00:00:00Z"}"#);
+    let span = after(&mut client, "ended", ", start_within => '2 hours'");
+    let by_queue = after(&mut client, "ended", "");
+    let past = after(&mut client, "ended", ", start_by => '2001-01-01 00:00:00Z'");
     let after_past: i64 = client.value(&format!("SELECT queue.enqueue('q', after => ARRAY[{past}])"));
     let failed_past: i64 =
         client.value(&format!("SELECT queue.enqueue('q', after => ARRAY[{past}], upon => 'failed')"));
@@ -308,7 +301,7 @@ fn a_flow_that_expires_first_cancels_its_members() {
     let (_database, mut client) = quiet("");
     let flow: i64 = client.value(
         r#"SELECT queue.enqueue_flow('q', '[{"task": "a"}, {"task": "b"}]', open => true,
-                  headers => '{"start_within": "100 ms"}')"#,
+                  start_within => '100 ms')"#,
     );
     let next: i64 = client.value(&format!("SELECT queue.enqueue('q', after => ARRAY[{flow}], upon => 'ended')"));
     pass(&mut client, flow);
@@ -321,8 +314,7 @@ fn a_flow_that_expires_first_cancels_its_members() {
     client.maintain_until(&format!("(SELECT state FROM queue.job({next})) = 'ready'"));
     assert_eq!(client.value::<i64>("SELECT expired FROM queue.stats"), 1);
     // An expired member does not hold up its flow, as a cancelled one does not.
-    let flow: i64 =
-        client.value(r#"SELECT queue.enqueue_flow('q', '[{"task": "a", "headers": {"start_within": "1 ms"}}]')"#);
+    let flow: i64 = client.value(r#"SELECT queue.enqueue_flow('q', '[{"task": "a", "start_within": "1 ms"}]')"#);
     client.maintain_until(&format!("(SELECT state FROM queue.job({flow})) = 'completed'"));
     assert_eq!(client.value::<i64>(&format!("SELECT expired FROM queue.flows WHERE job_id = {flow}")), 1);
     integrity::check(&mut client);
@@ -332,9 +324,7 @@ fn a_flow_that_expires_first_cancels_its_members() {
 fn an_event_with_a_time_limit_is_resolved_or_expires_and_each_condition_says_what_follows() {
     let (database, mut client) = quiet("max_attempts => 1");
     let event = |client: &mut Client, within: &str| -> i64 {
-        client.value(&format!(
-            "SELECT queue.enqueue_flow('q', open => true, headers => '{{\"start_within\": \"{within}\"}}')"
-        ))
+        client.value(&format!("SELECT queue.enqueue_flow('q', open => true, start_within => '{within}')"))
     };
     let after = |client: &mut Client, jobs: &[i64], upon: &str| -> i64 {
         let delay = if upon == "overdue" { ", delay => '1 hour'" } else { "" };
@@ -372,10 +362,9 @@ fn an_event_with_a_time_limit_is_resolved_or_expires_and_each_condition_says_wha
     let id = client.claim("own");
     assert_eq!(client.column::<String>(&format!("SELECT state FROM queue.inputs({id})")), ["expired"]);
     for verb in ["resolve", "seal"] {
-        assert_eq!(client.failure(&format!("SELECT queue.{verb}({late})")).code, "55000");
+        client.refused(&format!("SELECT queue.{verb}({late})"), "55000");
     }
-    let failure = client.failure(&format!("SELECT queue.enqueue('q', flow => {late})"));
-    assert_eq!(failure.code, "55000");
+    client.refused(&format!("SELECT queue.enqueue('q', flow => {late})"), "55000");
     // A resolve that is committed late has come in time, one that is rolled back has not.
     for commits in [true, false] {
         let event = event(&mut client, "50 ms");
@@ -398,9 +387,9 @@ fn an_event_with_a_time_limit_is_resolved_or_expires_and_each_condition_says_wha
 fn a_call_under_a_key_gives_a_waiting_job_the_time_of_that_call() {
     for verb in ["replace", "rerun"] {
         let (_database, mut client) = quiet("");
-        let call = |client: &mut Client, headers: &str| -> i64 {
+        let call = |client: &mut Client, within: &str| -> i64 {
             client.value(&format!(
-                "SELECT queue.enqueue('q', unique_key => 'k', on_duplicate => '{verb}', headers => {headers})"
+                "SELECT queue.enqueue('q', unique_key => 'k', on_duplicate => '{verb}', start_within => {within})"
             ))
         };
         let by = |client: &mut Client, job: i64| {
@@ -408,17 +397,17 @@ fn a_call_under_a_key_gives_a_waiting_job_the_time_of_that_call() {
                 "SELECT round(extract(epoch FROM start_by - now()) / 3600)::float8 FROM queue.job({job})"
             ))
         };
-        let job = call(&mut client, r#"'{"start_within": "1 hour"}'"#);
+        let job = call(&mut client, "'1 hour'");
         assert_eq!(by(&mut client, job), Some(1.0));
-        assert_eq!((call(&mut client, r#"'{"start_within": "3 hours"}'"#), by(&mut client, job)), (job, Some(3.0)));
+        assert_eq!((call(&mut client, "'3 hours'"), by(&mut client, job)), (job, Some(3.0)));
         assert_eq!((call(&mut client, "NULL"), by(&mut client, job)), (job, None), "{verb}");
         let id = client.claim("q");
-        call(&mut client, r#"'{"start_within": "5 hours"}'"#);
+        call(&mut client, "'5 hours'");
         client.run(&format!("SELECT queue.complete({id})"));
         assert_eq!((client.state(job).as_str(), by(&mut client, job)), ("ready", Some(5.0)), "{verb}");
         // The key of an expired job is free.
         client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-        let brief = call(&mut client, r#"'{"start_within": "1 ms"}'"#);
+        let brief = call(&mut client, "'1 ms'");
         pass(&mut client, brief);
         assert_eq!(expire(&mut client), 1);
         assert_ne!(call(&mut client, "NULL"), brief);
@@ -432,15 +421,15 @@ fn copies_of_events_and_dead_jobs_and_the_jobs_of_schedules() {
     create(&mut client, "dead", "");
     client.run("SELECT queue.alter('q', dead_letter => 'dead')");
     client.run("SELECT queue.create_topic('t'); SELECT queue.bind('t', 'q', '#')");
-    client.run(r#"SELECT queue.publish('t', headers => '{"start_within": "1 hour"}')"#);
+    client.run("SELECT queue.publish('t', start_within => '1 hour')");
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE start_by > now() + '59 minutes'"), 1);
     client.run("SELECT queue.fail(id, 'x') FROM queue.claim('q')");
     let copy: bool = client.value(
-        "SELECT start_by IS NULL AND NOT headers ? 'start_within' AND headers ? 'dead_letter' FROM queue.jobs
+        "SELECT start_by IS NULL AND timing IS NULL AND headers ? 'dead_letter' FROM queue.jobs
          WHERE queue_name = 'dead'",
     );
     assert!(copy);
-    client.run(r#"SELECT queue.schedule('s', 'q', every => '1 hour', headers => '{"start_within": "1 hour"}')"#);
+    client.run("SELECT queue.schedule('s', 'q', every => '1 hour', start_within => '1 hour')");
     client.run("SELECT queue.run_schedule('s')");
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE start_by > now() + '59 minutes' AND state = 'ready'"), 1);
     // No copy of an expired job.
@@ -454,38 +443,42 @@ fn copies_of_events_and_dead_jobs_and_the_jobs_of_schedules() {
 #[test]
 fn what_makes_no_sense_is_refused() {
     let (mut client, q) = queue("");
-    for (headers, message) in [
-        (r#"{"start_by": 7}"#, "header \"start_by\" must be a string"),
-        (r#"{"start_within": 7}"#, "header \"start_within\" must be a string"),
-        (r#"{"start_by": "infinity"}"#, "header \"start_by\" must be finite"),
-        (r#"{"start_by": "soon"}"#, "invalid value for header \"start_by\": \"soon\""),
-        (r#"{"start_within": "soon"}"#, "invalid value for header \"start_within\": \"soon\""),
-        (r#"{"start_within": "0"}"#, "header \"start_within\" must be positive"),
-        (r#"{"start_within": "-1 s"}"#, "header \"start_within\" must be positive"),
-        (
-            r#"{"start_within": "1 s", "start_by": "2030-01-01"}"#,
-            "headers start_by and start_within cannot be given together",
-        ),
-        (r#"{"start_by": "2001-01-01"}"#, "the job would expire before it may start"),
+    for (options, message) in [
+        (&[("start_by", "infinity")][..], "start_by must be finite"),
+        (&[("start_within", "0")], "start_within must be positive"),
+        (&[("start_within", "-1 s")], "start_within must be positive"),
+        (&[("start_within", "178000000 years")], "start_within must be finite"),
+        (&[("start_within", "1 s"), ("start_by", "2030-01-01")], "start_by and start_within cannot be given together"),
+        (&[("start_by", "2001-01-01")], "the job would expire before it may start"),
     ] {
-        let failure =
-            client.failure(&format!("SELECT queue.enqueue('{q}', delay => '1 hour', headers => '{headers}')"));
-        assert_eq!((failure.code.as_str(), failure.message.as_str()), ("22023", message), "{headers}");
-        let failure = client.failure(&format!(
-            "SELECT queue.enqueue_batch('{q}', '[{{\"delay\": \"1 hour\", \"headers\": {headers}}}]')"
-        ));
+        let arguments: Vec<_> = options.iter().map(|(name, value)| format!("{name} => '{value}'")).collect();
+        let arguments = arguments.join(", ");
+        for call in [
+            format!("queue.enqueue('{q}', delay => '1 hour', {arguments})"),
+            format!("queue.enqueue_many('{q}', '{{}}', delay => '1 hour', {arguments})"),
+            format!("queue.enqueue_flow('{q}', delay => '1 hour', {arguments})"),
+            format!("queue.publish('{q}', delay => '1 hour', {arguments})"),
+        ] {
+            let failure = client.failure(&format!("SELECT {call}"));
+            assert_eq!((failure.code.as_str(), failure.message.as_str()), ("22023", message), "{call}");
+        }
+        let fields: Vec<_> = options.iter().map(|(name, value)| format!("\"{name}\": \"{value}\"")).collect();
+        let one = format!("[{{\"delay\": \"1 hour\", {}}}]", fields.join(", "));
+        let failure = client.failure(&format!("SELECT queue.enqueue_batch('{q}', '{one}')"));
         assert_eq!(failure.message, format!("jobs[0]: {message}"));
+        let failure = client.failure(&format!("SELECT queue.enqueue_flow('{q}', '{one}')"));
+        assert_eq!(failure.message, format!("tasks[0]: {message}"));
     }
-    let null: i64 = client
-        .value(&format!("SELECT queue.enqueue('{q}', headers => '{{\"start_by\": null, \"start_within\": null}}')"));
+    let failure = client.failure(&format!("SELECT queue.publish_many('{q}', '{{1}}', start_within => '0')"));
+    assert_eq!((failure.code.as_str(), failure.message.as_str()), ("22023", "start_within must be positive"));
+    let null: i64 = client.value(&format!("SELECT queue.enqueue('{q}', start_by => NULL, start_within => NULL)"));
     assert_eq!(client.state(null), "ready");
     for value in ["0", "-1 s"] {
         let failure = client.failure(&format!("SELECT queue.alter('{q}', start_within => '{value}')"));
         assert_eq!((failure.code.as_str(), failure.message.as_str()), ("22023", "start_within must be positive"));
     }
-    let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', headers => '{{\"start_within\": \"1 hour\"}}')"));
-    let failure = client.failure(&format!("SELECT queue.reschedule({job}, now() + '2 hours')"));
-    assert_eq!(failure.code, "55000");
+    let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', start_within => '1 hour')"));
+    let failure = client.refused(&format!("SELECT queue.reschedule({job}, now() + '2 hours')"), "55000");
     assert_eq!(failure.message, format!("job {job} would expire before it may start"));
     // Of many jobs it is refused alone.
     let other = client.enqueue(&q);
@@ -493,19 +486,18 @@ fn what_makes_no_sense_is_refused() {
         format!("SELECT outcome FROM queue.reschedule_many(ARRAY[{job}, {other}], now() + '2 hours') ORDER BY outcome");
     assert_eq!(client.column::<String>(&many), ["refused", "rescheduled"]);
     client.run(&format!("SELECT queue.reschedule({job}, now() + '30 minutes')"));
-    let failure = client.failure(&format!(
-        "SELECT queue.schedule('{q}', '{q}', every => '1 h', headers => '{{\"start_by\": \"2030-01-01\"}}')"
-    ));
-    assert_eq!(failure.message, "a schedule cannot have the header \"start_by\"");
+    let failure =
+        client.failure(&format!("SELECT queue.schedule('{q}', '{q}', every => '1 h', start_within => '-1 s')"));
+    assert_eq!(failure.message, "start_within must be positive");
 }
 
 #[test]
 fn many_that_expire_at_the_same_moment_all_end_and_those_behind_them_run() {
     let (_database, mut client) = quiet("");
     client.run(
-        "SELECT count(*) FROM (SELECT (clock_timestamp() + '100 ms')::text AS at OFFSET 0) AS x,
+        "SELECT count(*) FROM (SELECT clock_timestamp() + '100 ms' AS at OFFSET 0) AS x,
              generate_series(1, 5000) AS n,
-             LATERAL queue.enqueue('q', to_jsonb(n), headers => jsonb_build_object('start_by', at))",
+             LATERAL queue.enqueue('q', to_jsonb(n), start_by => at)",
     );
     let living = client.enqueue("q");
     pass_all(&mut client);
@@ -520,13 +512,13 @@ fn many_that_expire_at_the_same_moment_all_end_and_those_behind_them_run() {
 
 #[test]
 fn a_worker_that_leaves_time_to_running_jobs_ends_all_that_expire() {
-    let (_database, mut client) = database_with_queue("q", "");
+    let (_database, mut client) = Database::new().with_queue("q", "");
     client.enqueue("q");
     assert_eq!(client.column::<i64>("SELECT id FROM queue.claim('q')").len(), 1);
     client.run(
-        "SELECT count(*) FROM (SELECT (clock_timestamp() + '100 ms')::text AS at OFFSET 0) AS x,
+        "SELECT count(*) FROM (SELECT clock_timestamp() + '100 ms' AS at OFFSET 0) AS x,
              generate_series(1, 5000) AS n,
-             LATERAL queue.enqueue('q', to_jsonb(n), headers => jsonb_build_object('start_by', at))",
+             LATERAL queue.enqueue('q', to_jsonb(n), start_by => at)",
     );
     wait::until("all have expired, beside one that runs", || {
         client.value::<bool>("SELECT (expired, running) = (5000, 1) FROM queue.stats").then_some(())
@@ -536,30 +528,26 @@ fn a_worker_that_leaves_time_to_running_jobs_ends_all_that_expire() {
 
 #[test]
 fn a_crash_a_promotion_and_the_ring_of_segments_lose_no_time() {
-    let cluster = Cluster::new()
+    let (cluster, mut client) = Cluster::new()
         .conf("pg_queue.segment_rows = 1000")
         .conf("pg_queue.reclaim_delay = 0")
         .conf("max_prepared_transactions = 5")
-        .start();
-    let mut client = cluster.create_database("app");
+        .start_with_database("app");
     create(&mut client, "q", "");
     create(&mut client, "other", "");
-    let moved =
-        "SELECT count(*) FROM (SELECT job_id FROM queue.attempt_8 UNION SELECT job_id FROM queue.attempt_9) AS a
+    let moved = "SELECT count(*) FROM (SELECT job_id FROM queue_internal.attempt_8 UNION SELECT job_id
+         FROM queue_internal.attempt_9) AS a
                  WHERE job_id = $";
     let job = enqueue(&mut client, "start_within", "'20 s'");
     let kept = enqueue(&mut client, "start_within", "'1 day'");
-    let late: i64 = client.value(
-        r#"SELECT queue.enqueue('q', priority => 9, delay => '1 day', headers => '{"start_within": "1 hour"}')"#,
-    );
+    let late: i64 =
+        client.value("SELECT queue.enqueue('q', priority => 9, delay => '1 day', start_within => '1 hour')");
     wait::within("it has moved to old", Duration::from_secs(60), || {
-        client.run("SELECT count(*) FROM queue.enqueue_many('other', array_fill('1'::jsonb, ARRAY[1000]))");
-        client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('other', 1000)))");
+        client.pass_through("other", 1000);
         (client.value::<i64>(&moved.replace('$', &job.to_string())) == 1).then_some(())
     });
     drop(client);
-    cluster.kill_server();
-    cluster.start_again();
+    cluster.restart_killed();
     let mut client = cluster.connect_to("app");
     // A prepared enqueue, of whose commit memory is told nothing.
     client.run("BEGIN");

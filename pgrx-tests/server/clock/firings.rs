@@ -53,8 +53,8 @@ fn a_thousand_are_made_up_for_and_the_rest_is_skipped_with_a_warning() {
 
 #[test]
 fn the_log_of_firings_stays_small_whoever_holds_the_horizon() {
-    let cluster = Cluster::new().conf("pg_queue.reclaim_delay = 0").conf("autovacuum = off").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::new().conf("pg_queue.reclaim_delay = 0").conf("autovacuum = off").start_with_database("app");
     client.run("ALTER DATABASE app SET pg_queue.worker = off");
     create(&mut client, "q", "");
     set_clock(&mut client, "2026-01-05 10:00Z");
@@ -76,11 +76,15 @@ fn the_log_of_firings_stays_small_whoever_holds_the_horizon() {
             client.failure("SELECT 1 / (count(*) - count(*)) FROM queue.maintain()");
         }
         client.run("SELECT FROM queue.maintain()");
-        let size: i64 =
-            client.value("SELECT pg_total_relation_size('queue.firing_0') + pg_total_relation_size('queue.firing_1')");
+        let size: i64 = client.value(
+            "SELECT sum(pg_total_relation_size(t))::bigint
+             FROM unnest('{queue_internal.firing_0, queue_internal.firing_1}'::regclass[]) AS t",
+        );
         largest = largest.max(size);
-        turns = client
-            .value("SELECT greatest((SELECT max(turn) FROM queue.firing_0), (SELECT max(turn) FROM queue.firing_1))");
+        turns = client.value(
+            "SELECT greatest((SELECT max(turn) FROM queue_internal.firing_0), (SELECT max(turn)
+                FROM queue_internal.firing_1))",
+        );
         if turns > 6 {
             break;
         }
@@ -118,13 +122,14 @@ fn clock_time(seconds: i32) -> String {
 
 #[test]
 fn a_log_of_firings_whose_schedules_are_gone_is_emptied_and_left_alone() {
-    let cluster = Cluster::new().conf("pg_queue.reclaim_delay = 0").conf("pg_queue.reclaim = off").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::new().conf("pg_queue.reclaim_delay = 0").conf("pg_queue.reclaim = off").start_with_database("app");
     client.run("ALTER DATABASE app SET pg_queue.worker = off");
     create(&mut client, "q", "");
     set_clock(&mut client, "2026-01-05 10:00Z");
     client.run("SELECT queue.schedule('s', 'q', every => '100 ms', missed => 'all')");
-    let blocks = "SELECT (pg_relation_size('queue.firing_0') + pg_relation_size('queue.firing_1')) / 8192";
+    let blocks =
+        "SELECT (pg_relation_size('queue_internal.firing_0') + pg_relation_size('queue_internal.firing_1')) / 8192";
     let mut second = 0;
     while client.value::<i64>(blocks) < 64 {
         second += 90;
@@ -144,8 +149,9 @@ fn a_log_of_firings_whose_schedules_are_gone_is_emptied_and_left_alone() {
     assert_eq!(client.value::<i64>(blocks), 0);
     assert_eq!(client.count("SELECT FROM queue.maintain() WHERE duty = 'rotate_firings' AND did > 0"), 0);
     // A crash in the middle of that leaves the index without its first page.
-    let files: Vec<String> =
-        [0, 1].map(|half| client.value(&format!("SELECT pg_relation_filepath('queue.firing_{half}_pkey')"))).into();
+    let files: Vec<String> = [0, 1]
+        .map(|half| client.value(&format!("SELECT pg_relation_filepath('queue_internal.firing_{half}_pkey')")))
+        .into();
     drop(client);
     cluster.stop_fast();
     for file in files {
@@ -157,13 +163,15 @@ fn a_log_of_firings_whose_schedules_are_gone_is_emptied_and_left_alone() {
     client.run("SELECT queue.schedule('s', 'q', every => '1 minute', missed => 'all')");
     set_clock(&mut client, "2026-01-07 10:05Z");
     client.run("SELECT FROM queue.maintain()");
-    assert!(client.value::<i64>("SELECT count(*) FROM queue.firing_0") > 0);
+    assert!(client.value::<i64>("SELECT count(*) FROM queue_internal.firing_0") > 0);
 }
 
 #[test]
 fn the_log_of_firings_turns_though_every_session_is_short() {
-    let cluster = Cluster::new().conf("pg_queue.reclaim_delay = '10 ms'").conf("pg_queue.worker = off").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new()
+        .conf("pg_queue.reclaim_delay = '10 ms'")
+        .conf("pg_queue.worker = off")
+        .start_with_database("app");
     create(&mut client, "q", "");
     set_clock(&mut client, "2026-01-05 10:00Z");
     client.run(
@@ -176,12 +184,14 @@ fn the_log_of_firings_turns_though_every_session_is_short() {
         set_clock(&mut short, &format!("2026-01-05 {}", clock_time(second * 95)));
         short.run("SELECT FROM queue.maintain()");
         drop(short);
-        largest = largest
-            .max(client.value(
-                "SELECT greatest((SELECT count(*) FROM queue.firing_0), (SELECT count(*) FROM queue.firing_1))",
-            ));
-        turns = client
-            .value("SELECT greatest(max(turn), 0) FROM (TABLE queue.firing_0 UNION ALL TABLE queue.firing_1) AS f");
+        largest = largest.max(client.value(
+            "SELECT greatest((SELECT count(*) FROM queue_internal.firing_0), (SELECT count(*)
+                 FROM queue_internal.firing_1))",
+        ));
+        turns = client.value(
+            "SELECT greatest(max(turn), 0) FROM (TABLE queue_internal.firing_0
+                UNION ALL TABLE queue_internal.firing_1) AS f",
+        );
         if turns > 4 {
             break;
         }

@@ -48,8 +48,8 @@ fn assert_each_slot_once(cluster: &Cluster, client: &mut Client) {
         assert_eq!((jobs, slots), (planned, planned), "{name}: jobs and slots, of those planned");
     }
     let differences = "SELECT job_id FROM queue.jobs
-                       EXCEPT SELECT job_id FROM (SELECT * FROM queue.firing_0 UNION ALL SELECT *
-                       FROM queue.firing_1) AS f";
+                       EXCEPT SELECT job_id FROM (SELECT * FROM queue_internal.firing_0 UNION ALL SELECT *
+                       FROM queue_internal.firing_1) AS f";
     assert_eq!(client.count(differences), 0);
     let log = cluster.log();
     assert!(!log.contains("schedule \"fast") && !log.contains("schedule \"cron"), "{log}");
@@ -57,15 +57,13 @@ fn assert_each_slot_once(cluster: &Cluster, client: &mut Client) {
 
 #[test]
 fn over_crashes_of_the_server() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     schedule(&mut client);
     let mut random = Random::new(5);
     for _ in 0..4 {
         wait_for_more(&mut client, 3);
         sleep(Duration::from_millis(random.between(0, 400) as u64));
-        cluster.kill_server();
-        cluster.start_again();
+        cluster.restart_killed();
         client = cluster.connect_to("app");
     }
     wait_for_more(&mut client, 30);
@@ -91,13 +89,12 @@ fn over_the_end_of_the_worker() {
 
 #[test]
 fn over_the_promotion_of_a_standby() {
-    let primary = Cluster::new().start();
-    let mut client = primary.create_database("app");
+    let (primary, mut client) = Cluster::new().start_with_database("app");
     schedule(&mut client);
     let standby = primary.standby();
     wait_for_more(&mut client, 20);
     let mut reader = standby.connect_to("app");
-    assert_eq!(reader.failure("SELECT queue.schedule('s', 'fast', every => '1 s')").code, "25006");
+    reader.refused("SELECT queue.schedule('s', 'fast', every => '1 s')", "25006");
     assert_eq!(reader.count("SELECT FROM queue.schedules, queue.upcoming(name, 1)"), 3);
     primary.stop_immediate();
     standby.promote();
@@ -136,9 +133,7 @@ fn while_others_do_the_same_duty() {
 
 #[test]
 fn nobody_waits_for_one_who_fires_and_does_not_end() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::new().with_queue("q", "");
     // A session that has the token holds it for long: a statement that fires, and then waits at a gate.
     let mut gate = database.connect();
     gate.run("SELECT pg_advisory_lock(1)");
@@ -175,8 +170,7 @@ fn nobody_waits_for_one_who_fires_and_does_not_end() {
 
 #[test]
 fn a_thousand_that_are_due_at_once() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     for n in 0..5 {
         create(&mut client, &format!("q{n}"), "");
     }
@@ -198,8 +192,7 @@ fn a_thousand_that_are_due_at_once() {
 
 #[test]
 fn a_dump_remembers_what_was_fired() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("ALTER DATABASE app SET pg_queue.worker = off");
     create(&mut client, "q", "");
     set_clock(&mut client, "2026-01-05 10:00:30Z");
@@ -220,21 +213,21 @@ fn a_dump_remembers_what_was_fired() {
     let mut copy = cluster.connect_to("copy");
     set_clock(&mut copy, "2026-01-05 10:03:00Z");
     // Dormant: nothing is planned, nothing fires.
-    assert_eq!(copy.failure("SELECT queue.schedule('t', 'q', every => '1 s')").code, "55000");
+    copy.refused("SELECT queue.schedule('t', 'q', every => '1 s')", "55000");
     maintain(&mut copy);
     assert_eq!(jobs(&mut copy), 2);
     copy.run("SELECT queue.adopt()");
     assert_eq!(copy.column::<String>(shown), before);
     // Ids go on behind those that are in use.
     copy.run("SELECT queue.schedule('new', 'q', cron => '* * * * *')");
-    assert!(copy.value::<bool>("SELECT max(schedule_id) > 3 FROM queue.schedule"));
+    assert!(copy.value::<bool>("SELECT max(schedule_id) > 3 FROM queue_internal.schedule"));
     maintain(&mut copy);
     assert_eq!(
         copy.column::<String>("SELECT headers->>'slot' FROM queue.jobs ORDER BY job_id"),
         ["2026-01-05T10:01:00Z", "2026-01-05T10:02:00Z", "2026-01-05T10:03:00Z"]
     );
     // Rows written by SQL make the database sleep, those of firings, too.
-    copy.run("DELETE FROM queue.firing_0");
+    copy.run("DELETE FROM queue_internal.firing_0");
     set_clock(&mut copy, "2026-01-05 10:04:00Z");
     maintain(&mut copy);
     assert_eq!(jobs(&mut copy), 3);
@@ -242,8 +235,7 @@ fn a_dump_remembers_what_was_fired() {
 
 #[test]
 fn a_worker_follows_a_clock_that_is_set() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     client.run(
         "SELECT queue.schedule('s', 'q', every => '1 hour', missed => 'all', starts_at => now() + interval '1 hour')",

@@ -136,8 +136,7 @@ const GONE: &[&str] = &["42704", "42883", "3F000", "42P01", "XX000 could not ope
 
 #[test]
 fn an_extension_dropped_and_created_under_work_begins_a_new_life() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("CREATE TABLE life (life int); INSERT INTO life VALUES (1)");
     create(&mut client, "q", "");
     under_work(&cluster, 4, GONE, |life| {
@@ -157,8 +156,7 @@ fn an_extension_dropped_and_created_under_work_begins_a_new_life() {
 
 #[test]
 fn a_drop_and_create_of_the_extension_that_is_rolled_back_changes_nothing() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "lease => '1 hour'");
     let mut other = cluster.connect_to("app");
     other.run("SELECT queue.enqueue('q', '1'), queue.enqueue('q', '2'), queue.enqueue('q', '3')");
@@ -171,7 +169,7 @@ fn a_drop_and_create_of_the_extension_that_is_rolled_back_changes_nothing() {
     other.run("SELECT queue.enqueue('q', '4')");
     assert_eq!(client.column::<String>("SELECT payload::text FROM queue.claim('q')"), ["3"]);
     assert_eq!(other.column::<String>("SELECT payload::text FROM queue.claim('q')"), ["4"]);
-    assert_eq!(client.failure("SELECT queue.enqueue('x')").code, "42704");
+    client.refused("SELECT queue.enqueue('x')", "42704");
     other.run(&format!("SELECT FROM queue.extend({second}, '100 ms')"));
     let again = wait::until("the worker ends leases", || {
         other.column::<String>("SELECT payload::text FROM queue.claim('q')").pop()
@@ -183,8 +181,7 @@ fn a_drop_and_create_of_the_extension_that_is_rolled_back_changes_nothing() {
 
 #[test]
 fn a_queue_created_in_a_transaction_that_failed_is_not_there() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("CREATE TABLE t (n int CHECK (n > 0))");
     client.failure(
         "WITH a AS MATERIALIZED (SELECT queue.create('x')), b AS MATERIALIZED (SELECT queue.enqueue('x') FROM a)
@@ -216,8 +213,7 @@ fn a_database_dropped_and_created_under_work_begins_a_new_life() {
 
 #[test]
 fn a_queue_dropped_and_created_under_work_begins_a_new_life() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("CREATE TABLE life (life int); INSERT INTO life VALUES (1)");
     create(&mut client, "q", "");
     under_work(&cluster, 6, &["42704", "55006", "QJ001"], |life| {
@@ -228,13 +224,12 @@ fn a_queue_dropped_and_created_under_work_begins_a_new_life() {
     });
     // Unforced it refuses, as the workers leave some; and what is refused changes nothing.
     client.enqueue("q");
-    assert_eq!(client.failure("SELECT queue.drop('q')").code, "55000");
+    client.refused("SELECT queue.drop('q')", "55000");
 }
 
 #[test]
 fn a_drop_and_an_enqueue_do_not_both_commit() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     let mut producer = cluster.connect_to("app");
     create(&mut client, "other", "");
     for forced in [false, true] {
@@ -250,7 +245,7 @@ fn a_drop_and_an_enqueue_do_not_both_commit() {
     }
     create(&mut client, "q", "");
     producer.run("BEGIN; SELECT queue.enqueue('q')");
-    assert_eq!(client.failure("SELECT queue.drop('q')").code, "55000");
+    client.refused("SELECT queue.drop('q')", "55000");
     client.run("SELECT queue.drop('q', force => true)");
     let refused = producer.failure("COMMIT");
     assert!(["42704", "55006"].contains(&refused.code.as_str()), "{refused:?}");
@@ -260,8 +255,7 @@ fn a_drop_and_an_enqueue_do_not_both_commit() {
 
 #[test]
 fn a_drop_for_which_there_is_no_room_leaves_no_queue_closed() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     let mut other = cluster.connect_to("app");
     client.run("SELECT queue.create('q' || n) FROM generate_series(1, 124) AS n");
     create(&mut client, "staged", "stages => '{a, b, c}'");
@@ -273,7 +267,7 @@ fn a_drop_for_which_there_is_no_room_leaves_no_queue_closed() {
         droppers.push(dropper);
     }
     // Eight are left, so there is room for four of its five lanes.
-    assert_eq!(other.failure("SELECT queue.drop('staged')").code, "53400");
+    other.refused("SELECT queue.drop('staged')", "53400");
     other.run("SELECT queue.enqueue('staged')");
     other.run("SELECT queue.enqueue('staged', stage => 'a')");
     droppers.iter_mut().for_each(|dropper| dropper.run("COMMIT"));
@@ -283,8 +277,7 @@ fn a_drop_for_which_there_is_no_room_leaves_no_queue_closed() {
 
 #[test]
 fn a_dump_of_an_idle_database_restores_every_job() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "max_attempts => 7, lease => '1 hour'");
     client.run("SELECT queue.enqueue('q', to_jsonb(n), priority => n % 3) FROM generate_series(1, 40) AS n");
     let running: i64 = client.claim("q");
@@ -314,8 +307,7 @@ fn a_dump_of_an_idle_database_restores_every_job() {
 
 #[test]
 fn a_standby_refuses_verbs_and_shows_jobs_until_it_is_promoted() {
-    let primary = Cluster::new().start();
-    let mut client = primary.create_database("app");
+    let (primary, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     for _ in 0..5 {
         client.enqueue("q");
@@ -367,8 +359,7 @@ fn a_standby_refuses_verbs_and_shows_jobs_until_it_is_promoted() {
 
 #[test]
 fn a_copy_has_the_jobs_of_the_original_and_runs_them_too() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     let jobs: Vec<i64> = client.column("SELECT queue.enqueue_many('q', ARRAY['1', '2', '3']::jsonb[])");
     let attempt: i64 = client.claim("q");

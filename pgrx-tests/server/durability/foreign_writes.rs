@@ -8,15 +8,14 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn verbs_refuse_and_claims_find_nothing_while_the_tables_are_written() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "lease => '1 s'");
     create(&mut client, "empty", "");
     let job = client.enqueue("q");
     let attempt = client.claim("q");
     client.run("SELECT queue.enqueue('q'), queue.enqueue('q', delay => '500 ms')");
     let mut writer = cluster.connect_to("app");
-    writer.run("BEGIN; UPDATE queue.attempt_0 SET priority = priority");
+    writer.run("BEGIN; UPDATE queue_internal.attempt_0 SET priority = priority");
     let verbs = [
         "enqueue('q')",
         "enqueue_many('q', ARRAY['1'::jsonb])",
@@ -70,14 +69,14 @@ fn verbs_refuse_and_claims_find_nothing_while_the_tables_are_written() {
         client.run(&format!("SELECT * FROM queue.{view}"));
     }
     assert_eq!(client.state(job), "running");
-    assert_eq!(client.failure("SELECT queue.adopt()").code, "55006");
-    assert_eq!(writer.failure("PREPARE TRANSACTION 'p'").code, "0A000");
+    client.refused("SELECT queue.adopt()", "55006");
+    writer.refused("PREPARE TRANSACTION 'p'", "0A000");
 
-    writer.run("BEGIN; UPDATE queue.attempt_0 SET priority = priority; COMMIT");
+    writer.run("BEGIN; UPDATE queue_internal.attempt_0 SET priority = priority; COMMIT");
     assert!(is_dormant(&mut client), "it is not yet quiet");
     client.run("SELECT queue.adopt()");
     assert!(!is_dormant(&mut client));
-    assert_eq!(client.count("SELECT FROM queue.restoring"), 0);
+    assert_eq!(client.count("SELECT FROM queue_internal.restoring"), 0);
     assert_eq!(client.claim("q") & 15, 0);
     wait::until("the lease that had ended is noticed, and the job that had fallen due", || {
         client.run("SELECT FROM queue.claim('q', 3)");
@@ -90,10 +89,7 @@ fn verbs_refuse_and_claims_find_nothing_while_the_tables_are_written() {
 
 #[test]
 fn a_worker_that_sleeps_is_not_woken_before_the_end() {
-    let cluster = cluster();
-    cluster.append_conf("pg_queue.restore_quiet = '1h'");
-    cluster.reload();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().conf("pg_queue.restore_quiet = '1h'").start_with_database("app");
     create(&mut client, "q", "");
     for sql in ["SELECT payload::text FROM queue.claim('q', wait => '20 s')", "CALL queue.wait('q', '20 s')"] {
         let mut sleeper = cluster.connect_to("app");
@@ -103,9 +99,9 @@ fn a_worker_that_sleeps_is_not_woken_before_the_end() {
         wait_asleep(&mut client, pid);
         // Its row comes by SQL.
         client.run(
-            "INSERT INTO queue.attempt_0 (id, job_id, enqueued_at, lane, priority, attempt, payload)
-             SELECT id + 16, id + 31, now(), (SELECT min(lane) FROM queue.lane), 0, 1, '7'
-             FROM (SELECT coalesce(max(id), 16) AS id FROM queue.attempt_0) AS newest",
+            "INSERT INTO queue_internal.attempt_0 (id, job_id, enqueued_at, lane, priority, attempt, payload)
+             SELECT id + 16, id + 31, now(), (SELECT min(lane) FROM queue_internal.lane), 0, 1, '7'
+             FROM (SELECT coalesce(max(id), 16) AS id FROM queue_internal.attempt_0) AS newest",
         );
         wait_asleep(&mut client, pid);
         assert!(!thread.is_finished());
@@ -127,10 +123,7 @@ fn a_worker_that_sleeps_is_not_woken_before_the_end() {
 
 #[test]
 fn what_was_written_by_hand_counts_after_adoption() {
-    let cluster = cluster();
-    cluster.append_conf("pg_queue.restore_quiet = '1h'");
-    cluster.reload();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().conf("pg_queue.restore_quiet = '1h'").start_with_database("app");
     // So that nobody finds the entries in memory out before this test has claimed.
     client.run("ALTER DATABASE app SET pg_queue.worker = off");
     let mut other = cluster.connect_to("app");
@@ -140,9 +133,9 @@ fn what_was_written_by_hand_counts_after_adoption() {
     // Memory knows the others in this order, and this session the queue's settings.
     assert_eq!(other.value::<i32>("SELECT max_attempts FROM queue.claim('q') AS c, queue.release(c.id)"), 20);
 
-    client.run(&format!("UPDATE queue.attempt_0 SET priority = -1 WHERE job_id = {}", jobs[3]));
-    client.run(&format!("DELETE FROM queue.claim_0 WHERE id = {gone}"));
-    client.run("UPDATE queue.queue SET max_attempts = 3; SELECT queue.adopt()");
+    client.run(&format!("UPDATE queue_internal.attempt_0 SET priority = -1 WHERE job_id = {}", jobs[3]));
+    client.run(&format!("DELETE FROM queue_internal.claim_0 WHERE id = {gone}"));
+    client.run("UPDATE queue_internal.queue SET max_attempts = 3; SELECT queue.adopt()");
     let rows = other.query("SELECT job_id, max_attempts FROM queue.claim('q', 10)", &[]).unwrap();
     let order: Vec<(i64, i32)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     // The one without its claim waits until the entry in memory is found out.
@@ -154,7 +147,10 @@ fn what_was_written_by_hand_counts_after_adoption() {
     client.run(&format!("SELECT queue.complete({kept})"));
 
     // All of it away.
-    client.run("TRUNCATE queue.attempt_0, queue.claim_0, queue.outcome_0, queue.note_0; SELECT queue.adopt()");
+    client.run(
+        "TRUNCATE queue_internal.attempt_0, queue_internal.claim_0, queue_internal.outcome_0, queue_internal.note_0;
+         SELECT queue.adopt()",
+    );
     assert_eq!(client.count("SELECT FROM queue.claim('q')"), 0);
     client.run("SELECT FROM queue.maintain()");
     assert_eq!(client.count("SELECT FROM queue_internal.running_now()"), 0);
@@ -165,19 +161,18 @@ fn what_was_written_by_hand_counts_after_adoption() {
 
 #[test]
 fn foreign_writes_that_come_to_nothing_are_soon_forgotten() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     client.enqueue("q");
     let mut writer = cluster.connect_to("app");
-    let touch = "UPDATE queue.attempt_0 SET priority = priority";
+    let touch = "UPDATE queue_internal.attempt_0 SET priority = priority";
 
     writer.run(&format!("BEGIN; {touch}"));
     assert!(is_dormant(&mut client));
     writer.run("ROLLBACK");
     wait_awake(&mut client);
 
-    assert!(writer.batch_execute("COPY queue.claim_0 FROM PROGRAM 'echo nonsense'").is_err());
+    assert!(writer.batch_execute("COPY queue_internal.claim_0 FROM PROGRAM 'echo nonsense'").is_err());
     wait_awake(&mut client);
 
     // A part of a transaction; then once more in the same one.
@@ -186,10 +181,10 @@ fn foreign_writes_that_come_to_nothing_are_soon_forgotten() {
     writer.run(&format!("SAVEPOINT b; {touch}; RELEASE b; {touch}"));
     assert!(is_dormant(&mut client));
     writer.run("COMMIT");
-    assert_eq!(client.count("SELECT FROM queue.restoring"), 1, "one row, that of the second part");
+    assert_eq!(client.count("SELECT FROM queue_internal.restoring"), 1, "one row, that of the second part");
     drop(writer);
     wait_awake(&mut client);
-    assert_eq!(client.count("SELECT FROM queue.restoring"), 0);
+    assert_eq!(client.count("SELECT FROM queue_internal.restoring"), 0);
 
     let mut writer = cluster.connect_to("app");
     writer.run(&format!("BEGIN; {touch}"));
@@ -207,32 +202,31 @@ fn foreign_writes_that_come_to_nothing_are_soon_forgotten() {
 
 #[test]
 fn what_writes_nothing_or_is_rolled_back_leaves_all_as_it_was() {
-    let cluster = Cluster::new().conf("pg_queue.restore_quiet = '1h'").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("pg_queue.restore_quiet = '1h'").start_with_database("app");
     create(&mut client, "q", "");
     create(&mut client, "empty", "");
     client.run("SELECT queue.enqueue('q') FROM generate_series(1, 10)");
     let mut writer = cluster.connect_to("app");
     let mut other = cluster.connect_to("app");
-    let touch = "UPDATE queue.attempt_0 SET priority = priority";
-    let nothing = "DELETE FROM queue.attempt_0 WHERE false";
+    let touch = "UPDATE queue_internal.attempt_0 SET priority = priority";
+    let nothing = "DELETE FROM queue_internal.attempt_0 WHERE false";
 
     for sql in [
         nothing.to_owned(),
-        format!("BEGIN; {nothing}; UPDATE queue.queue SET is_paused = true WHERE false; COMMIT"),
+        format!("BEGIN; {nothing}; UPDATE queue_internal.queue SET is_paused = true WHERE false; COMMIT"),
         format!("BEGIN; SELECT queue.enqueue('q'); {nothing}; COMMIT"),
         format!("BEGIN; {touch}; ROLLBACK"),
         format!("BEGIN; SELECT queue.enqueue('q'); SAVEPOINT a; {touch}; ROLLBACK TO a; {nothing}; COMMIT"),
         format!("BEGIN; {nothing}; ROLLBACK"),
-        "BEGIN; TRUNCATE queue.note_5; ROLLBACK".into(),
-        "BEGIN; ALTER TABLE queue.note_5 DISABLE TRIGGER ALL; ROLLBACK".into(),
+        "BEGIN; TRUNCATE queue_internal.note_5; ROLLBACK".into(),
+        "BEGIN; ALTER TABLE queue_internal.note_5 DISABLE TRIGGER ALL; ROLLBACK".into(),
         format!("DO $$ BEGIN BEGIN {touch}; RAISE division_by_zero; EXCEPTION WHEN OTHERS THEN END; END $$"),
     ] {
         writer.run(&sql);
         assert!(!is_dormant(&mut client), "{sql}");
-        assert_eq!(client.count("SELECT FROM queue.restoring"), 0, "{sql}");
+        assert_eq!(client.count("SELECT FROM queue_internal.restoring"), 0, "{sql}");
     }
-    assert!(writer.batch_execute("UPDATE queue.attempt_0 SET priority = 1 / 0").is_err());
+    assert!(writer.batch_execute("UPDATE queue_internal.attempt_0 SET priority = 1 / 0").is_err());
     assert!(!is_dormant(&mut client));
     // In the middle of a transaction, and of what goes on in it.
     writer.run(&format!("BEGIN; SAVEPOINT a; {touch}"));
@@ -244,9 +238,9 @@ fn what_writes_nothing_or_is_rolled_back_leaves_all_as_it_was() {
     // The last of several; what claims and sleepers missed meanwhile.
     writer.run(&format!("BEGIN; {nothing}"));
     other.run(
-        "BEGIN; INSERT INTO queue.claim_0 SELECT (jsonb_populate_record(NULL::queue.claim_0,
+        "BEGIN; INSERT INTO queue_internal.claim_0 SELECT (jsonb_populate_record(NULL::queue_internal.claim_0,
              jsonb_build_object('id', id, 'claimed_at', now(), 'lease_us', 1, 'pid', 1, 'kind', 'w'))).*
-             FROM queue.attempt_0",
+             FROM queue_internal.attempt_0",
     );
     let mut sleeper = cluster.connect_to("app");
     let pid = sleeper.pid();
@@ -261,8 +255,7 @@ fn what_writes_nothing_or_is_rolled_back_leaves_all_as_it_was() {
     // A crash finds nothing, either.
     writer.run(nothing);
     other.run(&format!("BEGIN; {touch}"));
-    cluster.kill_server();
-    cluster.start_again();
+    cluster.restart_killed();
     let mut client = cluster.connect_to("app");
     let mut writer = cluster.connect_to("app");
     let mut other = cluster.connect_to("app");
@@ -270,7 +263,7 @@ fn what_writes_nothing_or_is_rolled_back_leaves_all_as_it_was() {
 
     // Not so where rows have come, or nobody counts them.
     writer.run(&format!("BEGIN; {touch}"));
-    other.run("UPDATE queue.lane SET stage = stage");
+    other.run("UPDATE queue_internal.lane SET stage = stage");
     writer.run("ROLLBACK");
     assert!(is_dormant(&mut client));
     writer.run(nothing);
@@ -278,14 +271,15 @@ fn what_writes_nothing_or_is_rolled_back_leaves_all_as_it_was() {
     client.run("SELECT queue.adopt()");
     for sql in [
         format!("SET track_counts = off; {nothing}; RESET track_counts"),
-        "TRUNCATE queue.note_5".into(),
+        "TRUNCATE queue_internal.note_5".into(),
         format!("BEGIN; {touch}; SAVEPOINT a; {nothing}; ROLLBACK TO a; COMMIT"),
-        "ALTER TABLE queue.note_5 DISABLE TRIGGER ALL; ALTER TABLE queue.note_5 ENABLE ALWAYS TRIGGER foreign_write"
+        "ALTER TABLE queue_internal.note_5 DISABLE TRIGGER ALL;
+         ALTER TABLE queue_internal.note_5 ENABLE ALWAYS TRIGGER foreign_write"
             .into(),
     ] {
         writer.run(&sql);
         assert!(is_dormant(&mut client), "{sql}");
-        assert!(client.count("SELECT FROM queue.restoring") > 0, "{sql}");
+        assert!(client.count("SELECT FROM queue_internal.restoring") > 0, "{sql}");
         client.run("SELECT queue.adopt()");
     }
     assert!(!is_dormant(&mut client));
@@ -293,13 +287,13 @@ fn what_writes_nothing_or_is_rolled_back_leaves_all_as_it_was() {
 
 #[test]
 fn it_says_who_has_written_to_what() {
-    let cluster = Cluster::new().conf("pg_queue.restore_quiet = '1h'").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("pg_queue.restore_quiet = '1h'").start_with_database("app");
     create(&mut client, "q", "");
     let mut writer = cluster.connect_to("app");
     writer.run("SET application_name = 'fix it'; CREATE ROLE mender SUPERUSER; SET SESSION AUTHORIZATION mender");
-    writer.run("BEGIN; UPDATE queue.queue SET max_attempts = 3");
-    let by = format!("process {} of role \"mender\" (application \"fix it\") on table queue.queue", writer.pid());
+    writer.run("BEGIN; UPDATE queue_internal.queue SET max_attempts = 3");
+    let by =
+        format!("process {} of role \"mender\" (application \"fix it\") on table queue_internal.queue", writer.pid());
     let refused = client.failure("SELECT queue.enqueue('q')");
     assert!(refused.detail.contains(&by), "{refused:?}");
     let found: String = client.value("SELECT detail FROM queue.doctor() WHERE name = 'restore'");
@@ -309,32 +303,33 @@ fn it_says_who_has_written_to_what() {
 
 #[test]
 fn views_cannot_be_written_to() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
-    let views: Vec<String> = client
-        .column("SELECT relname::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind = 'v'");
-    assert!(views.len() > 10);
+    let views: Vec<String> = client.column(
+        "SELECT format('%s.%s', relnamespace::regnamespace, relname) FROM pg_class
+         WHERE relnamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND relkind = 'v'",
+    );
+    assert!(views.len() > 18);
     client.run("CREATE ROLE anybody; GRANT USAGE ON SCHEMA queue TO anybody");
     for view in views {
         let column: String = client.value(&format!(
-            "SELECT attname::text FROM pg_attribute WHERE attrelid = 'queue.{view}'::regclass AND attnum = 1"
+            "SELECT attname::text FROM pg_attribute WHERE attrelid = '{view}'::regclass AND attnum = 1"
         ));
         for sql in [
-            format!("DELETE FROM queue.{view}"),
-            format!("DELETE FROM queue.{view} WHERE false"),
-            format!("UPDATE queue.{view} SET {column} = NULL WHERE false"),
-            format!("INSERT INTO queue.{view} DEFAULT VALUES"),
-            format!("COPY queue.{view} FROM PROGRAM 'true'"),
-            format!("WITH gone AS (DELETE FROM queue.{view} RETURNING 1) SELECT FROM gone"),
+            format!("DELETE FROM {view}"),
+            format!("DELETE FROM {view} WHERE false"),
+            format!("UPDATE {view} SET {column} = NULL WHERE false"),
+            format!("INSERT INTO {view} DEFAULT VALUES"),
+            format!("COPY {view} FROM PROGRAM 'true'"),
+            format!("WITH gone AS (DELETE FROM {view} RETURNING 1) SELECT FROM gone"),
         ] {
             let refused = client.failure(&sql);
             assert_eq!(refused.code, "0A000", "{sql}: {refused:?}");
-            assert_eq!(refused.message, format!("view \"queue.{view}\" cannot be written to"), "{sql}");
+            assert_eq!(refused.message, format!("view \"{view}\" cannot be written to"), "{sql}");
             assert!(refused.hint.contains("queue"), "{sql}: {refused:?}");
         }
         client.run("SET ROLE anybody");
-        assert_eq!(client.failure(&format!("DELETE FROM queue.{view}")).code, "42501");
+        client.refused(&format!("DELETE FROM {view}"), "42501");
         client.run("RESET ROLE");
     }
     assert!(!cluster.log().contains("is dormant"), "{}", cluster.log());
@@ -343,11 +338,10 @@ fn views_cannot_be_written_to() {
 
 #[test]
 fn a_session_that_has_restored_and_is_busy_with_other_tables_is_waited_for() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     let mut writer = cluster.connect_to("app");
-    writer.run("UPDATE queue.lane SET stage = stage");
+    writer.run("UPDATE queue_internal.lane SET stage = stage");
     let start = Instant::now();
     let busy = thread::spawn(move || {
         writer.run("SELECT pg_sleep(3)");
@@ -361,15 +355,14 @@ fn a_session_that_has_restored_and_is_busy_with_other_tables_is_waited_for() {
 
 #[test]
 fn ids_behind_the_rows_keep_it_dormant_until_adopt_sets_them() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     client.enqueue("q");
     let id: i64 = 1_000_000 << 4;
     let row = |id: i64| {
         format!(
-            "INSERT INTO queue.attempt_2 (id, job_id, enqueued_at, lane, priority, attempt, payload)
-             VALUES ({}, {}, now(), (SELECT min(lane) FROM queue.lane), 0, 1, '7')",
+            "INSERT INTO queue_internal.attempt_2 (id, job_id, enqueued_at, lane, priority, attempt, payload)
+             VALUES ({}, {}, now(), (SELECT min(lane) FROM queue_internal.lane), 0, 1, '7')",
             id + 2,
             id + 15
         )
@@ -381,37 +374,34 @@ fn ids_behind_the_rows_keep_it_dormant_until_adopt_sets_them() {
 
     client.run(&row(id));
     client.run(
-        "INSERT INTO queue.queue OVERRIDING SYSTEM VALUE SELECT (q).* FROM (
+        "INSERT INTO queue_internal.queue OVERRIDING SYSTEM VALUE SELECT (q).* FROM (
                     SELECT jsonb_populate_record(q, '{\"queue_id\": 900, \"queue_name\": \"restored\"}') AS q
-                    FROM queue.queue AS q) AS r",
+                    FROM queue_internal.queue AS q) AS r",
     );
-    client.run("INSERT INTO queue.lane VALUES (700, 900)");
+    client.run("INSERT INTO queue_internal.lane VALUES (700, 900)");
     let told = "stays dormant after a restore";
     wait::until("the worker says why", || cluster.log().contains(told).then_some(()));
-    assert!(cluster.log().contains("queue.id_seq has reached"), "{}", cluster.log());
+    assert!(cluster.log().contains("queue_internal.id_seq has reached"), "{}", cluster.log());
     assert!(is_dormant(&mut client));
     let mut strict = cluster.connect_to("app");
     strict.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
-    assert_eq!(strict.failure("SELECT queue.adopt()").code, "25001");
+    strict.refused("SELECT queue.adopt()", "25001");
     client.run("SELECT queue.adopt()");
     assert!(client.enqueue("q") > id + 15);
     client.enqueue("restored");
     create(&mut client, "another", "");
-    assert_eq!(client.value::<i32>("SELECT max(queue_id) FROM queue.queue"), 901);
+    assert_eq!(client.value::<i32>("SELECT max(queue_id) FROM queue_internal.queue"), 901);
     // Those of the queue that was restored, and of the one that was made.
-    assert_eq!(client.value::<i32>("SELECT max(lane) FROM queue.lane"), 703);
+    assert_eq!(client.value::<i32>("SELECT max(lane) FROM queue_internal.lane"), 703);
     assert_eq!(cluster.log().matches(told).count(), 1);
 }
 
 #[test]
 fn adoption_counts_with_the_commit_and_not_for_what_comes_after() {
-    let cluster = cluster();
-    cluster.append_conf("pg_queue.restore_quiet = '1h'");
-    cluster.reload();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().conf("pg_queue.restore_quiet = '1h'").start_with_database("app");
     let mut other = cluster.connect_to("app");
     create(&mut client, "q", "");
-    let touch = "UPDATE queue.lane SET stage = stage";
+    let touch = "UPDATE queue_internal.lane SET stage = stage";
     // At the end of a script that restores in one transaction.
     client.run(&format!("BEGIN; {touch}; SELECT queue.adopt()"));
     assert!(is_dormant(&mut other));
@@ -422,7 +412,7 @@ fn adoption_counts_with_the_commit_and_not_for_what_comes_after() {
     assert!(is_dormant(&mut other));
     client.run(&format!("BEGIN; SELECT queue.adopt(); {touch}; COMMIT"));
     assert!(is_dormant(&mut other));
-    assert_eq!(other.count("SELECT FROM queue.restoring"), 1);
+    assert_eq!(other.count("SELECT FROM queue_internal.restoring"), 1);
     client.run("BEGIN; SELECT queue.adopt()");
     other.run(touch);
     client.run("COMMIT");
@@ -435,8 +425,7 @@ fn adoption_counts_with_the_commit_and_not_for_what_comes_after() {
 
 #[test]
 fn the_extension_s_own_sql_is_not_foreign() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     client.run("SELECT queue.alter('q', lease => '1 s'), queue.pause('q'), queue.resume('q')");
     let job = client.enqueue("q");

@@ -9,8 +9,7 @@ use std::thread;
 /// Postgres has several ways to put another index into the place of one.
 #[test]
 fn indexes_may_be_built_anew_while_sessions_know_the_old_ones() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "lease => '1 s', max_attempts => 1000");
     let mut other = cluster.connect_to("app");
     let life = |client: &mut Client| {
@@ -23,14 +22,14 @@ fn indexes_may_be_built_anew_while_sessions_know_the_old_ones() {
     };
     life(&mut client);
     for sql in [
-        "REINDEX INDEX CONCURRENTLY queue.claim_0_pkey",
-        "REINDEX INDEX CONCURRENTLY queue.outcome_0_pkey",
-        "REINDEX INDEX CONCURRENTLY queue.attempt_0_lane_idx",
-        "REINDEX TABLE CONCURRENTLY queue.attempt_0",
-        "REINDEX TABLE CONCURRENTLY queue.note_0",
-        "REINDEX TABLE CONCURRENTLY queue.permission",
+        "REINDEX INDEX CONCURRENTLY queue_internal.claim_0_pkey",
+        "REINDEX INDEX CONCURRENTLY queue_internal.outcome_0_pkey",
+        "REINDEX INDEX CONCURRENTLY queue_internal.attempt_0_lane_idx",
+        "REINDEX TABLE CONCURRENTLY queue_internal.attempt_0",
+        "REINDEX TABLE CONCURRENTLY queue_internal.note_0",
+        "REINDEX TABLE CONCURRENTLY queue_internal.permission",
         "REINDEX SCHEMA CONCURRENTLY queue",
-        "REINDEX TABLE queue.claim_0",
+        "REINDEX TABLE queue_internal.claim_0",
     ] {
         other.run(sql);
         life(&mut client);
@@ -39,23 +38,22 @@ fn indexes_may_be_built_anew_while_sessions_know_the_old_ones() {
     // So has the worker, which knows them since the start.
     let job = client.enqueue("q");
     client.claim("q");
-    other.run("REINDEX TABLE CONCURRENTLY queue.outcome_0");
+    other.run("REINDEX TABLE CONCURRENTLY queue_internal.outcome_0");
     wait::until("the lease has ended", || (client.state(job) != "running").then_some(()));
     assert!(!cluster.log().contains("could not open relation"), "{}", cluster.log());
 }
 
 #[test]
 fn indexes_built_anew_under_work_miss_nothing() {
-    let cluster = Cluster::new().conf("max_connections = 30").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("max_connections = 30").start_with_database("app");
     client.run("CREATE EXTENSION amcheck");
     create(&mut client, "q", "");
     create(&mut client, "strict", "strict_order => true");
     create(&mut client, "batch", "");
     // Not ours, and kept all the same.
     client.run(
-        "CREATE INDEX mine ON queue.attempt_0 (enqueued_at) WHERE group_key IS NOT NULL; CREATE INDEX \
-        ON queue.claim_0 (pid)",
+        "CREATE INDEX mine ON queue_internal.attempt_0 (enqueued_at) WHERE group_key IS NOT NULL; CREATE INDEX \
+        ON queue_internal.claim_0 (pid)",
     );
     let is_over = AtomicBool::new(false);
     let done: i64 = thread::scope(|scope| {
@@ -86,7 +84,7 @@ fn indexes_built_anew_under_work_miss_nothing() {
         let workers = [worker("q"), worker("q"), worker("q"), worker("strict")];
         for _ in 0..4 {
             for table in ["attempt_0", "claim_0", "outcome_0", "parked_0"] {
-                client.run(&format!("REINDEX TABLE CONCURRENTLY queue.{table}"));
+                client.run(&format!("REINDEX TABLE CONCURRENTLY queue_internal.{table}"));
             }
         }
         is_over.store(true, Ordering::Relaxed);
@@ -108,8 +106,7 @@ fn indexes_built_anew_under_work_miss_nothing() {
 
 #[test]
 fn what_is_claimed_while_an_index_waits_for_old_snapshots_is_in_it() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("CREATE EXTENSION amcheck");
     create(&mut client, "q", "");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{10}'))");
@@ -118,7 +115,7 @@ fn what_is_claimed_while_an_index_waits_for_old_snapshots_is_in_it() {
         holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class");
         let mut other = cluster.connect_to("app");
         thread::scope(|scope| {
-            let built = scope.spawn(move || other.run(&format!("REINDEX INDEX CONCURRENTLY queue.{index}")));
+            let built = scope.spawn(move || other.run(&format!("REINDEX INDEX CONCURRENTLY queue_internal.{index}")));
             wait::until("it waits for the snapshot", || {
                 let phase = "SELECT FROM pg_stat_progress_create_index WHERE phase = 'waiting for old snapshots'";
                 (client.count(phase) > 0).then_some(())
@@ -129,10 +126,9 @@ fn what_is_claimed_while_an_index_waits_for_old_snapshots_is_in_it() {
             holder.run("COMMIT");
             built.join().unwrap();
         });
-        client.run(&format!("SELECT bt_index_check('queue.{index}', heapallindexed => true)"));
+        client.run(&format!("SELECT bt_index_check('queue_internal.{index}', heapallindexed => true)"));
     }
-    cluster.kill_server();
-    cluster.start_again();
+    cluster.restart_killed();
     let mut client = cluster.connect_to("app");
     assert_eq!(client.count("SELECT FROM queue.claim('q', 100)"), 12);
 }

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 /// Much shorter than the default, so that a test need not wait for it.
 const QUIET: &str = "pg_queue.restore_quiet = '1s'";
 
+/// A server that soon trusts what was restored, not yet started.
 pub fn cluster() -> Cluster {
-    Cluster::new().conf(QUIET).conf("max_prepared_transactions = 5").start()
+    Cluster::new().conf(QUIET).conf("max_prepared_transactions = 5")
 }
 
 /// A server whose database `app` has jobs in all states, and one of whose tables takes long to be restored.
@@ -40,7 +41,7 @@ const ROWS: [&str; 4] = ["attempt", "claim", "outcome", "note"];
 
 pub fn rows(client: &mut Client) -> Vec<i64> {
     let count = |log| {
-        let tables: Vec<String> = (0..10).map(|n| format!("SELECT FROM queue.{log}_{n}")).collect();
+        let tables: Vec<String> = (0..10).map(|n| format!("SELECT FROM queue_internal.{log}_{n}")).collect();
         format!("SELECT count(*) FROM ({}) AS all_of_them", tables.join(" UNION ALL "))
     };
     ROWS.iter().map(|log| client.value(&count(log))).collect()
@@ -48,8 +49,7 @@ pub fn rows(client: &mut Client) -> Vec<i64> {
 
 impl Source {
     fn new() -> Self {
-        let cluster = cluster();
-        let mut client = cluster.create_database("app");
+        let (cluster, mut client) = cluster().start_with_database("app");
         // No lease ends before the dump is taken. The setting stays behind.
         client.run("ALTER DATABASE app SET pg_queue.worker = off");
         create(&mut client, "q", "max_attempts => 7, lease => '1 hour', backoff_base => '0', backoff_jitter => 0");
@@ -115,9 +115,9 @@ impl Source {
             format!("SELECT extract(epoch FROM finished_at)::float8 FROM queue.attempts WHERE id = {}", self.running);
         let lease = copy.value::<f64>(&sql) - since;
         assert!(lease >= 2.0, "the lease of two seconds began anew, but it ended after {lease} s");
-        assert_eq!(copy.failure(&format!("SELECT queue.complete({})", self.running)).code, "QJ001");
+        copy.refused(&format!("SELECT queue.complete({})", self.running), "QJ001");
         copy.run(&format!("SELECT queue.complete({})", again.get::<_, i64>(0)));
-        assert_eq!(copy.count("SELECT FROM queue.restoring"), 0);
+        assert_eq!(copy.count("SELECT FROM queue_internal.restoring"), 0);
     }
 }
 
@@ -211,21 +211,21 @@ fn pg_restore_into_the_same_server() {
 
 #[test]
 fn pg_restore_into_another_server_with_several_jobs() {
-    let (source, target) = (Source::new(), cluster());
+    let (source, target) = (Source::new(), cluster().start());
     let file = source.dump(&["-Fc"]);
     restore(&source, &target, "", &mut program(&target, "pg_restore", &["-e", "-j", "4", &file]), false);
 }
 
 #[test]
 fn pg_restore_into_another_server_in_one_transaction() {
-    let (source, target) = (Source::new(), cluster());
+    let (source, target) = (Source::new(), cluster().start());
     let file = source.dump(&["-Fc"]);
     restore(&source, &target, "", &mut program(&target, "pg_restore", &["-e", "--single-transaction", &file]), true);
 }
 
 #[test]
 fn psql_into_another_server() {
-    let (source, target) = (Source::new(), cluster());
+    let (source, target) = (Source::new(), cluster().start());
     let file = source.dump(&[]);
     let args = ["-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", "/dev/null", "-f", &file];
     restore(&source, &target, "", &mut program(&target, "psql", &args), true);
@@ -235,13 +235,13 @@ fn psql_into_another_server() {
 
 #[test]
 fn the_data_alone_into_a_database_whose_queues_are_empty() {
-    let (source, target) = (Source::new(), cluster());
-    let file = source.dump(&["-Fc", "--schema=queue", "--extension=pg_queue"]);
+    let (source, target) = (Source::new(), cluster().start());
+    let file = source.dump(&["-Fc", "--schema=queue_internal", "--extension=pg_queue"]);
     let used = "CREATE EXTENSION pg_queue;
                 SELECT queue.create('before');
                 SELECT count(*) FROM queue.enqueue_many('before', array_fill('1'::jsonb, '{100}'));
                 SELECT queue.drop('before', force => true);
-                TRUNCATE queue.attempt_0; SELECT queue.adopt()";
+                TRUNCATE queue_internal.attempt_0; SELECT queue.adopt()";
     for (prepare, args) in [
         ("CREATE EXTENSION pg_queue", &["-e", "--data-only"][..]),
         // Somebody has used it before.
@@ -268,8 +268,8 @@ fn cut(file: &str, table: &str) -> (String, String) {
 
 #[test]
 fn a_crash_between_two_tables_of_a_restore() {
-    let (source, target) = (Source::new(), cluster());
-    let (first, second) = cut(&source.dump(&[]), "queue.claim_0");
+    let (source, target) = (Source::new(), cluster().start());
+    let (first, second) = cut(&source.dump(&[]), "queue_internal.claim_0");
     for kill in [Cluster::stop_immediate, Cluster::kill_server] {
         target.connect().run("DROP DATABASE IF EXISTS copy WITH (FORCE)");
         target.connect().run("CREATE DATABASE copy");
@@ -300,32 +300,30 @@ fn a_crash_between_two_tables_of_a_restore() {
 
 #[test]
 fn a_crash_after_a_restore_that_nobody_has_adopted() {
-    let (source, target) = (Source::new(), cluster());
+    let (source, target) = (Source::new(), cluster().start());
     target.append_conf("pg_queue.restore_quiet = '1h'");
     target.restart();
     target.connect().run("CREATE DATABASE copy");
     run(&mut program(&target, "psql", &["-X", "-q", "-o", "/dev/null", "-f", &source.dump(&[])]));
     for _ in 0..2 {
-        target.stop_immediate();
-        target.start_again();
+        target.restart_immediate();
         assert!(is_dormant(&mut target.connect_to("copy")));
     }
     let mut copy = target.connect_to("copy");
     let since = copy.value(NOW);
     copy.run("SELECT queue.adopt()");
     source.check(&mut copy, since);
-    target.stop_immediate();
-    target.start_again();
+    target.restart_immediate();
     assert!(!is_dormant(&mut target.connect_to("copy")), "what was adopted stays so");
 }
 
 #[test]
 fn a_restored_job_keeps_the_time_by_which_it_must_start() {
-    let cluster = cluster();
+    let cluster = cluster().start();
     // Without a worker, so that nobody ends the late job. The setting stays behind.
     let mut client = cluster.create_database_with("app", "ALTER DATABASE $ SET pg_queue.worker = off");
     create(&mut client, "q", "start_within => '1 day'");
-    let late: i64 = client.value(r#"SELECT queue.enqueue('q', headers => '{"start_within": "10 ms"}')"#);
+    let late: i64 = client.value("SELECT queue.enqueue('q', start_within => '10 ms')");
     let kept = client.enqueue("q");
     let times = "SELECT start_by::text FROM queue.jobs ORDER BY job_id";
     let known = client.column::<String>(times);
@@ -348,8 +346,7 @@ fn a_restored_job_keeps_the_time_by_which_it_must_start() {
 
 #[test]
 fn a_dump_of_a_database_in_use_is_whole() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{500}'))");
     let stop = Arc::new(AtomicBool::new(false));
@@ -376,8 +373,8 @@ fn a_dump_of_a_database_in_use_is_whole() {
     let mut copy = cluster.connect_to("copy");
     wait_awake(&mut copy);
     let unended = copy.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'ready'");
-    let torn = "SELECT FROM queue.life WHERE outcome IS NOT NULL AND claimed_at IS NULL
-                OR next_id IS NOT NULL AND NOT EXISTS (SELECT FROM queue.life AS n WHERE n.id = life.next_id)";
+    let torn = "SELECT FROM queue_internal.life WHERE outcome IS NOT NULL AND claimed_at IS NULL
+                OR next_id IS NOT NULL AND NOT EXISTS (SELECT FROM queue_internal.life AS n WHERE n.id = life.next_id)";
     assert_eq!(copy.count(torn), 0);
     let newest: i64 = copy.value("SELECT max(job_id) FROM queue.jobs");
     assert!(copy.enqueue("q") > newest);
@@ -390,18 +387,15 @@ fn a_dump_of_a_database_in_use_is_whole() {
 
 #[test]
 fn a_standby_that_is_promoted_in_the_middle_of_a_restore_is_dormant() {
-    let primary = cluster();
-    primary.append_conf("pg_queue.restore_quiet = '1h'");
-    primary.reload();
-    let mut client = primary.create_database("app");
+    let (primary, mut client) = cluster().conf("pg_queue.restore_quiet = '1h'").start_with_database("app");
     create(&mut client, "q", "");
     let standby = primary.standby();
     standby.wait_replayed(&primary);
     // It has read what there is before the restore begins.
     let mut looker = standby.connect_to("app");
-    assert_eq!(looker.failure("SELECT FROM queue.claim('q')").code, "25006");
+    looker.refused("SELECT FROM queue.claim('q')", "25006");
     looker.count("SELECT FROM queue_internal.running_now()");
-    client.run("UPDATE queue.queue SET notify = notify");
+    client.run("UPDATE queue_internal.queue SET notify = notify");
     standby.wait_replayed(&primary);
     primary.stop_immediate();
     standby.promote();
@@ -439,27 +433,27 @@ fn pg_upgrade_keeps_everything_and_wakes_nothing() {
     assert!(!is_dormant(&mut client));
     assert_eq!(
         client.value::<i64>("SELECT count(*) FROM pg_trigger WHERE tgname = 'foreign_write' AND tgenabled = 'A'"),
-        client
-            .value::<i64>("SELECT count(*) FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r'")
+        client.value::<i64>(
+            "SELECT count(*) FROM pg_class WHERE relnamespace = 'queue_internal'::regnamespace AND relkind = 'r'"
+        )
     );
     source.check(&mut client, since);
 }
 
 #[test]
 fn a_restored_job_that_falls_due_later_is_started_then() {
-    let cluster = cluster();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     // The cursor knows that nothing falls due.
     client.run("SELECT FROM queue.claim('q'); SELECT FROM queue.maintain()");
     client.run(
-        "INSERT INTO queue.attempt_0 (id, job_id, enqueued_at, lane, priority, attempt, run_at)
-         SELECT 16, 31, now(), lane, 0, 1, now() + '2 s' FROM queue.lane WHERE NOT is_held",
+        "INSERT INTO queue_internal.attempt_0 (id, job_id, enqueued_at, lane, priority, attempt, run_at)
+         SELECT 16, 31, now(), lane, 0, 1, now() + '2 s' FROM queue_internal.lane WHERE NOT is_held",
     );
-    client.run("SELECT pg_catalog.setval('queue.id_seq', 1)");
+    client.run("SELECT pg_catalog.setval('queue_internal.id_seq', 1)");
     wait_awake(&mut cluster.connect_to("app"));
-    let sql =
-        "SELECT a.job_id, clock_timestamp() >= a.run_at FROM queue.claim('q', wait => '20 s'), queue.attempt_0 AS a";
+    let sql = "SELECT a.job_id, clock_timestamp() >= a.run_at
+        FROM queue.claim('q', wait => '20 s'), queue_internal.attempt_0 AS a";
     let row = client.query_one(sql, &[]).unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, bool>(1)), (31, true));
 }

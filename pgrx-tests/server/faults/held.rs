@@ -41,3 +41,8 @@ pub fn release((fault, held): (Fault, Running)) -> String {
     drop(fault);
     held.join().expect("the session's thread").1
 }
+
+/// Claims up to 100 jobs of a queue. Returns their ids.
+pub fn claim_all(client: &mut Client, queue: &str) -> Vec<i64> {
+    client.column(&format!("SELECT job_id FROM queue.claim('{queue}', 100)"))
+}

@@ -38,7 +38,7 @@ fn are_remembered(client: &mut Client, keys: &[(&str, i64)]) {
 }
 
 fn is_empty(client: &mut Client, half: u8) -> bool {
-    client.value(&format!("SELECT pg_relation_size('queue.key_{half}') = 0"))
+    client.value(&format!("SELECT pg_relation_size('queue_internal.key_{half}') = 0"))
 }
 
 /// Has sessions do what is due until a half is empty.
@@ -55,7 +55,7 @@ fn a_process_that_looked_before_another_one_turned_the_memory_of_keys_empties_no
     let held = hold_session(&cluster, cluster.connect(), "keys.looked", "SELECT FROM queue.maintain()");
     // Half 1 is opened and half 0 copied; a reader keeps half 0 from being emptied.
     let mut reader = cluster.connect();
-    reader.run("BEGIN; LOCK TABLE queue.key_0 IN ACCESS SHARE MODE");
+    reader.run("BEGIN; LOCK TABLE queue_internal.key_0 IN ACCESS SHARE MODE");
     for _ in 0..3 {
         client.run("SELECT FROM queue.maintain()");
     }

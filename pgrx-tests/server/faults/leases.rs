@@ -14,8 +14,7 @@ fn lease_left(client: &mut Client, id: i64) -> f64 {
 
 #[test]
 fn a_lease_that_was_lengthened_is_that_long_after_a_crash_at_any_point_behind_the_commit() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "lease => '1 minute'");
     for (point, is_kept) in
         [("row.note.after", false), ("commit.checked", false), ("commit.visible", true), ("commit.settled", true)]
@@ -42,8 +41,8 @@ fn a_lease_that_was_lengthened_is_that_long_after_a_crash_at_any_point_behind_th
 /// A server whose memory has less room than there are running attempts with a lease of a minute; the first attempt that
 /// memory does not have, and one that it has.
 fn full() -> (Cluster, Client, i64, i64) {
-    let cluster = Cluster::new().conf("pg_queue.worker = off").conf("pg_queue.max_running = 40").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::new().conf("pg_queue.worker = off").conf("pg_queue.max_running = 40").start_with_database("app");
     create(&mut client, "q", "lease => '1 minute'");
     client.run("SELECT queue.enqueue('q') FROM generate_series(1, 20)");
     assert_eq!(client.count("SELECT FROM queue.claim('q', 20)"), 20);

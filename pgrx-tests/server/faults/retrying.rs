@@ -1,14 +1,7 @@
 //! Strict order while memory learns which groups have a failed job that waits.
 
-use postgres::Client;
-
-use crate::faults::held::{hold, release};
+use crate::faults::held::{claim_all, hold, release};
 use crate::shared::{Sql, queue};
-
-/// The jobs that a claim returns.
-fn claim_all(client: &mut Client, queue: &str) -> Vec<i64> {
-    client.column(&format!("SELECT job_id FROM queue.claim('{queue}', 100)"))
-}
 
 #[test]
 fn while_a_failure_commits_no_other_job_of_its_group_starts() {

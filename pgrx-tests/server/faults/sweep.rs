@@ -157,15 +157,14 @@ struct Sweep {
 
 impl Sweep {
     fn new() -> Self {
-        let cluster = Cluster::new()
+        let (cluster, mut client) = Cluster::new()
             .conf("pg_queue.segment_age = 1")
             // A query over the views misses jobs that have moved since its snapshot, if their old segment is emptied
             // before it locks that.
             .conf("pg_queue.reclaim_delay = '500ms'")
             .conf("max_prepared_transactions = 5")
             .conf("max_connections = 30")
-            .start();
-        let mut client = cluster.create_database("app");
+            .start_with_database("app");
         client.run(
             "CREATE TABLE made (job_id bigint);
              CREATE TABLE done (job_id bigint);

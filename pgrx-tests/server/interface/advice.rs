@@ -1,8 +1,8 @@
 //! What is said to somebody who makes a mistake: what is wrong, and what to write instead.
 
+use postgres::Client;
 use postgres::types::private::BytesMut;
 use postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
-use postgres::{Client, NoTls};
 use queue_tests::Cluster;
 
 use crate::interface::stumbles::{listening, taken};
@@ -11,9 +11,7 @@ use crate::shared::{Database, Failure, Sql, create, server};
 
 #[test]
 fn a_call_that_does_not_fit_is_told_what_would() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "emails", "");
+    let (_database, mut client) = Database::new().with_queue("emails", "");
     for (call, hint) in [
         ("queue.enqueue('emails', '{}', delay => 30)", "delay is an interval, not integer: write '30 seconds'"),
         ("queue.claim('emails', wait => 10)", "wait is an interval"),
@@ -51,8 +49,7 @@ fn a_call_that_does_not_fit_is_told_what_would() {
         ("queue.create('q', dlq => 'emails')", "it has dead_letter"),
         ("queue.complete(job_id => 31)", "it has id, the column id of a claim"),
     ] {
-        let failure = client.failure(&format!("SELECT {call}"));
-        assert_eq!(failure.code, "42883", "{call}: {failure:?}");
+        let failure = client.refused(&format!("SELECT {call}"), "42883");
         assert!(failure.hint.contains(hint), "{call}: {failure:?}");
     }
     let failure = client.failure("CALL queue.wait('emails', 10)");
@@ -67,7 +64,7 @@ fn a_call_that_does_not_fit_is_told_what_would() {
         ("SELECT * FROM queue.jobs AS j WHERE j.queue = 'a'", "42703", "it has queue_name"),
         ("SELECT colour FROM queue.claim('emails')", "42703", "queue.claim has no column colour. It has: id, job_id"),
         ("SELECT msg_id FROM queue.claim('emails') AS c", "42703", "it has job_id"),
-        ("INSERT INTO queue.queue (name) VALUES ('a')", "42703", "use functions of schema queue"),
+        ("INSERT INTO queue.queues (name) VALUES ('a')", "42703", "use functions of schema queue"),
         ("TRUNCATE queue.jobs", "42809", "queue.purge empties a queue"),
         ("SELECT queue.claim 'emails'", "42704", "write its arguments in parentheses"),
         ("GRANT EXECUTE ON FUNCTION queue.grand TO postgres", "42883", "there is queue.grant"),
@@ -97,9 +94,7 @@ fn a_call_that_does_not_fit_is_told_what_would() {
 
 #[test]
 fn a_value_in_the_wrong_place_is_told_what_goes_there() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "emails", "");
+    let (_database, mut client) = Database::new().with_queue("emails", "");
     client.run("SELECT queue.create_topic('users')");
     for (call, code, hint) in [
         ("queue.enqueue_many('emails', '[{\"a\": 1}]')", "22P02", "queue.enqueue_batch takes one JSON array"),
@@ -137,8 +132,7 @@ fn a_value_in_the_wrong_place_is_told_what_goes_there() {
         ("queue.enqueue_batch('emails', '[{\"delay\": 30}]')", "22023", "\"delay\": \"30 seconds\""),
         ("queue.enqueue_batch('emails', '[{\"run_at\": \"soon\"}]')", "22023", "\"run_at\": \"2030-01-31"),
     ] {
-        let failure = client.failure(&format!("SELECT {call}"));
-        assert_eq!(failure.code, code, "{call}: {failure:?}");
+        let failure = client.refused(&format!("SELECT {call}"), code);
         assert!(failure.hint.contains(hint), "{call}: {failure:?}");
     }
     // From a function's own statement as well.
@@ -237,9 +231,7 @@ fn a_call_without_effect_says_so() {
 
 #[test]
 fn a_claim_that_cannot_wait_says_so_once() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "emails", "");
+    let (database, mut client) = Database::new().with_queue("emails", "");
     client.run("CREATE TABLE sent (a int)");
     const CLAIM: &str = "SELECT * FROM queue.claim('emails', wait => '10 s')";
     for (begin, why) in [
@@ -341,22 +333,20 @@ fn a_role_without_a_privilege_is_told_which_it_takes() {
         ("SELECT queue.pause('emails')", "manage"),
         ("SELECT queue.create('mine')", "manage"),
         ("SELECT queue.schedule('nightly', 'emails', every => '1 h')", "manage"),
-        ("SELECT * FROM queue.queue", "observe"),
     ] {
-        let failure = client.failure(statement);
-        assert_eq!(failure.code, "42501", "{statement}: {failure:?}");
+        let failure = client.refused(statement, "42501");
         assert!(failure.hint.contains(&format!("'{privilege}')")), "{statement}: {failure:?}");
         assert!(!failure.hint.contains("'nightly'"), "{failure:?}");
     }
-    let failure = client.failure("SELECT queue_internal.may_observe(1)");
-    assert!(failure.code == "42501" && failure.hint.contains("views of schema queue"), "{failure:?}");
+    for statement in ["SELECT queue_internal.may_observe(1)", "SELECT * FROM queue_internal.queue"] {
+        let failure = client.refused(statement, "42501");
+        assert!(failure.hint.contains("views of schema queue"), "{failure:?}");
+    }
 }
 
 #[test]
 fn a_transaction_that_cannot_do_it_is_told_which_can() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "emails", "");
+    let (database, mut client) = Database::new().with_queue("emails", "");
     client.run("SELECT queue.enqueue('emails')");
     let id: i64 = client.value("SELECT id FROM queue.claim('emails')");
     let complete = format!("SELECT queue.complete({id})");
@@ -377,7 +367,7 @@ fn a_role_that_has_logged_in_is_told_the_whole_command() {
     let mut owner = database.connect();
     create(&mut owner, "it''s", "");
     let role = roles.make("mailer", "");
-    let mut client = server().config().user(&role).dbname(&database.name).connect(NoTls).unwrap();
+    let mut client = server().connect_as(&database.name, &role);
     // First it may use nothing of the schema, then some of its functions.
     for granted in [false, true] {
         if granted {

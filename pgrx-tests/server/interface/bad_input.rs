@@ -30,8 +30,7 @@ fn an_unknown_queue_is_an_error_with_a_hint() {
         "claim_any('{no''where}')",
         "search('no''where')",
     ] {
-        let failure = client.failure(&format!("SELECT queue.{call}"));
-        assert_eq!(failure.code, "42704", "{call}: {failure:?}");
+        let failure = client.refused(&format!("SELECT queue.{call}"), "42704");
         assert_eq!(failure.message, "queue \"no'where\" does not exist", "{call}");
         assert!(failure.hint.contains("SELECT queue.create('no''where')"), "{call}: {failure:?}");
     }
@@ -62,8 +61,7 @@ fn intervals_that_make_no_sense_are_refused() {
         format!("retry_many('{{{job}}}', 'infinity')"),
         format!("reschedule_many('{{{job}}}', '-infinity')"),
     ] {
-        let failure = client.failure(&format!("SELECT queue.{call}"));
-        assert_eq!(failure.code, "22023", "{call}: {failure:?}");
+        client.refused(&format!("SELECT queue.{call}"), "22023");
     }
     // Beyond what a timestamp can be, Postgres says so itself.
     for call in [
@@ -71,8 +69,7 @@ fn intervals_that_make_no_sense_are_refused() {
         format!("fail({id}, 'boom', '300000 years')"),
         format!("release({id}, '300000 years')"),
     ] {
-        let failure = client.failure(&format!("SELECT queue.{call}"));
-        assert_eq!(failure.code, "22008", "{call}: {failure:?}");
+        client.refused(&format!("SELECT queue.{call}"), "22008");
     }
     assert_eq!(jobs(&mut client, &q), 1);
     // Nothing of all this has taken the attempt away.
@@ -207,8 +204,7 @@ fn names_of_queues_may_hold_anything_but_must_not_be_empty_or_too_long() {
     let database = Database::new();
     let mut client = database.connect();
     for name in ["", &"x".repeat(201), &"é".repeat(201)] {
-        let failure = client.failure(&format!("SELECT queue.create('{name}')"));
-        assert_eq!(failure.code, "22023", "{failure:?}");
+        let failure = client.refused(&format!("SELECT queue.create('{name}')"), "22023");
         assert_eq!(failure.message, "queue_name must have 1 to 200 characters");
     }
     // It means all queues where privileges are granted.
@@ -217,7 +213,7 @@ fn names_of_queues_may_hold_anything_but_must_not_be_empty_or_too_long() {
         "O'Brien",
         "\"quoted\"",
         "'; DROP SCHEMA queue CASCADE; --",
-        "queue.queue",
+        "queue_internal.queue",
         "Mixed Case",
         "mixed case",
         " ",
@@ -262,11 +258,12 @@ fn texts_and_documents_may_be_large() {
          FROM generate_series(1, 33000) AS i) AS t(text);
          ANALYZE big",
     );
-    let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', json, headers => json) FROM big"));
+    let job: i64 =
+        client.value(&format!("SELECT queue.enqueue('{q}', json, headers => jsonb_build_object('a', json)) FROM big"));
     let id: i64 = client.value(&format!("SELECT id FROM big, queue.claim('{q}', worker => left(text, 200))"));
     client.run(&format!("SELECT queue.progress({id}, json), queue.fail({id}, text) FROM big"));
     let sql = format!(
-        "SELECT c.id FROM queue.claim('{q}') AS c, big WHERE c.payload = json AND c.headers = json \
+        "SELECT c.id FROM queue.claim('{q}') AS c, big WHERE c.payload = json AND c.headers -> 'a' = json \
             AND c.progress = json"
     );
     let id: i64 = client.value(&sql);
@@ -283,8 +280,8 @@ fn texts_and_documents_may_be_large() {
 
 #[test]
 fn a_hundred_thousand_jobs_fit_one_call() {
-    let cluster = Cluster::new().conf("pg_queue.max_running = 120000").conf("work_mem = '64MB'").start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) =
+        Cluster::new().conf("pg_queue.max_running = 120000").conf("work_mem = '64MB'").start_with_database("app");
     create(&mut client, "many", "");
     create(&mut client, "batch", "");
     let many = "SELECT count(*) FROM queue.enqueue_many('many', array_fill('{\"n\": 1}'::jsonb, ARRAY[100000]))";
@@ -311,14 +308,9 @@ fn a_hundred_thousand_jobs_fit_one_call() {
     assert_eq!(client.value::<i64>("SELECT queue.purge('batch')"), 100_000);
 }
 
-#[test]
-fn a_read_only_transaction_changes_nothing() {
-    let (mut client, q) = queue("");
-    let job = client.enqueue(&q);
-    client.enqueue(&q);
-    let id = client.claim(&q);
-    client.run("SET default_transaction_read_only = on");
-    for call in [
+/// Returns a call of each verb that changes something: of a queue, one of its jobs, and an attempt that runs.
+fn changes(q: &str, job: i64, id: i64) -> Vec<String> {
+    vec![
         "create('other')".to_owned(),
         format!("alter('{q}')"),
         format!("drop('{q}')"),
@@ -338,6 +330,7 @@ fn a_read_only_transaction_changes_nothing() {
         format!("release_many('{{{id}}}')"),
         format!("extend({id})"),
         format!("extend_many('{{{id}}}')"),
+        format!("advance({id})"),
         format!("end_batch('[{{\"complete\": {{\"id\": {id}}}}}]')"),
         format!("progress({id}, '1')"),
         format!("cancel({job})"),
@@ -350,9 +343,18 @@ fn a_read_only_transaction_changes_nothing() {
         format!("reschedule({job}, now())"),
         format!("forget({job})"),
         "maintain()".to_owned(),
-    ] {
-        let failure = client.failure(&format!("SELECT queue.{call}"));
-        assert_eq!(failure.code, "25006", "{call}: {failure:?}");
+    ]
+}
+
+#[test]
+fn a_read_only_transaction_changes_nothing() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    client.enqueue(&q);
+    let id = client.claim(&q);
+    client.run("SET default_transaction_read_only = on");
+    for call in changes(&q, job, id) {
+        let failure = client.refused(&format!("SELECT queue.{call}"), "25006");
         assert!(failure.message.contains("read-only transaction"), "{call}: {failure:?}");
     }
     // To look and to wait is allowed.
@@ -367,8 +369,7 @@ fn a_read_only_transaction_changes_nothing() {
 
 #[test]
 fn without_preloading_everything_says_which_line_to_add() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     let job = client.enqueue("q");
     let id = client.claim("q");
@@ -377,46 +378,12 @@ fn without_preloading_everything_says_which_line_to_add() {
     cluster.restart();
     let mut client = cluster.connect_to("app");
     let refused = |client: &mut Client, sql: &str| {
-        let failure = client.failure(sql);
-        assert_eq!(failure.code, "55000", "{sql}: {failure:?}");
+        let failure = client.refused(sql, "55000");
         assert_eq!(failure.message, "pg_queue is not in shared_preload_libraries", "{sql}");
         assert!(failure.hint.contains("shared_preload_libraries = 'pg_queue'"), "{sql}: {failure:?}");
     };
-    for call in [
-        "create('other')".to_owned(),
-        "alter('q')".to_owned(),
-        "drop('q')".to_owned(),
-        "pause('q')".to_owned(),
-        "resume('q')".to_owned(),
-        "purge('q')".to_owned(),
-        "enqueue('q')".to_owned(),
-        "enqueue_many('q', '{1}')".to_owned(),
-        "enqueue_batch('q', '[{}]')".to_owned(),
-        "claim('q')".to_owned(),
-        "claim_any('{q}')".to_owned(),
-        format!("complete({id})"),
-        format!("complete_many('{{{id}}}')"),
-        format!("fail({id}, 'boom')"),
-        format!("fail_many('{{{id}}}', 'boom')"),
-        format!("release({id})"),
-        format!("release_many('{{{id}}}')"),
-        format!("extend({id})"),
-        format!("extend_many('{{{id}}}')"),
-        format!("progress({id}, '1')"),
-        format!("advance({id})"),
-        format!("cancel({job})"),
-        format!("retry({job})"),
-        format!("end_batch('[{{\"complete\": {{\"id\": {id}}}}}]')"),
-        format!("cancel_many('{{{job}}}')"),
-        format!("retry_many('{{{job}}}')"),
-        format!("reprioritize_many('{{{job}}}', 1)"),
-        format!("reschedule_many('{{{job}}}', now())"),
-        format!("reprioritize({job}, 1)"),
-        format!("reschedule({job}, now())"),
-        format!("forget({job})"),
-        format!("job({job})"),
-        "maintain()".to_owned(),
-    ] {
+    let look = format!("job({job})");
+    for call in changes("q", job, id).iter().chain([&look]) {
         refused(&mut client, &format!("SELECT queue.{call}"));
     }
     refused(&mut client, "CALL queue.wait('q')");
@@ -445,8 +412,7 @@ fn use_all(client: &mut Client) {
 
 #[test]
 fn a_table_that_somebody_alters_is_refused_until_it_is_as_it_was() {
-    let cluster = Cluster::new().start();
-    let mut owner = cluster.create_database("app");
+    let (cluster, mut owner) = Cluster::new().start_with_database("app");
     let mut client = cluster.connect_to("app");
     create(&mut client, "q", "");
     use_all(&mut client);
@@ -461,7 +427,7 @@ fn a_table_that_somebody_alters_is_refused_until_it_is_as_it_was() {
     ] {
         let all = "SELECT queue.enqueue('q', '{}'); SELECT queue.progress(id, '1'), queue.fail(id, 'no') \
             FROM queue.claim('q')";
-        let what = format!("table \"queue.{table}\" is not as pg_queue created it");
+        let what = format!("table \"queue_internal.{table}\" is not as pg_queue created it");
         let refused = |client: &mut Client| {
             let failure = client.failure(all);
             assert_eq!(
@@ -472,23 +438,23 @@ fn a_table_that_somebody_alters_is_refused_until_it_is_as_it_was() {
             assert!(failure.detail.contains(&format!("\"{column}\"")), "{there}: {failure:?}");
             assert!(failure.hint.starts_with("Undo the change"), "{there}: {failure:?}");
         };
-        owner.run(&format!("BEGIN; ALTER TABLE queue.{table} {there}"));
+        owner.run(&format!("BEGIN; ALTER TABLE queue_internal.{table} {there}"));
         refused(&mut owner);
         owner.run("ROLLBACK");
         use_all(&mut owner);
         client.run("BEGIN; SELECT 1");
-        owner.run(&format!("ALTER TABLE queue.{table} {there}"));
+        owner.run(&format!("ALTER TABLE queue_internal.{table} {there}"));
         refused(&mut client);
         client.run("ROLLBACK");
         refused(&mut client);
         let told = format!("SELECT FROM queue.doctor() WHERE name = 'tables' AND NOT ok AND detail ~ '\"{column}\"'");
         assert_eq!(client.count(&told), 1);
-        owner.run(&format!("ALTER TABLE queue.{table} {back}"));
+        owner.run(&format!("ALTER TABLE queue_internal.{table} {back}"));
         use_all(&mut client);
         assert_eq!(client.count("SELECT FROM queue.doctor() WHERE name = 'tables' AND ok"), 1);
     }
     // What was ours does not come back.
-    owner.run("BEGIN; ALTER TABLE queue.claim_0 DROP COLUMN worker");
+    owner.run("BEGIN; ALTER TABLE queue_internal.claim_0 DROP COLUMN worker");
     assert!(owner.failure("SELECT queue.claim('q')").detail.contains("was dropped"));
     owner.run("ROLLBACK");
     use_all(&mut owner);
@@ -496,16 +462,15 @@ fn a_table_that_somebody_alters_is_refused_until_it_is_as_it_was() {
 
 #[test]
 fn the_worker_notices_that_a_table_was_altered_and_goes_on_when_it_is_as_it_was() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     client.run("SELECT queue.enqueue('q', '{}')");
     client.run("SELECT FROM queue.claim('q', lease => '1 second')");
-    client.run("ALTER TABLE queue.outcome_0 ADD COLUMN extra text");
-    let what =
-        "55000 WARNING:  pg_queue duty \"expire\" failed: table \"queue.outcome_0\" is not as pg_queue created it";
+    client.run("ALTER TABLE queue_internal.outcome_0 ADD COLUMN extra text");
+    let what = "55000 WARNING:  pg_queue duty \"expire\" failed: table \"queue_internal.outcome_0\" is not as \
+        pg_queue created it";
     wait::until("the worker notices", || cluster.log().contains(what).then_some(()));
-    client.run("ALTER TABLE queue.outcome_0 DROP COLUMN extra");
+    client.run("ALTER TABLE queue_internal.outcome_0 DROP COLUMN extra");
     wait::until("the lease ends", || {
         (client.count("SELECT FROM queue.attempts WHERE state = 'timed_out'") == 1).then_some(())
     });

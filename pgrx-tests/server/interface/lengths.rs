@@ -78,6 +78,8 @@ const CUT: &[(&str, &str, &str)] = &[
     ("cancel_many", "reason", "queue.cancel_many(ARRAY(SELECT job_id FROM queue.search('q')), $1)"),
     ("fail", "error", "queue.fail((SELECT id FROM queue.claim('q')), $1)"),
     ("fail_many", "error", "queue.fail_many(ARRAY(SELECT id FROM queue.claim('q')), $1)"),
+    ("release", "reason", "queue.release((SELECT id FROM queue.claim('q')), reason => $1)"),
+    ("release_many", "reason", "queue.release_many(ARRAY(SELECT id FROM queue.claim('q')), reason => $1)"),
     ("reject", "error", "queue.reject(queue.enqueue_flow('q', open => true), $1)"),
 ];
 

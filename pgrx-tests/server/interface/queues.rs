@@ -106,7 +106,7 @@ fn sessions_that_make_other_queues_wait_for_nobody() {
     create(&mut other, "other", "");
     other.run("SELECT queue.create('there', max_attempts => 2, if_not_exists => true)");
     other.run("SET lock_timeout = '1 s'");
-    assert_eq!(other.failure("SELECT queue.create('mine')").code, "55P03");
+    other.refused("SELECT queue.create('mine')", "55P03");
     client.run("COMMIT");
 }
 
@@ -166,9 +166,7 @@ fn a_queue_that_is_dropped_meanwhile_is_made_anew_or_said_to_be_gone() {
 
 #[test]
 fn a_change_counts_for_the_rest_of_its_own_statement() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (_database, mut client) = Database::new().with_queue("q", "");
     let is_paused = "SELECT is_paused FROM queue.queues WHERE queue_name = 'q'";
     client.run("SELECT queue.pause('q'), queue.resume('q')");
     assert!(!client.value::<bool>(is_paused));

@@ -7,15 +7,14 @@ use crate::shared::{Database, Sql, create};
 
 #[test]
 fn the_extension_can_be_created_and_dropped() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::new().start_with_database("app");
     let installed = "SELECT FROM pg_extension WHERE extname = 'pg_queue'";
     assert_eq!(client.query(installed, &[]).unwrap().len(), 1);
 
     let again = client.batch_execute("CREATE EXTENSION pg_queue").unwrap_err();
     assert_eq!(error::code(&again), "42710", "{again:?}");
 
-    client.batch_execute("DROP EXTENSION pg_queue").unwrap();
+    client.run("DROP EXTENSION pg_queue");
     assert_eq!(client.query(installed, &[]).unwrap().len(), 0);
 }
 
@@ -28,23 +27,22 @@ fn the_schemas_keep_their_names_as_long_as_the_extension_is_there() {
         let rename = format!("ALTER SCHEMA {schema} RENAME TO other");
         let in_a_function = format!("DO $$ BEGIN EXECUTE '{rename}'; END $$");
         for statement in [rename, in_a_function] {
-            let failure = client.failure(&statement);
-            assert_eq!(failure.code, "0A000");
+            let failure = client.refused(&statement, "0A000");
             assert_eq!(failure.message, format!("schema \"{schema}\" cannot be renamed"));
             assert!(failure.detail.contains("pg_queue") && !failure.hint.is_empty(), "{failure:?}");
-            assert_eq!(client.failure(&format!("BEGIN; SAVEPOINT s; {statement}")).code, "0A000");
+            client.refused(&format!("BEGIN; SAVEPOINT s; {statement}"), "0A000");
             client.run("ROLLBACK");
         }
     }
-    assert_eq!(client.failure("ALTER EXTENSION pg_queue SET SCHEMA public").code, "0A000");
+    client.refused("ALTER EXTENSION pg_queue SET SCHEMA public", "0A000");
     worker.enqueue("q");
     worker.claim("q");
 
     // Nothing else is in the way: its owner, other schemas, its end.
     client.run("ALTER SCHEMA queue OWNER TO CURRENT_USER");
     client.run("CREATE SCHEMA one; ALTER SCHEMA one RENAME TO two; DROP SCHEMA two");
-    assert_eq!(client.failure("DROP SCHEMA queue CASCADE").code, "2BP01");
-    assert_eq!(client.failure("DROP SCHEMA queue_internal CASCADE").code, "2BP01");
+    client.refused("DROP SCHEMA queue CASCADE", "2BP01");
+    client.refused("DROP SCHEMA queue_internal CASCADE", "2BP01");
     client.run("DROP EXTENSION pg_queue");
     // A schema of such a name without the extension is the user's.
     for schema in ["queue", "queue_internal"] {

@@ -1,6 +1,6 @@
 //! Calls where nobody expected one, and sessions with strange settings: each works, or says why not.
 
-use crate::shared::{Database, Sql, database_with_queue, queue};
+use crate::shared::{Database, Sql, queue};
 
 #[test]
 fn claims_work_wherever_a_query_can_stand() {
@@ -161,7 +161,7 @@ fn a_search_path_full_of_traps_does_not_matter() {
 
 #[test]
 fn settings_that_ask_for_parallel_plans_change_nothing() {
-    let (_database, mut client) = database_with_queue("q", "");
+    let (_database, mut client) = Database::new().with_queue("q", "");
     let q = "q";
     client.run(
         "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
@@ -171,7 +171,7 @@ fn settings_that_ask_for_parallel_plans_change_nothing() {
     let all: i64 = client.value(&format!("SELECT count(queue.enqueue('{q}', to_jsonb(n))) FROM rows_{q}"));
     assert_eq!(all, 2000);
     let ended: i64 = client.value(&format!(
-        "SELECT count(queue.complete(c.id)::text IS NULL) FROM rows_{q}, \
+        "SELECT count(queue.complete(c.id)::text) FROM rows_{q}, \
         LATERAL queue.claim(left('{q}', 9 + n * 0)) AS c"
     ));
     assert_eq!(ended, 2000);

@@ -38,28 +38,29 @@ fn assert_refused(client: &mut Client, sql: &str) {
 
 #[test]
 fn they_are_refused_and_nothing_changes() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     client.run(CAPTURE);
-    client.run("CREATE TABLE mine (id bigint PRIMARY KEY); CREATE TABLE history_0 () INHERITS (queue.history)");
-    client.run("ALTER TABLE history_0 SET SCHEMA queue");
+    client
+        .run("CREATE TABLE mine (id bigint PRIMARY KEY); CREATE TABLE history_0 () INHERITS (queue_internal.history)");
+    client.run("ALTER TABLE history_0 SET SCHEMA queue_internal");
     for table in DIRECT {
         assert_refused(
             &mut client,
-            &format!("CREATE TRIGGER t AFTER INSERT ON queue.{table} FOR EACH ROW EXECUTE FUNCTION capture()"),
+            &format!("CREATE TRIGGER t AFTER INSERT ON queue_internal.{table} FOR EACH ROW EXECUTE FUNCTION capture()"),
         );
-        assert_refused(&mut client, &format!("CREATE RULE r AS ON INSERT TO queue.{table} DO ALSO NOTHING"));
+        assert_refused(&mut client, &format!("CREATE RULE r AS ON INSERT TO queue_internal.{table} DO ALSO NOTHING"));
     }
     for sql in [
-        "CREATE CONSTRAINT TRIGGER t AFTER INSERT ON queue.attempt_0 DEFERRABLE INITIALLY DEFERRED
+        "CREATE CONSTRAINT TRIGGER t AFTER INSERT ON queue_internal.attempt_0 DEFERRABLE INITIALLY DEFERRED
              FOR EACH ROW EXECUTE FUNCTION capture()",
-        "CREATE TRIGGER t AFTER INSERT ON queue.attempt_0 REFERENCING NEW TABLE AS new
+        "CREATE TRIGGER t AFTER INSERT ON queue_internal.attempt_0 REFERENCING NEW TABLE AS new
              FOR EACH STATEMENT EXECUTE FUNCTION capture()",
-        "ALTER TABLE queue.claim_0 ADD FOREIGN KEY (id) REFERENCES mine NOT VALID",
-        "ALTER TABLE queue.claim_0 ADD UNIQUE (id) DEFERRABLE",
-        "CREATE TABLE yours (id bigint REFERENCES queue.attempt_0)",
-        "DO $$ BEGIN CREATE TRIGGER t BEFORE UPDATE ON queue.note_0 FOR EACH ROW EXECUTE FUNCTION capture(); END $$",
+        "ALTER TABLE queue_internal.claim_0 ADD FOREIGN KEY (id) REFERENCES mine NOT VALID",
+        "ALTER TABLE queue_internal.claim_0 ADD UNIQUE (id) DEFERRABLE",
+        "CREATE TABLE yours (id bigint REFERENCES queue_internal.attempt_0)",
+        "DO $$ BEGIN CREATE TRIGGER t BEFORE UPDATE ON queue_internal.note_0
+         FOR EACH ROW EXECUTE FUNCTION capture(); END $$",
     ] {
         assert_refused(&mut client, sql);
     }
@@ -68,7 +69,7 @@ fn they_are_refused_and_nothing_changes() {
     assert!(
         client
             .batch_execute(
-                "CREATE TRIGGER repack_trigger AFTER INSERT OR DELETE OR UPDATE ON queue.attempt_0
+                "CREATE TRIGGER repack_trigger AFTER INSERT OR DELETE OR UPDATE ON queue_internal.attempt_0
                  FOR EACH ROW EXECUTE FUNCTION capture()"
             )
             .is_err()
@@ -76,21 +77,40 @@ fn they_are_refused_and_nothing_changes() {
     client.run("ROLLBACK TO s; COMMIT");
     assert_eq!(client.count("SELECT FROM queue.claim('q')"), 1);
     // What is written by SQL may have them, and so may the tables of others.
-    client.run("CREATE TRIGGER t AFTER UPDATE ON queue.queue FOR EACH ROW EXECUTE FUNCTION capture()");
+    client.run("CREATE TRIGGER t AFTER UPDATE ON queue_internal.queue FOR EACH ROW EXECUTE FUNCTION capture()");
     client.run("CREATE TRIGGER t AFTER UPDATE ON mine FOR EACH ROW EXECUTE FUNCTION capture()");
-    client.run("CREATE VIEW v AS SELECT * FROM queue.attempt_0; CREATE RULE r AS ON INSERT TO mine DO ALSO NOTHING");
+    client.run(
+        "CREATE VIEW v AS SELECT * FROM queue_internal.attempt_0; CREATE RULE r AS ON INSERT TO mine DO ALSO NOTHING",
+    );
     client.run("SELECT queue.enqueue('q'); CREATE EXTENSION hstore CASCADE; SELECT queue.enqueue('q')");
+    // But not of tools like pg_repack, which copy the table and put the copy in its place.
+    client.run("ALTER EXTENSION hstore ADD FUNCTION capture()");
+    for table in ["queue", "lane", "permission", "schedule", "binding"] {
+        let refused = client.refused(
+            &format!(
+                "CREATE TRIGGER repack_trigger AFTER INSERT OR DELETE OR UPDATE ON queue_internal.{table}
+                 FOR EACH ROW EXECUTE FUNCTION capture()"
+            ),
+            "0A000",
+        );
+        assert_eq!(
+            refused.message,
+            format!("table \"queue_internal.{table}\" cannot have triggers of another extension")
+        );
+        assert!(refused.hint.contains("--exclude-extension=pg_queue"), "{refused:?}");
+    }
+    client.run("CREATE TRIGGER u AFTER UPDATE ON mine FOR EACH ROW EXECUTE FUNCTION capture()");
     // And so may tables that are only named alike.
     let mut other = cluster.connect();
-    other.run("CREATE SCHEMA queue; CREATE TABLE queue.history (a int)");
+    other.run("CREATE SCHEMA queue_internal; CREATE TABLE queue_internal.history (a int)");
     other.run(CAPTURE);
-    other.run("CREATE TRIGGER t AFTER INSERT ON queue.history FOR EACH ROW EXECUTE FUNCTION capture()");
+    other.run("CREATE TRIGGER t AFTER INSERT ON queue_internal.history FOR EACH ROW EXECUTE FUNCTION capture()");
 }
 
 #[test]
 fn one_that_came_while_the_library_was_not_loaded_stops_everything_until_it_is_dropped() {
-    let cluster = Cluster::new().conf("pg_queue.restore_quiet = '1s'").conf("fsync = off").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::new().conf("pg_queue.restore_quiet = '1s'").conf("fsync = off").start_with_database("app");
     create(&mut client, "q", "");
     client.enqueue("q");
     let attempt = client.claim("q");
@@ -99,9 +119,9 @@ fn one_that_came_while_the_library_was_not_loaded_stops_everything_until_it_is_d
     drop(client);
     let create = |table: &str, enable: &str| {
         format!(
-            "CREATE TRIGGER repack_trigger AFTER INSERT OR DELETE OR UPDATE ON queue.{table}
+            "CREATE TRIGGER repack_trigger AFTER INSERT OR DELETE OR UPDATE ON queue_internal.{table}
                  FOR EACH ROW EXECUTE FUNCTION capture();
-             ALTER TABLE queue.{table} {enable} TRIGGER repack_trigger"
+             ALTER TABLE queue_internal.{table} {enable} TRIGGER repack_trigger"
         )
     };
     cluster.append_conf("shared_preload_libraries = ''");
@@ -125,16 +145,16 @@ fn one_that_came_while_the_library_was_not_loaded_stops_everything_until_it_is_d
     let found = client.query_one("SELECT ok, detail, hint FROM queue.doctor() WHERE name = 'triggers'", &[]).unwrap();
     assert!(!found.get::<_, bool>(0));
     for table in ["attempt_0", "claim_0", "outcome_0", "history"] {
-        assert!(found.get::<_, String>(1).contains(&format!("queue.{table} ")), "{found:?}");
+        assert!(found.get::<_, String>(1).contains(&format!("queue_internal.{table} ")), "{found:?}");
     }
     // It does not awake, neither by itself nor by hand.
-    client.run("UPDATE queue.attempt_0 SET priority = priority");
+    client.run("UPDATE queue_internal.attempt_0 SET priority = priority");
     let told = "stays dormant after a restore";
     wait::until("the worker says why", || cluster.log().contains(told).then_some(()));
     assert!(cluster.log().contains("repack_trigger"), "{}", cluster.log());
-    assert_eq!(client.failure("SELECT queue.adopt()").code, "55000");
+    client.refused("SELECT queue.adopt()", "55000");
     for table in ["attempt_0", "claim_0", "outcome_0", "history"] {
-        client.run(&format!("DROP TRIGGER repack_trigger ON queue.{table}"));
+        client.run(&format!("DROP TRIGGER repack_trigger ON queue_internal.{table}"));
     }
     client.run("SELECT queue.adopt()");
     client.run(&format!("SELECT queue.complete({attempt})"));

@@ -9,9 +9,8 @@ use std::thread;
 
 /// A database whose duties only `maintain` does, with queue `q`.
 pub fn database() -> (Database, Client) {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
+    let (database, mut client) =
+        Database::without_worker().with_queue("q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
     create(&mut client, "witness", "");
     (database, client)
 }
@@ -64,7 +63,7 @@ pub fn end(client: &mut Client, job: i64, how: &str) {
 /// A job that has still to end as `how`, and one that does so first, if there has to be.
 fn predecessor(client: &mut Client, how: &str) -> (i64, Option<i64>) {
     if how == "expired" {
-        return (client.value("SELECT queue.enqueue('q', headers => '{\"start_within\": \"1 ms\"}')"), None);
+        return (client.value("SELECT queue.enqueue('q', start_within => '1 ms')"), None);
     }
     if how == "skipped" {
         let first = client.enqueue("q");
@@ -365,8 +364,7 @@ fn what_is_wrong_with_after_is_said() {
     let (_database, mut client) = database();
     let before = client.enqueue("q");
     let mut fails = |arguments: &str, code: &str| {
-        let failure = client.failure(&format!("SELECT queue.enqueue('q', {arguments})"));
-        assert_eq!(failure.code, code, "{arguments}: {failure:?}");
+        client.refused(&format!("SELECT queue.enqueue('q', {arguments})"), code);
     };
     fails("after => '{16000015}'", "P0002");
     fails(&format!("after => '{{{}}}'", before & !15), "22023");
@@ -377,7 +375,7 @@ fn what_is_wrong_with_after_is_said() {
     fails("after => '{}', upon => 'never'", "22023");
     fails(&format!("after => '{{{before}}}', upon => 'overdue'"), "22023");
     let prepared = format!("BEGIN; SELECT queue.enqueue('q', after => '{{{before}}}'); PREPARE TRANSACTION 'after'");
-    assert_eq!(client.failure(&prepared).code, "0A000");
+    client.refused(&prepared, "0A000");
     client.run("ROLLBACK");
     // None at all is none.
     let job: i64 = client.value("SELECT queue.enqueue('q', after => '{}')");
@@ -386,7 +384,7 @@ fn what_is_wrong_with_after_is_said() {
     client.run("BEGIN; SAVEPOINT s");
     let gone = client.enqueue("q");
     client.run("ROLLBACK TO s");
-    assert_eq!(client.failure(&format!("SELECT queue.enqueue('q', after => '{{{gone}}}')")).code, "P0002");
+    client.refused(&format!("SELECT queue.enqueue('q', after => '{{{gone}}}')"), "P0002");
     client.run("ROLLBACK");
 }
 
@@ -399,7 +397,7 @@ fn it_takes_a_privilege_on_the_predecessors_queue() {
     let enqueue = format!("SELECT queue.enqueue('q', after => '{{{before}}}')");
     let role = format!("SET ROLE after_{}", database.name);
     client.run(&role);
-    assert_eq!(client.failure(&enqueue).code, "42501");
+    client.refused(&enqueue, "42501");
     for privilege in ["observe", "produce"] {
         client
             .run(&format!("RESET ROLE; SELECT queue.grant('other', 'after_{}', '{privilege}'); {role}", database.name));
@@ -461,9 +459,7 @@ fn what_waits_can_be_changed_while_it_is_held() {
 #[test]
 fn nobody_is_stranded_and_nobody_runs_twice_whoever_comes_last() {
     const SESSIONS: usize = 8;
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "lease => '1 hour'");
+    let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     for round in 0..30_u64 {
         let jobs: Vec<i64> = client.column(&format!("SELECT queue.enqueue('q') FROM generate_series(1, {SESSIONS})"));
         let claimed: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('q', {SESSIONS}) ORDER BY job_id"));
@@ -507,9 +503,7 @@ fn nobody_is_stranded_and_nobody_runs_twice_whoever_comes_last() {
 
 #[test]
 fn thousands_are_released_at_once() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "lease => '1 hour'");
+    let (_database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     let before = client.enqueue("q");
     client.run(&format!(
         "SELECT count(*) FROM queue.enqueue_many('q', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, 5500) AS n), \
@@ -528,9 +522,7 @@ fn thousands_are_released_at_once() {
 
 #[test]
 fn a_hand_over_is_not_missed_in_any_window() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "lease => '1 hour'");
+    let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     create(&mut client, "living", "");
     // One of the two stands still somewhere, while the other comes and goes; also with a job that is after the same one
     // already, which the session that ends it releases itself.

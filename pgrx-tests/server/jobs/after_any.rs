@@ -8,7 +8,7 @@ use queue_tests::wait;
 
 use crate::jobs::after::{after, database, end, maintain};
 use crate::random::Random;
-use crate::shared::{Database, Sql, becomes, create, stays};
+use crate::shared::{Database, Sql, becomes, create, server, stays};
 use crate::storage::segments::{cluster, fillings};
 
 /// A flow that goes on to queue `witness` at its first completed member, with members in `q`.
@@ -168,9 +168,7 @@ fn a_batch_of_completions_releases_what_waits_for_any_of_them() {
 #[test]
 fn it_is_released_once_whichever_of_its_predecessors_come_first_together() {
     const SESSIONS: usize = 8;
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "lease => '1 hour', max_attempts => 1");
+    let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour', max_attempts => 1");
     create(&mut client, "f", "lease => '1 hour'");
     for round in 0..30_u64 {
         client.run("BEGIN");
@@ -234,7 +232,7 @@ fn a_flow_goes_on_at_its_first_completed_member() {
     client.run(&format!("SELECT queue.complete({})", ids[1]));
     becomes(&mut client, flow, "ready");
     assert_eq!(client.state(members[2]), "running");
-    assert_eq!(client.failure(&format!("SELECT queue.enqueue('q', flow => {flow})")).code, "55000");
+    client.refused(&format!("SELECT queue.enqueue('q', flow => {flow})"), "55000");
     client.run(&format!("SELECT queue.complete({})", ids[2]));
     client.run("SELECT queue.complete(id) FROM queue.claim('witness')");
     stays(&mut client, flow, "completed");
@@ -260,8 +258,7 @@ fn a_flow_goes_on_at_its_first_completed_member() {
     // One without members has none that could complete.
     let empty: i64 = client.value("SELECT queue.enqueue_flow('q', upon => 'any')");
     becomes(&mut client, empty, "skipped");
-    let failure = client.failure("SELECT queue.enqueue_flow('q', upon => 'any', fail_fast => true)");
-    assert_eq!(failure.code, "22023", "{failure:?}");
+    client.refused("SELECT queue.enqueue_flow('q', upon => 'any', fail_fast => true)", "22023");
     assert_eq!(client.count("SELECT FROM queue.check()"), 0);
 }
 
@@ -379,13 +376,11 @@ fn a_flow_outlives_crashes_moves_and_history_until_its_first_member_completes() 
     client.run(&format!("SELECT queue.fail({}, 'no')", ids[3]));
     let end = fillings(&mut client) + 3;
     wait::until("the ring turns", || {
-        client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('{}'::jsonb, ARRAY[500]))");
-        client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 500)))");
+        client.pass_through("filler", 500);
         (fillings(&mut client) >= end).then_some(())
     });
     drop(client);
-    cluster.stop_immediate();
-    cluster.start_again();
+    cluster.restart_immediate();
     let mut client = cluster.connect();
     assert_eq!((client.state(first), client.state(second)), ("held".into(), "held".into()));
     // One that is neither the first nor the newest of its flow.
@@ -396,11 +391,42 @@ fn a_flow_outlives_crashes_moves_and_history_until_its_first_member_completes() 
     client.run(&format!("SELECT queue.retry({0})", members[0]));
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     drop(client);
-    cluster.stop_immediate();
-    cluster.start_again();
+    cluster.restart_immediate();
     let mut client = cluster.connect();
     client.run("ALTER DATABASE postgres RESET pg_queue.worker");
     wait::until("the flow goes on", || (client.state(second) == "ready").then_some(()));
     let faults: Vec<String> = client.column("SELECT concat_ws(': ', name, job_id, problem) FROM queue.check()");
     assert_eq!(faults, Vec::<String>::new());
+}
+
+#[test]
+fn the_last_member_may_end_while_its_flow_is_looked_at() {
+    for (upon, end) in [
+        ("any", "SELECT queue.complete({id})"),
+        ("any", "SELECT queue.complete({id}), queue.drop('last', force => true)"),
+        ("failed", "SELECT queue.fail({id}, 'no')"),
+        ("failed", "BEGIN; SELECT queue.fail({id}, 'no'); SELECT queue.drop('last', force => true); COMMIT"),
+    ] {
+        let (database, mut client) = database();
+        create(&mut client, "last", "max_attempts => 1");
+        client.run("BEGIN");
+        let flow: i64 = client.value(&format!("SELECT queue.enqueue_flow('witness', runs => true, upon => '{upon}')"));
+        let first: i64 = client.value(&format!("SELECT queue.enqueue('q', flow => {flow})"));
+        client.run(&format!("SELECT queue.enqueue('last', flow => {flow})"));
+        client.run("COMMIT");
+        let id = client.claim("last");
+        maintain(&mut client);
+        client.run(&format!("SELECT queue.cancel({first})"));
+        let mut slow = database.connect();
+        let fault = server().fault_of(slow.pid(), "release.searched", "wait");
+        thread::scope(|scope| {
+            let slow = scope.spawn(move || maintain(&mut slow));
+            fault.wait_reached();
+            client.run(&end.replace("{id}", &id.to_string()));
+            drop(fault);
+            slow.join().unwrap();
+        });
+        maintain(&mut client);
+        assert_eq!(client.state(flow), "ready", "upon {upon}: {end}");
+    }
 }

@@ -50,8 +50,7 @@ fn held_jobs_move_with_what_they_are_after() {
 
 #[test]
 fn a_restart_and_a_crash_leave_nothing_held_that_is_not_to_be() {
-    let cluster = Cluster::new().conf("max_connections = 30").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("max_connections = 30").start_with_database("app");
     client.run("SELECT queue.create('q', max_attempts => 1, lease => '1 hour', backoff_base => '0')");
     let mut expected = Vec::new();
     for round in 0..3 {
@@ -98,8 +97,7 @@ fn a_restart_and_a_crash_leave_nothing_held_that_is_not_to_be() {
 
 #[test]
 fn an_overdue_job_is_not_missed_in_a_long_transaction_nor_over_a_restart() {
-    let cluster = Cluster::new().conf("max_connections = 30").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("max_connections = 30").start_with_database("app");
     client.run("SELECT queue.create('q')");
     let before = client.enqueue("q");
     client.run("BEGIN");

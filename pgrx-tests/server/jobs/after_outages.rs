@@ -18,9 +18,8 @@ fn wait_for(client: &mut Client, job: i64, state: &str) {
 #[test]
 fn after_an_outage_the_retry_of_the_dead_carries_all_chains_on() {
     const CHAINS: i64 = 4_000;
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
+    let (_database, mut client) =
+        Database::new().with_queue("q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
     client.run(&format!(
         "WITH a AS MATERIALIZED (SELECT queue.enqueue('q') AS a FROM generate_series(1, {CHAINS})),
               b AS MATERIALIZED (SELECT queue.enqueue('q', after => ARRAY[a]) AS b FROM a)
@@ -47,8 +46,7 @@ fn after_an_outage_the_retry_of_the_dead_carries_all_chains_on() {
 
 #[test]
 fn the_release_may_end_at_each_of_its_points() {
-    let cluster = Cluster::new().conf("max_connections = 30").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("max_connections = 30").start_with_database("app");
     create(&mut client, "q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
     create(&mut client, "other", "");
     for point in ["release.begun", "release.taken", "release.looked", "release.claimed", "release.written"] {
@@ -114,8 +112,7 @@ fn the_release_may_end_at_each_of_its_points() {
 
 #[test]
 fn a_dump_takes_held_jobs_along() {
-    let cluster = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start_with_database("app");
     client.run("ALTER DATABASE app SET pg_queue.worker = off");
     create(&mut client, "q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
     let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 4)");
@@ -209,10 +206,10 @@ fn a_look_at_everything_finds_each_kind_of_predecessor() {
         client.run("ALTER DATABASE postgres RESET pg_queue.worker");
         if has_moved {
             wait::until("they are in an old segment", || {
-                client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('1'::jsonb, ARRAY[500]))");
-                client.run("SELECT count(queue.complete(id)) FROM queue.claim('filler', 500)");
+                client.pass_through("filler", 500);
                 let moved = format!(
-                    "SELECT FROM queue.attempt_8 WHERE job_id = {0} UNION ALL SELECT FROM queue.attempt_9 \
+                    "SELECT FROM queue_internal.attempt_8 WHERE job_id = {0} UNION ALL SELECT
+                     FROM queue_internal.attempt_9 \
                         WHERE job_id = {0}",
                     jobs[0].0
                 );

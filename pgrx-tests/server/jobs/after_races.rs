@@ -21,8 +21,8 @@ fn many(variable: &str, usually: u64) -> u64 {
 fn the_last_of_sixty_four_predecessors_releases_once() {
     const SESSIONS: usize = 64;
     let rounds = many("QUEUE_AFTER_ROUNDS", 20);
-    let cluster = Cluster::new().conf("max_connections = 90").conf("pg_queue.max_ready = 512").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::new().conf("max_connections = 90").conf("pg_queue.max_ready = 512").start_with_database("app");
     create(&mut client, "p", "lease => '1 hour'");
     create(&mut client, "q", "lease => '1 hour'");
     let barrier = Barrier::new(SESSIONS + 1);
@@ -112,9 +112,8 @@ fn an_enqueue_and_the_end_that_it_races_with_meet() {
     const PARTNERS: u64 = 8;
     const BATCH: u64 = 50;
     let pairs = many("QUEUE_AFTER_PAIRS", 8_000).next_multiple_of(PARTNERS * BATCH);
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "p", "lease => '1 hour', retention => '1 hour', max_attempts => 1");
+    let (database, mut client) =
+        Database::new().with_queue("p", "lease => '1 hour', retention => '1 hour', max_attempts => 1");
     create(&mut client, "q", "lease => '1 hour', retention => '0'");
     let seed = random::seed("an_enqueue_and_the_end");
     let ran = thread::scope(|scope| {
@@ -186,9 +185,7 @@ fn an_enqueue_and_the_end_that_it_races_with_meet() {
 #[test]
 fn more_than_memory_lists_may_be_handed_over_at_once() {
     const JOBS: usize = 4_500;
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "p", "lease => '1 hour'");
+    let (database, mut client) = Database::without_worker().with_queue("p", "lease => '1 hour'");
     create(&mut client, "q", "lease => '1 hour'");
     let states = "(SELECT held = $h AND ready = $r FROM queue.stats WHERE queue_name = 'q')";
     let are = |held: usize, ready: usize| states.replace("$h", &held.to_string()).replace("$r", &ready.to_string());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 use queue_tests::{Cluster, error, wait};
 
-use crate::shared::{Database, Sql, connect, create, queue, server, wait_asleep};
+use crate::shared::{Database, Sql, connect, queue, server, wait_asleep};
 use crate::storage::segments;
 
 /// What a call has returned: the state and the result.
@@ -170,7 +170,7 @@ fn of_a_job_that_has_ended_it_returns_the_result_at_once() {
     let large: String = client.value(&format!("SELECT ({large})::text"));
     let dead = client.enqueue("q");
     client.run("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('q')");
-    let is_in_history = format!("SELECT FROM queue.history WHERE job_id IN ({job}, {dead})");
+    let is_in_history = format!("SELECT FROM queue_internal.history WHERE job_id IN ({job}, {dead})");
     let mut looks = 0;
     wait::until("they are in history", || {
         assert_eq!(call(&mut client, job, "1 minute").unwrap(), ("completed".into(), Some(large.clone())));
@@ -204,8 +204,7 @@ fn it_sleeps_without_snapshot_transaction_id_and_lock() {
 
 #[test]
 fn each_of_many_is_woken_by_the_end_of_its_own_job() {
-    let cluster = Cluster::new().conf("max_connections = 160").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("max_connections = 160").start_with_database("app");
     client.run("SELECT queue.create('q')");
     let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 21)");
     // A hundred for the first, one for each other.
@@ -260,8 +259,7 @@ fn the_end_of_a_session_that_waits_is_the_end_of_its_wait_only() {
 
 #[test]
 fn a_restart_ends_it_with_an_error() {
-    let cluster = Cluster::new().conf("max_connections = 30").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("max_connections = 30").start_with_database("app");
     client.run("SELECT queue.create('q')");
     let job = client.enqueue("q");
     for is_crash in [false, true] {
@@ -316,9 +314,7 @@ fn what_makes_its_job_vanish_wakes_it() {
     let awaiter = Awaiter::new(job);
     client.run(&format!("SELECT queue.drop('{q}', force => true)"));
     assert_eq!(error::code(&awaiter.answer().unwrap_err()), "55000");
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::new().with_queue("q", "");
     let job = client.enqueue("q");
     let awaiter = Awaiter::with(database.connect(), job, &mut connect());
     client.run("DROP EXTENSION pg_queue");
@@ -327,13 +323,11 @@ fn what_makes_its_job_vanish_wakes_it() {
 
 #[test]
 fn it_sleeps_through_what_leaves_the_database_dormant() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::new().with_queue("q", "");
     let job = client.enqueue("q");
     let awaiter = Awaiter::with(database.connect(), job, &mut client);
-    client.run("UPDATE queue.queue SET notify = notify");
-    assert_eq!(client.failure(&format!("CALL queue.await({job})")).code, "55000");
+    client.run("UPDATE queue_internal.queue SET notify = notify");
+    client.refused(&format!("CALL queue.await({job})"), "55000");
     client.run("SELECT queue.adopt()");
     client.run(&format!("SELECT queue.cancel({job})"));
     assert_eq!(awaiter.state(), "cancelled");
@@ -353,22 +347,21 @@ fn what_it_refuses() {
         ("NULL".to_owned(), "22004"),
         (unseen.to_string(), "P0002"),
     ] {
-        let failure = connect().failure(&format!("CALL queue.await({arguments})"));
-        assert_eq!(failure.code, code, "{arguments}: {failure:?}");
+        connect().refused(&format!("CALL queue.await({arguments})"), code);
     }
-    assert_eq!(client.failure(&format!("CALL queue.await({job})")).code, "25001");
+    client.refused(&format!("CALL queue.await({job})"), "25001");
     client.run("ROLLBACK");
     let within = |before: &str| {
         format!("DO 'DECLARE s text; r jsonb; BEGIN {before}; CALL queue.await({job}, ''10 ms'', s, r); END'")
     };
     client.run(&within("PERFORM 1"));
     client.run(&within(&format!("PERFORM queue.enqueue(''{q}''); COMMIT")));
-    assert_eq!(client.failure(&within(&format!("PERFORM queue.enqueue(''{q}'')"))).code, "25001");
+    client.refused(&within(&format!("PERFORM queue.enqueue(''{q}'')")), "25001");
     client.run(&format!(
         "CREATE FUNCTION awaiting_{q}() RETURNS text LANGUAGE plpgsql AS
          'DECLARE s text; r jsonb; BEGIN CALL queue.await({job}, ''10 ms'', s, r); RETURN s; END'"
     ));
-    assert_eq!(client.failure(&format!("SELECT awaiting_{q}()")).code, "25001");
+    client.refused(&format!("SELECT awaiting_{q}()"), "25001");
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn every_way_to_die_counts_and_no_other_end_does() {
     client.run(&format!("SELECT queue.fail_many(ARRAY[{}], 'many')", ids[2]));
     assert_eq!(client.value::<String>(&errors), "used up, fatal, many");
     let mut bound = connect();
-    assert_eq!(bound.count(&format!("SELECT FROM queue.claim('{q}', session_bound => true)")), 1);
+    assert_eq!(bound.count(&format!("SELECT FROM queue.claim('{q}', disconnect => '0')")), 1);
     drop(bound);
     wait::until("the connection's end kills", || {
         client.value::<String>(&errors).ends_with(", the connection of the worker ended").then_some(())
@@ -97,7 +97,7 @@ fn every_way_to_die_counts_and_no_other_end_does() {
 }
 
 #[test]
-fn who_waits_for_the_dead_is_told_and_headers_that_are_no_object_give_way() {
+fn who_waits_for_the_dead_is_told() {
     let (mut client, dead) = queue("stages => '{look, bury}'");
     let (_, q) = queue(&format!("dead_letter => '{dead}'"));
     let (_, chain) = queue(&format!("dead_letter => '{q}'"));
@@ -106,7 +106,7 @@ fn who_waits_for_the_dead_is_told_and_headers_that_are_no_object_give_way() {
     let pid = sleeper.pid();
     let waiting = std::thread::spawn(move || sleeper.column::<String>(&sql));
     crate::shared::wait_asleep(&mut client, pid);
-    client.run(&format!("SELECT queue.enqueue('{chain}', headers => '[1]')"));
+    client.run(&format!("SELECT queue.enqueue('{chain}')"));
     let id = client.claim(&chain);
     client.run(&format!("SELECT queue.fail({id}, 'first', fatal => true)"));
     let id = client.claim(&q);
@@ -126,7 +126,7 @@ fn the_setting_names_another_queue_that_is_there() {
         (format!("alter('{q}', dead_letter => '{q}')"), "22023"),
         ("create('other', dead_letter => 'other')".into(), "22023"),
     ] {
-        assert_eq!(client.failure(&format!("SELECT queue.{sql}")).code, code, "{sql}");
+        client.refused(&format!("SELECT queue.{sql}"), code);
     }
     client.run(&format!("SELECT queue.alter('{q}', dead_letter => '{dead}')"));
     let die = format!("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('{q}')");
@@ -142,8 +142,7 @@ fn the_setting_names_another_queue_that_is_there() {
 
 #[test]
 fn without_the_other_queue_a_job_dies_with_a_warning() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("SELECT queue.create('dead'); SELECT queue.create('q', dead_letter => 'dead', max_attempts => 1)");
     for _ in 0..4 {
         client.enqueue("q");
@@ -239,20 +238,19 @@ fn dead_letters_never_go_round_in_a_circle() {
     let (_, b) = queue(&format!("dead_letter => '{c}'"));
     let (_, a) = queue(&format!("dead_letter => '{b}'"));
     let close = format!("SELECT queue.alter('{c}', dead_letter => '{a}')");
-    let failure = client.failure(&close);
-    assert_eq!(failure.code, "22023", "{failure:?}");
+    let failure = client.refused(&close, "22023");
     assert!(failure.detail.contains(&format!("\"{c}\" to \"{a}\" to \"{b}\" to \"{c}\"")), "{failure:?}");
     // A queue that is dropped and created again is still the dead letter of the other.
     client.run(&format!("SELECT queue.drop('{c}')"));
     let again = format!("SELECT queue.create('{c}', dead_letter => '{a}')");
-    assert_eq!(client.failure(&again).code, "22023");
-    assert_eq!(client.failure(&again.replace("')", "', if_not_exists => true)")).code, "22023");
+    client.refused(&again, "22023");
+    client.refused(&again.replace("')", "', if_not_exists => true)"), "22023");
     client.run(&format!("SELECT queue.create('{c}')"));
-    assert_eq!(client.failure(&format!("BEGIN; {close}")).code, "22023");
+    client.refused(&format!("BEGIN; {close}"), "22023");
     client.run("ROLLBACK");
     // Once the way is open, it may be closed elsewhere, also in one transaction.
     client.run(&format!("BEGIN; SELECT queue.alter('{a}', reset => '{{dead_letter}}'); {close}; COMMIT"));
-    assert_eq!(client.failure(&format!("SELECT queue.alter('{a}', dead_letter => '{b}')")).code, "22023");
+    client.refused(&format!("SELECT queue.alter('{a}', dead_letter => '{b}')"), "22023");
 }
 
 #[test]

@@ -8,18 +8,18 @@ use postgres::Client;
 use queue_tests::{Cluster, StopAtEnd};
 
 use crate::durability::restore;
+use crate::jobs::timing::segments;
 use crate::shared::{Sql, connect, create, queue};
 use crate::storage::segments_races::turn;
 
 /// Calls for key `k`. Returns the job.
-fn call(client: &mut Client, q: &str, delay: &str, headers: &str) -> i64 {
+fn call(client: &mut Client, q: &str, delay: &str, more: &str) -> i64 {
     client.value(&format!(
-        "SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'replace', delay => '{delay}', \
-         headers => '{headers}')"
+        "SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'replace', delay => '{delay}'{more})"
     ))
 }
 
-const HOUR: &str = r#"{"max_delay": "1 hour"}"#;
+const HOUR: &str = ", max_delay => '1 hour'";
 
 /// The first call under the key; it would put the job off for a day.
 fn first(client: &mut Client, q: &str) -> i64 {
@@ -28,12 +28,12 @@ fn first(client: &mut Client, q: &str) -> i64 {
 
 /// The time from which the job's delay counts.
 fn since(client: &mut Client, job: i64) -> String {
-    client.value(&format!("SELECT headers ->> 'delayed_since' FROM queue.job({job})"))
+    client.value(&format!("SELECT timing ->> 'delayed_since' FROM queue.job({job})"))
 }
 
 /// For how long the job is put off, from that time on.
 fn put_off(client: &mut Client, job: i64) -> String {
-    client.value(&format!("SELECT (run_at - (headers ->> 'delayed_since')::timestamptz)::text FROM queue.job({job})"))
+    client.value(&format!("SELECT (run_at - (timing ->> 'delayed_since')::timestamptz)::text FROM queue.job({job})"))
 }
 
 /// Another call finds the bound of the first one.
@@ -59,7 +59,7 @@ fn the_bound_counts_from_the_first_call() {
     assert_eq!(put_off(&mut client, job), "01:00:00", "the first call is bounded, too");
     check_bound(&mut client, &q, job, &known);
     // Each call has its own bound, from the same time on.
-    assert_eq!(call(&mut client, &q, "1 day", r#"{"max_delay": "2 hours", "a": 1}"#), job);
+    assert_eq!(call(&mut client, &q, "1 day", ", max_delay => '2 hours', headers => '{\"a\": 1}'"), job);
     assert_eq!((since(&mut client, job), put_off(&mut client, job)), (known.clone(), "02:00:00".to_owned()));
     assert_eq!(client.value::<String>(&format!("SELECT headers ->> 'a' FROM queue.job({job})")), "1");
     // A shorter delay is not touched.
@@ -67,10 +67,10 @@ fn the_bound_counts_from_the_first_call() {
     assert!(client.value::<bool>(&format!("SELECT run_at < now() + '2 s'::interval FROM queue.job({job})")));
     // A call whose bound is over runs at once.
     client.run("SELECT pg_sleep(0.01)");
-    assert_eq!(call(&mut client, &q, "1 day", r#"{"max_delay": "10 ms"}"#), job);
+    assert_eq!(call(&mut client, &q, "1 day", ", max_delay => '10 ms'"), job);
     assert_eq!(client.state(job), "ready");
     // One without a bound has none, and the next one with a bound begins anew.
-    call(&mut client, &q, "1 day", r#"{"delayed_since": "2000-01-01"}"#);
+    call(&mut client, &q, "1 day", "");
     let off = format!("SELECT run_at > now() + '23 hours'::interval FROM queue.job({job})");
     assert!(client.value::<bool>(&off));
     check_anew(&mut client, &q, job, &known);
@@ -85,7 +85,7 @@ fn a_job_runs_while_calls_keep_coming() {
         let calls = || {
             let mut producer = connect();
             while !stop.load(Ordering::Relaxed) {
-                call(&mut producer, &q, "10 minutes", r#"{"max_delay": "1 second"}"#);
+                call(&mut producer, &q, "10 minutes", ", max_delay => '1 second'");
             }
         };
         scope.spawn(calls);
@@ -104,9 +104,7 @@ fn a_job_runs_while_calls_keep_coming() {
 #[test]
 fn calls_of_one_batch_are_as_calls_one_after_the_other() {
     let (mut client, q) = queue("");
-    let one = format!(
-        r#"{{"payload": 1, "unique_key": "k", "on_duplicate": "replace", "delay": "1 day", "headers": {HOUR}}}"#
-    );
+    let one = r#"{"unique_key": "k", "on_duplicate": "replace", "delay": "1 day", "max_delay": "1 hour"}"#;
     let ids: Vec<i64> = client.column(&format!("SELECT queue.enqueue_batch('{q}', '[{one}, {one}]')"));
     assert_eq!(ids[0], ids[1]);
     assert_eq!(put_off(&mut client, ids[0]), "01:00:00");
@@ -125,7 +123,7 @@ fn a_run_ends_the_span_and_calls_during_it_begin_a_new_one() {
     now(&mut client);
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.fail({id}, 'no', retry_in => '1 day')"));
-    assert_eq!(since(&mut client, job), known, "a retry keeps the headers");
+    assert_eq!(since(&mut client, job), known, "a retry keeps it");
     check_anew(&mut client, &q, job, &known);
     // A run: the first of the calls during it counts.
     let known = since(&mut client, job);
@@ -190,8 +188,8 @@ fn verbs_that_change_a_waiting_job_keep_the_bound() {
     // An ended job that is retried by hand is put off anew.
     client.run(&format!("SELECT queue.cancel({job})"));
     client.run(&format!("SELECT queue.retry({job}, run_at => now() + '2 days')"));
-    let headers = format!("SELECT headers::text FROM queue.job({job})");
-    assert_eq!(client.value::<String>(&headers), HOUR);
+    let timing = format!("SELECT timing::text FROM queue.job({job})");
+    assert_eq!(client.value::<String>(&timing), r#"{"max_delay": "01:00:00"}"#);
     check_anew(&mut client, &q, job, &known);
 }
 
@@ -207,8 +205,7 @@ fn a_later_stage_is_a_run_and_a_held_job_is_none() {
     let (mut client, q) = queue("");
     let before = client.enqueue(&q);
     let held: i64 = client.value(&format!(
-        "SELECT queue.enqueue('{q}', unique_key => 'k', delay => '1 day', headers => '{HOUR}', \
-         after => ARRAY[{before}])"
+        "SELECT queue.enqueue('{q}', unique_key => 'k', delay => '1 day'{HOUR}, after => ARRAY[{before}])"
     ));
     let known = since(&mut client, held);
     check_bound(&mut client, &q, held, &known);
@@ -221,7 +218,7 @@ fn copies_of_events_are_bounded() {
     let publish = |client: &mut Client| -> i64 {
         client.value(&format!(
             "SELECT job_id FROM queue.publish('t{q}', unique_key => 'k', on_duplicate => 'replace', \
-             delay => '1 day', headers => '{HOUR}')"
+             delay => '1 day'{HOUR})"
         ))
     };
     let job = publish(&mut client);
@@ -230,29 +227,22 @@ fn copies_of_events_are_bounded() {
     assert_eq!((since(&mut client, job), put_off(&mut client, job)), (known, "01:00:00".to_owned()));
 }
 
-/// The segments that rows of a job lie in.
-fn segments(client: &mut Client, job: i64) -> Vec<i32> {
-    let tables: Vec<String> = (0..10).map(|n| format!("SELECT {n} AS n, job_id FROM queue.attempt_{n}")).collect();
-    client.column(&format!("SELECT DISTINCT n FROM ({}) AS a WHERE job_id = {job}", tables.join(" UNION ALL ")))
-}
-
 #[test]
 fn the_bound_survives_crashes_moves_and_dumps() {
-    let cluster = Cluster::new()
+    let (cluster, mut client) = Cluster::new()
         .conf("pg_queue.segment_rows = 1000")
         .conf("pg_queue.reclaim_delay = 0")
         .conf("pg_queue.restore_quiet = 1")
-        .start();
-    let mut client = cluster.create_database("app");
+        .start_with_database("app");
     create(&mut client, "q", "");
     create(&mut client, "d", "");
     let job = first(&mut client, "d");
     let known = since(&mut client, job);
     // A job that is due lies in a segment that is reclaimed soon.
     call(&mut client, "d", "1 ms", HOUR);
-    let before = segments(&mut client, job);
+    let before = segments(&mut client, &[job]);
     turn(&mut client, 12);
-    let after = segments(&mut client, job);
+    let after = segments(&mut client, &[job]);
     assert!(!after.is_empty() && before.iter().any(|segment| !after.contains(segment)), "{before:?} {after:?}");
     check_bound(&mut client, "d", job, &known);
     let pid = client.pid();
@@ -270,15 +260,17 @@ fn the_bound_survives_crashes_moves_and_dumps() {
 #[test]
 fn what_is_no_bound_is_refused() {
     let (mut client, q) = queue("");
-    for bad in ["1", "null", "[]", "\"soon\"", "\"0\"", "\"-1 s\"", "\"\""] {
-        let failure = client.failure(&format!(
-            "SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'replace', \
-             headers => '{{\"max_delay\": {bad}}}')"
-        ));
-        assert_eq!(failure.code, "22023", "{bad}: {failure:?}");
-        assert_eq!(failure.message, "max_delay in headers must be a positive interval");
+    let key = "unique_key => 'k', on_duplicate => 'replace'";
+    for (more, message) in [
+        (format!("{key}, max_delay => '0'"), "max_delay must be positive"),
+        (format!("{key}, max_delay => '-1 s'"), "max_delay must be positive"),
+        (format!("{key}, max_delay => '178000000 years'"), "max_delay must be finite"),
+        ("max_delay => '1 s'".to_owned(), "max_delay needs a unique_key"),
+    ] {
+        let failure = client.refused(&format!("SELECT queue.enqueue('{q}', {more})"), "22023");
+        assert_eq!(failure.message, message);
     }
-    // The largest one is no error. Without a key, and on a job that is there already, nobody looks.
-    call(&mut client, &q, "1 day", r#"{"max_delay": "178000000 years"}"#);
-    client.run(&format!("SELECT queue.enqueue('{q}', headers => '{{\"max_delay\": 1}}')"));
+    // A large one is no error.
+    call(&mut client, &q, "1 day", ", max_delay => '200000 years'");
+    client.refused(&format!("SELECT queue.enqueue_flow('{q}', unique_key => 'f', max_delay => '1 s')"), "42883");
 }

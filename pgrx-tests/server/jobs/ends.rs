@@ -100,7 +100,7 @@ fn each_ends_as_the_verb_for_one_would_end_it() {
         ),
         (&staged, "", "advance($i, delay => '2 hours')", r#"{"advance": {"id": $i, "delay": "2 hours"}}"#, "advanced"),
         (&staged, "cancel($j)", "advance($i)", r#"{"advance": {"id": $i}}"#, "cancelled"),
-        (&q, "", "suspend($i)", r#"{"suspend": {"id": $i}}"#, "suspended"),
+        (&q, "", "suspend($i, until => 'epoch')", r#"{"suspend": {"id": $i, "until": "epoch"}}"#, "suspended"),
         (&q, "", "suspend($i, ARRAY[$b])", r#"{"suspend": {"id": $i, "after": [$b]}}"#, "suspended"),
         (
             &q,
@@ -119,8 +119,8 @@ fn each_ends_as_the_verb_for_one_would_end_it() {
         (
             &q,
             "progress($i, '4')",
-            "suspend($i)",
-            r#"{"suspend": {"id": $i, "after": null, "upon": null, "progress": null}}"#,
+            "suspend($i, until => 'epoch')",
+            r#"{"suspend": {"id": $i, "after": null, "upon": null, "progress": null, "until": "epoch"}}"#,
             "suspended",
         ),
         (&q, "cancel($j)", "suspend($i)", r#"{"suspend": {"id": $i}}"#, "cancelled"),
@@ -180,7 +180,7 @@ fn values_are_stored_as_they_were_written() {
         end(&mut client, &[format!(r#"{{"advance": {{"id": {id}, "payload": {value}}}}}"#)]);
         check(&mut client, &format!("SELECT payload FROM queue.job({job})"));
         let id = client.claim(&q);
-        end(&mut client, &[format!(r#"{{"suspend": {{"id": {id}, "progress": {value}}}}}"#)]);
+        end(&mut client, &[format!(r#"{{"suspend": {{"id": {id}, "progress": {value}, "until": "epoch"}}}}"#)]);
         check(&mut client, &format!("SELECT progress FROM queue.job({job})"));
         let id =
             wait::until("it goes on", || client.column::<i64>(&format!("SELECT id FROM queue.claim('{q}')")).pop());
@@ -239,7 +239,7 @@ fn what_cannot_end_so_is_refused_and_the_others_end() {
         (&q, r#"{"advance": {"id": $, "stage": "a"}}"#, "has no stage"),
         (&q, r#"{"suspend": {"id": $, "upon": "perhaps"}}"#, "upon"),
         (&q, r#"{"suspend": {"id": $, "upon": "\u0000"}}"#, "upon"),
-        (&q, r#"{"suspend": {"id": $, "after": []}}"#, "names no job"),
+        (&q, r#"{"suspend": {"id": $, "after": []}}"#, "nothing to wait for"),
         (&q, r#"{"suspend": {"id": $, "after": [#]}}"#, "cannot wait for itself"),
         (&q, r#"{"suspend": {"id": $, "after": [16]}}"#, "16"),
         (&q, r#"{"suspend": {"id": $, "after": [0]}}"#, "0"),
@@ -293,9 +293,7 @@ fn what_cannot_end_so_is_refused_and_the_others_end() {
 
 #[test]
 fn a_role_is_refused_what_it_may_not_wait_for_and_ends_nothing_of_other_queues() {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "mine", "");
+    let (database, mut client) = Database::without_worker().with_queue("mine", "");
     create(&mut client, "theirs", "");
     let roles = Roles::new(&database);
     let role = roles.make("worker", "");
@@ -338,7 +336,7 @@ fn what_is_no_end_is_named_and_nothing_ends() {
         assert_eq!((failure.code.as_str(), failure.message.as_str()), ("22023", list), "{ends}: {failure:?}");
         assert!(failure.hint.contains(r#"{"complete": {"id": 16}}"#), "{failure:?}");
     }
-    assert_eq!(client.failure("SELECT queue.end_batch(NULL)").code, "22004");
+    client.refused("SELECT queue.end_batch(NULL)", "22004");
     assert_eq!(call(&mut client, "[]").unwrap(), []);
     let (other_job, other) = running(&mut client, &q);
     for element in [
@@ -404,8 +402,7 @@ fn what_is_no_end_is_named_and_nothing_ends() {
     for wrong in [job, 0, -16, i64::MIN, i64::MAX, (1 << 53) + 16] {
         for object in ["complete", "release", "advance", "suspend"] {
             let ends = format!(r#"[{{"complete": {{"id": {id}}}}}, {{"{object}": {{"id": {wrong}}}}}]"#);
-            let failure = client.failure(&format!("SELECT queue.end_batch('{ends}')"));
-            assert_eq!(failure.code, "22023", "{ends}: {failure:?}");
+            let failure = client.refused(&format!("SELECT queue.end_batch('{ends}')"), "22023");
             assert!(failure.message.contains(&wrong.to_string()), "{ends}: {failure:?}");
         }
     }
@@ -445,7 +442,7 @@ fn a_job_that_is_to_run_once_more_does_so_however_it_ends() {
         (r#"{"fail": {"id": $, "error": "x"}}"#, "failed"),
         (r#"{"fail": {"id": $, "error": "x", "fatal": true}}"#, "failed"),
         (r#"{"release": {"id": $, "delay": "1 hour"}}"#, "released"),
-        (r#"{"suspend": {"id": $}}"#, "suspended"),
+        (r#"{"suspend": {"id": $, "until": "epoch"}}"#, "suspended"),
     ] {
         let (mut client, q) = queue("");
         let enqueue =

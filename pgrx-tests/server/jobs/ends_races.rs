@@ -3,7 +3,7 @@
 
 use crate::faults::held::{begin, hold, release};
 use crate::jobs::ends::{end, outcomes, running};
-use crate::shared::{Sql, connect, create, database_with_queue, queue, server};
+use crate::shared::{Database, Sql, connect, create, queue, server};
 use postgres::Client;
 use queue_tests::wait;
 
@@ -15,7 +15,7 @@ fn of_each_kind(client: &mut Client, q: &str, staged: &str) -> Vec<(i64, i64, St
         (q, r#"{"fail": {"id": $, "error": "x", "fatal": true}}"#, "dead"),
         (q, r#"{"release": {"id": $}}"#, "released"),
         (staged, r#"{"advance": {"id": $}}"#, "advanced"),
-        (q, r#"{"suspend": {"id": $}}"#, "suspended"),
+        (q, r#"{"suspend": {"id": $, "until": "epoch"}}"#, "suspended"),
     ];
     kinds
         .map(|(queue, object, outcome)| {
@@ -48,7 +48,7 @@ fn a_rollback_takes_all_ends_back() {
     // An error after it, in the statement or in the block.
     let list: Vec<String> = ends.iter().map(|(_, object)| object.clone()).collect();
     let failing = format!("SELECT count(*) / 0 FROM queue.end_batch('[{}]')", list.join(","));
-    assert_eq!(client.failure(&failing).code, "22012");
+    client.refused(&failing, "22012");
     assert_running(&mut client, &mut other);
     client.run("BEGIN; SAVEPOINT s");
     for _ in 0..2 {
@@ -102,7 +102,7 @@ fn what_another_transaction_holds_is_busy_and_no_call_waits() {
 
 #[test]
 fn two_sessions_that_end_the_same_attempts_end_each_once() {
-    let (_database, mut client) = database_with_queue("q", "backoff_base => '1 hour'");
+    let (_database, mut client) = Database::new().with_queue("q", "backoff_base => '1 hour'");
     for round in 0..10 {
         client.run("SELECT queue.enqueue_many('q', array_fill('1'::jsonb, '{300}'))");
         let mut ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 300)");
@@ -143,7 +143,7 @@ fn two_sessions_that_end_the_same_attempts_end_each_once() {
 
 #[test]
 fn ten_thousand_end_in_one_call() {
-    let (_database, mut client) = database_with_queue("q", "backoff_base => '1 hour', max_attempts => 3");
+    let (_database, mut client) = Database::new().with_queue("q", "backoff_base => '1 hour', max_attempts => 3");
     client.run("SELECT queue.enqueue_many('q', array_fill('1'::jsonb, '{10000}'))");
     client.run("CREATE TEMPORARY TABLE claimed AS SELECT id FROM queue.claim('q', 10000)");
     let sql = "SELECT outcome || ' ' || count(*) FROM queue.end_batch((SELECT json_agg(CASE id / 16 % 4

@@ -15,7 +15,7 @@ fn a_retried_flow_is_open_again_unless_it_was_sealed() {
     create(&mut client, "f", "lease => '1 hour'");
     for is_in_history in [false, true] {
         let [completed, dead, cancelled] = [(); 3].map(|()| flow(&mut client, "open => true"));
-        let limit = "headers => '{\"start_within\": \"10 milliseconds\"}'";
+        let limit = "start_within => '10 milliseconds'";
         let expired = flow(&mut client, &format!("open => true, {limit}"));
         let [open, sealed] = [(); 2].map(|()| flow(&mut client, "open => true"));
         let of_flows = [open, sealed].map(|flow| members(&mut client, flow, 1)[0]);
@@ -36,11 +36,11 @@ fn a_retried_flow_is_open_again_unless_it_was_sealed() {
         }
         if is_in_history {
             reclaim(&mut client, 4);
-            let kept = format!("SELECT FROM queue.history WHERE job_id IN ({completed}, {dead}, {sealed})");
+            let kept = format!("SELECT FROM queue_internal.history WHERE job_id IN ({completed}, {dead}, {sealed})");
             assert_eq!(client.count(&kept), 3);
         }
         ends.iter().for_each(|(job, _)| client.run(&format!("SELECT queue.retry({job})")));
-        client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 2)))");
+        client.work_off("q", 2);
         wait::until("the sealed flow has completed", || (client.state(sealed) == "completed").then_some(()));
         assert_eq!(of_flows.map(|job| client.state(job)), ["completed"; 2]);
         client.run("SELECT queue.maintain()");

@@ -29,7 +29,7 @@ const MANY: [&str; 9] = [
     "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('advance', \
         json_build_object('id', $))))",
     "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('suspend', \
-        json_build_object('id', $))))",
+        json_build_object('id', $, 'until', 'epoch'))))",
 ];
 
 /// The verbs for one job, and for many.
@@ -59,8 +59,7 @@ pub fn answer(client: &mut Client, sql: &str) -> (String, String) {
 /// Every verb refuses the attempt as lost, and says why.
 fn assert_lost(client: &mut Client, id: i64, why: &str) {
     for verb in ONE {
-        let failure = client.failure(&with(verb, id));
-        assert_eq!(failure.code, "QJ001", "{verb}: {failure:?}");
+        let failure = client.refused(&with(verb, id), "QJ001");
         assert_eq!(failure.message, format!("lost lease on attempt {id}"), "{verb}");
         assert!(failure.detail.contains(why), "{verb}: {failure:?} should say {why}");
     }
@@ -77,8 +76,7 @@ fn assert_busy(client: &mut Client, id: i64) {
     // To wait for a transaction is to wait for its lock.
     client.run("SET lock_timeout = '20 s'");
     for verb in ONE {
-        let failure = client.failure(&with(verb, id));
-        assert_eq!(failure.code, "55006", "{verb}: {failure:?}");
+        let failure = client.refused(&with(verb, id), "55006");
         assert_eq!(failure.message, format!("attempt {id} is being ended by another transaction"), "{verb}");
     }
     for verb in MANY {
@@ -174,16 +172,14 @@ fn the_id_of_a_job_is_refused_with_a_hint() {
     let job = client.enqueue(&q);
     let id = client.claim(&q);
     for verb in ONE.iter().chain(&MANY) {
-        let failure = client.failure(&with(verb, job));
-        assert_eq!(failure.code, "22023", "{verb}: {failure:?}");
-        assert_eq!(failure.message, format!("{job} is the id of a job, not of an attempt"), "{verb}");
+        let failure = client.refused(&with(verb, job), "22023");
+        assert_eq!(failure.message, format!("{job} has the form of a job's id, not of an attempt's"), "{verb}");
         assert!(failure.hint.contains("queue.claim"), "{verb}: {failure:?}");
     }
     for verb in JOBS {
         let sql = format!("SELECT queue.{}", with(verb, id));
-        let failure = client.failure(&sql);
-        assert_eq!(failure.code, "22023", "{sql}: {failure:?}");
-        assert_eq!(failure.message, format!("{id} is the id of an attempt, not of a job"), "{sql}");
+        let failure = client.refused(&sql, "22023");
+        assert_eq!(failure.message, format!("{id} has the form of an attempt's id, not of a job's"), "{sql}");
         assert!(failure.hint.contains("job_id"), "{sql}: {failure:?}");
     }
     client.run(&format!("SELECT queue.complete({id})"));
@@ -202,8 +198,7 @@ fn ids_that_nobody_handed_out_are_refused() {
         }
         for verb in JOBS {
             let sql = format!("SELECT queue.{}", with(verb, nonsense));
-            let failure = client.failure(&sql);
-            assert_eq!(failure.code, "22023", "{sql}: {failure:?}");
+            client.refused(&sql, "22023");
         }
     }
     // These could be ids; there is nothing of that name.
@@ -212,8 +207,7 @@ fn ids_that_nobody_handed_out_are_refused() {
     }
     for verb in ["cancel($)", "retry($)", "reprioritize($, 1)", "reschedule($, now())", "forget($)"] {
         let sql = format!("SELECT queue.{}", with(verb, (id | 15) + (1 << 40)));
-        let failure = client.failure(&sql);
-        assert_eq!(failure.code, "P0002", "{sql}: {failure:?}");
+        client.refused(&sql, "P0002");
     }
     for verb in JOBS.iter().filter(|verb| verb.contains("_many")) {
         let unknown = (id | 15) + (1 << 40);
@@ -339,8 +333,7 @@ fn within_one_transaction_an_attempt_ends_once() {
     client.run(&format!("BEGIN; SELECT queue.complete({id})"));
     for verb in ONE {
         client.run("SAVEPOINT s");
-        let failure = client.failure(&with(verb, id));
-        assert_eq!(failure.code, "QJ001", "{verb}: {failure:?}");
+        let failure = client.refused(&with(verb, id), "QJ001");
         assert!(failure.detail.contains("already ended in this transaction"), "{verb}: {failure:?}");
         client.run("ROLLBACK TO s");
     }
@@ -364,7 +357,8 @@ fn the_many_forms_answer_for_each_and_take_what_is_theirs() {
         ("queue.release_many($)", "released"),
         ("queue.extend_many($)", "extended"),
         (
-            "queue.end_batch((SELECT json_agg(json_build_object('suspend', json_build_object('id', id))) \
+            "queue.end_batch((SELECT json_agg(json_build_object('suspend', \
+                json_build_object('id', id, 'until', 'epoch'))) \
                 FROM unnest($) AS id WHERE id > 0))",
             "suspended",
         ),
@@ -521,7 +515,7 @@ fn claim_answers_for_what_it_cannot_complete() {
         0
     );
     // Nothing is said beside the rows, and an error is that of the call.
-    assert_eq!(client.failure(&format!("SELECT FROM {one}, completed => ARRAY[15])")).code, "22023");
+    client.refused(&format!("SELECT FROM {one}, completed => ARRAY[15])"), "22023");
 }
 
 #[test]

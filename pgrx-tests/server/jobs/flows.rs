@@ -10,9 +10,8 @@ use crate::storage::segments::{cluster, fillings};
 
 /// A database whose duties only `maintain` does, with queue `q` for members and queue `f` for flows.
 fn database() -> (Database, Client) {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
+    let (database, mut client) =
+        Database::without_worker().with_queue("q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
     create(&mut client, "f", "max_attempts => 1, lease => '1 hour'");
     (database, client)
 }
@@ -113,8 +112,8 @@ fn members_come_until_the_flow_has_ended() {
     let refused = client.failure(&format!("SELECT queue.enqueue('q', flow => {open})"));
     assert_eq!(refused.code, "55000", "{refused:?}");
     client.run("SELECT queue.complete(id) FROM queue.claim('f')");
-    assert_eq!(client.failure(&format!("SELECT queue.enqueue('q', flow => {open})")).code, "55000");
-    assert_eq!(client.failure(&format!("SELECT queue.seal({open})")).code, "55000");
+    client.refused(&format!("SELECT queue.enqueue('q', flow => {open})"), "55000");
+    client.refused(&format!("SELECT queue.seal({open})"), "55000");
 }
 
 #[test]
@@ -180,7 +179,7 @@ fn the_first_death_ends_a_flow_that_fails_fast() {
     becomes(&mut client, jobs[299], "cancelled");
     becomes(&mut client, nested, "cancelled");
     assert_eq!(client.state(flow), "held");
-    assert_eq!(client.failure(&format!("SELECT queue.enqueue('q', flow => {flow})")).code, "55000");
+    client.refused(&format!("SELECT queue.enqueue('q', flow => {flow})"), "55000");
     client.run(&format!("SELECT queue.release({running})"));
     becomes(&mut client, flow, "dead");
     let error: String = client.value(&format!("SELECT error FROM queue.job({flow})"));
@@ -191,7 +190,7 @@ fn the_first_death_ends_a_flow_that_fails_fast() {
     assert_eq!(client.state(flow), "held");
     assert_eq!(client.count(&format!("SELECT FROM queue.members({flow}, 'ready', max_jobs => 1000)")), 300);
     client.run(&format!("SELECT queue.resolve({nested})"));
-    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 300)))");
+    client.work_off("q", 300);
     becomes(&mut client, flow, "completed");
     // As one of many, too.
     let (flow, jobs) = flow_of(&mut client, "fail_fast => true", 2);
@@ -199,7 +198,7 @@ fn the_first_death_ends_a_flow_that_fails_fast() {
     becomes(&mut client, flow, "dead");
     assert_eq!(client.value::<i64>(&retry_dead("f")), 1);
     assert_eq!(client.state(flow), "held");
-    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 300)))");
+    client.work_off("q", 300);
     becomes(&mut client, flow, "completed");
 }
 
@@ -220,7 +219,7 @@ fn a_cancelled_flow_cancels_its_members_first() {
             stays(&mut client, flow, "held");
             for change in ["retry($)", "reprioritize($, 1)", "reschedule($, now())"] {
                 let call = format!("SELECT queue.{}", change.replace('$', &flow.to_string()));
-                assert_eq!(client.failure(&call).code, "55000", "{call}");
+                client.refused(&call, "55000");
             }
             client.run(&format!("SELECT queue.complete({running})"));
         }
@@ -236,7 +235,7 @@ fn a_cancelled_flow_cancels_its_members_first() {
     assert_eq!(client.value::<i64>(&format!("SELECT job_id FROM queue.attempts WHERE id = {running}")), jobs[0]);
     client.run(&format!("SELECT queue.cancel({flow})"));
     let replace = "SELECT queue.enqueue('f', unique_key => 'k', on_duplicate => 'replace')";
-    assert_eq!(client.failure(replace).code, "55000");
+    client.refused(replace, "55000");
     client.run(&format!("SELECT queue.complete({running})"));
     becomes(&mut client, flow, "cancelled");
     assert_ne!(client.value::<i64>(replace), flow);
@@ -262,16 +261,16 @@ fn an_event_is_a_flow_that_is_resolved_or_rejected() {
     let inputs: String =
         client.value(&format!("SELECT string_agg(state || ' ' || result, ',') FROM queue.inputs({id})"));
     assert_eq!(inputs, "completed {\"by\": \"eve\"}");
-    assert_eq!(client.failure(&format!("SELECT queue.resolve({approval})")).code, "55000");
+    client.refused(&format!("SELECT queue.resolve({approval})"), "55000");
     let refused = flow(&mut client, "open => true");
     let sorry: i64 = client.value(&format!("SELECT queue.enqueue('q', after => '{{{refused}}}', upon => 'failed')"));
     client.run(&format!("SELECT queue.reject({refused}, 'too dear')"));
     becomes(&mut client, sorry, "ready");
     assert_eq!(client.value::<String>(&format!("SELECT error FROM queue.job({refused})")), "too dear");
     let runs = flow(&mut client, "open => true, runs => true");
-    assert_eq!(client.failure(&format!("SELECT queue.resolve({runs})")).code, "55000");
-    assert_eq!(client.failure(&format!("SELECT queue.resolve({sorry})")).code, "55000");
-    assert_eq!(client.failure("SELECT queue.resolve(16000000015)").code, "P0002");
+    client.refused(&format!("SELECT queue.resolve({runs})"), "55000");
+    client.refused(&format!("SELECT queue.resolve({sorry})"), "55000");
+    client.refused("SELECT queue.resolve(16000000015)", "P0002");
 }
 
 #[test]
@@ -354,7 +353,7 @@ fn a_suspended_job_waits_for_its_members_and_goes_on() {
     client.run("BEGIN");
     let chunks = members(&mut client, job, 3);
     client.run(&format!("SELECT queue.suspend({id}, progress => '\"split\"'); COMMIT"));
-    assert_eq!(client.failure(&format!("SELECT queue.complete({id})")).code, "QJ001");
+    client.refused(&format!("SELECT queue.complete({id})"), "QJ001");
     stays(&mut client, job, "held");
     end(&mut client, chunks[0], "completed");
     end(&mut client, chunks[1], "dead");
@@ -378,9 +377,9 @@ fn a_suspended_job_waits_for_its_members_and_goes_on() {
     for (after, code) in
         [("'{}'", "22023"), ("ARRAY[16000000015]::bigint[]", "P0002"), (&*format!("ARRAY[{job}]"), "22023")]
     {
-        assert_eq!(client.failure(&format!("SELECT queue.suspend({last}, {after})")).code, code);
+        client.refused(&format!("SELECT queue.suspend({last}, {after})"), code);
     }
-    assert_eq!(client.failure(&format!("SELECT queue.suspend({last}, upon => 'overdue')")).code, "22023");
+    client.refused(&format!("SELECT queue.suspend({last}, upon => 'overdue')"), "22023");
     client.run(&format!("SELECT queue.complete({last})"));
     let states: Vec<String> = client.column(&format!("SELECT state FROM queue.job_attempts({job}) ORDER BY id"));
     assert_eq!(states, ["suspended", "superseded", "suspended", "superseded", "completed"]);
@@ -419,7 +418,7 @@ fn steps_outlive_attempts_and_go_with_a_rollback() {
     let id = claim(&mut client);
     assert_eq!(client.value::<serde_json::Value>(&format!("SELECT queue.step({id}, 'third')")), 3);
     let wrong = "x".repeat(1025);
-    assert_eq!(client.failure(&format!("SELECT queue.step_done({id}, '{wrong}')")).code, "22023");
+    client.refused(&format!("SELECT queue.step_done({id}, '{wrong}')"), "22023");
 }
 
 #[test]
@@ -437,14 +436,13 @@ fn a_flow_outlives_crashes_moves_and_its_members_history() {
         client.value("SELECT queue.enqueue_flow('f', '[{\"queue\": \"q\"}, {\"queue\": \"q\"}]', fail_fast => true)");
     let dead: i64 = client.value("SELECT id FROM queue.claim('q')");
     client.run(&format!("SELECT queue.step_done({dead}, 'a', '1'); SELECT queue.fail({dead}, 'no')"));
-    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 10)))");
+    client.work_off("q", 10);
     reclaim(&mut client, 3);
     drop(client);
-    cluster.stop_immediate();
-    cluster.start_again();
+    cluster.restart_immediate();
     let mut client = cluster.connect();
     assert_eq!(client.state(whole), "held");
-    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 9)))");
+    client.work_off("q", 9);
     // Only the dead one is left, which is in history by now.
     wait::until("all but one have ended", || {
         (client.count(&format!("SELECT FROM queue.members({whole}, 'completed')")) == 19).then_some(())
@@ -454,7 +452,7 @@ fn a_flow_outlives_crashes_moves_and_its_members_history() {
     let steps: i64 = client.value(&format!("SELECT count(*) FROM queue.job_steps({})", jobs[0]));
     assert_eq!(steps, 1);
     client.run(&format!("SELECT queue.retry({whole})"));
-    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 1)))");
+    client.work_off("q", 1);
     wait::until("the flow is released", || (client.state(whole) == "ready").then_some(()));
     // The other dies, and its second member goes with it.
     client.run("SELECT queue.fail(id, 'no') FROM queue.claim('q')");
@@ -469,8 +467,7 @@ pub fn reclaim(client: &mut Client, turns: i64) {
     client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
     let end = fillings(client) + turns;
     wait::until("the ring turns", || {
-        client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('{}'::jsonb, ARRAY[500]))");
-        client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 500)))");
+        client.pass_through("filler", 500);
         (fillings(client) >= end).then_some(())
     });
 }
@@ -478,9 +475,7 @@ pub fn reclaim(client: &mut Client, turns: i64) {
 #[test]
 fn members_end_side_by_side_and_their_flow_is_released_once() {
     const ROUNDS: usize = 20;
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "lease => '1 hour'");
+    let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     create(&mut client, "f", "lease => '1 hour'");
     for round in 0..ROUNDS {
         let (flow, jobs) = flow_of(&mut client, "runs => true", 8);
@@ -514,8 +509,7 @@ fn a_dead_member_holds_its_flow_up_while_it_is_being_copied_to_history() {
     end(&mut client, members[0], "dead");
     let copied = cluster.fault("copy.begun", "wait");
     wait::until("the segment is drained", || {
-        client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('1'::jsonb, ARRAY[500]))");
-        client.run("SELECT count(queue.complete(id)) FROM queue.claim('filler', 500)");
+        client.pass_through("filler", 500);
         copied.reached_by()
     });
     end(&mut client, members[1], "completed");
@@ -525,7 +519,7 @@ fn a_dead_member_holds_its_flow_up_while_it_is_being_copied_to_history() {
     }
     copied.release();
     wait::until("it is in history", || {
-        let sql = format!("SELECT FROM queue.history WHERE job_id = {}", members[0]);
+        let sql = format!("SELECT FROM queue_internal.history WHERE job_id = {}", members[0]);
         (client.count(&sql) > 0).then_some(())
     });
     assert_eq!(client.state(flow), "held");
@@ -547,9 +541,8 @@ fn a_seal_of_an_open_transaction_is_not_lost() {
     let refused = client.query(&format!("SELECT queue.reprioritize({flow}, 3)"), &[]).unwrap_err();
     assert_eq!(error::code(&refused), "55006");
     wait::until("its segment is moved out of", || {
-        client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('1'::jsonb, ARRAY[500]))");
-        client.run("SELECT count(queue.complete(id)) FROM queue.claim('filler', 500)");
-        (client.count("SELECT FROM queue.segment_log WHERE state = 'm' AND segment = 0") > 0).then_some(())
+        client.pass_through("filler", 500);
+        (client.count("SELECT FROM queue_internal.segment_log WHERE state = 'm' AND segment = 0") > 0).then_some(())
     });
     for _ in 0..3 {
         client.run("SELECT FROM queue.maintain()");

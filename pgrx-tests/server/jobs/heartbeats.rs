@@ -72,13 +72,12 @@ fn a_cancelled_attempt_that_times_out_is_cancelled() {
 
 #[test]
 fn a_heartbeat_that_is_overtaken_by_the_end_of_the_lease_does_not_tell_of_a_new_one() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "lease => '1 s'");
     client.run("SELECT queue.enqueue('q')");
     // A lease longer than any before is noted, and the note has to wait.
     let mut locker = cluster.connect_to("app");
-    let notes: Vec<String> = (0..8).map(|n| format!("queue.note_{n}")).collect();
+    let notes: Vec<String> = (0..8).map(|n| format!("queue_internal.note_{n}")).collect();
     locker.run(&format!("BEGIN; LOCK TABLE {} IN SHARE MODE", notes.join(", ")));
     let id: i64 = client.value("SELECT id FROM queue.claim('q')");
     std::thread::scope(|scope| {
@@ -100,8 +99,7 @@ fn a_heartbeat_that_is_overtaken_by_the_end_of_the_lease_does_not_tell_of_a_new_
 
 #[test]
 fn what_a_heartbeat_in_the_last_moment_says_is_so() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::new().start_with_database("app");
     // A long lease that none of the heartbeats has to note.
     create(&mut client, "q", "lease => '1 hour', max_attempts => 1");
     for _ in 0..40 {

@@ -96,7 +96,8 @@ fn a_waiting_job_is_replaced() {
             let (mut client, q) = queue("");
             let mut other = connect();
             let (job, _) = bring(&mut client, &mut other, &q, state);
-            let wish = format!("payload => '2', priority => 7, headers => '3', on_duplicate => '{on_duplicate}'");
+            let wish =
+                format!("payload => '2', priority => 7, headers => '{{\"n\": 3}}', on_duplicate => '{on_duplicate}'");
             assert_eq!(enqueue(&mut client, &q, &wish), job, "{state}");
             assert_eq!(live(&mut client, &q), ["ready 2 7"], "{state}");
             // It waits anew.
@@ -113,7 +114,7 @@ fn a_waiting_job_is_replaced() {
                 &[],
             );
             let row = claimed.unwrap();
-            assert_eq!((row.get::<_, i64>(0), row.get::<_, &str>(1), row.get::<_, &str>(2)), (job, "2", "3"));
+            assert_eq!((row.get::<_, i64>(0), row.get::<_, &str>(1), row.get::<_, &str>(2)), (job, "2", "{\"n\": 3}"));
             assert_eq!((row.get::<_, i32>(3), row.get::<_, &str>(4)), (1, "k"));
             assert_eq!(row.get::<_, Option<&str>>(5), None);
         }
@@ -133,7 +134,7 @@ const ENDS: [(&str, &str); 12] = [
     ("end_batch('[{\"fail\": {\"id\": $, \"error\": \"boom\"}}]')", "failed"),
     ("end_batch('[{\"fail\": {\"id\": $, \"error\": \"boom\", \"fatal\": true}}]')", "failed"),
     ("end_batch('[{\"release\": {\"id\": $}}]')", "released"),
-    ("end_batch('[{\"suspend\": {\"id\": $}}]')", "suspended"),
+    ("end_batch('[{\"suspend\": {\"id\": $, \"until\": \"epoch\"}}]')", "suspended"),
 ];
 
 #[test]
@@ -308,7 +309,7 @@ fn a_call_that_is_not_newer_does_nothing() {
     assert!(live(&mut client, &q).is_empty());
     assert_ne!(call(&mut client, 6, "6"), job);
     assert_eq!(live(&mut client, &q), ["ready 6 0"]);
-    assert_eq!(client.failure(&format!("SELECT queue.enqueue('{q}', version => now())")).code, "22023");
+    client.refused(&format!("SELECT queue.enqueue('{q}', version => now())"), "22023");
 }
 
 #[test]
@@ -320,8 +321,8 @@ fn a_key_stays_taken_for_as_long_as_was_said() {
     for on_duplicate in ["skip", "replace", "rerun"] {
         assert_eq!(enqueue(&mut client, &q, &format!("on_duplicate => '{on_duplicate}'")), job);
     }
-    let failure = client.failure(&format!("SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'error')"));
-    assert_eq!(failure.code, "23505");
+    let failure =
+        client.refused(&format!("SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'error')"), "23505");
     assert!(failure.detail.contains(&job.to_string()), "{failure:?}");
     assert!(live(&mut client, &q).is_empty());
     // No longer.
@@ -334,10 +335,7 @@ fn a_key_stays_taken_for_as_long_as_was_said() {
     // A live job has it longer than that.
     let job = enqueue(&mut client, &q, "unique_for => '1 us'");
     assert_eq!(enqueue(&mut client, &q, "unique_for => '1 us'"), job);
-    assert_eq!(
-        client.failure(&format!("SELECT queue.enqueue('{q}', unique_key => 'x', unique_for => '-1 s')")).code,
-        "22023"
-    );
+    client.refused(&format!("SELECT queue.enqueue('{q}', unique_key => 'x', unique_for => '-1 s')"), "22023");
 }
 
 #[test]
@@ -345,8 +343,10 @@ fn what_is_remembered_for_ever_can_be_read() {
     for retention in ["-1", "290000 years", "0"] {
         let (mut client, q) = queue(&format!("retention => '{retention}'"));
         let job = enqueue(&mut client, &q, "version => '2024-01-02'");
-        let (expires, memory) =
-            ("expires_at > now() + interval '59 min'", "(TABLE queue.key_0 UNION ALL TABLE queue.key_1) AS k");
+        let (expires, memory) = (
+            "expires_at > now() + interval '59 min'",
+            "(TABLE queue_internal.key_0 UNION ALL TABLE queue_internal.key_1) AS k",
+        );
         assert!(client.value::<bool>(&format!("SELECT {expires} FROM {memory} WHERE job_id = {job}")));
         let row: String = client.value(&format!("SELECT k::text FROM {memory} WHERE job_id = {job}"));
         assert_eq!(row.contains("infinity"), retention == "-1", "{row}");
@@ -362,11 +362,8 @@ fn keys_are_per_queue_and_need_not_be_short() {
     let long = format!("SELECT queue.enqueue('{q}', unique_key => repeat('é', $))");
     assert_eq!(client.value::<i64>(&long.replace('$', "512")), client.value::<i64>(&long.replace('$', "512")));
     assert_ne!(client.value::<i64>(&long.replace('$', "511")), client.value::<i64>(&long.replace('$', "512")));
-    assert_eq!(client.failure(&long.replace('$', "513")).code, "22023");
-    assert_eq!(
-        client.failure(&format!("SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'x')")).code,
-        "22023"
-    );
+    client.refused(&long.replace('$', "513"), "22023");
+    client.refused(&format!("SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'x')"), "22023");
 }
 
 #[test]
@@ -414,12 +411,11 @@ fn an_ended_job_cannot_be_retried_while_another_has_its_key() {
     let (job, _) = bring(&mut client, &mut other, &q, "dead");
     other.run("BEGIN");
     let next = enqueue(&mut other, &q, "payload => '2'");
-    assert_eq!(client.failure(&format!("SELECT queue.retry({job})")).code, "55006");
+    client.refused(&format!("SELECT queue.retry({job})"), "55006");
     let answer = format!("SELECT outcome FROM queue.retry_many(ARRAY[{job}])");
     assert_eq!(client.value::<String>(&answer), "busy");
     other.run("COMMIT");
-    let failure = client.failure(&format!("SELECT queue.retry({job})"));
-    assert_eq!(failure.code, "23505");
+    let failure = client.refused(&format!("SELECT queue.retry({job})"), "23505");
     assert!(failure.detail.contains(&next.to_string()), "{failure:?}");
     assert_eq!(client.value::<String>(&answer), "refused");
     client.run(&format!("SELECT queue.cancel({next})"));

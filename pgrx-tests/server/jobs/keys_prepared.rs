@@ -33,24 +33,22 @@ fn a_run_asked_for_in_a_prepared_transaction_is_made() {
     wait::until("it runs once more", || (client.state(job) == "ready").then_some(()));
     // What has taken a waiting job cannot be prepared.
     client.run(&format!("BEGIN; {}", enqueue(&q, "k", "replace")));
-    assert_eq!(client.failure(&format!("PREPARE TRANSACTION '{q}'")).code, "0A000");
+    client.refused(&format!("PREPARE TRANSACTION '{q}'"), "0A000");
 }
 
 #[test]
 fn a_key_of_a_prepared_transaction_is_held_over_a_restart() {
-    let cluster = Cluster::new().conf("max_prepared_transactions = 4").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("max_prepared_transactions = 4").start_with_database("app");
     create(&mut client, "q", "");
     let enqueue = "SELECT queue.enqueue('q', unique_key => 'k')";
     client.run("BEGIN");
     let first: i64 = client.value(enqueue);
     client.run("PREPARE TRANSACTION 'a'");
     client.run("BEGIN; SELECT queue.enqueue('q', unique_key => 'gone'); PREPARE TRANSACTION 'b'");
-    cluster.kill_server();
-    cluster.start_again();
+    cluster.restart_killed();
     let mut client = cluster.connect_to("app");
     client.run("SET lock_timeout = '1 s'");
-    assert_eq!(client.failure(enqueue).code, "55P03");
+    client.refused(enqueue, "55P03");
     // Of another key nobody waits for it.
     client.run("SELECT queue.enqueue('q', unique_key => 'other')");
     let mut other = cluster.connect_to("app");
@@ -68,8 +66,7 @@ fn a_key_of_a_prepared_transaction_is_held_over_a_restart() {
 
 #[test]
 fn a_run_asked_for_in_a_prepared_transaction_holds_its_key_over_a_restart() {
-    let cluster = Cluster::new().conf("max_prepared_transactions = 4").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("max_prepared_transactions = 4").start_with_database("app");
     create(&mut client, "q", "");
     let rerun = |payload: i32, version: i32| {
         format!(
@@ -81,11 +78,10 @@ fn a_run_asked_for_in_a_prepared_transaction_holds_its_key_over_a_restart() {
     let id = client.claim("q");
     // It leaves a note and a row of the key, but no attempt.
     client.run(&format!("BEGIN; {}; PREPARE TRANSACTION 'newest'", rerun(3, 3)));
-    cluster.kill_server();
-    cluster.start_again();
+    cluster.restart_killed();
     let mut client = cluster.connect_to("app");
     client.run("SET lock_timeout = '1 s'");
-    assert_eq!(client.failure(&rerun(2, 2)).code, "55P03");
+    client.refused(&rerun(2, 2), "55P03");
     let mut other = cluster.connect_to("app");
     let pid = other.pid();
     let older = rerun(2, 2);

@@ -1,7 +1,7 @@
 //! Unique keys among many: which session waits for which, what lets go of a key, and that no run which was asked for is
 //! lost or doubled, whatever is killed, moved or late.
 
-use crate::shared::{Database, Failure, Sql, connect, create, database_with_queue, queue, server};
+use crate::shared::{Database, Failure, Sql, connect, create, queue, server};
 use postgres::Client;
 use queue_tests::{Cluster, StopAtEnd, wait};
 use std::collections::HashMap;
@@ -64,7 +64,7 @@ fn many_producers_of_few_keys_make_one_job_of_each() {
 
 #[test]
 fn producers_of_other_keys_pass() {
-    let (database, mut client) = database_with_queue("q", "");
+    let (database, mut client) = Database::new().with_queue("q", "");
     let (mut other, q) = (database.connect(), "q");
     client.run(&format!("BEGIN; {}", enqueue(q, "mine", "skip")));
     client.run(&format!(
@@ -77,7 +77,7 @@ fn producers_of_other_keys_pass() {
     // Only the keys it has keep anybody.
     other.run("SET lock_timeout = '100ms'");
     for key in ["mine", "m1", "m99999"] {
-        assert_eq!(other.failure(&enqueue(q, key, "skip")).code, "55P03", "{key}");
+        other.refused(&enqueue(q, key, "skip"), "55P03");
     }
     client.run("COMMIT");
     other.run(&enqueue(q, "m1", "skip"));
@@ -92,7 +92,7 @@ fn producers_of_other_keys_pass() {
 
 #[test]
 fn bulk_calls_over_the_same_keys_do_not_deadlock() {
-    let (database, mut client) = database_with_queue("q", "");
+    let (database, mut client) = Database::new().with_queue("q", "");
     let producers: Vec<_> = (0..4)
         .map(|n| {
             let mut client = database.connect();
@@ -127,7 +127,7 @@ fn a_deadlock_of_single_calls_is_found() {
     });
     let mut third = connect();
     wait_until_it_waits(&mut third, pid);
-    assert_eq!(client.failure(&enqueue(&q, "b", "skip")).code, "40P01");
+    client.refused(&enqueue(&q, "b", "skip"), "40P01");
     client.run("ROLLBACK");
     waiting.join().unwrap();
     assert_eq!(jobs(&mut client, &q), 2);
@@ -143,7 +143,7 @@ fn a_rolled_back_savepoint_lets_go_of_its_keys() {
     client.run(&format!("SAVEPOINT u; {}; {}; RELEASE u", enqueue(&q, "d", "skip"), enqueue(&q, "a", "replace")));
     for (key, is_held) in [("a", true), ("b", false), ("c", false), ("d", true)] {
         if is_held {
-            assert_eq!(other.failure(&enqueue(&q, key, "skip")).code, "55P03", "{key}");
+            other.refused(&enqueue(&q, key, "skip"), "55P03");
         } else {
             other.run(&enqueue(&q, key, "skip"));
         }
@@ -243,17 +243,16 @@ fn a_full_table_of_keys_raises_and_is_empty_again() {
     let mut client = cluster.connect();
     client.run("CREATE EXTENSION pg_queue; SELECT queue.create('q')");
     let many = "SELECT count(queue.enqueue('q', unique_key => 'k' || n)) FROM generate_series(1, $) AS n";
-    let failure = client.failure(&many.replace('$', "9"));
-    assert_eq!(failure.code, "53400");
+    let failure = client.refused(&many.replace('$', "9"), "53400");
     assert!(failure.hint.contains("pg_queue.max_keys"), "{failure:?}");
     client.run(&many.replace('$', "8"));
     // Entries of prepared transactions that have ended make room.
     client.run(&format!("BEGIN; {}; PREPARE TRANSACTION 'p'", many.replace('$', "8").replace("'k'", "'p'")));
-    assert_eq!(client.failure(&enqueue("q", "x", "skip")).code, "53400");
+    client.refused(&enqueue("q", "x", "skip"), "53400");
     client.run("ROLLBACK PREPARED 'p'");
     client.run(&format!("BEGIN; {}", many.replace('$', "8").replace("'k'", "'r'")));
     let mut other = cluster.connect();
-    assert_eq!(other.failure(&enqueue("q", "x", "skip")).code, "53400");
+    other.refused(&enqueue("q", "x", "skip"), "53400");
     // Without a key nobody needs room.
     other.run("SELECT queue.enqueue('q')");
     client.run("COMMIT");
@@ -282,8 +281,7 @@ fn what_was_asked_for_outlives_a_crash() {
     client.claim("q");
     other.run(&rerun("open"));
     assert_eq!(other.state(late), "completed");
-    cluster.kill_server();
-    cluster.start_again();
+    cluster.restart_killed();
     let mut client = cluster.connect();
     assert_eq!(client.state(open), "ready");
     assert_eq!(client.state(late), "completed");
@@ -308,8 +306,7 @@ fn what_was_asked_for_outlives_a_crash() {
 /// Runs duties until the ring of segments has turned so far that whatever lies in it has been elsewhere.
 fn turn(client: &mut Client, times: usize) {
     for _ in 0..times {
-        client.run("SELECT FROM queue.enqueue_many('filler', array_fill('1'::jsonb, ARRAY[1000]))");
-        client.run("SELECT FROM queue.complete_many((SELECT array_agg(id) FROM queue.claim('filler', 1000)))");
+        client.pass_through("filler", 1000);
         for _ in 0..40 {
             client.run("SELECT FROM queue.maintain()");
         }
@@ -343,7 +340,8 @@ fn keys_and_runs_asked_for_survive_the_turning_of_the_ring() {
     assert_eq!(asks(&mut producer, "open"), open);
     client.run(&format!("SELECT queue.complete({open_id})"));
     turn(&mut client, 12);
-    let mut count_in = |n: &i32| client.value::<i64>(&format!("SELECT count(*) FROM queue.claim_{n} WHERE id = {id}"));
+    let mut count_in =
+        |n: &i32| client.value::<i64>(&format!("SELECT count(*) FROM queue_internal.claim_{n} WHERE id = {id}"));
     let lies_in: Vec<i32> = (0..10).filter(|n| count_in(n) == 1).collect();
     assert!(lies_in.iter().any(|&n| n >= 8), "the running attempt has moved: {lies_in:?}");
     assert_eq!(make(&mut client, "waiting"), waiting);
@@ -491,7 +489,7 @@ fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
     let checked: i64 = client.value(
         "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)) FROM pg_index AS i JOIN pg_class AS t
             ON t.oid = i.indrelid
-         WHERE t.relnamespace = 'queue'::regnamespace AND t.relname ~ '^(attempt|note|key)_[0-9]$'",
+         WHERE t.relnamespace = 'queue_internal'::regnamespace AND t.relname ~ '^(attempt|note|key)_[0-9]$'",
     );
     assert!(checked > 60, "{checked} indexes");
     // One of each at a time: no key has had two live jobs.
@@ -518,7 +516,7 @@ fn the_memory_of_keys_is_turned_and_keeps_what_counts() {
     let mut reader = cluster.connect();
     reader.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class");
     let size = |client: &mut Client| -> i64 {
-        client.value("SELECT pg_relation_size('queue.key_0') + pg_relation_size('queue.key_1')")
+        client.value("SELECT pg_relation_size('queue_internal.key_0') + pg_relation_size('queue_internal.key_1')")
     };
     let mut largest = 0;
     for round in 0..12 {
@@ -547,16 +545,16 @@ fn the_memory_of_keys_is_turned_and_keeps_what_counts() {
     assert_eq!(client.value::<i64>("SELECT queue.enqueue('q', unique_key => 'kept')"), kept);
     assert_eq!(client.value::<i64>("SELECT queue.enqueue('q', unique_key => 'v', version => '2024-01-04')"), versioned);
     assert_ne!(client.value::<i64>("SELECT queue.enqueue('q', unique_key => 'v', version => '2024-01-06')"), versioned);
-    let rest: i64 = client
-        .value("SELECT count(*) FROM (TABLE queue.key_0 UNION ALL TABLE queue.key_1) AS k WHERE unique_key = 'g'");
+    let rest: i64 = client.value(
+        "SELECT count(*) FROM (TABLE queue_internal.key_0 UNION ALL TABLE queue_internal.key_1) AS k
+            WHERE unique_key = 'g'",
+    );
     assert_eq!(rest, 0);
 }
 
 #[test]
 fn a_dump_remembers_keys() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (_database, mut client) = Database::new().with_queue("q", "");
     let job: i64 = client.value("SELECT queue.enqueue('q', unique_key => 'k', unique_for => '1 day')");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     let config: Vec<String> = client.column(
@@ -565,8 +563,8 @@ fn a_dump_remembers_keys() {
     );
     assert_eq!(config, ["key_0", "key_1"]);
     // Written by SQL it is as with the logs.
-    client.run("UPDATE queue.key_0 SET job_id = job_id");
-    assert_eq!(client.failure("SELECT queue.enqueue('q')").code, "55000");
+    client.run("UPDATE queue_internal.key_0 SET job_id = job_id");
+    client.refused("SELECT queue.enqueue('q')", "55000");
     client.run("SELECT queue.adopt()");
     assert_eq!(client.value::<i64>("SELECT queue.enqueue('q', unique_key => 'k')"), job);
     let _ = server();

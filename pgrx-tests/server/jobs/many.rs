@@ -5,7 +5,7 @@
 use postgres::Client;
 use queue_tests::wait;
 
-use crate::shared::{Sql, connect, create, database_with_queue, queue};
+use crate::shared::{Database, Sql, connect, create, queue};
 
 /// A verb for many, the verb for one, and what is answered if it is done.
 const VERBS: [(&str, &str, &[&str]); 6] = [
@@ -28,13 +28,13 @@ fn of_each_kind(client: &mut Client, q: &str) -> Vec<i64> {
         "extend($)",
         "cancel(#)",
         "cancel(#, force => true)",
-        "suspend($)",
+        "suspend($, until => 'epoch')",
     ] {
         let job = client.enqueue(q);
         let id = client.claim(q);
         client.run(&format!("SELECT queue.{}", end.replace('$', &id.to_string()).replace('#', &job.to_string())));
         if end.starts_with("suspend") {
-            // It goes on at once, for it has no members: what is left of it is ready.
+            // It goes on immediately, for its time has passed.
             queue_tests::wait::until("it goes on", || (client.state(job) == "ready").then_some(()));
             client.run(&format!("SELECT queue.reschedule({job}, '2090-01-01')"));
         }
@@ -129,7 +129,7 @@ fn a_job_that_is_there_twice_is_answered_for_twice() {
 
 #[test]
 fn ten_thousand_jobs_are_changed_in_one_call() {
-    let (_database, mut client) = database_with_queue("q", "");
+    let (_database, mut client) = Database::new().with_queue("q", "");
     client.run("SELECT queue.enqueue_many('q', array_fill('1'::jsonb, '{10000}'))");
     let jobs: Vec<i64> = client.column("SELECT job_id FROM queue.jobs");
     for (verb, done, condition) in [

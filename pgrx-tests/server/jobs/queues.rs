@@ -29,8 +29,7 @@ fn a_queue_with_live_jobs_is_dropped_only_by_force() {
     let (mut client, q) = queue("");
     let drop = format!("SELECT queue.drop('{q}')");
     let refused = |client: &mut Client| {
-        let failure = client.failure(&drop);
-        assert_eq!(failure.code, "55000", "{failure:?}");
+        let failure = client.refused(&drop, "55000");
         assert_eq!(failure.message, format!("queue \"{q}\" has live jobs"));
         assert!(failure.hint.contains("force => true"));
     };
@@ -47,8 +46,7 @@ fn a_queue_with_live_jobs_is_dropped_only_by_force() {
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.drop('{q}', force => true)"));
     for sql in [format!("SELECT queue.enqueue('{q}')"), format!("SELECT queue.claim('{q}')"), drop.clone()] {
-        let failure = client.failure(&sql);
-        assert_eq!(failure.code, "42704", "{sql}: {failure:?}");
+        let failure = client.refused(&sql, "42704");
         assert_eq!(failure.message, format!("queue \"{q}\" does not exist"));
     }
     assert_eq!(client.count(&format!("SELECT FROM queue.queues WHERE queue_name = '{q}'")), 0);
@@ -60,8 +58,7 @@ fn a_queue_with_live_jobs_is_dropped_only_by_force() {
     client.enqueue(&q);
     let fresh = client.claim(&q);
     client.run(&format!("SELECT queue.complete({fresh})"));
-    let failure = client.failure(&format!("SELECT queue.complete({id})"));
-    assert_eq!(failure.code, "QJ001", "{failure:?}");
+    let failure = client.refused(&format!("SELECT queue.complete({id})"), "QJ001");
     assert!(failure.detail.contains("queue was dropped"), "{failure:?}");
 }
 
@@ -76,8 +73,7 @@ fn options_are_set_changed_and_reset() {
     );
     let defaults = r#"(20,00:05:00,exponential,00:00:10,"1 day",0.1,"1 day","90 days",,,,f,,00:00:01,,,f,f)"#;
     assert_eq!(client.value::<String>(&settings), defaults);
-    let failure = client.failure(&format!("SELECT queue.create('{q}')"));
-    assert_eq!(failure.code, "42710", "{failure:?}");
+    let failure = client.refused(&format!("SELECT queue.create('{q}')"), "42710");
     assert_eq!(failure.message, format!("queue \"{q}\" already exists"));
 
     client.run(&format!(
@@ -116,14 +112,12 @@ fn options_are_set_changed_and_reset() {
         ("backoff_jitter => 'NaN'", "22023"),
         ("rate_period => '0'", "22023"),
     ] {
-        let failure = client.failure(&format!("SELECT queue.alter('{q}', {alter})"));
-        assert_eq!(failure.code, code, "{alter}: {failure:?}");
+        client.refused(&format!("SELECT queue.alter('{q}', {alter})"), code);
         if !alter.contains("reset") {
-            let failure = client.failure(&format!("SELECT queue.create('{q}_other', {alter})"));
-            assert_eq!(failure.code, code, "{alter}: {failure:?}");
+            client.refused(&format!("SELECT queue.create('{q}_other', {alter})"), code);
         }
     }
-    assert_eq!(client.failure("SELECT queue.alter('nowhere')").code, "42704");
+    client.refused("SELECT queue.alter('nowhere')", "42704");
 }
 
 #[test]

@@ -64,8 +64,7 @@ fn a_job_goes_through_the_stages_with_its_id() {
     let row = client.query_one(&format!("SELECT id, stage, payload::text FROM queue.claim('{q}')"), &[]).unwrap();
     assert_eq!((row.get(1), row.get(2)), ("store", "{\"small\": 1}"));
     let last: i64 = row.get(0);
-    let failure = client.failure(&format!("SELECT queue.advance({last})"));
-    assert_eq!(failure.code, "55000", "{failure:?}");
+    let failure = client.refused(&format!("SELECT queue.advance({last})"), "55000");
     assert!(failure.message.contains("\"store\" is the last"), "{failure:?}");
     assert!(failure.hint.contains("queue.complete"), "{failure:?}");
     client.run(&format!("SELECT queue.complete({last}, '\"done\"')"));
@@ -77,8 +76,7 @@ fn a_job_goes_through_the_stages_with_its_id() {
     );
     for late in [first, second, third, last] {
         for verb in ["advance", "complete"] {
-            let failure = client.failure(&format!("SELECT queue.{verb}({late})"));
-            assert_eq!(failure.code, "QJ001", "{failure:?}");
+            client.refused(&format!("SELECT queue.{verb}({late})"), "QJ001");
         }
     }
 }
@@ -127,8 +125,7 @@ fn a_stage_is_checked_everywhere() {
             "1 to 32",
         ),
     ] {
-        let failure = client.failure(&format!("SELECT queue.{sql}"));
-        assert_eq!(failure.code, code, "{sql}: {failure:?}");
+        let failure = client.refused(&format!("SELECT queue.{sql}"), code);
         assert!(failure.message.contains(words), "{sql}: {failure:?}");
     }
     let failure = client.failure(&format!("SELECT queue.enqueue('{q}', stage => 'prase')"));
@@ -136,10 +133,9 @@ fn a_stage_is_checked_everywhere() {
     client.enqueue(&q);
     client.enqueue(&plain);
     let id = client.claim(&q);
-    assert_eq!(client.failure(&format!("SELECT queue.advance({id}, 'prase')")).code, "22023");
-    assert_eq!(client.failure(&format!("SELECT queue.advance({id}, delay => '-1 s')")).code, "22023");
-    let failure = client.failure(&format!("SELECT queue.complete({id})"));
-    assert_eq!(failure.code, "55000", "{failure:?}");
+    client.refused(&format!("SELECT queue.advance({id}, 'prase')"), "22023");
+    client.refused(&format!("SELECT queue.advance({id}, delay => '-1 s')"), "22023");
+    let failure = client.refused(&format!("SELECT queue.complete({id})"), "55000");
     assert!(failure.hint.contains("queue.advance"), "{failure:?}");
     // Beside others, which are completed, it is refused and still runs.
     for (columns, verb) in [
@@ -192,8 +188,8 @@ fn jobs_come_in_at_any_stage_and_claims_of_all_are_in_order() {
 
 #[test]
 fn the_order_over_all_stages_is_exact_with_more_stages_than_lanes_and_more_jobs_than_memory() {
-    let cluster = Cluster::new().conf("pg_queue.max_ready = 32").conf("pg_queue.max_lanes = 16").start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) =
+        Cluster::new().conf("pg_queue.max_ready = 32").conf("pg_queue.max_lanes = 16").start_with_database("app");
     client.run("SELECT queue.create('q', stages => '{a, b, c}')");
     client.run(
         "SELECT queue.enqueue('q', priority => n * 7919 % 3, stage => (ARRAY['a', 'b', 'c'])[1 + n * 104729 % 3]) \
@@ -211,8 +207,7 @@ fn the_order_over_all_stages_is_exact_with_more_stages_than_lanes_and_more_jobs_
     assert_eq!(found, expected);
 
     // Fewer lanes than stages: each job is found all the same.
-    let cluster = Cluster::new().conf("pg_queue.max_lanes = 2").start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::new().conf("pg_queue.max_lanes = 2").start_with_database("app");
     client.run("SELECT queue.create('q', stages => '{a, b, c, d}')");
     client.run(
         "SELECT queue.enqueue('q', stage => (ARRAY['a', 'b', 'c', 'd'])[1 + n % 4]) FROM generate_series(1, 40) AS n",
@@ -228,8 +223,7 @@ fn the_order_over_all_stages_is_exact_with_more_stages_than_lanes_and_more_jobs_
     jobs.sort_unstable();
     jobs.dedup();
     assert_eq!(jobs.len(), 40);
-    let failure = client.failure("SELECT queue.claim('q', wait => '5 s')");
-    assert_eq!(failure.code, "53400", "{failure:?}");
+    client.refused("SELECT queue.claim('q', wait => '5 s')", "53400");
 }
 
 #[test]
@@ -242,13 +236,13 @@ fn what_a_worker_has_written_and_advance_are_one() {
     client.run(&format!("INSERT INTO stages_effects VALUES ({job}, 'fetch'); SELECT queue.advance({id})"));
     let mut other = connect();
     assert_eq!(other.count(&format!("SELECT FROM queue.claim('{q}')")), 0, "not before the commit");
-    assert_eq!(other.failure(&format!("SELECT queue.advance({id})")).code, "55006");
+    other.refused(&format!("SELECT queue.advance({id})"), "55006");
     client.run("ROLLBACK");
     assert_eq!(attempts(&mut client, job), ["fetch 1 running"]);
     client.run("BEGIN");
     client.run(&format!("SAVEPOINT s; SELECT queue.advance({id}, 'store'); ROLLBACK TO s"));
     client.run(&format!("INSERT INTO stages_effects VALUES ({job}, 'fetch'); SELECT queue.advance({id})"));
-    assert_eq!(client.failure(&format!("SELECT queue.advance({id})")).code, "QJ001");
+    client.refused(&format!("SELECT queue.advance({id})"), "QJ001");
     client.run("ROLLBACK");
     client
         .run(&format!("BEGIN; INSERT INTO stages_effects VALUES ({job}, 'fetch'); SELECT queue.advance({id}); COMMIT"));
@@ -264,8 +258,7 @@ fn a_late_worker_does_not_advance() {
     let again: i64 = wait::until("the job is offered again", || {
         client.column(&format!("SELECT id FROM queue.claim('{q}', lease => '1 h')")).pop()
     });
-    let failure = client.failure(&format!("SELECT queue.advance({late})"));
-    assert_eq!(failure.code, "QJ001", "{failure:?}");
+    let failure = client.refused(&format!("SELECT queue.advance({late})"), "QJ001");
     assert!(failure.detail.contains("timed out"), "{failure:?}");
     client.run(&format!("SELECT queue.advance({again})"));
     let failure = client.failure(&format!("SELECT queue.advance({again})"));
@@ -300,7 +293,7 @@ fn who_waits_for_all_stages_is_woken_by_a_job_in_any() {
     let waiting = thread::spawn(move || sleeper.column::<String>(&sql));
     wait_asleep(&mut client, pid);
     client.enqueue(&q);
-    let has_jobs: bool = client.query_one(&format!("CALL queue.wait('{q}', '5 s')"), &[]).unwrap().get(0);
+    let has_jobs: bool = client.value(&format!("CALL queue.wait('{q}', '5 s')"));
     assert!(has_jobs);
     wait_asleep(&mut client, pid);
     client.run(&format!("SELECT queue.enqueue('{q}', stage => 'parse')"));
@@ -322,8 +315,7 @@ fn who_waits_for_all_stages_is_woken_by_a_job_in_any() {
 fn a_call_waits_for_at_most_64_lanes() {
     let (mut client, a) = queue("stages => ARRAY(SELECT 's' || n FROM generate_series(1, 32) AS n)");
     let (_, b) = queue("stages => ARRAY(SELECT 's' || n FROM generate_series(1, 32) AS n)");
-    let failure = client.failure(&format!("SELECT queue.claim_any('{{{a}, {b}}}', wait => '1 s')"));
-    assert_eq!(failure.code, "53400", "{failure:?}");
+    let failure = client.refused(&format!("SELECT queue.claim_any('{{{a}, {b}}}', wait => '1 s')"), "53400");
     assert!(failure.detail.contains("66 lanes"), "{failure:?}");
     assert_eq!(client.count(&format!("SELECT FROM queue.claim_any('{{{a}, {b}}}')")), 0);
     assert_eq!(
@@ -338,8 +330,7 @@ fn a_call_waits_for_at_most_64_lanes() {
 
 #[test]
 fn who_is_to_be_cancelled_does_not_go_on() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("SELECT queue.create('q', stages => '{a, b}', lease => '1 hour')");
     let (job, forced) = (client.enqueue("q"), client.enqueue("q"));
     let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 2)");
@@ -347,9 +338,8 @@ fn who_is_to_be_cancelled_does_not_go_on() {
     client.run(&format!("SELECT queue.advance({})", ids[1]));
     let id: i64 = client.value("SELECT id FROM queue.claim('q')");
     client.run(&format!("SELECT queue.cancel({forced}, force => true)"));
-    assert_eq!(client.failure(&format!("SELECT queue.advance({id}, 'a')")).code, "QJ001");
-    cluster.kill_server();
-    cluster.start_again();
+    client.refused(&format!("SELECT queue.advance({id}, 'a')"), "QJ001");
+    cluster.restart_killed();
     let mut client = cluster.connect_to("app");
     client.run(&format!("SELECT queue.advance({})", ids[0]));
     assert_eq!((client.state(job), client.state(forced)), ("cancelled".into(), "cancelled".into()));
@@ -383,19 +373,18 @@ fn the_views_tell_stages_apart() {
     // Counted row by row it is the same.
     let counted = "SELECT string_agg(concat_ws(' ', lane, ready, running, enqueued, claimed, completed, failed), ','
         ORDER BY lane)
-         FROM queue_internal.tallies(LEVEL) WHERE lane IN (SELECT lane FROM queue.lane
-         JOIN queue.queue USING (queue_id) WHERE queue_name = 'Q') AND claimed > 0";
+         FROM queue_internal.tallies(LEVEL) WHERE lane IN (SELECT lane FROM queue_internal.lane
+         JOIN queue_internal.queue USING (queue_id) WHERE queue_name = 'Q') AND claimed > 0";
     let by = |level: &str| counted.replace("LEVEL", level).replace('Q', &q);
     assert_eq!(client.value::<String>(&by("true")), client.value::<String>(&by("false")));
     assert_eq!(client.value::<i64>(&format!("SELECT queue.purge('{q}')")), 3);
     client.run(&format!("SELECT queue.pause('{q}'); SELECT queue.enqueue('{q}', stage => 'store')"));
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', stage => 'store')")), 0);
     client.run(&format!("SELECT queue.resume('{q}')"));
-    let failure = client.failure(&format!("SELECT queue.drop('{q}')"));
-    assert_eq!(failure.code, "55000", "{failure:?}");
+    client.refused(&format!("SELECT queue.drop('{q}')"), "55000");
     let id = claim_in(&mut client, &q, "store");
     client.run(&format!("SELECT queue.drop('{q}', force => true)"));
-    assert_eq!(client.failure(&format!("SELECT queue.complete({id})")).code, "QJ001");
+    client.refused(&format!("SELECT queue.complete({id})"), "QJ001");
     client.run(&format!("SELECT queue.create('{q}', {THREE})"));
     client.run(&format!("SELECT queue.enqueue('{q}', stage => 'store')"));
     claim_in(&mut client, &q, "store");
@@ -411,7 +400,7 @@ fn a_key_holds_in_every_stage_and_new_contents_begin_anew() {
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.advance({id})"));
     assert_eq!(client.value::<i64>(&enqueue(2, "skip")), job);
-    assert_eq!(client.failure(&enqueue(2, "error")).code, "23505");
+    client.refused(&enqueue(2, "error"), "23505");
     assert_eq!(stage_of(&mut client, job).as_deref(), Some("parse"));
     // While it waits, at once.
     assert_eq!(client.value::<i64>(&enqueue(3, "replace")), job);
@@ -443,6 +432,6 @@ fn a_key_holds_in_every_stage_and_new_contents_begin_anew() {
     let third: i64 = client.value(&enqueue(7, "skip"));
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.advance({id})"));
-    assert_eq!(client.failure(&format!("SELECT queue.retry({other})")).code, "23505");
+    client.refused(&format!("SELECT queue.retry({other})"), "23505");
     assert_eq!(stage_of(&mut client, third).as_deref(), Some("parse"));
 }

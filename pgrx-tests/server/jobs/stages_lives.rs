@@ -1,7 +1,7 @@
 //! Stages under limits, crashes and moves; stages that are added and removed while there are jobs.
 
 use crate::jobs::stages::{THREE, attempts, claim_in, stage_of};
-use crate::shared::{Database, Sql, connect, create, database_with_queue, queue, retry_dead, wait_asleep};
+use crate::shared::{Database, Sql, connect, create, queue, retry_dead, wait_asleep};
 use crate::storage::segments;
 use postgres::Client;
 use queue_tests::{Cluster, error, wait};
@@ -43,7 +43,7 @@ fn limits_hold_over_all_stages() {
     for stage in ["fetch", "parse", "store", "fetch"] {
         client.run(&format!("SELECT queue.enqueue('{q}', stage => '{stage}')"));
     }
-    assert_eq!(client.failure(&format!("SELECT queue.enqueue('{q}', stage => 'store')")).code, "53400");
+    client.refused(&format!("SELECT queue.enqueue('{q}', stage => 'store')"), "53400");
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10)")), 3);
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10, stage => 'fetch')")), 0);
 }
@@ -94,13 +94,12 @@ fn stages_come_and_go_while_there_are_jobs() {
         assert_eq!(stage_of(&mut client, job).as_deref(), Some("parse"));
     }
     for list in ["fetch, store", "fetch, store, pack", "parsed"] {
-        let failure = client.failure(&format!("SELECT queue.alter('{q}', stages => '{{{list}}}')"));
-        assert_eq!(failure.code, "55000", "{failure:?}");
+        let failure = client.refused(&format!("SELECT queue.alter('{q}', stages => '{{{list}}}')"), "55000");
         assert!(failure.message.contains("stage \"parse\""), "{failure:?}");
         // While memory does not know how many, one of them is named.
         assert!(failure.detail == "Live jobs: 2." || failure.detail.contains("One of them is job"), "{failure:?}");
     }
-    assert_eq!(client.failure(&format!("SELECT queue.alter('{q}', reset => '{{stages}}')")).code, "55000");
+    client.refused(&format!("SELECT queue.alter('{q}', reset => '{{stages}}')"), "55000");
     client.run(&format!("SELECT queue.alter('{q}', stages => '{{parse, pack, fetch}}')"));
     assert_eq!(
         client.value::<String>(&format!("SELECT stages::text FROM queue.queues WHERE queue_name = '{q}'")),
@@ -117,7 +116,7 @@ fn stages_come_and_go_while_there_are_jobs() {
     client.run(&format!("SELECT queue.fail({id}, 'no', fatal => true)"));
     // Nothing lives: all stages can go, and what was there is still known.
     client.run(&format!("SELECT queue.alter('{q}', reset => '{{stages}}')"));
-    assert_eq!(client.failure(&format!("SELECT queue.enqueue('{q}', stage => 'parse')")).code, "22023");
+    client.refused(&format!("SELECT queue.enqueue('{q}', stage => 'parse')"), "22023");
     assert_eq!(stage_of(&mut client, before).as_deref(), Some("fetch"));
     assert_eq!(attempts(&mut client, before).len(), 5);
     // One whose stage is gone begins where jobs come in.
@@ -148,24 +147,22 @@ fn a_stage_is_not_removed_under_an_open_transaction_nor_entered_after() {
     let mut producer = connect();
     producer.run("BEGIN");
     producer.run(&format!("SELECT queue.enqueue('{q}', stage => 'store')"));
-    let failure = client.failure(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse}}')"));
-    assert_eq!(failure.code, "55000", "{failure:?}");
+    client.refused(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse}}')"), "55000");
     producer.run("ROLLBACK");
     client.run("BEGIN");
     client.run(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse}}')"));
-    let failure = producer.failure(&format!("SELECT queue.enqueue('{q}', stage => 'store')"));
-    assert_eq!(failure.code, "55006", "{failure:?}");
+    producer.refused(&format!("SELECT queue.enqueue('{q}', stage => 'store')"), "55006");
     let id = {
         producer.enqueue(&q);
         producer.claim(&q)
     };
-    assert_eq!(producer.failure(&format!("SELECT queue.advance({id}, 'store')")).code, "55006");
+    producer.refused(&format!("SELECT queue.advance({id}, 'store')"), "55006");
     client.run("ROLLBACK");
     producer.run(&format!("SELECT queue.advance({id}, 'store')"));
     let id = producer.claim(&q);
     producer.run(&format!("SELECT queue.complete({id})"));
     client.run(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse}}')"));
-    assert_eq!(producer.failure(&format!("SELECT queue.enqueue('{q}', stage => 'store')")).code, "22023");
+    producer.refused(&format!("SELECT queue.enqueue('{q}', stage => 'store')"), "22023");
 }
 
 /// Takes a job on by one stage, writing down that it was there. False: there is none.
@@ -187,8 +184,10 @@ fn work(client: &mut Client, stage: &str, next: &str) -> Result<bool, postgres::
 #[test]
 fn over_crashes_each_job_passes_each_stage_once_and_in_order() {
     const JOBS: i64 = 600;
-    let cluster = Cluster::new().conf("pg_queue.segment_rows = 1000").conf("pg_queue.reclaim_delay = 0").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new()
+        .conf("pg_queue.segment_rows = 1000")
+        .conf("pg_queue.reclaim_delay = 0")
+        .start_with_database("app");
     client.run(&format!(
         "SELECT queue.create('q', {THREE}, lease => '500 ms', backoff_base => '0', max_attempts => 1000)"
     ));
@@ -226,8 +225,7 @@ fn over_crashes_each_job_passes_each_stage_once_and_in_order() {
             wait::until("some are through", || {
                 (client.value::<i64>("SELECT count(*) FROM passed") >= share).then_some(())
             });
-            cluster.kill_server();
-            cluster.start_again();
+            cluster.restart_killed();
             client = cluster.connect_to("app");
         }
         wait::until("all are through", || {
@@ -286,16 +284,16 @@ fn a_batch_for_several_stages_meets_the_removal_of_any() {
     create(&mut client, "q", "stages => '{a, b}'");
     other.run("BEGIN; SELECT queue.alter('q', stages => '{a}')");
     let both = r#"SELECT count(*) FROM queue.enqueue_batch('q', '[{"stage": "a"}, {"stage": "b"}]')"#;
-    assert_eq!(client.failure(both).code, "55006");
+    client.refused(both, "55006");
     other.run("COMMIT");
-    assert_eq!(client.failure(both).code, "22023");
+    client.refused(both, "22023");
     assert_eq!(client.count("SELECT FROM queue.jobs"), 0);
 }
 
 #[test]
 fn lanes_of_former_stages_go_and_are_bounded() {
-    let (_database, mut client) = database_with_queue("q", "stages => ARRAY['first']");
-    let lanes = "SELECT FROM queue.lane WHERE stage IS NOT NULL";
+    let (_database, mut client) = Database::new().with_queue("q", "stages => ARRAY['first']");
+    let lanes = "SELECT FROM queue_internal.lane WHERE stage IS NOT NULL";
     // Without a job they go.
     for n in 0..30 {
         client.run(&format!(

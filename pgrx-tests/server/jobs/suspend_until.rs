@@ -97,13 +97,10 @@ fn a_time_that_has_passed_is_now_and_an_infinite_one_is_refused() {
     assert_eq!(client.state(job), "ready");
     let id = client.claim("own");
     for until in ["'infinity'", "'-infinity'"] {
-        let failure = client.failure(&format!("SELECT queue.suspend({id}, until => {until})"));
-        assert_eq!(failure.code, "22023", "{failure:?}");
+        client.refused(&format!("SELECT queue.suspend({id}, until => {until})"), "22023");
     }
     // What is wrong with the jobs is said nevertheless.
-    let failure =
-        client.failure(&format!("SELECT queue.suspend({id}, '{{16000000015}}', until => now() - interval '1 s')"));
-    assert_eq!(failure.code, "P0002", "{failure:?}");
+    client.refused(&format!("SELECT queue.suspend({id}, '{{16000000015}}', until => now() - interval '1 s')"), "P0002");
     let answer = |client: &mut Client, arguments: &str| -> String {
         client.value(&format!(
             "SELECT concat_ws(': ', outcome, reason)
@@ -162,9 +159,7 @@ fn it_keeps_the_time_whatever_changes_it_and_a_new_time_moves_it() {
 
 #[test]
 fn a_transaction_that_is_open_does_not_keep_it_beyond_the_time() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::new().with_queue("q", "");
     own(&mut client);
     let other = client.enqueue("q");
     // The call is committed after its time, when the worker's cursor has passed that.
@@ -195,9 +190,7 @@ fn a_transaction_that_is_open_does_not_keep_it_beyond_the_time() {
 #[test]
 fn the_time_and_the_last_end_come_together_and_it_goes_on_once() {
     const JOBS: usize = 40;
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "lease => '1 hour'");
+    let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     create(&mut client, "own", "lease => '1 hour'");
     for round in 0..5_u64 {
         let others: Vec<i64> = client.column(&format!("SELECT queue.enqueue('q') FROM generate_series(1, {JOBS})"));
@@ -253,20 +246,18 @@ fn a_crash_a_move_to_another_segment_and_a_restore_keep_the_time() {
     let moved = suspended(&mut client, &[other], "ended", "now() + interval '10 minutes'");
     let never = suspended(&mut client, &[other], "ended", "now() + interval '10 minutes'");
     let in_old = format!(
-        "SELECT FROM queue.attempt_8 WHERE job_id = {moved}
-         UNION ALL SELECT FROM queue.attempt_9 WHERE job_id = {moved}"
+        "SELECT FROM queue_internal.attempt_8 WHERE job_id = {moved}
+         UNION ALL SELECT FROM queue_internal.attempt_9 WHERE job_id = {moved}"
     );
     assert_eq!(client.count(&in_old), 0);
     wait::until("it is in an old segment", || {
-        client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('{}'::jsonb, ARRAY[500]))");
-        client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 500)))");
+        client.pass_through("filler", 500);
         (client.count(&in_old) > 0).then_some(())
     });
     client.run(&format!("SELECT queue.reschedule({moved}, clock_timestamp() + interval '300 ms')"));
     let crashed = suspended(&mut client, &[other], "ended", "clock_timestamp() + interval '300 ms'");
     drop(client);
-    cluster.stop_immediate();
-    cluster.start_again();
+    cluster.restart_immediate();
     let mut client = cluster.connect();
     for job in [moved, crashed] {
         wait::until("it goes on", || (client.state(job) == "ready").then_some(()));
@@ -277,8 +268,7 @@ fn a_crash_a_move_to_another_segment_and_a_restore_keep_the_time() {
 
 #[test]
 fn a_restored_database_knows_the_time() {
-    let cluster = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start_with_database("app");
     create(&mut client, "q", "");
     own(&mut client);
     let other = client.enqueue("q");

@@ -97,8 +97,8 @@ fn a_binding_has_a_filter_and_options_of_its_own() {
     let job = client
         .query_one(
             "SELECT stage, priority, max_attempts, group_key, run_at > now() + interval '59 minutes', state,
-                    (SELECT lease::text FROM queue.attempt_0 WHERE lane <> 0 AND priority = 7 UNION ALL
-                     SELECT lease::text FROM queue.attempt_8 WHERE lane <> 0 AND priority = 7 LIMIT 1)
+                    (SELECT lease::text FROM queue_internal.attempt_0 WHERE lane <> 0 AND priority = 7 UNION ALL
+                     SELECT lease::text FROM queue_internal.attempt_8 WHERE lane <> 0 AND priority = 7 LIMIT 1)
              FROM queue.jobs WHERE queue_name = 'steps' ORDER BY job_id LIMIT 1",
             &[],
         )
@@ -158,19 +158,18 @@ fn topics_and_queues_share_names_and_grants_but_not_verbs() {
         ("publish_many('t', ARRAY['1']::jsonb[], '{a,b}')", "22023"),
         ("route('q')", "42704"),
     ] {
-        let failure = client.failure(&format!("SELECT queue.{call}"));
-        assert_eq!(failure.code, code, "{call}: {failure:?}");
+        client.refused(&format!("SELECT queue.{call}"), code);
     }
     client.run("SELECT queue.create_topic('t', if_not_exists => true)");
     client.run("SELECT queue.create('sql', executor => 'sql')");
-    assert_eq!(client.failure("SELECT queue.bind('t', 'sql')").code, "0A000");
+    client.refused("SELECT queue.bind('t', 'sql')", "0A000");
     // A topic with bindings, or schedules, is not dropped by mistake; a queue's bindings go with it.
     client.run("SELECT queue.bind('t', 'q'), queue.create('other'), queue.bind('t', 'other')");
-    assert_eq!(client.failure("SELECT queue.drop('t')").code, "55000");
+    client.refused("SELECT queue.drop('t')", "55000");
     client.run("SELECT queue.drop('other')");
     assert_eq!(client.count("SELECT FROM queue.bindings"), 1);
     client.run("SELECT queue.unbind('t', 'q'), queue.schedule('s', 't', every => '1 year')");
-    assert_eq!(client.failure("SELECT queue.drop('t')").code, "55000");
+    client.refused("SELECT queue.drop('t')", "55000");
     client.run("SELECT queue.drop('t', force => true)");
     assert_eq!(client.count("SELECT FROM queue.topics"), 0);
     assert_eq!(client.count("SELECT FROM queue.schedules"), 0);
@@ -187,18 +186,18 @@ fn what_a_role_may_do_with_a_topic_is_granted_on_it() {
     let refused = client.failure("SELECT queue.bind('t', 'mine')");
     assert_eq!((refused.code.as_str(), refused.message.as_str()), ("42501", "permission denied for topic \"t\""));
     assert_eq!(refused.detail, "This needs the privilege observe.");
-    assert_eq!(client.failure("SELECT queue.publish('t')").code, "42501");
-    assert_eq!(client.failure("SELECT queue.route('t')").code, "42501");
-    assert_eq!(client.failure("SELECT queue.drop('t')").code, "42501");
-    assert_eq!(client.failure("SELECT queue.unbind('t', 'other')").code, "42501");
-    assert_eq!(client.failure("SELECT queue.alter('mine', dead_letter => 't')").code, "42501");
-    assert_eq!(client.failure("SELECT queue.schedule('s', 't', every => '1 h')").code, "42501");
+    client.refused("SELECT queue.publish('t')", "42501");
+    client.refused("SELECT queue.route('t')", "42501");
+    client.refused("SELECT queue.drop('t')", "42501");
+    client.refused("SELECT queue.unbind('t', 'other')", "42501");
+    client.refused("SELECT queue.alter('mine', dead_letter => 't')", "42501");
+    client.refused("SELECT queue.schedule('s', 't', every => '1 h')", "42501");
     assert_eq!(client.count("SELECT FROM queue.topics") + client.count("SELECT FROM queue.bindings"), 0);
-    assert_eq!(client.failure("SELECT queue.create_topic('another')").code, "42501");
+    client.refused("SELECT queue.create_topic('another')", "42501");
     client.run(&format!("RESET ROLE; SELECT queue.grant('t', '{role}', 'observe'); SET ROLE {role}"));
     assert_eq!(client.failure("SELECT queue.bind('t', 'other')").code, "42501", "that queue is not the role's");
     client.run("SELECT queue.bind('t', 'mine')");
-    assert_eq!(client.failure("SELECT queue.publish('t')").code, "42501");
+    client.refused("SELECT queue.publish('t')", "42501");
     assert_eq!(client.value::<String>("SELECT bound_by FROM queue.bindings WHERE queue_name = 'mine'"), role);
     client.run(&format!(
         "RESET ROLE; SELECT queue.revoke('t', '{role}', 'observe'), queue.grant('t', '{role}', 'produce'); \
@@ -210,7 +209,9 @@ fn what_a_role_may_do_with_a_topic_is_granted_on_it() {
     client.run("SELECT queue.unbind('t', 'mine')");
     client.run(&format!("RESET ROLE; SELECT queue.drop('t', true); DROP OWNED BY {role}; DROP ROLE {role}"));
     assert_eq!(
-        client.count("SELECT FROM queue.permission WHERE queue_id NOT IN (SELECT queue_id FROM queue.queue)"),
+        client.count(
+            "SELECT FROM queue_internal.permission WHERE queue_id NOT IN (SELECT queue_id FROM queue_internal.queue)"
+        ),
         0
     );
 }
@@ -228,14 +229,14 @@ fn there_are_all_copies_or_none() {
     assert_eq!(client.value::<i64>("SELECT dropped FROM queue.topics"), 1);
     client.run("SELECT queue.bind('t', 'full', on_full => 'error')");
     let before = client.count(jobs);
-    assert_eq!(client.failure("SELECT queue.publish('t', '3')").code, "53400");
-    assert_eq!(client.failure("SELECT queue.publish_many('t', ARRAY['3']::jsonb[])").code, "53400");
+    client.refused("SELECT queue.publish('t', '3')", "53400");
+    client.refused("SELECT queue.publish_many('t', ARRAY['3']::jsonb[])", "53400");
     assert_eq!(client.count(jobs), before);
     client.run("SELECT queue.unbind('t', 'full')");
     // A key counts in each queue by itself.
     client.run("SELECT queue.enqueue('b', unique_key => 'k')");
     let before = client.count(jobs);
-    assert_eq!(client.failure("SELECT queue.publish('t', unique_key => 'k', on_duplicate => 'error')").code, "23505");
+    client.refused("SELECT queue.publish('t', unique_key => 'k', on_duplicate => 'error')", "23505");
     assert_eq!(client.count(jobs), before);
     assert_eq!(published(&mut client, "'{\"n\": 4}', unique_key => 'k'"), "a b");
     assert_eq!(client.count(jobs), before + 1, "new in one, left alone in the other");
@@ -257,7 +258,7 @@ fn there_are_all_copies_or_none() {
     client.run("COMMIT");
     assert_eq!(client.count(&format!("SELECT FROM queue.members({flow})")), 2);
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'held' AND payload = '{\"n\": 6}'"), 2);
-    assert_eq!(client.failure(&format!("SELECT queue.publish('t', flow => {first})")).code, "55000");
+    client.refused(&format!("SELECT queue.publish('t', flow => {first})"), "55000");
 }
 
 #[test]
@@ -271,9 +272,9 @@ fn dead_jobs_and_schedules_can_go_to_a_topic() {
         (circle.code.as_str(), circle.detail.as_str()),
         ("22023", "The dead letters would go \"t\" to \"pay.eu\" to \"t\".")
     );
-    assert_eq!(client.failure("SELECT queue.alter('alerts', dead_letter => 't')").code, "22023");
+    client.refused("SELECT queue.alter('alerts', dead_letter => 't')", "22023");
     client.run("SELECT queue.alter('alerts', dead_letter => 'back')");
-    assert_eq!(client.failure("SELECT queue.alter('back', dead_letter => 'pay.eu')").code, "22023");
+    client.refused("SELECT queue.alter('back', dead_letter => 'pay.eu')", "22023");
     let dead: i64 = client.value("SELECT queue.enqueue('pay.eu', '{\"n\": 1}', priority => 3)");
     let id = client.claim("pay.eu");
     client.run(&format!("SELECT queue.fail({id}, 'refused')"));
@@ -400,8 +401,7 @@ fn a_crash_leaves_all_copies_of_an_event_or_none() {
             n += 1;
             if n > most + 20 {
                 // The point lies on no way of a publish.
-                cluster.stop_immediate();
-                cluster.start_again();
+                cluster.restart_immediate();
                 break;
             }
         }
@@ -420,8 +420,7 @@ fn a_crash_leaves_all_copies_of_an_event_or_none() {
 
 #[test]
 fn topics_are_dumped_and_restored() {
-    let source = Cluster::new().start();
-    let mut client = source.create_database("app");
+    let (source, mut client) = Cluster::new().start_with_database("app");
     make(&mut client, &["a", "b"]);
     client.run("CREATE ROLE publisher; SELECT queue.grant('t', 'publisher', 'produce')");
     client.run(

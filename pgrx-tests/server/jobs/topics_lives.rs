@@ -15,14 +15,6 @@ use crate::storage::segments::{cluster, fillings};
 const LARGE: &str =
     "(SELECT jsonb_build_object('text', string_agg(md5(n::text), '')) FROM generate_series(1, 320) AS n)";
 
-/// Jobs that are claimed and completed from a queue.
-fn work_off(client: &mut Client, queue: &str, count: usize) -> i64 {
-    client.value(&format!(
-        "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('{queue}', {count}))) \
-            WHERE outcome = 'completed'"
-    ))
-}
-
 /// What there is of a queue: state, payload, key, attempt of each job.
 fn jobs(client: &mut Client, queue: &str) -> Vec<String> {
     client.column(&format!(
@@ -73,7 +65,7 @@ fn each_queue_decides_about_a_key_by_itself() {
             if on_duplicate == "error" {
                 // One of them refuses, and so nothing happens in any.
                 let before: Vec<_> = twins.iter().map(|(bound, _)| jobs(&mut client, bound)).collect();
-                assert_eq!(client.failure(&format!("SELECT queue.publish('{topic}', {options})")).code, "23505");
+                client.refused(&format!("SELECT queue.publish('{topic}', {options})"), "23505");
                 let after: Vec<_> = twins.iter().map(|(bound, _)| jobs(&mut client, bound)).collect();
                 assert_eq!(before, after);
                 continue;
@@ -100,8 +92,8 @@ fn each_queue_decides_about_a_key_by_itself() {
 /// Its copies wait; publishers, other queues and the storage go on.
 #[test]
 fn a_paused_subscriber_is_in_nobodys_way() {
-    const EVENTS: usize = 12_000;
-    const ROUND: usize = 500;
+    const EVENTS: i64 = 12_000;
+    const ROUND: i64 = 500;
     let cluster = cluster(&[]);
     let mut client = cluster.connect();
     client.run("SELECT queue.create_topic('t')");
@@ -119,16 +111,16 @@ fn a_paused_subscriber_is_in_nobodys_way() {
             "SELECT queue.publish('t', jsonb_build_object('n', n)) FROM generate_series(1, {ROUND}) AS n"
         ));
         for queue in ["one", "two"] {
-            assert_eq!(work_off(&mut other, queue, ROUND), ROUND as i64, "{queue} in round {round}");
+            assert_eq!(other.work_off(queue, ROUND), ROUND, "{queue} in round {round}");
         }
     }
     assert!(fillings(&mut client) >= before + 16, "the ring has turned twice");
     let waiting = "SELECT ready FROM queue.stats WHERE queue_name = 'paused'";
-    assert_eq!(client.value::<i64>(waiting), EVENTS as i64);
+    assert_eq!(client.value::<i64>(waiting), EVENTS);
     client.run("SELECT queue.resume('paused')");
-    let mut left = EVENTS as i64;
+    let mut left = EVENTS;
     while left > 0 {
-        let done = work_off(&mut client, "paused", 1_000);
+        let done = client.work_off("paused", 1_000);
         assert!(done > 0, "{left} copies are lost");
         left -= done;
     }
@@ -216,7 +208,7 @@ fn each_copy_keeps_its_payload_for_its_own_life() {
     let turned = fillings(&mut client) + 80;
     wait::until("the ring has turned ten times", || {
         client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('1'::jsonb, '{1000}'))");
-        assert_eq!(work_off(&mut client, "filler", 1_000), 1_000);
+        assert_eq!(client.work_off("filler", 1_000), 1_000);
         (fillings(&mut client) >= turned).then_some(())
     });
     assert_eq!(client.count(&format!("SELECT FROM queue.job({ends})")), 0, "retention is over");
@@ -256,9 +248,7 @@ fn each_copy_keeps_its_payload_for_its_own_life() {
 /// word.
 #[test]
 fn patterns_match_what_pgmqs_regular_expressions_match() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (_database, mut client) = Database::new().with_queue("q", "");
     client.run("SELECT queue.create_topic(n::text) FROM generate_series(1, 4) AS n");
     client.run(
         "CREATE TABLE words AS WITH RECURSIVE texts (text, length) AS (

@@ -14,8 +14,19 @@ fn fill(client: &mut Client, queue: &str, jobs: usize) {
     client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{queue}', array_fill('1'::jsonb, '{{{jobs}}}'))"));
 }
 
-fn claim(client: &mut Client, queue: &str, most: usize) -> Vec<i64> {
+/// Claims up to this many jobs. Returns the ids of the attempts.
+pub fn claim(client: &mut Client, queue: &str, most: usize) -> Vec<i64> {
     client.column(&format!("SELECT id FROM queue.claim('{queue}', {most})"))
+}
+
+/// Turns the ring, with jobs of queue `churn`, until the log does not have this claim any more. After that the claims
+/// that count for a rate are known by the minute only.
+pub fn forget_claim(client: &mut Client, id: i64) {
+    for _ in 0..12 {
+        client.pass_through("churn", 1000);
+    }
+    let gone = format!("SELECT NOT EXISTS (SELECT FROM queue_internal.claim_{} WHERE id = {id})", id & 15);
+    wait::until("the ring turns", || client.value::<bool>(&gone).then_some(()));
 }
 
 /// The greatest number of attempts that ran at once, as the log says: a claim is before its end.
@@ -280,20 +291,11 @@ fn limits_hold_from_the_first_claim_after_a_crash() {
     client.run(&format!("SELECT queue.complete_many(ARRAY{slow:?}::bigint[])"));
     for round in 0..3 {
         if round == 1 {
-            // The claims that count are known by the minute only.
-            let segment = slow[0] & 15;
-            for _ in 0..12 {
-                fill(&mut client, "churn", 1_000);
-                client
-                    .run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('churn', 1000)))");
-            }
-            let gone = format!("SELECT NOT EXISTS (SELECT FROM queue.claim_{segment} WHERE id = {})", slow[0]);
-            wait::within("the ring turns", Duration::from_secs(60), || client.value::<bool>(&gone).then_some(()));
+            forget_claim(&mut client, slow[0]);
         }
         drop(client);
         if round < 2 {
-            cluster.kill_server();
-            cluster.start_again();
+            cluster.restart_killed();
         } else {
             cluster.restart();
         }
@@ -322,8 +324,7 @@ fn a_rate_holds_over_a_crash_however_long_the_look_at_the_logs_takes() {
     create(&mut client, "q", "rate_limit => 3, rate_period => '4 s'");
     fill(&mut client, "q", 10);
     assert_eq!(claim(&mut client, "q", 10).len(), 3);
-    cluster.kill_server();
-    cluster.start_again();
+    cluster.restart_killed();
     let fault = cluster.fault("limits.read", "wait");
     thread::scope(|scope| {
         let claims = scope.spawn(|| assert_rate_goes_on(&mut cluster.connect(), 3, "4 s"));
@@ -337,8 +338,7 @@ fn a_rate_holds_over_a_crash_however_long_the_look_at_the_logs_takes() {
 
 #[test]
 fn a_rate_holds_over_a_promotion() {
-    let primary = Cluster::new().start();
-    let mut client = primary.create_database("app");
+    let (primary, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "rate_limit => 3, rate_period => '4 s'");
     fill(&mut client, "q", 10);
     let standby = primary.standby();
@@ -362,7 +362,7 @@ fn what_a_transaction_has_added_counts_for_itself_step_by_step() {
     let enqueue = format!("SELECT queue.enqueue('{q}')");
     let fails = |client: &mut Client| {
         client.run("SAVEPOINT before_it");
-        assert_eq!(client.failure(&enqueue).code, "53400");
+        client.refused(&enqueue, "53400");
         client.run("ROLLBACK TO before_it");
     };
     client.run("BEGIN");
@@ -389,7 +389,7 @@ fn a_full_queue_refuses_more() {
     assert_eq!(refused.code, "53400");
     assert!(refused.message.contains("is full") && !refused.hint.is_empty(), "{refused:?}");
     client.enqueue(&queue);
-    assert_eq!(client.failure(&format!("SELECT queue.enqueue('{queue}')")).code, "53400");
+    client.refused(&format!("SELECT queue.enqueue('{queue}')"), "53400");
     // The rest of the transaction decides.
     let mut tx = client.transaction().unwrap();
     let mut savepoint = tx.savepoint("s").unwrap();
@@ -402,22 +402,20 @@ fn a_full_queue_refuses_more() {
     assert_eq!(claim(&mut client, &queue, 9).len(), 5);
     // What runs does not wait.
     fill(&mut client, &queue, 5);
-    assert_eq!(client.failure(&format!("SELECT queue.enqueue('{queue}')")).code, "53400");
+    client.refused(&format!("SELECT queue.enqueue('{queue}')"), "53400");
     client.run(&format!("SELECT queue.alter('{queue}', reset => '{{max_waiting}}')"));
     client.enqueue(&queue);
 }
 
 #[test]
 fn a_full_queue_is_full_for_a_transaction_that_does_not_see_it() {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "q", "max_waiting => 2");
+    let (database, mut client) = Database::without_worker().with_queue("q", "max_waiting => 2");
     let mut old = database.connect();
     old.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT");
     fill(&mut client, "q", 2);
     // Memory has not counted them.
     client.run("SELECT queue.adopt()");
-    assert_eq!(old.failure("SELECT queue.enqueue('q')").code, "53400");
+    old.refused("SELECT queue.enqueue('q')", "53400");
     old.run("ROLLBACK");
     // Its own jobs count once.
     client.run("SELECT queue.purge('q')");
@@ -444,8 +442,7 @@ fn limits_out_of_range_are_refused() {
 
 #[test]
 fn the_first_claim_after_a_start_waits_as_any() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "rate_limit => 100, rate_period => '1 hour'");
     cluster.restart();
     let mut client = cluster.connect_to("app");
@@ -478,8 +475,7 @@ fn who_sleeps_at_a_gate_since_before_it_was_closed_is_woken_when_it_opens() {
 
 #[test]
 fn queues_whose_groups_are_held_leave_room_for_others() {
-    let cluster = Cluster::new().conf("pg_queue.max_lanes = 4").start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::new().conf("pg_queue.max_lanes = 4").start_with_database("app");
     for n in 0..8 {
         create(&mut client, &format!("t{n}"), "strict_order => true");
         for _ in 0..2 {

@@ -7,12 +7,9 @@ use std::time::Duration;
 use postgres::Client;
 use queue_tests::{Cluster, error, wait};
 
+use crate::limits::gates::{claim, forget_claim};
 use crate::random::Random;
 use crate::shared::{Sql, connect, create, queue, wait_asleep};
-
-fn claim(client: &mut Client, queue: &str, most: usize) -> Vec<i64> {
-    client.column(&format!("SELECT id FROM queue.claim('{queue}', {most})"))
-}
 
 /// So many jobs of each of these groups, in turns.
 fn fill(client: &mut Client, queue: &str, groups: usize, jobs: usize) {
@@ -161,21 +158,12 @@ fn rates_of_groups_hold_from_the_first_claim_after_a_crash() {
     client.run(&format!("SELECT queue.complete_many(ARRAY{ended:?}::bigint[])"));
     for round in 0..3 {
         if round == 1 {
-            // The claims that count are known by the minute only.
-            let segment = slow[0] & 15;
-            for _ in 0..12 {
-                client.run("SELECT count(*) FROM queue.enqueue_many('churn', array_fill('1'::jsonb, '{1000}'))");
-                client
-                    .run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('churn', 1000)))");
-            }
-            let gone = format!("SELECT NOT EXISTS (SELECT FROM queue.claim_{segment} WHERE id = {})", slow[0]);
-            wait::within("the ring turns", Duration::from_secs(60), || client.value::<bool>(&gone).then_some(()));
-            assert_eq!(client.value::<i64>("SELECT sum(claimed)::bigint FROM queue.group_start"), 5);
+            forget_claim(&mut client, slow[0]);
+            assert_eq!(client.value::<i64>("SELECT sum(claimed)::bigint FROM queue_internal.group_start"), 5);
         }
         drop(client);
         if round < 2 {
-            cluster.kill_server();
-            cluster.start_again();
+            cluster.restart_killed();
         } else {
             cluster.restart();
         }
@@ -187,16 +175,14 @@ fn rates_of_groups_hold_from_the_first_claim_after_a_crash() {
     // What does not count any more is deleted with the next segment that is reclaimed.
     client.run("SELECT queue.alter('slow', reset => '{rate_limit_per_group}')");
     wait::within("nothing is kept", Duration::from_secs(60), || {
-        client.run("SELECT count(*) FROM queue.enqueue_many('churn', array_fill('1'::jsonb, '{1000}'))");
-        client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('churn', 1000)))");
-        client.value::<bool>("SELECT NOT EXISTS (SELECT FROM queue.group_start)").then_some(())
+        client.pass_through("churn", 1000);
+        client.value::<bool>("SELECT NOT EXISTS (SELECT FROM queue_internal.group_start)").then_some(())
     });
 }
 
 #[test]
 fn rates_of_groups_hold_over_a_promotion() {
-    let primary = Cluster::new().start();
-    let mut client = primary.create_database("app");
+    let (primary, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "rate_limit_per_group => 3, rate_period => '4 s'");
     fill(&mut client, "q", 1, 10);
     let standby = primary.standby();
@@ -241,8 +227,7 @@ fn more_groups_than_memory_has_room_for_wait() {
     client.run("SELECT queue.alter('wide', rate_limit_per_group => 2)");
     client.run("SELECT queue.enqueue('wide', group_key => 'h')");
     drop(client);
-    cluster.kill_server();
-    cluster.start_again();
+    cluster.restart_killed();
     let mut client = cluster.connect();
     let failure = client.query("SELECT id FROM queue.claim('wide')", &[]).unwrap_err();
     assert_eq!(error::code(&failure), "53400");

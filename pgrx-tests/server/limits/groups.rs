@@ -1,7 +1,7 @@
 //! Groups: `max_running_per_group`, by turns; `strict_order`.
 
 use crate::faults::held::{begin, hold, release};
-use crate::shared::{Sql, connect, create, database_with_queue, queue, wait_asleep};
+use crate::shared::{Database, Sql, connect, create, queue, wait_asleep};
 use postgres::Client;
 use queue_tests::{Cluster, wait};
 use std::time::{Duration, Instant};
@@ -110,9 +110,9 @@ fn what_was_read_ahead_of_a_group_is_overtaken_by_what_happens_meanwhile() {
         assert_eq!(next(&mut client, complete), "7");
         // Another session ends one, and the rows get other places.
         cluster.connect().run(&format!("SELECT queue.cancel({})", jobs[7]));
-        client.run("VACUUM FULL queue.attempt_0");
+        client.run("VACUUM FULL queue_internal.attempt_0");
         assert_eq!(next(&mut client, complete), "9");
-        client.run("REINDEX TABLE queue.parked_0");
+        client.run("REINDEX TABLE queue_internal.parked_0");
         assert_eq!(next(&mut client, complete), "11");
         client.run(&format!("SELECT queue.reschedule({}, now() + interval '1 hour')", jobs[11]));
         assert_eq!(next(&mut client, complete), "13");
@@ -127,7 +127,7 @@ fn what_was_read_ahead_of_a_group_is_overtaken_by_what_happens_meanwhile() {
 /// A group with a great many jobs, and two small ones that come later.
 #[test]
 fn groups_take_turns() {
-    let (_database, mut client) = database_with_queue("q", "max_running_per_group => 1");
+    let (_database, mut client) = Database::new().with_queue("q", "max_running_per_group => 1");
     fill(&mut client, "q", "hog", 3_000);
     for group in ["b", "c"] {
         fill(&mut client, "q", group, 20);
@@ -243,8 +243,7 @@ fn strict_order_outlives_a_crash_and_what_holds_it_may_be_cancelled() {
         of("free")
     ));
     drop(client);
-    cluster.kill_server();
-    cluster.start_again();
+    cluster.restart_killed();
     let mut client = cluster.connect();
     let second = claim(&mut client, "q", 10);
     assert_eq!(names(&second), ["free"]);
@@ -318,39 +317,41 @@ fn those_who_wait_for_their_group_outlive_everything() {
     assert!(
         client.value::<i64>(
             "SELECT sum(pg_relation_size(indexrelid))::bigint FROM pg_index
-                                 WHERE indrelid::regclass::text ~ 'queue.parked_[0-9]'"
+                                 WHERE indrelid::regclass::text ~ 'queue_internal.parked_[0-9]'"
         ) > 10 * 8192
     );
 
     // The checker of Postgres misses nothing in any index, for none has to know these rows.
     let check = "SELECT count(bt_index_check(indexrelid, heapallindexed => true)) FROM pg_index AS i
-                 JOIN pg_class AS t ON t.oid = i.indrelid WHERE t.relnamespace = 'queue'::regnamespace
+                 JOIN pg_class AS t ON t.oid = i.indrelid WHERE t.relnamespace = 'queue_internal'::regnamespace
                  AND relkind = 'r'";
     assert!(client.value::<i64>(check) > 100);
 
     // Somebody cleans up, and somebody builds the index anew, from a table without rows.
     for n in 0..10 {
-        client.run(&format!("VACUUM (INDEX_CLEANUP ON, FREEZE, ANALYZE) queue.parked_{n}"));
+        client.run(&format!("VACUUM (INDEX_CLEANUP ON, FREEZE, ANALYZE) queue_internal.parked_{n}"));
     }
     run_on(&mut client, "q", &mut running, &mut next, 5);
     let mut other = cluster.connect();
     for n in 0..10 {
-        other.run(&format!("REINDEX INDEX queue.parked_{n}_idx"));
+        other.run(&format!("REINDEX INDEX queue_internal.parked_{n}_idx"));
     }
     run_on(&mut client, "q", &mut running, &mut next, 5);
-    other.run("VACUUM FULL queue.parked_0");
+    other.run("VACUUM FULL queue_internal.parked_0");
     run_on(&mut client, "q", &mut running, &mut next, 5);
 
     // A crash forgets what was parked, but not the index.
-    cluster.stop_immediate();
-    cluster.start_again();
+    cluster.restart_immediate();
     client = cluster.connect();
     run_on(&mut client, "q", &mut running, &mut next, 5);
     assert!(client.value::<i64>(check) > 100);
 
     // They move to another segment.
-    let young = (0..8)
-        .map(|n| format!("SELECT claim_{n}.id, job_id FROM queue.attempt_{n} LEFT JOIN queue.claim_{n} USING (id)"));
+    let young = (0..8).map(|n| {
+        format!(
+            "SELECT claim_{n}.id, job_id FROM queue_internal.attempt_{n} LEFT JOIN queue_internal.claim_{n} USING (id)"
+        )
+    });
     let left = format!(
         "SELECT count(*) FROM ({}) AS a JOIN queue.jobs AS j USING (job_id)
          WHERE a.id IS NULL AND j.queue_name = 'q'",
@@ -392,7 +393,7 @@ fn who_never_waits_for_his_group_pays_for_no_index() {
         done += claimed.len();
     }
     let pages = "SELECT sum(pg_relation_size(indexrelid) / 8192)::bigint FROM pg_index
-                 WHERE indrelid::regclass::text ~ 'queue.parked_[0-9]'";
+                 WHERE indrelid::regclass::text ~ 'queue_internal.parked_[0-9]'";
     assert_eq!(client.value::<i64>(pages), 10, "each has its first page, and no other");
 }
 
@@ -417,9 +418,9 @@ fn a_vacuum_of_the_attempts_leads_no_group_astray() {
 
     // The places are another queue's.
     rolled_back(&mut client, 20);
-    client.run("VACUUM queue.attempt_0");
+    client.run("VACUUM queue_internal.attempt_0");
     client.run("SELECT count(*) FROM queue.enqueue_many('secret', array_fill('0'::jsonb, '{20}'))");
-    let reused = "SELECT FROM queue.attempt_0 WHERE ctid BETWEEN '(0,2)' AND '(0,21)' AND group_hash IS NULL";
+    let reused = "SELECT FROM queue_internal.attempt_0 WHERE ctid BETWEEN '(0,2)' AND '(0,21)' AND group_hash IS NULL";
     assert!(client.count(reused) > 10, "the rows are where others were");
     client.run(&format!("SELECT queue.complete({running})"));
     assert_eq!(claim(&mut client, "q", 100), []);
@@ -427,7 +428,7 @@ fn a_vacuum_of_the_attempts_leads_no_group_astray() {
 
     // They are the same group's, in another order.
     rolled_back(&mut client, 50);
-    client.run("VACUUM queue.attempt_0");
+    client.run("VACUUM queue_internal.attempt_0");
     for n in [3, 5, 1, 4, 2] {
         let sql = format!("SELECT queue.enqueue('q', '{n}', group_key => 'g', priority => {n})");
         client.run(&sql);
@@ -444,9 +445,9 @@ fn a_vacuum_of_the_attempts_leads_no_group_astray() {
     // They lie behind the end of the table.
     client.run("SELECT queue.enqueue('q', group_key => 'g')");
     rolled_back(&mut client, 2000);
-    let size = "SELECT pg_relation_size('queue.attempt_0')";
+    let size = "SELECT pg_relation_size('queue_internal.attempt_0')";
     let before: i64 = client.value(size);
-    client.run("VACUUM queue.attempt_0");
+    client.run("VACUUM queue_internal.attempt_0");
     assert!(client.value::<i64>(size) < before, "the end was cut off");
     let last = claim(&mut client, "q", 100);
     assert_eq!(names(&last), ["g"]);
@@ -457,10 +458,10 @@ fn a_vacuum_of_the_attempts_leads_no_group_astray() {
     client.run("SELECT queue.enqueue('q', to_jsonb(n), group_key => 'g') FROM generate_series(1, 300) AS n");
     client.run("SELECT queue.fail(id, 'no', '0') FROM queue.claim('q')");
     rolled_back(&mut client, 10);
-    client.run("VACUUM FULL queue.attempt_0");
+    client.run("VACUUM FULL queue_internal.attempt_0");
     let (mut running, mut next) = (client.claim("q"), 2);
     run_on(&mut client, "q", &mut running, &mut next, 20);
-    client.run("VACUUM FULL queue.attempt_0");
+    client.run("VACUUM FULL queue_internal.attempt_0");
     run_on(&mut client, "q", &mut running, &mut next, 279);
     client.run(&format!("SELECT queue.complete({running})"));
     assert_eq!(claim(&mut client, "q", 100), []);

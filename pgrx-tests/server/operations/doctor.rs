@@ -1,7 +1,7 @@
 //! `queue.doctor()` finds each trouble when it is really there, says whose it is, and is content when it is over.
 
 use crate::shared::{Database, Sql, create, server};
-use postgres::{Client, NoTls};
+use postgres::Client;
 use queue_tests::{Cluster, wait};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -96,8 +96,7 @@ pub fn impatient(mut client: Client) -> Client {
 
 #[test]
 fn all_is_well_on_a_fresh_server() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::new().start_with_database("app");
     wait::until("all is well", || findings(&mut client).iter().all(|f| f.is_ok).then_some(()));
     create(&mut client, "q", "");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{1000}'))");
@@ -120,7 +119,7 @@ fn looking_leaves_nothing_behind_in_any_transaction() {
         findings(&mut client);
         let locks: i64 = client.value(
             "SELECT count(*) FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
-             WHERE l.pid = pg_backend_pid() AND c.relnamespace = 'queue'::regnamespace",
+             WHERE l.pid = pg_backend_pid() AND c.relnamespace = 'queue_internal'::regnamespace",
         );
         assert_eq!(locks, 0, "{begin}");
         assert!(client.value::<Option<String>>("SELECT pg_current_xact_id_if_assigned()::text").is_none(), "{begin}");
@@ -138,8 +137,7 @@ fn looking_leaves_nothing_behind_in_any_transaction() {
 
 #[test]
 fn a_library_that_was_not_preloaded_or_is_of_another_version() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     for (version, advice) in [("0.1.9", "ALTER EXTENSION pg_queue UPDATE"), ("99.0.0", "Install the library")] {
         client.run(&format!("UPDATE pg_extension SET extversion = '{version}' WHERE extname = 'pg_queue'"));
         let hint = until_ill(&mut client, "library", &[version]);
@@ -167,8 +165,7 @@ fn a_library_that_was_not_preloaded_or_is_of_another_version() {
 
 #[test]
 fn no_launcher() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::new().start_with_database("app");
     until_well(&mut client, "launcher");
     // The postmaster starts it again after a second.
     client.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'pg_queue launcher'");
@@ -199,7 +196,7 @@ fn a_worker_that_is_off_stuck_or_failing() {
 
     // The worker gives up on a lock after two seconds, and its duty has failed; nobody here waits for it at all.
     let mut other = cluster.connect_to("app");
-    other.run("BEGIN; LOCK TABLE queue.attempt_0");
+    other.run("BEGIN; LOCK TABLE queue_internal.attempt_0");
     client.run("SET lock_timeout = '1min'");
     wait::until("checks say what they cannot see", || {
         let found = findings(&mut client);
@@ -214,8 +211,7 @@ fn a_worker_that_is_off_stuck_or_failing() {
 #[test]
 fn no_slot_for_a_worker() {
     // The launchers of pg_queue and of logical replication take one each.
-    let cluster = Cluster::new().conf("max_worker_processes = 3").start();
-    let mut first = cluster.create_database("first");
+    let (cluster, mut first) = Cluster::new().conf("max_worker_processes = 3").start_with_database("first");
     until_well(&mut first, "worker");
     until_well(&mut first, "worker_slots");
     let mut second = cluster.create_database("second");
@@ -233,7 +229,7 @@ fn tables_that_are_written_by_sql() {
     let mut client = database.connect();
     let mut other = database.connect();
     create(&mut other, "q", "");
-    other.run("BEGIN; UPDATE queue.lane SET stage = stage");
+    other.run("BEGIN; UPDATE queue_internal.lane SET stage = stage");
     until_ill(&mut client, "restore", &["dormant", "1 such transactions are open"]);
     other.run("COMMIT");
     let pid = other.pid().to_string();
@@ -247,8 +243,7 @@ fn tables_that_are_written_by_sql() {
 fn memory_that_is_nearly_full() {
     let settings =
         ["pg_queue.max_running = 10", "pg_queue.max_keys = 10", "pg_queue.max_lanes = 2", "pg_queue.max_databases = 2"];
-    let cluster = settings.into_iter().fold(Cluster::new(), Cluster::conf).start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = settings.into_iter().fold(Cluster::new(), Cluster::conf).start_with_database("app");
     create(&mut client, "q", "");
     until_well(&mut client, "memory");
     client.run("SELECT FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{9}'))");
@@ -294,10 +289,9 @@ fn turn(client: &mut Client) {
 
 /// As `turn`, but false if no segment is free to turn to.
 fn turns(client: &mut Client) -> bool {
-    const OPEN: &str = "SELECT max(generation) FROM queue.segment_log WHERE state = 'o' AND segment < 8";
+    const OPEN: &str = "SELECT max(generation) FROM queue_internal.segment_log WHERE state = 'o' AND segment < 8";
     let before: i64 = client.value(OPEN);
-    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{1000}'))");
-    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 1000)))");
+    client.pass_through("q", 1000);
     wait::until("the ring turns, or is full", || {
         if client.value::<i64>(OPEN) > before {
             return Some(true);
@@ -317,9 +311,9 @@ fn segments_that_somebody_is_in_the_way_of() {
 
     // Somebody reads.
     other.run("BEGIN");
-    other.run("SELECT FROM queue.claim_0 LIMIT 1");
+    other.run("SELECT FROM queue_internal.claim_0 LIMIT 1");
     turn(&mut client);
-    let words = ["Segment 0", "waiting to be emptied", &pid, "SELECT FROM queue.claim_0"];
+    let words = ["Segment 0", "waiting to be emptied", &pid, "SELECT FROM queue_internal.claim_0"];
     until_ill(&mut client, "segments", &words);
     other.run("COMMIT");
     until_well(&mut client, "segments");
@@ -335,7 +329,7 @@ fn segments_that_somebody_is_in_the_way_of() {
     // Somebody lets history take nothing.
     client.run("SELECT queue.alter('q', retention => '1 day')");
     other.run("BEGIN");
-    other.run("LOCK TABLE queue.history IN SHARE MODE");
+    other.run("LOCK TABLE queue_internal.history IN SHARE MODE");
     turn(&mut client);
     until_ill(&mut client, "segments", &["copied to history", &pid]);
     other.run("COMMIT");
@@ -417,13 +411,12 @@ fn transactions_that_stay_open() {
 /// A role that may look, and nothing else.
 fn visitor(cluster: &Cluster, client: &mut Client) -> Client {
     client.run("CREATE ROLE visitor LOGIN; SELECT queue.grant('*', 'visitor', 'observe')");
-    impatient(cluster.config().dbname("app").user("visitor").connect(NoTls).unwrap())
+    impatient(cluster.connect_as("app", "visitor"))
 }
 
 #[test]
 fn roles_that_are_gone() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("SELECT queue.create('q'); CREATE ROLE leaver; SELECT queue.grant('q', 'leaver', 'consume')");
     assert!(finding(&mut client, "roles").is_ok);
     client.run("ALTER ROLE leaver RENAME TO someone");
@@ -435,8 +428,7 @@ fn roles_that_are_gone() {
 
 #[test]
 fn a_visitor_sees_nearly_all_of_it() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     wait::until("all is well", || findings(&mut client).iter().all(|f| f.is_ok).then_some(()));
     let mut visitor = visitor(&cluster, &mut client);
     let found = findings(&mut visitor);
@@ -453,18 +445,18 @@ fn storage_settings_that_were_changed() {
     let database = Database::new();
     let mut client = database.connect();
     until_well(&mut client, "autovacuum");
-    client.run("ALTER TABLE queue.note_3 RESET (autovacuum_enabled)");
-    client.run("ALTER TABLE queue.queue SET (autovacuum_enabled = false)");
-    until_ill(&mut client, "autovacuum", &["is on for queue.note_3", "is off for queue.queue"]);
-    client.run("ALTER TABLE queue.note_3 SET (autovacuum_enabled = off)");
-    client.run("ALTER TABLE queue.queue RESET (autovacuum_enabled)");
+    client.run("ALTER TABLE queue_internal.note_3 RESET (autovacuum_enabled)");
+    client.run("ALTER TABLE queue_internal.queue SET (autovacuum_enabled = false)");
+    until_ill(&mut client, "autovacuum", &["is on for queue_internal.note_3", "is off for queue_internal.queue"]);
+    client.run("ALTER TABLE queue_internal.note_3 SET (autovacuum_enabled = off)");
+    client.run("ALTER TABLE queue_internal.queue RESET (autovacuum_enabled)");
     until_well(&mut client, "autovacuum");
 }
 
 #[test]
 fn a_server_without_autovacuum_whose_rows_grow_old() {
-    let cluster = Cluster::new().conf("autovacuum = off").conf("autovacuum_freeze_max_age = 100000").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::new().conf("autovacuum = off").conf("autovacuum_freeze_max_age = 100000").start_with_database("app");
     until_ill(&mut client, "autovacuum", &["switched off"]);
     until_well(&mut client, "wraparound");
     // The vacuum that comes even so cannot help while this is open.
@@ -475,7 +467,7 @@ fn a_server_without_autovacuum_whose_rows_grow_old() {
         "DO $$ BEGIN FOR n IN 1..210000 LOOP BEGIN INSERT INTO t VALUES (n); EXCEPTION WHEN division_by_zero THEN END;
              IF n % 10000 = 0 THEN COMMIT; END IF; END LOOP; END $$",
     );
-    until_ill(&mut client, "wraparound", &["The oldest row of queue.", "transactions ago"]);
+    until_ill(&mut client, "wraparound", &["The oldest row of queue_internal.", "transactions ago"]);
     other.run("COMMIT");
     client.run("VACUUM (FREEZE)");
     until_well(&mut client, "wraparound");
@@ -490,7 +482,7 @@ fn plans_that_are_compiled() {
     until_well(&mut client, "jit");
     client.run("SET jit_above_cost = 100");
     // A server that was built without LLVM compiles nothing, whatever it costs.
-    if !client.query_one("SELECT pg_jit_available()", &[]).unwrap().get::<_, bool>(0) {
+    if !client.value::<bool>("SELECT pg_jit_available()") {
         return assert!(finding(&mut client, "jit").is_ok);
     }
     let hint = until_ill(&mut client, "jit", &["is compiled"]);
@@ -501,8 +493,7 @@ fn plans_that_are_compiled() {
 
 #[test]
 fn a_standby_is_looked_at_as_well() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     client.run("SELECT queue.enqueue('q')");
     wait::until("all is well", || findings(&mut client).iter().all(|f| f.is_ok).then_some(()));

@@ -44,7 +44,10 @@ pub fn varied(client: &mut Client) {
 fn pages(client: &mut Client, state: &str, size: i32, mut between: impl FnMut(&mut Client)) -> Vec<i64> {
     let (mut found, mut beyond) = (Vec::new(), "NULL".to_owned());
     loop {
-        let sql = format!("SELECT job_id, here::text, state FROM queue.list('q', '{state}', NULL, {beyond}, {size})");
+        let sql = format!(
+            "SELECT job_id, here::text, state FROM queue.search('q', states => '{{{state}}}', \
+            beyond => {beyond}, max_jobs => {size})"
+        );
         let rows = client.query(sql.as_str(), &[]).unwrap();
         assert!(rows.len() <= size as usize + 1);
         for row in &rows {
@@ -89,7 +92,7 @@ fn assert_lists_are_the_view(client: &mut Client) {
     }
     // A row is that of the view.
     let [listed, viewed] =
-        ["queue.list('q', 'dead', max_jobs => 100)", "queue.jobs WHERE state = 'dead'"].map(|from| {
+        ["queue.search('q', states => '{dead}', max_jobs => 100)", "queue.jobs WHERE state = 'dead'"].map(|from| {
             let row = "to_jsonb(j) - 'here' - 'rows_read'";
             client.value::<String>(&format!(
                 "SELECT jsonb_agg({row} ORDER BY job_id)::text FROM (SELECT * FROM {from}) AS j"
@@ -108,13 +111,13 @@ fn assert_lists_are_the_view(client: &mut Client) {
 /// Only then may it be closed by its age.
 pub fn reclaim(client: &mut Client) {
     client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
-    client.run("SELECT count(*) FROM queue.enqueue_many('filler', pg_catalog.array_fill('1'::jsonb, '{3000}'))");
-    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 3000)))");
+    client.pass_through("filler", 3000);
     client.run("ALTER SYSTEM SET pg_queue.segment_age = 1");
     client.run("SELECT pg_reload_conf()");
     wait::within("jobs have gone to history", Duration::from_secs(60), || {
         client.run("SELECT FROM queue.maintain()");
-        (client.count("SELECT FROM queue.history WHERE outcome IN ('c', 'd', 'x') AND payload IS NOT NULL") >= 21)
+        (client.count("SELECT FROM queue_internal.history WHERE outcome IN ('c', 'd', 'x') AND payload IS NOT NULL")
+            >= 21)
             .then_some(())
     });
 }
@@ -153,7 +156,7 @@ fn pages_show_what_the_view_shows_in_logs_in_history_after_a_restart_and_on_a_st
         format!("reschedule_many({dead}, now())"),
         "end_batch('[]')".to_owned(),
     ] {
-        assert_eq!(reader.failure(&format!("SELECT queue.{verb}")).code, "25006", "{verb}");
+        reader.refused(&format!("SELECT queue.{verb}"), "25006");
     }
     reader.run("SELECT count(*) FROM queue.activity(since => '-infinity')");
     drop((client, reader));
@@ -169,11 +172,9 @@ fn pages_show_what_the_view_shows_in_logs_in_history_after_a_restart_and_on_a_st
 
 #[test]
 fn a_page_neither_repeats_nor_skips_what_stays_while_others_come_and_go() {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (_database, mut client) = Database::without_worker().with_queue("q", "");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{60}'))");
-    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 30)))");
+    client.work_off("q", 30);
     for state in ["ready", "completed"] {
         let before: BTreeSet<i64> = by_view(&mut client, state, "job_id").into_iter().collect();
         let found = pages(&mut client, state, 4, |client| {
@@ -190,19 +191,19 @@ fn a_page_neither_repeats_nor_skips_what_stays_while_others_come_and_go() {
 
 #[test]
 fn a_look_reads_no_more_rows_than_it_says_and_goes_on() {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (_database, mut client) = Database::without_worker().with_queue("q", "");
     create(&mut client, "crowd", "");
     client.run("SELECT queue.enqueue('q', '{\"n\": 1}')");
     let id = client.claim("q");
     client.run(&format!("SELECT queue.complete({id})"));
-    client.run("SELECT count(*) FROM queue.enqueue_many('crowd', array_fill('1'::jsonb, '{45000}'))");
-    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('crowd', 45000)))");
+    client.pass_through("crowd", 45_000);
     // The job lies behind those of the others; each call reads its share of these.
     let (mut beyond, mut calls) = ("NULL".to_owned(), 0);
     loop {
-        let sql = format!("SELECT job_id, here::text, rows_read FROM queue.list('q', 'completed', NULL, {beyond})");
+        let sql = format!(
+            "SELECT job_id, here::text, rows_read FROM queue.search('q', states => '{{completed}}', \
+            beyond => {beyond})"
+        );
         let rows = client.query(sql.as_str(), &[]).unwrap();
         calls += 1;
         assert!(rows.iter().all(|row| row.get::<_, i64>(2) <= 20_000));
@@ -221,24 +222,26 @@ fn a_look_reads_no_more_rows_than_it_says_and_goes_on() {
     assert_eq!(client.value::<i64>("SELECT job_id FROM queue.search('q', '$.is_flow', '{held,ready}')"), flow);
     // A position is no way in: what it has is only where to read.
     for (beyond, code) in [("1", "22023"), ("{}", "22023"), ("{\"state\": 1, \"at\": 2}", "22023")] {
-        assert_eq!(client.failure(&format!("SELECT queue.list('q', 'dead', beyond => '{beyond}')")).code, code);
+        client.refused(&format!("SELECT queue.search('q', states => '{{dead}}', beyond => '{beyond}')"), code);
     }
     for beyond in [
         "{\"state\": \"completed\", \"at\": {\"until\": \"x\", \"at\": {\"s1\": [4294967296, -7], \"h1\": 3}}}",
         "{\"state\": \"completed\", \"at\": {\"at\": {\"s1\": [9223372036854775807, 9223372036854775807]}}}",
         "{\"state\": \"completed\", \"at\": 7}",
     ] {
-        assert!(client.count(&format!("SELECT FROM queue.list('q', 'completed', beyond => '{beyond}')")) <= 1);
+        let sql = format!("SELECT FROM queue.search('q', states => '{{completed}}', beyond => '{beyond}')");
+        assert!(client.count(&sql) <= 1);
     }
     for state in STATES {
         client.run(&format!(
-            "SELECT count(*) FROM queue.list('q', '{state}', beyond => '{{\"state\": \"{state}\", \"at\": {{\"id\": -1,
+            "SELECT count(*) FROM queue.search('q', states => '{{{state}}}',
+                 beyond => '{{\"state\": \"{state}\", \"at\": {{\"id\": -1,
                  \"lane\": 1, \"at\": [99999999999, -1], \"run_at\": 9223372036854775807}}}}')"
         ));
     }
-    assert_eq!(client.failure("SELECT queue.list('q', 'gone')").code, "22023");
-    assert_eq!(client.failure("SELECT queue.list('nowhere', 'dead')").code, "42704");
-    assert_eq!(client.failure("SELECT queue.list('q', 'dead', max_jobs => 0)").code, "22023");
+    client.refused("SELECT queue.search('q', states => '{gone}')", "22023");
+    client.refused("SELECT queue.search('nowhere', states => '{dead}')", "42704");
+    client.refused("SELECT queue.search('q', states => '{dead}', max_jobs => 0)", "22023");
 }
 
 #[test]
@@ -254,7 +257,7 @@ fn nothing_is_told_of_a_queue_that_one_may_not_observe() {
     client.run(&format!("SET ROLE {user}"));
     for queue in ["q", "nowhere"] {
         for state in STATES {
-            assert_eq!(client.count(&format!("SELECT FROM queue.list('{queue}', '{state}')")), 0);
+            assert_eq!(client.count(&format!("SELECT FROM queue.search('{queue}', states => '{{{state}}}')")), 0);
         }
         // Neither what a filter finds nor what it costs tells of hidden jobs.
         assert_eq!(client.count(&format!("SELECT FROM queue.search('{queue}', '$.job_id')")), 0);
@@ -281,7 +284,7 @@ fn nothing_is_told_of_a_queue_that_one_may_not_observe() {
         }
     }
     assert_eq!(client.state(theirs), "ready");
-    assert!(client.count("SELECT FROM queue.list('other', 'ready')") > 0);
+    assert!(client.count("SELECT FROM queue.search('other', states => '{ready}')") > 0);
     client.run("RESET ROLE");
 }
 
@@ -373,8 +376,8 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
     }
     other.run("ROLLBACK");
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'ready' AND priority = 7"), ready.len() - 1);
-    assert_eq!(client.failure("SELECT queue.search('q', max_jobs => 0)").code, "22023");
-    assert_eq!(client.failure("SELECT queue.search('nowhere')").code, "42704");
+    client.refused("SELECT queue.search('q', max_jobs => 0)", "22023");
+    client.refused("SELECT queue.search('nowhere')", "42704");
     // Workers of running jobs are asked to stop, or lose them.
     let running = by_view(&mut client, "running", "job_id");
     let stop = answers("cancel_many", "states => '{running}'", "");
@@ -447,11 +450,7 @@ fn errors_are_grouped_and_the_last_hour_is_exact() {
     assert_eq!(groups, [group("bad 0", 4, 0), group("bad 1", 3, 0), group("try again", 0, 7)]);
     let cut = "SELECT bool_or(is_complete) FROM queue.error_groups('q', 3)";
     assert!(!client.value::<bool>(cut));
-    client.run("SELECT FROM queue.maintain()");
-    wait::until("memory knows the counts", || {
-        client.run("SELECT FROM queue.maintain()");
-        client.value::<bool>("SELECT bool_and(is_counted) FROM queue_internal.tallies()").then_some(())
-    });
+    client.maintain_until("(SELECT bool_and(is_counted) FROM queue_internal.tallies())");
     let sums =
         "sum(enqueued)::bigint, sum(claimed)::bigint, sum(completed)::bigint, sum(failed)::bigint, sum(died)::bigint";
     let mut of = |from: &str| {
@@ -469,6 +468,6 @@ fn errors_are_grouped_and_the_last_hour_is_exact() {
     let more: Vec<i64> = after.iter().zip(begun).map(|(after, before)| after - before).collect();
     assert_eq!(more, [5, 5, 5, 0, 0]);
     assert_eq!(of("queue.activity('other', period => '1 day')"), after);
-    assert_eq!(client.failure("SELECT queue.activity(period => '1 month')").code, "0A000");
-    assert_eq!(client.failure("SELECT queue.activity(period => '0')").code, "22008");
+    client.refused("SELECT queue.activity(period => '1 month')", "0A000");
+    client.refused("SELECT queue.activity(period => '0')", "22008");
 }

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use postgres::Client;
-use queue_tests::{Cluster, error};
+use queue_tests::{Cluster, error, wait};
 
 use crate::shared::{Database, Sql, create};
 
@@ -23,9 +23,7 @@ fn needed(client: &mut Client, queue: &str) -> f64 {
 
 /// A database in which memory has counted, so that minutes are known from the first job on.
 fn counted() -> (Database, Client) {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "idle", "");
+    let (database, mut client) = Database::new().with_queue("idle", "");
     // A lane without jobs is not counted.
     client.run("SELECT queue.enqueue('idle', delay => '1 day')");
     client.wait_counted();
@@ -129,9 +127,28 @@ fn limits_and_pauses_bound_it() {
 }
 
 #[test]
+fn jobs_that_last_longer_than_the_mean_keep_their_workers() {
+    let (_database, mut client) = counted();
+    create(&mut client, "l", "lease => '1 hour'");
+    let enqueue = |client: &mut Client, jobs: i64| {
+        client.run(&format!("SELECT count(*) FROM queue.enqueue_many('l', array_fill('{{}}'::jsonb, '{{{jobs}}}'))"));
+    };
+    enqueue(&mut client, 10);
+    assert_eq!(client.count("SELECT FROM queue.claim('l', 10)"), 10);
+    enqueue(&mut client, 100);
+    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('l', 100)))");
+    let mean = run_mean(&mut client, "l").unwrap();
+    wait::until("all ten have lasted longer than the mean", || (needed(&mut client, "l") >= 10.0).then_some(()));
+    assert!(mean < 1.0, "{mean}");
+    enqueue(&mut client, 5);
+    assert_eq!(needed(&mut client, "l"), 11.0);
+    client.run("SELECT queue.alter('l', max_running => 10)");
+    assert_eq!(needed(&mut client, "l"), 10.0);
+}
+
+#[test]
 fn it_goes_on_over_a_crash_with_the_time_of_the_claim() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "lease => '1 hour'");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('{}'::jsonb, '{50}'))");
     client.run("SELECT queue.enqueue('q', delay => '20 s')");
@@ -152,9 +169,7 @@ fn it_goes_on_over_a_crash_with_the_time_of_the_claim() {
 
 #[test]
 fn before_memory_has_counted_the_rows_are_counted() {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "q", "stages => '{a, b}'");
+    let (_database, mut client) = Database::without_worker().with_queue("q", "stages => '{a, b}'");
     client.run(
         "SELECT count(*) FROM queue.enqueue_many('q', array_fill('{}'::jsonb, '{5}'));
          SELECT queue.enqueue('q', delay => '20 s'), queue.enqueue('q', delay => '1 hour')",
@@ -168,9 +183,7 @@ fn before_memory_has_counted_the_rows_are_counted() {
 
 #[test]
 fn bad_arguments_are_refused_and_other_queues_are_not_revealed() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (_database, mut client) = Database::new().with_queue("q", "");
     let code = |client: &mut Client, sql: &str| error::code(&client.batch_execute(sql).unwrap_err()).to_owned();
     assert_eq!(code(&mut client, "SELECT queue.load('none')"), "42704");
     assert_eq!(code(&mut client, "SELECT queue.load('q', '0')"), "22023");

@@ -66,9 +66,7 @@ fn names_labels_and_types_are_as_prometheus_wants_them() {
 
 #[test]
 fn what_is_not_asked_for_is_not_looked_at() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (_database, mut client) = Database::new().with_queue("q", "");
     let plan: Vec<String> = client.column(
         "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF)
          SELECT * FROM queue.metrics() WHERE name = 'pg_queue_storage_bytes'",
@@ -80,8 +78,10 @@ fn what_is_not_asked_for_is_not_looked_at() {
 
 #[test]
 fn what_is_counted_outlives_restart_and_crash() {
-    let cluster = Cluster::new().conf("pg_queue.segment_rows = 1000").conf("pg_queue.reclaim_delay = 0").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new()
+        .conf("pg_queue.segment_rows = 1000")
+        .conf("pg_queue.reclaim_delay = 0")
+        .start_with_database("app");
     busy(&mut client);
     let counted = of_queue(&mut client, "q", "counter");
     let wanted = [
@@ -116,19 +116,16 @@ fn what_is_counted_outlives_restart_and_crash() {
     assert_eq!(of_queue(&mut client, "q", "counter"), counted);
     // Nor is anything forgotten with the segment that it lay in.
     create(&mut client, "filler", "retention => '0'");
-    client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('1'::jsonb, '{2000}'))");
-    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 2000)))");
+    client.pass_through("filler", 2000);
     wait::until("its segment is gone", || {
-        client.value::<bool>("SELECT EXISTS (SELECT FROM queue.total)").then_some(())
+        client.value::<bool>("SELECT EXISTS (SELECT FROM queue_internal.total)").then_some(())
     });
     assert_eq!(of_queue(&mut client, "q", "counter"), counted);
 }
 
 #[test]
 fn a_schedule_that_is_late_and_a_queue_that_is_paused() {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (_database, mut client) = Database::without_worker().with_queue("q", "");
     client.run("SELECT queue.schedule('quick', 'q', every => '100 ms')");
     client.run("SELECT queue.pause('q')");
     wait::until("it is late", || {

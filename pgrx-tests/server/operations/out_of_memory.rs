@@ -17,6 +17,8 @@ const CALLS: &[&str] = &[
     "SELECT count(*) FROM queue.enqueue_batch('q', ('[' || repeat('{},', 2000000) || '{}]')::jsonb)",
     "SELECT count(*) FROM queue.enqueue_batch('q', jsonb_build_array(jsonb_build_object('payload', $big)))",
     "SELECT count(*) FROM queue.enqueue_batch('q', jsonb_build_array(jsonb_build_object($text, 1)))",
+    "SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, ARRAY[20000]), after => ARRAY(SELECT \
+        queue.enqueue('q') FROM generate_series(1, 100)))",
     "SELECT queue.enqueue('q', $big, headers => $big)",
     "SELECT queue.enqueue('q', unique_key => $text)",
     "SELECT queue.enqueue('q', group_key => $text)",
@@ -61,7 +63,7 @@ const CALLS: &[&str] = &[
     "SELECT count(*) FROM queue.search('q', states => array_fill('ready'::text, ARRAY[300000]))",
     "SELECT queue.cancel(31, reason => $text)",
     "SELECT count(*) FROM queue.search('q', ('$.a == \"' || $text || '\"')::jsonpath)",
-    "SELECT count(*) FROM queue.list('q', 'ready', stage => $text)",
+    "SELECT count(*) FROM queue.search('q', states => '{ready}', stage => $text)",
     "SELECT queue.create($text)",
     "SELECT queue.create('new', stages => array_fill('s'::text, ARRAY[2000000]))",
     "SELECT queue.create('new', settings => jsonb_build_object($text, $big))",
@@ -73,6 +75,24 @@ const CALLS: &[&str] = &[
     "SELECT count(*) FROM queue.error_groups('q')",
     "SELECT count(*), sum(length(payload::text)) FROM queue.jobs",
     "SELECT queue.purge('q')",
+];
+
+/// Calls for a million elements each.
+const MILLIONS: &[&str] = &[
+    "SELECT count(*) FROM queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('payload', n, 'unique_key', \
+        n::text, 'group_key', 'g' || n % 10)) FROM generate_series(1, 1000000) AS n))",
+    "SELECT count(*) FROM queue.publish_many('t', array_fill('1'::jsonb, ARRAY[1000000]), keys => \
+        array_fill('a.b'::text, ARRAY[1000000]))",
+    "SELECT count(*) FROM queue.publish_many('several', array_fill('{\"a\": 1}'::jsonb, ARRAY[1000000]))",
+];
+
+/// Calls whose memory is taken in many small pieces. They are tried at many limits, so that each piece is once the
+/// first one for which there is no room.
+const SMALL_PIECES: &[&str] = &[
+    "SELECT count(*) FROM queue.publish_many('several', array_fill('{\"a\": 1}'::jsonb, ARRAY[20000]))",
+    "SELECT count(*) FROM queue.enqueue_batch('q', ('[' || repeat('{\"group_key\": \"g\"},', 20000) || '{}]')::jsonb)",
+    "SELECT count(*) FROM queue.end_batch(('[' || repeat('{\"fail\":{\"id\":16,\"error\":\"x\"}},', 20000) || \
+        '{\"complete\":{\"id\":16}}]')::json)",
 ];
 
 /// Limits the address space of the postmaster, and so of all sessions that begin from now on, to that of a session of
@@ -92,17 +112,19 @@ fn limit(cluster: &Cluster, client: &mut Client, more: u64) {
 
 #[test]
 fn no_call_ends_the_server_however_little_memory_there_is() {
-    let cluster = Cluster::new().conf("work_mem = '64MB'").conf("pg_queue.worker = off").start();
-    let mut admin = cluster.create_database("app");
+    let (cluster, mut admin) =
+        Cluster::new().conf("work_mem = '64MB'").conf("pg_queue.worker = off").start_with_database("app");
     admin.run(
         "SELECT queue.create('q'), queue.create('sql', executor => 'sql'), queue.create_topic('t'), \
-            queue.bind('t', 'q')",
+            queue.bind('t', 'q'), queue.create('other'), queue.create_topic('several'), queue.bind('several', 'q'), \
+            queue.bind('several', 'other')",
     );
     let mut refused = 0;
     // From what hardly suffices for a session to what suffices for most calls.
-    for megabytes in [60, 250, 900] {
+    let small = (14..54).step_by(2).map(|megabytes| (megabytes, SMALL_PIECES));
+    for (megabytes, calls) in [(60, CALLS), (250, CALLS), (900, CALLS), (2500, MILLIONS)].into_iter().chain(small) {
         limit(&cluster, &mut admin, megabytes << 20);
-        for call in CALLS {
+        for call in calls {
             let sql = call
                 .replace("$text", "repeat('x', 20000000)")
                 .replace("$big", "to_jsonb(repeat('x', 20000000))")

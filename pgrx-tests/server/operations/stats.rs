@@ -22,7 +22,7 @@ fn in_memory(client: &mut Client) -> Vec<String> {
 fn by_walk(client: &mut Client) -> Vec<String> {
     let coalesced: Vec<String> = COLUMNS.split(", ").map(|column| format!("coalesce({column}, 0)")).collect();
     client.column(&format!(
-        "SELECT concat_ws(' ', queue_name, {}) FROM queue.queue JOIN queue.lane USING (queue_id)
+        "SELECT concat_ws(' ', queue_name, {}) FROM queue_internal.queue JOIN queue_internal.lane USING (queue_id)
          LEFT JOIN queue_internal.tallies(walk => true) USING (lane) WHERE NOT is_held ORDER BY queue_name",
         coalesced.join(", ")
     ))
@@ -42,8 +42,8 @@ fn by_rows(client: &mut Client) -> Vec<String> {
                      count(*) FILTER (WHERE outcome = 'c'), count(*) FILTER (WHERE outcome IN ('f', 'd')),
                      count(*) FILTER (WHERE outcome = 't'),
                      count(*) FILTER (WHERE outcome = 'd' OR outcome = 't' AND next_id IS NULL))
-              FROM queue.life AS l JOIN queue.lane USING (lane) WHERE queue_id = q.queue_id))
-         FROM queue.queue AS q ORDER BY queue_name",
+              FROM queue_internal.life AS l JOIN queue_internal.lane USING (lane) WHERE queue_id = q.queue_id))
+         FROM queue_internal.queue AS q ORDER BY queue_name",
     )
 }
 
@@ -115,9 +115,7 @@ fn cluster() -> Cluster {
 /// Where many jobs wait for their time, claims are listed and not asked for one by one.
 #[test]
 fn many_that_wait_for_their_time() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "retention => '-1'");
+    let (_database, mut client) = Database::new().with_queue("q", "retention => '-1'");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{2500}'), delay => '1 hour')");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{10}'))");
     client.run("SELECT queue.cancel(job_id) FROM queue.jobs WHERE state = 'scheduled' ORDER BY job_id DESC LIMIT 100");
@@ -137,9 +135,8 @@ fn many_that_wait_for_their_time() {
 /// Every verb once, and what it counts.
 #[test]
 fn every_verb_counts() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "max_attempts => 2, retention => '-1', dead_retention => '-1', backoff_base => '0'");
+    let (database, mut client) = Database::new()
+        .with_queue("q", "max_attempts => 2, retention => '-1', dead_retention => '-1', backoff_base => '0'");
     client.run("SELECT queue.enqueue('q')");
     client.wait_counted();
     check(&mut client, "one job");
@@ -198,10 +195,10 @@ fn every_verb_counts() {
         client.value::<bool>("SELECT timed_out = 3 FROM queue.stats WHERE queue_name = 'q'").then_some(())
     });
     check(&mut client, "timeouts");
-    // A bound claim ends with its connection.
+    // Such a claim ends with its connection.
     client.run("SELECT queue.enqueue('q') FROM generate_series(1, 2)");
     let mut other = database.connect();
-    other.run("SELECT FROM queue.claim('q', 2, session_bound => true)");
+    other.run("SELECT FROM queue.claim('q', 2, disconnect => '0')");
     drop(other);
     wait::until("the claims end", || {
         client.value::<bool>("SELECT timed_out = 5 FROM queue.stats WHERE queue_name = 'q'").then_some(())
@@ -217,9 +214,7 @@ fn every_verb_counts() {
 /// What waits for its time, dead and old is not in memory.
 #[test]
 fn an_open_transaction_does_not_count() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::new().with_queue("q", "");
     client.run("SELECT queue.enqueue('q'), queue.enqueue('q', delay => '1 day')");
     client.wait_counted();
     let before = in_memory(&mut client);
@@ -256,8 +251,7 @@ fn prepared_transactions_count_when_they_are_committed() {
     // One that is prepared before a crash and committed after it, and counted in between.
     client.run("BEGIN; SELECT queue.enqueue('a'); PREPARE TRANSACTION 'three'");
     drop(client);
-    cluster.kill_server();
-    cluster.start_again();
+    cluster.restart_killed();
     let mut client = cluster.connect();
     check(&mut client, "prepared before a crash");
     client.run("COMMIT PREPARED 'three'");
@@ -271,7 +265,7 @@ fn what_sql_wrote_into_the_tables_counts() {
     let mut client = cluster.connect();
     client.run("SELECT queue.enqueue('a') FROM generate_series(1, 5)");
     client.wait_counted();
-    client.run("DELETE FROM queue.attempt_0 WHERE id = (SELECT max(id) FROM queue.attempt_0)");
+    client.run("DELETE FROM queue_internal.attempt_0 WHERE id = (SELECT max(id) FROM queue_internal.attempt_0)");
     assert!(!client.is_counted());
     assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats WHERE queue_name = 'a'"), 4);
     client.run("SELECT queue.adopt()");
@@ -293,7 +287,7 @@ fn totals_outlive_everything() {
         client.run(
             "SELECT count(*) FROM queue.fail_many(ARRAY(SELECT id FROM queue.claim('short', 10)), 'no', fatal => true)",
         );
-        client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('short', 990)))");
+        client.work_off("short", 990);
         rounds += 1;
     }
     let left = || "SELECT count(*) FROM queue.attempts WHERE queue_name = 'short'";
@@ -315,14 +309,12 @@ fn totals_outlive_everything() {
 /// Cheap at any depth: what is read does not grow with the jobs that are ready or have ended.
 #[test]
 fn a_look_reads_next_to_nothing() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (_database, mut client) = Database::new().with_queue("q", "");
     const JOBS: i64 = 200_000;
     for _ in 0..JOBS / 20_000 {
         client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{20000}'))");
     }
-    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 5000)))");
+    client.work_off("q", 5000);
     client.wait_counted();
     let mut buffers = |sql: &str| -> i64 {
         let plan: serde_json::Value = client.value(&format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {sql}"));
@@ -417,7 +409,7 @@ impl Storm<'_> {
             72..75 => format!("SELECT queue.fail(id, 'no', fatal => {}) FROM ({claim}) AS c", random.percent(30)),
             75..80 => format!("SELECT count(*) FROM queue.release_many(ARRAY({claim}), '50 ms')"),
             80..83 => format!("SELECT FROM queue.claim('{queue}', {many}, lease => '20 ms')"),
-            83..86 => format!("SELECT FROM queue.claim('{queue}', {many}, session_bound => true)"),
+            83..86 => format!("SELECT FROM queue.claim('{queue}', {many}, disconnect => '0')"),
             86..89 => format!("SELECT queue.cancel(job_id) FROM {}", some("ready", 3)),
             89..91 => format!("SELECT queue.cancel(job_id, force => true) FROM {}", some("running", 2)),
             91..93 => format!("SELECT queue.reprioritize(job_id, 2) FROM {}", some("ready", 3)),
@@ -516,7 +508,7 @@ fn a_storm_is_counted_to_the_last_job() {
     }
     let mut client = cluster.connect();
     assert!(doubts > 0, "nobody counted anew in the storm");
-    let turned: i64 = client.value("SELECT max(generation) FROM queue.segment_log");
+    let turned: i64 = client.value("SELECT max(generation) FROM queue_internal.segment_log");
     assert!(turned > 3, "the ring has not turned: {turned}");
 }
 
@@ -528,11 +520,11 @@ fn a_restored_database_and_a_promoted_standby_count() {
     client.run("SELECT count(*) FROM queue.enqueue_many('b', array_fill('1'::jsonb, '{50}'), delay => '1 day')");
     for _ in 0..8 {
         client.run("SELECT count(*) FROM queue.enqueue_many('a', array_fill('1'::jsonb, '{500}'))");
-        client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('a', 480)))");
+        client.work_off("a", 480);
         client.run("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('a', 3)");
     }
     client.run("SELECT FROM queue.claim('a', 7, lease => '1 hour')");
-    wait::until("a segment is gone", || (client.count("SELECT FROM queue.total") > 0).then_some(()));
+    wait::until("a segment is gone", || (client.count("SELECT FROM queue_internal.total") > 0).then_some(()));
     check(&mut client, "the original");
     let original = in_memory(&mut client);
 
@@ -552,6 +544,6 @@ fn a_restored_database_and_a_promoted_standby_count() {
     let mut there = copy.connect();
     check(&mut there, "restored");
     assert_eq!(in_memory(&mut there), original);
-    there.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('a', 5)))");
+    there.work_off("a", 5);
     check(&mut there, "worked on");
 }

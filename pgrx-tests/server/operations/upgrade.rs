@@ -1,24 +1,13 @@
-//! Upgrades: every released version is brought up to date by its scripts, and is then what a fresh installation is;
-//! jobs do not notice. Until then it works with the new library.
+//! Upgrades: an earlier version is brought up to date by its script, and is then what a fresh installation is; jobs do
+//! not notice. Until then it works with the new library.
 
 use std::thread;
 
 use postgres::Client;
-use queue_tests::wait;
+use queue_tests::{EARLIER, wait};
 
 use crate::security::permissions::Roles;
 use crate::shared::{Database, Sql, create, server};
-
-/// The versions that were released before this one: what can be installed, besides the version of the library.
-fn released_versions() -> Vec<String> {
-    let database = Database::without_worker();
-    let versions: Vec<String> = database.connect().column(
-        "SELECT version FROM pg_available_extension_versions WHERE name = 'pg_queue'
-         AND version <> current_setting('pg_queue.library_version') ORDER BY string_to_array(version, '.')::integer[]",
-    );
-    assert!(versions.contains(&"0.3.0".to_owned()), "{versions:?}");
-    versions
-}
 
 /// Everything that the extension consists of, a line each: what is in it, how it is defined, what it says of itself
 /// and which role may do what with it. Names only, no oids; in the order of the lines.
@@ -29,7 +18,7 @@ WITH member AS (
       AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pg_queue')
 ), relation AS (
     -- What belongs to a member's schema belongs to the extension: indexes, partitions, sequences of columns.
-    SELECT c.* FROM pg_class AS c WHERE c.relnamespace = 'queue'::regnamespace
+    SELECT c.* FROM pg_class AS c WHERE c.relnamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
 ), line AS (
     SELECT 'member ' || i.type || ' ' || i.identity AS line
     FROM member, pg_identify_object(classid, objid, 0) AS i
@@ -71,7 +60,7 @@ WITH member AS (
     SELECT 'index ' || pg_get_indexdef(r.oid) FROM relation AS r WHERE r.relkind IN ('i', 'I')
   UNION ALL
     SELECT format('constraint %s %s %s', c.conrelid::regclass, c.conname, pg_get_constraintdef(c.oid))
-    FROM pg_constraint AS c WHERE c.connamespace = 'queue'::regnamespace
+    FROM pg_constraint AS c WHERE c.connamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
   UNION ALL
     SELECT format('trigger %s %s', pg_get_triggerdef(t.oid), t.tgenabled)
     FROM relation AS r JOIN pg_trigger AS t ON t.tgrelid = r.oid WHERE NOT t.tgisinternal
@@ -90,17 +79,14 @@ fn snapshot(client: &mut Client) -> Vec<String> {
     client.column(SNAPSHOT)
 }
 
-/// The extension of this database becomes what was released as this version.
-fn released(database: &Database, version: &str) {
-    database.connect().run(&format!("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '{version}'"));
+/// The extension of this database becomes the earlier version.
+fn go_back(database: &Database) {
+    database.connect().run(&format!("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '{EARLIER}'"));
 }
 
-/// All that the old version tells of all jobs, but leases that run. When they were claimed has another name there, and
-/// by when they must start it does not know.
+/// All that the views tell of all jobs, but leases that run.
 const JOBS: &str = "
-    SELECT to_jsonb(j) - '{lease_expires_at, started_at, claimed_at, start_by}'::text[]
-           || jsonb_build_object('claimed', coalesce(to_jsonb(j) -> 'started_at',
-           to_jsonb(j) -> 'claimed_at')) || coalesce((
+    SELECT to_jsonb(j) - 'lease_expires_at' || coalesce((
                SELECT jsonb_build_object('attempts', jsonb_agg(to_jsonb(a) ORDER BY a.id))
                FROM queue.attempts AS a WHERE a.job_id = j.job_id), '{}')
     FROM queue.jobs AS j ORDER BY job_id";
@@ -132,29 +118,16 @@ fn fill(client: &mut Client) -> i64 {
     running
 }
 
-/// True if the SQL of the extension is that of the library.
-fn is_updated(client: &mut Client) -> bool {
-    client.value(
-        "SELECT extversion = default_version FROM pg_extension JOIN pg_available_extensions ON name = extname
-                  WHERE extname = 'pg_queue'",
-    )
-}
-
 /// What `fill` has left goes on as if nothing had happened.
 fn go_on(client: &mut Client, running: i64) {
     client.run(&format!("SELECT queue.complete({running})"));
-    assert_eq!(client.failure(&format!("SELECT queue.complete({running})")).code, "QJ001");
+    client.refused(&format!("SELECT queue.complete({running})"), "QJ001");
     // 30 less 5 completed, 3 failed, 2 dead, 2 cancelled, and the one that has just ended.
     let rest = "SELECT id FROM queue.claim('q', 100) WITH ORDINALITY AS c ORDER BY c.ordinality";
     let rest: Vec<i64> = client.column(rest);
     assert_eq!(rest.len(), 17);
-    let completed: Vec<i64> = if is_updated(client) {
-        let sql = "SELECT id FROM queue.complete_many($1) WHERE outcome = 'completed' AND reason IS NULL";
-        client.query(sql, &[&rest]).unwrap().iter().map(|row| row.get(0)).collect()
-    } else {
-        let rows = client.query("SELECT queue.complete_many($1)", &[&rest]).unwrap();
-        rows.iter().map(|row| row.get(0)).collect()
-    };
+    let sql = "SELECT id FROM queue.complete_many($1) WHERE outcome = 'completed' AND reason IS NULL";
+    let completed: Vec<i64> = client.query(sql, &[&rest]).unwrap().iter().map(|row| row.get(0)).collect();
     assert_eq!(completed, rest);
     assert_eq!(client.count("SELECT FROM queue.claim('groups')"), 0, "its group is held");
     assert_eq!(client.count("SELECT FROM queue.claim('stages', 4)"), 2, "no more may run at once");
@@ -175,77 +148,73 @@ fn go_on(client: &mut Client, running: i64) {
 fn upgraded_equals_fresh() {
     let fresh = snapshot(&mut Database::without_worker().connect());
     assert!(fresh.len() > 500, "{fresh:#?}");
-    for version in &released_versions() {
-        let database = Database::without_worker();
-        released(&database, version);
-        let mut client = database.connect();
-        client.run("ALTER EXTENSION pg_queue UPDATE");
-        let upgraded = snapshot(&mut client);
-        let missing: Vec<_> = fresh.iter().filter(|line| !upgraded.contains(line)).collect();
-        let left: Vec<_> = upgraded.iter().filter(|line| !fresh.contains(line)).collect();
-        assert!(missing.is_empty() && left.is_empty(), "from {version}: missing {missing:#?}, left over {left:#?}");
-    }
+    let database = Database::without_worker();
+    go_back(&database);
+    let mut client = database.connect();
+    client.run("ALTER EXTENSION pg_queue UPDATE");
+    let upgraded = snapshot(&mut client);
+    let missing: Vec<_> = fresh.iter().filter(|line| !upgraded.contains(line)).collect();
+    let left: Vec<_> = upgraded.iter().filter(|line| !fresh.contains(line)).collect();
+    assert!(missing.is_empty() && left.is_empty(), "missing {missing:#?}, left over {left:#?}");
 }
 
 #[test]
 fn jobs_in_flight_do_not_notice() {
-    for version in &released_versions() {
-        let database = Database::new();
-        released(&database, version);
-        let mut client = database.connect();
-        let running = fill(&mut client);
-        // Sessions with open transactions: one has begun a job and added one, one has looked. The upgrade may wait for
-        // them; no other session waits for the upgrade.
-        create(&mut client, "open", "");
-        client.enqueue("open");
-        let mut worker = database.connect();
-        worker.run("BEGIN");
-        let open = worker.claim("open");
-        worker.enqueue("open");
-        let mut reader = database.connect();
-        reader.run("BEGIN; SELECT FROM queue.jobs; SELECT FROM queue.stats");
-        let before: Vec<serde_json::Value> = client.column(JOBS);
-        let mut other = database.connect();
-        let mut other = thread::scope(|scope| {
-            let upgrade = scope.spawn(move || {
-                other.run("ALTER EXTENSION pg_queue UPDATE");
-                other
-            });
-            client.run("SET statement_timeout = '20 s'");
-            assert_eq!(client.column::<serde_json::Value>(JOBS), before);
-            create(&mut client, "meanwhile", "");
-            client.enqueue("meanwhile");
-            let meanwhile = client.claim("meanwhile");
-            client.run(&format!("SELECT queue.complete({meanwhile})"));
-            reader.run("SELECT FROM queue.jobs; COMMIT");
-            worker.run(&format!("SELECT queue.complete({open}); COMMIT"));
-            upgrade.join().unwrap()
+    let database = Database::new();
+    go_back(&database);
+    let mut client = database.connect();
+    let running = fill(&mut client);
+    // Sessions with open transactions: one has begun a job and added one, one has looked. The upgrade may wait for
+    // them; no other session waits for the upgrade.
+    create(&mut client, "open", "");
+    client.enqueue("open");
+    let mut worker = database.connect();
+    worker.run("BEGIN");
+    let open = worker.claim("open");
+    worker.enqueue("open");
+    let mut reader = database.connect();
+    reader.run("BEGIN; SELECT FROM queue.jobs; SELECT FROM queue.stats");
+    let before: Vec<serde_json::Value> = client.column(JOBS);
+    let mut other = database.connect();
+    let mut other = thread::scope(|scope| {
+        let upgrade = scope.spawn(move || {
+            other.run("ALTER EXTENSION pg_queue UPDATE");
+            other
         });
-        let same = format!("SELECT * FROM ({JOBS}) AS j (job) WHERE job->>'queue_name' NOT IN ('open', 'meanwhile')");
-        let of_fill = |job: &&serde_json::Value| !["open", "meanwhile"].contains(&job["queue_name"].as_str().unwrap());
-        assert!(client.column::<serde_json::Value>(&same).iter().eq(before.iter().filter(of_fill)));
-        assert_eq!(client.value::<i64>("SELECT completed FROM queue.stats WHERE queue_name = 'open'"), 1);
-        assert_eq!(other.count("SELECT FROM queue.claim('open', 2)"), 1);
-        go_on(&mut client, running);
-        // The background worker, too, goes on.
-        create(&mut client, "lease", "lease => '10 ms', backoff_base => '0'");
-        client.enqueue("lease");
-        let first = client.claim("lease");
-        let second = wait::until("the lease has ended", || {
-            client.column::<i64>("SELECT id FROM queue.claim('lease', lease => '1 hour')").pop()
-        });
-        assert_ne!(first, second);
-        // A queue of the old version can have an executor from now on.
-        let roles = Roles::new(&database);
-        let writer = roles.make("writer", "");
-        client.run(&format!(
-            "SELECT queue.alter('meanwhile', executor => 'sql'), queue.grant('meanwhile', '{writer}', 'produce')"
-        ));
-        client.run(&format!("SET ROLE {writer}"));
-        let job: i64 = client.value("SELECT queue.enqueue_sql('meanwhile', 'SELECT 1')");
-        client.run("RESET ROLE");
-        wait::until("it has run", || (client.state(job) == "completed").then_some(()));
-    }
+        client.run("SET statement_timeout = '20 s'");
+        assert_eq!(client.column::<serde_json::Value>(JOBS), before);
+        create(&mut client, "meanwhile", "");
+        client.enqueue("meanwhile");
+        let meanwhile = client.claim("meanwhile");
+        client.run(&format!("SELECT queue.complete({meanwhile})"));
+        reader.run("SELECT FROM queue.jobs; COMMIT");
+        worker.run(&format!("SELECT queue.complete({open}); COMMIT"));
+        upgrade.join().unwrap()
+    });
+    let same = format!("SELECT * FROM ({JOBS}) AS j (job) WHERE job->>'queue_name' NOT IN ('open', 'meanwhile')");
+    let of_fill = |job: &&serde_json::Value| !["open", "meanwhile"].contains(&job["queue_name"].as_str().unwrap());
+    assert!(client.column::<serde_json::Value>(&same).iter().eq(before.iter().filter(of_fill)));
+    assert_eq!(client.value::<i64>("SELECT completed FROM queue.stats WHERE queue_name = 'open'"), 1);
+    assert_eq!(other.count("SELECT FROM queue.claim('open', 2)"), 1);
+    go_on(&mut client, running);
+    // The background worker, too, goes on.
+    create(&mut client, "lease", "lease => '10 ms', backoff_base => '0'");
+    client.enqueue("lease");
+    let first = client.claim("lease");
+    let second = wait::until("the lease has ended", || {
+        client.column::<i64>("SELECT id FROM queue.claim('lease', lease => '1 hour')").pop()
+    });
+    assert_ne!(first, second);
+    // A queue of the old version can have an executor from now on.
+    let roles = Roles::new(&database);
+    let writer = roles.make("writer", "");
+    client.run(&format!(
+        "SELECT queue.alter('meanwhile', executor => 'sql'), queue.grant('meanwhile', '{writer}', 'produce')"
+    ));
+    client.run(&format!("SET ROLE {writer}"));
+    let job: i64 = client.value("SELECT queue.enqueue_sql('meanwhile', 'SELECT 1')");
+    client.run("RESET ROLE");
+    wait::until("it has run", || (client.state(job) == "completed").then_some(()));
 }
 
 #[test]
@@ -256,138 +225,120 @@ fn who_may_look_goes_on_looking() {
         "SELECT FROM queue.throughput_by()",
         "SELECT FROM queue.queues",
     ];
-    for version in &released_versions() {
-        let database = Database::without_worker();
-        released(&database, version);
-        let mut client = database.connect();
-        create(&mut client, "q", "");
-        client.enqueue("q");
-        let roles = Roles::new(&database);
-        let (before, after) = (roles.make("before", ""), roles.make("after", ""));
-        // The library derives GRANTs on what the old version has, too.
-        client.run(&format!("SELECT queue.grant('q', '{before}', 'observe')"));
-        let mut looker = database.connect();
-        looker.run(&format!("SET ROLE {before}"));
-        let looks = LOOKS.map(|sql| looker.prepare(sql).unwrap());
-        let look = |looker: &mut Client| looks.each_ref().map(|look| looker.query(look, &[]).unwrap().len());
-        let seen = look(&mut looker);
-        assert_eq!((seen[0], seen[3]), (1, 1));
-        client.run("ALTER EXTENSION pg_queue UPDATE");
-        assert_eq!(look(&mut looker), seen, "with its plans of before");
-        client.run(&format!("SELECT queue.grant('q', '{after}', 'observe')"));
-        for role in [&before, &after] {
-            client.run(&format!("SET ROLE {role}"));
-            assert_eq!(LOOKS.map(|sql| client.count(sql)), seen, "{role}");
-            assert_eq!(client.failure("SELECT queue_internal.live()").code, "42501");
-            client.run("RESET ROLE");
-        }
-        client
-            .run(&format!("SELECT queue.revoke('q', '{before}', 'observe'), queue.revoke('q', '{after}', 'observe')"));
-        let left = "SELECT FROM pg_proc, aclexplode(proacl) AS a WHERE pronamespace = 'queue_internal'::regnamespace \
-            AND a.grantee <> proowner";
-        assert_eq!(client.count(left), 0);
+    let database = Database::without_worker();
+    go_back(&database);
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    client.enqueue("q");
+    let roles = Roles::new(&database);
+    let (before, after) = (roles.make("before", ""), roles.make("after", ""));
+    // The library derives GRANTs on what the old version has, too.
+    client.run(&format!("SELECT queue.grant('q', '{before}', 'observe')"));
+    let mut looker = database.connect();
+    looker.run(&format!("SET ROLE {before}"));
+    let looks = LOOKS.map(|sql| looker.prepare(sql).unwrap());
+    let look = |looker: &mut Client| looks.each_ref().map(|look| looker.query(look, &[]).unwrap().len());
+    let seen = look(&mut looker);
+    assert_eq!((seen[0], seen[3]), (1, 1));
+    client.run("ALTER EXTENSION pg_queue UPDATE");
+    assert_eq!(look(&mut looker), seen, "with its plans of before");
+    client.run(&format!("SELECT queue.grant('q', '{after}', 'observe')"));
+    for role in [&before, &after] {
+        client.run(&format!("SET ROLE {role}"));
+        assert_eq!(LOOKS.map(|sql| client.count(sql)), seen, "{role}");
+        client.refused("SELECT queue_internal.live()", "42501");
+        client.run("RESET ROLE");
     }
+    client.run(&format!("SELECT queue.revoke('q', '{before}', 'observe'), queue.revoke('q', '{after}', 'observe')"));
+    let left = "SELECT FROM pg_proc, aclexplode(proacl) AS a WHERE pronamespace = 'queue_internal'::regnamespace \
+        AND a.grantee <> proowner";
+    assert_eq!(client.count(left), 0);
 }
 
 #[test]
 fn what_was_granted_by_hand_stays_and_what_is_new_is_nobody_s() {
-    for version in &released_versions() {
-        let database = Database::without_worker();
-        let roles = Roles::new(&database);
-        let creator = roles.make("creator", "");
-        released(&database, version);
-        let mut client = database.connect();
-        client.run(&format!(
-            "GRANT EXECUTE ON FUNCTION queue.create TO {creator}; GRANT USAGE ON SCHEMA queue TO {creator}"
-        ));
-        // A savepoint: what the script makes has another transaction id than the command.
-        client.run(&format!(
-            "BEGIN; ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO {creator};
-             ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO {creator};
-             SAVEPOINT a; ALTER EXTENSION pg_queue UPDATE; RELEASE a;
-             ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM {creator};
-             ALTER DEFAULT PRIVILEGES REVOKE ALL ON TABLES FROM {creator}; COMMIT"
-        ));
-        let held: Vec<String> = client.column(&format!(
-            "SELECT p.proname::text FROM pg_proc AS p, aclexplode(p.proacl) AS a WHERE a.grantee = '{creator}'::regrole
-             UNION ALL SELECT c.relname::text FROM pg_class AS c, aclexplode(c.relacl) AS a
-             WHERE a.grantee = '{creator}'::regrole"
-        ));
-        assert_eq!(held, ["create"]);
-        client.run(&format!("SET ROLE {creator}; SELECT queue.create('mine'); RESET ROLE"));
-        let open = "SELECT FROM pg_proc WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
-                    AND (proacl IS NULL OR EXISTS (SELECT FROM aclexplode(proacl) AS a WHERE a.grantee = 0))";
-        assert_eq!(client.count(open), 0);
+    let database = Database::without_worker();
+    let roles = Roles::new(&database);
+    let creator = roles.make("creator", "");
+    go_back(&database);
+    let mut client = database.connect();
+    client
+        .run(&format!("GRANT EXECUTE ON FUNCTION queue.create TO {creator}; GRANT USAGE ON SCHEMA queue TO {creator}"));
+    // A savepoint: what the script makes has another transaction id than the command.
+    client.run(&format!(
+        "BEGIN; ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO {creator};
+         ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO {creator};
+         SAVEPOINT a; ALTER EXTENSION pg_queue UPDATE; RELEASE a;
+         ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM {creator};
+         ALTER DEFAULT PRIVILEGES REVOKE ALL ON TABLES FROM {creator}; COMMIT"
+    ));
+    let held: Vec<String> = client.column(&format!(
+        "SELECT p.proname::text FROM pg_proc AS p, aclexplode(p.proacl) AS a WHERE a.grantee = '{creator}'::regrole
+         UNION ALL SELECT c.relname::text FROM pg_class AS c, aclexplode(c.relacl) AS a
+         WHERE a.grantee = '{creator}'::regrole"
+    ));
+    assert_eq!(held, ["create"]);
+    client.run(&format!("SET ROLE {creator}; SELECT queue.create('mine'); RESET ROLE"));
+    let open = "SELECT FROM pg_proc WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
+                AND (proacl IS NULL OR EXISTS (SELECT FROM aclexplode(proacl) AS a WHERE a.grantee = 0))";
+    assert_eq!(client.count(open), 0);
+}
+
+#[test]
+fn an_update_names_all_that_hangs_on_what_it_drops() {
+    let database = Database::without_worker();
+    let roles = Roles::new(&database);
+    let maker = roles.make("maker", "");
+    go_back(&database);
+    let mut client = database.connect();
+    client.run(&format!("CREATE SCHEMA theirs AUTHORIZATION {maker}; GRANT USAGE ON SCHEMA queue TO {maker}"));
+    client.run(&format!("GRANT EXECUTE ON FUNCTION queue.extend_many TO {maker}; SET ROLE {maker}"));
+    client.run(
+        "CREATE VIEW theirs.beats AS SELECT id FROM queue.extend_many('{}');
+         CREATE FUNCTION theirs.beat(ids bigint[]) RETURNS bigint LANGUAGE sql
+         RETURN (SELECT count(*) FROM queue.extend_many(ids))",
+    );
+    client.run("RESET ROLE");
+    let refused = client.refused("ALTER EXTENSION pg_queue UPDATE", "2BP01");
+    for named in ["view theirs.beats of role", "function theirs.beat(bigint[]) of role", &maker] {
+        assert!(refused.detail.contains(named), "{refused:?}");
     }
+    client.run("DROP SCHEMA theirs CASCADE; ALTER EXTENSION pg_queue UPDATE");
 }
 
 #[test]
 fn an_old_version_works_with_the_new_library() {
-    for version in &released_versions() {
-        let database = Database::without_worker();
-        released(&database, version);
-        let mut client = database.connect();
-        let running = fill(&mut client);
-        // No duty fails.
-        client.run("SELECT FROM queue.maintain()");
-        go_on(&mut client, running);
-        if version == "0.3.0" {
-            verbs_of_0_3_0(&mut client);
-        }
-        assert_eq!(client.value::<String>("SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'"), *version);
-    }
-}
-
-/// Verbs for many of attempts do what they did in 0.3.0. Those of jobs, which have another form now, say what to do.
-fn verbs_of_0_3_0(client: &mut Client) {
-    create(client, "many", "lease => '1 hour'");
-    for (verb, state) in [
-        ("complete_many($)", "completed"),
-        ("fail_many($, 'no')", "failed"),
-        ("release_many($)", "released"),
-        ("extend_many($)", "running"),
-    ] {
-        client.run("SELECT queue.enqueue('many') FROM generate_series(1, 3)");
-        let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('many', 3)");
-        client.run(&format!("SELECT queue.complete({})", ids[1]));
-        let sql = verb.replace('$', &format!("ARRAY{ids:?}"));
-        // In 0.3.0 they return rows for those attempts with which they have done it.
-        let sql = if verb.starts_with("extend") {
-            format!("SELECT id FROM queue.{sql}")
-        } else {
-            format!("SELECT queue.{sql}")
-        };
-        assert_eq!(client.column::<i64>(&sql), [ids[0], ids[2]], "{verb}");
-        let states = format!("SELECT state FROM queue.attempts WHERE id = ANY (ARRAY{ids:?}) ORDER BY id");
-        assert_eq!(client.column::<String>(&states), [state, "completed", state], "{verb}");
-        client.run("SELECT queue.purge('many')");
-    }
-    for call in ["cancel_many('many')", "retry_many('many')", "reprioritize_many('many', 1)", "retry_dead('many')"] {
-        let failure = client.failure(&format!("SELECT queue.{call}"));
-        assert_eq!(failure.code, "55000", "{call}: {failure:?}");
-        assert_eq!(failure.hint, "Run ALTER EXTENSION pg_queue UPDATE.", "{call}");
-    }
+    let database = Database::without_worker();
+    go_back(&database);
+    let mut client = database.connect();
+    let running = fill(&mut client);
+    // No duty fails.
+    client.run("SELECT FROM queue.maintain()");
+    go_on(&mut client, running);
+    create(&mut client, "beat", "");
+    client.enqueue("beat");
+    let beat = "SELECT id FROM queue.extend_many(ARRAY(SELECT id FROM queue.claim('beat')))";
+    assert_eq!(client.column::<i64>(beat).len(), 1, "its rows have a column less");
+    assert_eq!(client.value::<String>("SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'"), EARLIER);
 }
 
 #[test]
 fn a_dump_of_an_old_version_is_restored_into_the_new_one() {
-    for version in &released_versions() {
-        let database = Database::without_worker();
-        released(&database, version);
-        let mut client = database.connect();
-        let running = fill(&mut client);
-        let before: Vec<serde_json::Value> = client.column(JOBS);
-        let dump = server().pg_dump(&[&database.name]);
-        let copy = Database::without_worker();
-        copy.connect().run("DROP EXTENSION pg_queue");
-        server().psql_in(&copy.name, &dump);
-        let mut client = copy.connect();
-        client.run("SELECT queue.adopt()");
-        assert_eq!(client.column::<serde_json::Value>(JOBS), before);
-        go_on(&mut client, running);
-        let versions =
-            "SELECT extversion = default_version FROM pg_extension JOIN pg_available_extensions ON name = extname
-                        WHERE extname = 'pg_queue'";
-        assert!(client.value::<bool>(versions));
-    }
+    let database = Database::without_worker();
+    go_back(&database);
+    let mut client = database.connect();
+    let running = fill(&mut client);
+    let before: Vec<serde_json::Value> = client.column(JOBS);
+    let dump = server().pg_dump(&[&database.name]);
+    let copy = Database::without_worker();
+    copy.connect().run("DROP EXTENSION pg_queue");
+    server().psql_in(&copy.name, &dump);
+    let mut client = copy.connect();
+    client.run("SELECT queue.adopt()");
+    assert_eq!(client.column::<serde_json::Value>(JOBS), before);
+    go_on(&mut client, running);
+    let versions =
+        "SELECT extversion = default_version FROM pg_extension JOIN pg_available_extensions ON name = extname
+                    WHERE extname = 'pg_queue'";
+    assert!(client.value::<bool>(versions));
 }

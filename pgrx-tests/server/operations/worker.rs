@@ -157,12 +157,10 @@ fn everything_is_back_after_a_crash() {
     cluster.crash(launcher(&mut client).unwrap());
     client = cluster.connect();
     has_worker(&mut client, "app");
-    cluster.stop_immediate();
-    cluster.start_again();
+    cluster.restart_immediate();
     client = cluster.connect();
     has_worker(&mut client, "app");
-    cluster.kill_server();
-    cluster.start_again();
+    cluster.restart_killed();
     has_worker(&mut cluster.connect(), "app");
 }
 

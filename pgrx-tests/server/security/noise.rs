@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use postgres::{Client, NoTls};
+use postgres::Client;
 use queue_tests::{Cluster, wait};
 
 use crate::shared::Sql;
@@ -38,18 +38,16 @@ const NOISE: &[&[&str]] = &[
     &["CREATE DATABASE copy TEMPLATE app"],
     &["DROP EXTENSION pg_queue", "DROP EXTENSION pg_queue CASCADE", "ALTER EXTENSION pg_queue UPDATE"],
     &["DO 'BEGIN DROP EXTENSION pg_queue; EXCEPTION WHEN OTHERS THEN NULL; END'"],
-    &["ALTER TABLE queue.queue DISABLE TRIGGER ALL", "CREATE RULE r AS ON INSERT TO queue.queue DO NOTHING"],
+    &[
+        "ALTER TABLE queue_internal.queue DISABLE TRIGGER ALL",
+        "CREATE RULE r AS ON INSERT TO queue_internal.queue DO NOTHING",
+    ],
     &["ALTER SCHEMA queue RENAME TO other", "DROP SCHEMA queue CASCADE"],
     &["DROP OWNED BY worker", "REASSIGN OWNED BY worker TO nobody"],
 ];
 
-fn connect_as(cluster: &Cluster, role: &str) -> Client {
-    cluster.config().user(role).dbname("app").connect(NoTls).expect("a role that may log in")
-}
-
 fn cluster() -> (Cluster, Client) {
-    let cluster = Cluster::new().conf("max_prepared_transactions = 5").start();
-    let mut admin = cluster.create_database("app");
+    let (cluster, mut admin) = Cluster::new().conf("max_prepared_transactions = 5").start_with_database("app");
     admin.run(
         "CREATE ROLE nobody LOGIN; CREATE ROLE other; CREATE ROLE worker LOGIN; CREATE ROLE producer LOGIN;
          CREATE SCHEMA nobody AUTHORIZATION nobody; CREATE TABLE nobody.scratch (a int);
@@ -72,7 +70,7 @@ fn nothing_that_a_role_without_grants_repeats_has_anything_read_again() {
     let (cluster, mut admin) = cluster();
     admin.run("BEGIN; SELECT queue.enqueue('q'); PREPARE TRANSACTION 'held'");
     let background = background_worker(&mut admin);
-    let mut worker = connect_as(&cluster, "worker");
+    let mut worker = cluster.connect_as("app", "worker");
     let pid = worker.pid();
     let work = "SELECT queue.complete(id) FROM queue.claim('q')";
     for statements in NOISE {
@@ -83,7 +81,7 @@ fn nothing_that_a_role_without_grants_repeats_has_anything_read_again() {
             cluster.fault("prepared.ended", "error"),
             cluster.fault("worker.renewed", "error"),
         ];
-        let mut nobody = connect_as(&cluster, "nobody");
+        let mut nobody = cluster.connect_as("app", "nobody");
         for _ in 0..3 {
             for statement in *statements {
                 let _ = nobody.batch_execute(statement);
@@ -136,7 +134,7 @@ fn claims_get_through_many_ended_jobs_while_memory_is_invalidated_all_the_time()
     // More than one refill looks at.
     admin.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, ARRAY[5000]))");
     admin.run("SELECT queue.purge('q'); SELECT queue.enqueue('q') FROM generate_series(1, 3)");
-    let (mut producer, mut worker) = (connect_as(&cluster, "producer"), connect_as(&cluster, "worker"));
+    let (mut producer, mut worker) = (cluster.connect_as("app", "producer"), cluster.connect_as("app", "worker"));
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -2,15 +2,20 @@
 
 use crate::security::permissions::{RECORDED, grant};
 use crate::shared::{Sql, create};
-use postgres::{Client, NoTls};
+use postgres::Client;
 use queue_tests::installation::output;
-use queue_tests::{Cluster, error, wait};
+use queue_tests::{Cluster, EARLIER, error, wait};
+
+/// What a dump gives or takes. The rights to schema public are left out: they are those of the major of pg_dump.
+fn rights(dump: &str) -> Vec<&str> {
+    let is_right = |line: &str| ["GRANT", "REVOKE"].iter().any(|verb| line.starts_with(verb));
+    dump.lines().filter(|line| is_right(line) && !line.contains("SCHEMA public")).collect()
+}
 
 #[test]
 fn a_dump_is_restored_where_roles_are_missing() {
     const QUIET: &str = "pg_queue.restore_quiet = '1s'";
-    let source = Cluster::new().start();
-    let mut client = source.create_database("app");
+    let (source, mut client) = Cluster::new().start_with_database("app");
     client.run("CREATE ROLE known LOGIN; CREATE ROLE missing LOGIN; CREATE ROLE gone LOGIN; CREATE ROLE maker LOGIN");
     create(&mut client, "q", "");
     create(&mut client, "unused", "");
@@ -28,8 +33,7 @@ fn a_dump_is_restored_where_roles_are_missing() {
     client.run("GRANT USAGE ON SCHEMA queue TO maker; GRANT EXECUTE ON FUNCTION queue.create TO maker");
     grant(&mut client, "*", "missing", "produce");
     let dump = source.pg_dump(&["app"]);
-    let of_queue: Vec<&str> =
-        dump.lines().filter(|line| line.starts_with("GRANT") || line.starts_with("REVOKE")).collect();
+    let of_queue = rights(&dump);
     assert_eq!(of_queue.len(), 2, "{of_queue:#?}");
     assert!(of_queue.iter().all(|line| line.contains("maker")), "{of_queue:#?}");
     let file = source.dir().join("dump").display().to_string();
@@ -46,10 +50,10 @@ fn a_dump_is_restored_where_roles_are_missing() {
         wait::until("the restore is over", || client.batch_execute("SELECT queue.enqueue('q')").ok());
     };
     is_awake(&mut client);
-    assert_eq!(client.count("SELECT FROM queue.permission"), 4);
+    assert_eq!(client.count("SELECT FROM queue_internal.permission"), 4);
     client.run("SET SESSION AUTHORIZATION known; SELECT queue.enqueue('q')");
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'ready'"), 3);
-    assert_eq!(client.failure("SELECT FROM queue.claim('q')").code, "42501");
+    client.refused("SELECT FROM queue.claim('q')", "42501");
     client.run(
         "RESET SESSION AUTHORIZATION; SET SESSION AUTHORIZATION maker; SELECT queue.create('fresh'); \
         SELECT queue.pause('fresh')",
@@ -62,7 +66,7 @@ fn a_dump_is_restored_where_roles_are_missing() {
     client.run("RESET SESSION AUTHORIZATION");
     // By now the rows let this one at the schema.
     let dump = target.pg_dump(&["app"]);
-    let by_hand: Vec<&str> = dump.lines().filter(|line| line.starts_with("GRANT")).collect();
+    let by_hand = rights(&dump);
     assert!(by_hand.len() == 1 && by_hand[0].contains("FUNCTION queue.\"create\""), "{by_hand:?}");
 
     // And what comes out of pg_upgrade's kind of dump, or of a copy, is the same.
@@ -129,8 +133,8 @@ fn what_others_have_planted_is_never_run() {
     client.run(&format!("SET search_path = public; {TRAPS}; {HOSTILE}"));
     assert_eq!(client.failure("SELECT now()").message, "trapped as postgres", "the trap snaps");
     assert_eq!(client.failure("SELECT 1 = 1").message, "trapped as postgres", "the trap snaps");
-    // The old version, the upgrade script, and the new one.
-    client.run("CREATE EXTENSION pg_queue VERSION '0.3.0'");
+    // An earlier version, the upgrade script, and this one.
+    client.run(&format!("CREATE EXTENSION pg_queue VERSION '{EARLIER}'"));
     client.run("GRANT EXECUTE ON FUNCTION queue.enqueue TO somebody; ALTER EXTENSION pg_queue UPDATE");
     client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue");
     client.run("GRANT TEMP ON DATABASE app TO somebody; SELECT queue.grant('*', 'somebody', 'manage')");
@@ -194,8 +198,8 @@ fn what_others_have_planted_is_never_run() {
     for done in [
         "queue.schedules WHERE last_job_id IS NOT NULL",
         "queue.attempts WHERE state OPERATOR(pg_catalog.=) 'timed_out'",
-        "queue.rollup",
-        "queue.history",
+        "queue_internal.rollup",
+        "queue_internal.history",
     ] {
         wait::until(done, || {
             client.run(
@@ -217,7 +221,7 @@ fn demoted_owner(cluster: &Cluster) -> Client {
     let mut client = cluster.connect();
     client.run("CREATE ROLE keeper SUPERUSER LOGIN");
     client.run("CREATE DATABASE app OWNER keeper");
-    let mut keeper = cluster.config().dbname("app").user("keeper").connect(NoTls).unwrap();
+    let mut keeper = cluster.connect_as("app", "keeper");
     keeper.run("CREATE EXTENSION pg_queue; SELECT queue.create('q')");
     client.run("ALTER ROLE keeper NOSUPERUSER");
     keeper
@@ -231,7 +235,7 @@ fn an_owner_s_trigger_runs_with_the_owner_s_rights() {
         "CREATE TABLE seen (by_whom text);
          CREATE FUNCTION evil() RETURNS trigger LANGUAGE plpgsql AS
              $$ BEGIN INSERT INTO public.seen VALUES (current_user); RETURN NULL; END $$;
-         CREATE TRIGGER evil AFTER UPDATE ON queue.queue FOR EACH STATEMENT EXECUTE FUNCTION evil()",
+         CREATE TRIGGER evil AFTER UPDATE ON queue_internal.queue FOR EACH STATEMENT EXECUTE FUNCTION evil()",
     );
     let mut chief = cluster.connect_to("app");
     wait::until("it is awake again", || chief.batch_execute("SELECT queue.adopt(); SELECT queue.pause('q')").ok());
@@ -249,7 +253,7 @@ fn an_owner_s_trigger_and_its_caller_leave_each_other_s_search_path_alone() {
              PERFORM set_config('search_path', 'evil', false);
              RETURN NULL;
          END $$;
-         CREATE TRIGGER evil AFTER UPDATE ON queue.queue FOR EACH STATEMENT EXECUTE FUNCTION evil()",
+         CREATE TRIGGER evil AFTER UPDATE ON queue_internal.queue FOR EACH STATEMENT EXECUTE FUNCTION evil()",
     );
     let mut chief = cluster.connect_to("app");
     wait::until("it is awake again", || chief.batch_execute("SELECT queue.adopt(); SELECT queue.resume('q')").ok());
@@ -285,7 +289,7 @@ fn an_owner_s_deferred_trigger_is_refused() {
     ];
     for table in TABLES {
         keeper.run(&format!(
-            "CREATE CONSTRAINT TRIGGER evil AFTER INSERT OR UPDATE OR DELETE ON queue.{table}
+            "CREATE CONSTRAINT TRIGGER evil AFTER INSERT OR UPDATE OR DELETE ON queue_internal.{table}
              DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION evil()"
         ));
     }
@@ -298,7 +302,7 @@ fn an_owner_s_deferred_trigger_is_refused() {
         "{refused:?}"
     );
     for table in TABLES {
-        keeper.run(&format!("DROP TRIGGER evil ON queue.{table}"));
+        keeper.run(&format!("DROP TRIGGER evil ON queue_internal.{table}"));
     }
     verbs.into_iter().for_each(|verb| chief.run(verb));
 }
@@ -322,8 +326,8 @@ fn an_owner_s_index_is_filled_with_the_owner_s_rights() {
              END IF; END $$;
          CREATE FUNCTION harmless(x bigint) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS
              $$ BEGIN PERFORM public.evil(); RETURN x; END $$;
-         CREATE INDEX ON queue.outcome_0 (harmless(id)); CREATE INDEX ON queue.claim_0 (harmless(id));
-         CREATE INDEX ON queue.outcome_0 ((id + harmless(1)));
+         CREATE INDEX ON queue_internal.outcome_0 (harmless(id)); CREATE INDEX ON queue_internal.claim_0 (harmless(id));
+         CREATE INDEX ON queue_internal.outcome_0 ((id + harmless(1)));
          SELECT queue.enqueue('q')",
     );
     let mut chief = cluster.connect_to("app");
@@ -337,8 +341,7 @@ fn an_owner_s_index_is_filled_with_the_owner_s_rights() {
 
 #[test]
 fn who_was_renamed_and_is_dropped_leaves_nothing_in_a_dump() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     client.run("CREATE ROLE carl");
     grant(&mut client, "q", "carl", "consume");

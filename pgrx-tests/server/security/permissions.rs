@@ -59,9 +59,7 @@ pub fn attempt(client: &mut Client, role: &str, sql: &str) -> Result<i64, Failur
 
 #[test]
 fn not_even_a_function_in_a_condition_sees_what_one_may_not_observe() {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::without_worker().with_queue("q", "");
     create(&mut client, "other", "");
     for (queue, schedule, error) in [("q", "planned", "ours"), ("other", "elsewhere", "not yours")] {
         client.run(&format!("SELECT queue.schedule('{schedule}', '{queue}', every => '1 year')"));
@@ -90,9 +88,7 @@ fn not_even_a_function_in_a_condition_sees_what_one_may_not_observe() {
 
 #[test]
 fn payloads_that_lie_elsewhere_are_seen_with_their_jobs_alone() {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "dead", "");
+    let (database, mut client) = Database::without_worker().with_queue("dead", "");
     create(&mut client, "q", "max_attempts => 2, backoff_base => '0', dead_letter => 'dead'");
     let roles = Roles::new(&database);
     let (of_q, of_dead) = (roles.make("of_q", ""), roles.make("of_dead", ""));
@@ -120,16 +116,13 @@ fn payloads_that_lie_elsewhere_are_seen_with_their_jobs_alone() {
 
 #[test]
 fn a_change_counts_from_the_next_statement_on() {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::without_worker().with_queue("q", "");
     let roles = Roles::new(&database);
     let (role, group) = (roles.make("user", ""), roles.make("group", ""));
     let mut user = session(&database, &role);
     let enqueue = "SELECT queue.enqueue('q')";
     let denied = |user: &mut Client| {
-        let failure = user.failure("SAVEPOINT s; SELECT queue.enqueue('q')");
-        assert_eq!(failure.code, "42501", "{failure:?}");
+        user.refused("SAVEPOINT s; SELECT queue.enqueue('q')", "42501");
         user.run("ROLLBACK TO s");
     };
     // Something that keeps the schema and the function open to it.
@@ -173,9 +166,7 @@ fn a_change_counts_from_the_next_statement_on() {
 
 #[test]
 fn the_rights_of_a_function_s_owner_count_within_it() {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::without_worker().with_queue("q", "");
     let roles = Roles::new(&database);
     let (owner, caller) = (roles.make("owner", ""), roles.make("caller", ""));
     grant(&mut client, "q", &owner, "produce");
@@ -191,16 +182,14 @@ fn the_rights_of_a_function_s_owner_count_within_it() {
     ));
     let mut user = session(&database, &caller);
     user.run("SELECT shop.sell(), shop.sell(); INSERT INTO shop.ordered VALUES (1)");
-    assert_eq!(user.failure("SELECT queue.enqueue('q')").code, "42501");
+    user.refused("SELECT queue.enqueue('q')", "42501");
     assert_eq!(client.count("SELECT FROM queue.jobs"), 3);
     client.run("DROP SCHEMA shop CASCADE");
 }
 
 #[test]
 fn attempts_of_other_queues_are_left_alone() {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "mine", "");
+    let (database, mut client) = Database::without_worker().with_queue("mine", "");
     create(&mut client, "theirs", "");
     let roles = Roles::new(&database);
     let role = roles.make("worker", "");
@@ -222,8 +211,7 @@ fn attempts_of_other_queues_are_left_alone() {
         "claim_any(ARRAY['mine', 'theirs'])".to_owned(),
     ];
     for call in &calls {
-        let failure = worker.failure(&format!("SELECT FROM queue.{call}"));
-        assert_eq!(failure.code, "42501", "{call}: {failure:?}");
+        let failure = worker.refused(&format!("SELECT FROM queue.{call}"), "42501");
         assert!(failure.message.contains("queue \"theirs\""), "{call}: {failure:?}");
     }
     // As an error that is caught, too: nothing was held back.
@@ -238,20 +226,18 @@ fn attempts_of_other_queues_are_left_alone() {
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'running'"), 2);
     // Nor does it hear what became of them.
     client.run(&format!("SELECT queue.complete({theirs})"));
-    assert_eq!(worker.failure(&format!("SELECT queue.complete({theirs})")).code, "42501");
+    worker.refused(&format!("SELECT queue.complete({theirs})"), "42501");
     worker.run(&format!("SELECT queue.complete({mine})"));
-    assert_eq!(worker.failure(&format!("SELECT queue.complete({mine})")).code, "QJ001");
+    worker.refused(&format!("SELECT queue.complete({mine})"), "QJ001");
     client.run("SELECT queue.enqueue('theirs')");
     let lost = client.claim("theirs");
     client.run("SELECT queue.drop('theirs', force => true)");
-    assert_eq!(worker.failure(&format!("SELECT queue.complete({lost})")).code, "QJ001");
+    worker.refused(&format!("SELECT queue.complete({lost})"), "QJ001");
 }
 
 #[test]
 fn a_producer_need_not_be_a_worker() {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::without_worker().with_queue("q", "");
     let roles = Roles::new(&database);
     let role = roles.make("producer", "");
     grant(&mut client, "q", &role, "produce");
@@ -307,8 +293,7 @@ fn whoever_creates_a_queue_manages_it() {
     ] {
         client.run("SELECT queue.create('locked', if_not_exists => true)");
         client.run(&format!("SELECT queue.revoke('*', '{app}', 'produce')"));
-        let failure = app_user.failure(&format!("SELECT FROM queue.{denied}"));
-        assert_eq!(failure.code, "42501", "{denied}: {failure:?}");
+        app_user.refused(&format!("SELECT FROM queue.{denied}"), "42501");
     }
     // A role that may execute it by a GRANT still may, when others were let at it by queue.grant and are no more.
     grant(&mut client, "*", &chief, "manage");
@@ -318,21 +303,20 @@ fn whoever_creates_a_queue_manages_it() {
     let mut chief_user = session(&database, &chief);
     chief_user.run("SELECT queue.create('third'); SELECT queue.pause('theirs'); SELECT FROM queue.maintain()");
     chief_user.run(&format!("SELECT queue.grant('*', '{other}', 'manage'), queue.drop('third'), queue.adopt()"));
-    let rows = "SELECT concat_ws(' ', queue_name, privilege) FROM queue.permission JOIN queue.queue USING (queue_id)
+    let rows = "SELECT concat_ws(' ', queue_name, privilege) FROM queue_internal.permission
+        JOIN queue_internal.queue USING (queue_id)
                 WHERE role_name = '{}' ORDER BY 1";
     assert_eq!(client.column::<String>(&rows.replace("{}", &app)), ["mine manage", "second manage"]);
     assert_eq!(client.column::<String>(&rows.replace("{}", &chief)), [""; 0]);
     // What was granted on a queue goes with it.
     app_user.run("SELECT queue.drop('mine', force => true), queue.drop('second')");
     assert_eq!(client.column::<String>(&rows.replace("{}", &app)), [""; 0]);
-    assert_eq!(app_user.failure("SELECT queue.enqueue('theirs')").code, "42501");
+    app_user.refused("SELECT queue.enqueue('theirs')", "42501");
 }
 
 #[test]
 fn grant_and_revoke_say_what_is_wrong() {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::without_worker().with_queue("q", "");
     let roles = Roles::new(&database);
     let role = roles.make("one", "");
     for function in ["grant", "revoke"] {
@@ -349,7 +333,7 @@ fn grant_and_revoke_say_what_is_wrong() {
     // Twice is once.
     grant(&mut client, "q", &role, "produce");
     grant(&mut client, "q", &role, "produce");
-    assert_eq!(client.count("SELECT FROM queue.permission"), 1);
+    assert_eq!(client.count("SELECT FROM queue_internal.permission"), 1);
     let denied = session(&database, &role).failure("SELECT queue.enqueue('q'), queue.claim('q')");
     assert_eq!(denied.code, "42501");
     grant(&mut client, "*", &role, "consume");
@@ -372,7 +356,7 @@ fn grant_and_revoke_say_what_is_wrong() {
     client.run(&format!("CREATE ROLE \"{}\"", name.replace('"', "\"\"")));
     grant(&mut client, "q", &name.replace('\'', "''"), "manage");
     client.run(&format!("DROP OWNED BY \"{0}\"; DROP ROLE \"{0}\"", name.replace('"', "\"\"")));
-    assert_eq!(client.count(&format!("SELECT FROM queue.permission WHERE role_name <> '{role}'")), 0);
+    assert_eq!(client.count(&format!("SELECT FROM queue_internal.permission WHERE role_name <> '{role}'")), 0);
 }
 
 /// Which roles are let at the extension's objects besides their owner, by the catalogs; and what is recorded as coming
@@ -382,7 +366,7 @@ const LET: &str = "
         SELECT 'pg_proc'::regclass, oid, coalesce(proacl, acldefault('f', proowner)), proowner FROM pg_proc
         WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
         UNION ALL SELECT 'pg_class'::regclass, oid, relacl, relowner FROM pg_class
-        WHERE relnamespace = 'queue'::regnamespace
+        WHERE relnamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
         UNION ALL SELECT 'pg_namespace'::regclass, oid, nspacl, nspowner FROM pg_namespace
         WHERE nspname IN ('queue', 'queue_internal')
     ) AS o (class, oid, acl, owner), aclexplode(o.acl) AS a LEFT JOIN pg_roles AS r ON r.oid = a.grantee,
@@ -398,9 +382,7 @@ pub const RECORDED: &str = "
 
 #[test]
 fn the_catalogs_follow_the_rows() {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::without_worker().with_queue("q", "");
     create(&mut client, "r", "");
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
@@ -433,7 +415,7 @@ fn the_catalogs_follow_the_rows() {
     // A user without rights over a role does not take them from it.
     let stranger = roles.make("stranger", "");
     assert_eq!(session(&database, &stranger).failure(&format!("DROP OWNED BY {b}")).code, "42501");
-    assert_eq!(client.count("SELECT FROM queue.permission"), 1);
+    assert_eq!(client.count("SELECT FROM queue_internal.permission"), 1);
     let before = client.column::<String>(LET);
     client.run(&format!("REASSIGN OWNED BY {b} TO postgres"));
     assert_eq!(client.column::<String>(LET), before);
@@ -469,7 +451,7 @@ fn several_grant_at_once() {
             });
         }
     });
-    assert_eq!(client.count("SELECT FROM queue.permission"), 24);
+    assert_eq!(client.count("SELECT FROM queue_internal.permission"), 24);
     assert_eq!(client.column::<String>(LET), client.column::<String>(RECORDED));
     for name in &names {
         let has = format!("SELECT has_function_privilege('{name}', 'queue.enqueue_batch(text, jsonb)', 'EXECUTE')");
@@ -479,8 +461,8 @@ fn several_grant_at_once() {
 
 #[test]
 fn who_manages_all_does_the_duties_with_the_owner_s_rights() {
-    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start_with_database("app");
     client.run("ALTER DATABASE app SET pg_queue.worker = off; CREATE ROLE chief");
     grant(&mut client, "*", "chief", "manage");
     let mut chief = cluster.connect_to("app");
@@ -490,9 +472,10 @@ fn who_manages_all_does_the_duties_with_the_owner_s_rights() {
         chief.run("SELECT queue.enqueue('q')");
         chief.run("SELECT queue.complete(id) FROM queue.claim('q')");
         chief.run("SELECT FROM queue.maintain()");
-        (client.count("SELECT FROM queue.history LIMIT 1") == 1).then_some(())
+        (client.count("SELECT FROM queue_internal.history LIMIT 1") == 1).then_some(())
     });
-    let owners = "SELECT DISTINCT relowner::regrole::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace";
+    let owners =
+        "SELECT DISTINCT relowner::regrole::text FROM pg_class WHERE relnamespace = 'queue_internal'::regnamespace";
     assert_eq!(client.column::<String>(owners), ["postgres"]);
 }
 
@@ -514,7 +497,7 @@ fn queues_are_made_granted_and_dropped_by_many_at_once() {
         }
     });
     let mut client = database.connect();
-    assert_eq!(client.count("SELECT FROM queue.permission"), 0);
+    assert_eq!(client.count("SELECT FROM queue_internal.permission"), 0);
     assert!(!client.value::<bool>("SELECT has_schema_privilege('grantee_of_many', 'queue', 'usage')"));
     client.run("DROP ROLE grantee_of_many");
 }

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 
 use postgres::{Client, SimpleQueryMessage};
-use queue_tests::wait;
 
 use crate::security::permissions::{Roles, grant};
 use crate::shared::{Database, Failure, Sql, create};
@@ -71,7 +70,7 @@ acts | end_batch(json_build_array(json_build_object('complete', json_build_objec
 acts | extend({attempt})
 acts | extend_many(ARRAY[{attempt}])
 acts | progress({attempt}, '1')
-acts | suspend({attempt})
+acts | suspend({attempt}, until => 'epoch')
 acts | step({attempt}, 'a')
 acts | step_done({attempt}, 'a')
 acts | inputs({attempt})
@@ -96,12 +95,12 @@ tells | job_attempts({job})
 tells | members({flow})
 acts | upcoming('planned')
 shows | throughput_by()
+alike | text_length('1')
 shows | activity()
 shows | activity_part
 shows | minutes_now()
 shows | error_groups()
 shows | load()
-tells | list('q', 'running')
 tells | search('q', '$.job_id')
 -  - - * *  - - * *  - - + +  + + | doctor()
 acts | create('fresh')
@@ -140,6 +139,7 @@ alike | job_state('c', true, false, now(), false)
 shows | live()
 shows | running_now()
 shows | claims_now()
+alike | sleepers_now()
 alike | executors_now()
 alike | executor_counts()
 alike | bridge_sources('a')
@@ -148,17 +148,24 @@ shows | topic_counts()
 shows | throughput_live()
 shows | firings()
 alike | memory_use()
+alike | lanes_now()
+alike | segments_now()
+alike | bytes_of('queue_internal.queue')
+alike | topics_now()
+alike | schedules_now()
 tells | may_observe(1)
 alike | times(ARRAY[]::bytea[])
 acts | life
 acts | job_life
 acts | observed
+acts | observed_now
 acts | life_of({job})
 acts | assert_loaded()
 acts | derive_grants()
 acts | kick()
 -  - - - -  - - - -  - - - -  t t | foreign_write()
 -  - - - -  - - - -  - - - -  t t | read_only()
+-  - - - -  - - - -  - - - -  + + | close('none')
 ";
 
 /// The privileges that open each function and view, as the SQL says.
@@ -219,11 +226,14 @@ struct Numbers {
 impl Numbers {
     fn read(client: &mut Client) -> Self {
         let mut pairs = |table: &str, number: &str| {
-            let sql = format!("SELECT {number}::text, queue_name FROM queue.{table} JOIN queue.queue USING (queue_id)");
+            let sql = format!(
+                "SELECT {number}::text, queue_name FROM queue_internal.{table}
+                 JOIN queue_internal.queue USING (queue_id)"
+            );
             client.query(&sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
         };
         let (lanes, schedules) = (pairs("lane", "lane"), pairs("schedule", "schedule_id"));
-        let sql = "SELECT topic_id::text, substr(topic_name, 2) FROM queue.topic";
+        let sql = "SELECT topic_id::text, substr(topic_name, 2) FROM queue_internal.topic";
         let topics = client.query(sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
         Self { lanes, schedules, topics }
     }
@@ -376,16 +386,16 @@ fn every_function_and_view_asks_for_its_privilege() {
         .collect();
     let fill = use_queues(&mut client);
     // What is counted from now on memory tells by the minute.
-    wait::until("memory knows the counts", || {
-        client.run("SELECT FROM queue.maintain()");
-        client.value::<bool>("SELECT bool_and(is_counted) FROM queue_internal.tallies()").then_some(())
-    });
+    client.maintain_until("(SELECT bool_and(is_counted) FROM queue_internal.tallies())");
     client.run("SELECT queue.enqueue('q'), queue.enqueue('other')");
     let numbers = Numbers::read(&mut client);
 
     // Nobody is let at the internal ones; what they would show is a second fence.
     let internal: BTreeSet<String> = client
-        .column("SELECT proname::text FROM pg_proc WHERE pronamespace = 'queue_internal'::regnamespace")
+        .column(
+            "SELECT proname::text FROM pg_proc WHERE pronamespace = 'queue_internal'::regnamespace
+             UNION ALL SELECT viewname FROM pg_views WHERE schemaname = 'queue_internal'",
+        )
         .into_iter()
         .collect();
     let schema_of = |name: &str| if internal.contains(name) { "queue_internal" } else { "queue" };
@@ -428,7 +438,7 @@ fn every_function_and_view_asks_for_its_privilege() {
             let of = format!("pronamespace = '{}'::regnamespace AND proname = '{name}'", schema_of(name));
             format!("has_function_privilege($1, oid, 'EXECUTE') FROM pg_proc WHERE {of}")
         } else {
-            format!("has_table_privilege($1, 'queue.{name}', 'SELECT')")
+            format!("has_table_privilege($1, '{}.{name}', 'SELECT')", schema_of(name))
         };
         for (role, cell) in holders.iter().zip(&cells) {
             let may: bool = client.query_one(&format!("SELECT {right}"), &[role]).unwrap().get(0);
@@ -445,7 +455,8 @@ fn every_function_and_view_asks_for_its_privilege() {
     }
     let there = client.column::<String>(
         "SELECT proname::text FROM pg_proc WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
-         UNION ALL SELECT relname FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('v', 'm')",
+         UNION ALL SELECT relname FROM pg_class
+         WHERE relnamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND relkind IN ('v', 'm')",
     );
     let there: BTreeSet<String> = there.into_iter().collect();
     wrong.extend(there.symmetric_difference(&named).map(|name| format!("queue.{name}: not in both table and catalog")));

@@ -1,6 +1,6 @@
 //! Rights that are taken away in the transaction whose work the role is about to get.
 
-use postgres::{Client, NoTls};
+use postgres::Client;
 use queue_tests::Cluster;
 
 use crate::faults::held::{begin, hold_session, release};
@@ -13,8 +13,7 @@ const WAYS: &[(&str, &str)] = &[
 ];
 
 fn cluster() -> (Cluster, Client) {
-    let cluster = Cluster::new().start();
-    let mut admin = cluster.create_database("app");
+    let (cluster, mut admin) = Cluster::new().start_with_database("app");
     admin.run("CREATE ROLE readers; CREATE ROLE spy LOGIN");
     create(&mut admin, "late", "");
     // So that it may still call the functions when it has lost its right to the other queue.
@@ -37,7 +36,7 @@ fn allow(admin: &mut Client, way: &str) {
 
 /// A session of `spy` that knows its rights.
 fn spy(cluster: &Cluster) -> Client {
-    let mut spy = cluster.config().user("spy").dbname("app").connect(NoTls).expect("a role that may log in");
+    let mut spy = cluster.connect_as("app", "spy");
     spy.run("SELECT FROM queue.claim('late')");
     spy
 }

@@ -9,20 +9,21 @@ use crate::shared::{Sql, create};
 /// The tables of the schema, those of history among them, which are made later.
 fn tables(client: &mut Client) -> Vec<String> {
     client.column(
-        "SELECT relname::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'p') \
+        "SELECT relname::text FROM pg_class WHERE relnamespace = 'queue_internal'::regnamespace AND relkind
+         IN ('r', 'p') \
             ORDER BY relname",
     )
 }
 
 /// A database with jobs in history, and a role that may read and write all data.
 fn bed() -> (Cluster, Client) {
-    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start_with_database("app");
     client.run("CREATE ROLE mallory LOGIN; GRANT pg_write_all_data, pg_read_all_data TO mallory");
     create(&mut client, "q", "max_attempts => 1");
     client.enqueue("q");
     client.run("SELECT queue.fail(id, 'x') FROM queue.claim('q')");
-    wait::until("it is in history", || (client.count("SELECT FROM queue.history") == 1).then_some(()));
+    wait::until("it is in history", || (client.count("SELECT FROM queue_internal.history") == 1).then_some(()));
     (cluster, client)
 }
 
@@ -31,20 +32,22 @@ fn no_table_can_be_written_to_by_a_role_that_does_not_own_it() {
     let (_cluster, mut client) = bed();
     let tables = tables(&mut client);
     assert!(tables.iter().any(|table| table.starts_with("history_")), "{tables:?}");
-    client.run("GRANT ALL ON ALL TABLES IN SCHEMA queue TO mallory; SET ROLE mallory");
+    client.run(
+        "GRANT USAGE ON SCHEMA queue_internal TO mallory; GRANT ALL ON ALL TABLES IN SCHEMA queue_internal TO mallory;
+         SET ROLE mallory",
+    );
     for table in &tables {
         let column: String = client.value(&format!(
-            "SELECT attname::text FROM pg_attribute WHERE attrelid = 'queue.{table}'::regclass AND attnum = 1"
+            "SELECT attname::text FROM pg_attribute WHERE attrelid = 'queue_internal.{table}'::regclass AND attnum = 1"
         ));
         for statement in [
-            format!("UPDATE queue.{table} SET {column} = {column}"),
-            format!("UPDATE queue.{table} SET {column} = {column} WHERE false"),
-            format!("DELETE FROM queue.{table}"),
-            format!("INSERT INTO queue.{table} SELECT * FROM queue.{table}"),
-            format!("TRUNCATE queue.{table}"),
+            format!("UPDATE queue_internal.{table} SET {column} = {column}"),
+            format!("UPDATE queue_internal.{table} SET {column} = {column} WHERE false"),
+            format!("DELETE FROM queue_internal.{table}"),
+            format!("INSERT INTO queue_internal.{table} SELECT * FROM queue_internal.{table}"),
+            format!("TRUNCATE queue_internal.{table}"),
         ] {
-            let failure = client.failure(&statement);
-            assert_eq!(failure.code, "42501", "{statement}: {failure:?}");
+            client.refused(&statement, "42501");
         }
     }
     client.run("RESET ROLE");
@@ -57,13 +60,15 @@ fn no_table_can_be_written_to_by_a_role_that_does_not_own_it() {
 fn each_table_has_the_guard_always_on() {
     let (_cluster, mut client) = bed();
     let without: Vec<String> = client.column(
-        "SELECT relname::text FROM pg_class AS c WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'p')
+        "SELECT relname::text FROM pg_class AS c WHERE relnamespace = 'queue_internal'::regnamespace AND relkind
+         IN ('r', 'p')
          AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND tgname = 'foreign_write'
          AND tgenabled = 'A')",
     );
     assert!(without.is_empty(), "{without:?}");
     // Only the owner's writes to what counts have the database wait for the end of a restore.
-    client.run("DELETE FROM queue.history; DELETE FROM queue.rollup; DELETE FROM queue.total");
+    client
+        .run("DELETE FROM queue_internal.history; DELETE FROM queue_internal.rollup; DELETE FROM queue_internal.total");
     assert_eq!(client.count("SELECT FROM queue.doctor() WHERE name = 'restore' AND NOT ok"), 0);
     client.enqueue("q");
 }
@@ -72,11 +77,15 @@ fn each_table_has_the_guard_always_on() {
 #[test]
 fn nothing_can_be_hung_on_a_table_or_view_by_a_role_that_does_not_own_it() {
     let (_cluster, mut client) = bed();
-    let mut tables = tables(&mut client);
-    let views: Vec<String> = client.column("SELECT viewname::text FROM pg_views WHERE schemaname = 'queue' ORDER BY 1");
+    let mut tables: Vec<String> = tables(&mut client).iter().map(|name| format!("queue_internal.{name}")).collect();
+    let views: Vec<String> = client.column(
+        "SELECT format('%s.%s', schemaname, viewname) FROM pg_views
+         WHERE schemaname IN ('queue', 'queue_internal') ORDER BY 1",
+    );
     tables.extend(views.iter().cloned());
     client.run(
-        "GRANT ALL ON ALL TABLES IN SCHEMA queue TO mallory; GRANT CREATE ON SCHEMA public TO mallory;
+        "GRANT USAGE ON SCHEMA queue, queue_internal TO mallory; GRANT CREATE ON SCHEMA public TO mallory;
+         GRANT ALL ON ALL TABLES IN SCHEMA queue, queue_internal TO mallory;
          SET ROLE mallory;
          CREATE FUNCTION public.evil() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
     );
@@ -86,28 +95,27 @@ fn nothing_can_be_hung_on_a_table_or_view_by_a_role_that_does_not_own_it() {
         let mut attempts = vec![
             format!(
                 "CREATE TRIGGER evil {row} INSERT OR UPDATE OR DELETE \
-                    ON queue.{table} FOR EACH ROW EXECUTE FUNCTION public.evil()"
+                    ON {table} FOR EACH ROW EXECUTE FUNCTION public.evil()"
             ),
             format!(
-                "CREATE TRIGGER evil {statement} UPDATE ON queue.{table} FOR EACH STATEMENT EXECUTE FUNCTION \
+                "CREATE TRIGGER evil {statement} UPDATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION \
                     public.evil()"
             ),
-            format!("CREATE RULE evil AS ON UPDATE TO queue.{table} DO ALSO NOTHING"),
+            format!("CREATE RULE evil AS ON UPDATE TO {table} DO ALSO NOTHING"),
         ];
         let key: Option<String> = client
             .column(&format!(
-                "SELECT format('CREATE TABLE public.fk (%s, FOREIGN KEY (%s) REFERENCES queue.{table} (%2$s))',
+                "SELECT format('CREATE TABLE public.fk (%s, FOREIGN KEY (%s) REFERENCES {table} (%2$s))',
                      string_agg(quote_ident(attname) || ' ' || format_type(atttypid, NULL), ', ' ORDER BY u.n),
                      string_agg(quote_ident(attname), ', ' ORDER BY u.n))
                  FROM pg_index CROSS JOIN LATERAL unnest(indkey) WITH ORDINALITY AS u (attnum, n)
                  JOIN pg_attribute AS a ON a.attrelid = indrelid AND a.attnum = u.attnum
-                 WHERE indrelid = 'queue.{table}'::regclass AND indisprimary GROUP BY indexrelid"
+                 WHERE indrelid = '{table}'::regclass AND indisprimary GROUP BY indexrelid"
             ))
             .pop();
         attempts.extend(key);
         for attempt in attempts {
-            let failure = client.failure(&attempt);
-            assert_eq!(failure.code, "42501", "{attempt}: {failure:?}");
+            client.refused(&attempt, "42501");
         }
     }
 }
@@ -130,7 +138,7 @@ fn default_privileges_open_nothing() {
     create(&mut client, "q", "max_attempts => 1");
     client.enqueue("q");
     client.run("SELECT queue.fail(id, 'x') FROM queue.claim('q')");
-    wait::until("it is in history", || (client.count("SELECT FROM queue.history") == 1).then_some(()));
+    wait::until("it is in history", || (client.count("SELECT FROM queue_internal.history") == 1).then_some(()));
     let opened = "SELECT c.relname || ' ' || a.privilege_type FROM pg_class AS c, aclexplode(c.relacl) AS a
                   WHERE relnamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
                   AND a.grantee <> c.relowner
@@ -142,10 +150,10 @@ fn default_privileges_open_nothing() {
                   WHERE n.nspname IN ('queue', 'queue_internal') AND a.grantee <> n.nspowner";
     assert_eq!(client.column::<String>(opened), Vec::<String>::new());
     client.run("SET ROLE reader");
-    for table in ["queue.attempt_0", "queue.history", "queue.jobs"] {
-        assert_eq!(client.failure(&format!("SELECT * FROM {table}")).code, "42501", "{table}");
+    for table in ["queue_internal.attempt_0", "queue_internal.history", "queue.jobs"] {
+        client.refused(&format!("SELECT * FROM {table}"), "42501");
     }
-    assert_eq!(client.failure("SELECT queue.create('mine')").code, "42501");
+    client.refused("SELECT queue.create('mine')", "42501");
 }
 
 #[test]
@@ -154,7 +162,7 @@ fn texts_in_indexes_are_compared_byte_by_byte() {
     let others: Vec<String> = client.column(
         "SELECT i.indexrelid::regclass::text FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid
          CROSS JOIN unnest(i.indcollation) AS u (oid)
-         WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r' AND u.oid <> 0
+         WHERE c.relnamespace = 'queue_internal'::regnamespace AND c.relkind = 'r' AND u.oid <> 0
          AND u.oid <> '\"C\"'::regcollation
          ORDER BY 1",
     );
@@ -163,8 +171,8 @@ fn texts_in_indexes_are_compared_byte_by_byte() {
 
 #[test]
 fn a_table_of_history_takes_three_commands() {
-    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) =
+        Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start_with_database("app");
     client.run(
         "CREATE TABLE seen (n serial, tag text);
          CREATE FUNCTION note() RETURNS event_trigger LANGUAGE plpgsql AS
@@ -174,7 +182,7 @@ fn a_table_of_history_takes_three_commands() {
     create(&mut client, "q", "");
     client.enqueue("q");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-    wait::until("it is in history", || (client.count("SELECT FROM queue.history") == 1).then_some(()));
+    wait::until("it is in history", || (client.count("SELECT FROM queue_internal.history") == 1).then_some(()));
     let seen: Vec<String> = client.column("SELECT tag FROM seen ORDER BY n");
     assert_eq!(seen, ["CREATE TABLE", "CREATE TRIGGER", "ALTER TABLE"]);
 }

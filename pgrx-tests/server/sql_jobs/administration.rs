@@ -4,11 +4,11 @@ use postgres::Client;
 use queue_tests::{Cluster, wait};
 
 use crate::shared::{Sql, create};
+use crate::sql_jobs::commands::{ended, enqueue_as};
 
 /// A server with a queue of commands, roles that write them, and a table of what has run as whom.
 fn bed(cluster: Cluster, roles: &[&str]) -> (Cluster, Client) {
-    let cluster = cluster.start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster.start_with_database("app");
     client.run("CREATE TABLE ran (what text, who text DEFAULT current_user); GRANT ALL ON ran TO public");
     create(&mut client, "sql", "executor => 'sql', backoff_base => '0', max_attempts => 3");
     for role in roles {
@@ -17,23 +17,8 @@ fn bed(cluster: Cluster, roles: &[&str]) -> (Cluster, Client) {
     (cluster, client)
 }
 
-fn enqueue(client: &mut Client, role: &str, command: &str) -> i64 {
-    client.run(&format!("SET ROLE {role}"));
-    let job = client.value(&format!("SELECT queue.enqueue_sql('sql', $sql${command}$sql$)"));
-    client.run("RESET ROLE");
-    job
-}
-
 fn note(client: &mut Client, role: &str, what: &str) -> i64 {
-    enqueue(client, role, &format!("INSERT INTO ran VALUES ('{what}')"))
-}
-
-fn ended(client: &mut Client, job: i64) -> (String, String) {
-    wait::until(&format!("job {job} has ended"), || {
-        let row = client.query_one("SELECT state, coalesce(error, '') FROM queue.job($1)", &[&job]).unwrap();
-        let state: String = row.get(0);
-        ["completed", "dead"].contains(&state.as_str()).then(|| (state, row.get(1)))
-    })
+    enqueue_as(client, role, &format!("INSERT INTO ran VALUES ('{what}')"), "")
 }
 
 fn running(client: &mut Client, job: i64) -> i32 {
@@ -80,12 +65,12 @@ fn a_role_that_may_not_connect_any_more_runs_nothing_more() {
     client.run("REVOKE CONNECT ON DATABASE app FROM public; GRANT CONNECT ON DATABASE app TO a, b");
     let mut gate = _cluster.connect_to("app");
     gate.run("SELECT pg_advisory_lock(1)");
-    let first = enqueue(&mut client, "a", "SELECT pg_advisory_xact_lock(1); INSERT INTO ran VALUES ('first')");
+    let first = enqueue_as(&mut client, "a", "SELECT pg_advisory_xact_lock(1); INSERT INTO ran VALUES ('first')", "");
     running(&mut client, first);
     let second = note(&mut client, "a", "second");
     client.run("REVOKE CONNECT ON DATABASE app FROM a");
     gate.run("SELECT pg_advisory_unlock(1)");
-    let (state, error) = ended(&mut client, first);
+    let (state, _, error) = ended(&mut client, first);
     assert_eq!(state, "completed", "a session that is there goes on: {error}");
     // The second may have been claimed before.
     ended(&mut client, second);
@@ -96,7 +81,7 @@ fn a_role_that_may_not_connect_any_more_runs_nothing_more() {
         third
     };
     let fourth = note(&mut client, "b", "fourth");
-    let (state, error) = ended(&mut client, third);
+    let (state, _, error) = ended(&mut client, third);
     assert_eq!(state, "dead");
     assert!(error.starts_with("42501: role \"a\" may not connect to this database"), "{error}");
     assert_eq!(ended(&mut client, fourth).0, "completed");
@@ -107,14 +92,14 @@ fn a_role_that_may_not_connect_any_more_runs_nothing_more() {
 #[test]
 fn a_role_can_be_dropped_while_its_job_runs() {
     let (_cluster, mut client) = bed(Cluster::new(), &["a", "b"]);
-    let first = enqueue(&mut client, "a", "SELECT pg_sleep(600)");
+    let first = enqueue_as(&mut client, "a", "SELECT pg_sleep(600)", "");
     let pid = running(&mut client, first);
     client.run("SELECT queue.pause('sql')");
     let second = note(&mut client, "a", "second");
     client.run("DROP OWNED BY a; DROP ROLE a; SELECT queue.resume('sql')");
     let third = note(&mut client, "b", "third");
     assert_eq!(ended(&mut client, third).0, "completed");
-    let (state, error) = ended(&mut client, second);
+    let (state, _, error) = ended(&mut client, second);
     assert_eq!(state, "dead");
     assert!(error.starts_with("42704: role \"a\" does not exist"), "{error}");
     client.run(&format!("SELECT queue.cancel({first})"));
@@ -147,28 +132,31 @@ fn settings_of_a_role_cannot_keep_the_process_from_its_work() {
          ALTER ROLE a SET default_transaction_isolation = 'serializable'; ALTER ROLE a SET synchronous_commit = off;
          ALTER ROLE a SET client_min_messages = error; ALTER ROLE a SET row_security = off;
          ALTER ROLE a SET datestyle = 'German';
-         ALTER ROLE a SET bytea_output = escape; ALTER ROLE a SET standard_conforming_strings = off;
-         ALTER ROLE a SET quote_all_identifiers = on",
+         ALTER ROLE a SET bytea_output = escape; ALTER ROLE a SET quote_all_identifiers = on",
     );
+    // From 19 on it cannot be switched off.
+    if client.value::<i32>("SELECT current_setting('server_version_num')::integer") < 190_000 {
+        client.run("ALTER ROLE a SET standard_conforming_strings = off");
+    }
     for n in 0..3 {
         let job = note(&mut client, "a", &n.to_string());
-        let (state, error) = ended(&mut client, job);
+        let (state, _, error) = ended(&mut client, job);
         assert_eq!(state, "completed", "{error}");
     }
     // What only reads can be run, and the outcome is none of the command's writes.
     client.run("ALTER ROLE a SET default_transaction_read_only = on");
     wait::until("no process is left", || (client.count("SELECT FROM queue.executors") == 0).then_some(()));
-    let reads = enqueue(&mut client, "a", "SELECT 1");
-    let (state, error) = ended(&mut client, reads);
+    let reads = enqueue_as(&mut client, "a", "SELECT 1", "");
+    let (state, _, error) = ended(&mut client, reads);
     assert_eq!(state, "completed", "{error}");
     let writes = note(&mut client, "a", "writes");
-    let (state, error) = ended(&mut client, writes);
+    let (state, _, error) = ended(&mut client, writes);
     assert_eq!(state, "dead");
     assert!(error.starts_with("25006: "), "{error}");
     client.run("ALTER ROLE a RESET ALL; ALTER ROLE a SET statement_timeout = 50");
     wait::until("no process is left", || (client.count("SELECT FROM queue.executors") == 0).then_some(()));
-    let slow = enqueue(&mut client, "a", "SELECT pg_sleep(600)");
-    assert!(ended(&mut client, slow).1.starts_with("57014: "));
+    let slow = enqueue_as(&mut client, "a", "SELECT pg_sleep(600)", "");
+    assert!(ended(&mut client, slow).2.starts_with("57014: "));
     let quick = note(&mut client, "a", "quick");
     assert_eq!(ended(&mut client, quick).0, "completed");
 }
@@ -203,12 +191,12 @@ fn a_command_that_ends_its_own_process_dies_of_it() {
             "57P01",
         ),
     ] {
-        let job = enqueue(&mut client, "a", command);
-        let (state, error) = ended(&mut client, job);
+        let job = enqueue_as(&mut client, "a", command, "");
+        let (state, _, error) = ended(&mut client, job);
         assert!(state == "dead" && error.starts_with(code), "{command}: {state} {error}");
     }
     let last = note(&mut client, "a", "last");
-    let (state, error) = ended(&mut client, last);
+    let (state, _, error) = ended(&mut client, last);
     assert!(state == "completed", "{state} {error}");
 }
 
@@ -217,7 +205,7 @@ fn a_standby_runs_nothing_until_it_is_promoted() {
     let (primary, mut client) = bed(Cluster::new(), &["a"]);
     let mut gate = primary.connect_to("app");
     gate.run("SELECT pg_advisory_lock(1)");
-    let busy = enqueue(&mut client, "a", "SELECT pg_advisory_xact_lock(1); INSERT INTO ran VALUES ('busy')");
+    let busy = enqueue_as(&mut client, "a", "SELECT pg_advisory_xact_lock(1); INSERT INTO ran VALUES ('busy')", "");
     running(&mut client, busy);
     let standby = primary.standby();
     let waits = note(&mut client, "a", "on the primary");
@@ -228,7 +216,7 @@ fn a_standby_runs_nothing_until_it_is_promoted() {
     let later = note(&mut client, "a", "later");
     client.run("SELECT queue.resume('sql'); SELECT pg_advisory_lock(1)");
     ended(&mut client, later);
-    let cut = enqueue(&mut client, "a", "SELECT pg_advisory_xact_lock(1); INSERT INTO ran VALUES ('cut off')");
+    let cut = enqueue_as(&mut client, "a", "SELECT pg_advisory_xact_lock(1); INSERT INTO ran VALUES ('cut off')", "");
     running(&mut client, cut);
     standby.wait_replayed(&primary);
     let mut other = standby.connect_to("app");
@@ -254,14 +242,14 @@ fn a_superuser_s_commands_run_as_long_as_the_setting_allows_them() {
     client.run("ALTER SYSTEM SET pg_queue.superuser_jobs = off");
     cluster.reload();
     wait::until("all know", || (client.value::<String>("SHOW pg_queue.superuser_jobs") == "off").then_some(()));
-    assert_eq!(client.failure("SELECT queue.enqueue_sql('sql', 'SELECT 1')").code, "42501");
+    client.refused("SELECT queue.enqueue_sql('sql', 'SELECT 1')", "42501");
     client.run("SELECT queue.resume('sql')");
-    let (state, error) = ended(&mut client, second);
+    let (state, _, error) = ended(&mut client, second);
     assert_eq!(state, "dead");
     assert!(error.starts_with("42501: role \"postgres\" is a superuser"), "{error}");
     // Nor can a plain role turn it on for itself.
     client.run("CREATE ROLE plain LOGIN; SET ROLE plain");
-    assert_eq!(client.failure("SET pg_queue.superuser_jobs = on").code, "42501");
+    client.refused("SET pg_queue.superuser_jobs = on", "42501");
 }
 
 #[test]
@@ -277,7 +265,7 @@ fn a_process_that_has_grown_or_has_run_many_jobs_is_followed_by_another() {
         ended(client, job);
         client.value(&format!("SELECT result::integer FROM queue.job({job})"))
     };
-    let job = enqueue(&mut client, "a", "SELECT to_jsonb(large())");
+    let job = enqueue_as(&mut client, "a", "SELECT to_jsonb(large())", "");
     let before = pid(&mut client, job);
     client.run("SET ROLE a");
     client.run(
@@ -285,7 +273,7 @@ fn a_process_that_has_grown_or_has_run_many_jobs_is_followed_by_another() {
             (SELECT jsonb_agg('{\"command\": \"SELECT 1\"}'::jsonb) FROM generate_series(1, 63)))",
     );
     client.run("RESET ROLE");
-    let job = enqueue(&mut client, "a", "SELECT pid()");
+    let job = enqueue_as(&mut client, "a", "SELECT pid()", "");
     let after = pid(&mut client, job);
     assert_ne!(before, after, "it had more than 64 MB");
     client.run("SET ROLE a");
@@ -294,7 +282,7 @@ fn a_process_that_has_grown_or_has_run_many_jobs_is_followed_by_another() {
             (SELECT jsonb_agg('{\"command\": \"SELECT 1\"}'::jsonb) FROM generate_series(1, 1000)))",
     );
     client.run("RESET ROLE");
-    let job = enqueue(&mut client, "a", "SELECT pid()");
+    let job = enqueue_as(&mut client, "a", "SELECT pid()", "");
     assert_ne!(pid(&mut client, job), after, "it had run 1,000 jobs");
     let metric = |client: &mut Client, name: &str| -> f64 {
         client.value(&format!("SELECT value FROM queue.metrics() WHERE name = 'pg_queue_executor_{name}'"))

@@ -32,11 +32,7 @@ impl<'a> Bed<'a> {
 
     /// Enqueues a command as the role, with more arguments of `queue.enqueue_sql`.
     fn enqueue(&mut self, command: &str, more: &str) -> i64 {
-        let comma = comma(more);
-        self.client.run(&format!("SET ROLE {}", self.role));
-        let job = self.client.value(&format!("SELECT queue.enqueue_sql('sql', $sql${command}$sql${comma}{more})"));
-        self.client.run("RESET ROLE");
-        job
+        enqueue_as(&mut self.client, &self.role, command, more)
     }
 
     /// Waits for a job's end and tells its state, result and error.
@@ -67,8 +63,17 @@ fn comma(more: &str) -> &'static str {
     if more.is_empty() { "" } else { ", " }
 }
 
+/// Enqueues a command as a role, with more arguments of `queue.enqueue_sql`. Returns its job.
+pub fn enqueue_as(client: &mut Client, role: &str, command: &str, more: &str) -> i64 {
+    let comma = comma(more);
+    client.run(&format!("SET ROLE {role}"));
+    let job = client.value(&format!("SELECT queue.enqueue_sql('sql', $sql${command}$sql${comma}{more})"));
+    client.run("RESET ROLE");
+    job
+}
+
 /// Waits for a job's end and tells its state, result and error.
-fn ended(client: &mut Client, job: i64) -> (String, Option<String>, String) {
+pub fn ended(client: &mut Client, job: i64) -> (String, Option<String>, String) {
     wait::until(&format!("job {job} has ended"), || {
         let row =
             client.query_one("SELECT state, result::text, coalesce(error, '') FROM queue.job($1)", &[&job]).unwrap();
@@ -198,8 +203,7 @@ fn settings_are_those_of_the_role_then_the_queue_then_the_job() {
     assert!(bed.error("SELECT 1", r#"settings => '{"log_statement": "all"}'"#).starts_with("42501: "));
     assert!(bed.error("SELECT pg_sleep(60)", r#"settings => '{"statement_timeout": 10}'"#).starts_with("57014: "));
     bed.client.run(&format!("SET ROLE {role}"));
-    let failure = bed.client.failure(r#"SELECT queue.enqueue_sql('sql', 'SELECT 1', settings => '{"no_such": 1}')"#);
-    assert_eq!(failure.code, "22023");
+    bed.client.refused(r#"SELECT queue.enqueue_sql('sql', 'SELECT 1', settings => '{"no_such": 1}')"#, "22023");
 }
 
 #[test]
@@ -224,12 +228,12 @@ fn a_command_is_parsed_when_it_is_enqueued() {
         ("queue.alter('plain', executor => 'call', procedure => 'jsonb_typeof', run_as => 'postgres')", "42501"),
         ("queue.alter('plain', executor => 'call', procedure => 'jsonb_typeof', run_as => 'no_such')", "42704"),
     ] {
-        assert_eq!(bed.client.failure(&format!("SELECT {sql}")).code, code, "{sql}");
+        bed.client.refused(&format!("SELECT {sql}"), code);
     }
     for claim in
         ["SELECT * FROM queue.claim('sql')", "CALL queue.wait('sql')", "SELECT * FROM queue.claim_any('{plain,sql}')"]
     {
-        assert_eq!(bed.client.failure(claim).code, "55000", "{claim}");
+        bed.client.refused(claim, "55000");
     }
     // What stands beside a command in a batch, a flow and a schedule is checked alike.
     for (beside, message) in [
@@ -273,7 +277,7 @@ fn a_command_is_parsed_when_it_is_enqueued() {
         ("queue.schedule('s', 'sql', command => 'SELEC 1', every => '1 hour')", "42601"),
         (r#"queue.enqueue_batch('plain', '[{"command": "SELECT 1"}]')"#, "55000"),
     ] {
-        assert_eq!(bed.client.failure(&format!("SELECT {call}")).code, code, "{call}");
+        bed.client.refused(&format!("SELECT {call}"), code);
     }
     let deep = format!("'[{}{}]'", "[".repeat(500), "]".repeat(500));
     let arguments =
@@ -323,8 +327,7 @@ fn a_payload_is_handed_to_the_queue_s_procedure_as_its_role() {
     // A role that manages the queue is not thereby let at the role.
     grant(&mut bed.client, "call", &bed.role, "manage");
     bed.client.run(&format!("SET ROLE {}", bed.role));
-    let failure = bed.client.failure("SELECT queue.alter('call', procedure => 'look')");
-    assert_eq!(failure.code, "42501", "{failure:?}");
+    bed.client.refused("SELECT queue.alter('call', procedure => 'look')", "42501");
 }
 
 #[test]
@@ -516,8 +519,8 @@ fn schedules_chains_limits_and_dead_letters_are_those_of_all_queues() {
 
 #[test]
 fn without_a_free_process_jobs_wait() {
-    let cluster = Cluster::new().conf("max_worker_processes = 4").conf("pg_queue.max_executors = 4").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::new().conf("max_worker_processes = 4").conf("pg_queue.max_executors = 4").start_with_database("app");
     client.run("CREATE ROLE writer LOGIN; CREATE TABLE t (n integer); GRANT ALL ON t TO public");
     create(&mut client, "sql", "executor => 'sql'");
     grant(&mut client, "sql", "writer", "produce");

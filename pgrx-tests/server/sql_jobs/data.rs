@@ -73,12 +73,10 @@ fn a_queue_of_commands_refuses_data_from_each_verb() {
             client.run(&call(verb, id));
             continue;
         }
-        let failure = client.failure(&call(verb, id));
-        assert_eq!(failure.code, "22023", "{verb}: {failure:?}");
+        let failure = client.refused(&call(verb, id), "22023");
         assert!(failure.hint.contains("queue.enqueue_sql"), "{verb}: {failure:?}");
     }
-    let failure = client.failure("SELECT queue.bind('t', 'q')");
-    assert_eq!(failure.code, "0A000", "{failure:?}");
+    client.refused("SELECT queue.bind('t', 'q')", "0A000");
     assert_eq!(client.count("SELECT FROM queue.jobs"), 1, "nothing was half done");
     assert_eq!(client.count("SELECT FROM queue.schedules"), 0);
 }
@@ -118,7 +116,7 @@ fn a_queue_with_data_in_it_gets_no_executor_for_commands() {
     create(&mut client, "q", "");
     let mut other = database.connect();
     other.run(&format!("BEGIN; SELECT queue.enqueue('q', '{LOOT}')"));
-    assert_eq!(client.failure("SELECT queue.alter('q', executor => 'sql')").code, "55000");
+    client.refused("SELECT queue.alter('q', executor => 'sql')", "55000");
     other.run("ROLLBACK");
     client.run("SELECT queue.alter('q', executor => 'sql'), queue.pause('q')");
     let roles = Roles::new(&database);
@@ -200,9 +198,9 @@ fn data_that_reaches_a_queue_of_commands_all_the_same_dies_with_the_reason() {
     all_dead(&mut client, "late", 3, "a retry of data");
     // A binding that the tables were given by hand.
     client.run(
-        "SELECT queue.create_topic('t'); INSERT INTO queue.binding (topic_id, queue_id, pattern, on_full,
+        "SELECT queue.create_topic('t'); INSERT INTO queue_internal.binding (topic_id, queue_id, pattern, on_full,
         bound_by)
-                SELECT topic_id, queue_id, '#', 'keep', 'postgres' FROM queue.topic, queue.queue
+                SELECT topic_id, queue_id, '#', 'keep', 'postgres' FROM queue_internal.topic, queue_internal.queue
                 WHERE queue_name = 'late'",
     );
     client.run("SELECT queue.adopt()");
@@ -389,6 +387,13 @@ fn settings_of_a_queue_that_decide_what_a_command_means_count_for_roles_that_the
         run(&mut client, r#"{"work_mem": "1MB", "Statement_Timeout": "1min", "enable_seqscan": false}"#),
         "completed "
     );
+    // All that choose plans or limit what a plan may use, also those that the next major brings.
+    let plans: String = client.value(
+        "SELECT jsonb_object_agg(name, setting)::text FROM pg_settings WHERE context = 'user'
+         AND category ~ '^(Query Tuning|Resource Usage) / ' AND category !~ 'Disk|Vacuum'",
+    );
+    assert!(plans.contains("enable_seqscan") && plans.contains("seq_page_cost") && plans.contains("geqo"), "{plans}");
+    assert_eq!(run(&mut client, &plans), "completed ");
     // What the setter might have written himself he may decide about.
     client.run(&format!("GRANT {author} TO {boss}"));
     assert_eq!(run(&mut client, r#"{"search_path": "boss, pg_catalog"}"#), "completed ");

@@ -4,6 +4,7 @@ use postgres::{Client, NoTls};
 use queue_tests::{Cluster, wait};
 
 use crate::shared::{Database, Sql, create, server};
+use crate::sql_jobs::commands::enqueue_as;
 
 /// A queue of commands, and a table that commands may write to.
 fn prepare(client: &mut Client) {
@@ -14,13 +15,6 @@ fn prepare(client: &mut Client) {
          CREATE ROLE ender LOGIN; GRANT INSERT ON t TO ender; GRANT CREATE, USAGE ON SCHEMA public TO ender;
          SELECT queue.grant('sql', 'ender', 'manage')",
     );
-}
-
-fn enqueue(client: &mut Client, command: &str, more: &str) -> i64 {
-    client.run("SET ROLE ender");
-    let job = client.value(&format!("SELECT queue.enqueue_sql('sql', $cmd${command}$cmd${more})"));
-    client.run("RESET ROLE");
-    job
 }
 
 fn wait_idle(client: &mut Client) {
@@ -49,22 +43,22 @@ const WAYS: &[(&str, &str)] = &[
 
 #[test]
 fn what_a_command_does_in_a_transaction_after_its_job_has_ended_is_undone() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::new().start_with_database("app");
     prepare(&mut client);
     client.run("SELECT queue.create('other'), queue.grant('other', 'ender', 'produce')");
     for (way, end) in WAYS {
         let stage = if *way == "advance" { "first" } else { "second" };
         let later = format!("INSERT INTO t VALUES ('{way}')");
-        enqueue(
+        enqueue_as(
             &mut client,
+            "ender",
             &format!("{end}; {later}; {later}; SELECT 1"),
-            &format!(", autocommit => true, stage => '{stage}'"),
+            &format!("autocommit => true, stage => '{stage}'"),
         );
         let body = format!("BEGIN {}; COMMIT; {later}; COMMIT; END", end.replacen("SELECT", "PERFORM", 1));
         client
             .run(&format!("SET ROLE ender; CREATE PROCEDURE do_{way}() LANGUAGE plpgsql AS $$ {body} $$; RESET ROLE"));
-        enqueue(&mut client, &format!("CALL do_{way}()"), &format!(", stage => '{stage}'"));
+        enqueue_as(&mut client, "ender", &format!("CALL do_{way}()"), &format!("stage => '{stage}'"));
     }
     wait_idle(&mut client);
     assert_eq!(client.column::<String>("SELECT way FROM t"), Vec::<String>::new());
@@ -77,10 +71,11 @@ fn what_a_command_does_in_a_transaction_after_its_job_has_ended_is_undone() {
     let first: Vec<&str> = pairs.iter().map(|pair| pair[0].as_str()).collect();
     assert_eq!(first, ["completed", "scheduled", "dead", "dead", "scheduled", "held", "cancelled"], "{errors:?}");
     // In the same transaction it counts.
-    let job = enqueue(
+    let job = enqueue_as(
         &mut client,
+        "ender",
         "SELECT queue.complete(id) FROM queue.current_job(); INSERT INTO t VALUES ('same')",
-        ", stage => 'second'",
+        "stage => 'second'",
     );
     wait_idle(&mut client);
     assert_eq!(client.state(job), "completed");
@@ -91,9 +86,8 @@ fn what_a_command_does_in_a_transaction_after_its_job_has_ended_is_undone() {
 fn what_a_command_does_after_its_job_was_ended_by_others_is_undone() {
     // Held at its end, it gets no signal in time; its lease ends, or another session ends the job.
     for (way, end) in [("lease", ""), ("cancel", "SELECT queue.cancel($, force => true)")] {
-        let database = Database::new();
-        let mut client = database.connect();
-        create(&mut client, "sql", "executor => 'sql', max_attempts => 1, lease => '2 s'");
+        let (_database, mut client) =
+            Database::new().with_queue("sql", "executor => 'sql', max_attempts => 1, lease => '2 s'");
         client.run(&format!(
             "CREATE TABLE t (way text); CREATE ROLE ender_{way} LOGIN; GRANT INSERT ON t TO ender_{way};
              SELECT queue.grant('sql', 'ender_{way}', 'manage')"
@@ -121,11 +115,10 @@ fn what_a_command_does_after_its_job_was_ended_by_others_is_undone() {
 #[test]
 fn a_command_that_ends_the_server_does_so_twice_at_most() {
     // Nothing but the claim itself makes it durable.
-    let cluster = Cluster::new().conf("wal_writer_delay = '10 s'").start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().conf("wal_writer_delay = '10 s'").start_with_database("app");
     prepare(&mut client);
     client.run("GRANT pg_execute_server_program TO ender");
-    let job = enqueue(&mut client, "COPY (SELECT 1) TO PROGRAM 'kill -9 $PPID'", ", stage => 'second'");
+    let job = enqueue_as(&mut client, "ender", "COPY (SELECT 1) TO PROGRAM 'kill -9 $PPID'", "stage => 'second'");
     wait::until("the job is dead", || {
         let mut client = cluster.config().dbname("app").connect(NoTls).ok()?;
         let state = client.query_one(&format!("SELECT state FROM queue.job({job})"), &[]).ok()?;

@@ -8,8 +8,7 @@ use crate::shared::{Sql, create};
 
 /// A server with a queue of commands, a role that writes them, and a counter.
 fn bed(cluster: Cluster, options: &str) -> (Cluster, Client) {
-    let cluster = cluster.start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = cluster.start_with_database("app");
     client
         .run("CREATE ROLE writer LOGIN; CREATE TABLE t (n bigint); INSERT INTO t VALUES (0); GRANT ALL ON t TO public");
     create(&mut client, "sql", &format!("executor => 'sql', backoff_base => '0'{options}"));
@@ -63,8 +62,7 @@ fn what_a_command_does_happens_exactly_once_whatever_dies() {
                 cluster.crash_if_there(*pid).then_some(())
             });
         } else {
-            cluster.stop_immediate();
-            cluster.start_again();
+            cluster.restart_immediate();
         }
     }
     let mut client = cluster.connect_to("app");

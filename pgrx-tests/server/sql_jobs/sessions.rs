@@ -5,6 +5,7 @@ use postgres::Client;
 use queue_tests::{Cluster, wait};
 
 use crate::shared::{Sql, create};
+use crate::sql_jobs::commands::{ended, enqueue_as};
 
 /// A server with a queue of commands and a role that may enqueue into it.
 fn cluster() -> (Cluster, Client) {
@@ -15,20 +16,6 @@ fn cluster() -> (Cluster, Client) {
     create(&mut admin, "sql", "executor => 'sql', max_attempts => 1");
     admin.run("SELECT queue.grant('sql', 'author', 'produce')");
     (cluster, admin)
-}
-
-/// Enqueues a command as the role `author`, and returns its job.
-fn enqueue(admin: &mut Client, command: &str, more: &str) -> i64 {
-    admin.run("SET ROLE author");
-    let job = admin.value(&format!("SELECT queue.enqueue_sql('sql', $cmd${command}$cmd${more})"));
-    admin.run("RESET ROLE");
-    job
-}
-
-fn wait_ended(admin: &mut Client, job: i64) -> String {
-    wait::until(&format!("job {job} has ended"), || {
-        Some(admin.state(job)).filter(|state| ["completed", "dead"].contains(&state.as_str()))
-    })
 }
 
 /// Waits until all commands have ended.
@@ -66,7 +53,7 @@ fn no_function_of_the_server_or_its_modules_ends_the_server() {
     );
     assert!(calls.len() > 200, "{}", calls.len());
     for call in &calls {
-        enqueue(&mut admin, call, "");
+        enqueue_as(&mut admin, "author", call, "");
     }
     for call in [
         "SELECT ssl_client_dn_field('CN')",
@@ -79,7 +66,7 @@ fn no_function_of_the_server_or_its_modules_ends_the_server() {
         "SET tcp_keepalives_idle = 7; SHOW tcp_keepalives_idle",
         "SET tcp_user_timeout = 7; SET client_connection_check_interval = 1; SELECT pg_sleep(0.1)",
     ] {
-        enqueue(&mut admin, call, "");
+        enqueue_as(&mut admin, "author", call, "");
     }
     wait_all(&mut admin);
     assert!(!cluster.log().contains("terminated by signal"));
@@ -89,16 +76,16 @@ fn no_function_of_the_server_or_its_modules_ends_the_server() {
         ssl_client_serial(),
                ssl_client_dn(), ssl_issuer_dn(), (SELECT count(*) FROM ssl_extension_info()))";
     if has_ssl {
-        let job = enqueue(&mut admin, ssl, "");
-        assert_eq!(wait_ended(&mut admin, job), "completed");
+        let job = enqueue_as(&mut admin, "author", ssl, "");
+        assert_eq!(ended(&mut admin, job).0, "completed");
         let result: String = admin.value(&format!("SELECT result::text FROM queue.job({job})"));
         assert_eq!(result, "[false, null, null, false, null, null, null, 0]");
     }
     let answer =
         "SELECT jsonb_build_array(inet_client_addr(), inet_client_port(), inet_server_addr(), inet_server_port(),
                   current_setting('tcp_keepalives_idle'))";
-    let job = enqueue(&mut admin, answer, "");
-    assert_eq!(wait_ended(&mut admin, job), "completed");
+    let job = enqueue_as(&mut admin, "author", answer, "");
+    assert_eq!(ended(&mut admin, job).0, "completed");
     let result: String = admin.value(&format!("SELECT result::text FROM queue.job({job})"));
     assert_eq!(result, r#"[null, null, null, null, "0"]"#);
 }
@@ -107,8 +94,8 @@ fn no_function_of_the_server_or_its_modules_ends_the_server() {
 fn the_log_has_what_it_has_of_a_session() {
     let (cluster, mut admin) = cluster();
     let run = |admin: &mut Client, command: &str, more: &str| {
-        let job = enqueue(admin, command, more);
-        wait_ended(admin, job);
+        let job = enqueue_as(admin, "author", command, more);
+        ended(admin, job);
     };
     // By default: errors and their commands, nothing else.
     run(&mut admin, "SELECT 'quiet'", "");
@@ -123,8 +110,8 @@ fn the_log_has_what_it_has_of_a_session() {
         (admin.count("SELECT FROM pg_stat_activity WHERE backend_type LIKE 'pg_queue executor%'") == 0).then_some(())
     });
     run(&mut admin, "SELECT 'one'", "");
-    run(&mut admin, "SELECT 'first'; SELECT 'second'", ", autocommit => true");
-    run(&mut admin, "SELECT $1", ", arguments => '[\"a long argument\"]'");
+    run(&mut admin, "SELECT 'first'; SELECT 'second'", "autocommit => true");
+    run(&mut admin, "SELECT $1", "arguments => '[\"a long argument\"]'");
     let log = cluster.log();
     let has = |pattern: &str| log.lines().any(|line| line.contains("author@app") && line.ends_with(pattern));
     assert!(!log.contains("SELECT 'quiet'"), "{log}");

@@ -195,9 +195,9 @@ fn there_is_nothing_to_escape_to() {
         "SET ROLE postgres",
         "SELECT pg_read_file('postgresql.conf')",
         "CREATE ROLE gained SUPERUSER",
-        "INSERT INTO queue.queue SELECT * FROM queue.queue",
-        "UPDATE queue.attempt_0 SET run_as = 'postgres'",
-        "INSERT INTO queue.schedule SELECT * FROM queue.schedule",
+        "INSERT INTO queue_internal.queue SELECT * FROM queue_internal.queue",
+        "UPDATE queue_internal.attempt_0 SET run_as = 'postgres'",
+        "INSERT INTO queue_internal.schedule SELECT * FROM queue_internal.schedule",
         "SELECT queue.alter('sql', executor => 'call', procedure => 'jsonb_typeof', run_as => 'postgres')",
     ] {
         let ended = end(command);
@@ -246,7 +246,7 @@ fn a_role_that_is_gone_or_made_anew_or_has_become_a_superuser_runs_nothing() {
             format!("dead 42501: role \"{risen}\" is a superuser, and no job runs as one"),
         ]
     );
-    assert_eq!(client.failure(&format!("SELECT queue.enqueue_sql('sql', {})", note("super"))).code, "42501");
+    client.refused(&format!("SELECT queue.enqueue_sql('sql', {})", note("super")), "42501");
     client.run(&format!("ALTER ROLE {risen} NOSUPERUSER"));
 }
 
@@ -370,13 +370,16 @@ fn roles_that_are_written_into_the_tables_by_hand_gain_nothing() {
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
     let mut client = bed(&database, &[&a, &b], "");
     as_role(&mut client, &a, &format!("SELECT queue.enqueue_sql('sql', {})", note("by hand")));
-    client.run(&format!("GRANT ALL ON ALL TABLES IN SCHEMA queue TO {b}; SET ROLE {b}"));
-    let failure =
-        client.failure(&format!("UPDATE queue.attempt_0 SET run_as = '{b}', run_as_id = '{b}'::regrole::oid::bigint"));
-    assert_eq!(failure.code, "42501", "{failure:?}");
+    client.run(&format!(
+        "GRANT USAGE ON SCHEMA queue_internal TO {b}; GRANT ALL ON ALL TABLES IN SCHEMA queue_internal
+        TO {b}; SET ROLE {b}"
+    ));
+    client.refused(
+        &format!("UPDATE queue_internal.attempt_0 SET run_as = '{b}', run_as_id = '{b}'::regrole::oid::bigint"),
+        "42501",
+    );
     for table in ["attempt_0", "note_0", "schedule", "queue"] {
-        let failure = client.failure(&format!("INSERT INTO queue.{table} SELECT * FROM queue.{table}"));
-        assert_eq!(failure.code, "42501", "{table}: {failure:?}");
+        client.refused(&format!("INSERT INTO queue_internal.{table} SELECT * FROM queue_internal.{table}"), "42501");
     }
     client.run("RESET ROLE");
     assert_eq!(drain(&mut client), [format!("by hand {a}")]);

@@ -1,4 +1,4 @@
-//! What is kept of ended jobs: `queue.history`, on the way there and after it. Nobody does the duties here but
+//! What is kept of ended jobs: `queue_internal.history`, on the way there and after it. Nobody does the duties here but
 //! `queue.maintain()`, which takes one step of the storage duty a call.
 
 use crate::shared::{Sql, create, retry_dead};
@@ -33,7 +33,7 @@ fn named_database(name: &str) -> Client {
 
 /// Attempts in the young segments.
 fn young(client: &mut Client) -> i64 {
-    let tables: Vec<String> = (0..8).map(|n| format!("SELECT FROM queue.attempt_{n}")).collect();
+    let tables: Vec<String> = (0..8).map(|n| format!("SELECT FROM queue_internal.attempt_{n}")).collect();
     client.value(&format!("SELECT count(*) FROM ({}) AS a", tables.join(" UNION ALL ")))
 }
 
@@ -49,8 +49,7 @@ fn reclaim_and(client: &mut Client, mut look: impl FnMut(&mut Client)) {
 /// The same at once, also where many live: a segment is reclaimed without need when one in twenty does.
 pub fn reclaim(client: &mut Client) {
     client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
-    client.run("SELECT count(*) FROM queue.enqueue_many('filler', pg_catalog.array_fill('1'::jsonb, '{500}'))");
-    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 500)))");
+    client.pass_through("filler", 500);
     reclaim_and(client, |_| {});
 }
 
@@ -138,8 +137,7 @@ fn each_step_on_the_way_shows_each_job_once_and_whole() {
     varied(&mut client, "q");
     // Several batches of the copy.
     create(&mut client, "many", "");
-    client.run("SELECT count(*) FROM queue.enqueue_many('many', array_fill('1'::jsonb, '{5000}'))");
-    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('many', 5000)))");
+    client.pass_through("many", 5000);
     let (jobs, attempts, errors) =
         (client.column::<String>(JOBS), client.column::<String>(ATTEMPTS), client.column::<String>(ERRORS));
     let one_by_one = "
@@ -149,11 +147,12 @@ fn each_step_on_the_way_shows_each_job_once_and_whole() {
     let (by_job, mut half) = (client.column::<String>(one_by_one), 0);
     assert_eq!(by_job, client.column::<String>(of_q), "queue.job and queue.jobs");
     reclaim_and(&mut client, |client| {
-        let is_half = "SELECT count(*) FROM queue.segment_log AS l WHERE copied_to > 0 AND state IN ('m', 'd')
-                       AND NOT EXISTS (SELECT FROM queue.segment_log AS n WHERE n.entry > l.entry)";
+        let is_half = "SELECT count(*) FROM queue_internal.segment_log AS l WHERE copied_to > 0 AND state IN ('m', 'd')
+                       AND NOT EXISTS (SELECT FROM queue_internal.segment_log AS n WHERE n.entry > l.entry)";
         half += client.value::<i64>(is_half);
-        let step =
-            client.column::<String>("SELECT segment || state::text FROM queue.segment_log ORDER BY entry DESC LIMIT 1");
+        let step = client.column::<String>(
+            "SELECT segment || state::text FROM queue_internal.segment_log ORDER BY entry DESC LIMIT 1",
+        );
         for (name, sql, before) in
             [("jobs", JOBS, &jobs), ("attempts", ATTEMPTS, &attempts), ("errors", ERRORS, &errors)]
         {
@@ -166,10 +165,10 @@ fn each_step_on_the_way_shows_each_job_once_and_whole() {
         assert!(now == by_job, "queue.job after {step:?}: {} rows of {}: {:?}", now.len(), by_job.len(), odd());
     });
     assert!(half > 0, "never seen half copied");
-    assert!(client.count("SELECT FROM queue.history") > 5000);
-    assert_eq!(client.count("SELECT FROM queue.history GROUP BY id HAVING count(*) > 1"), 0);
+    assert!(client.count("SELECT FROM queue_internal.history") > 5000);
+    assert_eq!(client.count("SELECT FROM queue_internal.history GROUP BY id HAVING count(*) > 1"), 0);
     // A payload is kept once.
-    let kept = "SELECT FROM queue.history WHERE payload IS NOT NULL AND next_id IS NOT NULL";
+    let kept = "SELECT FROM queue_internal.history WHERE payload IS NOT NULL AND next_id IS NOT NULL";
     assert_eq!(client.count(kept), 0, "payloads of attempts that were not the last");
 }
 
@@ -180,8 +179,8 @@ pub fn kept(client: &mut Client) -> Vec<String> {
             THEN 'forever' ELSE
                     (to_date(substr(c.relname, 9, 8), 'YYYYMMDD') - (now() AT TIME ZONE 'UTC')::date)::text END || ' '
                     || count(*)
-         FROM queue.history AS h JOIN pg_class AS c ON c.oid = h.tableoid
-         JOIN queue.lane AS l USING (lane) JOIN queue.queue AS q USING (queue_id)
+         FROM queue_internal.history AS h JOIN pg_class AS c ON c.oid = h.tableoid
+         JOIN queue_internal.lane AS l USING (lane) JOIN queue_internal.queue AS q USING (queue_id)
          GROUP BY q.queue_name, h.outcome, c.relname ORDER BY 1",
     )
 }
@@ -242,11 +241,11 @@ fn retention_is_the_queues() {
             "very_long f forever 2",
         ]
     );
-    assert_eq!(client.count("SELECT FROM queue.history"), 18, "nothing is kept of a dropped queue");
+    assert_eq!(client.count("SELECT FROM queue_internal.history"), 18, "nothing is kept of a dropped queue");
     assert_eq!(client.count(&format!("SELECT FROM queue.job({gone})")), 0);
-    assert_eq!(client.failure(&format!("SELECT queue.retry({gone})")).code, "P0002");
+    client.refused(&format!("SELECT queue.retry({gone})"), "P0002");
     assert_eq!(client.state(there), "completed");
-    assert_eq!(client.column::<i64>("SELECT id | 15 FROM queue.successor"), [there], "no orphan");
+    assert_eq!(client.column::<i64>("SELECT id | 15 FROM queue_internal.successor"), [there], "no orphan");
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'nothing'"), 0);
     assert_eq!(client.count("SELECT FROM queue.attempts WHERE queue_name = 'nothing'"), 0);
 
@@ -274,10 +273,10 @@ fn retention_is_the_queues() {
     assert!(!now.iter().any(|row| row.starts_with("nothing d")), "{now:?}");
 
     // A queue that is dropped later is not shown; its rows go with their day.
-    let before = client.count("SELECT FROM queue.history");
+    let before = client.count("SELECT FROM queue_internal.history");
     client.run("SELECT queue.drop('for_ever')");
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'for_ever'"), 0);
-    assert_eq!(client.count("SELECT FROM queue.history"), before);
+    assert_eq!(client.count("SELECT FROM queue_internal.history"), before);
 }
 
 #[test]
@@ -288,11 +287,10 @@ fn a_successor_is_not_forgotten_with_a_place_that_its_job_has_left() {
     let id = client.claim("q");
     assert_eq!(id | 15, waiting);
     client.run("SELECT queue.create('filler', retention => '0')");
-    client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('1'::jsonb, '{500}'))");
-    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 500)))");
+    client.pass_through("filler", 500);
     wait::until("they have moved", || {
         client.run("SELECT FROM queue.maintain()");
-        (client.count("SELECT FROM queue.segment_log WHERE state = 'd'") > 0).then_some(())
+        (client.count("SELECT FROM queue_internal.segment_log WHERE state = 'd'") > 0).then_some(())
     });
     // They end elsewhere, and run once more, while their old place is copied and emptied.
     client.run(&format!("SELECT queue.complete({id}); SELECT queue.complete(id) FROM queue.claim('q')"));
@@ -306,7 +304,7 @@ fn a_successor_is_not_forgotten_with_a_place_that_its_job_has_left() {
     wait::until("it is emptied", || {
         client.run("SELECT FROM queue.maintain()");
         assert_eq!(client.column::<String>(states), wanted);
-        (client.count("SELECT FROM queue.attempt_0") == 0).then_some(())
+        (client.count("SELECT FROM queue_internal.attempt_0") == 0).then_some(())
     });
 }
 
@@ -319,7 +317,7 @@ fn a_job_of_which_nothing_is_kept_is_gone_when_its_segment_is_copied() {
     // A dump holds up the last step.
     let mut holder = client_of(&mut client);
     holder.run("BEGIN; LOCK TABLE pg_extension IN ACCESS SHARE MODE");
-    let is_copied = "SELECT FROM (SELECT DISTINCT ON (segment) state FROM queue.segment_log ORDER BY segment, \
+    let is_copied = "SELECT FROM (SELECT DISTINCT ON (segment) state FROM queue_internal.segment_log ORDER BY segment, \
         entry DESC) AS s WHERE state = 'h'";
     wait::until("it is copied", || {
         client.run("SELECT FROM queue.maintain()");
@@ -327,10 +325,10 @@ fn a_job_of_which_nothing_is_kept_is_gone_when_its_segment_is_copied() {
     });
     // For the verbs as for the views, although its rows are there still.
     assert_eq!(client.count("SELECT FROM queue.jobs"), 0);
-    assert_eq!(client.failure(&format!("SELECT queue.retry({job})")).code, "P0002");
+    client.refused(&format!("SELECT queue.retry({job})"), "P0002");
     holder.run("COMMIT");
     reclaim(&mut client);
-    assert_eq!(client.count("SELECT FROM queue.successor"), 0);
+    assert_eq!(client.count("SELECT FROM queue_internal.successor"), 0);
 }
 
 /// Another connection to the same database.
@@ -352,7 +350,7 @@ fn verbs_find_what_is_in_history() {
     let attempts = client.query("SELECT id, state FROM queue.attempts", &[]).unwrap();
     assert_eq!(attempts.len(), 5);
     reclaim(&mut client);
-    assert_eq!(client.count("SELECT FROM queue.history"), 5);
+    assert_eq!(client.count("SELECT FROM queue_internal.history"), 5);
 
     for row in &attempts {
         let (id, state): (i64, String) = (row.get(0), row.get(1));
@@ -383,7 +381,7 @@ fn verbs_find_what_is_in_history() {
     let left =
         "SELECT FROM queue.job($) WHERE payload = '{}' AND headers IS NULL AND result IS NULL AND progress IS NULL";
     assert_eq!(client.count(&left.replace('$', &secret.to_string())), 1);
-    assert_eq!(client.count("SELECT FROM queue.history WHERE history::text LIKE '%secret%'"), 0);
+    assert_eq!(client.count("SELECT FROM queue_internal.history WHERE history::text LIKE '%secret%'"), 0);
 
     // Once more, with its payload; and the views show it where it is now.
     client.run(&format!("SELECT queue.retry({done})"));
@@ -401,7 +399,7 @@ fn verbs_find_what_is_in_history() {
     let claimed: Vec<String> =
         client.column("SELECT job_id || ' ' || payload FROM queue.claim('q', 5) ORDER BY job_id");
     assert_eq!(claimed, [format!("{done} 1"), format!("{dead} 2")]);
-    assert_eq!(client.failure(&format!("SELECT queue.retry({done})")).code, "55000");
+    client.refused(&format!("SELECT queue.retry({done})"), "55000");
     client.run("SELECT queue.complete(id) FROM queue.attempts WHERE state = 'running'");
     reclaim(&mut client);
     assert_eq!(client.column::<String>("SELECT state FROM queue.jobs"), ["completed"; 3]);
@@ -411,7 +409,7 @@ fn verbs_find_what_is_in_history() {
     client.run("BEGIN");
     client.run(&format!("SELECT queue.retry({done})"));
     let mut other = client_of(&mut client);
-    assert_eq!(other.failure(&format!("SELECT queue.retry({done})")).code, "55006");
+    other.refused(&format!("SELECT queue.retry({done})"), "55006");
     client.run("ROLLBACK");
     other.run(&format!("SELECT queue.retry({done})"));
     assert_eq!(client.state(done), "ready");
@@ -428,16 +426,17 @@ fn a_job_of_which_only_early_attempts_are_left_is_gone() {
     let revived = client.enqueue("q");
     client.run("SELECT queue.fail(id, 'dead', fatal => true) FROM queue.claim('q')");
     reclaim(&mut client);
-    assert_eq!(client.count("SELECT FROM queue.history"), 2);
+    assert_eq!(client.count("SELECT FROM queue_internal.history"), 2);
     client.run(&format!("SELECT queue.retry({job}); SELECT queue.retry({revived})"));
     client.run("SELECT queue.complete(id) FROM queue.claim('q', 2)");
     reclaim(&mut client);
     // Old has them, or had.
     wait::within("old is reclaimed", Duration::from_secs(60), || {
         client.run("SELECT FROM queue.maintain()");
-        (client.count("SELECT FROM queue.attempt_8 UNION ALL SELECT FROM queue.attempt_9") == 0).then_some(())
+        (client.count("SELECT FROM queue_internal.attempt_8 UNION ALL SELECT FROM queue_internal.attempt_9") == 0)
+            .then_some(())
     });
-    assert_eq!(client.count("SELECT FROM queue.history WHERE outcome IN ('f', 'd')"), 2);
+    assert_eq!(client.count("SELECT FROM queue_internal.history WHERE outcome IN ('f', 'd')"), 2);
     for job in [job, revived] {
         assert_eq!(client.count(&format!("SELECT FROM queue.jobs WHERE job_id = {job}")), 0);
         for verb in ["retry($)", "cancel($)", "forget($)"] {
@@ -450,20 +449,20 @@ fn a_job_of_which_only_early_attempts_are_left_is_gone() {
 /// The children of history.
 pub fn children(client: &mut Client) -> Vec<String> {
     client.column(
-        "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'queue.history'::regclass ORDER BY 1",
+        "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'queue_internal.history'::regclass
+         ORDER BY 1",
     )
 }
 
 #[test]
 fn what_is_being_erased_is_not_revived_and_what_is_being_revived_is_not_erased() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     let jobs: Vec<i64> = (0..3).map(|_| client.value("SELECT queue.enqueue('q', '{\"secret\": 1}')")).collect();
     client.run("SELECT queue.fail(id, 'x', fatal => true) FROM queue.claim('q', 3)");
     let mut eraser = cluster.connect_to("app");
     eraser.run(&format!("BEGIN; SELECT queue.forget({})", jobs[0]));
-    assert_eq!(client.failure(&format!("SELECT queue.retry({})", jobs[0])).code, "55006");
+    client.refused(&format!("SELECT queue.retry({})", jobs[0]), "55006");
     // The second one waits for the first, and its job is revived meanwhile.
     thread::scope(|scope| {
         let mut second = cluster.connect_to("app");
@@ -487,15 +486,14 @@ fn what_is_being_erased_is_not_revived_and_what_is_being_revived_is_not_erased()
     // Calls for many answer that it is busy.
     let answer: String = client.value(&format!("SELECT outcome FROM queue.retry_many(ARRAY[{}])", jobs[2]));
     assert_eq!(answer, "busy");
-    assert_eq!(client.failure(&format!("SELECT queue.forget({})", jobs[2])).code, "55006");
+    client.refused(&format!("SELECT queue.forget({})", jobs[2]), "55006");
     eraser.run("COMMIT");
-    assert_eq!(client.failure(&format!("SELECT queue.forget({})", jobs[2])).code, "55000");
+    client.refused(&format!("SELECT queue.forget({})", jobs[2]), "55000");
 }
 
 #[test]
 fn a_job_whose_next_run_was_asked_for_is_not_erased_before_that_is_made() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("ALTER DATABASE app SET pg_queue.worker = off");
     create(&mut client, "q", "");
     let job: i64 = client.value("SELECT queue.enqueue('q', '{\"v\": 1}', unique_key => 'a')");
@@ -503,25 +501,28 @@ fn a_job_whose_next_run_was_asked_for_is_not_erased_before_that_is_made() {
     let mut producer = cluster.connect_to("app");
     producer.run("BEGIN; SELECT queue.enqueue('q', '{\"v\": 2}', unique_key => 'a', on_duplicate => 'rerun')");
     client.run(&format!("SELECT queue.complete({id})"));
-    assert_eq!(client.failure(&format!("SELECT queue.forget({job})")).code, "55006");
+    client.refused(&format!("SELECT queue.forget({job})"), "55006");
     producer.run("COMMIT");
-    assert_eq!(client.failure(&format!("SELECT queue.forget({job})")).code, "55006");
+    client.refused(&format!("SELECT queue.forget({job})"), "55006");
     client.run("SELECT FROM queue.maintain()");
     assert_eq!(client.value::<String>("SELECT payload::text FROM queue.claim('q')"), "{\"v\": 2}");
 }
 
 #[test]
 fn nothing_of_ours_fails_for_a_publication_of_all_tables() {
-    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) =
+        Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start_with_database("app");
     client.run("CREATE PUBLICATION everything FOR ALL TABLES");
     create(&mut client, "q", "");
     let job = client.enqueue("q");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     client.run(&format!("SELECT queue.forget({job})"));
-    wait::until("it is in history", || (client.count("SELECT FROM queue.history") > 0).then_some(()));
+    wait::until("it is in history", || (client.count("SELECT FROM queue_internal.history") > 0).then_some(()));
     client.run(&format!("SELECT queue.forget({job})"));
-    client.run("BEGIN; DELETE FROM queue.permission WHERE false; UPDATE queue.lane SET stage = stage; COMMIT");
+    client.run(
+        "BEGIN; DELETE FROM queue_internal.permission WHERE false; UPDATE queue_internal.lane
+        SET stage = stage; COMMIT",
+    );
     wait::until("it is awake again", || {
         client.run("SELECT queue.adopt()");
         client.batch_execute("SELECT queue.enqueue('q')").ok()
@@ -529,15 +530,15 @@ fn nothing_of_ours_fails_for_a_publication_of_all_tables() {
     client.run("SELECT FROM queue.maintain()");
     // What may be updated or deleted, has what a publication wants. Into the rest rows are only inserted.
     let without = "SELECT DISTINCT regexp_replace(c.relname, '_[0-9]$', '') FROM pg_class AS c
-                   WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r' AND c.relreplident <> 'f'
+                   WHERE c.relnamespace = 'queue_internal'::regnamespace AND c.relkind = 'r' AND c.relreplident <> 'f'
                      AND NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary) ORDER BY 1";
     assert_eq!(client.column::<String>(without), ["key", "parked", "timeline"]);
 }
 
 #[test]
 fn a_job_that_waits_after_a_failure_counts_among_the_errors_also_when_that_attempt_is_not_kept() {
-    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) =
+        Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start_with_database("app");
     create(&mut client, "q", "dead_retention => '0'");
     client.enqueue("q");
     client.run("SELECT queue.fail(id, 'boom', retry_in => '1 hour') FROM queue.claim('q')");
@@ -549,8 +550,7 @@ fn a_job_that_waits_after_a_failure_counts_among_the_errors_also_when_that_attem
 
 #[test]
 fn calls_for_many_pass_over_what_somebody_else_revives() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     let busy = client.enqueue("q");
     client.enqueue("q");
@@ -565,8 +565,7 @@ fn calls_for_many_pass_over_what_somebody_else_revives() {
 
 #[test]
 fn what_ran_when_its_queue_was_dropped_can_be_erased() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     let job: i64 = client.value("SELECT queue.enqueue('q', '{\"secret\": 1}')");
     client.run("SELECT FROM queue.claim('q'); SELECT queue.drop('q', force => true)");
@@ -576,5 +575,5 @@ fn what_ran_when_its_queue_was_dropped_can_be_erased() {
         assert_eq!((refused.code, refused.message), ("55000".into(), expected), "{verb}");
     }
     client.run(&format!("SELECT queue.forget({job})"));
-    assert_eq!(client.count("SELECT FROM queue.attempt_0 WHERE payload::text LIKE '%secret%'"), 0);
+    assert_eq!(client.count("SELECT FROM queue_internal.attempt_0 WHERE payload::text LIKE '%secret%'"), 0);
 }

@@ -2,9 +2,9 @@
 
 use crate::shared::{Sql, create, retry_dead};
 use crate::storage::history::{SERVER, children, database, reclaim};
-use crate::storage::segments_races::{claim_one, drive, drive_to_move, enqueue, in_state, maintain, still, work_off};
+use crate::storage::segments_races::{claim_one, drive, drive_to_move, enqueue, in_state, maintain, still};
 use postgres::Client;
-use queue_tests::{Cluster, integrity, wait};
+use queue_tests::{Cluster, EARLIER, integrity, wait};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,14 +16,14 @@ fn payloads_are_there_however_long_a_look_takes() {
     client.run(
         "SELECT count(*) FROM queue.enqueue_many('q', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, 30) AS n))",
     );
-    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 10)))");
+    client.work_off("q", 10);
     // These are handed on while they are looked at.
     let running: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 10)");
     let mut looker = SERVER.connect_to(&name);
     looker.run("BEGIN; DECLARE look CURSOR FOR SELECT payload::text::int FROM queue.jobs WHERE queue_name = 'q'");
     let mut seen: Vec<Option<i32>> = looker.column("FETCH 1 FROM look");
     client.query("SELECT queue.fail_many($1, 'x')", &[&running]).unwrap();
-    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 30)))");
+    client.work_off("q", 30);
     reclaim(&mut client);
     seen.extend(looker.column::<Option<i32>>("FETCH ALL FROM look"));
     seen.sort_unstable();
@@ -43,7 +43,7 @@ fn a_job_with_very_many_attempts_is_copied_without_reading_them_all_for_each() {
          END LOOP; END $$"
     ));
     let entries = |client: &mut Client| -> i64 {
-        client.run("SELECT pg_stat_force_next_flush()");
+        client.flush_statistics();
         client.value(
             "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE indexrelname ~ '^attempt_._job_idx'",
         )
@@ -51,7 +51,7 @@ fn a_job_with_very_many_attempts_is_copied_without_reading_them_all_for_each() {
     let before = entries(&mut client);
     reclaim(&mut client);
     let read = entries(&mut client) - before;
-    assert_eq!(client.count("SELECT FROM queue.history"), ATTEMPTS as usize);
+    assert_eq!(client.count("SELECT FROM queue_internal.history"), ATTEMPTS as usize);
     assert!(read > 0 && read < 20 * ATTEMPTS, "{read} entries were read for {ATTEMPTS} attempts");
 }
 
@@ -67,15 +67,17 @@ fn of_many_notes_those_move_that_still_say_something() {
     client.run(&format!("SELECT queue.cancel({job_id}, 'why')"));
     reclaim(&mut client);
     let kinds = "SELECT string_agg(kind::text, '' ORDER BY kind) \
-        FROM (SELECT * FROM queue.note_8 UNION ALL SELECT * FROM queue.note_9) AS n";
+        FROM (SELECT * FROM queue_internal.note_8 UNION ALL SELECT * FROM queue_internal.note_9) AS n";
     assert_eq!(client.value::<String>(kinds), "clp");
     let moved: String = client.value(&format!(
         "SELECT format('%s %s', j.progress, e.is_cancelled) FROM queue.job({job_id}) AS j, queue.extend({id}) AS e"
     ));
     assert_eq!(moved, "50 t");
     // The longest lease counts after a start: it is what is noted.
-    let lease: i64 = client
-        .value("SELECT max(lease_us) FROM (SELECT * FROM queue.note_8 UNION ALL SELECT * FROM queue.note_9) AS n");
+    let lease: i64 = client.value(
+        "SELECT max(lease_us) FROM (SELECT * FROM queue_internal.note_8 UNION ALL SELECT *
+            FROM queue_internal.note_9) AS n",
+    );
     assert_eq!(lease, 3 * 3600 * 1_000_000);
 }
 
@@ -95,12 +97,11 @@ fn a_strict_groups_order_holds_while_its_jobs_move() {
             while !is_over.load(Ordering::Relaxed) {
                 // Something is closed, so that something moves.
                 mover.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
-                mover.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('1'::jsonb, '{10}'))");
-                mover.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 10)))");
+                mover.pass_through("filler", 10);
                 mover.run("SELECT FROM queue.maintain()");
             }
         });
-        let moving = "SELECT EXISTS (SELECT FROM queue.segment_log WHERE state = 'm')";
+        let moving = "SELECT EXISTS (SELECT FROM queue_internal.segment_log WHERE state = 'm')";
         wait::until("they move", || client.value::<bool>(moving).then_some(()));
         let mut order = Vec::new();
         let start = Instant::now();
@@ -131,15 +132,14 @@ fn indexes_that_users_add_to_history_are_not_taken_for_ours() {
     end(&mut client, true);
     reclaim(&mut client);
     for child in children(&mut client) {
-        let name = child.trim_start_matches("queue.");
+        let name = child.trim_start_matches("queue_internal.");
         client.run(&format!("CREATE INDEX {name}_mine ON {child} (lane) WHERE outcome = 'c'"));
         client.run(&format!("CREATE INDEX {name}_hash ON {child} USING hash (job_id)"));
         // Ours get the larger numbers.
         client.run(&format!("REINDEX INDEX CONCURRENTLY {child}_lane_idx"));
         client.run(&format!("REINDEX INDEX CONCURRENTLY {child}_job_id_idx"));
     }
-    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{500}'))");
-    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 500)))");
+    client.pass_through("q", 500);
     end(&mut client, true);
     reclaim(&mut client);
     let recounted = "SELECT dead FROM queue.stats WHERE queue_name = 'q'";
@@ -150,18 +150,17 @@ fn indexes_that_users_add_to_history_are_not_taken_for_ours() {
 #[test]
 fn history_goes_on_over_an_upgrade() {
     let (mut client, _) = database();
-    client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '0.3.0'");
+    client.run(&format!("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '{EARLIER}'"));
     create(&mut client, "q", "lease => '1 minute'");
     let dead = |client: &mut Client| -> i64 {
         let job = client.value(r#"SELECT queue.enqueue('q', '{"n": 1}', lease => '3 hours')"#);
         client.run("SELECT queue.fail(id, 'oh', fatal => true) FROM queue.claim('q')");
         reclaim(client);
-        assert_eq!(client.count(&format!("SELECT FROM queue.history WHERE job_id = {job}")), 1);
+        assert_eq!(client.count(&format!("SELECT FROM queue_internal.history WHERE job_id = {job}")), 1);
         job
     };
     let before = dead(&mut client);
-    let known = "SELECT (to_jsonb(j) - '{started_at, claimed_at, start_by}'::text[])::text FROM queue.jobs AS j
-                 ORDER BY job_id";
+    let known = "SELECT to_jsonb(j)::text FROM queue.jobs AS j ORDER BY job_id";
     let seen: Vec<String> = client.column(known);
     client.run("ALTER EXTENSION pg_queue UPDATE");
     assert_eq!(client.column::<String>(known), seen);
@@ -176,10 +175,11 @@ fn history_goes_on_over_an_upgrade() {
 
 #[test]
 fn a_job_that_is_retried_has_its_last_progress_its_lease_and_its_version_wherever_it_lies() {
-    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) =
+        Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start_with_database("app");
     create(&mut client, "q", "");
-    let versions: Vec<String> = (0..10).map(|n| format!("SELECT job_id, version FROM queue.attempt_{n}")).collect();
+    let versions: Vec<String> =
+        (0..10).map(|n| format!("SELECT job_id, version FROM queue_internal.attempt_{n}")).collect();
     let versions = versions.join(" UNION ALL ");
     for is_past in [true, false] {
         let job: i64 = client.value(
@@ -189,7 +189,7 @@ fn a_job_that_is_retried_has_its_last_progress_its_lease_and_its_version_whereve
         let id: i64 = client.value("SELECT id FROM queue.claim('q')");
         client.run(&format!("SELECT queue.progress({id}, '50'), queue.fail({id}, 'x', fatal => true)"));
         if is_past {
-            let kept = format!("SELECT FROM queue.history WHERE job_id = {job}");
+            let kept = format!("SELECT FROM queue_internal.history WHERE job_id = {job}");
             wait::until("it is in history", || (client.count(&kept) > 0).then_some(()));
             wait::until("its segment is empty", || {
                 client.value::<bool>(&format!("SELECT NOT EXISTS (SELECT FROM ({versions}) AS a)")).then_some(())
@@ -216,7 +216,7 @@ fn what_ends_while_its_segment_is_read_is_kept_whole() {
         // It has the first id, so the first step reads it.
         enqueue(&mut client, 1, ", priority => 5");
         enqueue(&mut client, 11_999, "");
-        assert_eq!(work_off(&mut client, 11_999), 11_999);
+        assert_eq!(client.work_off("q", 11_999), 11_999);
         drive_to_move(&mut client);
         let mut claimed = if is_claimed_before { claim_one(&mut client) } else { None };
         let fault = cluster.fault("walk.claims_read", "wait");

@@ -15,7 +15,7 @@ fn make_old(client: &mut Client) -> String {
     let old: String =
         client.value("SELECT 'history_' || to_char((now() AT TIME ZONE 'UTC')::date - 1, 'YYYYMMDD') || '_0badcafe'");
     client.run(&format!("ALTER TABLE {child} RENAME TO {old}"));
-    format!("queue.{old}")
+    format!("queue_internal.{old}")
 }
 
 #[test]
@@ -28,9 +28,9 @@ fn a_day_that_is_over_goes_when_nobody_reads_it_and_nobody_waits() {
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     reclaim(&mut client);
     let old = make_old(&mut client);
-    assert_eq!(client.count("SELECT FROM queue.successor"), 1);
+    assert_eq!(client.count("SELECT FROM queue_internal.successor"), 1);
     let mut reader = client_of(&mut client);
-    reader.run("BEGIN; SELECT count(*) FROM queue.history");
+    reader.run("BEGIN; SELECT count(*) FROM queue_internal.history");
     // Another session does the duty, as it looks when it begins and each day anew.
     let mut duty = client_of(&mut client);
     let start = Instant::now();
@@ -50,12 +50,12 @@ fn a_day_that_is_over_goes_when_nobody_reads_it_and_nobody_waits() {
     assert_eq!(duty.value::<i64>(forgot), 1);
     assert_eq!(children(&mut client), [""; 0]);
     assert_eq!(client.count("SELECT FROM queue.jobs"), 0);
-    assert_eq!(client.count("SELECT FROM queue.successor"), 0);
+    assert_eq!(client.count("SELECT FROM queue_internal.successor"), 0);
     // The next one of that day is made anew.
     client.enqueue("q");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     reclaim(&mut client);
-    assert_eq!(client.count("SELECT FROM queue.history"), 1);
+    assert_eq!(client.count("SELECT FROM queue_internal.history"), 1);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn what_waits_for_a_dead_job_whose_day_is_over_is_told() {
     let both = after(&format!("{dead},{living}"), "ended");
     let late: i64 = after(&living.to_string(), "completed");
     reclaim(&mut client);
-    assert_eq!(client.count(&format!("SELECT FROM queue.history WHERE job_id = {dead}")), 1);
+    assert_eq!(client.count(&format!("SELECT FROM queue_internal.history WHERE job_id = {dead}")), 1);
     assert_eq!((client.state(held), client.state(both)), ("held".into(), "held".into()));
     make_old(&mut client);
     let mut duty = client_of(&mut client);
@@ -100,12 +100,12 @@ fn a_lock_on_history_keeps_nobody_but_the_copy() {
     client.enqueue("q");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     let mut holder = client_of(&mut client);
-    holder.run("BEGIN; LOCK TABLE queue.history IN SHARE MODE");
+    holder.run("BEGIN; LOCK TABLE queue_internal.history IN SHARE MODE");
     client.run("SET lock_timeout = '10 s'");
     client.run(&format!("ALTER DATABASE {name} RESET pg_queue.worker"));
     let already = SERVER.log().len();
     SERVER.reload();
-    let is_drained = "SELECT FROM queue.segment_log WHERE state = 'd'";
+    let is_drained = "SELECT FROM queue_internal.segment_log WHERE state = 'd'";
     wait::within("it is to be copied", Duration::from_secs(20), || {
         client.run("SET pg_queue.worker = on; SELECT FROM queue.maintain()");
         (client.count(is_drained) > 0).then_some(())
@@ -116,10 +116,10 @@ fn a_lock_on_history_keeps_nobody_but_the_copy() {
         client.run("SELECT FROM queue.maintain()");
     }
     assert!(start.elapsed() < Duration::from_secs(2), "it waited for the lock");
-    assert_eq!(client.count("SELECT FROM queue.history"), 0);
+    assert_eq!(client.count("SELECT FROM queue_internal.history"), 0);
     holder.run("COMMIT");
     reclaim(&mut client);
-    assert_eq!(client.count("SELECT FROM queue.history"), 1);
+    assert_eq!(client.count("SELECT FROM queue_internal.history"), 1);
     let log = SERVER.log().split_off(already);
     assert!(!log.contains("lock timeout"), "{log}");
 }
@@ -151,13 +151,13 @@ fn strange_settings_make_no_strange_children() {
     client.run("SELECT queue.enqueue('q') FROM pg_catalog.generate_series(1, 3)");
     client.run("SELECT queue.complete(id) FROM queue.claim('q', 3)");
     reclaim(&mut client);
-    assert_eq!(client.count("SELECT FROM queue.history"), 3);
+    assert_eq!(client.count("SELECT FROM queue_internal.history"), 3);
     let odd = "SELECT FROM pg_class AS c JOIN pg_am AS a ON a.oid = c.relam
-               WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r' AND a.amname <> 'heap'";
+               WHERE c.relnamespace = 'queue_internal'::regnamespace AND c.relkind = 'r' AND a.amname <> 'heap'";
     assert_eq!(client.count(odd), 0);
     let day: String = client.value(
         "SELECT substr(relname, 9, 8) FROM pg_class JOIN pg_inherits ON inhrelid = oid \
-        WHERE inhparent = 'queue.history'::regclass",
+        WHERE inhparent = 'queue_internal.history'::regclass",
     );
     let tomorrow: String = client.value("SELECT to_char((now() AT TIME ZONE 'UTC')::date + 1, 'YYYYMMDD')");
     assert_eq!(day, tomorrow);
@@ -170,7 +170,8 @@ fn history_is_dumped_restored_and_dropped_with_the_extension() {
     client.run("DROP EXTENSION pg_queue; SET ROLE historian; CREATE EXTENSION pg_queue; RESET ROLE");
     varied(&mut client, "q");
     reclaim(&mut client);
-    let owners = "SELECT DISTINCT relowner::regrole::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace";
+    let owners =
+        "SELECT DISTINCT relowner::regrole::text FROM pg_class WHERE relnamespace = 'queue_internal'::regnamespace";
     assert_eq!(client.column::<String>(owners), ["historian"], "all belongs to the extension's owner");
     let child = children(&mut client);
     assert_eq!(child.len(), 2, "{child:?}");
@@ -198,7 +199,7 @@ fn history_is_dumped_restored_and_dropped_with_the_extension() {
     assert_eq!(copied.count(JOBS), jobs.len());
 
     for client in [&mut client, &mut copied] {
-        let loose = "SELECT FROM pg_inherits AS i WHERE inhparent = 'queue.history'::regclass AND
+        let loose = "SELECT FROM pg_inherits AS i WHERE inhparent = 'queue_internal.history'::regclass AND
                      (SELECT count(*) FROM pg_depend AS d WHERE d.objid = i.inhrelid AND d.deptype = 'x') <> 1";
         assert_eq!(client.count(loose), 0, "children that hang on the extension not once");
         client.run("DROP EXTENSION pg_queue");
@@ -220,11 +221,11 @@ fn the_worker_goes_on_while_ddl_has_to_wait() {
     create(&mut client, "q", "lease => '300 ms', max_attempts => 100");
     // Before there is anything to copy: the worker may be quick.
     let mut holder = client_of(&mut client);
-    holder.run("BEGIN; LOCK TABLE queue.history IN SHARE MODE");
+    holder.run("BEGIN; LOCK TABLE queue_internal.history IN SHARE MODE");
     client.enqueue("q");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     wait::within("it is to be copied", Duration::from_secs(20), || {
-        (client.count("SELECT FROM queue.segment_log WHERE state = 'd'") > 0).then_some(())
+        (client.count("SELECT FROM queue_internal.segment_log WHERE state = 'd'") > 0).then_some(())
     });
     client.enqueue("q");
     let mut late = Vec::new();
@@ -240,7 +241,7 @@ fn the_worker_goes_on_while_ddl_has_to_wait() {
     assert!(late[2] < Duration::from_millis(1800), "leases ended late: {late:?}");
     holder.run("COMMIT");
     wait::within("it is copied", Duration::from_secs(20), || {
-        (client.count("SELECT FROM queue.history WHERE outcome = 'c'") > 0).then_some(())
+        (client.count("SELECT FROM queue_internal.history WHERE outcome = 'c'") > 0).then_some(())
     });
 }
 
@@ -254,7 +255,7 @@ fn one_day_that_cannot_be_dropped_keeps_no_other() {
     let old = make_old(&mut client);
     client.run(&format!("CREATE VIEW mine AS SELECT * FROM {old}"));
     let other = old.replace("0badcafe", "1badcafe");
-    client.run(&format!("CREATE TABLE {other} () INHERITS (queue.history)"));
+    client.run(&format!("CREATE TABLE {other} () INHERITS (queue_internal.history)"));
     let mut duty = client_of(&mut client);
     wait::until("the other one is dropped", || {
         duty.run("SELECT FROM queue.maintain()");

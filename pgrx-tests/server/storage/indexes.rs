@@ -15,9 +15,9 @@ const SESSIONS: u64 = 4;
 
 /// Looks at all rows of the first segment by its indexes.
 const LOOKS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_indexonlyscan = off;
-                     SELECT count(payload) FROM queue.attempt_0 WHERE id > 0; SELECT count(claimed_at)
-                     FROM queue.claim_0 WHERE id > 0;
-                     SELECT count(ended_at) FROM queue.outcome_0 WHERE id > 0";
+                     SELECT count(payload) FROM queue_internal.attempt_0 WHERE id > 0; SELECT count(claimed_at)
+                     FROM queue_internal.claim_0 WHERE id > 0;
+                     SELECT count(ended_at) FROM queue_internal.outcome_0 WHERE id > 0";
 
 /// Enqueues, claims and completes batches of all sizes, priorities and orders, and single jobs between them, some of
 /// which are taken back.
@@ -37,14 +37,14 @@ fn work(cluster: &Cluster, seed: u64) {
         client.query("SELECT count(*) FROM queue.complete_many($1)", &[&ids]).unwrap();
         for _ in 0..random.between(0, 40) {
             let end = if random.percent(20) { "ROLLBACK" } else { "COMMIT" };
-            client.batch_execute(&format!("BEGIN; SELECT queue.enqueue('q', '{{}}'); {end}")).unwrap();
-            client.batch_execute("SELECT queue.complete(id) FROM queue.claim('q')").unwrap();
+            client.run(&format!("BEGIN; SELECT queue.enqueue('q', '{{}}'); {end}"));
+            client.run("SELECT queue.complete(id) FROM queue.claim('q')");
         }
         // Some whose rows are dead at once, and looks through the indexes, which mark their entries in passing: the
         // marks are not logged.
         let dead = "BEGIN; SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{20}')); ROLLBACK";
-        client.batch_execute(dead).unwrap();
-        client.batch_execute(LOOKS).unwrap();
+        client.run(dead);
+        client.run(LOOKS);
     }
 }
 
@@ -52,8 +52,9 @@ fn work(cluster: &Cluster, seed: u64) {
 fn check(client: &mut Client) {
     let sql = "SELECT count(*), count(bt_index_check(i.indexrelid, heapallindexed => true))
                FROM pg_index AS i JOIN pg_class AS t ON t.oid = i.indrelid
-               WHERE t.relnamespace = 'queue'::regnamespace AND t.relname ~ '^(attempt|claim|outcome|note)_0$'";
-    let checked: i64 = client.query_one(sql, &[]).unwrap().get(0);
+               WHERE t.relnamespace = 'queue_internal'::regnamespace
+               AND t.relname ~ '^(attempt|claim|outcome|note)_0$'";
+    let checked: i64 = client.value(sql);
     assert!(checked >= 9, "{checked} indexes");
 }
 
@@ -61,7 +62,7 @@ fn check(client: &mut Client) {
 fn the_checker_of_postgres_finds_no_fault_after_batches_a_crash_and_on_a_standby() {
     let cluster = Cluster::new().conf("wal_consistency_checking = 'all'").start();
     let mut client = cluster.connect();
-    client.batch_execute("CREATE EXTENSION pg_queue; CREATE EXTENSION amcheck; SELECT queue.create('q')").unwrap();
+    client.run("CREATE EXTENSION pg_queue; CREATE EXTENSION amcheck; SELECT queue.create('q')");
     let standby = cluster.standby();
     thread::scope(|scope| {
         for seed in 0..SESSIONS {
@@ -73,15 +74,14 @@ fn the_checker_of_postgres_finds_no_fault_after_batches_a_crash_and_on_a_standby
     standby.wait_replayed(&cluster);
     let mut there = standby.connect();
     check(&mut there);
-    let count = "SELECT count(*) FROM queue.attempt_0";
-    let rows = |client: &mut Client| -> i64 { client.query_one(count, &[]).unwrap().get(0) };
+    let count = "SELECT count(*) FROM queue_internal.attempt_0";
+    let rows = |client: &mut Client| -> i64 { client.value(count) };
     assert_eq!(rows(&mut there), rows(&mut client));
     assert!(!standby.log().contains("inconsistent page"), "{}", standby.log());
 
     let before = rows(&mut client);
     drop(client);
-    cluster.stop_immediate();
-    cluster.start_again();
+    cluster.restart_immediate();
     let mut client = cluster.connect();
     check(&mut client);
     assert_eq!(rows(&mut client), before);
@@ -90,9 +90,9 @@ fn the_checker_of_postgres_finds_no_fault_after_batches_a_crash_and_on_a_standby
     check(&mut client);
     let left = "SELECT count(*) FROM queue.claim('q', 100000)";
     wait::until("all waiting jobs are found", || {
-        let found: i64 = client.query_one(left, &[]).unwrap().get(0);
+        let found: i64 = client.value(left);
         let ready = "SELECT ready FROM queue.stats";
-        let ready: i64 = client.query_one(ready, &[]).unwrap().get(0);
+        let ready: i64 = client.value(ready);
         (found == 0 && ready == 0).then_some(())
     });
 }
@@ -105,23 +105,25 @@ fn a_single_job_s_entries_need_no_descent_wherever_indexes_have_their_last_leaf(
     const JOBS: i64 = 1_000;
     let cluster = Cluster::new().start();
     let mut client = cluster.connect();
-    client.batch_execute("CREATE EXTENSION pg_queue; CREATE EXTENSION amcheck; SELECT queue.create('q')").unwrap();
+    client.run("CREATE EXTENSION pg_queue; CREATE EXTENSION amcheck; SELECT queue.create('q')");
     let fill = "SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{3000}'))";
-    client.batch_execute(&format!("{fill}; SELECT pg_stat_force_next_flush()")).unwrap();
-    let looks = |client: &mut Client| -> i64 { client.query_one(LOOKS, &[]).unwrap().get(0) };
+    client.run(fill);
+    client.flush_statistics();
+    let looks = |client: &mut Client| -> i64 { client.value(LOOKS) };
     let before = looks(&mut client);
     let one_by_one = format!("DO $$ BEGIN FOR i IN 1..{JOBS} LOOP PERFORM queue.enqueue('q'); END LOOP; END $$");
-    client.batch_execute(&format!("{one_by_one}; SELECT pg_stat_force_next_flush()")).unwrap();
+    client.run(&one_by_one);
+    client.flush_statistics();
     let looks = looks(&mut client) - before;
     // One page an entry; more while the last leaf is looked up, after each split.
     assert!((JOBS..JOBS * 12 / 10).contains(&looks), "{looks} looks");
     // A session that knew the last leaf meets another file, or another last leaf.
-    for meanwhile in ["REINDEX TABLE queue.attempt_0", fill, "VACUUM queue.attempt_0"] {
+    for meanwhile in ["REINDEX TABLE queue_internal.attempt_0", fill, "VACUUM queue_internal.attempt_0"] {
         let mut session = cluster.connect();
-        session.batch_execute("SELECT queue.enqueue('q')").unwrap();
-        client.batch_execute(meanwhile).unwrap();
-        session.batch_execute("BEGIN; SELECT queue.enqueue('q'); ROLLBACK").unwrap();
-        session.batch_execute("SELECT queue.enqueue('q'), queue.enqueue('q', priority => -1)").unwrap();
+        session.run("SELECT queue.enqueue('q')");
+        client.run(meanwhile);
+        session.run("BEGIN; SELECT queue.enqueue('q'); ROLLBACK");
+        session.run("SELECT queue.enqueue('q'), queue.enqueue('q', priority => -1)");
     }
     check(&mut client);
 }
@@ -139,10 +141,14 @@ fn who_waits_for_his_group_has_one_entry() {
          SELECT queue.create('q', max_running_per_group => 1)",
     );
     let standby = cluster.standby();
-    // Groups of 60 that follow each other, among them jobs of two priorities.
-    let fill = "SELECT count(*) FROM queue.enqueue_batch('q', (
-                    SELECT jsonb_agg(jsonb_build_object('group_key', 'g' || n / 60, 'priority', n % 60 / 40))
-                    FROM generate_series(1, 1800) AS n))";
+    // Groups whose 60 jobs follow each other, with two priorities, or take turns: then no leaf takes several of them.
+    let fill = |group: &str| {
+        format!(
+            "SELECT count(*) FROM queue.enqueue_batch('q', (
+                 SELECT jsonb_agg(jsonb_build_object('group_key', {group}, 'priority', n % 60 / 40))
+                 FROM generate_series(1, 1800) AS n))"
+        )
+    };
     let work = &|seed: u64| {
         let mut random = Random::new(seed);
         let mut client = cluster.connect();
@@ -154,16 +160,16 @@ fn who_waits_for_his_group_has_one_entry() {
     };
     let entries = |client: &mut Client| -> (i64, i64) {
         let sql = "SELECT count(*), count(DISTINCT (htid, data))
-                   FROM generate_series(1, pg_relation_size('queue.parked_0_idx') / 8192 - 1) AS n,
-                        LATERAL (SELECT type FROM bt_page_stats('queue.parked_0_idx', n::int)) AS page,
-                        LATERAL bt_page_items('queue.parked_0_idx', n::int)
+                   FROM generate_series(1, pg_relation_size('queue_internal.parked_0_idx') / 8192 - 1) AS n,
+                        LATERAL (SELECT type FROM bt_page_stats('queue_internal.parked_0_idx', n::int)) AS page,
+                        LATERAL bt_page_items('queue_internal.parked_0_idx', n::int)
                    WHERE page.type = 'l' AND htid IS NOT NULL";
         let row = client.query_one(sql, &[]).unwrap();
         (row.get(0), row.get(1))
     };
     let mut seen = 0;
-    for round in 0..3 {
-        client.run(fill);
+    for (round, group) in (0..).zip(["'g' || n / 60", "'t' || n % 300", "'g' || n / 60", "'t' || n % 300"]) {
+        client.run(&fill(group));
         thread::scope(|scope| {
             for n in 0..SESSIONS {
                 scope.spawn(move || work(round * SESSIONS + n));
@@ -173,15 +179,14 @@ fn who_waits_for_his_group_has_one_entry() {
         assert!(all > seen, "{all} entries, and {seen} before");
         assert_eq!(all, distinct, "round {round}");
         seen = all;
-        client.run("SELECT bt_index_parent_check('queue.parked_0_idx', false, true)");
+        client.run("SELECT bt_index_parent_check('queue_internal.parked_0_idx', false, true)");
         standby.wait_replayed(&cluster);
         let mut there = standby.connect();
-        there.run("SELECT bt_index_check('queue.parked_0_idx')");
+        there.run("SELECT bt_index_check('queue_internal.parked_0_idx')");
         assert_eq!(entries(&mut there), (all, distinct));
         assert!(!standby.log().contains("inconsistent page"), "{}", standby.log());
         drop(client);
-        cluster.stop_immediate();
-        cluster.start_again();
+        cluster.restart_immediate();
         client = cluster.connect();
     }
 }
@@ -241,24 +246,21 @@ fn no_reader_deadlocks_with_a_reindex() {
         )
         .unwrap();
     wait::until("stats need no walk", || {
-        client.batch_execute("SELECT FROM queue.maintain()").unwrap();
-        let row = client
-            .query_one("SELECT coalesce(bool_and(is_counted), false) FROM queue_internal.tallies()", &[])
-            .unwrap();
-        row.get::<_, bool>(0).then_some(())
+        client.run("SELECT FROM queue.maintain()");
+        client.is_counted().then_some(())
     });
     let mut administrator = cluster.connect();
     for log in ["attempt", "claim", "outcome", "note"] {
         let sql = "SELECT i.indexrelid::regclass::text FROM pg_index AS i
-                   WHERE i.indrelid = format('queue.%s_0', $1::text)::regclass ORDER BY i.indexrelid";
+                   WHERE i.indrelid = format('queue_internal.%s_0', $1::text)::regclass ORDER BY i.indexrelid";
         let indexes: Vec<String> = client.query(sql, &[&log]).unwrap().iter().map(|row| row.get(0)).collect();
         for (n, first) in indexes.iter().enumerate() {
             for second in &indexes[n + 1..] {
                 for look in LOOKS {
-                    administrator.batch_execute(&format!("BEGIN; REINDEX INDEX {first}")).unwrap();
+                    administrator.run(&format!("BEGIN; REINDEX INDEX {first}"));
                     thread::scope(|scope| {
                         let mut reader = cluster.connect();
-                        let pid: i32 = reader.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+                        let pid: i32 = reader.value("SELECT pg_backend_pid()");
                         let looking =
                             scope.spawn(move || reader.batch_execute(&format!("BEGIN; {look}; ROLLBACK")).unwrap());
                         wait::until("the reader has ended, or waits for the index", || {

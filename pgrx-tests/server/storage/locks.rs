@@ -13,7 +13,7 @@ use crate::storage::segments::cluster;
 const LOCKED: &str = "SELECT DISTINCT coalesce(i.indrelid, l.relation)::regclass::text
     FROM pg_locks AS l LEFT JOIN pg_index AS i ON i.indexrelid = l.relation
     JOIN pg_class AS c ON c.oid = coalesce(i.indrelid, l.relation)
-    WHERE l.pid = $1 AND c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r'";
+    WHERE l.pid = $1 AND c.relnamespace = 'queue_internal'::regnamespace AND c.relkind = 'r'";
 
 #[test]
 fn no_step_of_the_storage_duty_deadlocks_with_a_reindex() {
@@ -24,7 +24,7 @@ fn no_step_of_the_storage_duty_deadlocks_with_a_reindex() {
         client.run("SELECT count(*) FROM queue.enqueue_many('q', '{1,2}'::jsonb[], priority => 5)");
         client.run("SELECT queue.progress(id, '1') FROM queue.claim('q')");
         client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{1000}'), priority => -5)");
-        client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 1000)))");
+        client.work_off("q", 1000);
         let fault = cluster.fault(point, "wait");
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -38,8 +38,9 @@ fn no_step_of_the_storage_duty_deadlocks_with_a_reindex() {
             });
             let pid = fault.wait_reached();
             let tables: Vec<String> = client.query(LOCKED, &[&pid]).unwrap().iter().map(|row| row.get(0)).collect();
-            for log in ["queue.attempt_", "queue.claim_", "queue.outcome_", "queue.segment_log"] {
-                assert!(tables.iter().any(|table| table.starts_with(log)), "{point}: {tables:?} are locked");
+            for log in ["attempt_", "claim_", "outcome_", "segment_log"] {
+                let begin = format!("queue_internal.{log}");
+                assert!(tables.iter().any(|table| table.starts_with(&begin)), "{point}: {tables:?} are locked");
             }
             let administrators = tables.iter().map(|table| {
                 let mut session = cluster.connect();

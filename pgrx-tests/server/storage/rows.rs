@@ -7,22 +7,23 @@ use crate::shared::{Sql, create};
 
 /// How many columns the rows of a table have, in the order in which they lie.
 fn widths(client: &mut Client, table: &str) -> Vec<i32> {
-    let sql = format!("SELECT t_infomask2 & 2047 FROM heap_page_items(get_raw_page('queue.{table}', 0)) ORDER BY lp");
+    let sql = format!(
+        "SELECT t_infomask2 & 2047 FROM heap_page_items(get_raw_page('queue_internal.{table}', 0)) ORDER BY lp"
+    );
     client.query(&sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
 }
 
 #[test]
 fn a_row_ends_with_its_last_value_and_what_it_lacks_reads_as_null() {
-    let cluster = Cluster::new().conf("pg_queue.worker = off").start();
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::new().conf("pg_queue.worker = off").start_with_database("app");
     client.run("CREATE EXTENSION pageinspect");
     create(&mut client, "q", "");
     // Up to its payload, one by one and in a batch.
-    let plain: i64 = client.query_one("SELECT queue.enqueue('q', '{\"n\": 1}')", &[]).unwrap().get(0);
+    let plain: i64 = client.value("SELECT queue.enqueue('q', '{\"n\": 1}')");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('{\"n\": 2}'::jsonb, '{2}'))");
     assert_eq!(widths(&mut client, "attempt_0"), [11, 11, 11]);
     // One that is a member of a flow, and a plain one behind it.
-    let flow: i64 = client.query_one("SELECT queue.enqueue_flow('q', open => true)", &[]).unwrap().get(0);
+    let flow: i64 = client.value("SELECT queue.enqueue_flow('q', open => true)");
     client.run(&format!(
         "SELECT queue.enqueue('q', '{{\"n\": 3}}', flow => {flow}, task => 'part', priority => -1);
          SELECT queue.enqueue('q', '{{\"n\": 4}}', group_key => 'g')"

@@ -2,9 +2,9 @@
 
 use crate::random::{self, Random};
 use crate::shared::{Sql, retry_dead};
-use crate::storage::segments::{cluster, fillings};
+use crate::storage::segments::{cluster, fillings, has_turned};
 use crate::storage::segments_races::{
-    ROWS, drive, enqueue, fill, in_state, is, large, maintain, open_segment, still, turn, wait_completed, work_off,
+    ROWS, drive, enqueue, fill, in_state, is, large, maintain, open_segment, still, turn, wait_completed,
 };
 use postgres::Client;
 use queue_tests::{Cluster, StopAtEnd, integrity, wait};
@@ -51,8 +51,7 @@ fn nothing_is_lost_by_a_crash_after_any_step() {
                 maintain(&mut client);
             }
             drop(client);
-            cluster.kill_server();
-            cluster.start_again();
+            cluster.restart_killed();
             client = cluster.connect();
             crashes += 1;
             assert!(crashes < 20, "the ring does not go on");
@@ -67,14 +66,14 @@ fn nothing_is_lost_by_a_crash_after_any_step() {
         client.run(
             "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)) FROM pg_index AS i
             JOIN pg_class AS t ON t.oid = i.indrelid
-                           WHERE t.relnamespace = 'queue'::regnamespace AND t.relname ~ '_[0-9]$'",
+                           WHERE t.relnamespace = 'queue_internal'::regnamespace AND t.relname ~ '_[0-9]$'",
         );
         turn(&mut client, 10);
         assert_eq!(client.value::<i64>(differences), 0, "commit {commit}, at the end");
         for id in &ids[1..] {
             client.run(&format!("SELECT queue.complete({id})"));
         }
-        assert_eq!(work_off(&mut client, 100), 17);
+        assert_eq!(client.work_off("q", 100), 17);
     }
 }
 
@@ -104,7 +103,7 @@ fn an_index_that_a_failure_of_the_power_left_in_pieces_is_built_anew() {
     drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
     client.run(
         "SELECT bt_index_check(i.indexrelid) FROM pg_index AS i JOIN pg_class AS t ON t.oid = i.indrelid
-         WHERE t.relnamespace IN ('queue'::regnamespace, 'pg_toast'::regnamespace)",
+         WHERE t.relnamespace IN ('queue_internal'::regnamespace, 'pg_toast'::regnamespace)",
     );
     turn(&mut client, 10);
 }
@@ -119,7 +118,7 @@ fn a_session_that_was_there_before_an_emptying_that_failed_writes_to_the_segment
     // The writer remembers where the root of each index is.
     enqueue(&mut writer, ROWS, ", priority => -5");
     writer.run(&format!("SELECT queue.enqueue('q', {}, priority => -5)", large(2000)));
-    assert_eq!(work_off(&mut writer, ROWS + 1), ROWS + 1);
+    assert_eq!(writer.work_off("q", ROWS + 1), ROWS + 1);
     drive(&mut client, "the segment may be emptied", &in_state(0, "'h'"));
     let mut failures = 0;
     wait::until("the segment is empty", || {
@@ -132,10 +131,10 @@ fn a_session_that_was_there_before_an_emptying_that_failed_writes_to_the_segment
         let before = fillings(&mut client);
         fill(&mut writer);
         writer.run(&format!("SELECT queue.enqueue('q', {}, priority => -5)", large(2000)));
-        assert_eq!(work_off(&mut writer, 1), 1);
+        assert_eq!(writer.work_off("q", 1), 1);
         wait::until("the next segment is open", || {
             maintain(&mut client);
-            (fillings(&mut client) > before).then_some(())
+            has_turned(&mut client, before).then_some(())
         });
     }
     let log = cluster.log();
@@ -148,9 +147,9 @@ fn a_table_whose_emptying_was_cut_off_is_emptied_again() {
     let mut client = cluster.connect();
     client.run("CREATE EXTENSION amcheck");
     fill(&mut client);
-    drive(&mut client, "the first table is empty", "pg_relation_size('queue.attempt_0') = 0");
-    assert!(is(&mut client, "pg_relation_size('queue.claim_0') > 0"));
-    let file: String = client.query_one("SELECT pg_relation_filepath('queue.claim_0')", &[]).unwrap().get(0);
+    drive(&mut client, "the first table is empty", "pg_relation_size('queue_internal.attempt_0') = 0");
+    assert!(is(&mut client, "pg_relation_size('queue_internal.claim_0') > 0"));
+    let file: String = client.value("SELECT pg_relation_filepath('queue_internal.claim_0')");
     drop(client);
     cluster.stop_fast();
     // What a crash leaves between the table and its index.
@@ -158,12 +157,15 @@ fn a_table_whose_emptying_was_cut_off_is_emptied_again() {
     cluster.start_again();
     let mut client = cluster.connect();
     drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
-    assert!(is(&mut client, "pg_relation_size('queue.claim_0_pkey') = 8192"), "the index still has its entries");
+    assert!(
+        is(&mut client, "pg_relation_size('queue_internal.claim_0_pkey') = 8192"),
+        "the index still has its entries"
+    );
     turn(&mut client, 10);
     let check = "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)),
                         sum(pg_relation_size(i.indexrelid))::bigint FROM pg_index AS i
-                 WHERE i.indrelid = 'queue.claim_0'::regclass";
-    assert_eq!(client.query_one(check, &[]).unwrap().get::<_, i64>(0), 1);
+                 WHERE i.indrelid = 'queue_internal.claim_0'::regclass";
+    assert_eq!(client.value::<i64>(check), 1);
 }
 
 /// The files of a table with its indexes, in the data directory.
@@ -201,14 +203,14 @@ fn whatever_a_crash_leaves_of_a_segment_that_was_being_emptied_harms_nobody_and_
     let mut client = cluster.connect();
     // An ended attempt that was retried by hand is on record elsewhere, too.
     let again = "SELECT queue.enqueue('q', '{}', priority => -9)";
-    let again: i64 = client.query_one(again, &[]).unwrap().get(0);
+    let again: i64 = client.value(again);
     client.run(&format!("SELECT queue.cancel({again}), queue.retry({again})"));
     client.run("SELECT queue.create('groups', max_running_per_group => 1)");
     let mut jobs = 1;
     // Cut off in the middle of each table.
     for (emptied, table) in ["attempt", "claim", "outcome", "note", "parked"].into_iter().enumerate() {
         let ended = "SELECT queue.enqueue('q', '{\"secret\": 1}', priority => -8)";
-        let ended: i64 = client.query_one(ended, &[]).unwrap().get(0);
+        let ended: i64 = client.value(ended);
         let segment = open_segment(&mut client);
         // A table that is empty is passed over: so there are notes, and jobs that were parked.
         client.run("SELECT queue.enqueue('groups', group_key => 'a') FROM generate_series(1, 3)");
@@ -217,14 +219,14 @@ fn whatever_a_crash_leaves_of_a_segment_that_was_being_emptied_harms_nobody_and_
             client.run(&format!("SELECT queue.progress({id}, '1'); SELECT queue.complete({id})"));
         }
         fill(&mut client);
-        assert!(work_off(&mut client, 10) >= 1);
+        assert!(client.work_off("q", 10) >= 1);
         jobs += 4 + ROWS;
         let begun = format!(
-            "(SELECT state = 'e' AND copied_to = {emptied} FROM queue.segment_log
+            "(SELECT state = 'e' AND copied_to = {emptied} FROM queue_internal.segment_log
               WHERE segment = {segment} ORDER BY entry DESC LIMIT 1)"
         );
         drive(&mut client, "the table is to be emptied next", &begun);
-        let files = files(&mut client, &format!("queue.{table}_{segment}"));
+        let files = files(&mut client, &format!("queue_internal.{table}_{segment}"));
         drop(client);
         cluster.stop_fast();
         cut_off(&cluster, &files);
@@ -235,7 +237,7 @@ fn whatever_a_crash_leaves_of_a_segment_that_was_being_emptied_harms_nobody_and_
         client.run("ALTER SYSTEM SET pg_queue.reclaim = off");
         cluster.reload();
         let broken = |client: &mut Client| {
-            client.batch_execute(&format!("SELECT count(*) FROM queue.{table}_{segment} WHERE false")).is_err()
+            client.batch_execute(&format!("SELECT count(*) FROM queue_internal.{table}_{segment} WHERE false")).is_err()
         };
         assert!(table == "parked" || broken(&mut client), "nothing was cut off");
         drive(&mut client, "the segment is empty", &in_state(segment, "'f'"));
@@ -248,7 +250,7 @@ fn whatever_a_crash_leaves_of_a_segment_that_was_being_emptied_harms_nobody_and_
     client.run(
         "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)) FROM pg_index AS i
          JOIN pg_class AS t ON t.oid = i.indrelid
-         WHERE t.relnamespace = 'queue'::regnamespace AND t.relname ~ '_[0-9]$'",
+         WHERE t.relnamespace = 'queue_internal'::regnamespace AND t.relname ~ '_[0-9]$'",
     );
 }
 
@@ -257,10 +259,10 @@ fn a_standby_that_has_replayed_half_of_an_emptying_answers_and_heals_when_it_is_
     let cluster = still(&[]);
     let mut client = cluster.connect();
     fill(&mut client);
-    let begun =
-        "(SELECT state = 'e' AND copied_to = 1 FROM queue.segment_log WHERE segment = 0 ORDER BY entry DESC LIMIT 1)";
+    let begun = "(SELECT state = 'e' AND copied_to = 1 FROM queue_internal.segment_log WHERE segment = 0
+        ORDER BY entry DESC LIMIT 1)";
     drive(&mut client, "the claims are to be emptied next", begun);
-    let files = files(&mut client, "queue.claim_0");
+    let files = files(&mut client, "queue_internal.claim_0");
     let standby = cluster.standby();
     standby.wait_replayed(&cluster);
     drop(client);
@@ -275,7 +277,7 @@ fn a_standby_that_has_replayed_half_of_an_emptying_answers_and_heals_when_it_is_
     standby.reload();
     standby.promote();
     wait::until("the segment is empty", || is(&mut there, &in_state(0, "'f'")).then_some(()));
-    there.run("SELECT count(*) FROM queue.claim_0");
+    there.run("SELECT count(*) FROM queue_internal.claim_0");
 }
 
 #[test]
@@ -284,7 +286,7 @@ fn an_emptying_that_a_crash_cuts_off_goes_on_by_itself_wherever_that_was() {
     let mut random = Random::new(seed);
     let cluster = cluster(&["wal_writer_delay = '10s'", "max_prepared_transactions = 4"]);
     let mut client = cluster.connect();
-    let job: i64 = client.query_one("SELECT queue.enqueue('q', '{}', priority => -9)", &[]).unwrap().get(0);
+    let job: i64 = client.value("SELECT queue.enqueue('q', '{}', priority => -9)");
     client.run(&format!("SELECT queue.cancel({job}), queue.retry({job})"));
     let mut crashes = 0;
     while crashes < 12 {
@@ -339,9 +341,9 @@ fn a_promoted_standby_goes_on_with_the_ring_where_its_primary_was() {
     wait::until("the standby writes", || there.batch_execute("SELECT queue.enqueue('q', '{}', priority => 8)").ok());
     turn(&mut there, 10);
     assert_eq!(there.value::<i64>(sql), 8);
-    let sql = "SELECT count(*) - count(DISTINCT entry) FROM queue.segment_log";
+    let sql = "SELECT count(*) - count(DISTINCT entry) FROM queue_internal.segment_log";
     assert_eq!(there.value::<i64>(sql), 0, "states were recorded from an old memory");
-    assert_eq!(work_off(&mut there, 100), 8);
+    assert_eq!(there.work_off("q", 100), 8);
     wait_completed(&mut there, 23 * ROWS + 8);
 }
 
@@ -354,7 +356,7 @@ fn an_adoption_that_comes_late_does_not_take_the_segments_back() {
     turn(&mut client, 3);
     late.run("COMMIT");
     turn(&mut client, 9);
-    let sql = "SELECT count(*) - count(DISTINCT entry) FROM queue.segment_log";
+    let sql = "SELECT count(*) - count(DISTINCT entry) FROM queue_internal.segment_log";
     assert_eq!(client.value::<i64>(sql), 0);
     wait_completed(&mut client, 12 * ROWS);
 }
@@ -364,9 +366,9 @@ fn what_is_left_in_the_middle_of_a_segment_is_copied_once_over_crashes() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     enqueue(&mut client, 12_000, "");
-    assert_eq!(work_off(&mut client, 8_000), 8_000);
+    assert_eq!(client.work_off("q", 8_000), 8_000);
     let held: i64 = client.value("SELECT id FROM queue.claim('q')");
-    assert_eq!(work_off(&mut client, 3_999), 3_999);
+    assert_eq!(client.work_off("q", 3_999), 3_999);
     drive(&mut client, "the living begin to move", &in_state(0, "'m'"));
     let sees_all = |client: &mut Client| {
         let sql =
@@ -382,17 +384,16 @@ fn what_is_left_in_the_middle_of_a_segment_is_copied_once_over_crashes() {
         maintain(&mut client);
         sees_all(&mut client);
     }
-    let copied = client.count("SELECT FROM queue.history");
+    let copied = client.count("SELECT FROM queue_internal.history");
     assert!((1..=8_000).contains(&copied), "{copied}");
-    assert!(is(&mut client, &format!("(SELECT max(id) < {held} FROM queue.history)")));
-    cluster.kill_server();
-    cluster.start_again();
+    assert!(is(&mut client, &format!("(SELECT max(id) < {held} FROM queue_internal.history)")));
+    cluster.restart_killed();
     let mut client = cluster.connect();
     sees_all(&mut client);
-    assert_eq!(client.count("SELECT FROM queue.history"), copied);
+    assert_eq!(client.count("SELECT FROM queue_internal.history"), copied);
     drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
     sees_all(&mut client);
-    let all = "SELECT count(*) || ' ' || count(DISTINCT job_id) FROM queue.history WHERE lane > 0";
+    let all = "SELECT count(*) || ' ' || count(DISTINCT job_id) FROM queue_internal.history WHERE lane > 0";
     assert_eq!(client.value::<String>(all), "11999 11999");
     client.run(&format!("SELECT queue.complete({held})"));
     integrity::check(&mut client);

@@ -5,7 +5,7 @@ use crate::shared::Sql;
 use crate::storage::segments::{cluster, fillings};
 use crate::storage::segments_races::{
     ROWS, claim_one, drive, enqueue, fill, in_state, is, large, load, maintain, open_segment, still, turn,
-    wait_completed, work_off,
+    wait_completed,
 };
 use postgres::Client;
 use queue_tests::error;
@@ -36,7 +36,8 @@ fn who_looks_or_waits_does_not_stop_the_ring_and_sees_no_job_twice() {
     // One that holds locks on the tables: they are not emptied under it, and the others turn.
     let mut holder = cluster.connect();
     holder.run(
-        "BEGIN; LOCK TABLE queue.attempt_0 IN ACCESS SHARE MODE; DECLARE c CURSOR FOR TABLE queue.claim_0; \
+        "BEGIN; LOCK TABLE queue_internal.attempt_0 IN ACCESS SHARE MODE;
+         DECLARE c CURSOR FOR TABLE queue_internal.claim_0; \
         FETCH 1 FROM c",
     );
     thread::scope(|scope| {
@@ -72,7 +73,7 @@ fn only_a_role_that_may_read_the_tables_holds_up_the_emptying_of_segments() {
     client.run(
         "CREATE ROLE nobody LOGIN; CREATE ROLE producer LOGIN; SELECT queue.grant('q', 'producer', 'manage');
          CREATE ROLE reader LOGIN IN ROLE pg_read_all_data; CREATE ROLE deputy LOGIN NOINHERIT IN ROLE pg_read_all_data;
-         CREATE ROLE grantee LOGIN; GRANT SELECT ON queue.history TO grantee;
+         CREATE ROLE grantee LOGIN; GRANT SELECT ON queue_internal.history TO grantee;
          CREATE TABLE of_nobody (n int); ALTER TABLE of_nobody OWNER TO nobody; GRANT ALL ON of_nobody TO producer",
     );
     let begin = |role: &str, sql: &str| {
@@ -97,7 +98,7 @@ fn only_a_role_that_may_read_the_tables_holds_up_the_emptying_of_segments() {
     turn(&mut client, 12);
     for role in ["postgres", "reader", "deputy", "grantee"] {
         let others_are_free =
-            "(SELECT count(*) = 7 FROM (SELECT DISTINCT ON (segment) segment, state FROM queue.segment_log
+            "(SELECT count(*) = 7 FROM (SELECT DISTINCT ON (segment) segment, state FROM queue_internal.segment_log
                                 ORDER BY segment, entry DESC) AS s WHERE state = 'f' OR segment > 7)";
         drive(&mut client, "the next segments are free", others_are_free);
         let segment = open_segment(&mut client);
@@ -136,7 +137,7 @@ fn a_dump_that_is_held_up_has_exactly_the_jobs_of_its_snapshot() {
             .query_one("SELECT pg_export_snapshot() FROM pg_extension LIMIT 1", &[])
             .unwrap()
             .get(0);
-        let expected: String = exporter.query_one(live, &[]).unwrap().get(0);
+        let expected: String = exporter.value(live);
         let argument = format!("--snapshot={snapshot}");
         let dump = scope.spawn(move || cluster.pg_dump(&[&argument]));
         wait::until("the dump waits", || {
@@ -145,7 +146,7 @@ fn a_dump_that_is_held_up_has_exactly_the_jobs_of_its_snapshot() {
         });
         exporter.run("COMMIT");
         // The ring turns as far as it can, and the jobs of the snapshot move and end.
-        let copied = "(SELECT count(*) >= 7 FROM (SELECT DISTINCT ON (segment) state FROM queue.segment_log
+        let copied = "(SELECT count(*) >= 7 FROM (SELECT DISTINCT ON (segment) state FROM queue_internal.segment_log
                        ORDER BY segment, entry DESC) AS s WHERE state = 'h')";
         wait::within("segments wait for the dump", Duration::from_secs(60), || is(&mut client, copied).then_some(()));
         assert_eq!(
@@ -164,7 +165,7 @@ fn a_dump_that_is_held_up_has_exactly_the_jobs_of_its_snapshot() {
     assert!(!printed.contains("ERROR"), "{printed}");
     let mut there = restored.connect();
     there.run("SELECT queue.adopt()");
-    let found: String = there.query_one(live, &[]).unwrap().get(0);
+    let found: String = there.value(live);
     if found != expected {
         let (mut found, mut expected): (Vec<&str>, Vec<&str>) =
             (found.split(';').collect(), expected.split(';').collect());
@@ -216,7 +217,7 @@ fn what_became_of_a_job_in_history_is_told_and_can_be_forgotten() {
         client.run("ROLLBACK");
         client.run(&format!("SELECT queue.forget({job})"));
         let sql = format!("SELECT string_agg(j::text, '') FROM queue.job({job}) AS j");
-        let job: String = client.query_one(&sql, &[]).unwrap().get(0);
+        let job: String = client.value(&sql);
         assert!(job.contains("completed") && !job.contains("secret") && !job.contains("text"), "{job}");
     }
     let everything = cluster.pg_dump(&["--data-only"]);
@@ -230,8 +231,8 @@ fn disk_is_bounded_and_nothing_dead_is_left_however_long_jobs_wait_under_a_pinne
     client.run("CREATE EXTENSION amcheck; SELECT queue.alter('q', retention => '0')");
     let mut holder = cluster.connect();
     holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM queue.jobs");
-    let tables =
-        "FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relname ~ '^(attempt|claim|outcome|note)_[0-9]$'";
+    let tables = "FROM pg_class WHERE relnamespace = 'queue_internal'::regnamespace
+        AND relname ~ '^(attempt|claim|outcome|note)_[0-9]$'";
     let size = format!("SELECT sum(pg_total_relation_size(oid))::bigint {tables}");
     let empty = client.value::<i64>(&size);
     fill(&mut client);
@@ -259,7 +260,7 @@ fn disk_is_bounded_and_nothing_dead_is_left_however_long_jobs_wait_under_a_pinne
     assert_eq!(client.value::<i64>(&dead), 0);
     let check = "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)) FROM pg_index AS i
                  JOIN pg_class AS t ON t.oid = i.indrelid
-                 WHERE t.relnamespace = 'queue'::regnamespace AND t.relname ~ '_[0-9]$'";
+                 WHERE t.relnamespace = 'queue_internal'::regnamespace AND t.relname ~ '_[0-9]$'";
     assert!(client.value::<i64>(check) >= 90);
     // Those that are far run when their time has come, the others in their order.
     let jobs =
@@ -307,7 +308,7 @@ fn sessions_that_are_ended_in_the_middle_of_a_step_do_not_stop_the_ring() {
             });
         }
     });
-    assert_eq!(work_off(&mut client, 1000), 30, "seed {seed}");
+    assert_eq!(client.work_off("q", 1000), 30, "seed {seed}");
     wait_completed(&mut client, 12 * ROWS + 30);
     assert_eq!(client.value::<i64>("SELECT count(*) - count(DISTINCT job_id) FROM queue.jobs"), 0);
 }
@@ -317,7 +318,8 @@ fn strays(client: &mut Client) -> i64 {
     let logs = (0..10).flat_map(|n| ["claim", "outcome", "note"].map(|log| (log, n)));
     let rows = logs.map(|(log, n)| {
         format!(
-            "SELECT FROM queue.{log}_{n} AS o WHERE NOT EXISTS (SELECT FROM queue.attempt_{n} AS a WHERE a.id = o.id)"
+            "SELECT FROM queue_internal.{log}_{n} AS o WHERE NOT EXISTS (SELECT FROM queue_internal.attempt_{n} AS a
+             WHERE a.id = o.id)"
         )
     });
     client.value(&format!("SELECT count(*) FROM ({}) AS o", rows.collect::<Vec<_>>().join(" UNION ALL ")))
@@ -335,8 +337,7 @@ fn an_attempt_that_went_with_its_queue_is_ended_by_nobody_also_after_a_crash() {
     }
     client.run("SELECT queue.drop('gone', force => true)");
     drop(client);
-    cluster.kill_server();
-    cluster.start_again();
+    cluster.restart_killed();
     let mut client = cluster.connect();
     turn(&mut client, 10);
     let many = format!("{ids:?}");
@@ -387,7 +388,8 @@ fn whoever_ends_many_while_their_queue_is_dropped_is_told_no_nonsense() {
                         "fail_many({}, 'no')",
                         "release_many({})",
                         "complete_many({})",
-                        "end_batch((SELECT json_agg(json_build_object('suspend', json_build_object('id', id))) \
+                        "end_batch((SELECT json_agg(json_build_object('suspend', \
+                            json_build_object('id', id, 'until', 'epoch'))) \
                             FROM unnest({}::bigint[]) AS id))",
                     ]);
                     let together = random.percent(30);

@@ -4,7 +4,7 @@
 
 use crate::faults::held::{hold_session, release};
 use crate::shared::Sql;
-use crate::storage::segments::{cluster, fillings};
+use crate::storage::segments::{cluster, fillings, has_turned};
 use postgres::Client;
 use queue_tests::error;
 use queue_tests::{Cluster, wait};
@@ -23,7 +23,7 @@ pub fn still(lines: &[&str]) -> Cluster {
 
 /// One step of the storage duty, and whatever else is due.
 pub fn maintain(client: &mut Client) {
-    client.batch_execute("SELECT queue.maintain()").unwrap();
+    client.run("SELECT queue.maintain()");
 }
 
 /// Makes steps until a condition is true.
@@ -38,25 +38,28 @@ pub fn drive(client: &mut Client, what: &str, condition: &str) {
 }
 
 pub fn is(client: &mut Client, condition: &str) -> bool {
-    client.query_one(&format!("SELECT {condition}"), &[]).unwrap_or_else(|e| panic!("{condition}: {e:?}")).get(0)
+    client.value(&format!("SELECT {condition}"))
 }
 
 /// A condition: the segment is in one of these states now.
 pub fn in_state(segment: i64, states: &str) -> String {
-    format!("(SELECT state IN ({states}) FROM queue.segment_log WHERE segment = {segment} ORDER BY entry DESC LIMIT 1)")
+    format!(
+        "(SELECT state IN ({states}) FROM queue_internal.segment_log WHERE segment = {segment}
+         ORDER BY entry DESC LIMIT 1)"
+    )
 }
 
 /// Makes steps until the living of segment 0 begin to move, and the table of history is there into which the next step
 /// copies.
 pub fn drive_to_move(client: &mut Client) {
-    let has_table = "EXISTS (SELECT FROM pg_inherits WHERE inhparent = 'queue.history'::regclass)";
+    let has_table = "EXISTS (SELECT FROM pg_inherits WHERE inhparent = 'queue_internal.history'::regclass)";
     drive(client, "the living begin to move", &format!("{} AND {has_table}", in_state(0, "'m'")));
 }
 
 /// The young segment that is open.
 pub fn open_segment(client: &mut Client) -> i64 {
     client.value::<i64>(
-        "SELECT segment::bigint FROM (SELECT DISTINCT ON (segment) segment, state FROM queue.segment_log
+        "SELECT segment::bigint FROM (SELECT DISTINCT ON (segment) segment, state FROM queue_internal.segment_log
          ORDER BY segment, entry DESC) AS s WHERE state = 'o' AND segment < 8",
     )
 }
@@ -69,17 +72,10 @@ pub fn enqueue(client: &mut Client, count: i64, options: &str) {
     client.query(&sql, &[&count]).unwrap();
 }
 
-/// Claims up to so many and completes them.
-pub fn work_off(client: &mut Client, count: i64) -> i64 {
-    let sql = "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', $1::bigint::int))) \
-        WHERE outcome = 'completed'";
-    client.query_one(sql, &[&count]).unwrap().get(0)
-}
-
 /// Fills the open segment with jobs that are done, so that it will be closed at the next step.
 pub fn fill(client: &mut Client) {
     enqueue(client, ROWS, ", priority => -5");
-    assert_eq!(work_off(client, ROWS), ROWS);
+    assert_eq!(client.work_off("q", ROWS), ROWS);
 }
 
 /// Fills the open segment and has the ring turn, with or without a worker, until it was filled so many times.
@@ -89,9 +85,19 @@ pub fn turn(client: &mut Client, times: i64) {
         fill(client);
         wait::until("the next segment is open", || {
             maintain(client);
-            (fillings(client) > before).then_some(())
+            has_turned(client, before).then_some(())
         });
     }
+}
+
+/// Fills the open segment with 400 jobs that live and many that have ended. The living come first, and the first batch
+/// of a move does not come to the end.
+fn leave_living(client: &mut Client) {
+    client.run("BEGIN");
+    enqueue(client, 400, ", priority => 5");
+    enqueue(client, 11_600, "");
+    client.run("COMMIT");
+    assert_eq!(client.work_off("q", 11_600), 11_600);
 }
 
 pub fn claim_one(client: &mut Client) -> Option<(i64, i64)> {
@@ -114,11 +120,8 @@ pub fn wait_completed(client: &mut Client, count: i64) {
 }
 
 /// A payload that is stored outside its row.
-const LARGE: &str =
-    "(SELECT jsonb_build_object('text', string_agg(md5(n::text), '')) FROM generate_series(1, $SIZE) AS n)";
-
 pub fn large(pieces: i64) -> String {
-    LARGE.replace("$SIZE", &pieces.to_string())
+    format!("(SELECT jsonb_build_object('text', string_agg(md5(n::text), '')) FROM generate_series(1, {pieces}) AS n)")
 }
 
 #[test]
@@ -216,7 +219,7 @@ fn the_ring_goes_on_without_the_segment_of_slow_workers() {
         given_back += i64::from(expected == "ready");
         assert_eq!(client.value::<i64>(&format!("SELECT count(*) FROM queue.jobs WHERE job_id = {job}")), 1, "{what}");
     }
-    assert_eq!(work_off(&mut client, 100), given_back);
+    assert_eq!(client.work_off("q", 100), given_back);
 }
 
 #[test]
@@ -230,14 +233,13 @@ fn prepared_producers_fill_segments_too_and_hold_them() {
         enqueue(&mut client, ROWS, "");
         client.run(&format!("PREPARE TRANSACTION 'p{n}'"));
         client.run(&format!("COMMIT PREPARED 'p{n}'"));
-        assert_eq!(work_off(&mut client, ROWS), ROWS);
-        wait::until("the next segment is open", || (fillings(&mut client) > before).then_some(()));
+        assert_eq!(client.work_off("q", ROWS), ROWS);
+        wait::until("the next segment is open", || has_turned(&mut client, before).then_some(()));
     }
     assert!(is(&mut client, &in_state(0, "'c'")));
     drop(client);
     // Its locks are there again after a crash.
-    cluster.kill_server();
-    cluster.start_again();
+    cluster.restart_killed();
     let mut client = cluster.connect();
     turn(&mut client, 2);
     assert!(is(&mut client, &in_state(0, "'c'")));
@@ -251,12 +253,7 @@ fn prepared_producers_fill_segments_too_and_hold_them() {
 fn a_step_that_is_rolled_back_is_done_again() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
-    // Those that live come first, and the first batch does not come to the end.
-    client.run("BEGIN");
-    enqueue(&mut client, 400, ", priority => 5");
-    enqueue(&mut client, 11_600, "");
-    client.run("COMMIT");
-    assert_eq!(work_off(&mut client, 11_600), 11_600);
+    leave_living(&mut client);
     drive(&mut client, "the living begin to move", &in_state(0, "'m'"));
     for _ in 0..3 {
         let sql = "SELECT count(*) / (count(*) - count(*)) FROM queue.maintain()";
@@ -266,18 +263,14 @@ fn a_step_that_is_rolled_back_is_done_again() {
     assert!(is(&mut client, &in_state(0, "'m'")));
     drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
     assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats"), 400);
-    assert_eq!(work_off(&mut client, 12_000), 400);
+    assert_eq!(client.work_off("q", 12_000), 400);
 }
 
 #[test]
 fn a_claim_that_passes_by_a_batch_which_is_rolled_back_finds_its_jobs_later() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
-    client.run("BEGIN");
-    enqueue(&mut client, 400, ", priority => 5");
-    enqueue(&mut client, 11_600, "");
-    client.run("COMMIT");
-    assert_eq!(work_off(&mut client, 11_600), 11_600);
+    leave_living(&mut client);
     drive_to_move(&mut client);
     drop(client);
     // Memory knows nothing, so that a claim reads the logs.
@@ -298,7 +291,7 @@ fn a_claim_that_passes_by_a_batch_which_is_rolled_back_finds_its_jobs_later() {
         assert!(claim_one(&mut client).is_none(), "a job was claimed while its mark was open");
         client.run(&format!("SELECT pg_cancel_backend({pid})"));
     });
-    assert_eq!(work_off(&mut client, 12_000), 400);
+    assert_eq!(client.work_off("q", 12_000), 400);
 }
 
 #[test]
@@ -443,8 +436,7 @@ fn whoever_meets_a_job_on_the_move_follows_it() {
     drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
     // What was noted is known after a crash, too.
     drop(client);
-    cluster.kill_server();
-    cluster.start_again();
+    cluster.restart_killed();
     let mut client = cluster.connect();
     maintain(&mut client);
     let state = |client: &mut Client, job: i64, condition: &str| {
@@ -452,7 +444,7 @@ fn whoever_meets_a_job_on_the_move_follows_it() {
         assert!(
             is(client, &sql),
             "{job} is not {condition}: {:?}",
-            client.query_one(&format!("SELECT j::text FROM queue.job({job}) AS j"), &[]).unwrap().get::<_, String>(0)
+            client.value::<String>(&format!("SELECT j::text FROM queue.job({job}) AS j"))
         );
     };
     for offset in [0, 15] {
@@ -488,9 +480,9 @@ fn who_reads_a_toast_table_is_waited_for_and_makes_nobody_wait() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     client.run(&format!("SELECT queue.enqueue('q', {})", large(30_000)));
-    assert_eq!(work_off(&mut client, 1), 1);
-    let sql = "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'queue.attempt_0'::regclass";
-    let toast: String = client.query_one(sql, &[]).unwrap().get(0);
+    assert_eq!(client.work_off("q", 1), 1);
+    let sql = "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'queue_internal.attempt_0'::regclass";
+    let toast: String = client.value(sql);
     let mut reader = cluster.connect();
     reader.run(&format!("BEGIN; SELECT count(*) FROM {toast}"));
     fill(&mut client);
@@ -500,7 +492,7 @@ fn who_reads_a_toast_table_is_waited_for_and_makes_nobody_wait() {
         maintain(&mut client);
     }
     assert!(is(&mut client, &in_state(0, "'h'")));
-    assert!(is(&mut client, "(SELECT count(*) > 0 FROM queue.attempt_0)"));
+    assert!(is(&mut client, "(SELECT count(*) > 0 FROM queue_internal.attempt_0)"));
     reader.run("COMMIT");
     drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
 }
@@ -512,7 +504,9 @@ fn what_is_rolled_back_is_emptied_too() {
     client.run("BEGIN");
     enqueue(&mut client, 10, "");
     client.run("ROLLBACK");
-    wait::until("the dead rows are gone", || is(&mut client, "pg_relation_size('queue.attempt_0') = 0").then_some(()));
+    wait::until("the dead rows are gone", || {
+        is(&mut client, "pg_relation_size('queue_internal.attempt_0') = 0").then_some(())
+    });
 }
 
 /// Keeps jobs coming and going, a few of which stay, until it is told to stop; a few segments a second.
@@ -522,7 +516,7 @@ pub fn load(cluster: &Cluster, stop: &AtomicBool) {
         enqueue(&mut client, 195, "");
         enqueue(&mut client, 5, ", priority => 9");
         enqueue(&mut client, 1, ", delay => '20 days'");
-        work_off(&mut client, 195);
+        client.work_off("q", 195);
         thread::sleep(Duration::from_millis(40));
     }
 }
@@ -533,10 +527,10 @@ fn what_commits_while_a_start_counts_the_rows_is_counted() {
     let mut client = cluster.connect();
     let held = hold_session(&cluster, cluster.connect(), "segment.counted", "SELECT queue.maintain()");
     enqueue(&mut client, 1, "");
-    assert_eq!(work_off(&mut client, 1), 1);
+    assert_eq!(client.work_off("q", 1), 1);
     assert_eq!(release(held), "");
     // If the count left this job out, the segment would stay open until the next job.
-    drive(&mut client, "history has the job", "(SELECT count(*) = 1 FROM queue.history)");
+    drive(&mut client, "history has the job", "(SELECT count(*) = 1 FROM queue_internal.history)");
 }
 
 #[test]
@@ -559,10 +553,10 @@ fn an_open_transaction_s_jobs_count_as_living_though_a_start_has_counted_the_row
         open.run("COMMIT");
         drive(&mut client, "the segment is closed", &in_state(0, "'c'"));
         // More than a twentieth still lives. With fewer, the segment would be moved though no segment is needed.
-        work_off(&mut client, ROWS * 92 / 100);
+        client.work_off("q", ROWS * 92 / 100);
         (0..5).for_each(|_| maintain(&mut client));
         assert!(is(&mut client, &in_state(0, "'c'")), "the segment is moved");
-        work_off(&mut client, ROWS * 4 / 100);
+        client.work_off("q", ROWS * 4 / 100);
         drive(&mut client, "the segment is moved", &in_state(0, "'m', 'd', 'h', 'e', 'f'"));
     }
 }

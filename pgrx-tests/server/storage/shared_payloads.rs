@@ -78,7 +78,8 @@ fn a_payload_that_several_jobs_share_is_there_for_each_as_long_as_it_needs_it() 
     let payload = large(10_000);
     let jobs = format!("SELECT job_id FROM queue.publish('t', {payload}) ORDER BY queue_name");
     let &[ends, kept, late, fails] = &client.column::<i64>(&jobs)[..] else { panic!("four jobs") };
-    let written: i64 = client.value("SELECT count(*) FROM queue.attempt_0 WHERE payload IS NOT NULL AND job_id > 0");
+    let written: i64 =
+        client.value("SELECT count(*) FROM queue_internal.attempt_0 WHERE payload IS NOT NULL AND job_id > 0");
     assert_eq!(written, 1, "the payload is written once");
     assert!(client.count("SELECT FROM queue.check()") == 0);
     let is_whole = |client: &mut Client, job: i64| {
@@ -126,7 +127,7 @@ fn what_is_forgotten_of_a_shared_payload_goes_with_the_last_job_that_has_it() {
     for queue in ["a", "b"] {
         client.run(&format!("SELECT queue.complete(id) FROM queue.claim('{queue}')"));
     }
-    let is_there = format!("SELECT FROM queue.attempt_0 WHERE payload = {payload}");
+    let is_there = format!("SELECT FROM queue_internal.attempt_0 WHERE payload = {payload}");
     client.run(&format!("SELECT queue.forget({})", jobs[0]));
     assert_eq!(client.count(&is_there), 1);
     assert!(is(&mut client, &format!("(SELECT payload = {payload} FROM queue.job({}))", jobs[1])));

@@ -10,10 +10,10 @@ const STATS: &str = "
     sum(enqueued),
                    sum(claimed), sum(completed), sum(failed), sum(timed_out), sum(died), sum(expired)) AS counts
                FROM queue.stats GROUP BY 1),
-         l AS (SELECT queue_id, lane.lane, life.* FROM queue.life AS life JOIN queue.lane AS lane
+         l AS (SELECT queue_id, lane.lane, life.* FROM queue_internal.life AS life JOIN queue_internal.lane AS lane
          ON lane.lane = life.lane),
          r AS (SELECT q.queue_name, concat_ws(' ', j.states, a.totals) AS counts
-               FROM queue.queue AS q,
+               FROM queue_internal.queue AS q,
                LATERAL (SELECT concat_ws(' ', count(*) FILTER (WHERE state = 'ready'),
                count(*) FILTER (WHERE state = 'scheduled'),
                             count(*) FILTER (WHERE state = 'retrying'), count(*) FILTER (WHERE state = 'running'),

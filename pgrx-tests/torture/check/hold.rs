@@ -58,8 +58,7 @@ pub fn holds<'a>(case: &Case<'a>) -> Vec<Hold<'a>> {
             let What::Claimed(claim) = &fact.what else { continue };
             let mut until = match (fact.undone, deal.fate) {
                 (Some(undone), _) => undone,
-                (None, Fate::Committed) if claim.is_bound => deal.end_from,
-                (None, Fate::Committed) => deal.end_from + claim.lease,
+                (None, Fate::Committed) => deal.end_from + claim.disconnect.unwrap_or(claim.lease).min(claim.lease),
                 _ if deal.is_cut => last_sign,
                 _ => deal.end_from,
             };

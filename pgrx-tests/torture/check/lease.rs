@@ -30,7 +30,7 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
     let mut told: BTreeMap<i64, Told> = BTreeMap::new();
     for (deal, fact) in case.ledger.committed() {
         if let What::Claimed(claim) = &fact.what
-            && !claim.is_bound
+            && claim.disconnect.is_none()
         {
             let one = Told {
                 deal: deal.number,

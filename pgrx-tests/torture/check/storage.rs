@@ -21,7 +21,7 @@ pub fn check(client: &mut Client) -> Result<Vec<String>, postgres::Error> {
         }
         if patience.is_over(left) {
             let states = client.query(
-                "SELECT DISTINCT ON (segment) format('%s %s', segment, state) FROM queue.segment_log
+                "SELECT DISTINCT ON (segment) format('%s %s', segment, state) FROM queue_internal.segment_log
                                        ORDER BY segment, entry DESC",
                 &[],
             )?;

@@ -38,7 +38,7 @@ pub fn claim(job: &Job, attempt: i64, lease: Micros) -> What {
         priority: job.priority,
         group: job.group.clone(),
         number: 1,
-        is_bound: false,
+        disconnect: None,
         lease,
     })
 }

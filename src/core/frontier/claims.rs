@@ -5,6 +5,7 @@
 
 use super::answers::{End, TakeOne};
 use super::deadlines;
+use super::disconnect::Disconnect;
 use super::index;
 use super::memory::{DeadlineRoot, Frontier};
 use super::rank::Place;
@@ -117,7 +118,7 @@ impl Frontier<'_> {
         id: i64,
         lease: i64,
         deadline: i64,
-        bound: bool,
+        disconnect: Disconnect,
     ) -> Option<&mut Running> {
         let slot = self.running_slot(instance, id)?;
         self.settle_token(slot, deadline - lease);
@@ -128,7 +129,7 @@ impl Frontier<'_> {
         entry.lease = lease;
         entry.longest = entry.longest.max(lease);
         entry.deadline = entry.deadline.max(deadline);
-        entry.bound = u8::from(bound);
+        entry.disconnect = disconnect;
         if entry.state == State::Taken {
             entry.state = State::Running;
             entry.owner = 0;
@@ -358,6 +359,7 @@ impl Frontier<'_> {
         }
         let entry = &mut self.running[slot as usize];
         entry.deadline = deadline;
+        entry.disconnect.note_extended();
         entry.longest = entry.longest.max(lease);
         let entry = *entry;
         if timed {
@@ -378,6 +380,7 @@ impl Frontier<'_> {
         if entry.state == State::Ending {
             // The deadline counts again if the end is rolled back.
             entry.deadline = deadline;
+            entry.disconnect.note_extended();
         } else {
             self.extend(root, instance, id, lease, deadline);
         }
@@ -394,28 +397,38 @@ impl Frontier<'_> {
         (entry.deadline <= now).then_some(entry)
     }
 
-    /// Ends the bound claims of a session whose connection has ended: sets their deadlines to the past. A claim that
-    /// another transaction is ending expires if that transaction is rolled back. Returns how many expire now.
-    pub fn session_ended(&mut self, root: &mut DeadlineRoot, instance: u32, session: u32) -> usize {
-        let mut due = 0;
+    /// Brings the deadlines of a session's claims forward, as each claim asks for, because its connection has ended at
+    /// `now`. `has_broken`: the client has not said goodbye. If another transaction is ending an attempt, the new
+    /// deadline counts after a rollback of that transaction. Returns the earliest new deadline of running attempts.
+    pub fn session_ended(
+        &mut self,
+        root: &mut DeadlineRoot,
+        instance: u32,
+        session: u32,
+        now: i64,
+        has_broken: bool,
+    ) -> Option<i64> {
+        let mut earliest = None;
         for slot in 0..self.head.running_slots.fresh() {
             let entry = &mut self.running[slot as usize];
             if entry.state == State::Free || entry.instance != instance || entry.session != session + 1 {
                 continue;
             }
             entry.session = 0;
-            if entry.bound == 0 {
+            let Some(deadline) = entry.disconnect.deadline(now, has_broken).filter(|&at| at < entry.deadline) else {
                 continue;
-            }
+            };
             let timed = entry.state == State::Running;
             deadlines::remove(self.running, root, slot);
-            self.running[slot as usize].deadline = i64::MIN;
+            let entry = &mut self.running[slot as usize];
+            entry.deadline = deadline;
+            entry.disconnect.note_broken();
             if timed {
                 deadlines::insert(self.running, root, slot);
-                due += 1;
+                earliest = Some(earliest.map_or(deadline, |at: i64| at.min(deadline)));
             }
         }
-        due
+        earliest
     }
 
     /// Returns the next entry of an instance at slot `from` or behind it, and the slot at which the next call begins.

@@ -13,6 +13,7 @@ mod answers;
 mod claims;
 mod collect;
 mod deadlines;
+mod disconnect;
 mod ending;
 mod free_slots;
 mod gate;
@@ -44,6 +45,7 @@ mod window;
 
 pub use ahead::Ahead;
 pub use answers::{Collect, End, Next, Served, Take, TakeOne, Turn, Wait};
+pub use disconnect::{Disconnect, MAX_DISCONNECT_US};
 pub use ending::Ending;
 pub use group::Group;
 pub use lane::Lane;
@@ -53,7 +55,7 @@ pub use rank::{Place, Rank};
 pub use ready::Ready;
 pub use retries::Retrying;
 pub use running::{MISSED_CANCEL, MISSED_RERUN, Running, State};
-pub use session::{Session, WAIT_LANES};
+pub use session::{Session, Sleeper, WAIT_LANES};
 pub use several::Lanes;
 pub use starts::{NODES_PER_RATE, PastStart, Rate, Starts};
 

@@ -91,6 +91,17 @@ impl Frontier<'_> {
         self.lanes[slot as usize].go_back(spilled.before());
     }
 
+    /// Puts entries into `ready` whose ranks ascend. Those that belong into one gap move the others once.
+    pub(super) fn put_all(&mut self, slot: u32, mut entries: &[Ready]) {
+        while let Some(&first) = entries.first() {
+            let run = self.ring(slot).insert_run(entries);
+            if run == 0 {
+                self.put(slot, first);
+            }
+            entries = &entries[run.max(1)..];
+        }
+    }
+
     /// Wakes a session that waits for this lane and returns it, if the lane may have jobs. Callers use it after a
     /// refill. A woken session wakes the next one by [`Self::stop_waiting`], so that no commit has to wake many.
     pub fn pass_on(&mut self, instance: u32, lane: i32) -> Option<u32> {

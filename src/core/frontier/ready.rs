@@ -86,22 +86,39 @@ impl Ring<'_> {
 
     /// Puts an entry at the place that `search` returned. The ring must not be full.
     pub fn insert(&mut self, nth: usize, entry: Ready) {
+        self.open_gap(nth, 1);
+        *self.get_mut(nth) = entry;
+    }
+
+    /// Puts the first of these entries, whose ranks ascend, into one gap, and returns how many: as many as have room
+    /// and rank before the ring's next entry. 0: the ring is full, or has the rank of the first one.
+    pub fn insert_run(&mut self, entries: &[Ready]) -> usize {
+        let Some(Err(nth)) = entries.first().map(|first| self.search(first.rank)) else { return 0 };
+        let next = (nth < self.len()).then(|| self.get(nth).rank);
+        let fits = |entry: &&Ready| next.is_none_or(|next| entry.rank < next);
+        let count = entries.iter().take(self.capacity() - self.len()).take_while(fits).count();
+        self.open_gap(nth, count);
+        entries[..count].iter().zip(nth..).for_each(|(&entry, at)| *self.get_mut(at) = entry);
+        count
+    }
+
+    /// Moves the entries on the shorter side of a place, so that `count` others have room there.
+    fn open_gap(&mut self, nth: usize, count: usize) {
         let len = self.len();
         if nth < len / 2 {
-            *self.head = if *self.head == 0 { self.slots.len() as u32 - 1 } else { *self.head - 1 };
+            let head = *self.head as usize;
+            *self.head = if head < count { head + self.capacity() - count } else { head - count } as u32;
             for i in 0..nth {
-                let (to, from) = (self.at(i), self.at(i + 1));
+                let (to, from) = (self.at(i), self.at(i + count));
                 self.slots[to] = self.slots[from];
             }
         } else {
             for i in (nth..len).rev() {
-                let (to, from) = (self.at(i + 1), self.at(i));
+                let (to, from) = (self.at(i + count), self.at(i));
                 self.slots[to] = self.slots[from];
             }
         }
-        *self.len += 1;
-        let at = self.at(nth);
-        self.slots[at] = entry;
+        *self.len += count as u32;
     }
 
     pub fn remove(&mut self, nth: usize) -> Ready {
@@ -137,7 +154,7 @@ mod tests {
         #![proptest_config(crate::cases(256))]
 
         #[test]
-        fn behaves_like_a_sorted_vector(steps in prop::collection::vec((0u8..4, 0i64..40), crate::length(400))) {
+        fn behaves_like_a_sorted_vector(steps in prop::collection::vec((0u8..5, 0i64..40), crate::length(400))) {
             let (mut slots, mut head, mut len) = (vec![Ready::default(); 17], 5, 0);
             let mut model: Vec<i64> = Vec::new();
             for (what, n) in steps {
@@ -156,6 +173,18 @@ mod tests {
                         prop_assert_eq!(ring.remove(at).id, n);
                         model.retain(|m| *m != n);
                     },
+                    // Every third number, so that entries of the ring lie between some of them.
+                    3 => {
+                        let run: Vec<Ready> = (n..n + 15).step_by(3).map(|n| Ready {
+                            rank: Rank { priority: 0, job_id: n }, id: n, ..Ready::default()
+                        }).collect();
+                        let count = ring.insert_run(&run);
+                        let is_one_gap = |&to: &i64| !model.iter().any(|m| (n..=to).contains(m));
+                        let fits = run.iter().map(|entry| entry.id).take_while(is_one_gap).count();
+                        prop_assert_eq!(count, fits.min(17 - model.len()));
+                        model.extend(run[..count].iter().map(|entry| entry.id));
+                        model.sort_unstable();
+                    }
                     _ => {
                         let first = (!model.is_empty()).then(|| model.remove(0));
                         prop_assert_eq!(ring.pop().map(|e| e.id), first);

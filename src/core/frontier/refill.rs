@@ -29,13 +29,16 @@ impl Frontier<'_> {
     /// Hands over waiting attempts that were read, in order. The session has read everything up to `read_to`: the
     /// position just before the next row ([`Rank::before`]), because attempts of one job have the same rank, or
     /// [`Rank::MAX`] if there is no next row. Returns false if `ready` is full of these attempts, so that the refill
-    /// should stop.
-    pub fn refill_push(&mut self, instance: u32, lane: i32, session: u32, found: &[Ready], read_to: Rank) -> bool {
+    /// should stop. Changes the order of `found`.
+    pub fn refill_push(&mut self, instance: u32, lane: i32, session: u32, found: &mut [Ready], read_to: Rank) -> bool {
         let Some(slot) = self.lane_slot(instance, lane) else { return false };
         if self.lanes[slot as usize].refiller != session + 1 {
             return false;
         }
-        for &entry in found {
+        // The attempts to be put into `ready` move to the front, until they fill it.
+        let mut kept = 0;
+        for nth in 0..found.len() {
+            let entry = found[nth];
             if let Some(taken) = index::find(self.running_index, instance, entry.id) {
                 self.running[taken as usize].push_held = 1;
                 continue;
@@ -44,12 +47,19 @@ impl Frontier<'_> {
                 continue;
             }
             let ring = self.ring(slot);
-            if ring.is_full() && ring.last().is_some_and(|last| last.rank < entry.rank) {
-                self.lanes[slot as usize].read = entry.rank.before();
-                return false;
+            if kept >= ring.capacity() - ring.len() {
+                self.put_all(slot, &found[..kept]);
+                kept = 0;
+                let ring = self.ring(slot);
+                if ring.is_full() && ring.last().is_some_and(|last| last.rank < entry.rank) {
+                    self.lanes[slot as usize].read = entry.rank.before();
+                    return false;
+                }
             }
-            self.put(slot, entry);
+            found[kept] = entry;
+            kept += 1;
         }
+        self.put_all(slot, &found[..kept]);
         self.lanes[slot as usize].read = read_to;
         let ring = self.ring(slot);
         !ring.is_full() || ring.last().is_some_and(|last| last.rank > read_to)

@@ -3,6 +3,7 @@
 //!
 //! Invariant: an attempt has at most one entry, and no claim takes an attempt that has one.
 
+use super::disconnect::Disconnect;
 use super::rank::{Place, Rank};
 use super::ready::Ready;
 
@@ -60,10 +61,10 @@ pub struct Running {
     pub session: u32,
     /// The process id of the claimer, for messages and views.
     pub pid: i32,
+    /// What the end of the claimer's connection does to the attempt.
+    pub disconnect: Disconnect,
     /// What is happening to the attempt.
     pub state: State,
-    /// 1: the claim ends with the claimer's connection.
-    pub bound: u8,
     /// 1: the claim is committed.
     pub claimed: u8,
     /// 1: a request to cancel it is committed.

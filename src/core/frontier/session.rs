@@ -24,10 +24,40 @@ pub struct Session {
     pub(super) for_refill: u8,
     /// How long it waits for a batch after the batch's first job has come, in microseconds. 0: it takes the first job.
     pub(super) linger: i64,
+    /// The process that sleeps, and since when, in monotonic microseconds. 0: it does not wait for jobs.
+    pub(super) pid: i32,
+    pub(super) since: i64,
+}
+
+/// A session that sleeps until there is a job.
+#[derive(Clone, Copy, Debug)]
+pub struct Sleeper {
+    /// Its process.
+    pub pid: i32,
+    /// Since when it has slept, in monotonic microseconds.
+    pub since: i64,
+    /// Its lanes. The first `len` are set.
+    pub(super) lanes: [i32; WAIT_LANES],
+    pub(super) len: usize,
+}
+
+impl Sleeper {
+    /// Returns the lanes for which it waits.
+    pub fn lanes(&self) -> &[i32] {
+        &self.lanes[..self.len]
+    }
 }
 
 impl Default for Session {
     fn default() -> Self {
-        Self { nodes: [Node::default(); WAIT_LANES], woken_for: 0, waiting: 0, for_refill: 0, linger: 0 }
+        Self {
+            nodes: [Node::default(); WAIT_LANES],
+            woken_for: 0,
+            waiting: 0,
+            for_refill: 0,
+            linger: 0,
+            pid: 0,
+            since: 0,
+        }
     }
 }

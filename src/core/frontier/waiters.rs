@@ -10,7 +10,7 @@
 //! collector, other sessions sleep although there are jobs (`collect`).
 
 use super::memory::Frontier;
-use super::session::{Node, Session, WAIT_LANES};
+use super::session::{Node, Session, Sleeper, WAIT_LANES};
 use crate::share;
 
 fn node(sessions: &mut [Session], link: u32) -> &mut Node {
@@ -43,7 +43,9 @@ impl Frontier<'_> {
     }
 
     pub(super) fn delist(&mut self, session: u32) {
-        let count = std::mem::take(&mut self.sessions[session as usize].waiting);
+        let entry = &mut self.sessions[session as usize];
+        (entry.pid, entry.since) = (0, 0);
+        let count = std::mem::take(&mut entry.waiting);
         for k in 0..count as usize {
             let this = self.sessions[session as usize].nodes[k];
             self.sessions[session as usize].nodes[k] = Node::default();
@@ -128,6 +130,33 @@ impl Frontier<'_> {
             at = node(self.sessions, at).next;
         }
         None
+    }
+
+    /// Notes which process sleeps in this session, for [`Self::next_sleeper`]. Called after [`Self::wait`] or
+    /// [`Self::collect`] has answered that the session sleeps. A wake-up, and the end of the wait, remove the note.
+    pub fn note_sleeper(&mut self, session: u32, pid: i32, now: i64) {
+        let entry = &mut self.sessions[session as usize];
+        (entry.pid, entry.since) = (pid, now);
+    }
+
+    /// Returns the first noted sleeper of an instance whose session number is at least `from`, and the number after it.
+    pub fn next_sleeper(&self, instance: u32, from: u32) -> Option<(u32, Sleeper)> {
+        (from as usize..self.sessions.len()).find_map(|number| {
+            let session = &self.sessions[number];
+            if session.pid == 0 {
+                return None;
+            }
+            let mut sleeper = Sleeper { pid: session.pid, since: session.since, lanes: [0; WAIT_LANES], len: 0 };
+            for node in &session.nodes[..usize::from(session.waiting)] {
+                let Some(lane) = node.lane_plus_one.checked_sub(1) else { continue };
+                let lane = &self.lanes[lane as usize];
+                if lane.instance == instance {
+                    sleeper.lanes[sleeper.len] = lane.id;
+                    sleeper.len += 1;
+                }
+            }
+            (sleeper.len > 0).then_some((number as u32 + 1, sleeper))
+        })
     }
 
     /// True if the session was woken since it began to wait.

@@ -81,6 +81,30 @@ fn limits_and_pauses_bound_it() {
 }
 
 #[test]
+fn lasting_jobs_go_on() {
+    let minutes = steady(6_000, 50_000);
+    let long = [BEGIN - MINUTE; 10];
+    let lasting = Seen { running: 10, started_at: &long, ..seen(&minutes) };
+    // The arrivals keep 5 running. Ten last, and these may be the five.
+    assert_eq!(lasting.load().needed, 10);
+    // What waits has to run beside them.
+    assert_eq!(Seen { ready: 5, ..lasting }.load().needed, 11);
+    assert_eq!(Seen { due_soon: 3_000, ..lasting }.load().needed, 15);
+    assert_eq!(Seen { started_at: &long[..4], ..lasting }.load().needed, 5);
+    // Jobs that are younger than the mean tell nothing.
+    assert_eq!(Seen { started_at: &[BEGIN - 40_000; 10], ..lasting }.load().needed, 5);
+    // Limits: one of starts stops no running job.
+    assert_eq!(Seen { rate: 1, period_us: S, ..lasting }.load().needed, 10);
+    assert_eq!(Seen { max_running: 7, ..lasting }.load().needed, 7);
+    assert_eq!(Seen { is_paused: true, ..lasting }.load().needed, 10);
+    // One stage keeps its lasting jobs beside another with a backlog.
+    let backlog = Seen { ready: 30_000, running: 0, ..seen(&minutes) };
+    let mut loads = [lasting, backlog].map(|seen| Seen { max_running: 20, ..seen }.load());
+    share(&mut loads, 20);
+    assert_eq!(loads.map(|load| load.needed), [10, 10]);
+}
+
+#[test]
 fn nothing_to_do_needs_nobody() {
     let minutes = steady(6_000, 50_000);
     assert_eq!(Seen { running: 0, ..seen(&minutes) }.load().needed, 0);
@@ -184,6 +208,7 @@ impl Pool {
                 let seen = Seen {
                     ready: self.waiting.len() as i64,
                     running: self.running.len() as i64,
+                    started_at: &self.running.iter().map(|Reverse((_, began))| *began).collect::<Vec<_>>(),
                     minutes: Some(&self.minutes),
                     now_us: self.now,
                     target_age_us: Self::TARGET,
@@ -258,6 +283,7 @@ proptest! {
         ready in 0i64..1_000_000,
         due_soon in 0i64..1_000_000,
         running in 0i64..1_000,
+        lasting in 0usize..100,
         max_running in 0u32..50,
         rate in 0u32..50,
     ) {
@@ -268,15 +294,19 @@ proptest! {
             minutes.add(980 + minute, &totals, busy_us);
             *known.entry(minute).or_default() += enqueued;
         }
-        let now_us = 1_010 * MINUTE;
+        let (now_us, started_at) = (1_010 * MINUTE, vec![0; lasting]);
+        let running = running.max(lasting as i64);
         let seen = Seen {
-            ready, due_soon, running, max_running, rate, period_us: S, now_us, target_age_us: 30 * S,
+            started_at: &started_at, ready, due_soon, running, max_running, rate, period_us: S, now_us,
+            target_age_us: 30 * S,
             minutes: Some(&minutes), ..Seen::default()
         };
         let load = seen.load();
         prop_assert!(load.needed >= 0 && load.arrivals >= 0.0 && load.ends >= 0.0);
         prop_assert!(max_running == 0 || load.needed <= i64::from(max_running));
         prop_assert_eq!(load.needed == 0, ready == 0 && due_soon == 0 && running == 0);
+        let may_last = if max_running == 0 { lasting } else { lasting.min(max_running as usize) };
+        prop_assert!(load.run_mean_us.is_none() || load.needed >= may_last as i64);
         // More waiting jobs never need fewer workers.
         let more = Seen { ready: ready + 1_000, ..seen }.load();
         prop_assert!(more.needed >= load.needed);

@@ -18,7 +18,7 @@ use crate::log::lane_counts::LaneCounts;
 use crate::log::reader::Reader;
 use crate::log::{outcome, segment};
 use crate::pg::snapshot::ActiveSnapshot;
-use crate::pg::{process, session, time, transaction};
+use crate::pg::{memory, process, session, time, transaction};
 use crate::shmem;
 
 /// A difference must persist for this long, in microseconds, and be seen again at least this often.
@@ -95,8 +95,8 @@ fn unknown_claims(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
         let _snapshot = ActiveSnapshot::latest();
         let sql = union(
             catalog,
-            "SELECT c.id, 0, 0::int8 FROM queue.claim_N AS c
-             WHERE c.kind IN ('w', 'b') AND NOT EXISTS (SELECT FROM queue.outcome_N AS o WHERE o.id = c.id)",
+            "SELECT c.id, 0, 0::int8 FROM queue_internal.claim_N AS c
+             WHERE c.kind IN ('w', 'b') AND NOT EXISTS (SELECT FROM queue_internal.outcome_N AS o WHERE o.id = c.id)",
         );
         spi::read_rows(&sql, &[], |row| row.get::<i64>(1))
     })?;
@@ -150,7 +150,7 @@ struct Waiting {
 /// attempts that have expired, are skipped, too.
 fn unreachable(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
     let number = catalog.number;
-    let mut ids = Vec::with_capacity(usize::try_from(crate::guc::MAX_READY.get()).unwrap_or(0));
+    let mut ids = memory::list(usize::try_from(crate::guc::MAX_READY.get()).unwrap_or(0));
     for lane in queue::lanes(catalog) {
         // The ready attempts are read first. If an attempt becomes ready later, the following rounds see it.
         let Some(position) = copy_ready(catalog, lane, &mut ids) else { continue };
@@ -163,16 +163,15 @@ fn unreachable(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
             let _snapshot = ActiveSnapshot::latest();
             let sql = union(
                 catalog,
-                "SELECT a.id, a.priority, a.job_id FROM queue.attempt_N AS a
+                "SELECT a.id, a.priority, a.job_id FROM queue_internal.attempt_N AS a
                  WHERE a.lane = $1 AND (a.priority, a.job_id) <= ($2, $3) AND a.group_hash IS NULL
                    AND (a.run_at IS NULL OR a.run_at <= $4 AND a.run_at <= now() - interval '1 minute')
-                   AND NOT EXISTS (SELECT FROM queue.claim_N AS c WHERE c.id = a.id)
-                   AND NOT EXISTS (SELECT FROM queue.outcome_N AS o WHERE o.id = a.id)
-                   AND a.id <> ALL ($5) AND $LIVES",
+                   AND NOT EXISTS (SELECT FROM queue_internal.claim_N AS c WHERE c.id = a.id)
+                   AND NOT EXISTS (SELECT FROM queue_internal.outcome_N AS o WHERE o.id = a.id)
+                   AND a.id <> ALL ($5)
+                   -- What has expired is dropped from memory before it is ended.
+                   AND (a.start_by IS NULL OR a.start_by > now())",
             );
-            // What has expired is dropped from memory before it is ended.
-            let lives = if catalog.knows_expiry() { "(a.start_by IS NULL OR a.start_by > now())" } else { "true" };
-            let sql = sql.replace("$LIVES", lives);
             let due = crate::pg::parameter::Parameter::raw(Some(due_to.into()), pgrx::pg_sys::TIMESTAMPTZOID);
             let (priority, job_id) = (position.priority, position.job_id);
             let parameters = [lane.into(), priority.into(), job_id.into(), due, ids.clone().into()];
@@ -261,7 +260,7 @@ type Differences = Vec<(&'static str, i64)>;
 fn differences(catalog: &Catalog) -> Result<Option<Vec<(i32, Differences)>>> {
     transaction::look(|| {
         rows::lock_segments(catalog);
-        let mut known: Vec<(i32, Counts)> = Vec::with_capacity(shmem::counters());
+        let mut known: Vec<(i32, Counts)> = memory::list(shmem::counters());
         let (_snapshot, is_known) = ActiveSnapshot::take(|take| {
             shmem::with_counters(catalog.number, |counters| {
                 take(&mut []);
@@ -310,7 +309,10 @@ fn states(catalog: &Catalog, found: &mut Vec<Fault>) {
     for n in persisting(all, is_wrong) {
         found.push(Fault {
             segment: Some(n),
-            ..Fault::new("segment_state", &format!("Memory and queue.segment_log differ on the state of segment {n}."))
+            ..Fault::new(
+                "segment_state",
+                &format!("Memory and queue_internal.segment_log differ on the state of segment {n}."),
+            )
         });
     }
 }

@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::log::reader::Reader;
 use crate::log::segment::Home;
 use crate::log::{claim, outcome};
-use crate::pg::{lock, process, session, transaction};
+use crate::pg::{self, lock, process, session, transaction};
 use crate::restore;
 
 mod fault;
@@ -52,7 +52,7 @@ fn sequences(catalog: &Catalog) -> Result<Vec<Fault>> {
 ///
 /// Errors: as `restore::end_now`.
 pub fn mend(catalog: &Catalog, faults: &[Fault]) -> Result<Vec<bool>> {
-    let mut mended = Vec::with_capacity(faults.len());
+    let mut mended = pg::memory::list(faults.len());
     for fault in faults {
         mended.push(fault.remedy().is_some() && mend_row(catalog, fault)?);
     }
@@ -67,7 +67,7 @@ pub fn mend(catalog: &Catalog, faults: &[Fault]) -> Result<Vec<bool>> {
 fn mend_row(catalog: &Catalog, fault: &Fault) -> Result<bool> {
     let (Some(id), segment) = (fault.attempt_id, fault.segment) else { return Ok(true) };
     if fault.name == "orphan_successor" {
-        let sql = "DELETE FROM queue.successor WHERE id = $1";
+        let sql = "DELETE FROM queue_internal.successor WHERE id = $1";
         return Ok(spi::run(sql, &[id.into()])? > 0);
     }
     let Some(n) = segment else { return Ok(true) };
@@ -77,10 +77,10 @@ fn mend_row(catalog: &Catalog, fault: &Fault) -> Result<bool> {
         return Ok(false);
     }
     let delete = |log: &str, condition: &str| -> Result<bool> {
-        let sql = format!("DELETE FROM queue.{log}_{n} AS r WHERE r.id = $1 AND {condition}");
+        let sql = format!("DELETE FROM queue_internal.{log}_{n} AS r WHERE r.id = $1 AND {condition}");
         Ok(spi::run(&sql, &[id.into()])? > 0)
     };
-    let is_orphan = format!("NOT EXISTS (SELECT FROM queue.attempt_{n} AS a WHERE a.id = r.id)");
+    let is_orphan = format!("NOT EXISTS (SELECT FROM queue_internal.attempt_{n} AS a WHERE a.id = r.id)");
     match fault.name.as_str() {
         "orphan_claim" => delete("claim", &is_orphan),
         "orphan_outcome" => delete("outcome", &is_orphan),
@@ -121,7 +121,7 @@ fn mark_one(catalog: &Catalog, id: i64) -> Result<bool> {
 /// memory. For the doctor.
 pub fn cheap(catalog: &Catalog) -> Result<Vec<String>> {
     let mut troubles = restore::behind(catalog)?;
-    let mut negative = Vec::with_capacity(crate::shmem::counters());
+    let mut negative = pg::memory::list(crate::shmem::counters());
     crate::shmem::with_counters(catalog.number, |counters| {
         let wrong = counters.of(catalog.number).filter(|(_, c)| c.counts.waiting < 0 || c.counts.running < 0);
         negative.extend(wrong.map(|(lane, _)| lane));

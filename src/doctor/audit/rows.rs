@@ -31,7 +31,7 @@ pub fn look(catalog: &Catalog) -> Result<Vec<Fault>> {
             .into_iter()
             .map(|n| Segment { n, is_read: ledger.is_read_here(n), is_free: ledger.word(n).state() == State::Free })
             .collect();
-        spi::read_rows(&statement(&segments, catalog.knows_expiry()), &[], |row| {
+        spi::read_rows(&statement(&segments), &[], |row| {
             Ok(Fault {
                 name: row.get::<String>(1)?.unwrap_or_default(),
                 queue: row.get(2)?,
@@ -71,41 +71,43 @@ fn each(segments: &[Segment], sql: &str, filter: impl Fn(&Segment) -> bool) -> S
 /// Attempts with their claims and outcomes.
 const LIFE: &str = "SELECT $N AS segment, $READ AS is_read, a.id, a.job_id, a.lane, a.payload_of, a.unique_key,
            c.kind, c.claimed_at, o.outcome, o.ended_at, o.next_id
-    FROM queue.attempt_N AS a LEFT JOIN queue.claim_N AS c ON c.id = a.id LEFT JOIN queue.outcome_N AS o
+    FROM queue_internal.attempt_N AS a LEFT JOIN queue_internal.claim_N AS c ON c.id = a.id LEFT
+    JOIN queue_internal.outcome_N AS o
     ON o.id = a.id";
 
 /// Rows whose attempt does not exist.
 const ORPHANS: &str = "SELECT 'orphan_claim', NULL::text, NULL::bigint, c.id, $N,
            format('Segment %s has a claim of kind %s of an attempt that is not there.', $N, c.kind)
-    FROM queue.claim_N AS c WHERE NOT EXISTS (SELECT FROM queue.attempt_N AS a WHERE a.id = c.id)
+    FROM queue_internal.claim_N AS c WHERE NOT EXISTS (SELECT FROM queue_internal.attempt_N AS a WHERE a.id = c.id)
     UNION ALL
     SELECT 'orphan_outcome', NULL, NULL, o.id, $N,
            format('Segment %s has an outcome of kind %s of an attempt that is not there.', $N, o.outcome)
-    FROM queue.outcome_N AS o WHERE NOT EXISTS (SELECT FROM queue.attempt_N AS a WHERE a.id = o.id)
+    FROM queue_internal.outcome_N AS o WHERE NOT EXISTS (SELECT FROM queue_internal.attempt_N AS a WHERE a.id = o.id)
     UNION ALL
     SELECT DISTINCT 'orphan_note', NULL, NULL::bigint, n.id, $N,
            format('Segment %s has a note of kind %s about an attempt that is not there.', $N, n.kind)
-    FROM queue.note_N AS n WHERE NOT EXISTS (SELECT FROM queue.attempt_N AS a WHERE a.id = n.id)";
+    FROM queue_internal.note_N AS n WHERE NOT EXISTS (SELECT FROM queue_internal.attempt_N AS a WHERE a.id = n.id)";
 
 /// Held attempts that no predecessor can release.
 const HELD: &str = "SELECT 'no_edge', q.queue_name, a.job_id, a.id, $N,
            'The attempt is held, but has no predecessor: nothing releases it.'
-    FROM queue.attempt_N AS a
-    JOIN queue.lane AS n ON n.lane = a.lane AND n.is_held JOIN queue.queue AS q ON q.queue_id = n.queue_id
-    WHERE $READ AND NOT EXISTS (SELECT FROM queue.claim_N AS c WHERE c.id = a.id)
-      AND NOT EXISTS (SELECT FROM queue.note_N AS e WHERE e.id = a.id AND e.kind = 'a')";
+    FROM queue_internal.attempt_N AS a
+    JOIN queue_internal.lane AS n ON n.lane = a.lane AND n.is_held JOIN queue_internal.queue AS q
+    ON q.queue_id = n.queue_id
+    WHERE $READ AND NOT EXISTS (SELECT FROM queue_internal.claim_N AS c WHERE c.id = a.id)
+      AND NOT EXISTS (SELECT FROM queue_internal.note_N AS e WHERE e.id = a.id AND e.kind = 'a')";
 
 /// Attempts that a worker has claimed too late.
 const LATE: &str = "SELECT 'late_start', q.queue_name, a.job_id, a.id, $N,
            format('A worker claimed the attempt at %s, but it had to start before %s.', c.claimed_at, a.start_by)
-    FROM queue.attempt_N AS a JOIN queue.claim_N AS c ON c.id = a.id
-    JOIN queue.lane AS n ON n.lane = a.lane JOIN queue.queue AS q ON q.queue_id = n.queue_id
+    FROM queue_internal.attempt_N AS a JOIN queue_internal.claim_N AS c ON c.id = a.id
+    JOIN queue_internal.lane AS n ON n.lane = a.lane JOIN queue_internal.queue AS q ON q.queue_id = n.queue_id
     WHERE $READ AND a.start_by <= c.claimed_at AND c.kind IN ('w', 'b')";
 
 /// Rows of segments that should be empty.
 const LEFTOVERS: &str = "SELECT 'leftover', NULL, NULL::bigint, NULL::bigint, $N,
            format('Segment %s is free, but has %s attempts.', $N, count(*))
-    FROM queue.attempt_N HAVING count(*) > 0";
+    FROM queue_internal.attempt_N HAVING count(*) > 0";
 
 /// All other faults. `life` has the attempts, `living` the attempts that wait or run, `ended` the last attempts of
 /// ended jobs, in the segments and in history.
@@ -144,7 +146,7 @@ const OTHERS: &str = "
     WHERE l.is_read AND (l.kind = 'm' OR l.outcome = 'm')
       AND NOT EXISTS (SELECT FROM life AS b WHERE b.id = l.id AND b.segment <> l.segment
                       AND b.lane <> 0 AND b.kind IS DISTINCT FROM 'm' AND b.outcome IS DISTINCT FROM 'm')
-      AND NOT EXISTS (SELECT FROM queue.history AS h WHERE h.job_id = l.job_id AND h.id = l.id)
+      AND NOT EXISTS (SELECT FROM queue_internal.history AS h WHERE h.job_id = l.job_id AND h.id = l.id)
       AND NOT EXISTS (SELECT FROM emptied AS e WHERE e.segment IN (8, 9)
       AND e.at > coalesce(l.ended_at, l.claimed_at) - slack
                       AND e.entry > coalesce((SELECT o.entry FROM opened AS o WHERE o.segment = l.segment), 0))
@@ -154,7 +156,7 @@ const OTHERS: &str = "
     FROM known AS l
     WHERE l.is_read AND l.next_id IS NOT NULL AND l.outcome <> 'm'
       AND NOT EXISTS (SELECT FROM life AS b WHERE b.id = l.next_id AND b.lane <> 0)
-      AND NOT EXISTS (SELECT FROM queue.history AS h WHERE h.job_id = l.job_id AND h.id = l.next_id)
+      AND NOT EXISTS (SELECT FROM queue_internal.history AS h WHERE h.job_id = l.job_id AND h.id = l.next_id)
       AND NOT EXISTS (SELECT FROM emptied AS e WHERE e.segment IN ((l.next_id & 15)::integer, 8, 9)
       AND e.at > l.ended_at - slack
                       AND e.entry > coalesce((SELECT o.entry FROM opened AS o WHERE o.segment = l.segment), 0))
@@ -164,21 +166,21 @@ const OTHERS: &str = "
            l.outcome)
     FROM known AS l
     WHERE l.is_read AND l.outcome IN ('f', 'r', 'w', 'a', 's') AND l.next_id IS NULL
-      AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = l.id)
+      AND NOT EXISTS (SELECT FROM queue_internal.successor AS s WHERE s.id = l.id)
     UNION ALL
     SELECT 'lost_successor', NULL, NULL, s.id, NULL,
            format('Attempt %s should go on with the retried job, but is nowhere.', s.next_id)
-    FROM queue.successor AS s
+    FROM queue_internal.successor AS s
     WHERE NOT EXISTS (SELECT FROM life AS b WHERE b.id = s.next_id)
-      AND NOT EXISTS (SELECT FROM queue.history AS h WHERE h.id = s.next_id)
+      AND NOT EXISTS (SELECT FROM queue_internal.history AS h WHERE h.id = s.next_id)
       AND NOT EXISTS (SELECT FROM emptied AS e WHERE e.segment IN ((s.next_id & 15)::integer, 8, 9)
       AND e.at > s.retried_at - slack)
     UNION ALL
     SELECT 'orphan_successor', NULL, NULL, s.id, NULL,
            format('A retry is on record (attempt %s) of an attempt that is nowhere.', s.next_id)
-    FROM queue.successor AS s
+    FROM queue_internal.successor AS s
     WHERE NOT EXISTS (SELECT FROM life AS b WHERE b.id = s.id)
-      AND NOT EXISTS (SELECT FROM queue.history AS h WHERE h.id = s.id)
+      AND NOT EXISTS (SELECT FROM queue_internal.history AS h WHERE h.id = s.id)
       AND NOT EXISTS (SELECT FROM emptied AS e WHERE e.segment IN ((s.id & 15)::integer, 8, 9) AND e.is_emptying)
     UNION ALL
     SELECT 'lost_payload', l.queue_name, l.job_id, l.id, l.segment,
@@ -194,23 +196,23 @@ const OTHERS: &str = "
     UNION ALL
     SELECT 'lost_firing', q.queue_name, f.job_id, NULL, NULL,
            format('Schedule %s has enqueued this job for %s, but it is nowhere.', quote_ident(s.schedule_name), f.slot)
-    FROM (SELECT * FROM queue.firing_0 UNION ALL SELECT * FROM queue.firing_1) AS f
-    JOIN queue.schedule AS s ON s.schedule_id = f.schedule_id
-    LEFT JOIN queue.queue AS q ON q.queue_id = s.queue_id
+    FROM (SELECT * FROM queue_internal.firing_0 UNION ALL SELECT * FROM queue_internal.firing_1) AS f
+    JOIN queue_internal.schedule AS s ON s.schedule_id = f.schedule_id
+    LEFT JOIN queue_internal.queue AS q ON q.queue_id = s.queue_id
     WHERE f.kind = 'r' AND NOT EXISTS (SELECT FROM life AS b WHERE b.job_id = f.job_id)
-      AND NOT EXISTS (SELECT FROM queue.history AS h WHERE h.job_id = f.job_id)
+      AND NOT EXISTS (SELECT FROM queue_internal.history AS h WHERE h.job_id = f.job_id)
       AND NOT EXISTS (SELECT FROM emptied AS e WHERE e.at > f.fired_at - slack)
     UNION ALL
     SELECT 'lane', NULL, NULL, NULL, NULL, format('Lane %s belongs to no queue.', n.lane)
-    FROM queue.lane AS n WHERE NOT EXISTS (SELECT FROM queue.queue AS q WHERE q.queue_id = n.queue_id)
+    FROM queue_internal.lane AS n WHERE NOT EXISTS (SELECT FROM queue_internal.queue AS q WHERE q.queue_id = n.queue_id)
     UNION ALL
     SELECT 'lane', q.queue_name, NULL, NULL, NULL, 'The queue has no lane.'
-    FROM queue.queue AS q WHERE NOT EXISTS (SELECT FROM queue.lane AS n WHERE n.queue_id = q.queue_id)
+    FROM queue_internal.queue AS q WHERE NOT EXISTS (SELECT FROM queue_internal.lane AS n WHERE n.queue_id = q.queue_id)
     UNION ALL
     SELECT 'open_segments', NULL, NULL, NULL, NULL,
            format('%s young segments and %s halves of old are open; it should be one of each.',
                   count(*) FILTER (WHERE n.segment < 8), count(*) FILTER (WHERE n.segment >= 8))
-    FROM (SELECT DISTINCT ON (g.segment) g.segment, g.state FROM queue.segment_log AS g
+    FROM (SELECT DISTINCT ON (g.segment) g.segment, g.state FROM queue_internal.segment_log AS g
           ORDER BY g.segment, g.entry DESC) AS n
     WHERE n.state = 'o'
     HAVING count(*) FILTER (WHERE n.segment < 8) <> 1 OR count(*) FILTER (WHERE n.segment >= 8) <> 1
@@ -218,7 +220,7 @@ const OTHERS: &str = "
     SELECT 'history_table', NULL, NULL, NULL, NULL,
            format('Table %s of history would outlive the extension: it does not depend on it.', i.inhrelid::regclass)
     FROM pg_inherits AS i
-    WHERE i.inhparent = 'queue.history'::regclass AND NOT EXISTS (
+    WHERE i.inhparent = 'queue_internal.history'::regclass AND NOT EXISTS (
         SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = i.inhrelid AND d.deptype = 'x')
     UNION ALL
     SELECT 'trigger', NULL, NULL, NULL, NULL, format('Trigger foreign_write of %s is switched off.',
@@ -226,8 +228,7 @@ const OTHERS: &str = "
     FROM pg_trigger AS t WHERE t.tgfoid = of_triggers AND t.tgenabled <> 'A'";
 
 /// Returns the whole statement. Its columns: name, queue, job, attempt, segment, and the problem in a sentence.
-/// `knows_expiry`: attempts have a time by which they must start.
-fn statement(segments: &[Segment], knows_expiry: bool) -> String {
+fn statement(segments: &[Segment]) -> String {
     // The statement must be valid even if no segment has rows.
     let life = format!(
         "SELECT NULL::integer AS segment, false AS is_read, NULL::bigint AS id, NULL::bigint AS job_id,
@@ -242,35 +243,37 @@ fn statement(segments: &[Segment], knows_expiry: bool) -> String {
     let orphans = union(each(segments, ORPHANS, |_| true));
     let leftovers = union(each(segments, LEFTOVERS, |segment| segment.is_free));
     let held = union(each(segments, HELD, |_| true));
-    let late = union(each(segments, LATE, |_| knows_expiry));
+    let late = union(each(segments, LATE, |_| true));
     let others = OTHERS.replace("slack", "interval '10 minutes'").replace("of_triggers", triggers::foreign_write());
     format!(
         "WITH life AS MATERIALIZED ({life}),
          -- The attempts of existing queues. Rows of dropped queues may remain; nothing reads them.
          known AS (
              SELECT l.*, q.queue_id, q.queue_name FROM life AS l
-             JOIN queue.lane AS n ON n.lane = l.lane JOIN queue.queue AS q ON q.queue_id = n.queue_id),
+             JOIN queue_internal.lane AS n ON n.lane = l.lane JOIN queue_internal.queue AS q
+             ON q.queue_id = n.queue_id),
          living AS (
              SELECT * FROM known AS l
              WHERE l.is_read AND l.outcome IS NULL AND (l.kind IS NULL OR l.kind IN ('w', 'b'))),
          ended AS (
              SELECT l.queue_name, l.job_id, l.id FROM known AS l
              WHERE l.is_read AND l.outcome <> 'm' AND l.next_id IS NULL
-               AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = l.id)
+               AND NOT EXISTS (SELECT FROM queue_internal.successor AS s WHERE s.id = l.id)
              UNION ALL
-             SELECT q.queue_name, h.job_id, h.id FROM queue.history AS h
-             JOIN queue.lane AS n ON n.lane = h.lane JOIN queue.queue AS q ON q.queue_id = n.queue_id
-             WHERE h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = h.id)
+             SELECT q.queue_name, h.job_id, h.id FROM queue_internal.history AS h
+             JOIN queue_internal.lane AS n ON n.lane = h.lane JOIN queue_internal.queue AS q ON q.queue_id = n.queue_id
+             WHERE h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue_internal.successor AS s WHERE s.id = h.id)
                -- Rows that are still being copied count in their segment.
                AND h.generation <> ALL (ARRAY(
-                   SELECT d.generation FROM queue.segment_log AS d WHERE d.state IN ('m', 'd') AND NOT EXISTS (
-                       SELECT FROM queue.segment_log AS c WHERE c.generation = d.generation AND c.state = 'h')))),
+                   SELECT d.generation FROM queue_internal.segment_log AS d WHERE d.state IN ('m', 'd') AND NOT EXISTS (
+                       SELECT FROM queue_internal.segment_log AS c WHERE c.generation = d.generation
+                       AND c.state = 'h')))),
          -- When each segment was last emptied, and when it was last opened.
          emptied AS (
              SELECT g.segment, max(g.entry) AS entry, max(g.at) AS at,
                     (array_agg(g.state ORDER BY g.entry DESC))[1] = 'e' AS is_emptying
-             FROM queue.segment_log AS g WHERE g.state IN ('f', 'e') GROUP BY g.segment),
-         opened AS (SELECT g.segment, max(g.entry) AS entry FROM queue.segment_log AS g WHERE g.state = 'o'
+             FROM queue_internal.segment_log AS g WHERE g.state IN ('f', 'e') GROUP BY g.segment),
+         opened AS (SELECT g.segment, max(g.entry) AS entry FROM queue_internal.segment_log AS g WHERE g.state = 'o'
          GROUP BY g.segment)
          {none}{orphans}{leftovers}{held}{late} UNION ALL {others}"
     )

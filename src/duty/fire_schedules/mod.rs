@@ -19,7 +19,8 @@ use pgrx::pg_sys::Datum;
 use crate::catalog::queue;
 use crate::catalog::schedule::Schedule;
 use crate::catalog::{self, Catalog};
-use crate::duty::{Duty, Memory, rotate_firings};
+use crate::duty::care::{self, Care};
+use crate::duty::{self, Duty, Memory, rotate_firings};
 use crate::error::{self, Result};
 use crate::job::options::Options;
 use crate::job::schedule::Goal;
@@ -32,7 +33,7 @@ use crate::transaction::{self, ScheduleStep};
 pub mod agenda;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "fire_schedules", is_due: None, next_at, run };
+pub const DUTY: Duty = Duty { name: "fire_schedules", is_due: None, next_at, work: duty::Work::Items(run) };
 
 /// At most this many schedules per transaction, and so about as many jobs. The slots that one schedule must catch up
 /// with are not divided.
@@ -49,12 +50,12 @@ thread_local! {
     static AGENDA: Cell<Agenda> = Cell::default();
 }
 
-fn run(number: u32) -> i64 {
+fn run(number: u32, _: &Care) -> Result<i64> {
     transaction::register();
-    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     // A slot must be committed before any process fires the next one.
     if pg::transaction::in_transaction_block() || !firing::try_lock(&catalog) {
-        return 0;
+        return Ok(0);
     }
     transaction::record(number, ScheduleStep::SlotsTaken);
     let pid = session::pid();
@@ -65,7 +66,7 @@ fn run(number: u32) -> i64 {
         }
         known.changes
     });
-    let Some(changes) = changes else { return 0 };
+    let Some(changes) = changes else { return Ok(0) };
     let mut agenda = AGENDA.take().current(&catalog, changes);
     let now = catalog::schedule::now_us();
     let done = fire_due(&catalog, &mut agenda, now);
@@ -77,7 +78,7 @@ fn run(number: u32) -> i64 {
         }
     });
     AGENDA.set(agenda);
-    done
+    Ok(done)
 }
 
 /// Fires the due schedules together. If that fails, fires them one by one. Schedules that failed before are also fired
@@ -116,7 +117,7 @@ fn fire_alone(catalog: &Rc<Catalog>, agenda: &mut Agenda, n: usize, now: i64) ->
 
 /// Fires all chosen schedules in a subtransaction, or none of them: at most `most` slots of each.
 fn attempt(catalog: &Rc<Catalog>, agenda: &mut Agenda, chosen: &[usize], now: i64, most: usize) -> Result<i64> {
-    let works = pg::transaction::in_subtransaction(|| {
+    let works = care::apart(|| {
         let works = chosen.iter().filter_map(|&n| Work::of(catalog, n, &agenda.entries[n], now, most).transpose());
         let mut works = works.collect::<Result<Vec<_>>>()?;
         enqueue(catalog, &mut works)?;

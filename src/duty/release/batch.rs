@@ -5,6 +5,7 @@
 //! Invariant: the key of `claim` decides between a release and any other end of a held attempt.
 
 use std::collections::{HashMap, HashSet};
+use std::iter;
 use std::rc::Rc;
 
 use pg_queue_core::after::{Fate, Time, Upon, Verdict, verdict};
@@ -13,7 +14,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::{Catalog, drops, ids};
-use crate::duty::put_off;
+use crate::duty::care::Care;
 use crate::duty::release::known;
 use crate::duty::release::work::Position;
 use crate::error::{Error, Result};
@@ -27,8 +28,7 @@ use crate::log::tables::Tables;
 use crate::pg::datum::{self, text_datum};
 use crate::pg::fault::fault;
 use crate::pg::scan::{Key, Probe, Snapshot};
-use crate::pg::transaction::in_subtransaction;
-use crate::pg::{process, time};
+use crate::pg::{memory, process, time};
 use crate::shmem;
 use crate::transaction::{self, FlowStep, QueueStep, SegmentStep, Step};
 
@@ -80,9 +80,7 @@ pub struct Batch<'a> {
     pub catalog: &'a Rc<Catalog>,
     /// True if this transaction completes the jobs. Then it only makes plain releases, and leaves the rest to the duty.
     is_at_commit: bool,
-    /// True if each held attempt is written in its own subtransaction, because an error has rolled back all of them
-    /// before.
-    pub is_careful: bool,
+    care: &'a Care,
     /// Jobs that were handed over and led to a write that failed.
     pub failed: Vec<i64>,
     /// The fates of jobs, each with whether the job is a flow that waits.
@@ -102,14 +100,14 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub fn new(catalog: &'a Rc<Catalog>) -> Self {
+    pub fn new(catalog: &'a Rc<Catalog>, care: &'a Care) -> Self {
         let read = shmem::with_awaited(catalog.number, |awaited, instance| (instance.due.to, awaited.epoch()));
         let (cursor, epoch) = read.unwrap_or((i64::MIN, 0));
         known::catch_up(epoch);
         Self {
             catalog,
             is_at_commit: false,
-            is_careful: false,
+            care,
             failed: Vec::new(),
             fates: HashMap::new(),
             acts: Vec::new(),
@@ -123,8 +121,8 @@ impl<'a> Batch<'a> {
     }
 
     /// Returns a batch for the open transaction, which completes these jobs.
-    pub fn of_commit(catalog: &'a Rc<Catalog>, jobs: &[i64]) -> Self {
-        let mut batch = Self::new(catalog);
+    pub fn of_commit(catalog: &'a Rc<Catalog>, care: &'a Care, jobs: &[i64]) -> Self {
+        let mut batch = Self::new(catalog, care);
         batch.is_at_commit = true;
         batch.fates.extend(jobs.iter().map(|job_id| (*job_id, (Fate::Completed, false))));
         batch
@@ -289,7 +287,7 @@ impl<'a> Batch<'a> {
             _ if has_until => Time::Over,
             _ => Time::Due,
         };
-        let mut fates = Vec::with_capacity(own.len());
+        let mut fates = memory::list(own.len());
         for edge in &own {
             fates.push(if edge.is_met || time == Time::Over {
                 Fate::Completed
@@ -321,8 +319,7 @@ impl<'a> Batch<'a> {
             Verdict::Release if of_flow.is_some_and(|edge| edge.lane == 0) => Decision::Complete,
             Verdict::Release => Decision::Release(after::lane_of_release(&queue, &own)),
             Verdict::Skip => {
-                let is_to_blame = |fate: &Fate| matches!(fate, Fate::Cancelled | Fate::Gone);
-                let decisive = fates.iter().position(is_to_blame).unwrap_or(0);
+                let decisive = fates.iter().position(|fate| fate.is_lost()).unwrap_or(0);
                 Decision::Skip(own.get(decisive).map(|edge| (*edge, fates[decisive])))
             }
             Verdict::Hold => {
@@ -359,25 +356,21 @@ impl<'a> Batch<'a> {
         let mut of_segments: Vec<Vec<Act>> = (0..id::SEGMENTS).map(|_| Vec::new()).collect();
         acts.into_iter().for_each(|act| of_segments[act.attempt.home.segment as usize].push(act));
         for acts in of_segments.into_iter().filter(|acts| !acts.is_empty()) {
-            if self.is_careful {
-                acts.into_iter().for_each(|act| self.write_alone(act));
-            } else {
-                self.write_segment(acts)?;
+            let care = self.care;
+            let together = care.together(acts.len());
+            let mut acts = acts.into_iter();
+            while let Some(first) = acts.next() {
+                let (because, job_id) = (first.because, first.attempt.job_id());
+                let some: Vec<Act> = iter::once(first).chain(acts.by_ref().take(together - 1)).collect();
+                let what = || format!("held job {job_id} could not be released or ended");
+                if care.serve(what, || self.write_segment(some))?.is_none() {
+                    // The rollback of the subtransaction has closed what was opened in it.
+                    self.claims = std::array::from_fn(|_| None);
+                    self.failed.push(because);
+                }
             }
         }
         Ok(())
-    }
-
-    /// Writes the decision about one held attempt. If that fails, nothing of it is written, and the others are still
-    /// written.
-    fn write_alone(&mut self, act: Act) {
-        let (because, job_id) = (act.because, act.attempt.job_id());
-        if let Err(error) = in_subtransaction(|| self.write_segment(vec![act])) {
-            // The rollback of the subtransaction has closed what was opened in it.
-            self.claims = std::array::from_fn(|_| None);
-            self.failed.push(because);
-            put_off(&format!("held job {job_id} could not be released or ended"), &error);
-        }
     }
 
     /// Writes a note that an edge is met.
@@ -407,10 +400,10 @@ impl<'a> Batch<'a> {
             self.again.push(act.because);
         }
         fault!(if self.is_at_commit { "ender.claimed" } else { "release.claimed" });
-        let mut counts = Vec::with_capacity(acts.len());
+        let mut counts = memory::list(acts.len());
         ids::take(self.catalog, acts.len(), |count| counts.push(count))?;
         let now = time::now_us();
-        let mut outcomes = Vec::with_capacity(acts.len());
+        let mut outcomes = memory::list(acts.len());
         let mut reasons: HashMap<(i64, u8), Datum> = HashMap::new();
         for wants_far in [false, true] {
             let run_at = |act: &Act| act.run_at.filter(|&at| at > now);
@@ -425,7 +418,7 @@ impl<'a> Batch<'a> {
                     let superseded = outcome::New::of(act.attempt.id(), Kind::Superseded);
                     outcomes.push(outcome::New { next_id: Some(next_id), ..superseded });
                     let lane = act.lane().unwrap_or_default();
-                    after::released(self.catalog, &act.queue, &act.attempt, next_id, lane, run_at(act), now)
+                    after::released(&act.queue, &act.attempt, next_id, lane, run_at(act), now)
                 })
                 .collect();
             attempt::insert_admitted(self.catalog, &target, &attempts);
@@ -506,6 +499,7 @@ fn reason(edge: &Edge, fate: Fate) -> String {
         Fate::Completed => "has completed",
         Fate::Dead => "is dead",
         Fate::Cancelled => "was cancelled, was skipped or has expired",
+        Fate::Buried => "is dead, and whose queue was dropped",
         Fate::Gone => "is known no more",
     };
     format!("it was after job {}, which {what}", edge.job_id)

@@ -8,6 +8,7 @@
 //! to memory before the look. The commit hands over any other job to the duty.
 
 use crate::catalog;
+use crate::duty::care::Care;
 use crate::duty::release::batch::Batch;
 use crate::error::Result;
 use crate::pg::fault::fault;
@@ -36,7 +37,8 @@ fn release(number: u32, jobs: &[i64]) -> Result<Served> {
     let Some(adds) = shmem::with_awaited(number, |awaited, _| awaited.adds()) else { return Ok(Served::new()) };
     let _snapshot = ActiveSnapshot::latest();
     fault!("ender.counted");
-    let mut batch = Batch::of_commit(&catalog, jobs);
+    let care = Care::none();
+    let mut batch = Batch::of_commit(&catalog, &care, jobs);
     let mut served = Served::new();
     for &job_id in jobs {
         // The duty will meet the same error and report it. It does not concern this transaction.

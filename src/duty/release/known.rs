@@ -112,7 +112,7 @@ pub fn ended(flow: i64, job_id: i64, fate: Fate) {
     }
     let known = of(flow);
     let at = match fate {
-        Fate::Dead => {
+        Fate::Dead | Fate::Buried => {
             remember(flow, |known| known.deaths = Deaths::One(job_id));
             i64::MIN
         }

@@ -27,6 +27,7 @@ use crate::log::member::{self, Standing};
 use crate::log::outcome::{self, Kind, New};
 use crate::log::{history, note};
 use crate::pg::datum::text_datum;
+use crate::pg::fault::fault;
 use crate::pg::time;
 use crate::shmem;
 use crate::transaction::{self, FlowStep};
@@ -51,6 +52,7 @@ impl Batch<'_> {
             known::forget_flow(flow);
             return Ok(Some(Fate::Completed));
         }
+        fault!("release.searched");
         let found =
             member::find_blockers(self.catalog, flow, known::of(flow).passed, upon != Upon::Ended, MAX_ATTEMPTS_READ);
         self.looked += 10;
@@ -64,7 +66,12 @@ impl Batch<'_> {
         }
         let Some(first) = found.members.first() else {
             known::forget_flow(flow);
-            return Ok(Some(if upon == Upon::Any { Fate::Cancelled } else { Fate::Completed }));
+            // The last member may have completed or died after the search above.
+            return Ok(Some(match upon {
+                Upon::Any if !member::find_completed(self.catalog, flow, i64::MIN).has_completed => Fate::Cancelled,
+                Upon::Failed if member::dead(self.catalog, flow).is_some() => Fate::Dead,
+                _ => Fate::Completed,
+            }));
         };
         if upon == Upon::Any {
             // All its members are watched.
@@ -111,7 +118,7 @@ impl Batch<'_> {
     pub fn dead_member(&mut self, flow: i64) -> Result<Option<i64>> {
         match known::of(flow).deaths {
             known::Deaths::None => return Ok(None),
-            known::Deaths::One(job_id) if after::fate(self.catalog, job_id)?.fate == Fate::Dead => {
+            known::Deaths::One(job_id) if Upon::Failed.is_met_by(after::fate(self.catalog, job_id)?.fate) => {
                 return Ok(Some(job_id));
             }
             known::Deaths::One(_) | known::Deaths::Unknown => {}

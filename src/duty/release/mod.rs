@@ -17,9 +17,10 @@ use pg_queue_core::awaited::Awaited;
 use pgrx::pg_sys::Latch;
 
 use crate::catalog::{self, Catalog};
+use crate::duty::care::{Care, PUT_OFF_US};
 use crate::duty::release::batch::Batch;
 use crate::duty::release::work::{Position, WORK, Work};
-use crate::duty::{Duty, Memory, PUT_OFF_US, put_off, start_due};
+use crate::duty::{self, Duty, Memory, start_due};
 use crate::error::Result;
 use crate::log::edge::{self, Edges};
 use crate::log::living;
@@ -27,8 +28,7 @@ use crate::log::segment;
 use crate::log::tables::Tables;
 use crate::pg::fault::fault;
 use crate::pg::scan::{Key, Snapshot};
-use crate::pg::transaction::in_subtransaction;
-use crate::pg::{self, process, session, time};
+use crate::pg::{self, memory, process, session, time};
 use crate::shmem::{self, Instance, awake};
 use crate::transaction::{self, hooks};
 
@@ -39,7 +39,7 @@ mod members;
 mod work;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "release", is_due: None, next_at, run };
+pub const DUTY: Duty = Duty { name: "release", is_due: None, next_at, work: duty::Work::Items(run) };
 
 /// If an open transaction blocks a job, the next look is after this many microseconds.
 const BLOCKED_PAUSE_US: i64 = 100_000;
@@ -54,8 +54,6 @@ thread_local! {
     static OF: Cell<u32> = const { Cell::new(0) };
     /// True if this process is looking at everything.
     static IS_LOOKING: Cell<bool> = const { Cell::new(false) };
-    /// True if the last run began and did not end: an error has rolled it back.
-    static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
@@ -122,12 +120,12 @@ fn abandon(instances: &mut [Instance], awaited: &mut [Awaited]) -> Option<*mut L
     Some(instances[slot].worker.latch)
 }
 
-fn run(number: u32) -> i64 {
+fn run(number: u32, care: &Care) -> Result<i64> {
     transaction::register();
-    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     // Jobs that a transaction block takes would wait for its end.
     if pg::transaction::in_transaction_block() {
-        return 0;
+        return Ok(0);
     }
     if OF.replace(number) != number {
         WORK.set(Work::default());
@@ -137,73 +135,49 @@ fn run(number: u32) -> i64 {
     hooks::on_rollback(undone);
     hooks::at_end(settled);
     WORK.with_borrow_mut(|work| work.taken.clear());
-    let is_careful = HAS_FAILED.replace(true);
-    let did = if is_careful { serve_each(&catalog) } else { serve(&catalog) };
-    match did {
-        Ok(did) => {
-            HAS_FAILED.set(false);
-            did
-        }
-        Err(error) => error.report(),
-    }
+    serve(&catalog, care)
 }
 
-/// Serves the jobs that memory has and the remaining ones, as many as fit into a transaction.
-fn serve(catalog: &Rc<Catalog>) -> Result<i64> {
+/// Serves the jobs that memory has and the remaining ones, as many as fit into a transaction. After an error, each job
+/// that was handed over is served by itself, and so is each job held because of it.
+fn serve(catalog: &Rc<Catalog>, care: &Care) -> Result<i64> {
+    /// At most this many jobs are served by themselves in one transaction.
+    const MAX_JOBS: i64 = 100;
     if !take_jobs(catalog) {
         return Ok(0);
     }
     fault!("release.taken");
-    let mut batch = Batch::new(catalog);
-    let mut did = 0;
-    while !batch.is_full()
+    let mut batch = Batch::new(catalog, care);
+    let (mut did, mut again, mut failed) = (0, Vec::new(), Vec::new());
+    while !(batch.is_full() || care.is_careful() && did == MAX_JOBS)
         && let Some((job_id, from)) = next_left()
     {
         did += 1;
-        walk(&mut batch, job_id, from)?;
+        if care.is_careful() {
+            let what = || format!("what is after job {job_id} could not be looked at");
+            let served = care.serve(what, || {
+                let mut batch = Batch::new(catalog, care);
+                walk(&mut batch, job_id, from)?;
+                batch.write()?;
+                Ok((batch.again, batch.failed))
+            })?;
+            if let Some((more, not)) = served {
+                again.extend(more);
+                failed.extend(not);
+            } else {
+                // The look may have remembered facts that were rolled back.
+                known::forget();
+                failed.push(job_id);
+            }
+        } else {
+            walk(&mut batch, job_id, from)?;
+        }
         process::check_for_interrupts();
     }
     fault!("release.looked");
     batch.write()?;
     fault!("release.written");
-    leave_for_later(catalog, batch.again, Vec::new());
-    Ok(did)
-}
-
-/// As `serve`, after an error. Each job that was handed over is served in its own subtransaction, and so is each job
-/// held because of it. So jobs that fail do not block others.
-fn serve_each(catalog: &Rc<Catalog>) -> Result<i64> {
-    /// At most this many jobs in one transaction.
-    const MAX_JOBS: i64 = 100;
-    if !take_jobs(catalog) {
-        return Ok(0);
-    }
-    let (mut did, mut again, mut failed) = (0, Vec::new(), Vec::new());
-    while did < MAX_JOBS
-        && let Some((job_id, from)) = next_left()
-    {
-        did += 1;
-        let served = in_subtransaction(|| {
-            let mut batch = Batch::new(catalog);
-            batch.is_careful = true;
-            walk(&mut batch, job_id, from)?;
-            batch.write()?;
-            Ok((batch.again, batch.failed))
-        });
-        match served {
-            Ok((more, not)) => {
-                again.extend(more);
-                failed.extend(not);
-            }
-            Err(error) => {
-                // The look may have remembered facts that were rolled back.
-                known::forget();
-                put_off(&format!("what is after job {job_id} could not be looked at"), &error);
-                failed.push(job_id);
-            }
-        }
-        process::check_for_interrupts();
-    }
+    again.extend(batch.again);
     leave_for_later(catalog, again, failed);
     Ok(did)
 }
@@ -248,7 +222,7 @@ fn take_jobs(catalog: &Rc<Catalog>) -> bool {
     let number = catalog.number;
     let now = time::monotonic_us();
     let mut is_look = false;
-    let mut jobs = Vec::with_capacity(Awaited::ROOM);
+    let mut jobs = memory::list(Awaited::ROOM);
     shmem::with_awaited(number, |awaited, _| {
         awaited.take(now, session::pid(), &mut jobs);
         is_look = WORK.with_borrow(|work| work.left.is_empty()) && awaited.begin_look(now);

@@ -9,7 +9,7 @@
 //!
 //! Invariant: copied attempts count for readers only when the whole segment is copied. Until then the segment's
 //! attempts count. So the successor of an attempt, even of one that is not kept, stays on record at least until then:
-//! see `log::retried::forget`.
+//! see `log::retried::forget`. An attempt that history cannot take does not stop the copy: see `Part`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,8 +21,9 @@ use pgrx::pg_sys;
 
 use crate::catalog::Catalog;
 use crate::catalog::queue::{self, Queue};
+use crate::duty::care::Care;
 use crate::duty::storage::states::{BLOCKED_PAUSE_US, SegmentStates, StepResult};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::job::options::OwnFlow;
 use crate::log::attempt::{Attempt, AttemptOf};
 use crate::log::history::{self, Child};
@@ -36,13 +37,15 @@ use crate::pg::datum::stored_size;
 use crate::pg::fault::fault;
 use crate::pg::row::Columns;
 use crate::pg::scan::Snapshot;
-use crate::pg::{lock, process, syscache, time};
+use crate::pg::{jsonb, lock, process, syscache, time};
 use crate::shmem::segments::State;
 
 /// The attempts that are looked at in one transaction, with searches at their cost.
 const MAX_COST: usize = 2_000;
 /// The cost of a search for the newest attempt of a job, in looks at an attempt.
 const SEARCH_COST: usize = 10;
+/// The cost of a trial of an attempt, after an error.
+const TRIAL_COST: usize = 10;
 /// At most this many bytes, as stored, are copied in one transaction.
 const MAX_BYTES: usize = 4 << 20;
 
@@ -92,6 +95,45 @@ struct Batch {
     bytes: usize,
 }
 
+/// The part of an attempt that goes to history. If history cannot take the whole, it gets less.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Whole,
+    /// Everything but the job's steps.
+    WithoutSteps,
+    /// Only what the extension itself has written: no payload, headers, progress, result, errors and steps.
+    WithoutContents,
+    Nothing,
+}
+
+/// All of an attempt, for no error.
+const WHOLE: (Part, String) = (Part::Whole, String::new());
+
+impl Part {
+    /// Returns the next smaller part, and what it leaves out.
+    fn less(self) -> (Self, &'static str) {
+        match self {
+            Self::Whole => (Self::WithoutSteps, "without its steps"),
+            Self::WithoutSteps => (Self::WithoutContents, "without its contents"),
+            Self::WithoutContents | Self::Nothing => (Self::Nothing, "not at all"),
+        }
+    }
+
+    /// Takes from a row what it leaves out. In place of the steps, if the job has any, and the payload it writes why.
+    fn cut(self, row: &mut history::Values, has_steps: bool, why: &str) {
+        use history::column::{ERROR, HEADERS, LAST_ERROR, PAYLOAD, PROGRESS, RESULT, STEPS};
+        if self == Self::Whole {
+            return;
+        }
+        let mark = jsonb::of(&serde_json::json!({ "left out": why }));
+        row[STEPS] = mark.filter(|_| has_steps);
+        if self == Self::WithoutContents {
+            row[PAYLOAD] = row[PAYLOAD].and(mark);
+            [HEADERS, PROGRESS, RESULT, ERROR, LAST_ERROR].into_iter().for_each(|column| row[column] = None);
+        }
+    }
+}
+
 /// Why a row was not added to a batch.
 enum Refused {
     /// There is no table for the day.
@@ -118,7 +160,8 @@ impl Batch {
         Ok(&mut self.days[n])
     }
 
-    /// Adds an ended attempt. `notes`: those of its segment.
+    /// Adds an ended attempt, or a part of it. `notes`: those of its segment. `why`: the error for which the rest is
+    /// left out.
     fn add<R: Columns>(
         &mut self,
         catalog: &Catalog,
@@ -126,6 +169,7 @@ impl Batch {
         (trace, outcome): (&Trace<R>, &R),
         notes: &note::Reader,
         reader: &mut Reader<'_>,
+        (part, why): (Part, &str),
     ) -> std::result::Result<(), Refused> {
         let attempt = &trace.attempt;
         let is_last = is_last(&outcome::read(outcome));
@@ -136,14 +180,19 @@ impl Batch {
         let payload = holder.as_ref().map_or_else(own, Attempt::own_payload);
         let noted = notes.summary(attempt.id());
         let progress = noted.progress().or_else(|| attempt.progress());
-        let steps = if is_last { noted.steps(attempt.steps()) } else { None };
+        let steps = if is_last && part == Part::Whole { noted.steps(attempt.steps()) } else { None };
         let mut row = history::values(attempt, claim, outcome, payload, progress, steps);
+        part.cut(&mut row, is_last && noted.has_steps(attempt.steps()), why);
         if noted.is_sealed {
             row[history::column::OWN_FLOW] = row[history::column::OWN_FLOW].and_then(OwnFlow::sealed);
         }
         self.day(catalog, day)?.add(&row);
         self.bytes += size(&row);
         Ok(())
+    }
+
+    fn insert(self) {
+        self.days.into_iter().for_each(history::Writer::insert);
     }
 }
 
@@ -158,13 +207,18 @@ fn child(catalog: &Catalog, day: Day) -> Option<Child> {
 }
 
 fn size(values: &history::Values) -> usize {
-    use history::column::{ERROR, HEADERS, LAST_ERROR, PAYLOAD, PROGRESS, RESULT};
-    [ERROR, HEADERS, LAST_ERROR, PAYLOAD, PROGRESS, RESULT].into_iter().filter_map(|n| values[n]).map(stored_size).sum()
+    use history::column::{ERROR, HEADERS, LAST_ERROR, PAYLOAD, PROGRESS, RESULT, STEPS};
+    [ERROR, HEADERS, LAST_ERROR, PAYLOAD, PROGRESS, RESULT, STEPS]
+        .into_iter()
+        .filter_map(|n| values[n])
+        .map(stored_size)
+        .sum()
 }
 
 /// The copy of a stretch of a segment, within one transaction.
 pub struct Copying<'a> {
     catalog: &'a Rc<Catalog>,
+    care: &'a Care,
     reader: Reader<'a>,
     notes: note::Reader,
     minutes: Minutes,
@@ -175,10 +229,11 @@ pub struct Copying<'a> {
 
 impl<'a> Copying<'a> {
     /// Begins behind `copied_to`.
-    pub fn begin(catalog: &'a Rc<Catalog>, tables: &Tables, copied_to: i64) -> Self {
+    pub fn begin(catalog: &'a Rc<Catalog>, tables: &Tables, copied_to: i64, care: &'a Care) -> Self {
         let home = tables.home;
         Self {
             catalog,
+            care,
             reader: Reader::new(catalog),
             notes: note::Reader::open(catalog, home.segment, Snapshot::Now),
             minutes: Minutes::resume(tables, home.generation, copied_to),
@@ -191,13 +246,18 @@ impl<'a> Copying<'a> {
     /// Adds the next attempt, which has ended or moved. If there is no table for its row, returns the result of the
     /// step: it has inserted nothing, and the stretch is read again.
     pub fn add<R: Columns>(&mut self, trace: &Trace<R>) -> Result<Option<StepResult>> {
-        self.fates.cost += 1;
+        self.fates.cost += if self.care.is_careful() { TRIAL_COST } else { 1 };
         self.lives.extend(rollup::life(trace));
         let Some(ended) = ended(trace) else { return Ok(None) };
         let outcome = outcome::read(ended);
         let day = expiry(self.catalog, &mut self.reader, &trace.attempt, &outcome, &mut self.fates)?;
         let Some(day) = day else { return Ok(None) };
-        let Err(refused) = self.batch.add(self.catalog, day, (trace, ended), &self.notes, &mut self.reader) else {
+        let (part, why) = if self.care.is_careful() { self.try_parts(day, trace, ended) } else { WHOLE };
+        if part == Part::Nothing {
+            return Ok(None);
+        }
+        let (batch, notes, reader) = (&mut self.batch, &self.notes, &mut self.reader);
+        let Err(refused) = batch.add(self.catalog, day, (trace, ended), notes, reader, (part, &why)) else {
             return Ok(None);
         };
         // A separate transaction creates the table before anything is inserted.
@@ -206,6 +266,27 @@ impl<'a> Copying<'a> {
         } else {
             StepResult::Later(BLOCKED_PAUSE_US)
         }))
+    }
+
+    /// Tries which part of an attempt history can take, after an error. Returns it with the error of a larger part.
+    fn try_parts<R: Columns>(&self, day: Day, trace: &Trace<R>, ended: &R) -> (Part, String) {
+        let (mut part, mut why) = WHOLE;
+        while part != Part::Nothing {
+            let tried = self.care.try_out(|| {
+                let (mut batch, mut reader) = (Batch::default(), Reader::new(self.catalog));
+                // If the day has no table, the caller makes one.
+                _ = batch.add(self.catalog, day, (trace, ended), &self.notes, &mut reader, (part, &why));
+                batch.insert();
+                Ok(())
+            });
+            let Err(error) = tried else { break };
+            let (less, how) = part.less();
+            let (id, job_id) = (trace.attempt.id(), trace.attempt.job_id());
+            let message = format!("attempt {id} of job {job_id} goes to history {how}: {}", error.message);
+            Error { message, ..error.clone() }.warn();
+            (part, why) = (less, error.message);
+        }
+        (part, why)
     }
 
     /// True if the transaction should copy no more.
@@ -225,7 +306,7 @@ impl<'a> Copying<'a> {
 
     /// Inserts the rows. `last`: the last attempt that was added.
     pub fn write(mut self, last: i64) {
-        self.batch.days.into_iter().for_each(history::Writer::insert);
+        self.batch.insert();
         self.lives.iter().for_each(|life| self.minutes.rollup.add(life));
         self.minutes.read_to = last;
         MINUTES.set(Some(self.minutes));
@@ -233,7 +314,7 @@ impl<'a> Copying<'a> {
 }
 
 /// Copies one batch.
-pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Result<StepResult> {
+pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates, care: &Care) -> Result<StepResult> {
     fault!("copy.begun");
     let generation = states.words[segment as usize].generation();
     let copied_to = states.filling(segment).copied_to;
@@ -241,7 +322,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
         return Ok(StepResult::Later(BLOCKED_PAUSE_US));
     }
     let tables = Tables::open(catalog, segment);
-    let mut copying = Copying::begin(catalog, &tables, copied_to);
+    let mut copying = Copying::begin(catalog, &tables, copied_to, care);
     let (mut looked, mut last) = (0, copied_to);
     let mut is_end = true;
     let mut walk = tables.walk(copied_to, Snapshot::Now);

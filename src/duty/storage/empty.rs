@@ -90,9 +90,9 @@ pub fn is_held(catalog: &Catalog, segment: u8) -> bool {
 /// log begins with them.
 fn prune_log() -> Result<()> {
     spi::run(
-        "DELETE FROM queue.segment_log AS l
+        "DELETE FROM queue_internal.segment_log AS l
          WHERE l.entry OPERATOR(pg_catalog.>) 2 AND EXISTS (
-             SELECT FROM queue.segment_log AS later
+             SELECT FROM queue_internal.segment_log AS later
              WHERE later.segment OPERATOR(pg_catalog.=) l.segment AND later.entry OPERATOR(pg_catalog.>) l.entry
                AND later.state OPERATOR(pg_catalog.=) 'f')",
         &[],

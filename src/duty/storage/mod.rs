@@ -17,8 +17,10 @@ use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys;
 
 use crate::catalog::{self, Catalog};
-use crate::duty::Duty;
+use crate::duty::care::Care;
 use crate::duty::storage::states::{BLOCKED_PAUSE_US, SegmentStates, StepResult};
+use crate::duty::{Duty, Work};
+use crate::error::Result;
 use crate::log::segment;
 use crate::pg::fault::fault;
 use crate::pg::scan::Snapshot;
@@ -34,8 +36,12 @@ pub mod move_living;
 pub mod states;
 
 /// The duty.
-pub const DUTY: Duty =
-    Duty { name: "storage", is_due: Some(is_due), next_at: |memory| memory.instance.storage.look_at, run };
+pub const DUTY: Duty = Duty {
+    name: "storage",
+    is_due: Some(is_due),
+    next_at: |memory| memory.instance.storage.look_at,
+    work: Work::Items(run),
+};
 
 thread_local! {
     /// The settings at the last look of this process.
@@ -63,38 +69,37 @@ fn abandon(instances: &mut [shmem::Instance], _: &mut [Awaited]) -> Option<*mut 
     Some(instance.worker.latch)
 }
 
-fn run(number: u32) -> i64 {
+fn run(number: u32, care: &Care) -> Result<i64> {
     transaction::register();
-    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     // A second step in the same transaction would rely on a step that is not committed.
     if pg::transaction::in_transaction_block() || pg::transaction::has_xid() {
-        return 0;
+        return Ok(0);
     }
     let watch = Watch::begin(number);
     // This lock excludes all other processes that do this duty. Otherwise only autovacuum takes it.
     if !lock::try_lock(catalog.segment_log, pg_sys::ShareUpdateExclusiveLock) {
         watch.end(BLOCKED_PAUSE_US);
-        return 0;
+        return Ok(0);
     }
-    let Some(states) = read_states(&catalog) else { return 0 };
+    let Some(states) = read_states(&catalog) else { return Ok(0) };
     let began = time::monotonic_us();
-    match step(&catalog, &states) {
+    Ok(match step(&catalog, &states, care)? {
         // The commit of the step changes the states of the segments.
-        Ok(StepResult::Did(count)) => {
+        StepResult::Did(count) => {
             watch.end(0);
             count
         }
-        Ok(StepResult::DidPart(count)) => {
+        StepResult::DidPart(count) => {
             let elapsed = time::monotonic_us() - began;
             watch.end((pace(&states, count, time::now_us()) - elapsed).max(0));
             count
         }
-        Ok(StepResult::Later(pause)) => {
+        StepResult::Later(pause) => {
             watch.end(pause);
             0
         }
-        Err(error) => error.report(),
-    }
+    })
 }
 
 /// Makes later requests for a look count. If an error ends this run, the next one is after `BLOCKED_PAUSE_US`.
@@ -190,7 +195,7 @@ fn count_one(catalog: &Catalog) -> bool {
 }
 
 /// Does the most urgent step. Returns `Later` with the shortest pause, in microseconds, if no step is possible now.
-fn step(catalog: &Rc<Catalog>, states: &SegmentStates) -> crate::error::Result<StepResult> {
+fn step(catalog: &Rc<Catalog>, states: &SegmentStates, care: &Care) -> Result<StepResult> {
     let now = time::now_us();
     let mut later = i64::MAX;
     let consider = |step: StepResult, later: &mut i64| match step {
@@ -222,12 +227,12 @@ fn step(catalog: &Rc<Catalog>, states: &SegmentStates) -> crate::error::Result<S
         }
     }
     for segment in states.with(State::Drained) {
-        if let Some(done) = consider(copy::step(catalog, segment, states)?) {
+        if let Some(done) = consider(copy::step(catalog, segment, states, care)?) {
             return Ok(done);
         }
     }
     for segment in states.with(State::Moving) {
-        if let Some(done) = consider(move_living::step(catalog, segment, states)?) {
+        if let Some(done) = consider(move_living::step(catalog, segment, states, care)?) {
             return Ok(done);
         }
     }

@@ -15,6 +15,7 @@ use pg_queue_core::frontier::Place;
 use pg_queue_core::id::SEGMENTS;
 
 use crate::catalog::{Catalog, queue};
+use crate::duty::care::{Care, PUT_OFF_US};
 use crate::duty::serve_cancels;
 use crate::duty::storage::copy::Copying;
 use crate::duty::storage::states::{BLOCKED_PAUSE_US, SegmentStates, StepResult};
@@ -30,7 +31,7 @@ use crate::log::{claim, note, outcome};
 use crate::pg::fault::fault;
 use crate::pg::row::{Columns, Row, Tid};
 use crate::pg::scan::Snapshot;
-use crate::pg::{process, time};
+use crate::pg::{memory, process, time};
 use crate::shmem::segments::State;
 use crate::transaction::{self, SegmentStep, hooks};
 
@@ -52,6 +53,8 @@ struct Progress {
     looked_to: i64,
     /// The id of the first attempt that was left for later.
     left_from: Option<i64>,
+    /// True if an attempt has failed.
+    has_failed: bool,
     pause: i64,
     /// The monotonic time before which there is nothing to do.
     retry_at: i64,
@@ -71,19 +74,21 @@ fn set_progress(segment: u8, progress: Option<Progress>) {
     PROGRESS.set(all);
 }
 
-/// Forgets the progress in all segments, because a transaction that moved attempts was rolled back.
+/// Begins all segments anew, because a transaction that moved attempts was rolled back. What was put off stays so.
 fn undone() {
-    PROGRESS.set([None; SEGMENTS]);
+    let anew = |known: Progress| Progress { looked_to: i64::MIN, left_from: None, has_failed: false, ..known };
+    PROGRESS.set(PROGRESS.get().map(|progress| progress.map(anew)));
 }
 
 /// Moves one batch.
-pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Result<StepResult> {
+pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates, care: &Care) -> Result<StepResult> {
     hooks::on_rollback(undone);
     let generation = states.words[segment as usize].generation();
     let copied_to = states.filling(segment).copied_to;
     let pause = BLOCKED_PAUSE_US / 2;
-    let start = Progress { generation, looked_to: copied_to, left_from: None, pause, retry_at: 0 };
-    let progress = progress(segment).filter(|known| known.generation == generation).unwrap_or(start);
+    let start = Progress { generation, looked_to: copied_to, left_from: None, has_failed: false, pause, retry_at: 0 };
+    let mut progress = progress(segment).filter(|known| known.generation == generation).unwrap_or(start);
+    progress.looked_to = progress.looked_to.max(copied_to);
     let left = progress.retry_at - time::monotonic_us();
     if left > 0 {
         return Ok(StepResult::Later(left));
@@ -96,11 +101,9 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
     let tables = Tables::open(catalog, segment);
     // Nothing was left for later before this batch.
     let is_beginning = progress.looked_to == copied_to && progress.left_from.is_none();
-    let may_copy = is_beginning && catalog.hides_rows_of_moving();
-    let batch =
-        Batch { catalog, segment, target: states.old, bytes: 0, waiting: vec![], running: vec![], payloads: vec![] };
-    let copying = may_copy.then(|| Copying::begin(catalog, &tables, copied_to));
-    let mut pass = Pass { progress, copied_to, looked: 0, batch, copying };
+    let batch = Batch::new(catalog, segment, states.old);
+    let copying = is_beginning.then(|| Copying::begin(catalog, &tables, copied_to, care));
+    let mut pass = Pass { care, progress, copied_to, looked: 0, batch, copying };
     match pass.look(&tables)? {
         ControlFlow::Continue(is_end) => pass.write(is_end),
         ControlFlow::Break(instead) => Ok(instead),
@@ -109,6 +112,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
 
 /// One transaction's pass over a part of a segment.
 struct Pass<'a> {
+    care: &'a Care,
     progress: Progress,
     copied_to: i64,
     looked: usize,
@@ -128,7 +132,7 @@ impl Pass<'_> {
             self.progress.looked_to = id;
             self.looked += 1;
             let leaves_nothing = leaves_nothing(&trace);
-            match if leaves_nothing { Fate::Stays } else { self.batch.add(walk.copy())? } {
+            match if leaves_nothing { Fate::Stays } else { self.choose(walk.copy())? } {
                 Fate::Stays => {
                     if let Some(copying) = &mut self.copying
                         && let Some(instead) = copying.add(&walk.here())?
@@ -156,6 +160,15 @@ impl Pass<'_> {
         Ok(ControlFlow::Continue(true))
     }
 
+    /// Looks at an attempt, and adds it to the batch if it must be moved.
+    fn choose(&mut self, trace: Trace<Row>) -> Result<Fate> {
+        let id = trace.attempt.id();
+        let batch = &mut self.batch;
+        let fate = self.care.serve(|| not_moved(id), || batch.add(trace))?;
+        self.progress.has_failed |= fate.is_none();
+        Ok(fate.unwrap_or(Fate::Open))
+    }
+
     fn is_full(&self) -> bool {
         self.looked >= MAX_LOOKS
             || self.batch.len() >= MAX_MOVED
@@ -169,10 +182,15 @@ impl Pass<'_> {
 
     /// Moves and copies the attempts that were chosen, and records how far the segment is.
     fn write(self, is_end: bool) -> Result<StepResult> {
-        let Self { mut progress, mut copied_to, looked, batch, copying } = self;
+        let Self { care, mut progress, mut copied_to, looked, batch, copying } = self;
         let (catalog, segment, generation) = (batch.catalog, batch.segment, progress.generation);
-        if let Some(id) = batch.move_all()? {
-            progress.left_from = Some(progress.left_from.map_or(id, |known| known.min(id)));
+        for batch in if care.is_careful() { batch.singly() } else { vec![batch] } {
+            let first = batch.first();
+            let left = care.serve(|| not_moved(first.unwrap_or_default()), || batch.move_all())?;
+            progress.has_failed |= left.is_none();
+            if let Some(id) = left.unwrap_or(first) {
+                progress.left_from = Some(progress.left_from.map_or(id, |known| known.min(id)));
+            }
         }
         let mut looks = looked as i64;
         if let Some(copying) = copying {
@@ -198,10 +216,17 @@ impl Pass<'_> {
             return Ok(StepResult::Did(1));
         };
         let pause = (progress.pause * 2).min(MAX_PAUSE_US);
-        let retry_at = time::monotonic_us().saturating_add(pause);
-        set_progress(segment, Some(Progress { looked_to: left - 1, left_from: None, pause, retry_at, ..progress }));
-        Ok(StepResult::Later(pause))
+        let wait = if progress.has_failed { PUT_OFF_US } else { pause };
+        let retry_at = time::monotonic_us().saturating_add(wait);
+        let looked_to = left - 1;
+        let next = Progress { looked_to, left_from: None, has_failed: false, pause, retry_at, ..progress };
+        set_progress(segment, Some(next));
+        Ok(StepResult::Later(wait))
     }
+}
+
+fn not_moved(id: i64) -> String {
+    format!("attempt {id} could not be moved to another segment")
 }
 
 /// What becomes of an attempt in this pass.
@@ -225,7 +250,26 @@ struct Batch<'a> {
     payloads: Vec<Attempt>,
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
+    fn new(catalog: &'a Rc<Catalog>, segment: u8, target: u8) -> Self {
+        Self { catalog, segment, target, bytes: 0, waiting: Vec::new(), running: Vec::new(), payloads: Vec::new() }
+    }
+
+    /// Returns a batch for each attempt.
+    fn singly(self) -> Vec<Self> {
+        let empty = || Self::new(self.catalog, self.segment, self.target);
+        let waiting = self.waiting.into_iter().map(|attempt| Self { waiting: vec![attempt], ..empty() });
+        let running = self.running.into_iter().map(|claimed| Self { running: vec![claimed], ..empty() });
+        let payloads = self.payloads.into_iter().map(|attempt| Self { payloads: vec![attempt], ..empty() });
+        waiting.chain(running).chain(payloads).collect()
+    }
+
+    /// Returns the id of the first attempt. `None`: the batch is empty.
+    fn first(&self) -> Option<i64> {
+        let running = self.running.iter().map(|(attempt, _)| attempt);
+        self.waiting.iter().chain(running).chain(&self.payloads).map(Attempt::id).min()
+    }
+
     fn len(&self) -> usize {
         self.waiting.len() + self.running.len() + self.payloads.len()
     }
@@ -306,7 +350,7 @@ impl Batch<'_> {
         // Each attempt is checked on its own whether it is still free: an unneeded mark would be a dead row.
         let claims = (!self.waiting.is_empty()).then(|| claim::Writer::open(self.catalog, self.segment));
         let mark = |id: i64| claims.as_ref().and_then(|claims| claims.mark_moved(id));
-        let mut moved = Vec::with_capacity(self.waiting.len());
+        let mut moved = memory::list(self.waiting.len());
         let edges = Edges::open(self.catalog, self.segment);
         let mut edge_rows = Vec::new();
         for attempt in &self.waiting {

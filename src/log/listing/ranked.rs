@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::log::listing::walk::{Found, JobState, Opened, Walk, Wanted, Where, is_job, pair};
 use crate::log::tables::Tables;
 use crate::log::waiting::{Order, Waiting};
+use crate::pg::memory;
 use crate::pg::time;
 use crate::{guc, shmem};
 
@@ -56,7 +57,7 @@ impl<'a> Ranked<'a> {
         let mut from = self.at.max(floor.flatten().unwrap_or(Rank::MIN));
         // Attempts that wait for others of their group are not ready, and may lie before the position.
         if self.wanted.state == JobState::Ready && !self.wanted.queue.has_groups() {
-            let mut ready = Vec::with_capacity(usize::try_from(guc::MAX_READY.get()).unwrap_or(0));
+            let mut ready = memory::list(usize::try_from(guc::MAX_READY.get()).unwrap_or(0));
             let position = shmem::with(|shared| {
                 shared.frontier.each_ready(number, lane, |entry| {
                     if ready.len() < ready.capacity() {

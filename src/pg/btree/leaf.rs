@@ -4,8 +4,8 @@
 //! splits and equal keys: for these `btinsert` is called, so that splits and the check for uniqueness stay Postgres's
 //! own.
 //!
-//! Invariant: amcheck finds no fault. It has checked the result on PostgreSQL 15, 17 and 18, little-endian. On other
-//! platforms the function does nothing, and all entries go through `btinsert`.
+//! Invariant: amcheck finds no fault. It has checked the result on PostgreSQL 15, 17, 18 and 19, little-endian. On
+//! other platforms the function does nothing, and all entries go through `btinsert`.
 
 use pgrx::pg_sys::{self, Datum};
 
@@ -31,7 +31,7 @@ pub fn is_run<const COLUMNS: usize>(from: usize, end: usize, key: &impl Fn(usize
         })
 }
 
-#[cfg(not(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little")))]
+#[cfg(not(all(not(feature = "pg16"), target_endian = "little")))]
 pub unsafe fn insert<const COLUMNS: usize>(
     _index: pg_sys::Relation,
     _table: pg_sys::Relation,
@@ -42,56 +42,18 @@ pub unsafe fn insert<const COLUMNS: usize>(
     Run { next: from, plain: usize::MAX }
 }
 
-#[cfg(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little"))]
+#[cfg(all(not(feature = "pg16"), target_endian = "little"))]
 pub use direct::insert;
 
-#[cfg(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little"))]
+#[cfg(all(not(feature = "pg16"), target_endian = "little"))]
 mod direct {
-    use std::ffi::c_void;
     use std::ptr;
 
     use super::{Datum, MIN_RUN_ENTRIES, Run, pg_sys};
     use crate::pg::btree::page::{Key, Leaf, Shape, Tuple};
+    use crate::pg::btree::search;
+    use crate::pg::{raw, unguarded};
 
-    // These functions are of nbtree.h, generic_xlog.h, bufpage.h and predicate.h. They have no guards, as in
-    // `pg::unguarded`.
-    unsafe extern "C-unwind" {
-        fn _bt_mkscankey(index: pg_sys::Relation, tuple: pg_sys::IndexTuple) -> *mut c_void;
-        #[cfg(feature = "pg15")]
-        fn _bt_search(
-            index: pg_sys::Relation,
-            key: *mut c_void,
-            buffer: *mut pg_sys::Buffer,
-            access: i32,
-            snapshot: pg_sys::Snapshot,
-        ) -> *mut c_void;
-        #[cfg(not(feature = "pg15"))]
-        fn _bt_search(
-            index: pg_sys::Relation,
-            table: pg_sys::Relation,
-            key: *mut c_void,
-            buffer: *mut pg_sys::Buffer,
-            access: i32,
-        ) -> *mut c_void;
-        fn _bt_freestack(stack: *mut c_void);
-        fn _bt_relbuf(index: pg_sys::Relation, buffer: pg_sys::Buffer);
-        fn BufferGetBlockNumber(buffer: pg_sys::Buffer) -> pg_sys::BlockNumber;
-        fn CheckForSerializableConflictIn(
-            index: pg_sys::Relation,
-            tid: *mut pg_sys::ItemPointerData,
-            block: pg_sys::BlockNumber,
-        );
-        fn GenericXLogStart(index: pg_sys::Relation) -> *mut c_void;
-        fn GenericXLogRegisterBuffer(state: *mut c_void, buffer: pg_sys::Buffer, flags: i32) -> *mut u8;
-        fn GenericXLogFinish(state: *mut c_void) -> u64;
-        fn GenericXLogAbort(state: *mut c_void);
-        fn pfree(memory: *mut c_void);
-    }
-
-    /// BT_WRITE of nbtree.h: the leaf is locked exclusively.
-    const BT_WRITE: i32 = 2;
-    /// The position of `scantid` in BTScanInsertData, in words: the second word, after five booleans.
-    const SEARCHED_TID: usize = 1;
     /// A generic record has each line pointer that moves. This many of them take as much WAL as the header of a record
     /// of `btinsert`.
     const POINTERS_PER_RECORD: usize = 12;
@@ -112,7 +74,7 @@ mod direct {
     /// `table` is its table. `key` drops nothing.
     pub unsafe fn insert<const COLUMNS: usize>(
         index: pg_sys::Relation,
-        #[cfg_attr(feature = "pg15", expect(unused_variables, reason = "wanted from 16 on"))] table: pg_sys::Relation,
+        table: pg_sys::Relation,
         tids: &[pg_sys::ItemPointerData],
         from: usize,
         key: &impl Fn(usize) -> Option<[Datum; COLUMNS]>,
@@ -124,21 +86,11 @@ mod direct {
                 return Run { next: from, plain: usize::MAX };
             };
             let mut first = Tuple::new(&shape, &tids[from], &values);
-            let mut buffer: pg_sys::Buffer = 0;
-            let search = _bt_mkscankey(index, first.bytes().as_mut_ptr().cast());
-            // The search ignores the row's place, as `btinsert` does for equal keys. So it finds the first leaf that
-            // may have an equal key.
-            search.cast::<*mut c_void>().add(SEARCHED_TID).write(ptr::null_mut());
-            #[cfg(feature = "pg15")]
-            let stack = _bt_search(index, search, &raw mut buffer, BT_WRITE, ptr::null_mut());
-            #[cfg(not(feature = "pg15"))]
-            let stack = _bt_search(index, table, search, &raw mut buffer, BT_WRITE);
-            _bt_freestack(stack);
-            pfree(search);
-            CheckForSerializableConflictIn(index, ptr::null_mut(), BufferGetBlockNumber(buffer));
+            let buffer = search::leaf(index, table, first.bytes().as_mut_ptr().cast());
+            raw::CheckForSerializableConflictIn(index, ptr::null_mut(), raw::BufferGetBlockNumber(buffer));
 
             // Here the page is only read. Its copy is the same, as the page is locked.
-            let pays = Leaf::of(pg_sys::BufferGetPage(buffer).cast(), &shape).ok_or(0).and_then(|leaf| {
+            let pays = Leaf::of(unguarded::page_of(buffer), &shape).ok_or(0).and_then(|leaf| {
                 let behind = leaf.place(&first).map(|at| leaf.count_from(at)).ok_or(0_usize)?;
                 let needed = MIN_RUN_ENTRIES.max(behind / POINTERS_PER_RECORD);
                 let high = leaf.high_key();
@@ -152,12 +104,12 @@ mod direct {
                 if found == needed && leaf.has_no_marks() { Ok(()) } else { Err(found) }
             });
             if let Err(together) = pays {
-                _bt_relbuf(index, buffer);
+                search::release(index, buffer);
                 return Run { next: from, plain: together.max(1) };
             }
 
-            let record = GenericXLogStart(index);
-            let page = GenericXLogRegisterBuffer(record, buffer, 0);
+            let record = raw::GenericXLogStart(index);
+            let page = raw::GenericXLogRegisterBuffer(record, buffer, 0);
             let mut next = from;
             if let Some(mut leaf) = Leaf::of(page, &shape) {
                 let high = leaf.high_key();
@@ -180,11 +132,11 @@ mod direct {
                 }
             }
             if next > from {
-                GenericXLogFinish(record);
+                raw::GenericXLogFinish(record);
             } else {
-                GenericXLogAbort(record);
+                raw::GenericXLogAbort(record);
             }
-            _bt_relbuf(index, buffer);
+            search::release(index, buffer);
             Run { next, plain: 1 }
         }
     }

@@ -7,6 +7,7 @@
 //! Invariant: an index looks as if nbtree had inserted all its entries.
 
 pub mod leaf;
-#[cfg(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little"))]
+#[cfg(all(not(feature = "pg16"), target_endian = "little"))]
 pub mod page;
 pub mod rightmost;
+pub mod search;

@@ -3,39 +3,25 @@
 //! Responsible for the format of pages and tuples, as far as `leaf` needs it to insert entries. Not responsible for
 //! locks and WAL (`leaf`).
 //!
-//! Invariant: the format is that of nbtree.h and bufpage.h in PostgreSQL 15, 17 and 18 on little-endian machines.
+//! Invariant: the format is that of nbtree.h and bufpage.h in PostgreSQL 15, 17, 18 and 19 on little-endian machines.
 //! amcheck has checked the result there. For other platforms this file is not compiled.
 
+use std::mem::offset_of;
 use std::ptr;
 
-use pgrx::pg_sys::{self, Datum};
+use pgrx::pg_sys::{self, BTPageOpaqueData, Datum, IndexTupleData, ItemIdData, Page, PageHeaderData};
 
-/// Flags in btpo_flags: BTP_LEAF; and BTP_DELETED, BTP_HALF_DEAD, BTP_INCOMPLETE_SPLIT.
-const LEAF: u16 = 1;
-const NOT_WHOLE: u16 = 1 << 2 | 1 << 4 | 1 << 7;
-/// Flags in btpo_flags that are not logged: BTP_SPLIT_END and BTP_HAS_GARBAGE.
-const HINTS: u16 = 1 << 5 | 1 << 6;
-/// LP_NORMAL, and the bit of a line pointer at which its flags begin.
-const NORMAL: u32 = 1;
-const ITEM_FLAGS: u32 = 15;
-/// INTEGER_BTREE_FAM_OID, and DATETIME_BTREE_FAM_OID. Their order is that of integers.
-const FAMILIES: [u32; 2] = [1976, 434];
-/// IndexTupleData: the row's place, then t_info at TUPLE_INFO, then the columns at TUPLE_HEADER.
-const TUPLE_INFO: usize = 6;
-const TUPLE_HEADER: usize = 8;
-/// INDEX_ALT_TID_MASK in t_info; BT_OFFSET_MASK, which holds a pivot's number of columns.
-const ALTERNATIVE: u16 = 0x2000;
-const COLUMNS_MASK: u16 = 0x0fff;
-/// Offsets in PageHeaderData: pd_lower, pd_upper, pd_special, the first line pointer; and the size of a line pointer.
-const LOWER: usize = 12;
-const UPPER: usize = 14;
-const SPECIAL: usize = 16;
-const LINE_POINTERS: usize = 24;
-const LINE_POINTER: usize = 4;
-/// Offsets in BTPageOpaqueData: btpo_next, btpo_flags, and btpo_cycleid, which is not logged either.
-const NEXT: usize = 4;
-const FLAGS: usize = 12;
-const CYCLE: usize = 14;
+use crate::pg::raw;
+
+/// Flags in btpo_flags.
+const LEAF: u16 = pg_sys::BTP_LEAF as u16;
+const NOT_WHOLE: u16 = (pg_sys::BTP_DELETED | pg_sys::BTP_HALF_DEAD | pg_sys::BTP_INCOMPLETE_SPLIT) as u16;
+/// Flags in btpo_flags that are not logged.
+const HINTS: u16 = (pg_sys::BTP_SPLIT_END | pg_sys::BTP_HAS_GARBAGE) as u16;
+/// INTEGER_BTREE_FAM_OID, and the family of the types of time. Their order is that of integers.
+const FAMILIES: [u32; 2] = [pg_sys::INTEGER_BTREE_FAM_OID.to_u32(), 434];
+/// Where the columns of an index tuple without nulls begin.
+const TUPLE_HEADER: usize = size_of::<IndexTupleData>();
 /// An index may have at most this many columns here: the one of groups has four.
 const MAX_COLUMNS: usize = 4;
 
@@ -65,9 +51,9 @@ impl Shape {
                 return None;
             }
             let of_table = form.indkey.values.as_slice(columns);
-            #[cfg(not(feature = "pg18"))]
+            #[cfg(not(feature = "from18"))]
             let attributes = (*desc).attrs.as_ptr();
-            #[cfg(feature = "pg18")]
+            #[cfg(feature = "from18")]
             let attributes = (*desc).compact_attrs.as_ptr();
             let (mut places, mut end) = ([(0, 0); MAX_COLUMNS], TUPLE_HEADER);
             for (n, place) in places.iter_mut().take(columns).enumerate() {
@@ -126,8 +112,8 @@ impl Tuple {
         let mut bytes = [0; TUPLE_HEADER + 8 * MAX_COLUMNS];
         let size = shape.size;
         // SAFETY: a place is six bytes, and plain data.
-        unsafe { ptr::copy_nonoverlapping(ptr::from_ref(tid).cast::<u8>(), bytes.as_mut_ptr(), TUPLE_INFO) };
-        bytes[TUPLE_INFO..TUPLE_HEADER].copy_from_slice(&(size as u16).to_le_bytes());
+        unsafe { ptr::copy_nonoverlapping(ptr::from_ref(tid).cast::<u8>(), bytes.as_mut_ptr(), size_of_val(tid)) };
+        bytes[offset_of!(IndexTupleData, t_info)..TUPLE_HEADER].copy_from_slice(&(size as u16).to_le_bytes());
         let mut key = [0; MAX_COLUMNS];
         for ((column, value), &(at, width)) in key.iter_mut().zip(values).zip(shape.places()) {
             *column = if width == 4 { i64::from(value.value() as i32) } else { value.value() as i64 };
@@ -147,16 +133,9 @@ impl Tuple {
     }
 }
 
-/// # Safety
-/// `memory` is a page or a tuple with two bytes at this offset, which is even.
-unsafe fn u16_at(memory: *const u8, at: usize) -> u16 {
-    // SAFETY: the caller's promise; such fields are aligned.
-    unsafe { *memory.add(at).cast::<u16>() }
-}
-
 /// A leaf of a b-tree, or a copy of one.
 pub struct Leaf<'a> {
-    page: *mut u8,
+    page: Page,
     shape: &'a Shape,
     /// True if the leaf has no right neighbour, and so no high key.
     pub is_rightmost: bool,
@@ -167,14 +146,13 @@ impl<'a> Leaf<'a> {
     ///
     /// # Safety
     /// `page` is a page of an index of this shape. It is changed by this value only.
-    pub unsafe fn of(page: *mut u8, shape: &'a Shape) -> Option<Self> {
+    pub unsafe fn of(page: Page, shape: &'a Shape) -> Option<Self> {
         // SAFETY: pages of a b-tree end in BTPageOpaqueData, at pd_special.
         unsafe {
-            let special = u16_at(page, SPECIAL) as usize;
-            let flags = u16_at(page, special + FLAGS);
-            let is_rightmost = *page.add(special + NEXT).cast::<u32>() == 0;
-            let is_plain = flags & LEAF != 0 && flags & (NOT_WHOLE | HINTS) == 0 && u16_at(page, special + CYCLE) == 0;
-            is_plain.then_some(Self { page, shape, is_rightmost })
+            let special = (*page.cast::<PageHeaderData>()).pd_special as usize;
+            let BTPageOpaqueData { btpo_next, btpo_flags, btpo_cycleid, .. } = *page.cast::<u8>().add(special).cast();
+            let is_plain = btpo_flags & LEAF != 0 && btpo_flags & (NOT_WHOLE | HINTS) == 0 && btpo_cycleid == 0;
+            is_plain.then_some(Self { page, shape, is_rightmost: btpo_next == 0 })
         }
     }
 
@@ -182,33 +160,39 @@ impl<'a> Leaf<'a> {
     /// So the page on a standby would differ under wal_consistency_checking. BTP_HAS_GARBAGE may be cleared while
     /// entries are still marked, so each line pointer is checked.
     pub fn has_no_marks(&self) -> bool {
+        self.pointers().iter().all(|pointer| pointer.lp_flags() == pg_sys::LP_NORMAL)
+    }
+
+    fn header(&self) -> &PageHeaderData {
+        // SAFETY: a page begins with it.
+        unsafe { &*self.page.cast() }
+    }
+
+    /// Returns the line pointers, that of item 1 first.
+    fn pointers(&self) -> &[ItemIdData] {
         // SAFETY: a page has this many line pointers, aligned.
-        let pointers =
-            unsafe { std::slice::from_raw_parts(self.page.add(LINE_POINTERS).cast::<u32>(), self.last().into()) };
-        pointers.iter().all(|pointer| pointer >> ITEM_FLAGS & 3 == NORMAL)
+        unsafe {
+            let first = self.page.cast::<u8>().add(offset_of!(PageHeaderData, pd_linp)).cast();
+            std::slice::from_raw_parts(first, self.last().into())
+        }
     }
 
     /// Returns the number of the last item, counted from 1. 0 if there is none.
     fn last(&self) -> u16 {
-        // SAFETY: a page.
-        let lower = unsafe { u16_at(self.page, LOWER) } as usize;
-        (lower.saturating_sub(LINE_POINTERS) / LINE_POINTER) as u16
+        let used = usize::from(self.header().pd_lower).saturating_sub(offset_of!(PageHeaderData, pd_linp));
+        (used / size_of::<ItemIdData>()) as u16
     }
 
     fn has_room(&self, tuple: &Tuple) -> bool {
-        // SAFETY: a page.
-        let (lower, upper) = unsafe { (u16_at(self.page, LOWER) as usize, u16_at(self.page, UPPER) as usize) };
-        upper.saturating_sub(lower) >= tuple.size + LINE_POINTER
+        let &PageHeaderData { pd_lower, pd_upper, .. } = self.header();
+        usize::from(pd_upper.saturating_sub(pd_lower)) >= tuple.size + size_of::<ItemIdData>()
     }
 
     /// # Safety
     /// An item of this number exists, counted from 1.
     unsafe fn item(&self, number: u16) -> *const u8 {
-        // SAFETY: the caller's promise; the low 15 bits of a line pointer are the item's place.
-        unsafe {
-            let pointer = *self.page.add(LINE_POINTERS + (number as usize - 1) * LINE_POINTER).cast::<u32>();
-            self.page.add((pointer & 0x7fff) as usize)
-        }
+        // SAFETY: the caller's promise.
+        unsafe { self.page.cast::<u8>().add(self.pointers().get_unchecked(number as usize - 1).lp_off() as usize) }
     }
 
     /// # Safety
@@ -224,8 +208,10 @@ impl<'a> Leaf<'a> {
         // SAFETY: the first item of a leaf with a right neighbour is its high key.
         (!self.is_rightmost).then(|| unsafe {
             let (high, columns) = (self.item(1), self.shape.columns);
-            let is_cut = u16_at(high, TUPLE_INFO) & ALTERNATIVE != 0;
-            let left = if is_cut { (u16_at(high, 4) & COLUMNS_MASK) as usize } else { columns };
+            let IndexTupleData { t_tid, t_info } = *high.cast();
+            // The place of such an entry holds the number of its columns.
+            let is_cut = u32::from(t_info) & pg_sys::INDEX_ALT_TID_MASK != 0;
+            let left = if is_cut { (u32::from(t_tid.ip_posid) & pg_sys::BT_OFFSET_MASK) as usize } else { columns };
             (self.shape.read(high), left.min(columns))
         })
     }
@@ -266,10 +252,7 @@ impl<'a> Leaf<'a> {
     /// # Safety
     /// The call is made under a guard. The page may be written to, and was not changed since the call of `place`.
     pub unsafe fn put(&mut self, tuple: &mut Tuple, at: u16) -> bool {
-        unsafe extern "C-unwind" {
-            fn PageAddItemExtended(page: *mut u8, item: *mut u8, size: usize, offset: u16, flags: i32) -> u16;
-        }
         // SAFETY: the caller's promise.
-        unsafe { PageAddItemExtended(self.page, tuple.bytes.as_mut_ptr(), tuple.size, at, 0) != 0 }
+        unsafe { raw::PageAddItemExtended(self.page, tuple.bytes.as_mut_ptr().cast(), tuple.size, at, 0) != 0 }
     }
 }

@@ -12,20 +12,7 @@ use std::cell::Cell;
 
 use pgrx::pg_sys;
 
-// These functions are of nbtree.h and bufmgr.h. They have no guards, as in `pg::unguarded`.
-unsafe extern "C-unwind" {
-    #[cfg(any(feature = "pg14", feature = "pg15", feature = "pg16"))]
-    fn _bt_get_endpoint(
-        index: pg_sys::Relation,
-        level: u32,
-        rightmost: bool,
-        snapshot: pg_sys::Snapshot,
-    ) -> pg_sys::Buffer;
-    #[cfg(not(any(feature = "pg14", feature = "pg15", feature = "pg16")))]
-    fn _bt_get_endpoint(index: pg_sys::Relation, level: u32, rightmost: bool) -> pg_sys::Buffer;
-    fn BufferGetBlockNumber(buffer: pg_sys::Buffer) -> pg_sys::BlockNumber;
-    fn UnlockReleaseBuffer(buffer: pg_sys::Buffer);
-}
+use crate::pg::raw;
 
 /// How often a search for an index's last leaf pays; it costs a descent. If keys come in no order, or many sessions
 /// insert into that leaf, hints are soon lost. Then searches become rare.
@@ -134,15 +121,15 @@ unsafe fn hint(index: pg_sys::Relation) -> Option<pg_sys::BlockNumber> {
 unsafe fn leave_hint(index: pg_sys::Relation) {
     // SAFETY: the caller's promise. The leaf is pinned and locked for reading. Reading it has opened the file.
     unsafe {
-        #[cfg(any(feature = "pg14", feature = "pg15", feature = "pg16"))]
-        let leaf = _bt_get_endpoint(index, 0, true, std::ptr::null_mut());
-        #[cfg(not(any(feature = "pg14", feature = "pg15", feature = "pg16")))]
-        let leaf = _bt_get_endpoint(index, 0, true);
+        #[cfg(not(feature = "from17"))]
+        let leaf = raw::_bt_get_endpoint(index, 0, true, std::ptr::null_mut());
+        #[cfg(feature = "from17")]
+        let leaf = raw::_bt_get_endpoint(index, 0, true);
         if leaf == pg_sys::InvalidBuffer as pg_sys::Buffer {
             return;
         }
-        let block = BufferGetBlockNumber(leaf);
-        UnlockReleaseBuffer(leaf);
+        let block = raw::BufferGetBlockNumber(leaf);
+        raw::UnlockReleaseBuffer(leaf);
         if let Some(file) = (*index).rd_smgr.as_mut() {
             file.smgr_targblock = block;
         }

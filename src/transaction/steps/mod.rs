@@ -17,10 +17,11 @@ pub mod schedule;
 pub mod segment;
 pub mod topic;
 
-use pg_queue_core::frontier::{MISSED_CANCEL, MISSED_RERUN, Ready, Running};
+use pg_queue_core::frontier::{Disconnect, MISSED_CANCEL, MISSED_RERUN, Ready, Running};
 use pg_queue_core::totals::End;
 
 use crate::pg::{session, time};
+use crate::transaction::entries;
 use crate::transaction::target::{Target, Wake};
 
 pub use expiry::ExpiryStep;
@@ -45,14 +46,14 @@ pub enum Step {
         is_retry: bool,
         is_first: bool,
     },
-    /// An attempt was taken for a worker, under a lease in microseconds. `started_at`: when, as `timestamptz`. `bound`:
-    /// the claim ends with the connection.
+    /// An attempt was taken for a worker, under a lease in microseconds. `started_at`: when, as `timestamptz`.
+    /// `disconnect`: what the end of the connection does to the claim.
     Taken {
         id: i64,
         lane: i32,
         lease: i64,
         started_at: i64,
-        bound: bool,
+        disconnect: Disconnect,
     },
     /// An attempt could not be claimed because an open transaction seemed to have claimed it; that transaction may roll
     /// back. This transaction's own claim row, inserted without result, makes the attempt seem claimed to other
@@ -155,10 +156,10 @@ impl Step {
     pub fn commit(self, to: &mut Target<'_, '_>) {
         match self {
             Self::Enqueued { lane, ready, run_at, .. } => enqueued(to, lane, ready, run_at),
-            Self::Taken { id, lease, started_at, bound, .. } => {
+            Self::Taken { id, lease, started_at, disconnect, .. } => {
                 let deadline = (**to.now).saturating_add(lease);
                 let root = &mut to.instance.deadlines;
-                if let Some(entry) = to.frontier.claimed(root, to.number, id, lease, deadline, bound) {
+                if let Some(entry) = to.frontier.claimed(root, to.number, id, lease, deadline, disconnect) {
                     entry.started_at = started_at;
                 }
                 to.wake_worker_by(deadline);
@@ -258,7 +259,10 @@ impl Step {
 }
 
 /// Hands a committed attempt to the frontier, or to the worker's clock if it is not due.
-fn enqueued(to: &mut Target<'_, '_>, lane: i32, ready: Ready, run_at: i64) {
+fn enqueued(to: &mut Target<'_, '_>, lane: i32, mut ready: Ready, run_at: i64) {
+    if ready.place.is_indexed && entries::may_be_lost(to.instance.storage.parked_version) {
+        ready.place.is_indexed = false;
+    }
     to.count_rows(ready.place.segment, 1, 0);
     let due_to = to.instance.due.to;
     let is_due = run_at == 0 || to.instance.due.is_passed(run_at);
@@ -287,7 +291,7 @@ fn enqueued(to: &mut Target<'_, '_>, lane: i32, ready: Ready, run_at: i64) {
 /// know of them.
 fn hand_requests_on(to: &mut Target<'_, '_>, entry: &Running, is_unrun: bool) {
     // The attempt's command may still run in the server, where the worker can stop it.
-    if entry.bound != 0 && entry.session != session::session() + 1 {
+    if entry.disconnect.expires() && entry.session != session::session() + 1 {
         to.wake_worker();
     }
     // The session that has ended the attempt has made the next run, unless it could not know that one was asked for.

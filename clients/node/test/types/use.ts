@@ -53,7 +53,7 @@ async function encoded (pool: Pool): Promise<void> {
   enqueueQuery('emails', {}, { codec })
 }
 
-const worker = new Worker(['postgres://db1', { host: 'db2' }], { concurrency: 2, sessionBound: true })
+const worker = new Worker(['postgres://db1', { host: 'db2' }], { concurrency: 2, disconnect: null })
 worker.handle([{ queue: 'orders', stage: 'ship' }, 'invoices'], async () => {})
 worker.handle<{ to: string }>('emails', async (job: Job<{ to: string }>) => {
   if (job.payload.to === '') throw new Fatal('no address')

@@ -12,6 +12,7 @@ from .flow import Task, enqueue_flow, enqueue_flow_async, reject, resolve, seal
 from .job import AsyncJob, Input, Job
 from .outcomes import Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend
 from .publish import publish, publish_async
+from .version import __version__
 from .worker import Worker
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Task",
     "UnknownCodec",
     "Worker",
+    "__version__",
     "enqueue",
     "enqueue_async",
     "enqueue_flow",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any, AsyncIterator, Generic, Iterator, List, Sequence, Tuple, TypeVar, overload
 
 from psycopg import AsyncConnection, Connection
 
 from .job import AsyncJob, BaseJob, Job
 from .outcomes import Stopped
+from .pool import check_open
 
 J = TypeVar("J", bound=BaseJob)
 
@@ -42,16 +43,24 @@ class BaseBatch(Sequence[J], Generic[J]):
 
     def _statement_there(self) -> Tuple[str, List[Any]]:
         """Returns the statement for the server of the effects, which does not know about leases."""
-        self._set_ended(True)
+        self._set_ended()
         return "SELECT queue.complete_many(%s::bigint[])", [[job.id for job in self._jobs]]
 
     def _check_all(self, completed: Sequence[Any]) -> None:
         if len(completed) < len(self._jobs):
             raise Stopped("lost")
 
-    def _set_ended(self, is_ended: bool) -> None:
+    def _set_ended(self) -> None:
         for job in self._jobs:
-            job.ended = is_ended
+            job.ended = True
+
+    @contextmanager
+    def _opened(self) -> Iterator[bool]:
+        """Marks that a transaction of all jobs is open. Returns whether it may wait for a connection."""
+        with ExitStack() as stack:
+            for job in self._jobs:
+                stack.enter_context(job._opened(None))
+            yield not any(job.in_step for job in self._jobs)
 
 
 class Batch(BaseBatch[Job]):
@@ -66,21 +75,17 @@ class Batch(BaseBatch[Job]):
         If the worker has `effects`, the transaction is there. If an earlier attempt has committed effects of a job,
         this raises `AlreadyDone`: that job is completed, and the others are released.
         """
-        self.check()
         effects = self[0]._effects
-        if effects is not None:
-            with effects.transaction(self._jobs, lambda conn: conn.execute(*self._statement_there())) as conn:
-                yield conn
-            return
-        with self[0]._connection() as conn:
-            try:
-                with conn.transaction():
+        with self._opened() as may_wait:
+            if effects is not None:
+                with effects.transaction(self._jobs, lambda conn: conn.execute(*self._statement_there())) as conn:
                     yield conn
-                    self._check_all(conn.execute(*self._statement()).fetchall())
-                    self._set_ended(True)  # before the commit: a heartbeat may learn of it first
-            except BaseException:
-                self._set_ended(False)  # the transaction was rolled back
-                raise
+                return
+            with self[0]._connection(may_wait) as conn, conn.transaction():
+                yield conn
+                check_open(conn)
+                self._check_all(conn.execute(*self._statement()).fetchall())
+                self._set_ended()  # before the commit: a heartbeat may learn of it first
 
 
 class AsyncBatch(BaseBatch[AsyncJob]):
@@ -95,22 +100,17 @@ class AsyncBatch(BaseBatch[AsyncJob]):
         If the worker has `effects`, the transaction is there. If an earlier attempt has committed effects of a job,
         this raises `AlreadyDone`: that job is completed, and the others are released.
         """
-        self.check()
+        async def complete(conn: AsyncConnection[Any]) -> None:
+            await conn.execute(*self._statement_there())
+
         effects = self[0]._effects
-        if effects is not None:
-
-            async def complete(conn: AsyncConnection[Any]) -> None:
-                await conn.execute(*self._statement_there())
-
-            async with effects.transaction(self._jobs, complete) as conn:
-                yield conn
-            return
-        async with self[0]._connection() as conn:
-            try:
-                async with conn.transaction():
+        with self._opened() as may_wait:
+            if effects is not None:
+                async with effects.transaction(self._jobs, complete) as conn:
                     yield conn
-                    self._check_all(await (await conn.execute(*self._statement())).fetchall())
-                    self._set_ended(True)  # before the commit: a heartbeat may learn of it first
-            except BaseException:
-                self._set_ended(False)  # the transaction was rolled back
-                raise
+                return
+            async with self[0]._connection(may_wait) as conn, conn.transaction():
+                yield conn
+                check_open(conn)
+                self._check_all(await (await conn.execute(*self._statement())).fetchall())
+                self._set_ended()  # before the commit: a heartbeat may learn of it first

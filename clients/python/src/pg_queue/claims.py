@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, List, Tuple
 
 from .job import COLUMNS
-from .outcomes import interval
+from .checks import interval
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 CLAIM = f"""
     SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8
     FROM queue.claim_any(%s::text[], max_jobs => %s, wait => %s, lease => %s::interval, stage => %s::text, worker => %s,
-        session_bound => %s, completed => %s::bigint[]"""
+        disconnect => %s::interval, completed => %s::bigint[]"""
 
 
 def claim(worker: Worker, room: int, sleeps: bool, linger: float, completed: List[int]) -> Tuple[str, List[Any]]:
@@ -26,4 +26,4 @@ def claim(worker: Worker, room: int, sleeps: bool, linger: float, completed: Lis
         room, wait = min(room, worker.collected() or 1), max(wait, min(worker.wait, 0.001))
         sql, more = f"{CLAIM}, linger => %s)", [interval(linger)]
     parameters = [worker.queues(), room, interval(wait), interval(worker.lease), worker.stage]
-    return sql, [*parameters, worker.name, worker.session_bound, completed, *more]
+    return sql, [*parameters, worker.name, interval(worker.disconnect), completed, *more]

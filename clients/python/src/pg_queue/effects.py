@@ -20,7 +20,7 @@ import psycopg
 from psycopg import AsyncConnection, Connection
 
 from .outcomes import AlreadyDone, Stopped
-from .pool import AnyConnection, AsyncPool, Backoff, Gone, Pool, connect, connect_async, hosts, is_gone
+from .pool import AnyConnection, AsyncPool, Backoff, Gone, Pool, check_open, connect, connect_async, hosts, is_gone
 from .texts import line
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Effects:
                 conn = self._begin(stack, jobs)
                 yield conn
                 _check(jobs)
+                check_open(conn)
                 complete(conn)
                 is_committing = True
             is_committed = is_committing  # the block itself may have rolled back
@@ -66,12 +67,12 @@ class Effects:
         """Begins a transaction, which ends with the stack. Raises `AlreadyDone` if effects are committed already."""
         backoff = Backoff()
         while True:
-            for job in jobs:
-                job.check()
+            _check_all(jobs)
             conn: Optional[Connection[Any]] = None
             try:
                 with ExitStack() as trial:
-                    conn = trial.enter_context(self._pool.connection())
+                    waits = not any(job.in_step for job in jobs)
+                    conn = trial.enter_context(self._pool.connection(lambda: _check_all(jobs), 0, waits))
                     trial.enter_context(conn.transaction())
                     _check_mine(jobs, conn.execute(ONCE, [[job.job_id for job in jobs]]).fetchall())
                     stack.enter_context(trial.pop_all())
@@ -99,7 +100,7 @@ class AsyncEffects:
     async def check(self) -> None:
         """Raises RuntimeError if this can be no server for effects. A server that cannot be reached passes."""
         try:
-            async with self._pool.connection() as conn:
+            async with self._pool.connection(patience=0) as conn:
                 await conn.execute(ONCE, [[]])
         except psycopg.Error as error:
             if error.sqlstate in _MISSING:
@@ -120,6 +121,7 @@ class AsyncEffects:
                 conn = await self._begin(stack, jobs)
                 yield conn
                 _check(jobs)
+                check_open(conn)
                 await complete(conn)
                 is_committing = True
             is_committed = is_committing  # the block itself may have rolled back
@@ -134,12 +136,12 @@ class AsyncEffects:
         """Begins a transaction, which ends with the stack. Raises `AlreadyDone` if effects are committed already."""
         backoff = Backoff()
         while True:
-            for job in jobs:
-                job.check()
+            _check_all(jobs)
             conn: Optional[AsyncConnection[Any]] = None
             try:
                 async with AsyncExitStack() as trial:
-                    conn = await trial.enter_async_context(self._pool.connection())
+                    waits = not any(job.in_step for job in jobs)
+                    conn = await trial.enter_async_context(self._pool.connection(lambda: _check_all(jobs), 0, waits))
                     await trial.enter_async_context(conn.transaction())
                     cursor = await conn.execute(ONCE, [[job.job_id for job in jobs]])
                     _check_mine(jobs, await cursor.fetchall())
@@ -159,12 +161,18 @@ class AsyncEffects:
         return False
 
 
-def connected(conninfo: Optional[str]) -> Tuple[Optional[Effects], Optional[AsyncEffects]]:
+def connected(conninfo: Optional[str], limit: Optional[int]) -> Tuple[Optional[Effects], Optional[AsyncEffects]]:
     """Returns the effects of a worker, which connect when they are needed. None: the worker has no such server."""
     if conninfo is None:
         return None, None
     there = hosts(conninfo)
-    return Effects(Pool(lambda: connect(there))), AsyncEffects(AsyncPool(lambda: connect_async(there)))
+    pools = Pool(lambda: connect(there), limit), AsyncPool(lambda: connect_async(there), limit)
+    return Effects(pools[0]), AsyncEffects(pools[1])
+
+
+def _check_all(jobs: Sequence[BaseJob]) -> None:
+    for job in jobs:
+        job.check()
 
 
 def _check_mine(jobs: Sequence[BaseJob], mine: Sequence[Any]) -> None:
@@ -178,10 +186,10 @@ def _reason(conn: Optional[AnyConnection], error: psycopg.Error) -> Exception:
 
 
 def _check(jobs: Sequence[BaseJob]) -> None:
-    """Raises `Stopped` if a lease is lost. The other server does not know about leases."""
+    """Raises `Stopped` if an attempt is lost, or has failed for its time. The other server does not know about it."""
     for job in jobs:
-        if job.stop_reason == "lost":
-            raise Stopped("lost")
+        if job.stop_reason in ("lost", "timeout"):
+            raise Stopped(job.stop_reason)
 
 
 def _end(jobs: Sequence[BaseJob], is_committed: bool) -> None:

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+import traceback
 from datetime import timedelta
 from typing import Any, Dict, Literal, Optional
 
+from .checks import Duration, interval, job_ids
 from .events import EventKind
 from .held import Held
 from .job import BaseJob
-from .outcomes import Advance, Duration, Suspend, interval
+from .outcomes import Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend
+from .pool import NoConnection
+from .texts import extra, line, with_causes
+from .threads import NoThread
+
+logger = logging.getLogger("pg_queue.worker")
 
 Kind = Literal["complete", "advance", "suspend", "fail", "release", "none"]
+
+LACK_PAUSE = 5.0
+"""For how many seconds a job is released if there is no connection or no thread for its handler."""
+
+MAX_TRACE = 4096
+"""How many characters of the trace are kept with the error, the last ones."""
 
 RETRY_PAUSE = 0.01
 """The pause in seconds before a busy attempt's end is sent again. It doubles each time, up to about a second."""
@@ -48,6 +63,8 @@ class Ending:
         """How often the worker has postponed it."""
         self.errors = 0
         """How often a call that contained it has failed."""
+        self.is_doubtful = False
+        """True if the handler has ended the attempt, maybe in a transaction that has rolled back."""
         self.rider: Optional[Held] = None
         """If the attempt is completed on another server: what the worker holds until the completion has arrived."""
 
@@ -78,12 +95,17 @@ def span(duration: Optional[Duration]) -> Optional[str]:
 
 def returned(job: BaseJob, result: Any) -> Ending:
     """Returns the end of an attempt whose handler has returned this. Raises an error if that is no JSON."""
+    if job.is_open:
+        raise RuntimeError("the handler returned before its job.transaction had ended: await it")
     if job.ended:
+        if result is not None and result is not job.kept:
+            text = "%r: its handler has ended it and returned a result, which is not kept"
+            logger.warning(text, job, extra=extra(job))
         return Ending(job, "none")
     if isinstance(result, Advance):
         return Ending(job, "advance", stage=result.stage, payload=result.payload, delay=span(result.delay))
     if isinstance(result, Suspend):
-        after = None if result.after is None else list(map(int, result.after))
+        after = None if result.after is None else job_ids(result.after)
         until = {} if result.until is None else {"until": result.until.isoformat()}
         return Ending(job, "suspend", after=after, upon=result.upon, progress=result.progress, **until)
     return Ending(job, "complete", result=result)
@@ -93,7 +115,41 @@ def stopped(job: BaseJob) -> Ending:
     """Returns the end of a stopped attempt: a release, which cancels a job that is to be cancelled. If the lease is
     lost, nothing is sent.
     """
+    if job.stop_reason == "timeout":
+        return Ending(job, "fail", error=f"the handler has not ended within its timeout of {job.timeout:g} s")
     return Ending(job, "none" if job.stop_reason == "lost" else "release")
+
+
+def raised(job: BaseJob, error: BaseException, keeps_trace: bool = False) -> Ending:
+    """Returns the end of an attempt whose handler has raised this. `keeps_trace`: with the trace of an error."""
+    if job.is_done or job.committed:
+        logger.warning("%r has ended, and its handler has failed since: %s", job, line(error), exc_info=error)
+        return Ending(job, "none")
+    ending = _raised(job, error, keeps_trace)
+    ending.is_doubtful = job.ended
+    return ending
+
+
+def _raised(job: BaseJob, error: BaseException, keeps_trace: bool) -> Ending:
+    if isinstance(error, Stopped) or job.stop_reason and isinstance(error, asyncio.CancelledError):
+        return stopped(job)
+    if isinstance(error, AlreadyDone):
+        return Ending(job, "complete", result=None)
+    if isinstance(error, Snooze):
+        return Ending(job, "release", delay=span(error.delay))
+    if isinstance(error, (NoConnection, NoThread)):
+        what = "thread" if isinstance(error, NoThread) else "connection"
+        reason = f"it lacks a {what}: {line(error)}"
+        then = f"it is released for {LACK_PAUSE:.0f} seconds"
+        logger.warning("%r lacks a %s: %s: %s", job, what, line(error), then, extra=extra(job))
+        return Ending(job, "release", delay=span(LACK_PAUSE), reason=reason)
+    is_expected = isinstance(error, (RetryIn, Fatal))
+    said = with_causes(error, is_expected)
+    logger.warning("%r has failed: %s", job, said, exc_info=None if is_expected else error, extra=extra(job))
+    retry_in = span(error.delay) if isinstance(error, RetryIn) else None
+    if keeps_trace and not is_expected:
+        said = f"{said}\n{''.join(traceback.format_exception(type(error), error, error.__traceback__))[-MAX_TRACE:]}"
+    return Ending(job, "fail", error=said, retry_in=retry_in, fatal=isinstance(error, Fatal))
 
 
 def riding(held: Held, seconds: float) -> Ending:

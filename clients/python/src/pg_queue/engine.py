@@ -17,6 +17,7 @@ arrived. If that takes too long, the worker sends the completion itself.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
 import math
@@ -31,15 +32,17 @@ from psycopg import AsyncConnection
 from . import tracing
 from .batch import AsyncBatch, Batch
 from .claims import claim
+from .control import GATHER, Control
 from .codec import PLAIN, Kind, UnknownCodec, is_encoded, later
 from .effects import connected
-from .endings import Ending, returned, riding, span, stopped
-from .events import Event, EventKind
+from .endings import Ending, raised, returned, riding, span, stopped
+from .events import Event
 from .held import Held
 from .job import AsyncJob, BaseJob, Job
-from .outcomes import Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend
-from .pool import LOST, SILENCE, AsyncPool, Backoff, Gone, Link, Pool, connect, connect_async, hosts
-from .texts import extra, line, text
+from .outcomes import Advance, AlreadyDone, Snooze, Stopped, Suspend
+from .pool import LOST, SILENCE, AsyncPool, Backoff, Gone, Link, Pool, connect, connect_async, hosts, wait_set
+from .ready import reach, refusal
+from .texts import extra, line, said, text
 from .threads import Threads
 from .unreadable import Unreadable, keep
 from .watchdog import Watchdog
@@ -49,11 +52,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pg_queue.worker")
 
-GATHER = 0.02
-"""How many seconds a completion waits for a claim to carry it."""
-
 GRACE = 1.0
-"""How many seconds handlers have to react to `cancelled` after the shutdown timeout."""
+"""How many seconds handlers have to react to `cancelled` after a timeout."""
 
 UNKNOWN_PAUSE = 30.0
 """For how many seconds a job is released if this worker has no handler, codec or key for it."""
@@ -67,50 +67,41 @@ MAX_RIDE = 30.0
 FAREWELL = 5.0
 """How long a worker that shuts down tries to send the last ends."""
 
-_MISSING = ("42704", "3F000", "42883")
-"""The SQLSTATEs for a missing queue, and for a database without the extension."""
-
-EXTEND = "SELECT id, outcome, is_cancelled FROM queue.extend_many(%s::bigint[])"
-
-END = "SELECT id, outcome, reason FROM queue.end_batch(%s::json)"
+_MISSING = ("42704", "3F000", "42883", "42501")
+"""The SQLSTATEs for a missing queue, extension or privilege."""
 
 _INVALID = "22023"
 """The SQLSTATE that a worker that lingers gets if its queue has stages and it names none."""
 
-_AT_FAULT = ("22", "54")
-"""The classes of SQLSTATEs for an end that the server will never accept: invalid data, or too much data."""
+
+_TIMED_OUT = ("the lease expired", "the connection of the worker ended")
+"""How the server says that the process with the last attempt may have died."""
 
 
-class Engine:
+class Engine(Control):
     """One run of a worker, from its first claim to the release of the remaining jobs."""
 
     def __init__(self, worker: Worker, drain: bool, watch: Optional[Callable[[Event], None]]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._worker = worker
+        self._hosts = hosts(worker.conninfo)
+        self._pool = Pool(lambda: connect(self._hosts), worker.max_connections)
+        self._async_pool = AsyncPool(lambda: connect_async(self._hosts), worker.max_connections)
+        self._effects, self._async_effects = connected(worker.effects, worker.max_connections)
+        refused = lambda: self._make_room(True)
+        self._claims = Link(self._connect_claims, worker.wait + SILENCE, refused, lambda: self._control.renew())
+        control = Link(self._connect_control, None, refused, lambda: self._claims.renew())
+        super().__init__(worker, watch, control)
         self._drain = drain
-        self._watch = watch
         self._calls = {route: worker.bound(route) for route in worker.handlers}
         self._is_async = {route: inspect.iscoroutinefunction(h) for route, h in worker.handlers.items()}
         self._codec = worker.codec or PLAIN
         self._linger = 0.0 if drain else worker.linger
         self._refusals = (*_MISSING, _INVALID) if self._linger else _MISSING  # what the first claim may find out
         self._unknown: Set[str] = set()  # what the log has said of jobs without a handler, codec or key
-        self._held: Dict[int, Held] = {}
         self._ready: Deque[Held] = deque()
-        self._ended: Dict[int, Ending] = {}  # ends without an answer, except those that a claim carries
-        self._wake_at = math.inf
         self._has_claimed = False  # a claim has succeeded, so the queues exist
-        self._is_closing = False
         self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
-        self._changed = asyncio.Event()  # wakes the claimer: there is room, or the worker stops
-        self._due = asyncio.Event()  # wakes the control: there is something to send
         self._threads = Threads()
-        self._hosts = hosts(worker.conninfo)
-        self._pool = Pool(lambda: connect(self._hosts))
-        self._async_pool = AsyncPool(lambda: connect_async(self._hosts))
-        self._effects, self._async_effects = connected(worker.effects)
-        self._claims = Link(self._connect_claims, worker.wait + SILENCE)
-        self._control = Link(lambda: connect_async(self._hosts))
+        self._context = contextvars.copy_context()
 
     def stop(self) -> None:
         """Any thread may call it. A second call ends the wait for the handlers."""
@@ -138,9 +129,19 @@ class Engine:
 
     # Connections. No statement is prepared: a pooler in transaction mode uses another connection for each transaction.
 
-    async def _connect_claims(self) -> AsyncConnection[Any]:
+    def _make_room(self, is_needed: bool) -> None:
+        """Leaves connections to the worker itself, until it could make one."""
+        self._pool.make_room(is_needed)
+        self._async_pool.make_room(is_needed)
+
+    async def _connect_control(self) -> AsyncConnection[Any]:
         conn = await connect_async(self._hosts)
-        conn.add_notice_handler(lambda notice: logger.warning("%s", notice.message_primary))
+        self._make_room(False)
+        return conn
+
+    async def _connect_claims(self) -> AsyncConnection[Any]:
+        conn = await self._connect_control()
+        conn.add_notice_handler(lambda notice: logger.warning("%s", said(notice)))
         keep(conn)
         self._tell(Event("connected"))
         return conn
@@ -153,9 +154,13 @@ class Engine:
             await self._async_effects.check()
         while not self._stopping.is_set():
             self._changed.clear()
+            self._pool.prune()
+            self._async_pool.prune()
             room = self._room()
             if room <= 0:
                 await self._changed.wait()
+                continue
+            if self._control.conn is None and not await self._reach_control(backoff):
                 continue
             # The control sends the ends that are due.
             completed = [one for one in self._ended.values() if one.is_plain and one.due > self._loop.time()]
@@ -171,10 +176,8 @@ class Engine:
                 if isinstance(error, psycopg.errors.QueryCanceled):
                     continue
                 if not self._has_claimed and isinstance(error, psycopg.Error) and error.sqlstate in self._refusals:
-                    raise RuntimeError(f"the worker cannot start: {line(error)}") from error
-                if isinstance(error, Gone):
-                    self._tell(Event("disconnected", error=str(error)))
-                await _wait(self._stopping, backoff.failed("claim", error))
+                    raise refusal(line(error)) from error
+                await self._back_off(backoff, error)
                 continue
             backoff.reset()
             self._has_claimed = True
@@ -183,14 +186,31 @@ class Engine:
             for ending in completed:
                 answer = answers.get(ending.id, {"outcome": "completed", "reason": None})
                 self._answered(ending, answer["outcome"], answer["reason"])
-            for row in rows:
-                if row[1] is not None:
-                    self._accept(row)
+            jobs = [row for row in rows if row[1] is not None]
+            for row in jobs:
+                self._accept(row)
             self._start()
             if self._drain and not rows and not completed:
                 if is_idle:
                     return
                 await self._changed.wait()
+
+    async def _reach_control(self, backoff: Backoff) -> bool:
+        """Connects the control. Returns false if it could not, or if the worker is to stop. Without a connection for
+        heartbeats nothing is claimed: handlers may take all connections that the server has.
+        """
+        try:
+            return await reach(self._control, self._stopping)
+        except (Gone, psycopg.Error, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not self._has_claimed:
+                raise
+            await self._back_off(backoff, error)
+            return False
+
+    async def _back_off(self, backoff: Backoff, error: Exception) -> None:
+        if isinstance(error, Gone):
+            self._tell(Event("disconnected", error=str(error)))
+        await wait_set(self._stopping, backoff.failed("claim", error))
 
     async def _claim(self, room: int, completed: List[int]) -> List[Any]:
         # The first claim does not sleep: it finds out whether the queues exist.
@@ -199,16 +219,13 @@ class Engine:
 
     def _room(self) -> int:
         """Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile."""
-        limit = self._worker.concurrency + self._worker.prefetch
+        limit = self._worker.concurrency + (0 if self._is_wary() else self._worker.prefetch)
         taken = len(self._held) + len(self._due_ends())
         return limit - taken if taken < self._worker.concurrency or taken <= limit // 2 else 0
 
-    def _due_ends(self) -> List[Ending]:
-        """Returns the ends that the control has to send, or is sending. Ends that wait for a claim, and postponed ends,
-        take no slot.
-        """
-        now = self._loop.time()
-        return [ending for ending in self._ended.values() if ending.due <= now]
+    def _is_wary(self) -> bool:
+        """Returns whether a job is held that may end the process: none is claimed ahead beside it."""
+        return self._worker.prefetch > 0 and any(held.job.last_error in _TIMED_OUT for held in self._held.values())
 
     def _running(self) -> int:
         return len(self._held) - len(self._ready)
@@ -231,7 +248,7 @@ class Engine:
         job.unreadable = unreadable
         job.stopping = self._stopping.is_set()
         now = self._loop.time()
-        expiry = self._loop.call_at(now + lease, self._stop_job, job.id, "lost")
+        expiry = self._expire_at(now + lease, job.id)
         self._held[job.id] = held = Held(job, route, lease, now + self._beat(lease), expiry)
         self._ready.append(held)
         self._due.set()  # so that the control considers the new lease
@@ -243,15 +260,50 @@ class Engine:
             self._unknown.add(error)
             then = "its jobs fail" if fails else f"its jobs are released for {UNKNOWN_PAUSE:.0f} seconds"
             logger.warning("%s: %s", error, then)
-        return Ending(job, "fail", error=error) if fails else Ending(job, "release", delay=span(UNKNOWN_PAUSE))
+        if fails:
+            return Ending(job, "fail", error=error)
+        return Ending(job, "release", delay=span(UNKNOWN_PAUSE), reason=error)
 
     def _start(self) -> None:
         while self._ready and self._running() < self._worker.concurrency and not self._stopping.is_set():
             held = self._ready.popleft()
             group = [held, *self._others(held)]
-            task = self._loop.create_task(self._run(group))
+            # A job's end starts the next one, which is not to see what a handler has set.
+            task = self._context.copy().run(self._task, group)
             for held in group:
                 held.task, held.group = task, group
+            self._limit(group)
+        # If a job ends the process, the attempts of jobs that have not begun would count.
+        if self._ready and self._is_wary():
+            waiting = list(self._ready)
+            self._ready.clear()
+            for held in waiting:
+                self._end(held, Ending(held.job, "release"))
+
+    def _limit(self, group: List[Held]) -> None:
+        """Lets the attempts fail if their handler takes too long. If it goes on although it was told to stop, they fail
+        nevertheless, and it keeps its slots.
+        """
+        limit = self._worker.timeouts.get(group[0].route, self._worker.timeout)
+        if limit is None:
+            return
+        for held in group:
+            held.job.timeout = limit
+            held.limit = self._loop.call_later(limit, self._stop_late, held)
+
+    def _stop_late(self, held: Held) -> None:
+        if held.job.id in self._held and not held.job.ended:
+            self._stop_job(held.job.id, "timeout")
+            held.limit = self._loop.call_later(GRACE, self._fail_late, held)
+
+    def _fail_late(self, held: Held) -> None:
+        if held.job.id in self._held and not held.job.ended and held.job.stop_reason == "timeout":
+            held.is_over, held.beat_at = True, math.inf
+            held.expiry.cancel()
+            self._send(stopped(held.job))
+
+    def _task(self, group: List[Held]) -> asyncio.Task[None]:
+        return self._loop.create_task(self._run(group))
 
     def _others(self, first: Held) -> List[Held]:
         """Returns the jobs that the handler runs together with the first one: ready jobs of the same handler, if it
@@ -278,8 +330,8 @@ class Engine:
         except BaseException as error:  # also SystemExit, which must not end the event loop
             if isinstance(error, KeyboardInterrupt):
                 self._stop()
-            if len(jobs) > 1 and isinstance(error, psycopg.Error) and error.sqlstate == LOST:
-                error = Snooze()  # one lease is lost; the server answers for each which one
+            if len(jobs) > 1 and _is_loss_of(jobs, error):
+                error = Snooze()  # what the server answers for each says which one is lost
             results = [error] * len(jobs)
             if len(jobs) > 1 and isinstance(error, AlreadyDone):
                 results = [error if job.job_id in error.job_ids else Snooze() for job in jobs]
@@ -337,8 +389,9 @@ class Engine:
         argument: Any = jobs[0]
         if is_batch:
             argument = AsyncBatch(cast(List[AsyncJob], jobs)) if is_async else Batch(cast(List[Job], jobs))
+        is_over = lambda: all(job.stop_reason for job in jobs)
         with tracing.span(jobs[0], is_batch):
-            result = await (call(argument) if is_async else self._threads.call(lambda: call(argument)))
+            result = await (call(argument) if is_async else self._threads.call(lambda: call(argument), is_over))
         if not is_batch:
             return [result]
         if result is None:
@@ -357,30 +410,21 @@ class Engine:
             return self._raised(job, error)
 
     def _raised(self, job: BaseJob, error: BaseException) -> Ending:
-        if isinstance(error, Stopped) or job.stop_reason and isinstance(error, asyncio.CancelledError):
-            return stopped(job)
-        if isinstance(error, AlreadyDone):
-            return Ending(job, "complete", result=None)
-        if isinstance(error, Snooze):
-            return Ending(job, "release", delay=span(error.delay))
-        if isinstance(error, UnknownCodec):
-            return self._for_another(job, text(error))
-        if isinstance(error, psycopg.Error) and error.sqlstate == LOST:
-            job.stop("lost")
-            return stopped(job)
-        is_expected = isinstance(error, (RetryIn, Fatal))
-        said = text(error) if is_expected else f"{type(error).__name__}: {text(error)}"
-        logger.warning("%r has failed: %s", job, said, exc_info=None if is_expected else error, extra=extra(job))
-        retry_in = span(error.delay) if isinstance(error, RetryIn) else None
-        return Ending(job, "fail", error=said, retry_in=retry_in, fatal=isinstance(error, Fatal))
+        return self._for_another(job, text(error)) if isinstance(error, UnknownCodec) else raised(
+            job, error, self._worker.trace
+        )
 
     def _end(self, held: Held, ending: Ending) -> None:
         held.expiry.cancel()
+        if held.limit is not None:
+            held.limit.cancel()
         del self._held[held.job.id]
+        if held.is_over:  # its end is on the way
+            return
         if held.job.committed:  # whatever the handler has done since then
             self._ride(held, ending.seconds)
         elif ending.kind == "none":
-            self._settle(ending, "lost" if held.job.stop_reason == "lost" else None)
+            self._settle(ending, "lost" if held.job.stop_reason == "lost" and not held.job.ended else None)
         else:
             # A claim that completes does not sleep, so a claim that lingers carries no ends.
             self._send(ending, GATHER if ending.is_plain and not self._linger else 0)
@@ -422,123 +466,6 @@ class Engine:
         now = self._loop.time()
         late = [held for held in list(self._held.values()) if held.stopped_at and now - held.stopped_at >= limit]
         return len(late) >= self._running() >= self._worker.concurrency
-
-    # The control.
-
-    async def _control_all(self) -> None:
-        backoff = Backoff()
-        while self._ended or not self._is_closing:
-            await self._until_due()
-            try:
-                await self._flush()
-                await self._heartbeat()
-                backoff.reset()
-            except (Gone, psycopg.Error) as error:
-                await asyncio.sleep(backoff.failed("heartbeat", error))
-
-    async def _until_due(self) -> None:
-        times = [held.beat_at for held in [*self._held.values(), *self._riders()]]
-        times += [ending.due for ending in self._ended.values()]
-        self._wake_at = min(times, default=math.inf)
-        await _wait(self._due, max(self._wake_at - self._loop.time(), 0))
-        self._due.clear()
-
-    def _beat(self, lease: float) -> float:
-        return min(lease / 3, self._worker.heartbeat)
-
-    def _riders(self) -> List[Held]:
-        return [ending.rider for ending in self._ended.values() if ending.rider is not None]
-
-    async def _heartbeat(self) -> None:
-        """Extends all leases. A busy attempt does not expire: an open transaction is ending it, mostly the handler's
-        own. The worker extends it again soon.
-        """
-        begun, held_now = self._loop.time(), [*self._held.values(), *self._riders()]
-        if all(held.beat_at > begun for held in held_now):
-            return
-        for attempt_id, outcome, is_cancelled in await self._control.fetch(EXTEND, [[one.job.id for one in held_now]]):
-            held = self._held.get(attempt_id)
-            if held is None:
-                self._ride_on(attempt_id, outcome, begun)
-                continue
-            beat = self._beat(held.lease)
-            held.beat_at = begun + (min(1.0, beat) if outcome == "busy" else beat)
-            if outcome != "lost":
-                held.expiry.cancel()
-                held.expiry = self._loop.call_at(begun + held.lease, self._stop_job, attempt_id, "lost")
-            if is_cancelled or outcome == "lost":
-                self._stop_job(attempt_id, "cancelled" if is_cancelled else "lost")
-
-    def _ride_on(self, attempt_id: int, outcome: str, begun: float) -> None:
-        """A completion that rides back has arrived when the attempt cannot be extended any more."""
-        ending = self._ended.get(attempt_id)
-        if ending is None or ending.rider is None:
-            return
-        if outcome == "lost":
-            del self._ended[attempt_id]
-            self._settle(ending)
-            self._changed.set()
-        else:
-            ending.rider.beat_at = begun + min(max(ending.pause(), GATHER), self._beat(ending.rider.lease))
-
-    def _send(self, ending: Ending, delay: float = 0.0) -> None:
-        ending.due = self._loop.time() + delay
-        self._ended[ending.id] = ending
-        if ending.due < self._wake_at:
-            self._due.set()
-
-    async def _flush(self) -> None:
-        """Sends the ends that are due. After an error each end is sent by itself, so that a faulty end does not block
-        the others.
-        """
-        due = self._due_ends()
-        alone = [[ending] for ending in due if ending.errors]
-        for batch in [[ending for ending in due if not ending.errors], *alone]:
-            if not batch:
-                continue
-            try:
-                rows = await self._control.fetch(END, [f"[{','.join(ending.json for ending in batch)}]"])
-            except psycopg.Error as error:
-                is_at_fault = len(batch) == 1 and (error.sqlstate or "")[:2] in _AT_FAULT
-                outcome = "refused" if is_at_fault else "error"
-                rows = [(ending.id, outcome, line(error)) for ending in batch]
-            for attempt_id, outcome, reason in rows:
-                self._answered(self._ended.pop(attempt_id), outcome, reason)
-            self._changed.set()
-
-    def _answered(self, ending: Ending, outcome: str, reason: str) -> None:
-        """Handles the server's answer for an end: finishes it, sends it again, or sends a failure in its place."""
-        ending.errors += outcome == "error"
-        if outcome == "refused" or (outcome == "error" and ending.errors == 2):
-            logger.error("%r could not end by %r: %s", ending.job, ending.kind, reason, extra=extra(ending.job))
-        if outcome in ("busy", "error"):
-            self._send(ending, ending.pause())
-        elif outcome == "refused" and not ending.is_last_resort:
-            failure = Ending(ending.job, "fail", error=ending.error or reason)
-            failure.seconds = ending.seconds
-            self._send(failure)
-        else:
-            self._settle(ending, "lost" if outcome in ("lost", "refused") and ending.rider is None else None)
-
-    # Events.
-
-    def _settle(self, ending: Ending, kind: Optional[EventKind] = None) -> None:
-        """Reports that the server has answered: this attempt has ended, or its lease was lost."""
-        job = ending.job
-        kind = kind or ending.event
-        if kind == "lost":
-            logger.warning("%r: lost lease", job, extra=extra(job))
-        else:
-            logger.debug("%r: %s", job, kind, extra=extra(job))
-        self._tell(Event(kind, job.queue, job.job_id, job.id, job.attempt, ending.seconds, ending.error))
-
-    def _tell(self, event: Event) -> None:
-        for hook in (self._watch, self._worker.on_event):
-            if hook is not None:
-                try:
-                    hook(event)
-                except Exception:
-                    logger.exception("on_event has failed")
 
     # The end.
 
@@ -593,8 +520,9 @@ class Engine:
             await asyncio.wait(tasks, timeout=min(0.1, seconds), return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), None if seconds == math.inf else seconds)
-    except asyncio.TimeoutError:
-        pass
+def _is_loss_of(jobs: List[BaseJob], error: BaseException) -> bool:
+    """Returns whether the server says that one of these attempts is lost."""
+    if not isinstance(error, psycopg.Error) or error.sqlstate != LOST:
+        return False
+    attempt = text(error).partition("\n")[0].rpartition(" ")[2]
+    return attempt in [str(job.id) for job in jobs]

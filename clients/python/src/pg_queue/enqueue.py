@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Iterable, List, Literal, Mapping, Optiona
 from psycopg import AsyncConnection, Connection
 from psycopg.types.json import Jsonb
 
-from . import tracing
+from . import checks, tracing
+from .checks import Duration
 from .codec import Codec, encoded, encoded_async
-from .outcomes import Duration, Upon, interval
+from .outcomes import Upon
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -29,9 +30,12 @@ class EventOptions(TypedDict, total=False):
     version: Optional[datetime]
     unique_for: Optional[Duration]
     group_key: Optional[str]
-    #: `start_by` and `start_within` in them, as text, say by when a worker must have claimed the job, or it expires.
     headers: Any
     upon: Optional[Upon]
+    #: If no worker has claimed the job before this time, it expires.
+    start_by: Optional[datetime]
+    #: The same as a span, which begins when the job may run. Give one of the two.
+    start_within: Optional[Duration]
 
 
 class OwnOptions(EventOptions, total=False):
@@ -42,12 +46,19 @@ class OwnOptions(EventOptions, total=False):
     lease: Optional[Duration]
 
 
-class Options(OwnOptions, total=False):
-    """The options of `queue.enqueue`. None means the default, as if the option were left out."""
+class FlowOptions(OwnOptions, total=False):
+    """The options of `queue.enqueue_flow`."""
 
     after: Optional[Iterable[int]]
     flow: Optional[int]
     task: Optional[str]
+
+
+class Options(FlowOptions, total=False):
+    """The options of `queue.enqueue`. None means the default, as if the option were left out."""
+
+    #: With a `unique_key`: calls under it put the job off at most this long after the first of them.
+    max_delay: Optional[Duration]
 
 
 def enqueue(
@@ -59,7 +70,9 @@ def enqueue(
     **options: Unpack[Options],
 ) -> int:
     """Adds a job and returns its id. `codec`: encodes the payload."""
-    return ids(conn, *_call("enqueue", queue, Jsonb(encoded(codec, [payload], queue)[0]), "jsonb", options))[0]
+    checks.connection(conn, Connection)
+    content = Jsonb(encoded(codec, [checks.payload(payload)], queue)[0])
+    return ids(conn, *_call("enqueue", queue, content, "jsonb", options))[0]
 
 
 def enqueue_many(
@@ -71,7 +84,8 @@ def enqueue_many(
     **options: Unpack[Options],
 ) -> List[int]:
     """Adds one job for each payload, all with the same options, and returns their ids in the order of the payloads."""
-    content = list(map(Jsonb, encoded(codec, payloads, queue)))
+    checks.connection(conn, Connection)
+    content = list(map(Jsonb, encoded(codec, checks.payloads(payloads), queue)))
     return ids(conn, *_call("enqueue_many", queue, content, "jsonb[]", options))
 
 
@@ -84,7 +98,8 @@ async def enqueue_async(
     **options: Unpack[Options],
 ) -> int:
     """`enqueue` for an asyncio connection."""
-    content = Jsonb((await encoded_async(codec, [payload], queue))[0])
+    checks.connection(conn, AsyncConnection)
+    content = Jsonb((await encoded_async(codec, [checks.payload(payload)], queue))[0])
     return (await ids_async(conn, *_call("enqueue", queue, content, "jsonb", options)))[0]
 
 
@@ -97,13 +112,14 @@ async def enqueue_many_async(
     **options: Unpack[Options],
 ) -> List[int]:
     """`enqueue_many` for an asyncio connection."""
-    content = list(map(Jsonb, await encoded_async(codec, payloads, queue)))
+    checks.connection(conn, AsyncConnection)
+    content = list(map(Jsonb, await encoded_async(codec, checks.payloads(payloads), queue)))
     return await ids_async(conn, *_call("enqueue_many", queue, content, "jsonb[]", options))
 
 
 def _call(function: str, queue: str, content: Any, cast: str, options: Mapping[str, Any]) -> Tuple[str, List[Any]]:
     text, values = arguments(function, options)
-    return f"SELECT * FROM queue.{function}(%s, %s::{cast}{text})", [queue, content, *values]
+    return f"SELECT * FROM queue.{function}(%s, %s::{cast}{text})", [checks.text(queue, "queue"), content, *values]
 
 
 def arguments(
@@ -113,11 +129,7 @@ def arguments(
     unknown = options.keys() - known.keys()
     if unknown:
         raise TypeError(f"{function}() got an unexpected keyword argument {min(unknown)!r}")
-    given = {name: value for name, value in options.items() if value is not None}
-    for name in given.keys() & {"delay", "unique_for", "lease"}:
-        given[name] = interval(given[name])
-    if "after" in given:
-        given["after"] = list(given["after"])
+    given = checks.options(options)
     headers = tracing.inject(given.get("headers"))
     if headers is not None:
         given["headers"] = Jsonb(headers)

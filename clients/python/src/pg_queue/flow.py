@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, 
 from psycopg import AsyncConnection, Connection
 from psycopg.types.json import Jsonb
 
-from . import tracing
+from . import checks, tracing
 from .codec import Codec, encoded, encoded_async
-from .enqueue import Options, OwnOptions, arguments, ids, ids_async
+from .enqueue import FlowOptions, OwnOptions, arguments, ids, ids_async
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -33,13 +33,19 @@ class Task:
         after: Iterable[str] = (),
         **options: Unpack[OwnOptions],
     ) -> None:
-        fields: Dict[str, Any] = {name: _text(name, value) for name, value in options.items() if value is not None}
+        unknown = options.keys() - OwnOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"a task has no option {min(unknown)!r}")
+        fields: Dict[str, Any] = {option: _text(value) for option, value in checks.options(options).items()}
         headers = tracing.inject(fields.get("headers"))
         if headers is not None:
             fields["headers"] = headers
         if queue is not None:
-            fields["queue"] = queue
-        self.fields = {**fields, "task": name, "payload": payload, "after": list(after)}
+            fields["queue"] = checks.text(queue, "queue")
+        if isinstance(after, str):
+            raise TypeError(f"after is a list of names of tasks, not {after!r}: write [{after!r}]")
+        fields.update(task=checks.text(name, "a task's name"), payload=checks.payload(payload), after=list(after))
+        self.fields = fields
 
 
 def enqueue_flow(
@@ -52,7 +58,7 @@ def enqueue_flow(
     open: bool = False,
     fail_fast: bool = False,
     codec: Optional[Codec] = None,
-    **options: Unpack[Options],
+    **options: Unpack[FlowOptions],
 ) -> int:
     """Adds a flow and returns its id, which is a job id.
 
@@ -60,8 +66,9 @@ def enqueue_flow(
     too. `fail_fast`: the first dead member cancels the others, and the flow is dead. `codec`: encodes the payloads of
     the flow and of its tasks.
     """
-    fields = [dict(task.fields) for task in tasks]
-    content = encoded(codec, [payload], queue)[0]
+    checks.connection(conn, Connection)
+    fields = _fields(tasks)
+    content = encoded(codec, [checks.payload(payload)], queue)[0]
     for one in fields:
         one["payload"] = encoded(codec, [one["payload"]], one.get("queue", queue))[0]
     return ids(conn, *_call(queue, fields, content, runs, open, fail_fast, options))[0]
@@ -77,11 +84,12 @@ async def enqueue_flow_async(
     open: bool = False,
     fail_fast: bool = False,
     codec: Optional[Codec] = None,
-    **options: Unpack[Options],
+    **options: Unpack[FlowOptions],
 ) -> int:
     """`enqueue_flow` for an asyncio connection."""
-    fields = [dict(task.fields) for task in tasks]
-    content = (await encoded_async(codec, [payload], queue))[0]
+    checks.connection(conn, AsyncConnection)
+    fields = _fields(tasks)
+    content = (await encoded_async(codec, [checks.payload(payload)], queue))[0]
     for one in fields:
         one["payload"] = (await encoded_async(codec, [one["payload"]], one.get("queue", queue)))[0]
     return (await ids_async(conn, *_call(queue, fields, content, runs, open, fail_fast, options)))[0]
@@ -113,16 +121,21 @@ def _call(
     fail_fast: bool,
     options: Mapping[str, Any],
 ) -> Tuple[str, List[Any]]:
-    text, values = arguments("enqueue_flow", options)
+    text, values = arguments("enqueue_flow", options, FlowOptions.__annotations__)
     sql = f"SELECT queue.enqueue_flow(%s, %s, %s, runs => %s, open => %s, fail_fast => %s{text})"
     return sql, [queue, Jsonb(tasks), Jsonb(payload), runs, open, fail_fast, *values]
 
 
-_DURATIONS = {"delay", "unique_for", "lease"}
+def _fields(tasks: Iterable[Task]) -> List[Dict[str, Any]]:
+    found = list(tasks)
+    wrong = next((task for task in found if not isinstance(task, Task)), None)
+    if wrong is not None:
+        raise checks.refuse("each of tasks", "a pg_queue.Task", wrong)
+    return [dict(task.fields) for task in found]
 
 
-def _text(name: str, value: Any) -> Any:
+def _text(value: Any) -> Any:
     """Returns an option as it is written in JSON."""
-    if name in _DURATIONS:
-        return f"{value.total_seconds() if isinstance(value, timedelta) else value} seconds"
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds()} seconds"
     return value.isoformat() if isinstance(value, datetime) else value

@@ -30,5 +30,9 @@ class Held:
     """The attempts that its handler runs together, including this one."""
     is_decoding: bool = False
     """True while the task waits for the codec: then it can be cancelled, also if the handler is a `def`."""
+    limit: Optional[asyncio.TimerHandle] = None
+    """Stops the handler when its time is over."""
+    is_over: bool = False
+    """True if the attempt has failed for its time, and its handler goes on."""
     stopped_at: Optional[float] = None
     """Since when the handler should have ended."""

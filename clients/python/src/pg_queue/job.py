@@ -10,15 +10,16 @@ import threading
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, AsyncIterator, Awaitable, Callable, Iterator, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, AsyncIterator, Awaitable, Callable, Iterator, List, Optional, Sequence, Set, Tuple, TypeVar
 
 from psycopg import AsyncConnection, Connection
 from psycopg.types.json import Jsonb
 
 from .codec import PLAIN, Codec, Context, Kind, later, now
 from .effects import AsyncEffects, Effects
-from .outcomes import Duration, Stopped, StopReason, Upon, interval
-from .pool import AsyncPool, Pool
+from .checks import Duration, interval, job_ids
+from .outcomes import Stopped, StopReason, Upon
+from .pool import AsyncPool, Pool, check_open
 
 COLUMNS = (
     "id, job_id, queue_name, stage, payload, headers, attempt, max_attempts, priority, unique_key, group_key, "
@@ -60,7 +61,7 @@ def advancement(attempt_id: int, stage: Optional[str], payload: Any, delay: Dura
 def suspension(
     attempt_id: int, after: Optional[Sequence[int]], upon: Upon, progress: Any, until: Optional[datetime]
 ) -> Tuple[str, List[Any]]:
-    jobs = None if after is None else list(after)
+    jobs = None if after is None else job_ids(after)
     content = None if progress is None else Jsonb(progress)
     arguments: List[Any] = [attempt_id, jobs, upon, content]
     if until is None:
@@ -111,10 +112,21 @@ class BaseJob:
         """True if the worker shuts down. The handler may go on until `stop_reason` is set."""
         self.unreadable: Optional[Exception] = None
         """Why the job's JSON could not be read. Then the handler is not called, and the attempt fails."""
+        self._steps: Set[str] = set()  # those that have run in this attempt
+        self.is_open = False
+        """True while a transaction is open. For the worker."""
+        self.kept: Any = None
+        """The result of the last transaction. For the worker."""
+        self.timeout: Optional[float] = None
+        """The handler's time in seconds, when it is over. For the worker."""
         self.ended = False
         """True if the handler itself has ended the attempt. A handler that does so without this package's functions
         sets it.
         """
+        self.is_done = False
+        """True if `transaction()` has committed this end. Other transactions may have rolled back. For the worker."""
+        self.in_step = 0
+        """How many steps run. For the worker."""
         self.committed = False
         """True if the job's effects are committed on another server, and its completion with them. For the worker."""
         self.result: Any = None
@@ -133,6 +145,44 @@ class BaseJob:
         """Raises `Stopped` if the handler is to stop."""
         if self.stop_reason is not None:
             raise Stopped(self.stop_reason)
+
+    @property
+    def _may_wait(self) -> bool:
+        """False if the job has a connection: others may wait for it."""
+        return not self.is_open and not self.in_step
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[bool]:
+        """Marks that a step runs. Returns whether it may wait for a connection."""
+        self.check()
+        if name in self._steps:
+            advice = f'give each step a name of its own, such as "{name} 2"'
+            raise ValueError(f'step "{name}" has already run in this attempt: {advice}')
+        may_wait = self._may_wait
+        self.in_step += 1
+        try:
+            yield may_wait
+            self._steps.add(name)
+        finally:
+            self.in_step -= 1
+
+    @contextmanager
+    def _opened(self, result: Any) -> Iterator[None]:
+        """Marks that a transaction is open."""
+        self.check()
+        if self.is_done:
+            raise RuntimeError("this job has ended: job.transaction completes it, so call it once")
+        if self.is_open:
+            raise RuntimeError("a job.transaction of this job is open already: end it first")
+        self.is_open, self.ended, self.kept = True, False, result
+        try:
+            yield
+            self.is_done = self.ended
+        except BaseException:
+            self.ended = self.committed  # the transaction was rolled back
+            raise
+        finally:
+            self.is_open = False
 
     def stop(self, reason: StopReason) -> None:
         """Tells the handler to stop. The first reason counts, but a lost lease replaces any other reason."""
@@ -181,22 +231,17 @@ class Job(BaseJob):
         If the worker has `effects`, the transaction is there. If an earlier attempt has committed the effects, this
         raises `AlreadyDone`.
         """
-        self.check()
-        if self._effects is not None:
-            complete = lambda conn: None if self.ended else self.complete(conn, result)
-            with self._effects.transaction([self], complete) as conn:
-                yield conn
-            return
-        with self._connection() as conn:
-            try:
-                with conn.transaction():
-                    self.ended = False
+        with self._opened(result):
+            if self._effects is not None:
+                complete = lambda conn: None if self.ended else self.complete(conn, result)
+                with self._effects.transaction([self], complete) as conn:
                     yield conn
-                    if not self.ended:
-                        self.complete(conn, result)
-            except BaseException:
-                self.ended = False  # the transaction was rolled back
-                raise
+                return
+            with self._connection(not self.in_step) as conn, conn.transaction():
+                yield conn
+                check_open(conn)
+                if not self.ended:
+                    self.complete(conn, result)
 
     def complete(self, conn: Connection[Any], result: Any = None) -> None:
         """Completes the job in the caller's own transaction."""
@@ -226,28 +271,30 @@ class Job(BaseJob):
 
     def step(self, name: str, function: Callable[[Connection[Any]], T]) -> T:
         """Returns the result of `function(conn)`, which runs once for all attempts. Its writes commit together with the
-        note that the step is done and its result. The result must be JSON.
+        note that the step is done and its result. The result must be JSON. Each step of an attempt has a name of its
+        own.
         """
-        self.check()
-        with self._connection() as conn, conn.transaction():
+        with self._step(name) as may_wait, self._connection(may_wait) as conn, conn.transaction():
             row = conn.execute(STEP, [self.id, name]).fetchone()
             if row is not None and row[0]:
-                return now(self._codec.decode(row[1], self._context("step")), self._loop)  # type: ignore[no-any-return]
-            result = function(conn)
-            content = now(self._codec.encode(result, self._context("step")), self._loop)
-            conn.execute(STEP_DONE, [self.id, name, Jsonb(content)])
+                result: T = now(self._codec.decode(row[1], self._context("step")), self._loop)
+            else:
+                result = function(conn)
+                check_open(conn)
+                content = now(self._codec.encode(result, self._context("step")), self._loop)
+                conn.execute(STEP_DONE, [self.id, name, Jsonb(content)])
         return result
 
     def inputs(self) -> List[Input]:
         """Returns the outcomes of the jobs that this job was after, and of the members of its flow."""
-        with self._connection() as conn:
+        with self._connection(self._may_wait) as conn:
             found = [Input(*row) for row in conn.execute(INPUTS, [self.id])]
         return [self._decoded(one) for one in found]
 
     def save_progress(self, progress: Any) -> None:
         """Stores what was done so far. The next attempt, if there is one, finds it in `progress`."""
         content = now(self._codec.encode(progress, self._context("progress")), self._loop)
-        with self._connection() as conn:
+        with self._connection(self._may_wait) as conn:
             conn.execute("SELECT queue.progress(%s, %s)", [self.id, Jsonb(content)])
         self.progress = progress
 
@@ -262,10 +309,10 @@ class Job(BaseJob):
         return replace(found, result=now(self._codec.decode(found.result, context), self._loop))
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection[Any]]:
+    def _connection(self, may_wait: bool) -> Iterator[Connection[Any]]:
         if self._pool is None:
             raise RuntimeError("this job was not claimed by a worker")
-        with self._pool.connection() as conn:
+        with self._pool.connection(self.check, waits=may_wait) as conn:
             yield conn
 
 
@@ -297,26 +344,19 @@ class AsyncJob(BaseJob):
         If the worker has `effects`, the transaction is there. If an earlier attempt has committed the effects, this
         raises `AlreadyDone`.
         """
-        self.check()
-        if self._effects is not None:
+        async def complete(conn: AsyncConnection[Any]) -> None:
+            if not self.ended:
+                await self.complete(conn, result)
 
-            async def complete(conn: AsyncConnection[Any]) -> None:
-                if not self.ended:
-                    await self.complete(conn, result)
-
-            async with self._effects.transaction([self], complete) as conn:
-                yield conn
-            return
-        async with self._connection() as conn:
-            try:
-                async with conn.transaction():
-                    self.ended = False
+        with self._opened(result):
+            if self._effects is not None:
+                async with self._effects.transaction([self], complete) as conn:
                     yield conn
-                    if not self.ended:
-                        await self.complete(conn, result)
-            except BaseException:
-                self.ended = False  # the transaction was rolled back
-                raise
+                return
+            async with self._connection(not self.in_step) as conn, conn.transaction():
+                yield conn
+                check_open(conn)
+                await complete(conn)
 
     async def complete(self, conn: AsyncConnection[Any], result: Any = None) -> None:
         """Completes the job in the caller's own transaction."""
@@ -346,28 +386,31 @@ class AsyncJob(BaseJob):
 
     async def step(self, name: str, function: Callable[[AsyncConnection[Any]], Awaitable[T]]) -> T:
         """Returns the result of `await function(conn)`, which runs once for all attempts. Its writes commit together
-        with the note that the step is done and its result. The result must be JSON.
+        with the note that the step is done and its result. The result must be JSON. Each step of an attempt has a name
+        of its own.
         """
-        self.check()
-        async with self._connection() as conn, conn.transaction():
-            row = await (await conn.execute(STEP, [self.id, name])).fetchone()
-            if row is not None and row[0]:
-                return await later(self._codec.decode(row[1], self._context("step")))  # type: ignore[no-any-return]
-            result = await function(conn)
-            content = await later(self._codec.encode(result, self._context("step")))
-            await conn.execute(STEP_DONE, [self.id, name, Jsonb(content)])
+        with self._step(name) as may_wait:
+            async with self._connection(may_wait) as conn, conn.transaction():
+                row = await (await conn.execute(STEP, [self.id, name])).fetchone()
+                if row is not None and row[0]:
+                    result: T = await later(self._codec.decode(row[1], self._context("step")))
+                else:
+                    result = await function(conn)
+                    check_open(conn)
+                    content = await later(self._codec.encode(result, self._context("step")))
+                    await conn.execute(STEP_DONE, [self.id, name, Jsonb(content)])
         return result
 
     async def inputs(self) -> List[Input]:
         """Returns the outcomes of the jobs that this job was after, and of the members of its flow."""
-        async with self._connection() as conn:
+        async with self._connection(self._may_wait) as conn:
             found = [Input(*row) for row in await (await conn.execute(INPUTS, [self.id])).fetchall()]
         return [await self._decoded(one) for one in found]
 
     async def save_progress(self, progress: Any) -> None:
         """Stores what was done so far. The next attempt, if there is one, finds it in `progress`."""
         content = await later(self._codec.encode(progress, self._context("progress")))
-        async with self._connection() as conn:
+        async with self._connection(self._may_wait) as conn:
             await conn.execute("SELECT queue.progress(%s, %s)", [self.id, Jsonb(content)])
         self.progress = progress
 
@@ -382,8 +425,8 @@ class AsyncJob(BaseJob):
         return replace(found, result=await later(self._codec.decode(found.result, context)))
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+    async def _connection(self, may_wait: bool) -> AsyncIterator[AsyncConnection[Any]]:
         if self._pool is None:
             raise RuntimeError("this job was not claimed by a worker")
-        async with self._pool.connection() as conn:
+        async with self._pool.connection(self.check, waits=may_wait) as conn:
             yield conn

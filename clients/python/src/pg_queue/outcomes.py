@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Literal, Optional, Sequence, Union
+from datetime import datetime
+from typing import Any, Literal, Optional, Sequence
 
-Duration = Union[timedelta, float]
-"""A length of time; a number is seconds."""
+from .checks import Duration, interval
 
 Upon = Literal["completed", "any", "failed", "ended", "overdue"]
 
-StopReason = Literal["cancelled", "lost", "shutdown"]
-
-
-def interval(duration: Optional[Duration]) -> Optional[timedelta]:
-    """Returns the value that psycopg passes as an interval."""
-    if duration is None or isinstance(duration, timedelta):
-        return duration
-    return timedelta(seconds=duration)
+StopReason = Literal["cancelled", "lost", "shutdown", "timeout"]
 
 
 class RetryIn(Exception):
@@ -26,6 +18,7 @@ class RetryIn(Exception):
 
     def __init__(self, delay: Duration, error: str = "") -> None:
         super().__init__(error or "to be retried")
+        interval(delay)
         self.delay = delay
 
 
@@ -40,6 +33,7 @@ class Snooze(Exception):
 
     def __init__(self, delay: Duration = 0) -> None:
         super().__init__("snoozed")
+        interval(delay)
         self.delay = delay
 
 
@@ -56,7 +50,9 @@ class AlreadyDone(Exception):
 
 
 class Stopped(Exception):
-    """The handler is to stop: the job was cancelled, its lease is lost, or the worker's time to shut down is over."""
+    """The handler is to stop: the job was cancelled, its lease is lost, or the time of the worker's shutdown or of the
+    handler is over.
+    """
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import random
 import select
 import socket
-import struct
 import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, AsyncIterator, Callable, Coroutine, Dict, Generic, Iterator, List, Optional, Set, TypeVar, Union
+from typing import (
+    Any, AsyncIterator, Callable, Coroutine, Dict, Generic, Iterator, List, Optional, Set, Tuple, TypeVar, Union, cast,
+)
 
 import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
+
+from .version import __version__
 
 logger = logging.getLogger("pg_queue.worker")
 
@@ -51,6 +55,18 @@ SILENCE = 60.0
 CANCEL = 2.0
 """How many seconds an attempt to cancel a statement may take."""
 
+PATIENCE = 10.0
+"""How many seconds a handler waits for a connection."""
+
+RETRY = 0.2
+"""The seconds between two attempts to connect for handlers that wait."""
+
+IDLE = 60.0
+"""How many seconds the pool keeps a connection that nobody uses."""
+
+SCARCE = 10.0
+"""For how many seconds the pool makes and keeps no connection after the worker itself could not make one."""
+
 AnyConnection = Union[Connection[Any], AsyncConnection[Any]]
 C = TypeVar("C", bound=AnyConnection)
 T = TypeVar("T")
@@ -58,6 +74,10 @@ T = TypeVar("T")
 
 class Gone(Exception):
     """The connection is gone, or the server accepts no writes: the worker connects anew, maybe to another host."""
+
+
+class NoConnection(psycopg.OperationalError):
+    """No connection can be made for a handler: the server accepts no more, or this process has no more files."""
 
 
 REMINDER = 60.0
@@ -97,14 +117,15 @@ def hosts(conninfo: str) -> List[str]:
     silent one would never be tried.
     """
     given = conninfo_to_dict(conninfo)
-    defaults: Dict[str, Any] = dict(_DEFAULTS, fallback_application_name="pg_queue worker")
+    defaults: Dict[str, Any] = dict(_DEFAULTS, fallback_application_name=f"pg_queue worker python/{__version__}")
     variables = {"host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT"}
     lists = {name: str(given.get(name) or os.environ.get(variable) or "").split(",")
         for name, variable in variables.items()}
     count = max(len(lists["host"]), len(lists["hostaddr"]))
     if count > 1:
         defaults["target_session_attrs"] = "read-write"
-    whole = {**defaults, **given}
+    # A role or the environment can set another encoding, in which some jobs could not be read.
+    whole = {**defaults, **given, "client_encoding": "UTF8"}
     if any(len(values) not in (1, count) for values in lists.values()):
         return [make_conninfo(**whole)]  # libpq reports the fault
     of_one = [{name: values[n % len(values)] for name, values in lists.items() if any(values)} for n in range(count)]
@@ -148,6 +169,13 @@ def is_gone(conn: Optional[AnyConnection], error: psycopg.Error) -> bool:
     return error.sqlstate is None and isinstance(error, psycopg.OperationalError)
 
 
+def check_open(conn: AnyConnection) -> None:
+    """Raises an error if a handler has ended the transaction that was begun for it."""
+    if conn.info.transaction_status == TransactionStatus.IDLE:
+        advice = "job.transaction and job.step end it themselves"
+        raise RuntimeError(f"the transaction was ended by a COMMIT or ROLLBACK: {advice}")
+
+
 def _is_usable(conn: AnyConnection) -> bool:
     """Returns whether an idle connection is still open. If the server has closed it, its socket is readable."""
     if conn.closed or conn.broken:
@@ -161,43 +189,96 @@ def _is_reusable(conn: AnyConnection) -> bool:
     return not conn.closed and not conn.broken and conn.info.transaction_status == TransactionStatus.IDLE
 
 
-class _Idle(Generic[C]):
-    """The idle connections, kept for reuse until `close`."""
+class _Limited(Generic[C]):
+    """Connections for handlers, at most `limit`. It grows to the number in use at the same time."""
 
-    def __init__(self, connect: Callable[[], Any]) -> None:
+    def __init__(self, connect: Callable[[], Any], limit: Optional[int] = None) -> None:
         self._connect = connect
-        self._idle: List[C] = []
+        self._limit = math.inf if limit is None else limit
+        self._lock = threading.Condition()
+        self._idle: List[Tuple[C, float]] = []  # each with the time since when nobody has used it
+        self._count = 0  # in use, idle, or being made
+        self._scarce_until = -math.inf
+        self._is_closed = False
 
     def _take(self) -> Optional[C]:
         while self._idle:
-            conn = self._idle.pop()
+            conn, _ = self._idle.pop()
             if _is_usable(conn):
                 return conn
-            conn.pgconn.finish()
+            self._drop(conn)
         return None
 
-    def _give_back(self, conn: C) -> None:
-        if _is_reusable(conn):
-            self._idle.append(conn)
-        else:
+    def _reserve(self) -> bool:
+        """Returns whether a connection may be made."""
+        may = self._count < self._limit and time.monotonic() >= self._scarce_until and not self._is_closed
+        self._count += may
+        return may
+
+    def _is_over(self, end: float, waits: bool) -> bool:
+        """Returns whether a handler has waited long enough."""
+        return self._is_closed or time.monotonic() >= end and not (waits and self._count >= self._limit)
+
+    def _drop(self, conn: Optional[C] = None) -> None:
+        """Closes a connection; None: it was not made."""
+        if conn is not None:
             conn.pgconn.finish()  # for both kinds of connection: `finish` awaits nothing
+        self._count -= 1
+        self._wake()
+
+    def _wake(self) -> None:
+        """Wakes a handler that waits for a connection. The caller has the lock."""
+        self._lock.notify()
+
+    def _give_back(self, conn: C) -> None:
+        with self._lock:
+            is_scarce = self._is_closed or time.monotonic() < self._scarce_until
+            if is_scarce or not _is_reusable(conn):
+                self._drop(conn)
+            else:
+                self._idle.append((conn, time.monotonic()))
+                self._wake()
 
     def _discard(self, conn: C, error: psycopg.Error) -> None:
         """Closes a connection that is unusable after this error, such as one to a host that has become a standby."""
         if is_gone(conn, error):
             conn.pgconn.finish()
 
+    def make_room(self, is_needed: bool) -> None:
+        """Leaves connections to the worker itself, until it could make one."""
+        with self._lock:
+            self._scarce_until = time.monotonic() + SCARCE if is_needed else -math.inf
+        if is_needed:
+            self.prune(0)
+
+    def prune(self, seconds: float = IDLE) -> None:
+        """Closes connections that nobody has used for this long."""
+        with self._lock:
+            old = [conn for conn, since in self._idle if time.monotonic() - since >= seconds]
+            self._idle = [one for one in self._idle if one[0] not in old]
+            for conn in old:
+                self._drop(conn)
+
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().pgconn.finish()
+        self._is_closed = True
+        self.prune(0)
 
 
-class Pool(_Idle["Connection[Any]"]):
-    """Connections for handlers. It grows to the number in use at the same time."""
+_LACK = psycopg.OperationalError("no connection is free")
+
+
+class Pool(_Limited["Connection[Any]"]):
+    """Connections for handlers in threads."""
 
     @contextmanager
-    def connection(self) -> Iterator[Connection[Any]]:
-        conn = self._take() or self._connect()
+    def connection(
+        self, check: Callable[[], None] = lambda: None, patience: float = PATIENCE, waits: bool = True
+    ) -> Iterator[Connection[Any]]:
+        """A connection, until the end of the block. `check` raises an error if the handler is to stop. Raises
+        `NoConnection` if none can be made for `patience` seconds. `waits`: other handlers may use the connections for
+        longer than that. A handler that has one itself must not wait for them: they may wait for it.
+        """
+        conn = self._wait(check, time.monotonic() + patience, waits)
         try:
             yield conn
         except psycopg.Error as error:
@@ -206,13 +287,50 @@ class Pool(_Idle["Connection[Any]"]):
         finally:
             self._give_back(conn)
 
+    def _wait(self, check: Callable[[], None], end: float, waits: bool) -> Connection[Any]:
+        error = _LACK
+        while True:
+            with self._lock:
+                conn, may = self._take(), False
+                if conn is not None:
+                    return conn
+                may = self._reserve()
+            if may:
+                try:
+                    made: Connection[Any] = self._connect()
+                    return made
+                except BaseException as failure:
+                    with self._lock:
+                        self._drop()
+                    if not isinstance(failure, psycopg.OperationalError):
+                        raise
+                    error = failure
+            if self._is_over(end, waits):
+                raise NoConnection(str(error)) from error
+            with self._lock:
+                if not self._idle:
+                    self._lock.wait(RETRY)
+            check()
 
-class AsyncPool(_Idle["AsyncConnection[Any]"]):
+
+class AsyncPool(_Limited["AsyncConnection[Any]"]):
     """The same for asyncio."""
 
+    def __init__(self, connect: Callable[[], Any], limit: Optional[int] = None) -> None:
+        super().__init__(connect, limit)
+        self._waiting: List[asyncio.Future[None]] = []
+
+    def _wake(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+                break
+
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
-        conn = self._take() or await self._connect()
+    async def connection(
+        self, check: Callable[[], None] = lambda: None, patience: float = PATIENCE, waits: bool = True
+    ) -> AsyncIterator[AsyncConnection[Any]]:
+        conn = await self._wait(check, time.monotonic() + patience, waits)
         try:
             yield conn
         except psycopg.Error as error:
@@ -220,45 +338,111 @@ class AsyncPool(_Idle["AsyncConnection[Any]"]):
             raise
         finally:
             self._give_back(conn)
+
+    async def _wait(self, check: Callable[[], None], end: float, waits: bool) -> AsyncConnection[Any]:
+        error = _LACK
+        while True:
+            conn = self._take()
+            if conn is not None:
+                return conn
+            if self._reserve():
+                try:
+                    made: AsyncConnection[Any] = await self._connect()
+                    return made
+                except BaseException as failure:
+                    self._drop()
+                    if not isinstance(failure, psycopg.OperationalError):
+                        raise
+                    error = failure
+            if self._is_over(end, waits):
+                raise NoConnection(str(error)) from error
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            try:
+                await asyncio.wait({future}, timeout=RETRY)
+            finally:
+                self._waiting.remove(future)
+            check()
+
+
+async def wait_set(event: asyncio.Event, seconds: float) -> None:
+    """Waits until the event is set, for at most this time."""
+    try:
+        await asyncio.wait_for(event.wait(), None if seconds == math.inf else seconds)
+    except asyncio.TimeoutError:
+        pass
 
 
 class Link:
     """One connection, made when it is needed, and made again after it was lost."""
 
-    def __init__(self, connect: Callable[[], Any], patience: Optional[float] = None) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        patience: Optional[float] = None,
+        refused: Callable[[], None] = lambda: None,
+        silent: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`refused` is called if no connection can be made, and `silent` if the server has not answered in time."""
         self._connect = connect
+        self._refused, self._silent = refused, silent
         self._patience = SILENCE if patience is None else patience
         self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()
         self._severed: asyncio.Future[None] = self._loop.create_future()
+        self._given_up: asyncio.Future[None] = self._loop.create_future()
         self.conn: Optional[AsyncConnection[Any]] = None
 
     async def fetch(self, sql: str, parameters: List[Any]) -> List[Any]:
-        """Runs a statement in a transaction of its own. Raises `Gone` if another connection is needed."""
-        try:
-            conn = self.conn
-            if conn is None:
-                made: AsyncConnection[Any] = await self._unless_severed(self._connect(), None)
-                conn = self.conn = made
-            return await self._unless_severed(self._execute(conn, sql, parameters), self._patience)
-        except psycopg.Error as error:
-            if is_gone(self.conn, error):
-                await self.close()
-                raise Gone(str(error)) from error
-            raise
+        """Runs a statement in a transaction of its own, after those before it. Raises `Gone` if another connection is
+        needed.
+        """
+        async with self._turn:
+            try:
+                conn = self.conn
+                if conn is None:
+                    try:
+                        made: AsyncConnection[Any] = await self._unless_severed(self._connect(), None)
+                    except psycopg.Error:
+                        self._refused()
+                        raise
+                    conn = self.conn = made
+                return await self._unless_severed(self._execute(conn, sql, parameters), self._patience)
+            except psycopg.Error as error:
+                if is_gone(self.conn, error):
+                    await self.close()
+                    raise Gone(str(error)) from error
+                raise
+
+    async def unless_set(self, stopping: asyncio.Event, sql: str) -> Any:
+        """Returns the first row of a statement. None: `stopping` was set meanwhile. Raises as `fetch`."""
+        reached = self._loop.create_task(self.fetch(sql, []))
+        stopped = self._loop.create_task(stopping.wait())
+        await asyncio.wait({reached, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not reached.done():
+            reached.add_done_callback(lambda task: task.cancelled() or task.exception())  # marks it as retrieved
+            return None
+        return reached.result()[0]
 
     async def _execute(self, conn: AsyncConnection[Any], sql: str, parameters: List[Any]) -> List[Any]:
-        cursor = await conn.execute(sql, parameters)
+        # In binary, because psycopg reads times as text in one DateStyle only.
+        cursor = await conn.execute(sql, parameters, binary=True)
         return await cursor.fetchall()
 
     async def _unless_severed(self, work: Coroutine[Any, Any, T], patience: Optional[float]) -> T:
         task: asyncio.Task[T] = self._loop.create_task(work)
-        waiting: Set[asyncio.Future[Any]] = {task, self._severed}
+        if self._given_up.done():
+            self._given_up = self._loop.create_future()
+        waiting: Set[asyncio.Future[Any]] = {task, self._severed, self._given_up}
         try:
             await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await self._abandon(task)
             raise
         if not task.done():
+            if not self._severed.done() and not self._given_up.done():
+                self._silent()
             await self._abandon(task)
             raise Gone("the server has not answered")
         return task.result()
@@ -277,6 +461,14 @@ class Link:
             task.cancel()
         await self.close()
 
+    def renew(self) -> None:
+        """Gives the connection up: the running statement fails with `Gone`, and the next one connects anew."""
+        if self._turn.locked() and not self._given_up.done():
+            self._given_up.set_result(None)
+        elif self.conn is not None:
+            conn, self.conn = self.conn, None
+            conn.pgconn.finish()
+
     def sever(self) -> None:
         """Lets the running statement, and all later ones, fail with `Gone`."""
         if not self._severed.done():
@@ -285,9 +477,16 @@ class Link:
     async def cancel(self) -> None:
         """Asks the server to cancel the running statement, if there is one."""
         conn = self.conn
-        # libpq waits for the answer without a limit, and psycopg lets no other thread run meanwhile.
-        if conn is None or not await _answers(conn):
+        if conn is None:
             return
+        given: Any = psycopg  # of any version
+        if hasattr(given, "capabilities") and given.capabilities.has_cancel_safe():
+            try:
+                await cast(Any, conn).cancel_safe(timeout=CANCEL)
+            except psycopg.Error:
+                pass  # the statement ends by itself, when its wait is over
+            return
+        # libpq before 17 waits for the answer without a limit.
         done = asyncio.Event()
 
         def ask(conn: AsyncConnection[Any]) -> None:
@@ -300,11 +499,11 @@ class Link:
             except RuntimeError:
                 pass  # the event loop has ended
 
-        threading.Thread(target=ask, args=[conn], name="pg_queue-cancel", daemon=True).start()
         try:
-            await asyncio.wait_for(done.wait(), CANCEL)
-        except asyncio.TimeoutError:
-            pass
+            threading.Thread(target=ask, args=[conn], name="pg_queue-cancel", daemon=True).start()
+        except RuntimeError:
+            return  # the system has no more threads
+        await wait_set(done, CANCEL)
 
     async def close(self) -> None:
         conn, self.conn = self.conn, None
@@ -320,25 +519,3 @@ def _shut(conn: AnyConnection) -> bool:
     except (OSError, psycopg.Error):
         return False
     return True
-
-
-async def _answers(conn: AnyConnection) -> bool:
-    """Returns whether the server answers on a new connection. For abstract sockets it returns true unchecked."""
-    host, port = conn.info.host, conn.info.port
-    if host.startswith("@"):
-        return True
-    if host.startswith("/"):
-        connecting = asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
-    else:
-        connecting = asyncio.open_connection(conn.info.hostaddr or host, port)
-    try:
-        reader, writer = await asyncio.wait_for(connecting, CANCEL)
-    except (OSError, asyncio.TimeoutError):
-        return False
-    try:
-        writer.write(struct.pack("!ii", 8, 80877103))  # an SSLRequest, which every server answers
-        return bool(await asyncio.wait_for(reader.read(1), CANCEL))
-    except (OSError, asyncio.TimeoutError):
-        return False
-    finally:
-        writer.close()

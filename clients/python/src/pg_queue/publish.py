@@ -10,6 +10,8 @@ from psycopg import AsyncConnection, Connection
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
+from . import checks
+from .checks import Duration
 from .codec import Codec, encoded, encoded_async
 from .enqueue import EventOptions, arguments
 
@@ -25,6 +27,8 @@ class PublishOptions(EventOptions, total=False):
     after: Optional[Iterable[int]]
     flow: Optional[int]
     task: Optional[str]
+    #: With a `unique_key`: calls under it put the job off at most this long after the first of them.
+    max_delay: Optional[Duration]
 
 
 def publish(
@@ -39,7 +43,8 @@ def publish(
     """Publishes an event. Returns the ids of its jobs by queue. With `mandatory`, it is an error (P0002) if there are
     none. `codec`: encodes the payload, under the name of the topic.
     """
-    content = encoded(codec, [payload], topic)[0]
+    checks.connection(conn, Connection)
+    content = encoded(codec, [checks.payload(payload)], topic)[0]
     with conn.cursor(row_factory=tuple_row) as cursor:
         return {queue: job for queue, job in cursor.execute(*_call(topic, content, key, options)).fetchall()}
 
@@ -54,7 +59,8 @@ async def publish_async(
     **options: Unpack[PublishOptions],
 ) -> Dict[str, int]:
     """`publish` for an asyncio connection."""
-    content = (await encoded_async(codec, [payload], topic))[0]
+    checks.connection(conn, AsyncConnection)
+    content = (await encoded_async(codec, [checks.payload(payload)], topic))[0]
     async with conn.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(*_call(topic, content, key, options))
         return {queue: job for queue, job in await cursor.fetchall()}
@@ -62,4 +68,5 @@ async def publish_async(
 
 def _call(topic: str, payload: Any, key: str, options: Mapping[str, Any]) -> Tuple[str, List[Any]]:
     text, values = arguments("publish", options, PublishOptions.__annotations__)
-    return f"SELECT queue_name, job_id FROM queue.publish(%s, %s, %s{text})", [topic, Jsonb(payload), key, *values]
+    values = [checks.text(topic, "topic"), Jsonb(payload), checks.text(key, "key"), *values]
+    return f"SELECT queue_name, job_id FROM queue.publish(%s, %s, %s{text})", values

@@ -18,7 +18,11 @@ from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row, tuple_row
 
-from .outcomes import Duration, interval
+from .checks import Duration, interval
+
+_WATCH = """trap '' HUP INT TERM; read -r line
+"$1/pg_ctl" -D "$2/data" stop --wait --timeout=20 --mode=immediate; rm -rf "$2\""""
+"""Ends the server, and removes its folder, when its program has ended: then nobody has the other end of the pipe."""
 
 _LIVING = ("ready", "scheduled", "retrying", "held", "running")
 
@@ -89,7 +93,8 @@ def advance_time(conn: Connection[Any], by: Duration, queue: Optional[str] = Non
 
 
 class Server:
-    """A temporary server with pg_queue in a folder of its own. It listens only on a socket in that folder.
+    """A temporary server with pg_queue in a folder of its own. It listens only on a socket in that folder, and ends
+    when this process does.
 
     `pg_config` names the installation; the default is the variable `PG_CONFIG`, else the PATH. If root starts it, it
     runs as the account `postgres` or `nobody`.
@@ -102,9 +107,10 @@ class Server:
         self.dir = Path(tempfile.mkdtemp(prefix="pg_queue-", dir=_memory()))
         self.log = self.dir / "log"
         self._count = 0
+        if self._account:
+            os.chown(self.dir, self._account[0], self._account[1])
+        self._watch = self._watched()
         try:
-            if self._account:
-                os.chown(self.dir, self._account[0], self._account[1])
             self._call("initdb", "--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C")
             mine = {
                 "listen_addresses": "",
@@ -118,7 +124,7 @@ class Server:
                 file.writelines(f"{name} = '{value}'\n" for name, value in {**mine, **settings}.items())
             self.start()
         except BaseException:
-            shutil.rmtree(self.dir, ignore_errors=True)
+            self.close()
             raise
 
     def __enter__(self) -> Server:
@@ -159,8 +165,8 @@ class Server:
 
     def close(self) -> None:
         """Stops the server and removes its folder."""
-        if (self.dir / "data/postmaster.pid").exists():
-            self.stop("immediate")
+        if self._watch.poll() is None:
+            self._watch.communicate(b"\n")  # forked processes may keep the pipe open
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def conninfo(self, dbname: str = "postgres", **parameters: Any) -> str:
@@ -184,15 +190,25 @@ class Server:
         with self.connect() as conn:
             conn.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
+    def _watched(self) -> subprocess.Popen[bytes]:
+        command = ["sh", "-c", _WATCH, "sh", str(self.bindir), str(self.dir)]
+        quiet: Dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, cwd="/", stdin=pipe, start_new_session=True, **quiet, **self._user())
+
+    def _user(self) -> Dict[str, Any]:
+        if not self._account:
+            return {}
+        return {"user": self._account[0], "group": self._account[1], "extra_groups": []}
+
     def _call(self, program: str, *arguments: str) -> None:
         self._run(program, "-D", str(self.dir / "data"), *arguments)
 
     def _run(self, program: str, *arguments: str) -> None:
         """Runs a program of the server as its account. The server must not inherit the pipes of this process."""
-        user = {"user": self._account[0], "group": self._account[1], "extra_groups": []} if self._account else {}
         command = [str(self.bindir / program), *arguments]
         errors = subprocess.DEVNULL if program == "pg_ctl" else None
-        subprocess.run(command, check=True, cwd="/", stdout=subprocess.DEVNULL, stderr=errors, **user)
+        subprocess.run(command, check=True, cwd="/", stdout=subprocess.DEVNULL, stderr=errors, **self._user())
 
 
 def _memory() -> Optional[str]:

@@ -13,9 +13,14 @@ from typing import Any, Callable, Optional, Tuple
 Task = Tuple[Callable[[], Any], "asyncio.Future[Any]", contextvars.Context]
 
 
+class NoThread(Exception):
+    """The system has no thread for this worker."""
+
+
 class Threads:
     """Runs functions in threads, and keeps these for later calls. It has as many threads as functions run at the same
-    time.
+    time. If the system has no more threads, a function waits for one of those that it has. When its turn comes, it only
+    runs if `is_over` returns false.
     """
 
     def __init__(self) -> None:
@@ -24,12 +29,18 @@ class Threads:
         self._count = 0
         self._busy = 0
 
-    async def call(self, function: Callable[[], Any]) -> Any:
+    async def call(self, function: Callable[[], Any], is_over: Callable[[], bool]) -> Any:
         future: asyncio.Future[Any] = self._loop.create_future()
         self._busy += 1
         if self._busy > self._count:
-            self._count += 1
-            threading.Thread(target=self._work, name=f"pg_queue-{self._count}", daemon=True).start()
+            try:
+                threading.Thread(target=self._work, name=f"pg_queue-{self._count + 1}", daemon=True).start()
+                self._count += 1
+            except RuntimeError as error:
+                if not self._count:
+                    self._busy -= 1
+                    raise NoThread(str(error)) from error
+                function = _unless(is_over, function)
         self._tasks.put((function, future, contextvars.copy_context()))
         try:
             # Python cannot interrupt the function. If its caller is cancelled, the function goes on in its thread.
@@ -65,6 +76,15 @@ class Threads:
             except RuntimeError:
                 return  # the event loop has ended
             del task, function, future, context, result, error
+
+
+def _unless(is_over: Callable[[], bool], function: Callable[[], Any]) -> Callable[[], Any]:
+    def late() -> Any:
+        if is_over():
+            raise NoThread("there was none until the job was to stop")
+        return function()
+
+    return late
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: Optional[BaseException]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Union
 
 from psycopg import AsyncConnection
-from psycopg.types.json import JsonbLoader
+from psycopg.types.json import JsonbBinaryLoader
 
 
 class Unreadable:
@@ -16,11 +16,11 @@ class Unreadable:
         self.error = error
 
 
-class _Loader(JsonbLoader):
+class _Loader(JsonbBinaryLoader):
     def load(self, data: Union[bytes, bytearray, memoryview]) -> Any:
         try:
             return super().load(data)
-        except (ValueError, ArithmeticError, RecursionError) as error:
+        except Exception as error:  # the application may have set a function of its own that reads JSON
             return Unreadable(error)
 
 

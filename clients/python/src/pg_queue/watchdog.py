@@ -1,15 +1,18 @@
 """Ends a process whose worker makes no progress, so that its supervisor starts another one.
 
 A worker whose event loop is blocked sends no heartbeats: its leases expire, and other workers get its jobs. The
-watchdog is a thread, because code on that loop would be blocked, too.
+watchdog is a thread, because code on that loop would be blocked, too. The log may be what blocks that loop, so a second
+thread writes the last message, and the process ends without it if need be.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import faulthandler
 import os
 import sys
+import tempfile
 import threading
 import time
 from typing import TYPE_CHECKING, ContextManager
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 
 STATUS = 70
 """The exit status of the process: EX_SOFTWARE."""
+
+LAST_MESSAGE_SECONDS = 1.0
+"""How long the end of the process waits for its last message."""
 
 
 class Watchdog(ContextManager[None]):
@@ -42,14 +48,35 @@ class Watchdog(ContextManager[None]):
             self._loop.call_later(self._limit / 8, self._beat)
 
     def _watch(self) -> None:
+        looked = time.monotonic()
         while not self._is_over.wait(self._limit / 8):
+            before, looked = looked, time.monotonic()
+            if looked - before > self._limit / 2:  # the whole process had stood still
+                self._alive = looked
             if time.monotonic() - self._alive > self._limit:
                 self._end("its event loop is blocked")
             if self._engine.is_stuck(self._limit):
                 self._end("all its handlers go on after they were told to stop")
 
     def _end(self, reason: str) -> None:
-        # It prints, because blocked threads may hold the locks of the loggers.
-        print(f"pg_queue: the worker makes no progress: {reason}; its process ends", file=sys.stderr, flush=True)
-        faulthandler.dump_traceback(all_threads=True)
-        os._exit(STATUS)
+        try:
+            writer = threading.Thread(target=self._write, args=(reason,), daemon=True)
+            writer.start()
+            writer.join(LAST_MESSAGE_SECONDS)
+        finally:
+            os._exit(STATUS)
+
+    @staticmethod
+    def _write(reason: str) -> None:
+        """Writes the reason and the stacks of all threads. Blocked threads may hold the locks of the loggers and of
+        `sys.stderr`. `faulthandler` writes while it holds the interpreter's lock, so it gets a file of its own.
+        """
+        if sys.__stderr__ is None:
+            return  # the process was started without it, and its descriptor may be another file's
+        with contextlib.suppress(OSError, ValueError):
+            stderr = sys.__stderr__.fileno()
+            os.write(stderr, f"pg_queue: the worker makes no progress: {reason}; its process ends\n".encode())
+            with tempfile.TemporaryFile() as stacks:
+                faulthandler.dump_traceback(stacks, all_threads=True)
+                stacks.seek(0)
+                os.write(stderr, stacks.read())

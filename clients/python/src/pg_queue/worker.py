@@ -11,11 +11,12 @@ import threading
 from functools import partial
 from typing import Any, Callable, Dict, List, Literal, Optional, Tuple, TypeVar
 
+from . import checks
+from .checks import Duration
 from .codec import Codec
 from .engine import Engine
 from .events import Event
 from .job import BaseJob
-from .outcomes import Duration
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -30,16 +31,24 @@ class Worker:
       worker uses the one that accepts writes.
     * `concurrency`: how many handlers run at the same time.
     * `prefetch`: how many further jobs are claimed ahead. Use it for short jobs, which then need fewer round trips.
+      Beside jobs whose last attempt has timed out, none is claimed ahead.
+    * `max_connections`: how many connections handlers use at the same time, for `job.transaction()`, steps and so on.
+      They wait for each other. None: as many as they ask for, and the server accepts.
     * `wait`: how long one claim sleeps, in seconds; at most the server's `pg_queue.max_wait`.
     * `linger`: how long a claim collects a full batch, in seconds, from when its first job is ready. For a worker with
       a batch handler of one queue. If the queue has stages, `stage` names one of them.
-    * `heartbeat`: the longest time between two heartbeats, in seconds; a third of the lease if that is shorter. A
-      handler learns within this time that its job is to be cancelled.
-    * `lease`, `stage`, `session_bound`: as for `queue.claim`. `session_bound` does not work behind a pooler in
-      transaction mode.
+    * `heartbeat`: the longest time between two heartbeats, in seconds; a third of the lease or of `disconnect` if that
+      is shorter. A handler learns within this time that its job is to be cancelled.
+    * `lease`, `stage`: as for `queue.claim`.
+    * `disconnect`: when the jobs of this worker run elsewhere, in seconds after its connection has broken and not come
+      back, as when the process is killed. 0: immediately, however the connection ends; not behind a pooler. None: when
+      their leases end.
     * `shutdown_timeout`: how long handlers may go on after `stop` or SIGTERM, in seconds.
     * `stall_timeout`: ends the process, with status 70, if for this many seconds the event loop was blocked, or all
       slots were taken by handlers that did not stop when they were told to. None: never.
+    * `timeout`: how long a handler may take, in seconds. Then it is told to stop, and the attempt fails. None: as long
+      as it likes.
+    * `trace`: whether the error of a failed attempt is kept with its trace, of 4,096 characters at most.
     * `effects`: a second `conninfo`, for `job.transaction()`: the primary of a bridge (docs/bridge.md). Effects there
       are committed once, however often the job runs. None: `job.transaction()` is on the queue's server.
     * `codec`: encodes and decodes payloads, results, progress and steps, such as `AesGcm`.
@@ -56,48 +65,63 @@ class Worker:
         *,
         concurrency: int = 10,
         prefetch: int = 0,
+        max_connections: Optional[int] = None,
         wait: float = 10.0,
         linger: float = 0.0,
         heartbeat: float = 10.0,
         lease: Optional[Duration] = None,
         stage: Optional[str] = None,
-        session_bound: bool = False,
+        disconnect: Optional[float] = 15.0,
         shutdown_timeout: float = 30.0,
         stall_timeout: Optional[float] = None,
+        timeout: Optional[float] = None,
+        trace: bool = False,
         effects: Optional[str] = None,
         codec: Optional[Codec] = None,
         on_unknown: Literal["release", "fail"] = "release",
         name: Optional[str] = None,
         on_event: Optional[Callable[[Event], None]] = None,
     ) -> None:
-        if concurrency < 1 or prefetch < 0:
-            raise ValueError("concurrency must be at least 1, and prefetch not negative")
-        if on_unknown not in ("release", "fail"):
-            raise ValueError("on_unknown must be 'release' or 'fail'")
-        self.conninfo = conninfo
-        self.concurrency = concurrency
-        self.prefetch = prefetch
-        self.wait = wait
-        self.linger = linger
-        self.heartbeat = heartbeat
-        self.lease = lease
-        self.stage = stage
-        self.session_bound = session_bound
-        self.shutdown_timeout = shutdown_timeout
-        self.stall_timeout = stall_timeout
-        self.effects = effects
-        self.codec = codec
-        self.on_unknown = on_unknown
-        self.name = name or f"{socket.gethostname()}:{os.getpid()}"
-        self.on_event = on_event
+        self.conninfo = checks.conninfo(conninfo, "conninfo")
+        self.concurrency = checks.integer(concurrency, "concurrency", 1)
+        self.prefetch = checks.integer(prefetch, "prefetch", 0)
+        self.max_connections = checks.maybe(checks.integer, max_connections, "max_connections", 1)
+        self.wait = checks.seconds(wait, "wait")
+        self.linger = checks.seconds(linger, "linger")
+        self.heartbeat = checks.some_seconds(heartbeat, "heartbeat")
+        self.lease = checks.interval(lease, "lease")
+        self.stage = checks.maybe(checks.text, stage, "stage")
+        self.disconnect = checks.maybe(checks.seconds, disconnect, "disconnect")
+        self.shutdown_timeout = checks.seconds(shutdown_timeout, "shutdown_timeout")
+        self.stall_timeout = checks.maybe(checks.some_seconds, stall_timeout, "stall_timeout")
+        self.timeout = checks.maybe(checks.some_seconds, timeout, "timeout")
+        self.trace = checks.flag(trace, "trace")
+        self.effects = checks.maybe(checks.conninfo, effects, "effects")
+        self.codec = checks.maybe(checks.methods, codec, "codec", ("encode", "decode"))
+        self.on_unknown = checks.one_of(on_unknown, "on_unknown", ("release", "fail"))
+        self._name = checks.maybe(checks.text, name, "name")
+        self.on_event = checks.maybe(checks.methods, on_event, "on_event", ("__call__",))
         self.handlers: Dict[Route, Callable[..., Any]] = {}
         self.batches: Dict[Route, int] = {}
+        self.timeouts: Dict[Route, float] = {}
         self._middleware: List[Callable[..., Any]] = []
         self._engine: Optional[Engine] = None
         self._is_told_to_stop = False  # stop() was called before run()
         self._starting = threading.Lock()
 
-    def handler(self, *queues: str, stage: Optional[str] = None, batch: Optional[int] = None) -> Callable[[H], H]:
+    @property
+    def name(self) -> str:
+        """The worker's name in the views."""
+        # A worker that was made before a fork runs in several processes.
+        return self._name or f"{socket.gethostname()}:{os.getpid()}"
+
+    def handler(
+        self,
+        *queues: str,
+        stage: Optional[str] = None,
+        batch: Optional[int] = None,
+        timeout: Optional[float] = None,
+    ) -> Callable[[H], H]:
         """Decorates a function that runs the jobs of these queues.
 
         With `stage` it runs the jobs of this stage only. A handler without it runs those of all stages that have no
@@ -109,7 +133,18 @@ class Worker:
         With `batch` it gets up to this number of jobs of a queue together, as a `Batch` or an `AsyncBatch`. Each job
         takes a slot of `concurrency`. If it returns None, all jobs are completed. Otherwise it returns a list with a
         result for each job, which may be an exception. Middleware is not called.
+
+        `timeout`: in place of the worker's.
         """
+
+        wrong = next((queue for queue in queues if not isinstance(queue, str)), None)
+        if wrong is not None or not queues:
+            raise TypeError('name the queues of the handler, such as @worker.handler("emails")')
+
+        if batch is not None:
+            checks.integer(batch, "batch", 1)
+        if timeout is not None:
+            checks.some_seconds(timeout, "timeout")
 
         def register(function: H) -> H:
             for queue in queues:
@@ -118,7 +153,9 @@ class Worker:
                     raise ValueError(f"queue {queue!r} has a handler{of_stage}")
                 self.handlers[queue, stage] = function
                 if batch is not None:
-                    self.batches[queue, stage] = max(batch, 1)
+                    self.batches[queue, stage] = batch
+                if timeout is not None:
+                    self.timeouts[queue, stage] = timeout
             if len(self.queues()) > 8:
                 raise ValueError("a worker has at most eight queues")
             return function
@@ -149,10 +186,10 @@ class Worker:
         if route in self.batches:
             return call
         is_async = inspect.iscoroutinefunction(call)
-        for around in reversed(self._middleware):
-            if inspect.iscoroutinefunction(around) == is_async:
-                call = partial(_around, around, call)
-        return call
+        chosen = [around for around in self._middleware if inspect.iscoroutinefunction(around) == is_async]
+        if not chosen:
+            return call
+        return partial(_around_async if is_async else _around, chosen, call)
 
     def collected(self) -> Optional[int]:
         """Returns how many jobs a claim collects if it lingers. None: it cannot."""
@@ -190,16 +227,17 @@ class Worker:
 
     async def _run_with_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        signals = []
+        handlers = {}
         if threading.current_thread() is threading.main_thread():
-            signals = [signal.SIGTERM, signal.SIGINT]
-        for number in signals:
+            handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        for number in handlers:
             loop.add_signal_handler(number, self.stop)
         try:
             await self.serve()
         finally:
-            for number in signals:
+            for number, handler in handlers.items():
                 loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     async def _serve(self, drain: bool = False, watch: Optional[Callable[[Event], None]] = None) -> None:
         if not self.handlers:
@@ -219,5 +257,38 @@ class Worker:
             self._engine = None
 
 
-def _around(around: Callable[..., Any], call: Callable[..., Any], job: BaseJob) -> Any:
+def _around(middleware: List[Callable[..., Any]], handler: Callable[..., Any], job: BaseJob) -> Any:
+    called = _Called(handler)
+    return called.check(job, _within(middleware, called)(job))
+
+
+async def _around_async(middleware: List[Callable[..., Any]], handler: Callable[..., Any], job: BaseJob) -> Any:
+    called = _Called(handler)
+    return called.check(job, await _within(middleware, called)(job))
+
+
+def _within(middleware: List[Callable[..., Any]], call: Callable[..., Any]) -> Callable[..., Any]:
+    for around in reversed(middleware):
+        call = partial(_next, around, call)
+    return call
+
+
+def _next(around: Callable[..., Any], call: Callable[..., Any], job: BaseJob) -> Any:
     return around(job, call)
+
+
+class _Called:
+    """A handler, and whether the middleware has called it."""
+
+    def __init__(self, handler: Callable[..., Any]) -> None:
+        self._handler = handler
+        self._is_called = False
+
+    def __call__(self, job: BaseJob) -> Any:
+        self._is_called = True
+        return self._handler(job)
+
+    def check(self, job: BaseJob, result: Any) -> Any:
+        if result is None and not self._is_called and not job.ended:
+            raise RuntimeError("a middleware has not called the handler")
+        return result

@@ -1,7 +1,7 @@
 -- Sizes of the tables in {schema}, and the dead rows in {logs}: those that must not have any and must not grow, as a
 -- condition on `c`, a row of pg_class. {dead}: the count of these rows, or NaN. The history's own children come and go.
 WITH RECURSIVE history (oid) AS (
-    SELECT to_regclass('queue.history')::oid
+    SELECT to_regclass('queue_internal.history')::oid
     UNION ALL SELECT inhrelid FROM pg_inherits JOIN history ON inhparent = history.oid
 ), tables AS (
     SELECT c.oid, {logs} AS is_log, EXISTS (SELECT FROM history h WHERE h.oid = c.oid) AS is_history

@@ -114,7 +114,7 @@ impl World {
         let mut found = Vec::new();
         self.frontier().each_ready(1, LANE, |entry| found.push(entry));
         assert!(self.frontier().refill_begin(1, LANE, READER).is_some());
-        self.frontier().refill_push(1, LANE, READER, &found, Rank::MAX);
+        self.frontier().refill_push(1, LANE, READER, &mut found, Rank::MAX);
         self.frontier().refill_end(1, LANE, READER);
         let woken = [self.frontier().refill_wake(1, LANE), self.frontier().pass_on(1, LANE)];
         woken.into_iter().for_each(|session| self.woken(session));
@@ -438,7 +438,7 @@ fn a_gate_that_wakes_a_collector_wakes_another_lane() {
         (0..2).for_each(|n| assert_eq!(frontier.push(1, lane, job(10 * i64::from(lane) + n)), None));
         let Take::Some { taken, .. } = frontier.take(1, lane, 3, 0, Some(&claimer), &mut out) else { panic!("a job") };
         for entry in &out[..taken] {
-            assert!(frontier.claimed(&mut root, 1, entry.id, 500, 1_500, false).is_some());
+            assert!(frontier.claimed(&mut root, 1, entry.id, 500, 1_500, Disconnect::KEEPS).is_some());
         }
     }
     // Three have started and one is left, which sleeping sessions may not start.

@@ -607,11 +607,11 @@ impl World {
                 }
                 self.clients[s as usize].doing = Doing::Refill { lane, after, found: Some(found), is_asked: true };
             }
-            Doing::Refill { lane, found: Some(found), .. } => {
+            Doing::Refill { lane, found: Some(mut found), .. } => {
                 self.clients[s as usize].doing = Doing::Nothing;
                 if !fails {
                     self.write_index(&found);
-                    self.with(|f, _| f.refill_push(INSTANCE, lane, s, &found, Rank::MAX));
+                    self.with(|f, _| f.refill_push(INSTANCE, lane, s, &mut found, Rank::MAX));
                 }
                 self.with(|f, _| f.refill_end(INSTANCE, lane, s));
                 self.wake_after_reading(lane);
@@ -781,7 +781,7 @@ impl World {
                     if !self.jobs[j].is_system {
                         let (id, now) = (self.jobs[j].entry.id, self.now);
                         self.with(|f, root| {
-                            f.claimed(root, INSTANCE, id, 1_000_000, now + 1_000_000, false);
+                            f.claimed(root, INSTANCE, id, 1_000_000, now + 1_000_000, Disconnect::KEEPS);
                         });
                         self.settle(j);
                     }

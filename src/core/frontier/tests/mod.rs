@@ -2,6 +2,7 @@
 
 mod after;
 mod collect;
+mod explore;
 mod limits_model;
 pub mod memory;
 pub mod model;

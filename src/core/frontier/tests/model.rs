@@ -52,6 +52,8 @@ impl Sizes {
 
 const PLACES: usize = 2;
 const LANES: usize = 3;
+/// The span after which leases end whose connection broke, in microseconds.
+const SPAN: i64 = 1000;
 
 /// A lane: the instance's number and the lane's.
 type LaneKey = (u32, i32);
@@ -121,7 +123,10 @@ struct Held {
     session: Option<u32>,
     deadline: i64,
     longest: i64,
-    bound: bool,
+    /// What its connection's end does: nothing, or the lease ends after this span. 0: immediately.
+    span: Option<i64>,
+    /// True if its connection broke, and its lease ends after the span.
+    broken: bool,
     claimed: bool,
     cancel: bool,
     /// True if it was found in the log, so that it may be in `ready` too.
@@ -136,7 +141,8 @@ impl Held {
             session: Some(owner),
             deadline: 0,
             longest: 0,
-            bound: false,
+            span: None,
+            broken: false,
             claimed: false,
             cancel: false,
             recovered: false,
@@ -261,8 +267,8 @@ enum Act {
     /// In which order the callbacks are.
     Commit(u8),
     Abort,
-    /// The place of the next connection.
-    Disconnect(u8),
+    /// The place of the next connection, and whether this connection breaks.
+    Disconnect(u8, bool),
     /// Which attempt, and its lease.
     Extend(u8, u8),
     Expire,
@@ -610,6 +616,9 @@ impl World {
         assert_eq!(extended.map(|entry| entry.deadline), held.is_some().then_some(deadline));
         if let Some(held) = held {
             (held.deadline, held.longest) = (deadline, held.longest.max(lease));
+            if std::mem::take(&mut held.broken) {
+                held.span = None;
+            }
         }
     }
 
@@ -739,10 +748,12 @@ impl World {
         match callback {
             Callback::Push(_) | Callback::Invalidate(..) => unreachable!(),
             Callback::Claimed(_) => {
-                let (deadline, bound) = (self.now + 5 + a as i64 % 7, a.is_multiple_of(2));
-                self.memory.frontier().claimed(root, lane.0, id, 5, deadline, bound);
+                let span = [None, Some(0), Some(SPAN)][a % 3];
+                let deadline = self.now + span.unwrap_or(0) + 5 + a as i64 % 7;
+                let disconnect = span.map(Disconnect::after).unwrap_or_default();
+                self.memory.frontier().claimed(root, lane.0, id, 5, deadline, disconnect);
                 let held = self.held.get_mut(&a).unwrap();
-                (held.claimed, held.bound) = (true, bound);
+                (held.claimed, held.span) = (true, span);
                 (held.deadline, held.longest) = (held.deadline.max(deadline), held.longest.max(5));
                 if held.state == State::Taken {
                     held.state = State::Running;
@@ -989,8 +1000,9 @@ impl World {
                 }
                 _ => {
                     let read_to = next.map_or(Rank::MAX, |a| self.log[a].entry.rank.before());
-                    let found = std::mem::take(&mut refill.found);
-                    let goes_on = self.memory.frontier().refill_push(refill.lane.0, refill.lane.1, s, &found, read_to);
+                    let mut found = std::mem::take(&mut refill.found);
+                    let goes_on =
+                        self.memory.frontier().refill_push(refill.lane.0, refill.lane.1, s, &mut found, read_to);
                     assert!(!(goes_on && refill.orphaned));
                     refill.over = !goes_on || next.is_none();
                 }
@@ -1051,7 +1063,7 @@ impl World {
             return self.call_back(s, callback);
         }
         match act {
-            Act::Disconnect(place) => self.disconnect(s, place as usize % self.sizes.places),
+            Act::Disconnect(place, broken) => self.disconnect(s, place as usize % self.sizes.places, broken),
             Act::Quit => self.quit(s),
             Act::Abort => {
                 self.quit(s);
@@ -1238,7 +1250,7 @@ impl World {
     }
 
     /// Ends the connection, at any point. Another one takes its number.
-    fn disconnect(&mut self, s: u32, to: usize) {
+    fn disconnect(&mut self, s: u32, to: usize, has_broken: bool) {
         self.run_callbacks(s);
         self.abort(s);
         self.run_callbacks(s);
@@ -1250,18 +1262,27 @@ impl World {
         }
         self.leave(s);
         let place = self.place(s);
-        let mut due = 0;
+        let (now, mut earliest) = (self.now, None);
         for a in self.held_of(place) {
             let held = self.held.get_mut(&a).unwrap();
             if held.session == Some(s) {
                 held.session = None;
-                if held.bound {
-                    held.deadline = i64::MIN;
-                    due += usize::from(held.state == State::Running);
+                let deadline = match held.span {
+                    Some(0) => i64::MIN,
+                    Some(span) if has_broken => now + span,
+                    _ => continue,
+                };
+                if deadline < held.deadline {
+                    (held.deadline, held.broken) = (deadline, deadline > i64::MIN);
+                    if held.state == State::Running {
+                        earliest = Some(earliest.unwrap_or(deadline).min(deadline));
+                    }
                 }
             }
         }
-        assert_eq!(self.memory.frontier().session_ended(&mut self.roots[place], self.instances[place], s), due);
+        let root = &mut self.roots[place];
+        let ended = self.memory.frontier().session_ended(root, self.instances[place], s, now, has_broken);
+        assert_eq!(ended, earliest);
         self.client(s).place = to;
     }
 
@@ -1282,7 +1303,7 @@ impl World {
     /// Lets all sessions finish, then takes everything. Nothing may be lost, and the order must hold to the end.
     fn drain(&mut self) {
         for s in 0..self.sizes.sessions as u32 {
-            self.disconnect(s, 0);
+            self.disconnect(s, 0, false);
         }
         for place in 0..self.sizes.places {
             self.end_all(place);
@@ -1315,7 +1336,7 @@ impl World {
     }
 
     fn end_all(&mut self, place: usize) {
-        self.disconnect(0, place);
+        self.disconnect(0, place, true);
         for a in self.held_of(place) {
             if !self.held[&a].awaits_cancel() || self.take_one(0, a) {
                 self.end(0, a, None);
@@ -1392,8 +1413,8 @@ impl World {
                 assert!(held.state == State::Running || entry.owner == held.owner);
                 assert_eq!((entry.deadline, entry.longest), (held.deadline, held.longest));
                 assert_eq!(
-                    (entry.bound != 0, entry.claimed != 0, entry.cancel != 0),
-                    (held.bound, held.claimed, held.cancel)
+                    (entry.disconnect.expires(), entry.disconnect.is_broken(), entry.claimed != 0, entry.cancel != 0),
+                    (held.span == Some(0), held.broken, held.claimed, held.cancel)
                 );
             }
             let runs = |a: &usize| self.held[a].state == State::Running;
@@ -1515,7 +1536,7 @@ fn act() -> impl Strategy<Value = Act> {
         10 => Just(Act::UndoTake),
         150 => n().prop_map(Act::Commit),
         30 => Just(Act::Abort),
-        8 => n().prop_map(Act::Disconnect),
+        8 => (n(), any::<bool>()).prop_map(|(place, broken)| Act::Disconnect(place, broken)),
         10 => (n(), n()).prop_map(|(nth, lease)| Act::Extend(nth, lease)),
         20 => Just(Act::Expire),
         10 => n().prop_map(Act::RequestCancel),
@@ -1573,7 +1594,7 @@ pub(super) fn job(n: i64) -> Ready {
 /// Lets session 5 read a lane to its end.
 pub(super) fn read(frontier: &mut Frontier<'_>, lane: i32, found: &[Ready]) {
     assert!(frontier.refill_begin(1, lane, 5).is_some());
-    frontier.refill_push(1, lane, 5, found, Rank::MAX);
+    frontier.refill_push(1, lane, 5, &mut found.to_vec(), Rank::MAX);
     assert!(frontier.refill_end(1, lane, 5));
 }
 
@@ -1680,9 +1701,9 @@ fn a_refill_reads_on_while_what_fills_ready_ranks_behind() {
     frontier.invalidate(1);
     assert!(frontier.refill_begin(1, 1, 5).is_some());
     // The first rows are claimed. A chunk without a find must not end the refill.
-    assert!(frontier.refill_push(1, 1, 5, &[], job(4).rank.before()));
-    assert!(frontier.refill_push(1, 1, 5, &[job(4)], job(5).rank.before()));
-    assert!(!frontier.refill_push(1, 1, 5, &[job(5)], job(8).rank.before()));
+    assert!(frontier.refill_push(1, 1, 5, &mut [], job(4).rank.before()));
+    assert!(frontier.refill_push(1, 1, 5, &mut [job(4)], job(5).rank.before()));
+    assert!(!frontier.refill_push(1, 1, 5, &mut [job(5)], job(8).rank.before()));
     assert!(frontier.refill_end(1, 1, 5));
     assert_eq!(frontier.lane_state(1, 1), Some((2, job(8).rank.before())));
 }
@@ -1693,10 +1714,10 @@ fn a_refill_that_was_overtaken_and_found_nothing_goes_on_where_it_ended() {
     let mut frontier = memory.frontier();
     // Each refill reads two ended attempts and is overtaken. The third one finds a job.
     let rank = |n: i64| job(n).rank;
-    for (after, to, found) in [(Rank::MIN, 3, vec![]), (rank(3), 6, vec![]), (rank(6), 9, vec![job(8)])] {
+    for (after, to, mut found) in [(Rank::MIN, 3, vec![]), (rank(3), 6, vec![]), (rank(6), 9, vec![job(8)])] {
         assert_eq!(frontier.refill_begin(1, 1, 5), Some(after));
         frontier.invalidate(1);
-        frontier.refill_push(1, 1, 5, &found, rank(to));
+        frontier.refill_push(1, 1, 5, &mut found, rank(to));
         assert!(frontier.refill_end(1, 1, 5));
     }
     assert!(matches!(take_one(&mut frontier, 1, 0), Take::Some { taken: 1, .. }));
@@ -1729,11 +1750,11 @@ fn refills_get_past_ended_attempts_though_memory_is_invalidated_in_each_of_them(
             let after = frontier.refill_begin(1, 1, 0);
             assert_eq!(after, Some(if ended == 1 { Rank::MIN } else { job(ended - 1).rank }), "{}", waiting.len());
             frontier.invalidate(1);
-            frontier.refill_push(1, 1, 0, &[], job(ended).rank);
+            frontier.refill_push(1, 1, 0, &mut [], job(ended).rank);
             frontier.refill_end(1, 1, 0);
         }
         frontier.refill_begin(1, 1, 0);
-        frontier.refill_push(1, 1, 0, &[job(7)], Rank::MAX);
+        frontier.refill_push(1, 1, 0, &mut [job(7)], Rank::MAX);
         frontier.refill_end(1, 1, 0);
         assert!(matches!(take_one(&mut frontier, 1, 0), Take::Some { taken: 1, .. }));
     }
@@ -1746,7 +1767,7 @@ fn a_refiller_whose_lane_was_forgotten_cannot_end_the_refill_of_another() {
     assert!(frontier.refill_begin(1, 1, 0).is_some());
     frontier.drop_instance(&mut 0, 1);
     assert!(frontier.refill_begin(1, 1, 1).is_some());
-    assert!(!frontier.refill_push(1, 1, 0, &[], Rank::MAX));
+    assert!(!frontier.refill_push(1, 1, 0, &mut [], Rank::MAX));
     assert!(!frontier.refill_end(1, 1, 0));
     assert_eq!(frontier.refill_abandon(0), None);
     assert!(frontier.refill_end(1, 1, 1));
@@ -1806,11 +1827,43 @@ fn a_bound_claim_falls_due_although_its_connection_ended_while_another_was_endin
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 3), ONE);
-    frontier.claimed(root, 1, job(1).id, 10, 1000, true);
+    frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::EXPIRES);
     assert!(matches!(frontier.end(root, 1, job(1).id, 4), crate::frontier::End::Yours(_)));
-    assert_eq!(frontier.session_ended(root, 1, 3), 0);
+    assert_eq!(frontier.session_ended(root, 1, 3, 0, false), None);
     frontier.undo_end(root, 1, job(1).id);
     assert_eq!(frontier.next_deadline(*root), Some(i64::MIN));
+}
+
+#[test]
+fn the_lease_of_a_broken_connection_ends_after_the_span_unless_it_is_extended() {
+    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[job(1), job(2)]);
+    for id in [job(1).id, job(2).id] {
+        assert_eq!(take_one(&mut frontier, 1, 3), ONE);
+        frontier.claimed(root, 1, id, 9000, 9000, Disconnect::after(SPAN));
+    }
+    assert!(matches!(frontier.end(root, 1, job(1).id, 4), crate::frontier::End::Yours(_)));
+    assert_eq!(frontier.session_ended(root, 1, 3, 100, true), Some(100 + SPAN));
+    frontier.extend(root, 1, job(2).id, 9000, 9100);
+    frontier.undo_end(root, 1, job(1).id);
+    assert_eq!(frontier.next_deadline(*root), Some(100 + SPAN));
+    assert!(frontier.entry(1, job(1).id).unwrap().disconnect.is_broken());
+    let kept = frontier.entry(1, job(2).id).unwrap();
+    assert_eq!((kept.deadline, kept.disconnect), (9100, Disconnect::KEEPS));
+}
+
+#[test]
+fn a_goodbye_leaves_the_lease_and_a_later_session_of_this_number_does_not_end_it() {
+    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[job(1)]);
+    assert_eq!(take_one(&mut frontier, 1, 3), ONE);
+    frontier.claimed(root, 1, job(1).id, 9000, 9000, Disconnect::after(SPAN));
+    for has_broken in [false, true] {
+        assert_eq!(frontier.session_ended(root, 1, 3, 100, has_broken), None);
+    }
+    assert_eq!(frontier.next_deadline(*root), Some(9000));
 }
 
 #[test]
@@ -1820,7 +1873,7 @@ fn an_extension_before_the_commit_of_the_claim_holds() {
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
     frontier.extend(root, 1, job(1).id, 500, 5000);
-    frontier.claimed(root, 1, job(1).id, 10, 1000, false);
+    frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::KEEPS);
     assert_eq!(frontier.next_deadline(*root), Some(5000));
 }
 
@@ -1830,7 +1883,7 @@ fn an_attempt_is_extended_or_ended_for_its_deadline_but_never_both() {
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
-    frontier.claimed(root, 1, job(1).id, 10, 1000, false);
+    frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::KEEPS);
     let expired = frontier.expired(*root, 1000).unwrap();
     assert!(frontier.extend(root, 1, job(1).id, 0, 5000).is_some());
     assert!(frontier.end_expired(root, 1, job(1).id, 7, expired.deadline).is_none());
@@ -1848,7 +1901,7 @@ fn a_lease_that_was_noted_lasts_at_least_as_long_also_after_an_end_that_is_undon
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
-    frontier.claimed(root, 1, job(1).id, 10, 1000, false);
+    frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::KEEPS);
     for (deadline, expected) in [(i64::MIN, 1000), (900, 1000), (5000, 5000)] {
         frontier.lengthen(root, 1, job(1).id, 20, deadline);
         assert_eq!(frontier.next_deadline(*root), Some(expected));
@@ -1889,10 +1942,10 @@ fn the_end_of_session_zero_is_not_the_end_of_sessions_unknown() {
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 3), ONE);
-    frontier.claimed(root, 1, job(1).id, 10, 1000, true);
-    assert_eq!(frontier.session_ended(root, 1, 3), 1);
+    frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::EXPIRES);
+    assert_eq!(frontier.session_ended(root, 1, 3, 0, false), Some(i64::MIN));
     frontier.extend(root, 1, job(1).id, 500, 5000);
-    assert_eq!(frontier.session_ended(root, 1, 0), 0);
+    assert_eq!(frontier.session_ended(root, 1, 0, 0, true), None);
     assert_eq!(frontier.next_deadline(*root), Some(5000));
 }
 
@@ -1902,7 +1955,7 @@ fn a_request_to_cancel_is_missed_only_for_the_end_that_had_begun_before() {
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
-    frontier.claimed(root, 1, job(1).id, 10, 1000, false);
+    frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::KEEPS);
     assert!(matches!(frontier.end(root, 1, job(1).id, 0), crate::frontier::End::Yours(entry) if entry.cancel == 0));
     assert!(frontier.request_cancel(1, job(1).id) && frontier.request_rerun(1, job(1).id));
     let missed = |frontier: &crate::frontier::Frontier<'_>| frontier.entry(1, job(1).id).map(|entry| entry.missed);
@@ -1920,7 +1973,7 @@ fn a_rerun_is_missed_only_for_the_end_that_had_begun_before() {
     read(&mut frontier, 1, &[job(1)]);
     assert!(!frontier.request_rerun(1, job(1).id));
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
-    frontier.claimed(root, 1, job(1).id, 10, 1000, false);
+    frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::KEEPS);
     let seen = |frontier: &crate::frontier::Frontier<'_>| {
         frontier.entry(1, job(1).id).map(|entry| (entry.rerun, entry.missed))
     };
@@ -1950,4 +2003,27 @@ fn what_was_never_committed_is_withdrawn_and_the_one_before_it_comes_back() {
     let answer = frontier.take(1, 1, 5, 0, None, &mut taken);
     assert!(matches!(answer, Take::Some { taken: 2, .. }), "{answer:?}");
     assert_eq!([taken[0].id, taken[1].id], [job(1).id, job(2).id]);
+}
+
+#[test]
+fn a_sleeper_is_noted_until_it_is_woken_or_leaves() {
+    let mut memory = memory(4, 2);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[]);
+    read(&mut frontier, 2, &[]);
+    for session in [1, 3] {
+        assert_eq!(frontier.wait(session, 1, &[(1, false), (2, false)], 0), Wait::Sleep);
+        frontier.note_sleeper(session, 40 + session as i32, 7);
+    }
+    let noted = |frontier: &Frontier<'_>, instance, from| {
+        let (next, sleeper) = frontier.next_sleeper(instance, from)?;
+        Some((next, sleeper.pid, sleeper.since, sleeper.lanes().to_vec()))
+    };
+    assert_eq!(noted(&frontier, 1, 0), Some((2, 41, 7, vec![1, 2])));
+    assert_eq!(noted(&frontier, 1, 2), Some((4, 43, 7, vec![1, 2])));
+    assert_eq!((noted(&frontier, 1, 4), noted(&frontier, 2, 0)), (None, None));
+    assert_eq!(frontier.push(1, 1, job(1)), Some(1));
+    assert_eq!(noted(&frontier, 1, 0).map(|of| of.0), Some(4), "the first one is woken");
+    frontier.stop_waiting(3);
+    assert_eq!(noted(&frontier, 1, 0), None);
 }

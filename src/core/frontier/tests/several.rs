@@ -13,9 +13,9 @@ const INSTANCE: u32 = 1;
 fn refill(frontier: &mut Frontier<'_>, lane: i32, waiting: &BTreeMap<Rank, i32>) {
     let Some(after) = frontier.refill_begin(INSTANCE, lane, 0) else { return };
     let behind = waiting.iter().filter(|&(&rank, &of)| of == lane && rank > after);
-    let found: Vec<Ready> =
+    let mut found: Vec<Ready> =
         behind.map(|(&rank, _)| Ready { rank, id: rank.job_id * 16, place: Place::default(), group: 0 }).collect();
-    frontier.refill_push(INSTANCE, lane, 0, &found, Rank::MAX);
+    frontier.refill_push(INSTANCE, lane, 0, &mut found, Rank::MAX);
     frontier.refill_end(INSTANCE, lane, 0);
 }
 

@@ -1,48 +1,21 @@
 //! The scenarios, each explored to its end, and the faults that the exploration finds in them.
 
-use std::time::Instant;
-
-use stateright::{Checker, HasDiscoveries, Model};
+use crate::frontier::tests::explore::explore;
 
 use super::rows::How::{Cancelled, Completed, Dead};
 use super::rows::Upon;
 use super::sessions::Verb::{Cancel, Claim, End, Enqueue, Expire, Move, Retry, TimeComes};
 use super::{After, Fault, Plan, Promise, Scenario};
 
-/// The depth of the exploration: the end of the scenario. Under miri, which is a thousand times slower, it is bounded.
-const STEPS: usize = if cfg!(miri) { 4 } else { 0 };
-
-/// Explores a scenario. Returns the number of states, and the broken promise with the way to it.
-fn explore(scenario: &Scenario, fault: Option<Fault>) -> (usize, Option<(&'static str, String)>) {
-    let model = After { scenario: scenario.clone(), fault };
-    let checker = model.checker().threads(2).finish_when(HasDiscoveries::Any);
-    let checker = checker.target_max_depth(STEPS).spawn_bfs().join();
-    let broken = checker.discoveries().into_iter().next();
-    let told = broken.map(|(promise, path)| {
-        let last = path.last_state().clone();
-        let actions: Vec<String> = path.into_actions().iter().map(|action| format!("{action:?}")).collect();
-        (promise, format!("{}\n{last:#?}", actions.join("\n")))
-    });
-    (checker.unique_state_count(), told)
-}
-
 /// Every promise holds in every state.
 fn holds(scenario: &Scenario, least: usize) {
-    let begun = Instant::now();
-    let (states, broken) = explore(scenario, None);
-    println!("{states} states in {:?}", begun.elapsed());
-    if let Some((promise, way)) = broken {
-        panic!("not true: {promise}\n{way}");
-    }
-    assert!(cfg!(miri) || states >= least, "{states} states: the scenario has become smaller than it was");
+    explore(After { scenario: scenario.clone(), fault: None }).holds(least);
 }
 
 /// With the fault put in, the exploration finds that this promise is broken.
 fn finds(scenario: &Scenario, fault: Fault, promise: Promise) {
-    let (states, broken) = explore(scenario, Some(fault));
-    let Some((name, way)) = broken else { panic!("{fault:?} is not found in {states} states") };
-    println!("{fault:?}: not true that {name}, found after {states} states");
-    assert_eq!(name, Promise::ALL[promise as usize].1, "{way}");
+    let model = After { scenario: scenario.clone(), fault: Some(fault) };
+    explore(model).finds(fault, &[Promise::ALL[promise as usize].1]);
 }
 
 const FREE: Plan = Plan { after: 0, upon: Upon::Completed, until: false };

@@ -4,7 +4,7 @@
 use super::data::{INSTANCE, LANE, Step};
 use super::scenario::Fault;
 use super::world::World;
-use crate::frontier::{MISSED_CANCEL, Ready, State};
+use crate::frontier::{Disconnect, MISSED_CANCEL, Ready, State};
 
 impl World {
     pub fn record(&mut self, session: usize, step: Step) {
@@ -80,7 +80,7 @@ impl World {
                 self.told.settled |= 1 << at.job;
             }
             Step::Taken(id) => self.memory.with(|frontier, root| {
-                frontier.claimed(root, INSTANCE, id, 1, DEADLINE, false);
+                frontier.claimed(root, INSTANCE, id, 1, DEADLINE, Disconnect::KEEPS);
             }),
             Step::Ended(id) | Step::Ending(id) => {
                 let ended = self.memory.with(|frontier, root| frontier.ended(root, INSTANCE, id));

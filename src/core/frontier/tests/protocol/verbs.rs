@@ -279,9 +279,9 @@ impl World {
         } else if !refill.is_read {
             self.read_candidate(session, &mut refill, fault);
         } else if !refill.is_pushed {
-            let found: Vec<Ready> = refill.found.drain(..).map(At::ready).collect();
+            let mut found: Vec<Ready> = refill.found.drain(..).map(At::ready).collect();
             self.memory.with(|frontier, _| {
-                frontier.refill_push(INSTANCE, LANE, session as u32, &found, Rank::MAX);
+                frontier.refill_push(INSTANCE, LANE, session as u32, &mut found, Rank::MAX);
             });
             refill.is_pushed = true;
         } else {

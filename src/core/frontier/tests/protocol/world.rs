@@ -58,9 +58,9 @@ impl World {
             // Its claimer has read the lane to the end.
             world.memory.with(|frontier, _| {
                 frontier.refill_begin(INSTANCE, LANE, 0);
-                let waiting: Vec<Ready> =
+                let mut waiting: Vec<Ready> =
                     world.rows[1..].iter().filter(|row| row.kind == Kind::Attempt).map(|row| row.at.ready()).collect();
-                frontier.refill_push(INSTANCE, LANE, 0, &waiting, Rank::MAX);
+                frontier.refill_push(INSTANCE, LANE, 0, &mut waiting, Rank::MAX);
                 frontier.refill_end(INSTANCE, LANE, 0);
             });
         }

@@ -1,0 +1,193 @@
+"""The control of a worker: it sends one heartbeat for all held attempts, and the ends that no claim has carried.
+
+The worker sends each end until the server has answered, over new connections if necessary. `busy` does not count as an
+answer: another open transaction has the attempt. It may be the handler's own, which the server is still rolling back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+
+import psycopg
+
+from .endings import Ending
+from .events import Event, EventKind
+from .held import Held
+from .pool import Backoff, Gone, Link, wait_set
+from .texts import extra, line
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+logger = logging.getLogger("pg_queue.worker")
+
+GATHER = 0.02
+"""How many seconds a completion waits for a claim to carry it."""
+
+LATE = 1.0
+"""If a timer is later than this, in seconds, the event loop was blocked."""
+
+EXTEND = "SELECT id, outcome, is_cancelled FROM queue.extend_many(%s::bigint[])"
+
+END = "SELECT id, outcome, reason FROM queue.end_batch(%s::json)"
+
+_AT_FAULT = ("22", "54")
+"""The classes of SQLSTATEs for an end that the server will never accept: invalid data, or too much data."""
+
+
+class Control:
+    """The part of a run of a worker that sends heartbeats and ends."""
+
+    def __init__(self, worker: Worker, watch: Optional[Callable[[Event], None]], control: Link) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._worker = worker
+        self._watch = watch
+        self._control = control
+        self._held: Dict[int, Held] = {}
+        self._ended: Dict[int, Ending] = {}  # ends without an answer, except those that a claim carries
+        self._wake_at = math.inf
+        self._is_closing = False
+        self._changed = asyncio.Event()  # wakes the claimer: there is room, or the worker stops
+        self._due = asyncio.Event()  # wakes the control: there is something to send
+
+    def _stop_job(self, attempt_id: int, reason: Any) -> None:
+        raise NotImplementedError
+
+    def _due_ends(self) -> List[Ending]:
+        """Returns the ends that the control has to send, or is sending. Ends that wait for a claim, and postponed ends,
+        take no slot.
+        """
+        now = self._loop.time()
+        return [ending for ending in self._ended.values() if ending.due <= now]
+
+    async def _control_all(self) -> None:
+        backoff = Backoff()
+        while self._ended or not self._is_closing:
+            await self._until_due()
+            try:
+                await self._flush()
+                await self._heartbeat()
+                backoff.reset()
+            except (Gone, psycopg.Error) as error:
+                await asyncio.sleep(min(backoff.failed("heartbeat", error), self._beat(math.inf)))
+
+    async def _until_due(self) -> None:
+        times = [held.beat_at for held in [*self._held.values(), *self._riders()]]
+        times += [ending.due for ending in self._ended.values()]
+        self._wake_at = min(times, default=math.inf)
+        await wait_set(self._due, max(self._wake_at - self._loop.time(), 0))
+        self._due.clear()
+
+    def _beat(self, lease: float) -> float:
+        # The server may find out at any time that a connection has broken, also long after the worker has another one.
+        return min(min(lease, self._worker.disconnect or math.inf) / 3, self._worker.heartbeat)
+
+    def _riders(self) -> List[Held]:
+        return [ending.rider for ending in self._ended.values() if ending.rider is not None]
+
+    async def _heartbeat(self) -> None:
+        """Extends all leases. A busy attempt does not expire: an open transaction is ending it, mostly the handler's
+        own. The worker extends it again soon.
+        """
+        begun, held_now = self._loop.time(), [*self._held.values(), *self._riders()]
+        if all(held.beat_at > begun for held in held_now):
+            return
+        for attempt_id, outcome, is_cancelled in await self._control.fetch(EXTEND, [[one.job.id for one in held_now]]):
+            held = self._held.get(attempt_id)
+            if held is None:
+                self._ride_on(attempt_id, outcome, begun)
+                continue
+            beat = self._beat(held.lease)
+            held.beat_at = begun + (min(1.0, beat) if outcome == "busy" else beat)
+            if outcome != "lost":
+                held.expiry.cancel()
+                held.expiry = self._expire_at(begun + held.lease, attempt_id)
+            if is_cancelled or outcome == "lost":
+                self._stop_job(attempt_id, "cancelled" if is_cancelled else "lost")
+
+    def _expire_at(self, due: float, attempt_id: int) -> asyncio.TimerHandle:
+        """Stops the handler then, unless a heartbeat succeeds before."""
+
+        def expire() -> None:
+            late = self._loop.time() - due
+            if late > LATE:
+                logger.warning("the event loop was blocked for %.1f seconds: no heartbeat was sent", late)
+            self._stop_job(attempt_id, "lost")
+
+        return self._loop.call_at(due, expire)
+
+    def _ride_on(self, attempt_id: int, outcome: str, begun: float) -> None:
+        """A completion that rides back has arrived when the attempt cannot be extended any more."""
+        ending = self._ended.get(attempt_id)
+        if ending is None or ending.rider is None:
+            return
+        if outcome == "lost":
+            del self._ended[attempt_id]
+            self._settle(ending)
+            self._changed.set()
+        else:
+            ending.rider.beat_at = begun + min(max(ending.pause(), GATHER), self._beat(ending.rider.lease))
+
+    def _send(self, ending: Ending, delay: float = 0.0) -> None:
+        ending.due = self._loop.time() + delay
+        self._ended[ending.id] = ending
+        if ending.due < self._wake_at:
+            self._due.set()
+
+    async def _flush(self) -> None:
+        """Sends the ends that are due. After an error each end is sent by itself, so that a faulty end does not block
+        the others.
+        """
+        due = self._due_ends()
+        alone = [[ending] for ending in due if ending.errors]
+        for batch in [[ending for ending in due if not ending.errors], *alone]:
+            if not batch:
+                continue
+            try:
+                rows = await self._control.fetch(END, [f"[{','.join(ending.json for ending in batch)}]"])
+            except psycopg.Error as error:
+                is_at_fault = len(batch) == 1 and (error.sqlstate or "")[:2] in _AT_FAULT
+                outcome = "refused" if is_at_fault else "error"
+                rows = [(ending.id, outcome, line(error)) for ending in batch]
+            for attempt_id, outcome, reason in rows:
+                self._answered(self._ended.pop(attempt_id), outcome, reason)
+            self._changed.set()
+
+    def _answered(self, ending: Ending, outcome: str, reason: str) -> None:
+        """Handles the server's answer for an end: finishes it, sends it again, or sends a failure in its place."""
+        ending.errors += outcome == "error"
+        if outcome == "refused" or (outcome == "error" and ending.errors == 2):
+            logger.error("%r could not end by %r: %s", ending.job, ending.kind, reason, extra=extra(ending.job))
+        if outcome in ("busy", "error"):
+            self._send(ending, ending.pause())
+        elif outcome == "refused" and not ending.is_last_resort:
+            failure = Ending(ending.job, "fail", error=ending.error or reason)
+            failure.seconds = ending.seconds
+            self._send(failure)
+        elif outcome in ("lost", "refused") and ending.rider is None:
+            self._settle(ending, "completed" if ending.is_doubtful else "lost")
+        else:
+            self._settle(ending)
+
+    # Events.
+
+    def _settle(self, ending: Ending, kind: Optional[EventKind] = None) -> None:
+        """Reports that the server has answered: this attempt has ended, or its lease was lost."""
+        job = ending.job
+        kind = kind or ending.event
+        if kind == "lost":
+            logger.warning("%r: lost lease", job, extra=extra(job))
+        else:
+            logger.debug("%r: %s", job, kind, extra=extra(job))
+        self._tell(Event(kind, job.queue, job.job_id, job.id, job.attempt, ending.seconds, ending.error))
+
+    def _tell(self, event: Event) -> None:
+        for hook in (self._watch, self._worker.on_event):
+            if hook is not None:
+                try:
+                    hook(event)
+                except Exception:
+                    logger.exception("on_event has failed")

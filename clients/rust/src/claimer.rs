@@ -1,0 +1,161 @@
+//! The claimer: claims as many jobs as there is room for. Its claims carry completions without a result as `completed`,
+//! so that a busy worker needs one transaction for both.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, timeout};
+use tokio_postgres::Row;
+
+use crate::backoff::Backoff;
+use crate::connection::Refusal;
+use crate::effects;
+use crate::endings::Ending;
+use crate::engine::{Ended, Engine};
+use crate::event::EventKind;
+use crate::job::Job;
+use crate::ready::{ask, cannot_start};
+use crate::settings::WorkerError;
+use crate::state::Held;
+
+/// The SQLSTATEs for a missing queue, extension or privilege.
+const MISSING: [&str; 4] = ["42704", "3F000", "42883", "42501"];
+
+/// How the server says that the process with the last attempt may have died.
+const TIMED_OUT: [&str; 2] = ["the lease expired", "the connection of the worker ended"];
+
+/// The SQLSTATE that a worker that lingers gets if its queue has stages and it names none.
+const INVALID: &str = "22023";
+
+impl Engine {
+    pub async fn claim_all(self: Arc<Self>) -> Ended {
+        let (mut backoff, mut has_claimed) = (Backoff::default(), false);
+        if let Some(effects) = &self.pools.effects {
+            effects::check(effects).await.map_err(|text| WorkerError(text.into()))?;
+        }
+        while !self.is_stopping() {
+            self.pools.prune();
+            let room = self.lock().room(self.settings.concurrency, self.settings.prefetch);
+            if room == 0 {
+                self.changed.notified().await;
+                continue;
+            }
+            if !self.control.is_open() {
+                // Without a connection for heartbeats nothing is claimed: handlers may take all connections.
+                let asked = tokio::select! {
+                    () = self.told_to_stop(1) => continue,
+                    asked = ask(&self.control) => asked,
+                };
+                match asked {
+                    Ok(None) => {}
+                    Ok(Some(reason)) if !has_claimed => return Err(cannot_start(&reason)),
+                    Ok(Some(text)) => {
+                        self.back_off(&mut backoff, &Refusal { code: MISSING[1].to_owned(), text }).await;
+                        continue;
+                    }
+                    Err(refusal) => {
+                        self.back_off(&mut backoff, &refusal).await;
+                        continue;
+                    }
+                }
+            }
+            let (completed, is_idle) = {
+                let (mut state, now) = (self.lock(), Instant::now());
+                // The control sends the ends that are due.
+                let plain = state.ended.extract_if(.., |_, ending| ending.is_plain() && ending.due > now);
+                let completed: Vec<Ending> = plain.map(|(_, ending)| ending).collect();
+                // If an attempt ends during the claim, that may make a job ready that the claim does not see.
+                (completed, state.is_idle())
+            };
+            let rows = match self.claim(room, &completed, has_claimed).await {
+                Ok(rows) => rows,
+                Err(refusal) => {
+                    // One of them may be the cause; the control finds out which.
+                    completed.into_iter().for_each(|ending| self.send(ending, Duration::ZERO));
+                    let Refusal { code, text } = &refusal;
+                    if code == "57014" {
+                        continue;
+                    }
+                    let is_refused = MISSING.contains(&code.as_str()) || self.settings.lingers() && code == INVALID;
+                    if !has_claimed && is_refused {
+                        return Err(cannot_start(text));
+                    }
+                    if refusal.is_silent() {
+                        self.control.renew();
+                    }
+                    self.back_off(&mut backoff, &refusal).await;
+                    continue;
+                }
+            };
+            backoff = Backoff::default();
+            has_claimed = true;
+            let (is_empty, had_none) = (rows.is_empty(), completed.is_empty());
+            // An attempt that could not be completed has a row without a job.
+            let (jobs, answers): (Vec<Row>, Vec<Row>) =
+                rows.into_iter().partition(|row| row.get::<_, Option<i64>>(1).is_some());
+            let answers: HashMap<i64, Value> = answers.iter().map(|row| (row.get(0), row.get(5))).collect();
+            for ending in completed {
+                let answer = answers.get(&ending.id()).unwrap_or(&Value::Null);
+                let outcome = answer["outcome"].as_str().unwrap_or("completed");
+                self.answered(ending, outcome, answer["reason"].as_str().unwrap_or_default());
+            }
+            self.accept(&jobs);
+            if self.is_drain && is_empty && had_none {
+                if is_idle {
+                    return Ok(());
+                }
+                self.changed.notified().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits after a claim that has failed, until the worker is told to stop.
+    async fn back_off(&self, backoff: &mut Backoff, refusal: &Refusal) {
+        if refusal.is_gone() {
+            self.tell(EventKind::Disconnected, None, Duration::ZERO, Some(refusal.text.clone()));
+        }
+        let _ = timeout(backoff.failed("claim", refusal), self.told_to_stop(1)).await;
+    }
+
+    async fn claim(&self, room: usize, completed: &[Ending], has_claimed: bool) -> Result<Vec<Row>, Refusal> {
+        let (sql, parameters) = self.settings.claim(room, has_claimed && !self.is_drain, completed);
+        let connected = || self.tell(EventKind::Connected, None, Duration::ZERO, None);
+        self.claims.fetch(&sql, &parameters.list(), &connected).await
+    }
+
+    fn accept(self: &Arc<Self>, rows: &[Row]) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        for row in rows {
+            let job = Job::new(row, self.pools.clone(), self.settings.codec.clone(), self.stops.clone());
+            if self.call(&job).is_none() {
+                let stage = job.stage.as_ref().map(|stage| format!("stage {stage}"));
+                let stage = stage.as_deref().unwrap_or("jobs without a stage");
+                let error = format!("no handler for {stage} of queue {}", job.queue);
+                let ending = self.for_another(&mut state, &job.shared, &error);
+                state.send(ending, Duration::ZERO);
+                continue;
+            }
+            let lease = Duration::from_secs_f64(row.get::<_, f64>(14).clamp(0.001, 1e9));
+            let held = Held {
+                shared: job.shared.clone(),
+                lease,
+                beat_at: now + self.beat(lease),
+                expires_at: now + lease,
+                task: None,
+                stopped_at: None,
+                limit: None,
+                is_over: false,
+                is_suspect: job.last_error.as_deref().is_some_and(|error| TIMED_OUT.contains(&error)),
+            };
+            state.held.insert(job.id, held);
+            state.ready.push_back(job);
+        }
+        drop(state);
+        self.due.notify_one(); // the control takes the new leases into account
+        self.start();
+    }
+}

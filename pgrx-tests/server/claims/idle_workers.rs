@@ -1,0 +1,112 @@
+//! Idle workers in `queue.workers` and in the metrics: who waits for which queue, who may see it, and until when.
+
+use crate::claims::waiting::Sleeper;
+use crate::security::permissions::{Roles, grant, session};
+use crate::shared::{Database, Sql, create, server};
+use postgres::Client;
+use queue_tests::wait;
+
+/// The rows of these processes: worker, queue, how many jobs run, and whether it waits.
+fn rows(client: &mut Client, pids: &[i32]) -> Vec<String> {
+    client.column(&format!(
+        "SELECT concat_ws(' ', coalesce(worker, '-'), coalesce(queue_name, '-'), running,
+             CASE WHEN waiting_since BETWEEN now() - interval '10 minutes' AND clock_timestamp() THEN 'waits' END)
+         FROM queue.workers WHERE pid = ANY ('{{{}}}') ORDER BY queue_name, worker",
+        pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    ))
+}
+
+fn idle(client: &mut Client, queue: &str) -> f64 {
+    client.value(&format!(
+        "SELECT value FROM queue.metrics() WHERE name = 'pg_queue_workers_idle' AND labels ->> 'queue' = '{queue}'"
+    ))
+}
+
+#[test]
+fn a_worker_that_waits_is_seen_until_its_connection_ends() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "a", "");
+    create(&mut client, "staged", "stages => '{one,two}'");
+    assert_eq!((idle(&mut client, "a"), idle(&mut client, "staged")), (0.0, 0.0));
+    let claim = "SELECT id FROM queue.claim_any('{a,staged}', wait => '1 minute', worker => 'w')";
+    let sleeper = Sleeper::with(database.connect(), &mut client, claim);
+    let pid = sleeper.pid;
+    assert_eq!(rows(&mut client, &[pid]), ["- a 0 waits", "- staged 0 waits"]);
+    assert_eq!(client.count("SELECT FROM queue.workers WHERE oldest_claim IS NULL AND oldest_claimed_at IS NULL"), 2);
+    assert_eq!((idle(&mut client, "a"), idle(&mut client, "staged")), (1.0, 1.0));
+
+    // A worker that runs a job and waits for more is one row, and not idle.
+    let mut busy = database.connect();
+    client.run("SELECT queue.enqueue('a')");
+    sleeper.claimed();
+    assert_eq!(client.count(&format!("SELECT FROM queue.workers WHERE pid = {pid}")), 1, "it has the job");
+    client.run("SELECT queue.enqueue('a')");
+    let id = busy.claim("a");
+    let sleeper =
+        Sleeper::with(busy, &mut client, "SELECT id FROM queue.claim('a', wait => '1 minute', worker => 'v')");
+    assert_eq!(rows(&mut client, &[sleeper.pid]), ["- a 1 waits"]);
+    assert_eq!(idle(&mut client, "a"), 0.0);
+    client.run(&format!("SELECT queue.complete({id})"));
+    wait::until("it is idle", || (rows(&mut client, &[sleeper.pid]) == ["- a 0 waits"]).then_some(()));
+    assert_eq!(idle(&mut client, "a"), 1.0);
+
+    // CALL queue.wait waits, too.
+    let caller = Sleeper::with(database.connect(), &mut client, "CALL queue.wait('staged', '1 minute')");
+    assert_eq!(rows(&mut client, &[caller.pid]), ["- staged 0 waits"]);
+
+    for pid in [sleeper.pid, caller.pid] {
+        assert!(client.value::<bool>(&format!("SELECT pg_terminate_backend({pid}, 10000)")));
+        assert_eq!(rows(&mut client, &[pid]), [""; 0]);
+    }
+    assert_eq!((idle(&mut client, "a"), idle(&mut client, "staged")), (0.0, 0.0));
+}
+
+#[test]
+fn a_role_sees_who_waits_for_its_queues() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "hers", "");
+    create(&mut client, "theirs", "");
+    let roles = Roles::new(&database);
+    let role = roles.make("observer", "");
+    grant(&mut client, "hers", &role, "observe");
+    let claim = "SELECT id FROM queue.claim_any('{hers,theirs}', wait => '1 minute')";
+    let both = Sleeper::with(database.connect(), &mut client, claim);
+    let other =
+        Sleeper::with(database.connect(), &mut client, "SELECT id FROM queue.claim('theirs', wait => '1 minute')");
+    let mut observer = session(&database, &role);
+    assert_eq!(rows(&mut observer, &[both.pid, other.pid]), ["- hers 0 waits"]);
+    assert_eq!(observer.count("SELECT FROM queue.workers WHERE client_port IS NOT NULL"), 0);
+    assert_eq!(rows(&mut client, &[both.pid, other.pid]).len(), 3);
+    drop(observer);
+    for pid in [both.pid, other.pid] {
+        client.run(&format!("SELECT pg_terminate_backend({pid}, 10000)"));
+    }
+}
+
+/// A package's connection has its name, whatever it does.
+#[test]
+fn connections_of_packages_are_seen_between_two_claims() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    let named = |name: &str| {
+        let mut other =
+            server().config().dbname(&database.name).application_name(name).connect(postgres::NoTls).unwrap();
+        let pid = other.pid();
+        (other, pid)
+    };
+    let (worker, pid) = named("pg_queue worker node/0.4.0");
+    let (_other, other_pid) = named("psql");
+    let versions = "SELECT application_name FROM queue.workers";
+    assert_eq!(client.column::<String>(versions), ["pg_queue worker node/0.4.0"]);
+    assert_eq!(rows(&mut client, &[pid, other_pid]), ["- - 0"]);
+    // The background worker of the database has a similar name, and is none of them. Nor is one of another database.
+    let ours = "SELECT FROM pg_stat_activity WHERE application_name LIKE 'pg_queue worker (%'";
+    wait::until("the background worker is there", || (client.count(ours) > 0).then_some(()));
+    assert_eq!(client.count("SELECT FROM queue.workers"), 1);
+    assert_eq!(Database::new().connect().count("SELECT FROM queue.workers"), 0);
+    drop(worker);
+    wait::until("it is gone", || rows(&mut client, &[pid]).is_empty().then_some(()));
+}

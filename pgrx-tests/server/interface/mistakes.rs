@@ -1,0 +1,356 @@
+//! A list of mistakes and of the answer to each: an SQLSTATE or a severity, a part of the message, and a part of the
+//! hint. To add a mistake, add a row.
+//!
+//! Mistakes that take more than a statement are below the list; those in names and places of arguments are in `advice`.
+
+use std::sync::{Arc, Mutex};
+
+use postgres::{Client, NoTls};
+use queue_tests::{Cluster, wait};
+
+use crate::security::permissions::{Roles, grant};
+use crate::shared::{Database, Failure, Sql, create, server};
+
+/// A statement, an SQLSTATE or a severity, a part of the message, a part of the hint. `#` stands for a claimed attempt,
+/// `@` for its job, `~` for a job that waits.
+type Row = (&'static str, &'static str, &'static str, &'static str);
+
+const MISTAKES: &[Row] = &[
+    // Times of a job.
+    ("queue.enqueue('q', start_witin => '1 h')", "42883", "", "it has start_within"),
+    ("queue.enqueue('q', startWithin => '1 h')", "42883", "", "it has start_within"),
+    ("queue.enqueue('q', startby => now())", "42883", "", "it has start_by"),
+    ("queue.enqueue_sql('q', 'SELECT 1', maxDelay => '1 h')", "42883", "", "it has max_delay"),
+    ("queue.enqueue_many('q', '{\"{}\"}', start_whitin => '1 h')", "42883", "", "it has start_within"),
+    ("queue.publish('t', strat_by => now())", "42883", "", "it has start_by"),
+    ("queue.schedule('s', 'q', every => '1 h', startwithin => '1 h')", "42883", "", "it has start_within"),
+    (
+        r#"queue.enqueue_batch('q', '[{"startWithin": "1 h"}]')"#,
+        "22023",
+        "jobs[0]: unknown field \"startWithin\"",
+        "If you mean \"start_within\", write it so.",
+    ),
+    (
+        r#"queue.enqueue_flow('q', '[{"task": "a", "start_wthin": "1 h"}]')"#,
+        "22023",
+        "tasks[0]: unknown field \"start_wthin\"",
+        "If you mean \"start_within\", write it so.",
+    ),
+    ("queue.enqueue('q', max_delay => '1 h')", "22023", "max_delay needs a unique_key", "on_duplicate => 'replace'"),
+    ("queue.enqueue_batch('q', '[{\"max_delay\": \"1 h\"}]')", "22023", "jobs[0]: max_delay needs", "unique_key"),
+    ("queue.enqueue('q', headers => '[1]')", "22023", "headers must be a JSON object", "headers => '{\"trace\""),
+    ("queue.enqueue('q', headers => '\"x\"')", "22023", "headers must be a JSON object", "headers => '{\"trace\""),
+    ("queue.enqueue_batch('q', '[{\"headers\": 7}]')", "22023", "jobs[0]: headers must be a JSON object", "trace"),
+    ("queue.publish('t', headers => '[]')", "22023", "headers must be a JSON object", "trace"),
+    ("queue.schedule('s', 'q', every => '1 h', headers => '[]')", "22023", "headers must be a JSON object", "trace"),
+    (
+        r#"queue.enqueue_batch('q', '[{"start_within": 300}]')"#,
+        "22023",
+        "jobs[0]: field \"start_within\" must be an interval",
+        r#""start_within": "30 seconds""#,
+    ),
+    (
+        r#"queue.enqueue_batch('q', '[{"start_by": 300}]')"#,
+        "22023",
+        "jobs[0]: field \"start_by\" must be a timestamp",
+        r#""start_by": "2030-01-31 12:00:00+00""#,
+    ),
+    ("queue.enqueue('q', ttl => '1 h')", "42883", "", "start_within"),
+    ("queue.enqueue('q', max_retries => 3)", "42883", "", "it has max_attempts"),
+    // Nothing to wait for.
+    ("queue.suspend(#)", "22023", "there is nothing to wait for", "flow => the job_id of this job"),
+    ("queue.suspend(#, upon => 'completed')", "22023", "there is nothing to wait for", "flow =>"),
+    ("queue.suspend(#, after => '{}')", "22023", "there is nothing to wait for", "flow =>"),
+    ("queue.suspend(#, after => ARRAY[@])", "22023", "a job cannot wait for itself", "Leave out after"),
+    // Ids.
+    ("queue.complete(99999999)", "22023", "99999999 has the form of a job's id, not of an attempt's", "\"job_id\""),
+    ("queue.complete(@)", "22023", "has the form of a job's id", "the column \"id\""),
+    ("queue.cancel(#)", "22023", "has the form of an attempt's id, not of a job's", "\"job_id\""),
+    ("queue.job(992)", "22023", "992 has the form of an attempt's id", "\"job_id\""),
+    ("queue.complete(99999984)", "QJ001", "lost lease on attempt 99999984", ""),
+    // Values out of range.
+    ("queue.enqueue('q', priority => 10000000000)", "42883", "", "a number from -2147483648 to 2147483647"),
+    ("queue.enqueue('q', priority => 1.5)", "42883", "", "write a whole number"),
+    (r#"queue.enqueue('q', '{"a": "\u0000"}')"#, "22P05", "", "cannot store the character U+0000"),
+    (r#"queue.enqueue('q', headers => '{"a": "\u0000"}')"#, "22P05", "", "cannot store the character U+0000"),
+    ("queue.create('short', lease => '10 ms')", "NOTICE", "a lease of 00:00:00.01 is very short", "30 seconds"),
+    ("queue.alter('q', lease => '500 ms')", "NOTICE", "a lease of 00:00:00.5 is very short", "30 seconds"),
+    // Names.
+    ("queue.enqueue_batch('q', '[{\"Delay\": \"1 h\"}]')", "22023", "unknown field \"Delay\"", "you mean \"delay\""),
+    // A name of a megabyte is not compared with others.
+    (
+        "queue.enqueue_batch('q', jsonb_build_array(jsonb_build_object(repeat('delay', 200000), 1)))",
+        "22023",
+        "unknown field \"delaydelay",
+        "A job may have: payload",
+    ),
+    ("queue.enqueue_batch('q', '[{\"eta\": \"1 h\"}]')", "22023", "unknown field \"eta\"", "you mean \"run_at\""),
+    ("queue.alter('q', reset => '{leese}')", "22023", "unknown option \"leese\"", "There is the option 'lease'."),
+    ("queue.release(#, error => 'no key')", "42883", "", "it has reason"),
+    ("queue.schedule('s', 'q', every => '1 h', max_delay => '1 h')", "42883", "", "has no argument max_delay. It has"),
+    // Dead jobs.
+    ("queue.retry_many('q')", "22P02", "", "ARRAY(SELECT job_id FROM queue.search('q', states => '{dead}'))"),
+    ("queue.retry_many()", "42883", "", "ARRAY(SELECT job_id FROM queue.search('q', states => '{dead}'))"),
+    ("queue.retry_dead('q')", "42883", "", "queue.search('q', states => '{dead}')"),
+    ("queue.redrive('q')", "42883", "", "queue.search('q', states => '{dead}')"),
+];
+
+/// What a client was told: the severity, the message and the hint.
+type Told = (String, String, String);
+
+/// A connection that collects what it is told beside results.
+fn told_client(config: &postgres::Config) -> (Client, Arc<Mutex<Vec<Told>>>) {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&told);
+    let mut config = config.clone();
+    config.notice_callback(move |notice| {
+        let hint = notice.hint().unwrap_or_default().to_owned();
+        heard.lock().unwrap().push((notice.severity().to_owned(), notice.message().to_owned(), hint));
+    });
+    (config.connect(NoTls).unwrap(), told)
+}
+
+fn taken(told: &Arc<Mutex<Vec<Told>>>) -> Vec<Told> {
+    std::mem::take(&mut told.lock().unwrap())
+}
+
+#[test]
+fn each_mistake_has_an_answer_that_says_what_to_do() {
+    let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
+    client.run("SELECT queue.create_topic('t'); SELECT queue.bind('t', 'q')");
+    client.run("SELECT queue.enqueue('q')");
+    let row = client.query_one("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap();
+    let (attempt, job): (i64, i64) = (row.get(0), row.get(1));
+    let waiting = client.enqueue("q");
+    let mut config = server().config();
+    let (mut client, told) = told_client(config.dbname(&database.name));
+    let mut wrong = Vec::new();
+    for &(call, kind, message, hint) in MISTAKES {
+        let call = call.replace('#', &attempt.to_string()).replace('@', &job.to_string());
+        let sql = format!("SELECT {}", call.replace('~', &waiting.to_string()));
+        if kind.len() == 5 {
+            let failure = client.failure(&sql);
+            let is_it = failure.code == kind && failure.message.contains(message) && failure.hint.contains(hint);
+            wrong.extend((!is_it).then(|| format!("{sql}: {failure:?}")));
+            continue;
+        }
+        client.run(&format!("BEGIN; {sql}; ROLLBACK"));
+        let told = taken(&told);
+        let is_it = told.len() == 1 && told[0].0 == kind && told[0].1.contains(message) && told[0].2.contains(hint);
+        wrong.extend((!is_it).then(|| format!("{sql}: {told:?}")));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    // The worker still has its attempt.
+    client.run(&format!("SELECT queue.complete({attempt})"));
+}
+
+#[test]
+fn what_is_right_is_told_nothing() {
+    let (database, _client) = Database::new().with_queue("q", "");
+    let mut config = server().config();
+    let (mut client, told) = told_client(config.dbname(&database.name));
+    for call in [
+        r#"queue.enqueue('q', headers => '{"start_within": 1, "max_delay": "soon", "start_by": {}}')"#,
+        "queue.enqueue('q', start_within => '1 h')",
+        "queue.enqueue('q', unique_key => 'k', on_duplicate => 'replace', delay => '1 h', max_delay => '1 h')",
+        "queue.enqueue('q', headers => '{}')",
+        "queue.enqueue('q', delay => '1 h')",
+        "queue.schedule('s', 'q', every => '1 h')",
+        "queue.create('r', lease => '1 second')",
+    ] {
+        client.run(&format!("SELECT {call}"));
+        assert_eq!(taken(&told), [], "{call}");
+    }
+}
+
+#[test]
+fn a_missing_privilege_names_the_queue_that_a_parameter_has() {
+    let (database, mut client) = Database::new().with_queue("q", "");
+    let roles = Roles::new(&database);
+    let role = roles.make("producer", "");
+    grant(&mut client, "q", &role, "produce");
+    let mut client = server().connect_as(&database.name, &role);
+    let wanted = format!("SELECT queue.grant('q', '{role}', 'consume')");
+    let failure = client.query("SELECT id FROM queue.claim($1, max_jobs => $2)", &[&"q", &1]).unwrap_err();
+    assert!(Failure::from(&failure).hint.contains(&wanted), "{failure:?}");
+    let failure = client.failure("SELECT id FROM queue.claim_any(ARRAY['q', 'r'])");
+    assert!(failure.hint.contains(&wanted), "{failure:?}");
+}
+
+#[test]
+fn an_error_of_the_extension_itself_is_told_its_schema() {
+    let cluster = Cluster::new().start();
+    cluster.connect().run("CREATE DATABASE own");
+    let failure = cluster.connect_to("own").failure("CREATE EXTENSION pg_queue SCHEMA public");
+    assert!(failure.hint.contains("is called queue and cannot be another. Leave SCHEMA out"), "{failure:?}");
+    let mut client = cluster.connect_to("own");
+    client.run("CREATE SCHEMA queue");
+    let failure = client.failure("CREATE EXTENSION pg_queue");
+    assert!(failure.hint.contains("ALTER SCHEMA queue RENAME TO"), "{failure:?}");
+    assert_eq!(client.failure("CREATE SCHEMA queue").hint, "");
+}
+
+#[test]
+fn a_claim_that_is_not_committed_is_told_so() {
+    let (database, mut client) = Database::new().with_queue("q", "");
+    let job = client.enqueue("q");
+    client.run("BEGIN");
+    let attempt = client.claim("q");
+    let complete = format!("SELECT queue.complete({attempt})");
+    let mut other = database.connect();
+    let failure = other.refused(&complete, "QJ001");
+    assert!(failure.hint.contains("Commit the claim"), "{failure:?}");
+    client.run("ROLLBACK");
+    wait::until("the claim's rollback is known", || {
+        let failure = other.failure(&complete);
+        failure.detail.contains("its claim was rolled back").then_some(failure.hint)
+    });
+    assert_eq!(other.state(job), "ready");
+}
+
+#[test]
+fn a_suspended_job_has_something_to_wait_for() {
+    let (_database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
+    create(&mut client, "members", "retention => '0'");
+    client.run("SELECT queue.enqueue('q')");
+    let row = client.query_one("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap();
+    let (id, job): (i64, i64) = (row.get(0), row.get(1));
+    client.refused(&format!("SELECT queue.suspend({id})"), "22023");
+    // In a batch it is refused alone, and its worker keeps it.
+    let ends = format!(r#"[{{"suspend": {{"id": {id}}}}}]"#);
+    let row = client.query_one(&format!("SELECT outcome, reason FROM queue.end_batch('{ends}')"), &[]).unwrap();
+    let (outcome, reason): (String, String) = (row.get(0), row.get(1));
+    assert!(outcome == "refused" && reason.contains("there is nothing to wait for"), "{outcome}: {reason}");
+    // A member in the same transaction.
+    client.run(&format!("BEGIN; SELECT queue.enqueue('members', flow => {job}); SELECT queue.suspend({id}); ROLLBACK"));
+    client.wait_rolled_back();
+    // One that has ended, also if its row is in history.
+    client.run(&format!("SELECT queue.enqueue('members', flow => {job})"));
+    client.run("SELECT queue.complete(id) FROM queue.claim('members')");
+    client.run(&format!("SELECT queue.suspend({id})"));
+    crate::shared::becomes(&mut client, job, "ready");
+    // It waited for members before, so it may do so again.
+    let id = client.claim("q");
+    client.run(&format!("SELECT queue.suspend({id})"));
+    crate::shared::becomes(&mut client, job, "ready");
+    let id = client.claim("q");
+    // A time is enough, and so is one that has passed.
+    client.run(&format!("SELECT queue.suspend({id}, until => now())"));
+    crate::shared::becomes(&mut client, job, "ready");
+    // A job that was to be cancelled is cancelled, whatever it names.
+    let other = client.enqueue("q");
+    let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 2)");
+    client.run(&format!("SELECT queue.cancel({other})"));
+    client.run(&format!("SELECT queue.suspend({})", ids[1]));
+    assert_eq!(client.state(other), "cancelled");
+}
+
+#[test]
+fn a_member_that_another_transaction_is_adding_counts() {
+    let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
+    client.run("SELECT queue.enqueue('q')");
+    let row = client.query_one("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap();
+    let (id, job): (i64, i64) = (row.get(0), row.get(1));
+    let mut other = database.connect();
+    other.run(&format!("BEGIN; SELECT queue.enqueue('q', flow => {job})"));
+    client.run(&format!("SELECT queue.suspend({id})"));
+    other.run("COMMIT");
+    assert_eq!(client.state(job), "held");
+}
+
+#[test]
+fn why_a_job_was_released_is_kept() {
+    let (_database, mut client) = Database::new().with_queue("q", "");
+    let job = client.enqueue("q");
+    let shown = |client: &mut Client| -> (String, String, String) {
+        let row = client
+            .query_one(
+                "SELECT state, error, (SELECT string_agg(coalesce(error, '-'), ' ' ORDER BY id) FROM queue.attempts)
+                 FROM queue.jobs",
+                &[],
+            )
+            .unwrap();
+        (row.get(0), row.get(1), row.get(2))
+    };
+    let id = client.claim("q");
+    client.run(&format!("SELECT queue.release({id}, reason => 'no key k2')"));
+    assert_eq!(shown(&mut client), ("ready".into(), "no key k2".into(), "no key k2 -".into()));
+    let row = client.query_one("SELECT id, attempt, last_error FROM queue.claim('q')", &[]).unwrap();
+    let (id, attempt, last_error): (i64, i32, String) = (row.get(0), row.get(1), row.get(2));
+    assert_eq!((attempt, last_error.as_str()), (1, "no key k2"));
+    // Without a reason the last one stays.
+    client.run(&format!("SELECT queue.release({id})"));
+    assert_eq!(shown(&mut client).1, "no key k2");
+    let id = client.claim("q");
+    let outcome: String =
+        client.value(&format!("SELECT outcome FROM queue.release_many(ARRAY[{id}], reason => 'many')"));
+    assert_eq!((outcome.as_str(), shown(&mut client).1.as_str()), ("released", "many"));
+    let id = client.claim("q");
+    // A zero character and half a pair are left out.
+    let ends = format!(r#"[{{"release": {{"id": {id}, "delay": "1 h", "reason": "no \u0000\ud800 key"}}}}]"#);
+    let outcome: String = client.value(&format!("SELECT outcome FROM queue.end_batch('{ends}')"));
+    assert_eq!((outcome.as_str(), shown(&mut client).1.as_str()), ("released", "no \u{fffd} key"));
+    let error: String = client.value(&format!("SELECT error FROM queue.job({job})"));
+    assert_eq!(error, "no \u{fffd} key");
+    client.run("SELECT queue.retry(job_id) FROM queue.jobs");
+    let id = client.claim("q");
+    client.run(&format!(r#"SELECT * FROM queue.end_batch('[{{"release": {{"id": {id}, "reason": null}}}}]')"#));
+    assert_eq!(client.state(job), "ready");
+}
+
+#[test]
+fn a_database_without_a_worker_is_told_so() {
+    const SAYS: &str = "no background worker serves this database: ";
+    let cluster = Cluster::new().conf("max_worker_processes = 3").start();
+    // The launchers of pg_queue and of logical replication take two of the slots.
+    cluster.create_database("first");
+    let mut first = cluster.connect_to("first");
+    wait::until("the worker has come", || {
+        let is_well = first.count("SELECT FROM queue.doctor() WHERE name = 'worker' AND ok") == 1;
+        is_well.then_some(())
+    });
+    cluster.connect().run("CREATE DATABASE second");
+    let mut config = cluster.config();
+    config.dbname("second");
+    let (mut client, told) = told_client(&config);
+    client.run("CREATE EXTENSION pg_queue");
+    let all = taken(&told);
+    assert!(all.len() == 1 && all[0].0 == "WARNING" && all[0].1.starts_with(SAYS), "{all:?}");
+    assert!(all[0].2.contains("max_worker_processes"), "{all:?}");
+    client.run("SELECT queue.create('q'); SELECT queue.enqueue('q', delay => '1 h')");
+    assert_eq!(taken(&told), [], "a session is told once");
+    for call in [
+        "queue.enqueue('q', delay => '1 h')",
+        "queue.enqueue_many('q', '{\"{}\"}', run_at => now() + interval '1 h')",
+        "queue.enqueue_batch('q', '[{\"delay\": \"1 h\"}]')",
+        "queue.schedule('s', 'q', every => '1 h')",
+        "queue.enqueue_flow('q', '[{}]')",
+        "queue.claim('q', wait => '10 ms')",
+    ] {
+        wait::until("the launcher has found no slot", || {
+            let (mut client, told) = told_client(&config);
+            client.run(&format!("SELECT queue.enqueue('q'); SELECT {call}; SELECT {call}"));
+            let all = taken(&told);
+            assert!(all.len() < 2, "{call}: {all:?}");
+            // The launcher may have begun another try.
+            all.first().map(|all| assert!(all.1.contains("no free slot") && !all.2.is_empty(), "{call}: {all:?}"))
+        });
+    }
+    // Whoever does the duties by hand needs no worker.
+    let (mut client, told) = told_client(&config);
+    client.run("SELECT queue.maintain(); SELECT queue.enqueue('q', delay => '1 h')");
+    assert_eq!(taken(&told), []);
+    drop(first);
+
+    let off = Database::without_worker();
+    let mut config = server().config();
+    let (mut client, told) = told_client(config.dbname(&off.name));
+    create(&mut client, "q", "");
+    wait::until("the worker says that it is off", || {
+        let (mut client, told) = told_client(&config);
+        client.run("SELECT queue.enqueue('q', delay => '1 h')");
+        let all = taken(&told);
+        all.first().map(|all| assert!(all.1.contains("pg_queue.worker is off"), "{all:?}"))
+    });
+    drop(told);
+}

@@ -1,0 +1,183 @@
+//! Jobs that wait for jobs whose queue is dropped: a dropped queue's jobs hold nothing up.
+
+use postgres::Client;
+use queue_tests::{Cluster, wait};
+
+use crate::shared::{Database, Sql, becomes, create, stays};
+
+/// How a job waits for another one.
+const WAYS: [&str; 4] = ["after", "flow", "suspended after", "suspended for members"];
+const UPONS: [&str; 5] = ["completed", "any", "failed", "ended", "overdue"];
+/// What the job in the dropped queue is doing.
+const MEMBERS: [&str; 5] = ["ready", "scheduled", "running", "held", "dead"];
+/// When another job for which it waits completes.
+const OTHERS: [&str; 3] = ["none", "before", "later"];
+/// How the queue is dropped.
+const DROPS: [&str; 4] = ["drop", "purge, drop", "purge and drop together", "drop with another queue"];
+
+/// A job that waits for one in a queue that is dropped.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    way: &'static str,
+    upon: &'static str,
+    member: &'static str,
+    other: &'static str,
+    drop: &'static str,
+}
+
+impl Case {
+    /// All cases. The ways to drop are tried where nothing else differs.
+    fn all() -> Vec<Self> {
+        let mut cases = Vec::new();
+        for way in WAYS {
+            // `queue.suspend` has no upon => 'overdue'.
+            for upon in UPONS.into_iter().filter(|upon| !way.starts_with("suspended") || *upon != "overdue") {
+                for member in MEMBERS {
+                    for other in OTHERS {
+                        for drop in DROPS.into_iter().filter(|drop| *drop == "drop" || other == "none") {
+                            cases.push(Self { way, upon, member, other, drop });
+                        }
+                    }
+                }
+            }
+        }
+        cases
+    }
+
+    /// What docs/workflows.md says of the job that waits.
+    fn expected(&self) -> &'static str {
+        let met = if self.way == "flow" { "completed" } else { "ready" };
+        let (has_completed, has_died) = (self.other != "none", self.member == "dead");
+        match self.upon {
+            "completed" | "ended" if self.has_members() => met,
+            "ended" => met,
+            "completed" => "skipped",
+            "any" if has_completed => met,
+            "failed" if has_died => met,
+            _ => "skipped",
+        }
+    }
+
+    fn has_members(&self) -> bool {
+        matches!(self.way, "flow" | "suspended for members")
+    }
+
+    /// Makes the jobs. Returns the one that waits.
+    fn prepare(&self, client: &mut Client, x: &str) -> i64 {
+        create(client, x, "max_attempts => 1, lease => '1 hour'");
+        let overdue = if self.upon == "overdue" { ", delay => '1 hour'" } else { "" };
+        let parent: Option<(i64, i64)> = self.way.starts_with("suspended").then(|| {
+            client.enqueue("parents");
+            let row = client.query_one("SELECT id, job_id FROM queue.claim('parents')", &[]).unwrap();
+            (row.get(0), row.get(1))
+        });
+        client.run("BEGIN");
+        let flow: Option<i64> = match self.way {
+            "flow" => Some(client.value(&format!("SELECT queue.enqueue_flow('q', upon => '{}'{overdue})", self.upon))),
+            "suspended for members" => parent.map(|(_, job)| job),
+            _ => None,
+        };
+        let of = flow.map_or(String::new(), |flow| format!(", flow => {flow}"));
+        let doing = match self.member {
+            "scheduled" => ", delay => '1 hour'".to_owned(),
+            "held" => format!(", after => ARRAY[{}]", client.enqueue("q")),
+            _ => String::new(),
+        };
+        let member: i64 = client.value(&format!("SELECT queue.enqueue('{x}'{of}{doing})"));
+        let other: Option<i64> =
+            (self.other != "none").then(|| client.value(&format!("SELECT queue.enqueue('{}'{of})", self.other)));
+        let both = other.map_or(format!("ARRAY[{member}]"), |other| format!("ARRAY[{member}, {other}]"));
+        let upon = self.upon;
+        let waits = match (self.way, parent) {
+            ("after", _) => {
+                client.value(&format!("SELECT queue.enqueue('q', after => {both}, upon => '{upon}'{overdue})"))
+            }
+            ("suspended after", Some((id, job))) => {
+                client.run(&format!("SELECT queue.suspend({id}, {both}, '{upon}')"));
+                job
+            }
+            ("suspended for members", Some((id, job))) => {
+                client.run(&format!("SELECT queue.suspend({id}, upon => '{upon}')"));
+                job
+            }
+            _ => flow.unwrap(),
+        };
+        client.run("COMMIT");
+        if matches!(self.member, "running" | "dead") {
+            let id = client.claim(x);
+            if self.member == "dead" {
+                client.run(&format!("SELECT queue.fail({id}, 'no')"));
+            }
+        }
+        waits
+    }
+
+    fn drop(&self, client: &mut Client, x: &str) {
+        let drop = format!("SELECT queue.drop('{x}', force => true)");
+        match self.drop {
+            "purge, drop" => {
+                client.run(&format!("SELECT queue.purge('{x}')"));
+                client.run(&drop);
+            }
+            "purge and drop together" => client.run(&format!("BEGIN; SELECT queue.purge('{x}'); {drop}; COMMIT")),
+            "drop with another queue" => client.run(&format!(
+                "BEGIN; SELECT queue.create('{x}_too'), queue.enqueue('{x}_too'); {drop}; SAVEPOINT s; \
+                 SELECT queue.drop('{x}_too', force => true); ROLLBACK TO s; COMMIT"
+            )),
+            _ => client.run(&drop),
+        }
+    }
+}
+
+/// Tries all cases. `crashes`: the server crashes after the drops, before the worker looks.
+fn try_all(crashes: bool) {
+    let (cluster, mut client) = Cluster::new().conf("pg_queue.max_lanes = 4096").start_with_database("app");
+    if crashes {
+        client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    }
+    for queue in ["q", "parents", "before", "later"] {
+        create(&mut client, queue, "lease => '1 hour'");
+    }
+    let cases: Vec<(String, Case)> =
+        Case::all().into_iter().enumerate().map(|(n, case)| (format!("x{n}"), case)).collect();
+    let jobs: Vec<i64> = cases.iter().map(|(x, case)| case.prepare(&mut client, x)).collect();
+    client.work_off("before", 10_000);
+    cases.iter().for_each(|(x, case)| case.drop(&mut client, x));
+    client.work_off("later", 10_000);
+    if crashes {
+        drop(client);
+        cluster.restart_killed();
+        client = cluster.connect_to("app");
+        client.run("ALTER DATABASE app RESET pg_queue.worker");
+        client = cluster.connect_to("app");
+    }
+    wait::until_empty("all have ended as they should", || {
+        let states = cases.iter().zip(&jobs).map(|((_, case), job)| (case, client.state(*job)));
+        let wrong = states.filter(|(case, state)| *state != case.expected());
+        wrong.map(|(case, state)| format!("{case:?}: {state}, not {}", case.expected())).collect()
+    });
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn a_member_whose_queue_is_dropped_holds_nothing_up() {
+    try_all(false);
+}
+
+#[test]
+fn nor_does_it_after_a_crash_between_the_drop_and_the_release() {
+    try_all(true);
+}
+
+#[test]
+fn a_dead_member_of_a_removed_stage_can_still_be_retried() {
+    let (_database, mut client) = Database::without_worker().with_queue("q", "stages => '{a,b}', max_attempts => 1");
+    create(&mut client, "f", "");
+    let flow: i64 = client.value("SELECT queue.enqueue_flow('f', '[{\"queue\": \"q\"}]')");
+    client.run("SELECT queue.fail(id, 'no') FROM queue.claim('q')");
+    client.run("SELECT queue.alter('q', stages => '{b}')");
+    stays(&mut client, flow, "held");
+    client.run(&format!("SELECT queue.retry({flow})"));
+    client.work_off("q", 1);
+    becomes(&mut client, flow, "completed");
+}

@@ -1,0 +1,118 @@
+//! What monitoring reads answers while a session has locked a table, without what cannot be read.
+
+use postgres::Client;
+
+use crate::shared::{Database, Sql, create};
+
+/// What monitoring reads. Each is run by a role with observe on all queues, in a session that was there before the lock
+/// and in a new one.
+const READS: [&str; 6] = [
+    "SELECT count(*) FROM queue.metrics()",
+    "SELECT count(*) FROM queue.storage",
+    "SELECT count(*) FROM queue.stats",
+    "SELECT count(*) FROM queue.load()",
+    "SELECT count(*) FROM queue.doctor()",
+    "SELECT value FROM queue.metrics() WHERE name = 'pg_queue_extension_info'",
+];
+
+/// Jobs in all states, topics and schedules.
+fn fill(client: &mut Client) {
+    create(client, "q", "max_attempts => 2, backoff_base => '1 hour'");
+    client.run(
+        "SELECT queue.create_topic('t'), queue.bind('t', 'q'), queue.enqueue('q'),
+             queue.enqueue('q', delay => '1 hour'), queue.schedule('s', 'q', every => '1 day');
+         SELECT count(*) FROM queue.publish_many('t', ARRAY['1'::jsonb]);
+         SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('q');
+         SELECT id FROM queue.claim('q')",
+    );
+    client.run("CREATE ROLE locked_out LOGIN");
+    client.run("SELECT queue.grant('*', 'locked_out', 'observe')");
+}
+
+/// Runs all reads. Returns those that take longer than two seconds, or fail otherwise.
+fn slow(client: &mut Client, what: &str) -> Vec<String> {
+    client.run("SET ROLE locked_out; SET statement_timeout = '2s'");
+    let failures = READS.iter().filter_map(|read| {
+        let failure = client.simple_query(read).err()?;
+        client.wait_rolled_back();
+        Some(format!("{what}: {read}: {failure:?}"))
+    });
+    failures.collect()
+}
+
+#[test]
+fn metrics_views_and_doctor_answer_whatever_table_is_locked() {
+    let database = Database::new();
+    let mut client = database.connect();
+    fill(&mut client);
+    let count = |client: &mut Client| {
+        client
+            .column::<String>("SELECT DISTINCT name FROM queue.metrics() WHERE name <> 'pg_queue_check_ok' ORDER BY 1")
+    };
+    let all = count(&mut client);
+    let tables: Vec<String> = client.column(
+        "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'queue_internal'::regnamespace AND relkind
+         IN ('r', 'p')
+         ORDER BY relname",
+    );
+    assert!(tables.len() > 60, "{tables:?}");
+    let indexes: Vec<String> = client.column(
+        "SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class AS c ON c.oid = indrelid
+         WHERE c.relnamespace = 'queue_internal'::regnamespace AND c.relkind = 'r' ORDER BY 1",
+    );
+    let mut old = database.connect();
+    slow(&mut old, "warm up");
+    let mut wrong = Vec::new();
+    for (n, locked) in tables.iter().chain(&indexes).enumerate() {
+        // An index is locked by a change of it that is rolled back, as REINDEX locks it.
+        let lock = if n < tables.len() {
+            format!("LOCK TABLE {locked}")
+        } else {
+            format!("ALTER INDEX {locked} SET (fillfactor = 90)")
+        };
+        let mut locker = database.connect();
+        locker.run(&format!("SET client_min_messages = error; BEGIN; {lock}"));
+        wrong.extend(slow(&mut old, locked));
+        if n < tables.len() {
+            wrong.extend(slow(&mut database.connect(), &format!("{locked}, a new session")));
+        }
+        // What does not need the table is there.
+        let here = count(&mut old);
+        let left: Vec<&String> = all.iter().filter(|name| !here.contains(name)).collect();
+        if left.len() > all.len() * 2 / 3 {
+            wrong.push(format!("{locked}: without {left:?}"));
+        }
+        locker.run("ROLLBACK");
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    assert_eq!(count(&mut client), all);
+}
+
+#[test]
+fn the_size_of_a_locked_table_is_null_and_no_sum_lacks_it() {
+    let (database, mut client) = Database::new().with_queue("q", "");
+    let mut locker = database.connect();
+    locker.run("BEGIN; LOCK TABLE queue_internal.outcome_3");
+    let sizes = "SELECT concat_ws(' ', name, bytes IS NULL) FROM queue.storage WHERE bytes IS NULL ORDER BY name";
+    assert_eq!(client.column::<String>(sizes), ["segment 3 t"]);
+    let parts = "SELECT labels ->> 'part' FROM queue.metrics() WHERE name = 'pg_queue_storage_bytes' ORDER BY 1";
+    assert_eq!(client.column::<String>(parts), ["history", "other"]);
+    locker.run("ROLLBACK");
+    assert_eq!(client.column::<String>(parts), ["history", "logs", "other"]);
+}
+
+#[test]
+fn what_does_not_fit_into_memory_is_read_from_disk() {
+    let (database, mut client) = Database::new().with_queue("q", "");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('{}'::jsonb, ARRAY[5000]))");
+    for _ in 0..5 {
+        client.run("SELECT count(*) FROM queue.claim('q', 1000)");
+    }
+    client.run("CREATE ROLE observer LOGIN; SELECT queue.grant('*', 'observer', 'observe')");
+    let mut observer = database.connect();
+    observer.run("SET ROLE observer; SET work_mem = '64kB'");
+    assert_eq!(observer.value::<i64>("SELECT sum(running)::bigint FROM queue.workers"), 5000);
+    for read in READS {
+        observer.run(read);
+    }
+}

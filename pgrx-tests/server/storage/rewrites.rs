@@ -1,0 +1,89 @@
+//! An administrator who rewrites the tables of the logs beside work, in every way that the server has.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use postgres::Client;
+use queue_tests::{StopAtEnd, integrity, wait};
+
+use crate::random::Random;
+use crate::shared::Sql;
+use crate::storage::segments::{cluster, fillings, work};
+
+/// From which `server_version_num` on Postgres has REPACK.
+const REPACK_SINCE: i32 = 190_000;
+
+/// The tables of the logs with these names, a regular expression, each with its schema.
+fn tables(client: &mut Client, names: &str) -> Vec<String> {
+    client.column(&format!("SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relname ~ '^{names}$'"))
+}
+
+#[test]
+fn tables_are_rewritten_under_load_and_no_job_is_lost_or_done_twice() {
+    let cluster = cluster(&[]);
+    let mut client = cluster.connect();
+    client.run("CREATE TABLE done (n bigint)");
+    let mut ways = vec!["VACUUM FULL"];
+    if client.value::<i32>("SELECT current_setting('server_version_num')::integer") >= REPACK_SINCE {
+        ways.extend(["REPACK", "REPACK (CONCURRENTLY)"]);
+    }
+    let (rewritten, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let enqueued = thread::scope(|scope| {
+        let (cluster, rewritten, stop) = (&cluster, &rewritten, &stop);
+        let producer = scope.spawn(move || {
+            let _stop = StopAtEnd(stop);
+            let mut random = Random::new(1);
+            let mut client = cluster.connect();
+            let mut n = 0;
+            while !rewritten.load(Ordering::Relaxed) {
+                let count = random.between(1, 100);
+                let sql = "SELECT count(*) FROM queue.enqueue_many('q', ARRAY(SELECT jsonb_build_object('n', n)
+                           FROM generate_series($1::bigint, $2::bigint) AS n))";
+                client.query(sql, &[&n, &(n + count - 1)]).unwrap();
+                n += count;
+                // Work keeps up, so that jobs of all ages are in the tables.
+                let backlog = "SELECT sum(ready)::bigint FROM queue.stats";
+                wait::until("workers keep up", || {
+                    (client.value::<Option<i64>>(backlog).unwrap_or(0) < 2_000).then_some(())
+                });
+            }
+            let left = "SELECT count(*) FROM queue.jobs WHERE state NOT IN ('completed', 'dead')";
+            wait::until_none_left("all jobs have ended", || client.value(left));
+            n
+        });
+        for seed in 10..12 {
+            scope.spawn(move || work(cluster, seed, stop));
+        }
+        let end = StopAtEnd(rewritten);
+        let tables = tables(&mut client, "(attempt|claim|outcome)_[0-9]");
+        assert_eq!(tables.len(), 30, "{tables:?}");
+        for way in &ways {
+            for table in &tables {
+                client.run(&format!("{way} {table}"));
+            }
+        }
+        drop(end);
+        producer.join().unwrap()
+    });
+    assert_eq!(client.value::<i64>("SELECT count(*) FROM done"), enqueued);
+    assert_eq!(client.value::<i64>("SELECT count(DISTINCT n) FROM done"), enqueued);
+    assert!(fillings(&mut client) >= 3, "the ring has hardly turned: {}", fillings(&mut client));
+    assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.check()"), 0);
+    integrity::check(&mut client);
+    assert!(!cluster.log().contains("ERROR"), "{}", cluster.log());
+}
+
+/// What the pages say of the tables that have no primary key.
+#[test]
+fn a_table_without_a_key_is_repacked_with_its_lock() {
+    let cluster = cluster(&["pg_queue.worker = off"]);
+    let mut client = cluster.connect();
+    if client.value::<i32>("SELECT current_setting('server_version_num')::integer") < REPACK_SINCE {
+        client.refused("REPACK pg_class", "42601");
+        return;
+    }
+    for table in tables(&mut client, "(note|parked)_0") {
+        client.refused(&format!("REPACK (CONCURRENTLY) {table}"), "55000");
+        client.run(&format!("REPACK {table}"));
+    }
+}

@@ -1,0 +1,58 @@
+//! Exploring a model to its end. Responsible for the ways to fail: a promise that is broken, a scenario that has become
+//! smaller than it was, a fault that is not found. Not responsible for the models and their scenarios.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::time::Instant;
+
+use stateright::{Checker, HasDiscoveries, Model};
+
+/// The number of steps that are explored under miri, which is a thousand times slower. Otherwise a way is explored to
+/// its end.
+const STEPS: usize = if cfg!(miri) { 4 } else { 0 };
+
+/// What an exploration has found.
+pub struct Found {
+    /// The number of states.
+    states: usize,
+    /// The promise that is broken, and the way to it.
+    broken: Option<(&'static str, String)>,
+}
+
+/// Explores a model.
+pub fn explore<M>(model: M) -> Found
+where
+    M: Model<Action: Clone + Debug + PartialEq> + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync,
+{
+    let begun = Instant::now();
+    let checker = model.checker().threads(2).finish_when(HasDiscoveries::Any);
+    let checker = checker.target_max_depth(STEPS).spawn_bfs().join();
+    let broken = checker.discoveries().into_iter().next();
+    let broken = broken.map(|(promise, path)| {
+        let last = path.last_state().clone();
+        let actions: Vec<String> = path.into_actions().iter().map(|action| format!("{action:?}")).collect();
+        (promise, format!("{}\n{last:#?}", actions.join("\n")))
+    });
+    let states = checker.unique_state_count();
+    println!("{states} states in {:?}", begun.elapsed());
+    Found { states, broken }
+}
+
+impl Found {
+    /// Every promise holds in every state.
+    pub fn holds(self, least: usize) {
+        if let Some((promise, way)) = self.broken {
+            panic!("not true: {promise}\n{way}");
+        }
+        let states = self.states;
+        assert!(cfg!(miri) || states >= least, "{states} states: the scenario has become smaller than it was");
+    }
+
+    /// The exploration has found that one of these promises is broken.
+    pub fn finds(self, fault: impl Debug, promises: &[&str]) {
+        let Some((name, way)) = self.broken else { panic!("{fault:?} is not found in {} states", self.states) };
+        println!("{fault:?}: not true that {name}");
+        assert!(promises.contains(&name), "{name}\n{way}");
+    }
+}

@@ -1,0 +1,78 @@
+//! An artificial earlier version, from which tests upgrade: this version without what `CHANGES` lists.
+//!
+//! Responsible for the script of that version, and for the one that leads from it to this version, which is made as
+//! every upgrade script is (`upgrade`). Not responsible for versions that were released (`frozen`).
+//!
+//! Invariant: each kind of change that an upgrade can bring is there: a column of a table, other columns of a view,
+//! other arguments and other results of a function, another comment.
+
+use std::path::Path;
+
+use eyre::{Result, bail};
+
+use crate::files::{CLUSTER, EXTENSION, read, root, version};
+use crate::install;
+use crate::script::{self, FOR_CLUSTERS, QUEUE};
+use crate::upgrade::{self, Step};
+
+/// A number that no release has.
+const VERSION: &str = "0.0.1";
+
+/// The transitions, written by hand as those of releases are.
+const FOLDER: &str = "xtask/src/earlier";
+
+/// What an extension's sources say, and what they said in the earlier version.
+const CHANGES: [(&str, &str, &str); 7] = [
+    (EXTENSION, "\"char\"      NOT NULL,\n                worker          text\n", "\"char\"      NOT NULL\n"),
+    (
+        EXTENSION,
+        "integer DEFAULT NULL, start_within interval DEFAULT NULL\n) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', \
+            'pg_queue_create'",
+        "integer DEFAULT NULL\n) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create'",
+    ),
+    (EXTENSION, "timestamptz, is_cancelled boolean)\n    LANGUAGE c ROWS 100", "timestamptz)\n    LANGUAGE c ROWS 100"),
+    (EXTENSION, "rate_limit_per_group,\n       start_within\nFROM", "rate_limit_per_group\nFROM"),
+    (
+        EXTENSION,
+        "COMMENT ON COLUMN queue.queues.start_within IS\n    'How long its jobs may wait to be claimed before they \
+            expire; null: for ever.';\n",
+        "",
+    ),
+    (EXTENSION, "COMMENT ON FUNCTION queue.pause IS\n", "COMMENT ON FUNCTION queue.pause IS 'It was: '\n"),
+    (CLUSTER, "COMMENT ON SCHEMA queue_cluster IS '", "COMMENT ON SCHEMA queue_cluster IS 'It was: "),
+];
+
+/// Installs both scripts into the server of `pg_config`, for pg_queue and pg_queue_cluster.
+pub fn install(pg_config: &Path) -> Result<()> {
+    let version = version()?;
+    for sources in [QUEUE, FOR_CLUSTERS] {
+        let extension = sources.extension;
+        let now = sources.text()?;
+        let earlier = earlier(extension, &now)?;
+        let file = |end: &str| root().join(FOLDER).join(format!("{extension}{end}.sql"));
+        let last = file(".after");
+        let step = Step {
+            from: VERSION,
+            to: &version,
+            released: &earlier,
+            transition: &read(&file(""))?,
+            last: &if last.exists() { read(&last)? } else { String::new() },
+        };
+        let echo = script::echo(&format!("CREATE EXTENSION {extension}"));
+        install::script(pg_config, &format!("{extension}--{VERSION}.sql"), &format!("{echo}\n{earlier}"))?;
+        install::script(pg_config, &step.name(extension), &upgrade::made(&sources, &step)?)?;
+    }
+    Ok(())
+}
+
+/// An extension's sources as they were.
+fn earlier(extension: &str, sources: &str) -> Result<String> {
+    let mut earlier = sources.to_owned();
+    for (_, now, before) in CHANGES.iter().filter(|(of, ..)| *of == extension) {
+        if earlier.matches(now).count() != 1 {
+            bail!("the sources of {extension} do not have this once: {now}");
+        }
+        earlier = earlier.replace(now, before);
+    }
+    Ok(earlier)
+}
