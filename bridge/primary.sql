@@ -428,7 +428,8 @@ BEGIN
     FOREACH name IN ARRAY ARRAY['start_within', 'max_delay'] LOOP
         span := o ->> name;
         IF span <= '0' THEN
-            RAISE EXCEPTION '% must be positive', name USING ERRCODE = '22023', DETAIL = format('It is %s.', span);
+            RAISE EXCEPTION '% must be positive', name USING ERRCODE = '22023', DETAIL = format('It is %s.', span),
+                HINT = format('For instance %s => ''30 minutes''. NULL is no limit.', name);
         END IF;
     END LOOP;
     FOREACH name IN ARRAY ARRAY['unique_key', 'group_key', 'stage', 'task'] LOOP
@@ -795,10 +796,15 @@ COMMENT ON FUNCTION queue.publish IS
 'Publishes an event: each queue of the queue server that has a matching binding gets a job. Returns the event''s id,
 which is in the header event of the jobs. Errors: as queue.enqueue; 0A000 mandatory.';
 
-CREATE OR REPLACE FUNCTION queue.publish_many(topic text, payloads jsonb[], keys text[] DEFAULT NULL,
-    headers jsonb DEFAULT NULL, priority integer DEFAULT 0, start_by timestamptz DEFAULT NULL,
-    start_within interval DEFAULT NULL)
-    RETURNS bigint VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION queue.publish_many(
+    topic text, payloads jsonb[], keys text[] DEFAULT NULL, priority integer DEFAULT 0,
+    delay interval DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL, unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
+    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL, group_key text DEFAULT NULL,
+    headers jsonb DEFAULT NULL, mandatory boolean DEFAULT false,
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
+) RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql ROWS 100 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF cardinality(keys) <> cardinality(payloads) THEN
         RAISE EXCEPTION 'keys must have as many elements as payloads' USING ERRCODE = '22023',
@@ -807,15 +813,16 @@ BEGIN
         RAISE EXCEPTION '% cannot be null', 'payloads' || coalesce('[' || array_position(payloads, NULL) || ']', '')
             USING ERRCODE = '22004';
     END IF;
-    PERFORM queue.publish(topic, e.payload, coalesce(e.key, ''), priority, headers => publish_many.headers,
-        start_by => publish_many.start_by, start_within => publish_many.start_within)
+    RETURN QUERY SELECT queue.publish(topic, e.payload, coalesce(e.key, ''), priority, delay, run_at, unique_key,
+        on_duplicate, version, unique_for, group_key, headers, mandatory, after, upon, flow, task, start_by,
+        start_within, max_delay)
     FROM ROWS FROM (unnest(payloads), unnest(keys)) AS e (payload, key);
-    RETURN cardinality(payloads);
 END
 $$;
 COMMENT ON FUNCTION queue.publish_many IS
-'Publishes one event for each payload, with the key at the same place. Returns how many events those are. Errors: as
-queue.publish; 22004 names the payload that is null, 22023 the numbers of keys and payloads differ.';
+'Publishes one event for each payload, with the key at the same place, all with the same options. Returns the events''
+ids in order. Errors: as queue.publish; 22004 names the payload that is null, 22023 the numbers of keys and payloads
+differ.';
 
 -- Generations of effects --------------------------------------------------------------------------------
 

@@ -162,9 +162,8 @@ SELECT queue_cluster.make_keyed('enqueue', 'pg_queue_cluster_enqueue'),
        queue_cluster.make_keyed('enqueue_many', 'pg_queue_cluster_enqueue'),
        queue_cluster.make_keyed('enqueue_sql', 'pg_queue_cluster_enqueue_flow'),
        queue_cluster.make_keyed('enqueue_flow', 'pg_queue_cluster_enqueue_flow'),
-       queue_cluster.make_keyed('publish', 'pg_queue_cluster_publish');
--- Events without a key, and without an option that would send them to another server.
-SELECT queue_cluster.make_front('publish_many', 'pg_queue_cluster_at_home');
+       queue_cluster.make_keyed('publish', 'pg_queue_cluster_publish'),
+       queue_cluster.make_keyed('publish_many', 'pg_queue_cluster_publish');
 
 CREATE FUNCTION queue_cluster.accept_enqueue_batch(queue_name text, jobs jsonb) RETURNS SETOF bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -138,6 +138,7 @@ fn each_argument_that_leads_elsewhere_does() {
         ("enqueue_sql('sql', 'SELECT 1'", ""),
         ("enqueue_flow('q'", ""),
         ("publish('t'", ".job_id"),
+        ("publish_many('t', '{1}'", ".job_id"),
     ] {
         let made = |c: &mut postgres::Client, option: &str| -> i64 {
             let job = if id.is_empty() { "x" } else { "x.job_id" };

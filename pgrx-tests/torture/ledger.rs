@@ -143,7 +143,7 @@ pub enum What {
         key: Option<String>,
         tokens: Vec<String>,
     },
-    /// A publish that was not answered, or whose answer does not name its jobs.
+    /// A publish that was not answered.
     PublishLost {
         key: &'static str,
         token: String,

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::ledger::{Job, What, now, token};
-use crate::plan::{BINDINGS, KEYS, Kind, QUEUES, TOPIC};
+use crate::plan::{BINDINGS, Binding, KEYS, Kind, QUEUES, TOPIC};
 use crate::session::{Done, Session};
 
 /// Whether this run publishes: the copies go to several queues, so only if none is left out.
@@ -19,47 +19,63 @@ fn position(name: &str) -> usize {
 
 /// One call of `publish` or `publish_many`. `witness`: it is a deal of its own.
 pub fn publish(session: &mut Session<'_>, witness: Option<i64>) -> Done {
-    if session.random.percent(20) {
-        return publish_many(session, witness);
-    }
     let random = &mut session.random;
-    let key = random.one_of(KEYS);
+    let is_many = random.percent(20);
+    let events = if is_many { random.between(1, 6) as usize } else { 1 };
+    let keys: Vec<&str> = (0..events).map(|_| random.one_of(KEYS)).collect();
+    let groups: Vec<String> = keys.iter().map(|_| format!("g{}", random.below(6))).collect();
     let priority = if random.percent(50) { 0 } else { random.between(-2, 2) as i32 };
-    let group = format!("g{}", random.below(6));
     // Strict order has no delays in these runs.
-    let is_strict = BINDINGS.iter().any(|b| QUEUES[position(b.queue)].kind == Kind::Strict && b.keys.contains(&key));
+    let has_key = |b: &Binding| keys.iter().any(|key| b.keys.contains(key));
+    let is_strict = BINDINGS.iter().any(|b| QUEUES[position(b.queue)].kind == Kind::Strict && has_key(b));
     let delay = if is_strict { None } else { random.one_of(&[None, None, None, Some("20 ms"), Some("300 ms")]) };
     let base = format!("{:012x}", random.next() & 0xffff_ffff_ffff);
-    let token = token(&base, 0, None);
-    let payload = payload(session, &token, &group);
-    let sql = "SELECT queue_name, job_id FROM queue.publish($1, $2, $3, priority => $4, delay => $5::text::interval)";
-    let sql = witnessed(sql, witness);
+    let tokens: Vec<String> = (0..events).map(|n| token(&base, n, None)).collect();
+    let payloads: Vec<_> = tokens.iter().zip(&groups).map(|(token, group)| payload(session, token, group)).collect();
+    let (verb, sql) = if is_many {
+        (
+            "publish_many",
+            "SELECT ordinal, queue_name, job_id FROM queue.publish_many($1, $2, $3, $4, $5::text::interval)",
+        )
+    } else {
+        (
+            "publish",
+            "SELECT 1, queue_name, job_id FROM queue.publish($1, ($2::jsonb[])[1], ($3::text[])[1], $4,
+                 $5::text::interval)",
+        )
+    };
     let called = now();
-    let answer = session.call("publish", &sql, &[&TOPIC, &payload, &key, &priority, &delay]);
-    let (rows, from, to) = match answer {
+    let sql = witnessed(sql, witness);
+    let (rows, from, to) = match session.call(verb, &sql, &[&TOPIC, &payloads, &keys, &priority, &delay]) {
         Ok(answer) => answer,
         Err(failure) => {
-            session.note(What::PublishLost { key, token }, called, now());
+            for (key, token) in keys.into_iter().zip(tokens) {
+                session.note(What::PublishLost { key, token }, called, now());
+            }
             return Err(failure);
         }
     };
-    let names: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-    if let Some(wrong) = wrong(key, &names) {
-        session.torture.find(format!("publish with the key {key:?} {wrong}: {names:?}"));
+    let jobs: Vec<(usize, String, i64)> =
+        rows.iter().map(|row| (row.get::<_, i32>(0) as usize - 1, row.get(1), row.get(2))).collect();
+    for (n, key) in keys.iter().enumerate() {
+        let names: Vec<String> = jobs.iter().filter(|job| job.0 == n).map(|job| job.1.clone()).collect();
+        if let Some(wrong) = wrong(key, &names) {
+            session.torture.find(format!("{verb} with the key {key:?} {wrong}: {names:?}"));
+        }
     }
-    for (row, name) in rows.iter().zip(&names) {
-        let (queue, id) = (position(name), row.get(1));
+    session.torture.add_waiting(jobs.len() as i64);
+    for (n, name, id) in jobs {
+        let queue = position(&name);
         session.torture.remember(queue, id);
         let is_grouped = matches!(QUEUES[queue].kind, Kind::Strict | Kind::Limited);
         let job = Job {
             priority,
-            group: is_grouped.then(|| group.clone()),
+            group: is_grouped.then(|| groups[n].clone()),
             is_due: delay.is_none(),
-            ..Job::plain(id, queue, token.clone())
+            ..Job::plain(id, queue, tokens[n].clone())
         };
         session.note(What::Enqueued(job), from, to);
     }
-    session.torture.add_waiting(rows.len() as i64);
     Ok(())
 }
 
@@ -92,43 +108,6 @@ fn witnessed(sql: &str, witness: Option<i64>) -> String {
         Some(number) => format!("WITH w AS (INSERT INTO witness VALUES ({number})) {sql}"),
         None => sql.to_owned(),
     }
-}
-
-/// Several events at once. The answer says how many jobs there are, and not which.
-fn publish_many(session: &mut Session<'_>, witness: Option<i64>) -> Done {
-    let many = session.random.between(1, 6) as usize;
-    let base = format!("{:012x}", session.random.next() & 0xffff_ffff_ffff);
-    let (mut keys, mut tokens, mut payloads) = (Vec::new(), Vec::new(), Vec::new());
-    for n in 0..many {
-        let token = token(&base, n, None);
-        let group = format!("g{}", session.random.below(6));
-        payloads.push(payload(session, &token, &group));
-        keys.push(session.random.one_of(KEYS));
-        tokens.push(token);
-    }
-    let sql = witnessed("SELECT queue.publish_many($1, $2, $3)", witness);
-    let called = now();
-    let answer = session.call("publish_many", &sql, &[&TOPIC, &payloads, &keys]);
-    let to = now();
-    // Which jobs they are is known of none of them.
-    for (key, token) in keys.iter().zip(tokens) {
-        session.note(What::PublishLost { key, token }, called, to);
-    }
-    let (rows, ..) = answer?;
-    let made: i64 = rows.first().map_or(0, |row| row.get(0));
-    let count = |is_wanted: &dyn Fn(bool) -> bool| {
-        let bound =
-            |key: &&str| BINDINGS.iter().filter(|b| is_wanted(b.is_sure) && b.keys.contains(key)).count() as i64;
-        keys.iter().map(bound).sum::<i64>()
-    };
-    let (least, most) = (count(&|is_sure| is_sure), count(&|_| true));
-    if !(least..=most).contains(&made) {
-        session
-            .torture
-            .find(format!("publish_many with the keys {keys:?} has made {made} jobs, not {least} to {most}"));
-    }
-    session.torture.add_waiting(made);
-    Ok(())
 }
 
 /// A binding that comes and goes, under the hands of those that publish.

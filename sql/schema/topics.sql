@@ -97,12 +97,20 @@ topic, and no privilege on the queues. Errors: as queue.enqueue; 42704 there is 
 of range, 53400 a queue is full and its binding has on_full error.';
 
 -- For: produce.
-CREATE FUNCTION queue.publish_many(topic text, payloads jsonb[], keys text[] DEFAULT NULL, headers jsonb DEFAULT NULL,
-    priority integer DEFAULT 0, start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL)
-    RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_publish_many';
+CREATE FUNCTION queue.publish_many(
+    topic text, payloads jsonb[], keys text[] DEFAULT NULL, priority integer DEFAULT 0,
+    delay interval DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL, unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
+    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL, group_key text DEFAULT NULL,
+    headers jsonb DEFAULT NULL, mandatory boolean DEFAULT false,
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL,
+    OUT ordinal integer, OUT queue_name text, OUT job_id bigint
+) RETURNS SETOF record LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_publish_many';
 COMMENT ON FUNCTION queue.publish_many IS
 'Publishes one event for each payload, with the key at the same place (NULL: the empty key for all), written as a
-batch. Returns how many jobs were made. Errors: as queue.publish; 22004 names the payload that is null, 22023 the
+batch. The options are those of queue.publish, for all of them. Returns the jobs, in the order of the payloads;
+ordinal: the place of the payload, from 1. Errors: as queue.publish; 22004 names the payload that is null, 22023 the
 numbers of keys and payloads differ.';
 
 -- For: observe.

@@ -195,7 +195,9 @@ fn rate_period(call: &Call, n: usize, _: &str) -> Result<()> {
     if span(call, n) > 0 {
         return Ok(());
     }
-    Err(Error::invalid("rate_period must be positive").detail(given_interval(call, n)))
+    Err(Error::invalid("rate_period must be positive")
+        .detail(given_interval(call, n))
+        .hint("For instance rate_period => '1 second'."))
 }
 
 /// Checks the names of stages.

@@ -15,7 +15,7 @@ use crate::catalog::queue::Executor;
 use crate::catalog::topic::{self, OnFull, Topic};
 use crate::catalog::{self, Catalog, drops, queue, schedule, spi};
 use crate::error::{self, Error, Result};
-use crate::job::given::{Given, Positions};
+use crate::job::given::{Given, Json, Positions};
 use crate::job::options::{self, Options};
 use crate::job::publish::{self, Event};
 use crate::job::{headers, notice};
@@ -239,38 +239,19 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
     api::writable("publish")?;
     let rows = call.rows()?;
     let name = call.required("topic", call.text(0))?;
-    let now = time::now_us();
     let payload = call.json(1, "payload")?.unwrap_or_else(jsonb::empty_object);
-    let mut given = Given::of_call(call, &const { Positions::of("publish") })?;
-    let headers = headers_of(call, argument!(publish, headers))?;
-    let event = Event { key: key(call, argument!(publish, key))?, payload, headers, id: None };
-    // The headers belong to the event, and each copy gets them from the event.
-    given.headers = None;
-    let options = given.check(None, now)?;
-
-    let catalog = catalog::current()?;
-    permission::rights(&catalog);
-    let topic = topic::by_name(&catalog, &name)?;
-    permission::check_topic(&catalog, &topic, Privilege::Produce)?;
-    let key = event.key.clone();
-    let outcomes = publish::publish(&catalog, &topic, &[event], &options, now)?;
-    let copies = memory::collect(outcomes.into_iter().flat_map(|outcome| outcome.copies));
-    if copies.is_empty() && call.bool(argument!(publish, mandatory)).unwrap_or(false) {
-        return Err(Error::new(error::NO_DATA, format!("no queue gets what is published on topic \"{name}\""))
-            .detail(format!("No binding matches the key \"{key}\" and the contents."))
-            .hint("See view queue.bindings, and queue.route for what would match."));
-    }
-    let routes = topic.routes(&catalog)?;
-    for copy in copies {
-        let queue = &routes.bindings[copy.binding].queue;
-        rows.add(&mut [text_datum(&queue.name), copy.job_id.into()], &mut [false, false])?;
-    }
-    Ok(None)
+    let given = Given::of_call(call, &const { Positions::of("publish") })?;
+    let event = Event { key: key(call, argument!(publish, key))?, payload, headers: None, id: None };
+    let is_mandatory = call.bool(argument!(publish, mandatory)).unwrap_or(false);
+    publish_all(&name, vec![event], given, is_mandatory, |_, queue, job| {
+        rows.add(&mut [text_datum(queue), job.into()], &mut [false; 2])
+    })
 }
 
-/// `queue.publish_many(topic, payloads, keys, headers, priority)`: returns how many jobs were made.
+/// `queue.publish_many(topic, payloads, keys, …)`: returns a row for each job.
 fn publish_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("publish")?;
+    let rows = call.rows()?;
     let name = call.required("topic", call.text(0))?;
     let payloads = call.required("payloads", call.jsonb_array(1))?;
     let keys = call.text_array(2);
@@ -281,7 +262,6 @@ fn publish_many(call: &Call) -> Result<Option<Datum>> {
             payloads.len()
         )));
     }
-    let headers = headers_of(call, argument!(publish_many, headers))?;
     let mut keys = keys.unwrap_or_default().into_iter();
     let mut events = memory::list(payloads.len());
     for (n, payload) in payloads.into_iter().enumerate() {
@@ -289,19 +269,49 @@ fn publish_many(call: &Call) -> Result<Option<Datum>> {
         stored_json::check(payload, "a payload")?;
         let key = keys.next().flatten().unwrap_or_default();
         publish::check_key(&key).map_err(|e| Error { message: format!("keys[{}]: {}", n + 1, e.message), ..e })?;
-        events.push(Event { key, payload, headers, id: None });
+        events.push(Event { key, payload, headers: None, id: None });
     }
-    let priority = call.i32(argument!(publish_many, priority)).unwrap_or(0);
-    let mut options = Options { priority, ..Options::default() };
-    let start_within = call.interval(argument!(publish_many, start_within));
-    options.set_timing(call.timestamp(argument!(publish_many, start_by)), start_within, None)?;
+    let given = Given::of_call(call, &const { Positions::of("publish_many") })?;
+    let is_mandatory = call.bool(argument!(publish_many, mandatory)).unwrap_or(false);
+    publish_all(&name, events, given, is_mandatory, |n, queue, job| {
+        rows.add(&mut [(n as i32 + 1).into(), text_datum(queue), job.into()], &mut [false; 3])
+    })
+}
+
+/// Publishes events with the same options. `add` gets the place of the event, the queue and the id of each job.
+///
+/// Errors: P0002 when `is_mandatory` is true and no queue gets one of the events; those of `publish::publish`.
+fn publish_all(
+    name: &str,
+    mut events: Vec<Event>,
+    mut given: Given<'_>,
+    is_mandatory: bool,
+    mut add: impl FnMut(usize, &str, i64) -> Result<()>,
+) -> Result<Option<Datum>> {
+    let now = time::now_us();
+    // The headers belong to the events, and each copy gets them from its event.
+    let headers = given.headers.take().map(|Json(headers)| headers);
+    headers::check(headers)?;
+    events.iter_mut().for_each(|event| event.headers = headers);
+    let options = given.check(None, now)?;
     let catalog = catalog::current()?;
     permission::rights(&catalog);
-    let topic = topic::by_name(&catalog, &name)?;
+    let topic = topic::by_name(&catalog, name)?;
     permission::check_topic(&catalog, &topic, Privilege::Produce)?;
-    let outcomes = publish::publish(&catalog, &topic, &events, &options, time::now_us())?;
-    let made: usize = outcomes.iter().map(|outcome| outcome.copies.len()).sum();
-    Ok(Some((made as i64).into()))
+    let outcomes = publish::publish(&catalog, &topic, &events, &options, now)?;
+    let unrouted = outcomes.iter().position(|outcome| outcome.copies.is_empty());
+    if let Some(n) = unrouted.filter(|_| is_mandatory) {
+        return Err(Error::new(error::NO_DATA, format!("no queue gets what is published on topic \"{name}\""))
+            .detail(format!("No binding matches the key \"{}\" and the contents.", events[n].key))
+            .hint("See view queue.bindings, and queue.route for what would match."));
+    }
+    let routes = topic.routes(&catalog)?;
+    for (n, outcome) in outcomes.into_iter().enumerate() {
+        for copy in outcome.copies {
+            add(n, &routes.bindings[copy.binding].queue.name, copy.job_id)?;
+        }
+    }
+    Ok(None)
 }
 
 /// `queue.route(topic, key, payload, headers)`: returns the bindings that match an event.

@@ -227,13 +227,12 @@ pub fn disconnect(span: Interval) -> Result<Disconnect> {
 /// Errors: 22023 when it is negative or infinite.
 pub fn in_future(name: &str, delay: Interval, now: i64) -> Result<Option<i64>> {
     let at = delay.after(now);
-    if at < now {
-        return Err(Error::invalid(format!("{name} cannot be negative")).detail(format!("It is {}.", delay.text())));
-    }
-    if at > LAST_TIME {
-        return Err(Error::invalid(format!("{name} must be finite")));
-    }
-    Ok((at > now).then_some(at))
+    let error = match at {
+        _ if at < now => Error::invalid(format!("{name} cannot be negative")),
+        _ if at > LAST_TIME => Error::invalid(format!("{name} must be finite")),
+        _ => return Ok((at > now).then_some(at)),
+    };
+    Err(error.detail(format!("It is {}.", delay.text())).hint(format!("For instance {name} => '30 minutes'.")))
 }
 
 /// As `in_future`, for a delay that another role has given. A delay out of range is set to the nearest limit.

@@ -52,13 +52,14 @@ impl StartBy {
 ///
 /// Errors: 22023 unless it is positive and finite.
 pub fn check_span(name: &str, span: Interval) -> Result<()> {
-    if span.us() <= 0 {
-        return Err(Error::invalid(format!("{name} must be positive")).detail(format!("It is {}.", span.text())));
-    }
-    if span.us() == i64::MAX {
-        return Err(Error::invalid(format!("{name} must be finite")));
-    }
-    Ok(())
+    let error = match span.us() {
+        i64::MAX => Error::invalid(format!("{name} must be finite")),
+        us if us <= 0 => Error::invalid(format!("{name} must be positive")),
+        _ => return Ok(()),
+    };
+    Err(error
+        .detail(format!("It is {}.", span.text()))
+        .hint(format!("For instance {name} => '30 minutes'. NULL is no limit.")))
 }
 
 /// What a call has said.

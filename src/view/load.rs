@@ -37,7 +37,9 @@ fn load(call: &Call) -> Result<Option<Datum>> {
     let target_age_us = call.interval(1).map_or(DEFAULT_TARGET_AGE_US, Interval::us);
     if target_age_us <= 0 {
         let given = call.interval(1).map(Interval::text).unwrap_or_default();
-        return Err(Error::invalid("target_age must be positive").detail(format!("It is {given}.")));
+        return Err(Error::invalid("target_age must be positive")
+            .detail(format!("It is {given}."))
+            .hint("Leave it out for 30 seconds."));
     }
     let catalog = catalog::current()?;
     let queues = queues(&catalog, &permission::rights(&catalog), name.as_deref())?;

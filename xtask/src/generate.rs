@@ -1,7 +1,7 @@
 //! What is made from the SQL of the extension: the upgrade scripts, the columns of tables and the objects with their
 //! privileges as Rust knows them, on docs/functions.md the signatures of functions and the table of contents above
-//! them, the tables of docs/views.md (`views`), and a list in bridge/primary.sql (`absent`). Also the addresses of the
-//! project, which Cargo.toml has (`project`).
+//! them, on docs/decisions/verbs.md which verbs take which options, the tables of docs/views.md (`views`), and a list
+//! in bridge/primary.sql (`absent`). Also the addresses of the project, which Cargo.toml has (`project`).
 //!
 //! Responsible for writing and comparing files. Of the page: the first block of each section, and what stands between
 //! the two marks of the contents; all else is written by hand. Not responsible for what an upgrade runs (`upgrade`).
@@ -22,6 +22,10 @@ use crate::{absent, objects, project, tables, upgrade, views};
 const PAGE: &str = "docs/functions.md";
 const BEGIN: &str = "<!-- contents: made by `make generate` -->\n";
 const END: &str = "<!-- end of contents -->\n";
+/// The page that says which rules the verbs follow.
+const RULES: &str = "docs/decisions/verbs.md";
+const BEGIN_OPTIONS: &str = "<!-- options: made by `make generate` -->\n";
+const END_OPTIONS: &str = "<!-- end of options -->\n";
 /// Where the lines of a signature break.
 const WIDTH: usize = 120;
 
@@ -29,6 +33,7 @@ const WIDTH: usize = 120;
 pub fn generate(is_check: bool) -> Result<()> {
     let version = version()?;
     let mut files = vec![(PAGE.to_owned(), page(&read(&root().join(PAGE))?, &QUEUE.text()?)?)];
+    files.push((RULES.to_owned(), rules(&read(&root().join(RULES))?, &QUEUE.text()?)?));
     let surface = read(&root().join(views::SURFACE))?;
     files.push((views::PAGE.to_owned(), views::page(&read(&root().join(views::PAGE))?, &QUEUE.text()?, &surface)?));
     let absent = absent::script(&read(&root().join(absent::SCRIPT))?, &QUEUE.text()?, &surface)?;
@@ -91,9 +96,42 @@ fn page(now: &str, script: &str) -> Result<String> {
         rest = &section[block + end..];
     }
     page += rest;
-    let (before, after) = page.split_once(BEGIN).ok_or_else(|| eyre!("{PAGE} has no mark {BEGIN}"))?;
-    let (_, after) = after.split_once(END).ok_or_else(|| eyre!("{PAGE} has no mark {END}"))?;
-    Ok(format!("{before}{BEGIN}{}{END}{after}", contents(after)))
+    between(&page, [BEGIN, END], contents)
+}
+
+/// A page with another text between two marks. `make` gets what is behind them.
+fn between(page: &str, [begin, end]: [&str; 2], make: impl FnOnce(&str) -> String) -> Result<String> {
+    let (before, after) = page.split_once(begin).ok_or_else(|| eyre!("a page has no mark {begin}"))?;
+    let (_, after) = after.split_once(end).ok_or_else(|| eyre!("a page has no mark {end}"))?;
+    Ok(format!("{before}{begin}{}{end}{after}", make(after)))
+}
+
+/// The page of the rules, with a line for all options of jobs that the same verbs take.
+fn rules(now: &str, script: &str) -> Result<String> {
+    let functions = calls::functions(script);
+    let takes = |function: &Function<'_>, name: &str| function.arguments.iter().any(|argument| argument.name == name);
+    let enqueue = functions.iter().find(|function| function.name == "enqueue");
+    let options = enqueue.ok_or_else(|| eyre!("there is no function queue.enqueue"))?.arguments.iter().skip(2);
+    let (adding, others): (Vec<_>, Vec<_>) = functions.iter().partition(|function| takes(function, "unique_key"));
+    let list = |from: &[&Function<'_>], wanted: &dyn Fn(&Function<'_>) -> bool| {
+        let names: Vec<_> = from.iter().filter(|f| wanted(f)).map(|f| format!("`{}`", f.name)).collect();
+        names.join(", ")
+    };
+    let mut lines: Vec<(String, String)> = Vec::new();
+    for Argument { name, .. } in options {
+        let all_but = list(&adding, &|function| !takes(function, name));
+        let further = list(&others, &|function| takes(function, name));
+        let all = if all_but.is_empty() { "all".to_owned() } else { format!("all but {all_but}") };
+        let verbs = format!("{all} | {further}");
+        match lines.iter_mut().find(|line| line.1 == verbs) {
+            Some((names, _)) => write!(names, ", `{name}`")?,
+            None => lines.push((format!("`{name}`"), verbs)),
+        }
+    }
+    between(now, [BEGIN_OPTIONS, END_OPTIONS], |_| {
+        let rows: String = lines.iter().map(|(names, verbs)| format!("| {names} | {verbs} |\n")).collect();
+        format!("| Option | Verbs that add jobs | Other verbs |\n|---|---|---|\n{rows}")
+    })
 }
 
 /// A line for each part of the page with links to its functions.

@@ -81,7 +81,6 @@ fn required(function: &str) -> &'static [&'static str] {
         "cancel_many" | "retry_many" => &["ARRAY[job]"],
         "reprioritize_many" => &["ARRAY[job]", "1"],
         "reschedule_many" => &["ARRAY[job]", "now()"],
-        "list" => &["'q'", "'ready'"],
         "search" => &["'q'"],
         "reschedule" => &["job", "now()"],
         "forget" | "await" => &["ended"],

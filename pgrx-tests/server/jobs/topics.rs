@@ -70,8 +70,16 @@ fn a_queue_gets_one_job_of_what_matches_a_binding() {
         ("P0002", "No binding matches the key \"x\" and the contents.")
     );
     assert_eq!(client.value::<i64>("SELECT unrouted FROM queue.topics"), 1, "what was rolled back does not count");
-    let many = "SELECT queue.publish_many('t', ARRAY['1', '2', '3']::jsonb[], ARRAY['order.placed', NULL, 'x'])";
-    assert_eq!(client.value::<i64>(many), 4);
+    let many = "queue.publish_many('t', ARRAY['1', '2', '3']::jsonb[], ARRAY['order.placed', NULL, 'x']";
+    client.run(&format!("CREATE TEMP TABLE made AS SELECT * FROM {many})"));
+    let made = "SELECT concat_ws(' ', m.ordinal, m.queue_name, j.payload) FROM made AS m JOIN queue.jobs AS j
+                USING (queue_name, job_id) ORDER BY m.ordinal, m.queue_name";
+    assert_eq!(client.column::<String>(made), ["1 any 1", "1 deep 1", "1 placed 1", "2 none 2"]);
+    let refused = client.failure(&format!("SELECT FROM {many}, mandatory => true)"));
+    assert_eq!(
+        (refused.code.as_str(), refused.detail.as_str()),
+        ("P0002", "No binding matches the key \"x\" and the contents.")
+    );
 }
 
 #[test]

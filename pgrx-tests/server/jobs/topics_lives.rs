@@ -23,15 +23,22 @@ fn jobs(client: &mut Client, queue: &str) -> Vec<String> {
     ))
 }
 
-/// A publish does in each queue what an enqueue of the same options does in a queue in the same state.
+/// A publish does in each queue what an enqueue of the same options does in a queue in the same state; so do both for
+/// many.
 #[test]
 fn each_queue_decides_about_a_key_by_itself() {
     const STATES: [&str; 6] = ["new", "waiting", "delayed", "running", "completed", "dead"];
+    const VERBS: [(&str, &str, &str, i64); 2] = [
+        ("publish", "enqueue", "'{\"new\": true}'", 1),
+        ("publish_many", "enqueue_many", "ARRAY['{\"new\": 1}', '{\"new\": 2}']::jsonb[]", 2),
+    ];
     let database = Database::new();
     let mut client = database.connect();
     let mut round = 0;
     for on_duplicate in ["skip", "replace", "rerun", "error"] {
-        for rest in ["", ", version => '2020-01-01'", ", version => '2030-01-01'", ", unique_for => '1 hour'"] {
+        let rests = ["", ", version => '2020-01-01'", ", version => '2030-01-01'", ", unique_for => '1 hour'"];
+        for (rest, (publish, enqueue, payload, many)) in rests.iter().flat_map(|rest| VERBS.map(|verbs| (rest, verbs)))
+        {
             if on_duplicate == "error" && !rest.is_empty() {
                 continue;
             }
@@ -61,19 +68,19 @@ fn each_queue_decides_about_a_key_by_itself() {
                 client.run(&format!("SELECT queue.bind('{topic}', '{bound}')"));
                 twins.push((bound, twin));
             }
-            let options = format!("'{{\"new\": true}}', unique_key => 'k', on_duplicate => '{on_duplicate}'{rest}");
+            let options = format!("{payload}, unique_key => 'k', on_duplicate => '{on_duplicate}'{rest}");
             if on_duplicate == "error" {
                 // One of them refuses, and so nothing happens in any.
                 let before: Vec<_> = twins.iter().map(|(bound, _)| jobs(&mut client, bound)).collect();
-                client.refused(&format!("SELECT queue.publish('{topic}', {options})"), "23505");
+                client.refused(&format!("SELECT queue.{publish}('{topic}', {options})"), "23505");
                 let after: Vec<_> = twins.iter().map(|(bound, _)| jobs(&mut client, bound)).collect();
                 assert_eq!(before, after);
                 continue;
             }
-            let made: i64 = client.value(&format!("SELECT count(job_id) FROM queue.publish('{topic}', {options})"));
-            assert_eq!(made, STATES.len() as i64, "{options}");
+            let made: i64 = client.value(&format!("SELECT count(job_id) FROM queue.{publish}('{topic}', {options})"));
+            assert_eq!(made, many * STATES.len() as i64, "{options}");
             for (bound, twin) in &twins {
-                client.run(&format!("SELECT queue.enqueue('{twin}', {options})"));
+                client.run(&format!("SELECT queue.{enqueue}('{twin}', {options})"));
                 assert_eq!(jobs(&mut client, bound), jobs(&mut client, twin), "{bound}: {options}");
             }
             // What runs once more afterwards does so in both.
