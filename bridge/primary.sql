@@ -388,8 +388,8 @@ BEGIN
         -- A text means a time of this session, with its zone and its DateStyle.
         o := o OPERATOR(pg_catalog.||) pg_catalog.jsonb_build_object('run_at', made_at);
     END IF;
-    IF o OPERATOR(pg_catalog.?|) '{headers,unique_key,group_key,stage,task,on_duplicate,version,unique_for,max_attempts,
-           lease,upon,start_by,start_within,max_delay}'::pg_catalog.text[]
+    IF o OPERATOR(pg_catalog.-) '{priority,run_at,after,flow}'::pg_catalog.text[]
+       OPERATOR(pg_catalog.<>) '{}'::pg_catalog.jsonb
     THEN
         o := queue_bridge.checked_further(o, is_flow);
     END IF;
@@ -489,14 +489,15 @@ $$;
 -- Producing ---------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION queue.enqueue(
-    queue_name text, payload jsonb DEFAULT '{}', priority integer DEFAULT 0,
-    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
-    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
-    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
-    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
-    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    queue_name text, payload jsonb DEFAULT '{}',
+    -- arguments of enqueue: made by `make generate`
+    priority integer DEFAULT 0, delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip', version timestamptz DEFAULT NULL,
+    unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage text DEFAULT NULL,
+    max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
     start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
+    -- end of arguments of enqueue
 ) RETURNS bigint VOLATILE LANGUAGE plpgsql SECURITY DEFINER AS $$
 #variable_conflict use_column
 DECLARE
@@ -505,24 +506,28 @@ DECLARE
     options pg_catalog.jsonb;
 BEGIN
     -- The usual case is one expression and no query.
-    IF (queue_bridge.takes(queue_name) AND priority OPERATOR(pg_catalog.=) 0
-        AND on_duplicate OPERATOR(pg_catalog.=) 'skip'::pg_catalog.text
-        AND upon OPERATOR(pg_catalog.=) 'completed'::pg_catalog.text
-        AND delay IS NULL AND run_at IS NULL AND unique_key IS NULL AND version IS NULL AND unique_for IS NULL
-        AND group_key IS NULL AND stage IS NULL AND max_attempts IS NULL AND lease IS NULL AND headers IS NULL
-        AND after IS NULL AND flow IS NULL AND task IS NULL
-        AND start_by IS NULL AND start_within IS NULL AND max_delay IS NULL
+    IF (queue_bridge.takes(queue_name) AND
+        -- defaults of enqueue: made by `make generate`
+        priority OPERATOR(pg_catalog.=) 0 AND delay IS NULL AND run_at IS NULL AND unique_key IS NULL AND
+        on_duplicate OPERATOR(pg_catalog.=) 'skip'::pg_catalog.text AND version IS NULL AND unique_for IS NULL AND
+        group_key IS NULL AND stage IS NULL AND max_attempts IS NULL AND lease IS NULL AND headers IS NULL AND
+        after IS NULL AND upon OPERATOR(pg_catalog.=) 'completed'::pg_catalog.text AND flow IS NULL AND
+        task IS NULL AND start_by IS NULL AND start_within IS NULL AND max_delay IS NULL
+        -- end of defaults of enqueue
         AND pg_catalog.pg_column_size(payload) OPERATOR(pg_catalog.<) 6000
         AND pg_catalog.pg_column_compression(payload) IS NULL) IS NOT TRUE THEN
         IF queue_bridge.takes(queue_name) IS NOT TRUE THEN
             PERFORM queue_bridge.check_target(queue_name);
         END IF;
         options := queue_bridge.checked(pg_catalog.jsonb_build_object(
-            'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
-            'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
-            'stage', stage, 'max_attempts', max_attempts, 'lease', lease, 'headers', headers, 'after', after,
-            'upon', upon, 'flow', flow, 'task', task, 'start_by', start_by, 'start_within', start_within,
-            'max_delay', max_delay));
+        -- fields of enqueue: made by `make generate`
+        'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
+        'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
+        'stage', stage, 'max_attempts', max_attempts, 'lease', lease, 'headers', headers, 'after', after,
+        'upon', upon, 'flow', flow, 'task', task, 'start_by', start_by, 'start_within', start_within,
+        'max_delay', max_delay
+        -- end of fields of enqueue
+        ));
         IF pg_catalog.pg_column_size(payload) OPERATOR(pg_catalog.>=) 6000
            OR pg_catalog.pg_column_size(options) OPERATOR(pg_catalog.>=) 6000
            OR pg_catalog.pg_column_compression(payload) IS NOT NULL THEN
@@ -542,23 +547,27 @@ queue server decides whether there is a job with this id. Errors: 42704 there is
 an argument is out of range, 0A000 on_duplicate is error, 55000 no queue server is connected.';
 
 CREATE OR REPLACE FUNCTION queue.enqueue_many(
-    queue_name text, payloads jsonb[], priority integer DEFAULT 0,
-    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
-    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
-    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
-    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
-    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    queue_name text, payloads jsonb[],
+    -- arguments of enqueue: made by `make generate`
+    priority integer DEFAULT 0, delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip', version timestamptz DEFAULT NULL,
+    unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage text DEFAULT NULL,
+    max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
     start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
+    -- end of arguments of enqueue
 ) RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql ROWS 100 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     options jsonb := queue_bridge.checked(jsonb_build_object(
+        -- fields of enqueue: made by `make generate`
         'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
         'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
         'stage', stage, 'max_attempts', max_attempts, 'lease', lease, 'headers', headers, 'after', after,
         'upon', upon, 'flow', flow, 'task', task, 'start_by', start_by, 'start_within', start_within,
-        'max_delay', max_delay));
+        'max_delay', max_delay
+        -- end of fields of enqueue
+        ));
     hole integer := array_position(payloads, NULL);
 BEGIN
     PERFORM queue_bridge.check_target(queue_name);
@@ -711,22 +720,26 @@ $$;
 
 CREATE OR REPLACE FUNCTION queue.enqueue_flow(
     queue_name text, tasks jsonb DEFAULT '[]', payload jsonb DEFAULT '{}', runs boolean DEFAULT false,
-    open boolean DEFAULT false, fail_fast boolean DEFAULT false, priority integer DEFAULT 0,
-    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
-    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
-    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
-    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
-    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    open boolean DEFAULT false, fail_fast boolean DEFAULT false, command text DEFAULT NULL,
+    -- arguments of flow: made by `make generate`
+    priority integer DEFAULT 0, delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip', version timestamptz DEFAULT NULL,
+    unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage text DEFAULT NULL,
+    max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    command text DEFAULT NULL, start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL
+    -- end of arguments of flow
 ) RETURNS bigint VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     options jsonb := queue_bridge.checked(jsonb_build_object(
+        -- fields of flow: made by `make generate`
         'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
         'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
         'stage', stage, 'max_attempts', max_attempts, 'lease', lease, 'headers', headers, 'after', after,
-        'upon', upon, 'flow', flow, 'task', task, 'start_by', start_by, 'start_within', start_within),
+        'upon', upon, 'flow', flow, 'task', task, 'start_by', start_by, 'start_within', start_within
+        -- end of fields of flow
+        ),
         is_flow => true);
     checked jsonb := coalesce(queue_bridge.checked_tasks(tasks), '[]');
     ids bigint[];
@@ -764,13 +777,14 @@ COMMENT ON FUNCTION queue.seal IS
     'not a job''s id.';
 
 CREATE OR REPLACE FUNCTION queue.publish(
-    topic text, payload jsonb DEFAULT '{}', key text DEFAULT '', priority integer DEFAULT 0,
-    delay interval DEFAULT NULL,
-    run_at timestamptz DEFAULT NULL, unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
-    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL, group_key text DEFAULT NULL,
-    headers jsonb DEFAULT NULL, mandatory boolean DEFAULT false,
+    topic text, payload jsonb DEFAULT '{}', key text DEFAULT '', mandatory boolean DEFAULT false,
+    -- arguments of publish: made by `make generate`
+    priority integer DEFAULT 0, delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip', version timestamptz DEFAULT NULL,
+    unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
     start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
+    -- end of arguments of publish
 ) RETURNS bigint VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -785,10 +799,14 @@ BEGIN
             DETAIL = format('It has %s.', octet_length(key));
     END IF;
     PERFORM queue_bridge.put(event_id, 'p', topic, coalesce(payload, '{}'), queue_bridge.checked(jsonb_build_object(
-        'key', nullif(key, ''), 'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
+        'key', nullif(key, ''),
+        -- fields of publish: made by `make generate`
+        'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
         'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
         'headers', headers, 'after', after, 'upon', upon, 'flow', flow, 'task', task, 'start_by', start_by,
-        'start_within', start_within, 'max_delay', max_delay)));
+        'start_within', start_within, 'max_delay', max_delay
+        -- end of fields of publish
+        )));
     RETURN event_id;
 END
 $$;
@@ -797,13 +815,14 @@ COMMENT ON FUNCTION queue.publish IS
 which is in the header event of the jobs. Errors: as queue.enqueue; 0A000 mandatory.';
 
 CREATE OR REPLACE FUNCTION queue.publish_many(
-    topic text, payloads jsonb[], keys text[] DEFAULT NULL, priority integer DEFAULT 0,
-    delay interval DEFAULT NULL,
-    run_at timestamptz DEFAULT NULL, unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
-    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL, group_key text DEFAULT NULL,
-    headers jsonb DEFAULT NULL, mandatory boolean DEFAULT false,
+    topic text, payloads jsonb[], keys text[] DEFAULT NULL, mandatory boolean DEFAULT false,
+    -- arguments of publish: made by `make generate`
+    priority integer DEFAULT 0, delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip', version timestamptz DEFAULT NULL,
+    unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
     start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
+    -- end of arguments of publish
 ) RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql ROWS 100 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF cardinality(keys) <> cardinality(payloads) THEN
@@ -813,9 +832,12 @@ BEGIN
         RAISE EXCEPTION '% cannot be null', 'payloads' || coalesce('[' || array_position(payloads, NULL) || ']', '')
             USING ERRCODE = '22004';
     END IF;
-    RETURN QUERY SELECT queue.publish(topic, e.payload, coalesce(e.key, ''), priority, delay, run_at, unique_key,
-        on_duplicate, version, unique_for, group_key, headers, mandatory, after, upon, flow, task, start_by,
-        start_within, max_delay)
+    RETURN QUERY SELECT queue.publish(topic, e.payload, coalesce(e.key, ''), mandatory,
+        -- names of publish: made by `make generate`
+        priority, delay, run_at, unique_key, on_duplicate, version, unique_for, group_key, headers, after, upon, flow,
+        task, start_by, start_within, max_delay
+        -- end of names of publish
+        )
     FROM ROWS FROM (unnest(payloads), unnest(keys)) AS e (payload, key);
 END
 $$;
@@ -1387,14 +1409,14 @@ BEGIN
     'FUNCTION queue.adopt() RETURNS void',
     'FUNCTION queue.advance(id bigint, stage text DEFAULT NULL, payload jsonb DEFAULT NULL, delay interval DEFAULT
       ''0'') RETURNS void',
-    'FUNCTION queue.alter(queue_name text, max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, backoff
-      text DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL, backoff_jitter float8
-      DEFAULT NULL, retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT
-      NULL, max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT
-      NULL, rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
-      stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, reset text[] DEFAULT NULL, executor text DEFAULT NULL,
-      procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL, rate_limit_per_group integer
-      DEFAULT NULL, start_within interval DEFAULT NULL) RETURNS void',
+    'FUNCTION queue.alter(queue_name text, reset text[] DEFAULT NULL, max_attempts integer DEFAULT NULL, lease
+      interval DEFAULT NULL, backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval
+      DEFAULT NULL, backoff_jitter float8 DEFAULT NULL, retention interval DEFAULT NULL, dead_retention interval
+      DEFAULT NULL, dead_letter text DEFAULT NULL, max_running integer DEFAULT NULL, max_running_per_group integer
+      DEFAULT NULL, strict_order boolean DEFAULT NULL, rate_limit integer DEFAULT NULL, rate_limit_per_group integer
+      DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL, stages text[] DEFAULT NULL,
+      notify boolean DEFAULT NULL, start_within interval DEFAULT NULL, executor text DEFAULT NULL, procedure text
+      DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL) RETURNS void',
     'PROCEDURE queue.await(job_id bigint, timeout interval DEFAULT ''30 seconds'', INOUT state text DEFAULT NULL,
       INOUT result jsonb DEFAULT NULL)',
     'FUNCTION queue.bind(topic text, queue_name text, pattern text DEFAULT ''#'', filter jsonpath DEFAULT NULL,
@@ -1411,14 +1433,14 @@ BEGIN
     'FUNCTION queue.claim_any(queue_names text[], max_jobs integer DEFAULT 1, wait interval DEFAULT ''0'', lease
       interval DEFAULT NULL, stage text DEFAULT NULL, worker text DEFAULT NULL, disconnect interval DEFAULT NULL,
       completed bigint[] DEFAULT NULL, linger interval DEFAULT NULL) RETURNS SETOF queue_bridge.claimed_job',
-    'FUNCTION queue.create(queue_name text, max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, backoff
-      text DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL, backoff_jitter float8
-      DEFAULT NULL, retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT
-      NULL, max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT
-      NULL, rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
-      stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, if_not_exists boolean DEFAULT false, executor text
-      DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL,
-      rate_limit_per_group integer DEFAULT NULL, start_within interval DEFAULT NULL) RETURNS void',
+    'FUNCTION queue.create(queue_name text, if_not_exists boolean DEFAULT false, max_attempts integer DEFAULT NULL,
+      lease interval DEFAULT NULL, backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval
+      DEFAULT NULL, backoff_jitter float8 DEFAULT NULL, retention interval DEFAULT NULL, dead_retention interval
+      DEFAULT NULL, dead_letter text DEFAULT NULL, max_running integer DEFAULT NULL, max_running_per_group integer
+      DEFAULT NULL, strict_order boolean DEFAULT NULL, rate_limit integer DEFAULT NULL, rate_limit_per_group integer
+      DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL, stages text[] DEFAULT NULL,
+      notify boolean DEFAULT NULL, start_within interval DEFAULT NULL, executor text DEFAULT NULL, procedure text
+      DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL) RETURNS void',
     'FUNCTION queue.create_topic(topic text, if_not_exists boolean DEFAULT false) RETURNS void',
     'FUNCTION queue.current_job() RETURNS SETOF queue_bridge.claimed_job',
     'FUNCTION queue.doctor() RETURNS TABLE (name text, ok boolean, detail text, hint text)',

@@ -35,13 +35,14 @@ pub fn publish(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     let (verb, sql) = if is_many {
         (
             "publish_many",
-            "SELECT ordinal, queue_name, job_id FROM queue.publish_many($1, $2, $3, $4, $5::text::interval)",
+            "SELECT ordinal, queue_name, job_id FROM queue.publish_many($1, $2, $3,
+                 priority => $4, delay => $5::text::interval)",
         )
     } else {
         (
             "publish",
-            "SELECT 1, queue_name, job_id FROM queue.publish($1, ($2::jsonb[])[1], ($3::text[])[1], $4,
-                 $5::text::interval)",
+            "SELECT 1, queue_name, job_id FROM queue.publish($1, ($2::jsonb[])[1], ($3::text[])[1],
+                 priority => $4, delay => $5::text::interval)",
         )
     };
     let called = now();

@@ -5,15 +5,17 @@
 
 -- For: manage '*'.
 CREATE FUNCTION queue.create(
-    queue_name text,
+    queue_name text, if_not_exists boolean DEFAULT false,
+    -- arguments of queue: made by `make generate`
     max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, backoff text DEFAULT NULL,
     backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL, backoff_jitter float8 DEFAULT NULL,
     retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT NULL,
     max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
-    rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
-    stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, if_not_exists boolean DEFAULT false,
-    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL,
-    rate_limit_per_group integer DEFAULT NULL, start_within interval DEFAULT NULL
+    rate_limit integer DEFAULT NULL, rate_limit_per_group integer DEFAULT NULL, rate_period interval DEFAULT NULL,
+    max_waiting bigint DEFAULT NULL, stages text[] DEFAULT NULL, notify boolean DEFAULT NULL,
+    start_within interval DEFAULT NULL, executor text DEFAULT NULL, procedure text DEFAULT NULL,
+    run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
+    -- end of arguments of queue
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create';
 COMMENT ON FUNCTION queue.create IS
 'Creates a queue. Defaults: max_attempts 20, lease 5 minutes, backoff exponential from 10 seconds to 1 day with jitter
@@ -27,15 +29,17 @@ run_as.';
 
 -- For: manage.
 CREATE FUNCTION queue.alter(
-    queue_name text,
+    queue_name text, reset text[] DEFAULT NULL,
+    -- arguments of queue: made by `make generate`
     max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, backoff text DEFAULT NULL,
     backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL, backoff_jitter float8 DEFAULT NULL,
     retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT NULL,
     max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
-    rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
-    stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, reset text[] DEFAULT NULL,
-    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL,
-    rate_limit_per_group integer DEFAULT NULL, start_within interval DEFAULT NULL
+    rate_limit integer DEFAULT NULL, rate_limit_per_group integer DEFAULT NULL, rate_period interval DEFAULT NULL,
+    max_waiting bigint DEFAULT NULL, stages text[] DEFAULT NULL, notify boolean DEFAULT NULL,
+    start_within interval DEFAULT NULL, executor text DEFAULT NULL, procedure text DEFAULT NULL,
+    run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
+    -- end of arguments of queue
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_alter';
 COMMENT ON FUNCTION queue.alter IS
 'Changes options of a queue. NULL leaves an option as it is; reset sets the named options to their defaults. stages:
@@ -72,14 +76,15 @@ COMMENT ON FUNCTION queue.purge IS
 
 -- For: produce.
 CREATE FUNCTION queue.enqueue(
-    queue_name text, payload jsonb DEFAULT '{}', priority integer DEFAULT 0,
-    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
-    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
-    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
-    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
-    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    queue_name text, payload jsonb DEFAULT '{}',
+    -- arguments of enqueue: made by `make generate`
+    priority integer DEFAULT 0, delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip', version timestamptz DEFAULT NULL,
+    unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage text DEFAULT NULL,
+    max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
     start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
+    -- end of arguments of enqueue
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue';
 COMMENT ON FUNCTION queue.enqueue IS
 'Adds a job; the job exists if and only if the transaction commits. A smaller priority runs first. Give delay or
@@ -101,14 +106,15 @@ nor observe on a predecessor''s queue, or the flow is another role''s and the us
 
 -- For: produce.
 CREATE FUNCTION queue.enqueue_many(
-    queue_name text, payloads jsonb[], priority integer DEFAULT 0,
-    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
-    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
-    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
-    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
-    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    queue_name text, payloads jsonb[],
+    -- arguments of enqueue: made by `make generate`
+    priority integer DEFAULT 0, delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip', version timestamptz DEFAULT NULL,
+    unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage text DEFAULT NULL,
+    max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
     start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
+    -- end of arguments of enqueue
 ) RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_enqueue_many';
 COMMENT ON FUNCTION queue.enqueue_many IS
 'Adds one job for each payload, all with the same options, written as a batch. Returns the jobs'' ids in order.
@@ -125,14 +131,15 @@ Returns the jobs'' ids in order. Errors: 22023 names the job (from 0) and the fi
 -- For: produce.
 CREATE FUNCTION queue.enqueue_sql(
     queue_name text, command text, arguments jsonb DEFAULT NULL, autocommit boolean DEFAULT false,
-    settings jsonb DEFAULT NULL, result_rows integer DEFAULT 0, priority integer DEFAULT 0,
-    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
-    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
-    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
-    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
-    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    settings jsonb DEFAULT NULL, result_rows integer DEFAULT 0,
+    -- arguments of enqueue: made by `make generate`
+    priority integer DEFAULT 0, delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip', version timestamptz DEFAULT NULL,
+    unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage text DEFAULT NULL,
+    max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
     start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
+    -- end of arguments of enqueue
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue_sql';
 COMMENT ON FUNCTION queue.enqueue_sql IS
 'Adds a job that is a command to a queue with executor sql. The command runs in the server as the current user. One
@@ -144,14 +151,15 @@ command is not SQL, 55000 the queue does not run commands, 42501 no job may run 
 -- For: produce.
 CREATE FUNCTION queue.enqueue_flow(
     queue_name text, tasks jsonb DEFAULT '[]', payload jsonb DEFAULT '{}', runs boolean DEFAULT false,
-    open boolean DEFAULT false, fail_fast boolean DEFAULT false, priority integer DEFAULT 0,
-    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
-    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
-    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
-    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
-    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    open boolean DEFAULT false, fail_fast boolean DEFAULT false, command text DEFAULT NULL,
+    -- arguments of flow: made by `make generate`
+    priority integer DEFAULT 0, delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip', version timestamptz DEFAULT NULL,
+    unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage text DEFAULT NULL,
+    max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    command text DEFAULT NULL, start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL
+    -- end of arguments of flow
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue_flow';
 COMMENT ON FUNCTION queue.enqueue_flow IS
 'Adds a flow: a job that waits for its members. Members are added with flow => its id, or as tasks: an array of
@@ -464,6 +472,7 @@ CREATE FUNCTION queue_internal.tallies(walk boolean DEFAULT false)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_tallies';
 COMMENT ON FUNCTION queue_internal.tallies IS
 'The numbers of queue.stats, by lane. is_counted: they come from shared memory. walk => true always reads the logs.
+A row without a lane says that the numbers are there: there is none while a session keeps a lock on one of the logs.
 For the views.';
 
 -- For: observe.

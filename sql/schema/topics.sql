@@ -79,15 +79,15 @@ bindings it has ended. Needs manage on the queue, or on the topic. Errors: 42704
 
 -- For: produce.
 CREATE FUNCTION queue.publish(
-    topic text, payload jsonb DEFAULT '{}', key text DEFAULT '', priority integer DEFAULT 0,
-    delay interval DEFAULT NULL,
-    run_at timestamptz DEFAULT NULL, unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
-    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL, group_key text DEFAULT NULL,
-    headers jsonb DEFAULT NULL, mandatory boolean DEFAULT false,
+    topic text, payload jsonb DEFAULT '{}', key text DEFAULT '', mandatory boolean DEFAULT false,
+    -- arguments of publish: made by `make generate`
+    priority integer DEFAULT 0, delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip', version timestamptz DEFAULT NULL,
+    unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL,
-    OUT queue_name text, OUT job_id bigint
-) RETURNS SETOF record LANGUAGE c ROWS 8 AS 'MODULE_PATHNAME', 'pg_queue_publish';
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
+    -- end of arguments of publish
+) RETURNS TABLE (queue_name text, job_id bigint) LANGUAGE c ROWS 8 AS 'MODULE_PATHNAME', 'pg_queue_publish';
 COMMENT ON FUNCTION queue.publish IS
 'Adds a job to each queue that has a matching binding to the topic, in the caller''s transaction. Each queue gets one
 job, and either all of them get it or none. The options are those of queue.enqueue; unique_key counts in each queue
@@ -98,15 +98,15 @@ of range, 53400 a queue is full and its binding has on_full error.';
 
 -- For: produce.
 CREATE FUNCTION queue.publish_many(
-    topic text, payloads jsonb[], keys text[] DEFAULT NULL, priority integer DEFAULT 0,
-    delay interval DEFAULT NULL,
-    run_at timestamptz DEFAULT NULL, unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
-    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL, group_key text DEFAULT NULL,
-    headers jsonb DEFAULT NULL, mandatory boolean DEFAULT false,
+    topic text, payloads jsonb[], keys text[] DEFAULT NULL, mandatory boolean DEFAULT false,
+    -- arguments of publish: made by `make generate`
+    priority integer DEFAULT 0, delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip', version timestamptz DEFAULT NULL,
+    unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL,
-    OUT ordinal integer, OUT queue_name text, OUT job_id bigint
-) RETURNS SETOF record LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_publish_many';
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
+    -- end of arguments of publish
+) RETURNS TABLE (ordinal integer, queue_name text, job_id bigint) LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_publish_many';
 COMMENT ON FUNCTION queue.publish_many IS
 'Publishes one event for each payload, with the key at the same place (NULL: the empty key for all), written as a
 batch. The options are those of queue.publish, for all of them. Returns the jobs, in the order of the payloads;

@@ -6,6 +6,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
 use crate::catalog;
+use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::job::options::in_future;
 use crate::job::outcomes::Outcomes;
@@ -20,14 +21,15 @@ sql_function!(pg_queue_advance, pg_finfo_pg_queue_advance => advance);
 /// NULL, it keeps its payload; if `delay` is NULL, the next attempt is ready immediately.
 fn advance(call: &Call) -> Result<Option<Datum>> {
     api::writable("advance")?;
-    let id = call.required("id", call.i64(0))?;
-    let payload = call.json(2, "payload")?;
-    let run_at = call.interval(3).map_or(Ok(None), |delay: Interval| in_future("delay", delay, time::now_us()))?;
+    let id = call.need(args::advance::ID)?;
+    let payload = call.json(args::advance::PAYLOAD)?;
+    let run_at =
+        call.get(args::advance::DELAY).map_or(Ok(None), |delay: Interval| in_future("delay", delay, time::now_us()))?;
     let catalog = catalog::current()?;
     let mut outcomes = Outcomes::new(&catalog);
     let held = hold::hold_for_end(&mut outcomes, id)?;
     let queue = hold::queue_of(&mut outcomes, &held)?;
-    let lane = advance::target(&queue, held.entry.lane, call.text(1).as_deref())?;
+    let lane = advance::target(&queue, held.entry.lane, call.get(args::advance::STAGE).as_deref())?;
     advance::advance(&catalog, &mut outcomes, &held, &advance::To { queue: &queue, lane, run_at, payload })?;
     outcomes.insert()?;
     Ok(Some(VOID))

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use pgrx::pg_sys::Datum;
 
+use crate::catalog::arguments as args;
 use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
 use crate::job::held::Refusal;
@@ -83,7 +84,7 @@ pub fn for_each_job(call: &Call, verb: impl Fn(&Rc<Catalog>, i64) -> Result<&'st
     /// Jobs in one subtransaction.
     const JOBS_PER_SUBTRANSACTION: usize = 100;
     let answers = Answers::begin(call)?;
-    let ids: Vec<i64> = call.required("job_ids", call.i64_array(0))?.into_iter().flatten().collect();
+    let ids: Vec<i64> = call.need(args::cancel_many::JOB_IDS)?.into_iter().flatten().collect();
     let mut full: Option<Error> = None;
     let change = |job_id: i64| {
         process::check_for_interrupts();

@@ -12,6 +12,7 @@ use std::cell::Cell;
 use pgrx::pg_sys::{BuiltinOid, Datum, Oid};
 
 use crate::api::{self, sql_function};
+use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::pg::function::Call;
 use crate::pg::session;
@@ -55,8 +56,11 @@ thread_local! {
 fn arrival(call: &Call) -> Result<Option<Datum>> {
     api::writable("take what arrives")?;
     let Some(subscription) = session::subscription() else { return Ok(None) };
-    let table = call.required("relation", call.oid(0))?;
-    let ring = call.i32(1).and_then(|ring| usize::try_from(ring).ok()).filter(|&ring| ring < PARTITIONS);
+    let table = call.need(args::bridge_arrival::RELATION)?;
+    let ring = call
+        .get(args::bridge_arrival::RING)
+        .and_then(|ring| usize::try_from(ring).ok())
+        .filter(|&ring| ring < PARTITIONS);
     if let Some(ring) = ring {
         let mut arrived = ARRIVED.get().unwrap_or_else(|| {
             transaction::register();

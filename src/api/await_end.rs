@@ -7,6 +7,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
+use crate::catalog::arguments as args;
 use crate::catalog::{self, ids};
 use crate::error::{self, Error, Result};
 use crate::job::await_end::{self, Watcher};
@@ -30,10 +31,10 @@ fn await_end(call: &Call) -> Result<Option<Datum>> {
         api::on_primary("await")?;
     }
     crate::transaction::register();
-    let job_id = ids::job_id(call.required("job_id", call.i64(0))?)?;
-    let timeout = call.interval(1).map_or(30_000_000, Interval::us);
+    let job_id = ids::job_id(call.need(args::r#await::JOB_ID)?)?;
+    let timeout = call.get(args::r#await::TIMEOUT).map_or(30_000_000, Interval::us);
     if timeout < 0 {
-        let given = call.interval(1).map_or_else(String::new, Interval::text);
+        let given = call.get(args::r#await::TIMEOUT).map_or_else(String::new, Interval::text);
         return Err(Error::invalid("timeout cannot be negative").detail(format!("It is {given}.")));
     }
     if call.is_atomic() {

@@ -13,6 +13,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::flow::{Flow, Task};
 use crate::api::{self, enqueue, sql_function};
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::Queue;
 use crate::catalog::{self, Catalog, ids, run_as, topic};
@@ -36,18 +37,10 @@ sql_function!(pg_queue_bridge_complete_waiting, pg_finfo_pg_queue_bridge_complet
 /// `queue_bridge.is_streamed(subscription, relation)`: true if the subscription has copied this table and streams its
 /// changes.
 fn is_streamed(call: &Call) -> Result<Option<Datum>> {
-    let subscription = call.required("subscription", call.oid(0))?;
-    let table = call.required("relation", call.oid(1))?;
+    let subscription = call.need(args::bridge_is_streamed::SUBSCRIPTION)?;
+    let table = call.need(args::bridge_is_streamed::RELATION)?;
     Ok(Some(session::is_streamed(subscription, table).into()))
 }
-
-/// The positions of the arguments of all functions.
-const IDS: usize = 1;
-const MADE_AT: usize = 2;
-const BODY: usize = 3;
-const OPTIONS: usize = 4;
-const FORM: usize = 5;
-const PASSED: usize = 6;
 
 /// `queue_bridge.enqueue(queue_name, ids, made_at, body, options, form, passed)`: returns the job of each id. NULL: the
 /// same job, with the same time, has arrived before. `passed`: ids that have arrived before and may have made no job.
@@ -55,10 +48,10 @@ const PASSED: usize = 6;
 fn enqueue(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = enqueue::target(call)?;
     let rows = call.rows()?;
-    let made_at = call.required("made_at", call.timestamp(MADE_AT))?;
-    let ids = call.required("ids", call.i64_array(IDS))?;
-    let form = call.required("form", call.str(FORM))?;
-    let passed = call.i64_array(PASSED);
+    let made_at = call.need(args::bridge_enqueue::MADE_AT)?;
+    let ids = call.need(args::bridge_enqueue::IDS)?;
+    let form = call.need(args::bridge_enqueue::FORM)?;
+    let passed = call.get(args::bridge_enqueue::PASSED);
     let known = |id| Known::of(&catalog, id, made_at, passed.as_deref());
     let made = if form == "w" {
         flow(call, &catalog, &queue, ids, made_at, known)?
@@ -88,14 +81,12 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
 /// of the source. `looks`: the job may have arrived before. Returns its id, or with a unique key that of the job that
 /// has the key. NULL: the same job, with the same time, has arrived before.
 fn enqueue_new(call: &Call) -> Result<Option<Datum>> {
-    const SOURCE: usize = 5;
-    const LOOKS: usize = 6;
-    let role = role_of(&call.required("source", call.str(SOURCE))?)?;
-    let looks = call.required("looks", call.bool(LOOKS))?;
+    let role = role_of(&call.need(args::bridge_enqueue_new::SOURCE)?)?;
+    let looks = call.need(args::bridge_enqueue_new::LOOKS)?;
     role::as_role(role, || {
         let (catalog, queue) = enqueue::target(call)?;
-        let made_at = call.required("made_at", call.timestamp(MADE_AT))?;
-        let id = foreign(call.i64(IDS))?;
+        let made_at = call.need(args::bridge_enqueue_new::MADE_AT)?;
+        let id = foreign(call.get(args::bridge_enqueue_new::ID))?;
         match Known::of(&catalog, id, made_at, looks.then_some(&[]))? {
             Known::New => {}
             Known::Same => return Ok(None),
@@ -124,11 +115,11 @@ fn role_of(source: &str) -> Result<pgrx::pg_sys::Oid> {
 /// as the role of the source, and returns its answer. A contact may not SET ROLE, because it runs as its own role's
 /// procedure with the rights of the owner.
 fn carry_out(call: &Call) -> Result<Option<Datum>> {
-    let role = role_of(&call.required("source", call.str(0))?)?;
-    let function = call.required("function", call.oid(1))?;
-    let row = call.required("call", call.datum(2))?;
-    let passed = call.required("passed", call.datum(3))?;
-    let looks = call.required("looks", call.datum(4))?;
+    let role = role_of(&call.need_str(args::bridge_carry_out_as::SOURCE)?)?;
+    let function = call.need(args::bridge_carry_out_as::FUNCTION)?;
+    let row = call.need_datum(args::bridge_carry_out_as::CALL)?;
+    let passed = call.need_datum(args::bridge_carry_out_as::PASSED)?;
+    let looks = call.need_datum(args::bridge_carry_out_as::LOOKS)?;
     Ok(Some(role::as_role(role, || routine::call(function, [row, passed, looks]))))
 }
 
@@ -177,7 +168,7 @@ fn flow(
     known: impl Fn(i64) -> Result<Known>,
 ) -> Result<Vec<Option<i64>>> {
     let ids = ids.into_iter().map(foreign).collect::<Result<Vec<_>>>()?;
-    let mut flow = Flow { payload: call.json(BODY, "body")?, ..Flow::default() };
+    let mut flow = Flow { payload: call.json(args::bridge_enqueue::BODY)?, ..Flow::default() };
     let given = given(call, |name, value| {
         let mut flag = |place: fn(&mut Flow) -> &mut bool| *place(&mut flow) = value.as_bool().unwrap_or(false);
         match name {
@@ -214,7 +205,7 @@ fn check_count<T>(ids: &[T], jobs: usize) -> Result<()> {
 
 /// Returns the jobs of a row, by its form: `b` an array of jobs, `m` an array of payloads, `e` a payload.
 fn jobs(call: &Call, form: &str, queue: &Queue, made_at: i64) -> Result<Vec<(Datum, Options)>> {
-    let body = call.required("body", call.json_list(BODY, "body")?)?;
+    let body = call.required(args::bridge_enqueue::BODY, call.json_list(args::bridge_enqueue::BODY)?)?;
     if form == "b" {
         return enqueue::parse_batch(body, queue, made_at);
     }
@@ -239,7 +230,7 @@ fn jobs(call: &Call, form: &str, queue: &Queue, made_at: i64) -> Result<Vec<(Dat
 /// Errors: 22023 an unknown option, or a value of another type.
 fn given(call: &Call, mut other: impl FnMut(&str, &Value) -> Result<bool>) -> Result<Given<'static>> {
     let mut given = Given::default();
-    let fields = call.json_list(OPTIONS, "options")?.map(jsonb::fields).unwrap_or_default();
+    let fields = call.json_list(args::bridge_enqueue::OPTIONS)?.map(jsonb::fields).unwrap_or_default();
     for (name, value) in &fields {
         if !given.set(name, value)? && !other(name, value)? {
             return Err(Error::invalid(format!("unknown option \"{name}\""))
@@ -283,9 +274,9 @@ fn renumbered(id: i64, options: Options) -> Options {
 /// `queue_bridge.publish(topic, ids, made_at, body, options)`: publishes one event, with the first of the ids.
 fn publish(call: &Call) -> Result<Option<Datum>> {
     api::writable("publish")?;
-    let name = call.required("topic", call.text(0))?;
-    let made_at = call.required("made_at", call.timestamp(MADE_AT))?;
-    let id = call.required("ids", call.i64_array(IDS))?.into_iter().next().flatten();
+    let name = call.need(args::bridge_publish::TOPIC)?;
+    let made_at = call.need(args::bridge_publish::MADE_AT)?;
+    let id = call.need(args::bridge_publish::IDS)?.into_iter().next().flatten();
     let mut key = String::new();
     let mut given = given(call, |name, value| {
         if name == "key" {
@@ -298,7 +289,7 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
     if headers.is_some_and(|headers| !jsonb::is_object(headers)) {
         return Err(Error::invalid("headers must be a JSON object"));
     }
-    let payload = call.json(BODY, "body")?.unwrap_or_else(jsonb::empty_object);
+    let payload = call.json(args::bridge_publish::BODY)?.unwrap_or_else(jsonb::empty_object);
     let options = given.check(None, made_at)?;
     let catalog = catalog::current()?;
     permission::rights(&catalog);
@@ -312,7 +303,7 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
 /// of the attempt are committed at its source. Returns false if the job does not wait for a worker.
 fn complete_waiting(call: &Call) -> Result<Option<Datum>> {
     api::writable("complete")?;
-    let Some(id) = call.i64(0) else { return Ok(Some(false.into())) };
-    let result = call.json(1, "result")?;
+    let Some(id) = call.get(args::bridge_complete_waiting::ID) else { return Ok(Some(false.into())) };
+    let result = call.json(args::bridge_complete_waiting::RESULT)?;
     Ok(Some(complete::complete_waiting(&catalog::current()?, id, result)?.into()))
 }

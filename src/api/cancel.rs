@@ -7,6 +7,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, answers, sql_function};
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::{self, queue};
 use crate::error::Result;
@@ -23,19 +24,19 @@ sql_function!(pg_queue_purge, pg_finfo_pg_queue_purge => purge);
 /// Errors: 55000 if the job has ended otherwise, 55006 if an open transaction is in the way or the job keeps changing.
 fn cancel(call: &Call) -> Result<Option<Datum>> {
     api::writable("cancel")?;
-    let job_id = call.required("job_id", call.i64(0))?;
-    let reason = call.text(1);
+    let job_id = call.need(args::cancel::JOB_ID)?;
+    let reason = call.get(args::cancel::REASON);
     let reason = reason.as_deref().map(fail::cut);
-    let force = call.bool(2).unwrap_or(false);
+    let force = call.get(args::cancel::FORCE).unwrap_or(false);
     cancel::cancel(&catalog::current()?, job_id, reason, force).map(|done| Some(text_datum(done)))
 }
 
 /// `queue.cancel_many(job_ids, reason, force)`.
 fn cancel_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("cancel")?;
-    let reason = call.text(1);
+    let reason = call.get(args::cancel_many::REASON);
     let reason = reason.as_deref().map(fail::cut);
-    let force = call.bool(2).unwrap_or(false);
+    let force = call.get(args::cancel_many::FORCE).unwrap_or(false);
     answers::for_each_job(call, |catalog, job_id| cancel::cancel(catalog, job_id, reason, force))
 }
 
@@ -45,7 +46,7 @@ fn cancel_many(call: &Call) -> Result<Option<Datum>> {
 /// only the claims' keys keep other sessions away. A rollback makes the frontier read the lane again.
 fn purge(call: &Call) -> Result<Option<Datum>> {
     api::writable("purge")?;
-    let name = call.required("queue_name", call.text(0))?;
+    let name = call.need(args::purge::QUEUE_NAME)?;
     let catalog = catalog::current()?;
     let queue = queue::by_name(&catalog, &name)?;
     permission::check(&catalog, &queue, Privilege::Manage)?;

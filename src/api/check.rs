@@ -6,6 +6,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
 use crate::catalog;
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::doctor::audit;
 use crate::error::{self, Error, Result};
@@ -22,7 +23,7 @@ sql_function!(pg_queue_check, pg_finfo_pg_queue_check => check);
 /// transaction, 42501 if the current user does not manage every queue, 55000 during a restore, 55006 for `repair` while
 /// another transaction writes to the tables by SQL.
 fn check(call: &Call) -> Result<Option<Datum>> {
-    let repair = call.bool(0).unwrap_or(false);
+    let repair = call.get(args::check::REPAIR).unwrap_or(false);
     let rows = call.rows()?;
     let catalog = catalog::current()?;
     permission::check_everywhere(&catalog, Privilege::Manage)?;

@@ -9,6 +9,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, answers, sql_function};
+use crate::catalog::arguments as args;
 use crate::catalog::rows::claimed_job;
 use crate::error::{Error, Result};
 use crate::job::claim::{self, ClaimRequest, Claimed, ClaimedAttempt};
@@ -33,13 +34,13 @@ const MAX_WORKER_CHARACTERS: usize = 200;
 
 /// `queue.claim(queue_name, …)`.
 fn claim(call: &Call) -> Result<Option<Datum>> {
-    let name = call.required("queue_name", call.str(0))?;
+    let name = call.need_str(args::claim::QUEUE_NAME)?;
     run(call, &[name])
 }
 
 /// `queue.claim_any(queue_names, …)`.
 fn claim_any(call: &Call) -> Result<Option<Datum>> {
-    let names = call.required("queue_names", call.text_array(0))?;
+    let names = call.need(args::claim_any::QUEUE_NAMES)?;
     let name = |(n, name): (usize, Option<String>)| name.ok_or_else(|| Error::null(&format!("queue_names[{}]", n + 1)));
     let names = names.into_iter().enumerate().map(name).collect::<Result<Vec<_>>>()?;
     if names.is_empty() || names.len() > MAX_QUEUES {
@@ -49,25 +50,26 @@ fn claim_any(call: &Call) -> Result<Option<Datum>> {
     run(call, &names)
 }
 
+/// The arguments of both have the same places.
 fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     api::on_primary("claim")?;
-    let max_jobs = call.i32(1).unwrap_or(1);
+    let max_jobs = call.get(args::claim::MAX_JOBS).unwrap_or(1);
     if max_jobs < 1 {
         return Err(Error::invalid("max_jobs must be at least 1").detail(format!("It is {max_jobs}.")));
     }
-    let wait = call.interval(2).map_or(0, Interval::us);
+    let wait = call.get(args::claim::WAIT).map_or(0, Interval::us);
     if wait < 0 {
-        let given = call.interval(2).map_or_else(String::new, Interval::text);
+        let given = call.get(args::claim::WAIT).map_or_else(String::new, Interval::text);
         return Err(Error::invalid("wait cannot be negative").detail(format!("It is {given}.")));
     }
     let linger = linger(call, wait)?;
-    let stage = call.text(4);
+    let stage = call.get(args::claim::STAGE);
     let stage = stage.as_deref();
     let request = ClaimRequest {
         max_jobs: max_jobs as usize,
-        lease: call.interval(3).map(lease_us).transpose()?,
-        worker: call.text(5).map(checked_worker).transpose()?,
-        disconnect: call.interval(6).map(disconnect).transpose()?.unwrap_or_default(),
+        lease: call.get(args::claim::LEASE).map(lease_us).transpose()?,
+        worker: call.get(args::claim::WORKER).map(checked_worker).transpose()?,
+        disconnect: call.get(args::claim::DISCONNECT).map(disconnect).transpose()?.unwrap_or_default(),
         accepts: None,
     };
     let rows = call.rows()?;
@@ -75,7 +77,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     if linger > 0 {
         collects_from_one_lane(&known)?;
     }
-    let completed = call.i64_array(7);
+    let completed = call.get(args::claim::COMPLETED);
     let completes = completed.as_ref().is_some_and(|completed| !completed.is_empty());
     if let Some(completed) = completed {
         restore::refuse(&known.catalog)?;
@@ -147,7 +149,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
 ///
 /// Errors: 22023 when it is negative, or the call does not wait.
 fn linger(call: &Call, wait: i64) -> Result<i64> {
-    let Some(given) = call.interval(8) else { return Ok(0) };
+    let Some(given) = call.get(args::claim::LINGER) else { return Ok(0) };
     let linger = given.us();
     if linger < 0 {
         return Err(Error::invalid("linger cannot be negative").detail(format!("It is {}.", given.text())));

@@ -10,12 +10,13 @@ use pg_queue_core::id;
 use pgrx::pg_sys::{self, Datum};
 
 use crate::api::{self, end_batch, sql_function};
-use crate::catalog::declared::argument;
+use crate::catalog::arguments as args;
 use crate::catalog::{self, ids, permission, queue};
 use crate::error::{self, Error, Result};
 use crate::guc;
 use crate::job::rerun;
 use crate::job::unique::{self, Known};
+use crate::pg::argument::{Argument, kind};
 use crate::pg::datum;
 use crate::pg::function::{Call, VOID};
 use crate::pg::lock;
@@ -44,35 +45,35 @@ fn home(_call: &Call) -> Result<Option<Datum>> {
 
 /// `queue_cluster.is_home(id)`: whether this server has made the id. NULL of NULL.
 fn is_home(call: &Call) -> Result<Option<Datum>> {
-    Ok(call.i64(0).map(|id| is_own(id).into()))
+    Ok(call.get(args::cluster_is_home::ID).map(|id| is_own(id).into()))
 }
 
 /// `queue_cluster.id_of_end(one)`: the id of the attempt that an element of `ends` is about; NULL: it names none.
 fn id_of_end(call: &Call) -> Result<Option<Datum>> {
-    Ok(call.str(0).and_then(|one| end_batch::id_of(&one)).map(Datum::from))
+    Ok(call.str(args::cluster_id_of_end::ONE).and_then(|one| end_batch::id_of(&one)).map(Datum::from))
 }
 
 /// `queue_cluster.remember(queue_name, unique_key, job_id, expires_at, taken_until, version)`, which only superusers
 /// may execute.
 fn remember(call: &Call) -> Result<Option<Datum>> {
     api::writable("remember")?;
-    let name = call.required("queue_name", call.str(0))?;
-    let key = datum::plain(call.required("unique_key", call.datum(1))?);
+    let name = call.need_str(args::cluster_remember::QUEUE_NAME)?;
+    let key = datum::plain(call.need_datum(args::cluster_remember::UNIQUE_KEY)?);
     let catalog = catalog::current()?;
     let queue = queue::by_name(&catalog, &name)?;
     let known = Known {
         entry: 0,
-        job_id: call.required("job_id", call.i64(2))?,
-        expires_at: call.required("expires_at", call.timestamp(3))?,
-        taken_until: call.timestamp(4),
-        version: call.timestamp(5),
+        job_id: call.need(args::cluster_remember::JOB_ID)?,
+        expires_at: call.need(args::cluster_remember::EXPIRES_AT)?,
+        taken_until: call.get(args::cluster_remember::TAKEN_UNTIL),
+        version: call.get(args::cluster_remember::VERSION),
     };
     Ok(Some(unique::take_over(&catalog, &queue, key, known)?.into()))
 }
 
 /// `queue_cluster.is_owed(id)`: whether another run was requested after this attempt, and is not made yet.
 fn is_owed(call: &Call) -> Result<Option<Datum>> {
-    let id = call.required("id", call.i64(0))?;
+    let id = call.need(args::cluster_is_owed::ID)?;
     let catalog = catalog::current()?;
     Ok(Some(rerun::is_owed_after(&catalog, id).into()))
 }
@@ -85,7 +86,7 @@ const MAP_TOKEN: u64 = 2 << 32;
 /// The token of a slot. No role can take it by SQL but through the functions below; of advisory locks each could take
 /// any.
 fn slot_token(call: &Call) -> Result<u64> {
-    Ok(SLOT_TOKENS | u64::from(call.required("slot", call.i32(0))? as u32))
+    Ok(SLOT_TOKENS | u64::from(call.need(args::cluster_hold_slot::SLOT)? as u32))
 }
 
 /// `queue_cluster.hold_slot(slot)`: keeps a slot from being given away until the transaction ends. Does not wait.
@@ -127,30 +128,26 @@ fn at_home(_call: &Call) -> Result<Way> {
 
 /// Verbs whose first argument is the id of a job or an attempt. `queue.VERB` raises the error for anything else.
 fn by_id(call: &Call) -> Result<Way> {
-    Ok(Way::plain(if call.i64(0).is_none_or(is_own) { To::Home } else { To::Away }))
+    Ok(Way::plain(if call.get(args::complete::ID).is_none_or(is_own) { To::Home } else { To::Away }))
 }
 
 /// Verbs whose first argument is an array of ids of attempts.
 fn by_ids(call: &Call) -> Result<Way> {
-    Ok(Way::plain(if are_own(call, 0) { To::Home } else { To::Away }))
+    Ok(Way::plain(if are_own(call, args::complete_many::IDS) { To::Home } else { To::Away }))
 }
 
 /// Whether an array of ids has none that another server has made.
-fn are_own(call: &Call, n: usize) -> bool {
-    !call.has(n) || call.i64_array(n).is_none_or(|ids| ids.into_iter().flatten().all(is_own))
+fn are_own(call: &Call, argument: Argument<kind::Bigints>) -> bool {
+    call.get(argument).is_none_or(|ids| ids.into_iter().flatten().all(is_own))
 }
 
 /// Verbs that add jobs, which stay at home unless one of these arguments is given.
 macro_rules! by_key {
     ($verb:ident) => {
         fn $verb(call: &Call) -> Result<Way> {
-            let keys = [
-                argument!($verb, unique_key),
-                argument!($verb, group_key),
-                argument!($verb, after),
-                argument!($verb, flow),
-            ];
-            Ok(Way::plain(if keys.into_iter().any(|n| call.has(n)) { To::Away } else { To::Home }))
+            use args::$verb::{AFTER, FLOW, GROUP_KEY, UNIQUE_KEY};
+            let leads = call.has(UNIQUE_KEY) || call.has(GROUP_KEY) || call.has(AFTER) || call.has(FLOW);
+            Ok(Way::plain(if leads { To::Away } else { To::Home }))
         }
     };
 }
@@ -163,18 +160,18 @@ by_key!(publish);
 /// batch at home, and so does not steal. Nor does a call whose claims end with the connection, which only this server
 /// sees.
 fn claim(call: &Call) -> Result<Way> {
-    if !are_own(call, COMPLETED) {
+    if !are_own(call, args::claim::COMPLETED) {
         return Ok(Way::plain(To::Away));
     }
-    let lingers = call.interval(LINGER).is_some_and(|linger| linger.us() > 0);
-    let steal = call.bool(call.count() - 1).unwrap_or(true);
-    let expires = call.interval(DISCONNECT).is_some_and(|span| span.us() <= 0);
+    let lingers = call.get(args::claim::LINGER).is_some_and(|linger| linger.us() > 0);
+    let steal = call.get(Argument::<kind::Boolean>::at(call.count() - 1, "steal")).unwrap_or(true);
+    let expires = call.get(args::claim::DISCONNECT).is_some_and(|span| span.us() <= 0);
     let may_steal = steal && !lingers && !expires;
-    let waits = call.interval(WAIT).is_some_and(|wait| wait.us() > 0);
-    Ok(Way { to: To::Home, left_out: 1, zeroed: (may_steal && waits).then_some(WAIT), is_first: may_steal })
+    let waits = call.get(args::claim::WAIT).is_some_and(|wait| wait.us() > 0);
+    Ok(Way {
+        to: To::Home,
+        left_out: 1,
+        zeroed: (may_steal && waits).then_some(args::claim::WAIT.place()),
+        is_first: may_steal,
+    })
 }
-
-const WAIT: usize = argument!(claim, wait);
-const DISCONNECT: usize = argument!(claim, disconnect);
-const COMPLETED: usize = argument!(claim, completed);
-const LINGER: usize = argument!(claim, linger);

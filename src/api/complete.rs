@@ -10,6 +10,7 @@ use pgrx::pg_sys::Datum;
 use crate::api::answers::Answers;
 use crate::api::{self, sql_function};
 use crate::catalog;
+use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::job::complete;
 use crate::job::outcomes::Kind;
@@ -21,8 +22,8 @@ sql_function!(pg_queue_complete_many, pg_finfo_pg_queue_complete_many => complet
 /// `queue.complete(id, result)`.
 fn complete(call: &Call) -> Result<Option<Datum>> {
     api::writable("complete")?;
-    let id = call.required("id", call.i64(0))?;
-    let result = call.json(1, "result")?;
+    let id = call.need(args::complete::ID)?;
+    let result = call.json(args::complete::RESULT)?;
     complete::complete_one(&catalog::current()?, id, result)?;
     Ok(Some(VOID))
 }
@@ -31,7 +32,7 @@ fn complete(call: &Call) -> Result<Option<Datum>> {
 fn complete_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("complete")?;
     let answers = Answers::begin(call)?;
-    let ids = call.required("ids", call.i64_array(0))?;
+    let ids = call.need(args::complete_many::IDS)?;
     let catalog = catalog::current()?;
     let mut refused = Vec::new();
     for id in complete::complete_all(&catalog, &ids, &mut refused)? {

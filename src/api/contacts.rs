@@ -7,6 +7,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::sql_function;
+use crate::catalog::arguments as args;
 use crate::catalog::spi;
 use crate::error::{self, Error, Result};
 use crate::pg::function::{Call, VOID};
@@ -20,10 +21,11 @@ sql_function!(pg_queue_bridge_within, pg_finfo_pg_queue_bridge_within => within)
 ///
 /// Errors: 08001 after `patience`, with dblink's message; those of the command.
 fn within(call: &Call) -> Result<Option<Datum>> {
-    let command = call.required("command", call.text(1))?;
-    let arguments: Vec<Parameter> = call.text_array(2).unwrap_or_default().into_iter().map(Parameter::from).collect();
+    let command = call.need(args::bridge_within::COMMAND)?;
+    let arguments: Vec<Parameter> =
+        call.get(args::bridge_within::ARGUMENTS).unwrap_or_default().into_iter().map(Parameter::from).collect();
     let run = || spi::run_as_user(&command, &arguments);
-    let Some(patience) = call.interval(0) else { return run().map(|()| Some(VOID)) };
+    let Some(patience) = call.get(args::bridge_within::PATIENCE) else { return run().map(|()| Some(VOID)) };
     match time_limit::within(patience.us(), run) {
         Ok(result) => result.map(|()| Some(VOID)),
         Err(Over) => Err(Error::new(error::NO_CONNECTION, "could not establish connection")

@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::api::answers::Answers;
 use crate::api::{self, sql_function};
+use crate::catalog::arguments as args;
 use crate::catalog::{self, Catalog};
 use crate::error::{Error, Result};
 use crate::job::advance::{self, To};
@@ -27,7 +28,7 @@ use crate::job::suspend::{self, Wait};
 use crate::job::{complete, hold};
 use crate::pg::datum::Interval;
 use crate::pg::function::Call;
-use crate::pg::{datum, jsonb, memory, process, stored_json, time};
+use crate::pg::{jsonb, memory, process, stored_json, time};
 
 sql_function!(pg_queue_end_batch, pg_finfo_pg_queue_end_batch => end_batch);
 
@@ -267,7 +268,7 @@ fn end_batch(call: &Call) -> Result<Option<Datum>> {
     api::writable("end")?;
     let answers = Answers::begin(call)?;
     // A json is stored as a text is.
-    let text = datum::text(call.required("ends", call.datum(0))?);
+    let text = call.need(args::end_batch::ENDS)?;
     // An element ends with a comma, or the array does.
     memory::room_for_elements(text.bytes().filter(|byte| *byte == b',').count() + 1, text.len());
     let elements: Vec<&RawValue> = serde_json::from_str(&text).map_err(|_| {

@@ -10,6 +10,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::command::Command;
 use crate::api::{self, sql_function};
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::{self, Catalog, run_as};
@@ -28,7 +29,7 @@ sql_function!(pg_queue_enqueue_batch, pg_finfo_pg_queue_enqueue_batch => enqueue
 
 pub fn target(call: &Call) -> Result<(Rc<Catalog>, Rc<Queue>)> {
     api::writable("enqueue")?;
-    let name = call.required("queue_name", call.str(0))?;
+    let name = call.need_str(args::enqueue::QUEUE_NAME)?;
     let catalog = catalog::current()?;
     let queue = queue::by_name(&catalog, &name)?;
     permission::check(&catalog, &queue, Privilege::Produce)?;
@@ -40,8 +41,8 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
     run_as::refuse_data(&queue)?;
     let now = time::now_us();
-    let options = Given::of_call(call, &const { Positions::of("enqueue") })?.check(Some(&queue), now)?;
-    let payload = call.json(1, "payload")?.unwrap_or_else(jsonb::empty_object);
+    let options = Given::of_call(call, &const { Positions::of(args::enqueue::NAMES) })?.check(Some(&queue), now)?;
+    let payload = call.json(args::enqueue::PAYLOAD)?.unwrap_or_else(jsonb::empty_object);
     warn_without_worker(&catalog, [&options]);
     let made = enqueue::produce(&catalog, &queue, &[(payload, options)], now, By::Producer)?;
     Ok(made.ids.first().map(|&job_id| job_id.into()))
@@ -52,10 +53,11 @@ fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
     run_as::refuse_data(&queue)?;
     let now = time::now_us();
-    let options = Given::of_call(call, &const { Positions::of("enqueue_many") })?.check(Some(&queue), now)?;
+    let options =
+        Given::of_call(call, &const { Positions::of(args::enqueue_many::NAMES) })?.check(Some(&queue), now)?;
     warn_without_worker(&catalog, [&options]);
     let rows = call.rows()?;
-    let payloads = call.required("payloads", call.jsonb_array(1))?;
+    let payloads = call.need(args::enqueue_many::PAYLOADS)?;
     let mut jobs = memory::list(payloads.len());
     for (n, payload) in payloads.into_iter().enumerate() {
         let payload = payload.ok_or_else(|| Error::null(&format!("payloads[{}]", n + 1)))?;
@@ -73,7 +75,11 @@ fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
     let now = time::now_us();
     let rows = call.rows()?;
-    let jobs = parse_batch(call.required("jobs", call.json_list(1, "jobs")?)?, &queue, now)?;
+    let jobs = parse_batch(
+        call.required(args::enqueue_batch::JOBS, call.json_list(args::enqueue_batch::JOBS)?)?,
+        &queue,
+        now,
+    )?;
     warn_without_worker(&catalog, jobs.iter().map(|(_, options)| options));
     for job_id in enqueue::produce(&catalog, &queue, &jobs, now, By::Producer)?.ids {
         rows.add(&mut [job_id.into()], &mut [false])?;

@@ -7,7 +7,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::command::Command;
 use crate::api::{enqueue, sql_function};
-use crate::catalog::declared::argument;
+use crate::catalog::arguments as args;
 use crate::catalog::run_as;
 use crate::error::Result;
 use crate::job::enqueue::{By, produce};
@@ -27,15 +27,15 @@ fn enqueue_sql(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = enqueue::target(call)?;
     let run_as = run_as::of_command(&queue)?;
     let command = Command {
-        text: call.required("command", call.text(argument!(enqueue_sql, command)))?,
-        arguments: call.json(argument!(enqueue_sql, arguments), "arguments")?,
-        is_autocommit: call.bool(argument!(enqueue_sql, autocommit)).unwrap_or(false),
-        settings: call.json(argument!(enqueue_sql, settings), "settings")?,
-        result_rows: call.i32(argument!(enqueue_sql, result_rows)).unwrap_or(0),
+        text: call.need(args::enqueue_sql::COMMAND)?,
+        arguments: call.json(args::enqueue_sql::ARGUMENTS)?,
+        is_autocommit: call.get(args::enqueue_sql::AUTOCOMMIT).unwrap_or(false),
+        settings: call.json(args::enqueue_sql::SETTINGS)?,
+        result_rows: call.get(args::enqueue_sql::RESULT_ROWS).unwrap_or(0),
     };
     let payload = command.payload()?;
     let now = time::now_us();
-    let given = Given::of_call(call, &const { Positions::of("enqueue_sql") })?;
+    let given = Given::of_call(call, &const { Positions::of(args::enqueue_sql::NAMES) })?;
     let options = Options { run_as, ..given.check(Some(&queue), now)? };
     absence::warn(catalog.number);
     let made = produce(&catalog, &queue, &[(payload, options)], now, By::Producer)?;

@@ -6,6 +6,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::{self, answers, sql_function};
 use crate::catalog;
+use crate::catalog::arguments as args;
 use crate::catalog::permission;
 use crate::error::Result;
 use crate::job::extend;
@@ -19,8 +20,8 @@ sql_function!(pg_queue_extend_many, pg_finfo_pg_queue_extend_many => extend_many
 /// `queue.extend(id, lease)`.
 fn extend(call: &Call) -> Result<Option<Datum>> {
     api::writable("extend")?;
-    let id = call.required("id", call.i64(0))?;
-    let lease = call.interval(1).map(lease_us).transpose()?;
+    let id = call.need(args::extend::ID)?;
+    let lease = call.get(args::extend::LEASE).map(lease_us).transpose()?;
     let catalog = catalog::current()?;
     let (expires_at, is_cancelled) = extend::extend(&catalog, id, lease, &permission::rights(&catalog))?;
     call.result_row(&mut [expires_at.into(), is_cancelled.into()], &mut [false, false]).map(Some)
@@ -31,8 +32,8 @@ fn extend(call: &Call) -> Result<Option<Datum>> {
 fn extend_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("extend")?;
     let rows = call.rows()?;
-    let ids = call.required("ids", call.i64_array(0))?;
-    let lease = call.interval(1).map(lease_us).transpose()?;
+    let ids = call.need(args::extend_many::IDS)?;
+    let lease = call.get(args::extend_many::LEASE).map(lease_us).transpose()?;
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
     for id in ids.into_iter().flatten() {

@@ -8,6 +8,7 @@ use pgrx::pg_sys::Datum;
 use crate::api::answers::Answers;
 use crate::api::{self, sql_function};
 use crate::catalog;
+use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::job::fail::{self, Failure};
 use crate::job::hold;
@@ -22,8 +23,8 @@ sql_function!(pg_queue_fail_many, pg_finfo_pg_queue_fail_many => fail_many);
 /// `queue.fail(id, error, retry_in, fatal)`: returns when the next attempt runs, or NULL if there is none.
 fn fail(call: &Call) -> Result<Option<Datum>> {
     api::writable("fail")?;
-    let id = call.required("id", call.i64(0))?;
-    let error = call.required("error", call.text(1))?;
+    let id = call.need(args::fail::ID)?;
+    let error = call.need(args::fail::ERROR)?;
     let failure = reported(call, &error)?;
     let catalog = catalog::current()?;
     let mut outcomes = Outcomes::new(&catalog);
@@ -37,8 +38,8 @@ fn fail(call: &Call) -> Result<Option<Datum>> {
 fn fail_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("fail")?;
     let answers = Answers::begin(call)?;
-    let ids = call.required("ids", call.i64_array(0))?;
-    let error = call.required("error", call.text(1))?;
+    let ids = call.need(args::fail_many::IDS)?;
+    let error = call.need(args::fail_many::ERROR)?;
     let failure = reported(call, &error)?;
     let catalog = catalog::current()?;
     let mut outcomes = Outcomes::new(&catalog);
@@ -52,10 +53,10 @@ fn fail_many(call: &Call) -> Result<Option<Datum>> {
 }
 
 fn reported<'a>(call: &Call, error: &'a str) -> Result<Failure<'a>> {
-    let retry_in = call.interval(2);
+    let retry_in = call.get(args::fail::RETRY_IN);
     // This is checked before anything is held, so that the error does not depend on the job's state.
     if let Some(delay) = retry_in {
         in_future("retry_in", delay, time::now_us())?;
     }
-    Ok(Failure::Reported { error, retry_in, is_fatal: call.bool(3).unwrap_or(false) })
+    Ok(Failure::Reported { error, retry_in, is_fatal: call.get(args::fail::FATAL).unwrap_or(false) })
 }

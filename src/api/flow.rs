@@ -11,7 +11,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::command::Command;
 use crate::api::{self, enqueue, sql_function};
-use crate::catalog::declared::argument;
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::Queue;
 use crate::catalog::{self, Catalog, queue, run_as};
@@ -33,7 +33,6 @@ sql_function!(pg_queue_seal, pg_finfo_pg_queue_seal => seal);
 sql_function!(pg_queue_resolve, pg_finfo_pg_queue_resolve => resolve);
 sql_function!(pg_queue_reject, pg_finfo_pg_queue_reject => reject);
 
-const PAYLOAD: usize = argument!(enqueue_flow, payload);
 /// The most tasks of one call.
 const MAX_TASKS: usize = 10_000;
 
@@ -43,16 +42,16 @@ const MAX_TASKS: usize = 10_000;
 /// Errors: as `queue.enqueue`, and those of `Flow::enqueue`.
 fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = enqueue::target(call)?;
-    let flag = |n| call.bool(n).unwrap_or(false);
+    let flag = |argument| call.get(argument).unwrap_or(false);
     let flow = Flow {
-        tasks: Task::all(call.json_list(argument!(enqueue_flow, tasks), "tasks")?)?,
-        payload: call.json(PAYLOAD, "payload")?,
-        command: call.text(argument!(enqueue_flow, command)),
-        runs: flag(argument!(enqueue_flow, runs)),
-        is_open: flag(argument!(enqueue_flow, open)),
-        is_fail_fast: flag(argument!(enqueue_flow, fail_fast)),
+        tasks: Task::all(call.json_list(args::enqueue_flow::TASKS)?)?,
+        payload: call.json(args::enqueue_flow::PAYLOAD)?,
+        command: call.get(args::enqueue_flow::COMMAND),
+        runs: flag(args::enqueue_flow::RUNS),
+        is_open: flag(args::enqueue_flow::OPEN),
+        is_fail_fast: flag(args::enqueue_flow::FAIL_FAST),
     };
-    let given = Given::of_call(call, &const { Positions::of("enqueue_flow") })?;
+    let given = Given::of_call(call, &const { Positions::of(args::enqueue_flow::NAMES) })?;
     absence::warn(catalog.number);
     let made = flow.enqueue(&catalog, &queue, given, time::now_us(), By::Producer, |_, options| Ok(options))?;
     Ok(made.first().map(|&flow| flow.into()))
@@ -283,22 +282,22 @@ fn enqueue_tasks(
 /// `queue.seal(job_id)`: an open flow gets no more members.
 fn seal(call: &Call) -> Result<Option<Datum>> {
     api::writable("seal")?;
-    let job_id = call.required("job_id", call.i64(0))?;
+    let job_id = call.need(args::seal::JOB_ID)?;
     end_flow::seal(&catalog::current()?, job_id).map(|()| Some(VOID))
 }
 
 /// `queue.resolve(job_id, result)`: a flow that ends by itself has completed.
 fn resolve(call: &Call) -> Result<Option<Datum>> {
-    let result = call.json(1, "result")?;
+    let result = call.json(args::resolve::RESULT)?;
     api::writable("resolve")?;
-    let job_id = call.required("job_id", call.i64(0))?;
+    let job_id = call.need(args::resolve::JOB_ID)?;
     end_flow::end(&catalog::current()?, job_id, End::Resolved(result)).map(|()| Some(VOID))
 }
 
 /// `queue.reject(job_id, error)`: a flow that ends by itself is dead.
 fn reject(call: &Call) -> Result<Option<Datum>> {
-    let error = call.required("error", call.text(1))?;
+    let error = call.need(args::reject::ERROR)?;
     api::writable("reject")?;
-    let job_id = call.required("job_id", call.i64(0))?;
+    let job_id = call.need(args::reject::JOB_ID)?;
     end_flow::end(&catalog::current()?, job_id, End::Rejected(fail::cut(&error))).map(|()| Some(VOID))
 }

@@ -7,6 +7,7 @@
 use crate::catalog::{Catalog, queue, topic};
 use crate::error::{self, Error, Result};
 use crate::job::keys;
+use crate::pg::argument::{Argument, kind};
 use crate::pg::function::Call;
 use crate::pg::{lock, session};
 
@@ -14,11 +15,12 @@ use crate::pg::{lock, session};
 /// and a transaction that makes any number of queues leaves room in Postgres's table of locks.
 const NAME_TOKENS: u32 = 4096;
 
-/// Returns the first argument, the name of a queue or a topic.
+/// Returns an argument that is the name of a queue or a topic.
 ///
 /// Errors: 22023 when it is too long, or empty.
-pub fn checked(argument: &str, call: &Call) -> Result<String> {
-    let name = call.required(argument, call.text(0))?;
+pub fn checked(call: &Call, argument: Argument<kind::Text>) -> Result<String> {
+    let name = call.need(argument)?;
+    let argument = argument.name;
     if name.is_empty() || name.chars().count() > 200 {
         return Err(Error::invalid(format!("{argument} must have 1 to 200 characters"))
             .detail(format!("It has {}.", name.chars().count())));

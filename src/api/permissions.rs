@@ -10,6 +10,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, EVERY_QUEUE, PUBLIC, Privilege, Rights};
 use crate::catalog::{self, Catalog, grants, queue, spi, topic};
 use crate::error::{self, Error, Result};
@@ -47,9 +48,9 @@ fn managed(catalog: &Catalog, name: &str) -> Result<i32> {
 /// `queue.grant(queue_name, role_name, privilege)`.
 fn grant(call: &Call) -> Result<Option<Datum>> {
     api::writable("grant a privilege")?;
-    let name = call.required("queue_name", call.text(0))?;
-    let role = call.required("role_name", call.text(1))?;
-    let privilege = Privilege::parse(&call.required("privilege", call.text(2))?)?;
+    let name = call.need(args::grant::QUEUE_NAME)?;
+    let role = call.need(args::grant::ROLE_NAME)?;
+    let privilege = Privilege::parse(&call.need(args::grant::PRIVILEGE)?)?;
     let catalog = catalog::current()?;
     let id = managed(&catalog, &name)?;
     if role != PUBLIC && role::role(&role).is_none() {
@@ -72,9 +73,9 @@ fn add(catalog: &Catalog, id: i32, role: &str, privilege: Privilege) -> Result<(
 /// `queue.revoke(queue_name, role_name, privilege)`: the role may be gone.
 fn revoke(call: &Call) -> Result<Option<Datum>> {
     api::writable("revoke a privilege")?;
-    let name = call.required("queue_name", call.text(0))?;
-    let role = call.required("role_name", call.text(1))?;
-    let privilege = Privilege::parse(&call.required("privilege", call.text(2))?)?;
+    let name = call.need(args::revoke::QUEUE_NAME)?;
+    let role = call.need(args::revoke::ROLE_NAME)?;
+    let privilege = Privilege::parse(&call.need(args::revoke::PRIVILEGE)?)?;
     let catalog = catalog::current()?;
     let id = managed(&catalog, &name)?;
     grants::lock(&catalog);
@@ -114,7 +115,7 @@ pub fn dropped(catalog: &Catalog, id: i32) -> Result<()> {
 /// `queue_internal.may_observe(queue_id)`. Without shared memory the owner of the extension's tables can still look at
 /// settings.
 fn may_observe(call: &Call) -> Result<Option<Datum>> {
-    let id = call.required("queue_id", call.i32(0))?;
+    let id = call.need(args::may_observe::QUEUE_ID)?;
     if !layout::is_there() {
         return Ok(Some(syscache::our_relation(c"queue").is_some_and(role::owns_table).into()));
     }

@@ -6,6 +6,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
 use crate::catalog;
+use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::job::progress;
 use crate::pg::function::{Call, VOID};
@@ -15,8 +16,8 @@ sql_function!(pg_queue_progress, pg_finfo_pg_queue_progress => progress);
 /// `queue.progress(id, progress)`.
 fn progress(call: &Call) -> Result<Option<Datum>> {
     api::writable("report progress")?;
-    let id = call.required("id", call.i64(0))?;
-    let body = call.required("progress", call.json(1, "progress")?)?;
+    let id = call.need(args::progress::ID)?;
+    let body = call.required(args::progress::PROGRESS, call.json(args::progress::PROGRESS)?)?;
     let catalog = catalog::current()?;
     progress::record(&catalog, id, body)?;
     Ok(Some(VOID))

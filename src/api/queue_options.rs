@@ -7,13 +7,14 @@
 
 use pg_queue_core::backoff::Curve;
 use pg_queue_core::frontier::GATE_LANES;
-use pgrx::pg_sys;
+use pgrx::pg_sys::{self, Datum};
 
 use crate::api::executors;
-use crate::catalog::declared::argument;
+use crate::catalog::arguments as args;
 use crate::error::{Error, Result};
 use crate::job::options::{check_max_attempts, lease_us};
 use crate::job::{notice, timing};
+use crate::pg::argument::{Kind, kind, position};
 use crate::pg::datum::Interval;
 use crate::pg::function::Call;
 use crate::pg::parameter::Parameter;
@@ -47,8 +48,20 @@ pub struct QueueOption {
     kind: pg_sys::Oid,
     /// The position of the option among each verb's arguments.
     at: [usize; 2],
-    /// Checks an argument that is not NULL. Errors: 22023.
-    check: fn(&Call, usize, &str) -> Result<()>,
+    /// Errors: 22023.
+    check: fn(&Value) -> Result<()>,
+}
+
+/// A value that is not NULL.
+struct Value {
+    name: &'static str,
+    datum: Datum,
+}
+
+impl Value {
+    fn read<K: Kind>(&self) -> K::Value {
+        K::read(self.datum)
+    }
 }
 
 /// Makes the table: name, type and default as SQL, check.
@@ -58,16 +71,16 @@ macro_rules! options {
             name: stringify!($name),
             default: $default,
             kind: pg_sys::$kind,
-            at: [argument!(create, $name), argument!(alter, $name)],
+            at: [position(args::create::NAMES, stringify!($name)), position(args::alter::NAMES, stringify!($name))],
             check: $check,
         },)*];
     };
 }
 
 options! {
-    max_attempts: INT4OID = "20", |call, n, _| call.i32(n).map_or(Ok(()), check_max_attempts);
-    lease: INTERVALOID = "'5 minutes'",
-        lease;
+    // options of queues: made by `make generate`
+    max_attempts: INT4OID = "20", max_attempts;
+    lease: INTERVALOID = "'5 minutes'", lease;
     backoff: TEXTOID = "'exponential'", backoff;
     backoff_base: INTERVALOID = "'10 seconds'", not_negative;
     backoff_max: INTERVALOID = "'1 day'", not_negative;
@@ -82,14 +95,14 @@ options! {
     rate_limit_per_group: INT4OID = "NULL", limit;
     rate_period: INTERVALOID = "'1 second'", rate_period;
     max_waiting: INT8OID = "NULL", max_waiting;
-    stages: TEXTARRAYOID = "NULL", |call, n, _| check_stages(&call.text_array(n).unwrap_or_default());
+    stages: TEXTARRAYOID = "NULL", stages;
     notify: BOOLOID = "false", any;
-    executor: TEXTOID = "NULL", |call, n, _| executors::check_kind(&call.text(n).unwrap_or_default());
+    start_within: INTERVALOID = "NULL", start_within;
+    executor: TEXTOID = "NULL", executor;
     procedure: TEXTOID = "NULL", any;
     run_as: TEXTOID = "NULL", any;
     settings: JSONBOID = "NULL", any;
-    start_within: INTERVALOID = "NULL",
-        |call, n, name| call.interval(n).map_or(Ok(()), |span| timing::check_span(name, span));
+    // end of options of queues
 }
 
 /// Returns the option of this name. `None`: there is none.
@@ -104,9 +117,10 @@ pub fn given(call: &Call, verb: Verb) -> Result<Vec<(&'static str, Parameter)>> 
     let mut found = Vec::new();
     for option in ALL {
         let n = option.at[verb as usize];
-        let Some(datum) = call.datum(n) else { continue };
-        (option.check)(call, n, option.name)?;
-        let text = || call.text(n).unwrap_or_default();
+        let Some(datum) = call.raw(n) else { continue };
+        let value = Value { name: option.name, datum };
+        (option.check)(&value)?;
+        let text = || value.read::<kind::Text>();
         match option.name {
             // These options set other columns, too.
             "procedure" => found.extend(executors::procedure(&text())?),
@@ -119,30 +133,27 @@ pub fn given(call: &Call, verb: Verb) -> Result<Vec<(&'static str, Parameter)>> 
 }
 
 #[allow(clippy::unnecessary_wraps, reason = "a check, as the others")]
-fn any(_: &Call, _: usize, _: &str) -> Result<()> {
+fn any(_: &Value) -> Result<()> {
     Ok(())
 }
 
-fn span(call: &Call, n: usize) -> i64 {
-    call.interval(n).map_or(0, Interval::us)
+/// A detail that says which span was given.
+fn shown(value: &Value) -> String {
+    format!("It is {}.", value.read::<kind::Interval>().text())
 }
 
-fn given_interval(call: &Call, n: usize) -> String {
-    format!("It is {}.", call.interval(n).map_or_else(String::new, Interval::text))
-}
-
-fn lease(call: &Call, n: usize, _: &str) -> Result<()> {
+fn lease(value: &Value) -> Result<()> {
     /// A worker extends the lease of a job several times while it runs, so a shorter one is hardly ever kept.
     const SHORT_US: i64 = 1_000_000;
-    let Some(lease) = call.interval(n) else { return Ok(()) };
+    let lease = value.read::<kind::Interval>();
     if lease_us(lease)? < SHORT_US {
         notice::short_lease(&lease.text());
     }
     Ok(())
 }
 
-fn backoff(call: &Call, n: usize, _: &str) -> Result<()> {
-    let value = call.text(n).unwrap_or_default();
+fn backoff(value: &Value) -> Result<()> {
+    let value = value.read::<kind::Text>();
     if Curve::parse(&value).is_some() {
         return Ok(());
     }
@@ -150,31 +161,32 @@ fn backoff(call: &Call, n: usize, _: &str) -> Result<()> {
         .hint("Use 'constant', 'linear' or 'exponential'."))
 }
 
-fn backoff_jitter(call: &Call, n: usize, _: &str) -> Result<()> {
-    let jitter = call.f64(n).unwrap_or(-1.0);
+fn backoff_jitter(value: &Value) -> Result<()> {
+    let jitter = value.read::<kind::Float>();
     if (0.0..=1.0).contains(&jitter) {
         return Ok(());
     }
     Err(Error::invalid("backoff_jitter must be between 0 and 1").detail(format!("It is {jitter}.")))
 }
 
-fn not_negative(call: &Call, n: usize, name: &str) -> Result<()> {
-    if span(call, n) >= 0 {
+fn not_negative(value: &Value) -> Result<()> {
+    let name = value.name;
+    if value.read::<kind::Interval>().us() >= 0 {
         return Ok(());
     }
-    Err(Error::invalid(format!("{name} cannot be negative")).detail(given_interval(call, n)))
+    Err(Error::invalid(format!("{name} cannot be negative")).detail(shown(value)))
 }
 
 /// '-1' means for ever. As an interval it is minus one second.
-fn retention(call: &Call, n: usize, name: &str) -> Result<()> {
-    if call.interval(n) == Some(Interval { months: 0, days: 0, time: -1_000_000 }) {
+fn retention(value: &Value) -> Result<()> {
+    if value.read::<kind::Interval>() == (Interval { months: 0, days: 0, time: -1_000_000 }) {
         return Ok(());
     }
-    not_negative(call, n, name).map_err(|error| error.hint("Use '0' to keep nothing, '-1' to keep all for ever."))
+    not_negative(value).map_err(|error| error.hint("Use '0' to keep nothing, '-1' to keep all for ever."))
 }
 
-fn limit(call: &Call, n: usize, name: &str) -> Result<()> {
-    let limit = call.i32(n).unwrap_or(0);
+fn limit(value: &Value) -> Result<()> {
+    let (name, limit) = (value.name, value.read::<kind::Integer>());
     if limit >= 1 {
         return Ok(());
     }
@@ -183,20 +195,36 @@ fn limit(call: &Call, n: usize, name: &str) -> Result<()> {
         .hint("To stop a queue use queue.pause; to lift the limit, queue.alter with reset."))
 }
 
-fn max_waiting(call: &Call, n: usize, _: &str) -> Result<()> {
-    let limit = call.i64(n).unwrap_or(0);
+fn max_attempts(value: &Value) -> Result<()> {
+    check_max_attempts(value.read::<kind::Integer>())
+}
+
+fn stages(value: &Value) -> Result<()> {
+    check_stages(&value.read::<kind::Texts>())
+}
+
+fn executor(value: &Value) -> Result<()> {
+    executors::check_kind(&value.read::<kind::Text>())
+}
+
+fn start_within(value: &Value) -> Result<()> {
+    timing::check_span(value.name, value.read::<kind::Interval>())
+}
+
+fn max_waiting(value: &Value) -> Result<()> {
+    let limit = value.read::<kind::Bigint>();
     if limit >= 1 {
         return Ok(());
     }
     Err(Error::invalid("max_waiting must be at least 1").detail(format!("It is {limit}.")))
 }
 
-fn rate_period(call: &Call, n: usize, _: &str) -> Result<()> {
-    if span(call, n) > 0 {
+fn rate_period(value: &Value) -> Result<()> {
+    if value.read::<kind::Interval>().us() > 0 {
         return Ok(());
     }
     Err(Error::invalid("rate_period must be positive")
-        .detail(given_interval(call, n))
+        .detail(shown(value))
         .hint("For instance rate_period => '1 second'."))
 }
 

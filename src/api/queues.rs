@@ -13,7 +13,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::queue_options::{self, QueueOption, Verb};
 use crate::api::{self, executors, former_stages, names, permissions, sql_function, topics};
-use crate::catalog::declared::argument;
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Executor, Queue};
 use crate::catalog::{self, Catalog, drops, schedule, spi, topic};
@@ -49,7 +49,7 @@ fn check_dead_letter(catalog: &Catalog, target: Option<String>, name: &str) -> R
 }
 
 fn name_of(call: &Call) -> Result<String> {
-    names::checked("queue_name", call)
+    names::checked(call, args::create::QUEUE_NAME)
 }
 
 fn exists(name: &str) -> Error {
@@ -65,11 +65,11 @@ fn create(call: &Call) -> Result<Option<Datum>> {
     let options = queue_options::given(call, Verb::Create)?;
     let catalog = catalog::current()?;
     session::accept_invalidations();
-    check_dead_letter(&catalog, call.text(argument!(create, dead_letter)), &name)?;
+    check_dead_letter(&catalog, call.get(args::create::DEAD_LETTER), &name)?;
     let mut holds_name = false;
     loop {
         if let Ok(queue) = queue::by_name(&catalog, &name) {
-            if !call.bool(argument!(create, if_not_exists)).unwrap_or(false) {
+            if !call.get(args::create::IF_NOT_EXISTS).unwrap_or(false) {
                 return Err(exists(&name));
             }
             permission::check(&catalog, &queue, Privilege::Manage)?;
@@ -140,8 +140,8 @@ fn alter(call: &Call) -> Result<Option<Datum>> {
     api::writable("alter a queue")?;
     let name = name_of(call)?;
     let options = queue_options::given(call, Verb::Alter)?;
-    let reset = call.text_array(argument!(alter, reset)).unwrap_or_default();
-    let mut reset = reset.into_iter().map(|r| call.required("reset", r)).collect::<Result<Vec<_>>>()?;
+    let reset = call.get(args::alter::RESET).unwrap_or_default();
+    let mut reset = reset.into_iter().map(|r| call.required(args::alter::RESET, r)).collect::<Result<Vec<_>>>()?;
     reset.sort_unstable();
     reset.dedup();
     let catalog = catalog::current()?;
@@ -149,7 +149,7 @@ fn alter(call: &Call) -> Result<Option<Datum>> {
     if options.is_empty() && reset.is_empty() {
         notice::nothing_to_alter(&name);
     }
-    check_dead_letter(&catalog, call.text(argument!(alter, dead_letter)), &name)?;
+    check_dead_letter(&catalog, call.get(args::alter::DEAD_LETTER), &name)?;
     change(&catalog, &name, &options, &reset)
 }
 
@@ -271,7 +271,7 @@ fn announce(catalog: &Catalog, queue: &Queue, paused: bool) {
 
 fn set_paused(call: &Call, paused: bool) -> Result<Option<Datum>> {
     api::writable(if paused { "pause a queue" } else { "resume a queue" })?;
-    let name = call.required("queue_name", call.text(0))?;
+    let name = call.need(args::pause::QUEUE_NAME)?;
     let catalog = catalog::current()?;
     session::accept_invalidations();
     let queue = queue::by_name(&catalog, &name)?;
@@ -297,8 +297,8 @@ fn resume(call: &Call) -> Result<Option<Datum>> {
 /// `queue.drop(queue_name, force, if_exists)`.
 fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     api::writable("drop a queue")?;
-    let name = call.required("queue_name", call.text(0))?;
-    let force = call.bool(1).unwrap_or(false);
+    let name = call.need(args::drop::QUEUE_NAME)?;
+    let force = call.get(args::drop::FORCE).unwrap_or(false);
     let catalog = catalog::current()?;
     if let Some(topic) = topic::find(&name)? {
         return topics::drop_topic(&catalog, &topic, force);
@@ -307,7 +307,7 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     let queue = match queue::by_name(&catalog, &name) {
         Ok(queue) => queue,
         Err(error) if error.code != error::UNDEFINED => return Err(error),
-        Err(_) if call.bool(2).unwrap_or(false) => {
+        Err(_) if call.get(args::drop::IF_EXISTS).unwrap_or(false) => {
             notice::no_queue_to_drop(&name);
             return Ok(Some(VOID));
         }

@@ -7,6 +7,7 @@ use pgrx::pg_sys::Datum;
 use crate::api::answers::Answers;
 use crate::api::{self, sql_function};
 use crate::catalog;
+use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::job::hold;
 use crate::job::options::in_future;
@@ -23,7 +24,7 @@ sql_function!(pg_queue_release_many, pg_finfo_pg_queue_release_many => release_m
 ///
 /// Errors: 22023 for a delay that is negative or infinite.
 fn back<'a>(call: &Call, reason: Option<&'a str>) -> Result<Back<'a>> {
-    let delay = call.interval(1).unwrap_or(Interval::ZERO);
+    let delay = call.get(args::release::DELAY).unwrap_or(Interval::ZERO);
     in_future("delay", delay, time::now_us())?;
     Ok(Back { delay, reason })
 }
@@ -31,8 +32,8 @@ fn back<'a>(call: &Call, reason: Option<&'a str>) -> Result<Back<'a>> {
 /// `queue.release(id, delay, reason)`. If `delay` is NULL, the next attempt is ready immediately.
 fn release(call: &Call) -> Result<Option<Datum>> {
     api::writable("release")?;
-    let id = call.required("id", call.i64(0))?;
-    let reason = call.str(2);
+    let id = call.need(args::release::ID)?;
+    let reason = call.str(args::release::REASON);
     let back = back(call, reason.as_deref())?;
     let catalog = catalog::current()?;
     let mut outcomes = Outcomes::new(&catalog);
@@ -46,8 +47,8 @@ fn release(call: &Call) -> Result<Option<Datum>> {
 fn release_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("release")?;
     let answers = Answers::begin(call)?;
-    let ids = call.required("ids", call.i64_array(0))?;
-    let reason = call.str(2);
+    let ids = call.need(args::release_many::IDS)?;
+    let reason = call.str(args::release_many::REASON);
     let back = back(call, reason.as_deref())?;
     let catalog = catalog::current()?;
     let mut outcomes = Outcomes::new(&catalog);

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, answers, sql_function};
+use crate::catalog::arguments as args;
 use crate::catalog::{self, Catalog};
 use crate::error::Result;
 use crate::job::next_attempt;
@@ -24,8 +25,8 @@ sql_function!(pg_queue_reschedule_jobs, pg_finfo_pg_queue_reschedule_jobs => res
 /// `queue.reprioritize(job_id, priority)`.
 fn reprioritize(call: &Call) -> Result<Option<Datum>> {
     api::writable("reprioritize")?;
-    let job_id = call.required("job_id", call.i64(0))?;
-    let priority = call.required("priority", call.i32(1))?;
+    let job_id = call.need(args::reprioritize::JOB_ID)?;
+    let priority = call.need(args::reprioritize::PRIORITY)?;
     set_priority(&catalog::current()?, job_id, priority, time::now_us())?;
     Ok(Some(VOID))
 }
@@ -33,7 +34,7 @@ fn reprioritize(call: &Call) -> Result<Option<Datum>> {
 /// `queue.reprioritize_many(job_ids, priority)`.
 fn reprioritize_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("reprioritize")?;
-    let priority = call.required("priority", call.i32(1))?;
+    let priority = call.need(args::reprioritize_many::PRIORITY)?;
     let now = time::now_us();
     answers::for_each_job(call, |catalog, job_id| {
         set_priority(catalog, job_id, priority, now).map(|()| "reprioritized")
@@ -50,8 +51,8 @@ fn set_priority(catalog: &Rc<Catalog>, job_id: i64, priority: i32, now: i64) -> 
 /// `queue.reschedule(job_id, run_at)`.
 fn reschedule(call: &Call) -> Result<Option<Datum>> {
     api::writable("reschedule")?;
-    let job_id = call.required("job_id", call.i64(0))?;
-    let run_at = run_time(call.required("run_at", call.timestamp(1))?, time::now_us())?;
+    let job_id = call.need(args::reschedule::JOB_ID)?;
+    let run_at = run_time(call.need(args::reschedule::RUN_AT)?, time::now_us())?;
     next_attempt::supersede(&catalog::current()?, job_id, false, |next| next.run_at = run_at)?;
     Ok(Some(VOID))
 }
@@ -59,7 +60,7 @@ fn reschedule(call: &Call) -> Result<Option<Datum>> {
 /// `queue.reschedule_many(job_ids, run_at)`.
 fn reschedule_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("reschedule")?;
-    let run_at = run_time(call.required("run_at", call.timestamp(1))?, time::now_us())?;
+    let run_at = run_time(call.need(args::reschedule_many::RUN_AT)?, time::now_us())?;
     answers::for_each_job(call, |catalog, job_id| {
         next_attempt::supersede(catalog, job_id, false, |next| next.run_at = run_at).map(|()| "rescheduled")
     })

@@ -7,6 +7,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::{self, answers, sql_function};
 use crate::catalog;
+use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::job::options::run_time;
 use crate::job::{forget, retry};
@@ -22,7 +23,7 @@ sql_function!(pg_queue_forget, pg_finfo_pg_queue_forget => forget);
 /// Errors: 23505 if another job has its key, 55006 if an open transaction is in the way.
 fn retry(call: &Call) -> Result<Option<Datum>> {
     api::writable("retry")?;
-    let job_id = call.required("job_id", call.i64(0))?;
+    let job_id = call.need(args::retry::JOB_ID)?;
     retry::retry(&catalog::current()?, job_id, run_time_of(call)?).map(|()| Some(VOID))
 }
 
@@ -35,7 +36,7 @@ fn retry_many(call: &Call) -> Result<Option<Datum>> {
 
 /// Returns the time at which a job shall run; `None` if it shall run now.
 fn run_time_of(call: &Call) -> Result<Option<i64>> {
-    call.timestamp(1).map_or(Ok(None), |at| run_time(at, time::now_us()))
+    call.get(args::retry::RUN_AT).map_or(Ok(None), |at| run_time(at, time::now_us()))
 }
 
 /// `queue.forget(job_id)`: erases the contents of an ended job.
@@ -44,6 +45,6 @@ fn run_time_of(call: &Call) -> Result<Option<i64>> {
 /// way.
 fn forget(call: &Call) -> Result<Option<Datum>> {
     api::writable("forget")?;
-    let job_id = call.required("job_id", call.i64(0))?;
+    let job_id = call.need(args::forget::JOB_ID)?;
     forget::forget(&catalog::current()?, job_id).map(|()| Some(VOID))
 }

@@ -11,7 +11,7 @@ use pgrx::pg_sys::{self, Datum};
 
 use crate::api::command::Command;
 use crate::api::{self, sql_function};
-use crate::catalog::declared::argument;
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::schedule::{Schedule, Timing};
 use crate::catalog::{self, Catalog, drops, run_as, spi, topic};
@@ -19,6 +19,7 @@ use crate::error::{self, Error, Result};
 use crate::job::options::Options;
 use crate::job::schedule::Goal;
 use crate::job::{self, headers};
+use crate::pg::argument::{Argument, kind};
 use crate::pg::function::{Call, VOID};
 use crate::pg::parameter::Parameter;
 use crate::pg::{self, jsonb, time};
@@ -33,14 +34,14 @@ sql_function!(pg_queue_run_schedule, pg_finfo_pg_queue_run_schedule => run);
 sql_function!(pg_queue_upcoming, pg_finfo_pg_queue_upcoming => upcoming);
 
 fn name_of(call: &Call) -> Result<String> {
-    call.required("name", call.text(0))
+    call.need(args::schedule::NAME)
 }
 
-/// Returns the timestamp argument `n`, named `name` in the message; `None` if it is NULL.
+/// Returns a time; `None` if it is NULL.
 ///
 /// Errors: 22023 if it is infinite.
-fn finite(call: &Call, n: usize, name: &str) -> Result<Option<i64>> {
-    let time = call.timestamp(n);
+fn finite(call: &Call, argument: Argument<kind::Timestamp>) -> Result<Option<i64>> {
+    let (name, time) = (argument.name, call.get(argument));
     match time {
         Some(i64::MIN | i64::MAX) => {
             Err(Error::invalid(format!("{name} must be finite")).hint(format!("Leave {name} out.")))
@@ -50,13 +51,13 @@ fn finite(call: &Call, n: usize, name: &str) -> Result<Option<i64>> {
 }
 
 fn timing_of(call: &Call) -> Result<Timing> {
-    let timezone = call.text(argument!(schedule, timezone)).unwrap_or_else(|| "UTC".into());
+    let timezone = call.get(args::schedule::TIMEZONE).unwrap_or_else(|| "UTC".into());
     let timing = Timing {
-        cron: call.text(argument!(schedule, cron)),
-        every: call.interval(argument!(schedule, every)),
+        cron: call.get(args::schedule::CRON),
+        every: call.get(args::schedule::EVERY),
         timezone: catalog::schedule::zone(&timezone)?.name().to_owned(),
-        starts_at: finite(call, argument!(schedule, starts_at), "starts_at")?,
-        ends_at: finite(call, argument!(schedule, ends_at), "ends_at")?,
+        starts_at: finite(call, args::schedule::STARTS_AT)?,
+        ends_at: finite(call, args::schedule::ENDS_AT)?,
     };
     if timing.cron.is_some() == timing.every.is_some() {
         let error = if timing.cron.is_some() {
@@ -98,19 +99,19 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             Error::invalid("name must have 1 to 200 characters").detail(format!("It has {}.", name.chars().count()))
         );
     }
-    let queue_name = call.required("queue_name", call.text(argument!(schedule, queue_name)))?;
+    let queue_name = call.need(args::schedule::QUEUE_NAME)?;
     let timing = timing_of(call)?;
-    let missed = call.text(argument!(schedule, missed)).unwrap_or_else(|| "once".into());
+    let missed = call.get(args::schedule::MISSED).unwrap_or_else(|| "once".into());
     if Missed::parse(&missed).is_none() {
         return Err(
             Error::invalid(format!("invalid value for missed: \"{missed}\"")).hint("Use 'skip', 'once' or 'all'.")
         );
     }
     // Invalid options of its jobs are refused here. Otherwise each slot would fail.
-    Options::default().set_max_attempts(call.i32(argument!(schedule, max_attempts)))?;
-    Options::default().set_group_key(call.datum(argument!(schedule, group_key)))?;
-    headers::check(call.json(argument!(schedule, headers), "headers")?)?;
-    Options::default().set_timing(None, call.interval(argument!(schedule, start_within)), None)?;
+    Options::default().set_max_attempts(call.get(args::schedule::MAX_ATTEMPTS))?;
+    Options::default().set_group_key(call.datum(args::schedule::GROUP_KEY))?;
+    headers::check(call.json(args::schedule::HEADERS)?)?;
+    Options::default().set_timing(None, call.get(args::schedule::START_WITHIN), None)?;
 
     let catalog = catalog::current()?;
     absence::warn(catalog.number);
@@ -127,10 +128,10 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
         }
     };
     // Without the argument `command`, the payload is data, whatever the queue runs now or later.
-    let (payload, run_as) = match (call.text(argument!(schedule, command)), &goal) {
+    let (payload, run_as) = match (call.get(args::schedule::COMMAND), &goal) {
         (Some(command), Goal::Queue(queue)) => {
             let run_as = run_as::of_command(queue)?;
-            (Command::beside(command, call.json(argument!(schedule, payload), "payload")?)?.payload()?, run_as)
+            (Command::beside(command, call.json(args::schedule::PAYLOAD)?)?.payload()?, run_as)
         }
         (Some(_), Goal::Topic(topic)) => {
             return Err(Error::new(error::WRONG_STATE, format!("\"{}\" is a topic, and runs no commands", topic.name))
@@ -140,7 +141,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             if let Goal::Queue(queue) = goal {
                 run_as::refuse_data(queue)?;
             }
-            (call.json(argument!(schedule, payload), "payload")?.unwrap_or_else(jsonb::empty_object), None)
+            (call.json(args::schedule::PAYLOAD)?.unwrap_or_else(jsonb::empty_object), None)
         }
     };
     let now = catalog::schedule::now_us();
@@ -159,28 +160,27 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
         };
         check_fires(&timing.plan(anchor)?, planned_from, timing.ends_at.is_some_and(|at| at <= now))?;
         let time = |time: Option<i64>| Parameter::raw(time.map(Datum::from), pg_sys::TIMESTAMPTZOID);
-        let given = |n, oid| Parameter::raw(call.datum(n), oid);
         let mut parameters = vec![
             name.clone().into(),
             goal.id().into(),
             Parameter::raw(Some(payload), pg_sys::JSONBOID),
-            given(argument!(schedule, cron), pg_sys::TEXTOID),
-            given(argument!(schedule, every), pg_sys::INTERVALOID),
+            Parameter::raw(call.datum(args::schedule::CRON), pg_sys::TEXTOID),
+            Parameter::raw(call.datum(args::schedule::EVERY), pg_sys::INTERVALOID),
             timing.timezone.clone().into(),
             missed.clone().into(),
             time(timing.starts_at),
             time(timing.ends_at),
-            call.bool(argument!(schedule, overlap)).unwrap_or(true).into(),
-            call.i32(argument!(schedule, priority)).unwrap_or(0).into(),
-            given(argument!(schedule, max_attempts), pg_sys::INT4OID),
-            given(argument!(schedule, group_key), pg_sys::TEXTOID),
-            given(argument!(schedule, headers), pg_sys::JSONBOID),
+            call.get(args::schedule::OVERLAP).unwrap_or(true).into(),
+            call.get(args::schedule::PRIORITY).unwrap_or(0).into(),
+            Parameter::raw(call.datum(args::schedule::MAX_ATTEMPTS), pg_sys::INT4OID),
+            Parameter::raw(call.datum(args::schedule::GROUP_KEY), pg_sys::TEXTOID),
+            Parameter::raw(call.datum(args::schedule::HEADERS), pg_sys::JSONBOID),
             time(Some(anchor)),
             time(Some(planned_from)),
             // If a command is replaced, it belongs to the role that replaces it.
             Parameter::raw(run_as.map(|role| role.name), pg_sys::TEXTOID),
             Parameter::raw(run_as.map(|role| role.id.into()), pg_sys::INT8OID),
-            given(argument!(schedule, start_within), pg_sys::INTERVALOID),
+            Parameter::raw(call.datum(args::schedule::START_WITHIN), pg_sys::INTERVALOID),
         ];
         // If another session has made, changed or removed the schedule meanwhile, the loop reads it and checks the
         // privilege again.
@@ -322,7 +322,7 @@ fn upcoming(call: &Call) -> Result<Option<Datum>> {
     let catalog = catalog::current()?;
     let schedule = catalog::schedule::by_name(&catalog, &name_of(call)?)?;
     may(&catalog, &schedule, Privilege::Observe)?;
-    let runs = call.i32(1).unwrap_or(10);
+    let runs = call.get(args::upcoming::RUNS).unwrap_or(10);
     let runs = usize::try_from(runs)
         .ok()
         .filter(|&runs| runs <= 10_000)

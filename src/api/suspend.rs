@@ -7,6 +7,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
 use crate::catalog;
+use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::job::outcomes::Outcomes;
 use crate::job::suspend::Wait;
@@ -20,9 +21,14 @@ sql_function!(pg_queue_suspend, pg_finfo_pg_queue_suspend => suspend);
 /// Errors: as `queue.complete`. 22023, P0002 and 42501 as `queue.enqueue` raises them for `after`.
 fn suspend(call: &Call) -> Result<Option<Datum>> {
     api::writable("suspend")?;
-    let id = call.required("id", call.i64(0))?;
-    let progress = call.json(3, "progress")?;
-    let wait = Wait { after: call.i64_array(1), upon: call.str(2), progress, until: call.timestamp(4) };
+    let id = call.need(args::suspend::ID)?;
+    let progress = call.json(args::suspend::PROGRESS)?;
+    let wait = Wait {
+        after: call.get(args::suspend::AFTER),
+        upon: call.str(args::suspend::UPON),
+        progress,
+        until: call.get(args::suspend::UNTIL),
+    };
     let catalog = catalog::current()?;
     let mut outcomes = Outcomes::new(&catalog);
     let held = hold::hold_for_end(&mut outcomes, id)?;

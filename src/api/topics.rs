@@ -9,7 +9,7 @@
 use pgrx::pg_sys::{self, Datum};
 
 use crate::api::{self, names, permissions, sql_function};
-use crate::catalog::declared::argument;
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::Executor;
 use crate::catalog::topic::{self, OnFull, Topic};
@@ -19,6 +19,7 @@ use crate::job::given::{Given, Json, Positions};
 use crate::job::options::{self, Options};
 use crate::job::publish::{self, Event};
 use crate::job::{headers, notice};
+use crate::pg::argument::{Argument, kind};
 use crate::pg::datum::{self, text_datum};
 use crate::pg::function::{Call, VOID};
 use crate::pg::jsonpath::{Budget, Path};
@@ -38,12 +39,16 @@ sql_function!(pg_queue_topic_counts, pg_finfo_pg_queue_topic_counts => topic_cou
 /// `queue.create_topic(topic, if_not_exists)`.
 fn create_topic(call: &Call) -> Result<Option<Datum>> {
     api::writable("create a topic")?;
-    let name = names::checked("topic", call)?;
+    let name = names::checked(call, args::create_topic::TOPIC)?;
     let catalog = catalog::current()?;
     names::check_new(&name)?;
     names::lock(&catalog, &name);
     if topic::find(&name)?.is_some() {
-        return if call.bool(1).unwrap_or(false) { Ok(Some(VOID)) } else { Err(names::taken_by_topic(&name)) };
+        return if call.get(args::create_topic::IF_NOT_EXISTS).unwrap_or(false) {
+            Ok(Some(VOID))
+        } else {
+            Err(names::taken_by_topic(&name))
+        };
     }
     if queue::exists_by_name(&catalog, &name) {
         return Err(Error::new(error::DUPLICATE, format!("queue \"{name}\" already exists"))
@@ -101,20 +106,20 @@ pub fn queue_dropped(id: i32) -> Result<()> {
 /// `queue.bind(topic, queue_name, pattern, filter, …)`: returns the binding's id.
 fn bind(call: &Call) -> Result<Option<Datum>> {
     api::writable("bind a queue")?;
-    let topic_name = call.required("topic", call.text(0))?;
-    let queue_name = call.required("queue_name", call.text(1))?;
-    let pattern = call.text(argument!(bind, pattern)).unwrap_or_else(|| "#".to_owned());
+    let topic_name = call.need(args::bind::TOPIC)?;
+    let queue_name = call.need(args::bind::QUEUE_NAME)?;
+    let pattern = call.get(args::bind::PATTERN).unwrap_or_else(|| "#".to_owned());
     pg_queue_core::topic::check_pattern(&pattern).map_err(|fault| publish::refused("pattern", fault))?;
     let mut checked = Options::default();
-    checked.set_max_attempts(call.i32(argument!(bind, max_attempts)))?;
-    checked.set_lease(call.interval(argument!(bind, lease)))?;
-    if let Some(delay) = call.interval(argument!(bind, delay)) {
+    checked.set_max_attempts(call.get(args::bind::MAX_ATTEMPTS))?;
+    checked.set_lease(call.get(args::bind::LEASE))?;
+    if let Some(delay) = call.get(args::bind::DELAY) {
         options::in_future("delay", delay, time::now_us())?;
         if delay.us() > options::TEN_YEARS {
             return Err(Error::invalid("delay must be at most 10 years").detail(format!("It is {}.", delay.text())));
         }
     }
-    let on_full = call.text(argument!(bind, on_full)).unwrap_or_else(|| "keep".to_owned());
+    let on_full = call.get(args::bind::ON_FULL).unwrap_or_else(|| "keep".to_owned());
     let on_full_is = OnFull::parse(&on_full)?;
 
     let catalog = catalog::current()?;
@@ -124,7 +129,7 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
     permission::check_topic(&catalog, &topic, wanted)?;
     let queue = queue::by_name(&catalog, &queue_name)?;
     permission::check(&catalog, &queue, Privilege::Manage)?;
-    call.text(argument!(bind, stage)).map(|stage| queue.stage(&stage)).transpose()?;
+    call.get(args::bind::STAGE).map(|stage| queue.stage(&stage)).transpose()?;
     drops::watch(&catalog, queue.lane)?;
     names::lock_dead_letters(&catalog);
     // Another transaction may have changed the queue before this one got the lock.
@@ -139,9 +144,7 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
     }
     topic::lock(&topic)?;
     names::check_no_circle(&catalog, &topic.name, &queue.name)?;
-    let [filter, group_path] =
-        [path(call, argument!(bind, filter), "filter")?, path(call, argument!(bind, group_key), "group_key")?];
-    let given = |n: usize, oid| Parameter::raw(call.datum(n), oid);
+    let [filter, group_path] = [path(call, args::bind::FILTER)?, path(call, args::bind::GROUP_KEY)?];
     let bound_by = role::role_name(role::user()).unwrap_or_default();
     let insert = "INSERT INTO queue_internal.binding
             (topic_id, queue_id, pattern, filter, priority, delay, group_path, max_attempts,
@@ -159,12 +162,12 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
         queue.id.into(),
         pattern.into(),
         filter.into(),
-        given(argument!(bind, priority), pg_sys::INT4OID),
-        given(argument!(bind, delay), pg_sys::INTERVALOID),
+        Parameter::raw(call.datum(args::bind::PRIORITY), pg_sys::INT4OID),
+        Parameter::raw(call.datum(args::bind::DELAY), pg_sys::INTERVALOID),
         group_path.into(),
-        given(argument!(bind, max_attempts), pg_sys::INT4OID),
-        given(argument!(bind, lease), pg_sys::INTERVALOID),
-        given(argument!(bind, stage), pg_sys::TEXTOID),
+        Parameter::raw(call.datum(args::bind::MAX_ATTEMPTS), pg_sys::INT4OID),
+        Parameter::raw(call.datum(args::bind::LEASE), pg_sys::INTERVALOID),
+        Parameter::raw(call.datum(args::bind::STAGE), pg_sys::TEXTOID),
         on_full.into(),
         bound_by.into(),
     ];
@@ -177,8 +180,9 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
 /// Returns the text of a jsonpath that will be stored.
 ///
 /// Errors: 22023 if it is too long, or if it cannot be read again within the budget of a filter.
-fn path(call: &Call, n: usize, name: &str) -> Result<Option<String>> {
-    let Some(path) = call.datum(n) else { return Ok(None) };
+fn path(call: &Call, argument: Argument<kind::Other>) -> Result<Option<String>> {
+    let name = argument.name;
+    let Some(path) = call.datum(argument) else { return Ok(None) };
     // A binary jsonpath is at most a few times as long as its text.
     let text = if datum::is_small(path, 8 * jsonpath::MAX_PATH_BYTES) { jsonpath::text(path) } else { String::new() };
     if text.is_empty() || text.len() > jsonpath::MAX_PATH_BYTES {
@@ -199,8 +203,8 @@ fn path(call: &Call, n: usize, name: &str) -> Result<Option<String>> {
 /// `queue.unbind(topic, queue_name, pattern)`: returns how many bindings there were.
 fn unbind(call: &Call) -> Result<Option<Datum>> {
     api::writable("unbind a queue")?;
-    let topic_name = call.required("topic", call.text(0))?;
-    let queue_name = call.required("queue_name", call.text(1))?;
+    let topic_name = call.need(args::unbind::TOPIC)?;
+    let queue_name = call.need(args::unbind::QUEUE_NAME)?;
     let catalog = catalog::current()?;
     let topic = topic::by_name(&catalog, &topic_name)?;
     let queue = queue::by_name(&catalog, &queue_name)?;
@@ -211,25 +215,25 @@ fn unbind(call: &Call) -> Result<Option<Datum>> {
         "DELETE FROM queue_internal.binding WHERE topic_id OPERATOR(pg_catalog.=) $1
          AND queue_id OPERATOR(pg_catalog.=) $2
          AND ($3 IS NULL OR pattern OPERATOR(pg_catalog.=) $3)",
-        &[topic.id.into(), queue.id.into(), call.text(2).into()],
+        &[topic.id.into(), queue.id.into(), call.get(args::unbind::PATTERN).into()],
     )?;
     if gone > 0 {
         queue::changed(&catalog);
     } else {
-        notice::nothing_to_unbind(&topic_name, &queue_name, call.str(2).as_deref());
+        notice::nothing_to_unbind(&topic_name, &queue_name, call.str(args::unbind::PATTERN).as_deref());
     }
     Ok(Some((gone as i64).into()))
 }
 
 /// Returns the headers of an event.
-fn headers_of(call: &Call, n: usize) -> Result<Option<Datum>> {
-    let headers = call.json(n, "headers")?;
+fn headers_of(call: &Call, argument: Argument<kind::Jsonb>) -> Result<Option<Datum>> {
+    let headers = call.json(argument)?;
     headers::check(headers)?;
     Ok(headers)
 }
 
-fn key(call: &Call, n: usize) -> Result<String> {
-    let key = call.text(n).unwrap_or_default();
+fn key(call: &Call, argument: Argument<kind::Text>) -> Result<String> {
+    let key = call.get(argument).unwrap_or_default();
     publish::check_key(&key)?;
     Ok(key)
 }
@@ -238,11 +242,11 @@ fn key(call: &Call, n: usize) -> Result<String> {
 fn publish(call: &Call) -> Result<Option<Datum>> {
     api::writable("publish")?;
     let rows = call.rows()?;
-    let name = call.required("topic", call.text(0))?;
-    let payload = call.json(1, "payload")?.unwrap_or_else(jsonb::empty_object);
-    let given = Given::of_call(call, &const { Positions::of("publish") })?;
-    let event = Event { key: key(call, argument!(publish, key))?, payload, headers: None, id: None };
-    let is_mandatory = call.bool(argument!(publish, mandatory)).unwrap_or(false);
+    let name = call.need(args::publish::TOPIC)?;
+    let payload = call.json(args::publish::PAYLOAD)?.unwrap_or_else(jsonb::empty_object);
+    let given = Given::of_call(call, &const { Positions::of(args::publish::NAMES) })?;
+    let event = Event { key: key(call, args::publish::KEY)?, payload, headers: None, id: None };
+    let is_mandatory = call.get(args::publish::MANDATORY).unwrap_or(false);
     publish_all(&name, vec![event], given, is_mandatory, |_, queue, job| {
         rows.add(&mut [text_datum(queue), job.into()], &mut [false; 2])
     })
@@ -252,9 +256,9 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
 fn publish_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("publish")?;
     let rows = call.rows()?;
-    let name = call.required("topic", call.text(0))?;
-    let payloads = call.required("payloads", call.jsonb_array(1))?;
-    let keys = call.text_array(2);
+    let name = call.need(args::publish_many::TOPIC)?;
+    let payloads = call.need(args::publish_many::PAYLOADS)?;
+    let keys = call.get(args::publish_many::KEYS);
     if let Some(keys) = keys.as_ref().filter(|keys| keys.len() != payloads.len()) {
         return Err(Error::invalid("keys must have as many elements as payloads").detail(format!(
             "Keys: {}, payloads: {}.",
@@ -271,8 +275,8 @@ fn publish_many(call: &Call) -> Result<Option<Datum>> {
         publish::check_key(&key).map_err(|e| Error { message: format!("keys[{}]: {}", n + 1, e.message), ..e })?;
         events.push(Event { key, payload, headers: None, id: None });
     }
-    let given = Given::of_call(call, &const { Positions::of("publish_many") })?;
-    let is_mandatory = call.bool(argument!(publish_many, mandatory)).unwrap_or(false);
+    let given = Given::of_call(call, &const { Positions::of(args::publish_many::NAMES) })?;
+    let is_mandatory = call.get(args::publish_many::MANDATORY).unwrap_or(false);
     publish_all(&name, events, given, is_mandatory, |n, queue, job| {
         rows.add(&mut [(n as i32 + 1).into(), text_datum(queue), job.into()], &mut [false; 3])
     })
@@ -317,9 +321,14 @@ fn publish_all(
 /// `queue.route(topic, key, payload, headers)`: returns the bindings that match an event.
 fn route(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let name = call.required("topic", call.text(0))?;
-    let payload = call.json(2, "payload")?.unwrap_or_else(jsonb::empty_object);
-    let event = Event { key: key(call, 1)?, payload, headers: headers_of(call, argument!(route, headers))?, id: None };
+    let name = call.need(args::route::TOPIC)?;
+    let payload = call.json(args::route::PAYLOAD)?.unwrap_or_else(jsonb::empty_object);
+    let event = Event {
+        key: key(call, args::route::KEY)?,
+        payload,
+        headers: headers_of(call, args::route::HEADERS)?,
+        id: None,
+    };
     let catalog = catalog::current()?;
     permission::rights(&catalog);
     let topic = topic::by_name(&catalog, &name)?;

@@ -7,6 +7,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
+use crate::catalog::arguments as args;
 use crate::error::{self, Error, Result};
 use crate::job::wait::{ClaimScope, Waiter, longest_wait};
 use crate::job::{limits, notice, refill};
@@ -29,10 +30,10 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
         api::writable("wait")?;
     }
     crate::transaction::register();
-    let name = call.required("queue_name", call.text(0))?;
-    let timeout = call.interval(1).map_or(DEFAULT_TIMEOUT_US, Interval::us);
+    let name = call.need(args::wait::QUEUE_NAME)?;
+    let timeout = call.get(args::wait::TIMEOUT).map_or(DEFAULT_TIMEOUT_US, Interval::us);
     if timeout < 0 {
-        let given = call.interval(1).map_or_else(String::new, Interval::text);
+        let given = call.get(args::wait::TIMEOUT).map_or_else(String::new, Interval::text);
         return Err(Error::invalid("timeout cannot be negative").detail(format!("It is {given}.")));
     }
     if call.is_atomic() {

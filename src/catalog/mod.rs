@@ -20,6 +20,7 @@ use crate::error::{self, Error, Result};
 use crate::pg::shape::{SHAPES, Shape};
 use crate::pg::{relcache, syscache};
 
+pub mod arguments;
 pub mod declared;
 pub mod drops;
 pub mod dump;

@@ -63,87 +63,6 @@ pub fn views(script: &str) -> Vec<&str> {
     names.filter_map(|rest| rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()).collect()
 }
 
-/// Returns where in a script the arguments of a function begin. `None`: the script creates no such function. For
-/// constants.
-pub const fn arguments_of(script: &str, function: &str) -> Option<usize> {
-    let (text, function) = (script.as_bytes(), function.as_bytes());
-    let mut at = 0;
-    while at < text.len() {
-        // The compiler evaluates constants slowly, so most bytes must be passed over quickly.
-        if text[at] != b'C' {
-            at += 1;
-            continue;
-        }
-        let name = if begins(text, at, b"CREATE FUNCTION queue.") {
-            at + b"CREATE FUNCTION queue.".len()
-        } else if begins(text, at, b"CREATE PROCEDURE queue.") {
-            at + b"CREATE PROCEDURE queue.".len()
-        } else {
-            text.len()
-        };
-        let end = name + function.len();
-        if end < text.len() && begins(text, name, function) && text[end] == b'(' {
-            return Some(end + 1);
-        }
-        at += 1;
-    }
-    None
-}
-
-/// Returns the position of a function's argument by its name, from 0. `None`: the function has no argument of that
-/// name. `list`: where the arguments begin in the script. For constants.
-pub const fn position(script: &str, list: usize, argument: &str) -> Option<usize> {
-    position_in(script.as_bytes(), list, argument.as_bytes())
-}
-
-/// True if a text has these bytes at a place.
-const fn begins(text: &[u8], at: usize, wanted: &[u8]) -> bool {
-    if text[at] != wanted[0] || at + wanted.len() > text.len() {
-        return false;
-    }
-    let mut n = 0;
-    while n < wanted.len() {
-        if text[at + n] != wanted[n] {
-            return false;
-        }
-        n += 1;
-    }
-    true
-}
-
-/// Returns the position of an argument in a list by its name. `at`: where the list begins.
-const fn position_in(text: &[u8], mut at: usize, argument: &[u8]) -> Option<usize> {
-    let (mut n, mut depth, mut is_begin, mut in_quotes) = (0, 1, true, false);
-    while at < text.len() && depth > 0 {
-        let byte = text[at];
-        if in_quotes {
-            in_quotes = byte != b'\'';
-        } else if is_begin && !byte.is_ascii_whitespace() {
-            if begins(text, at, b"INOUT ") {
-                at += b"INOUT ".len();
-            }
-            if begins(text, at, b"OUT ") {
-                return None;
-            }
-            if begins(text, at, argument) && text[at + argument.len()].is_ascii_whitespace() {
-                return Some(n);
-            }
-            is_begin = false;
-            continue;
-        } else {
-            match byte {
-                b'\'' => in_quotes = true,
-                b'(' => depth += 1,
-                b')' => depth -= 1,
-                b',' if depth == 1 => (n, is_begin) = (n + 1, true),
-                _ => {}
-            }
-        }
-        at += 1;
-    }
-    None
-}
-
 /// Reads from the script the names of the columns of a view or of a function's result. Empty: the script names none.
 pub fn columns<'a>(script: &'a str, name: &str) -> Vec<&'a str> {
     let comment = format!("COMMENT ON COLUMN queue.{name}.");
@@ -310,9 +229,17 @@ pub fn parts(list: &str) -> impl Iterator<Item = &str> {
     .filter(|part| !part.is_empty())
 }
 
+/// Reads the arguments of a list, without the outputs.
+pub fn arguments(list: &str) -> impl Iterator<Item = Argument<'_>> {
+    parts(list).filter(|part| !part.starts_with("OUT ")).filter_map(argument)
+}
+
 fn argument(text: &str) -> Option<Argument<'_>> {
+    // There may be comments before it and behind it.
+    let text = text.rsplit_once("make generate`\n").map_or(text, |(_, text)| text);
+    let text = text.split_once("-- ").map_or(text, |(text, _)| text).trim();
     let answer = text.strip_prefix("INOUT ");
-    let (name, rest) = answer.unwrap_or(text).split_once(char::is_whitespace)?;
+    let (name, rest) = answer.unwrap_or(text).trim_start_matches("VARIADIC ").split_once(char::is_whitespace)?;
     let (kind, default) = match rest.split_once(" DEFAULT ") {
         Some((kind, default)) => (kind, Some(default)),
         None => (rest, None),
@@ -355,28 +282,6 @@ CREATE VIEW queue.jobs AS SELECT 1; CREATE VIEW queue.queues WITH (security_barr
         assert_eq!((out.returns, out.columns[0].name, out.arguments.len()), ("SETOF record", "f", 1));
         assert_eq!(all[2].arguments[2].name, "has_jobs");
         assert_eq!(views(SCRIPT), ["jobs", "queues"]);
-    }
-
-    #[test]
-    fn arguments_have_positions() {
-        const ENQUEUE: usize = arguments_of(SCRIPT, "enqueue").unwrap();
-        const AFTER: Option<usize> = position(SCRIPT, ENQUEUE, "after");
-        assert_eq!(AFTER, Some(5));
-        let at = |function, argument| position(SCRIPT, arguments_of(SCRIPT, function)?, argument);
-        assert_eq!(at("enqueue", "queue_name"), Some(0));
-        assert_eq!((at("wait", "timeout"), at("wait", "has_jobs"), at("fail", "cost")), (Some(1), Some(2), Some(2)));
-        assert_eq!(
-            (at("enqueue", "afte"), at("enqueu", "after"), at("kick", "a"), at("enqueue", "returns")),
-            (None, None, None, None)
-        );
-        for function in functions(SCRIPT) {
-            for (n, argument) in function.arguments.iter().enumerate() {
-                assert_eq!(at(function.name, argument.name), Some(n));
-            }
-        }
-        let out = "CREATE FUNCTION queue.f(a text DEFAULT ',(', OUT b int) RETURNS int;";
-        let list = arguments_of(out, "f").unwrap();
-        assert_eq!((position(out, list, "a"), position(out, list, "b")), (Some(0), None));
     }
 
     #[test]

@@ -9,11 +9,11 @@ use std::borrow::Cow;
 
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::declared;
 use crate::catalog::queue::Queue;
 use crate::error::{Error, Result};
 use crate::job::headers;
 use crate::job::options::{After, OnDuplicate, Options, Unique};
+use crate::pg::argument::{Argument, kind, position};
 use crate::pg::datum::{Interval, text_datum};
 use crate::pg::function::Call;
 use crate::pg::jsonb::{self, Value};
@@ -42,7 +42,7 @@ trait Kind<'a>: Sized {
     /// From an argument. `None`: it is NULL or was not given.
     ///
     /// Errors: 22023 for JSON that is nested too deeply or too long.
-    fn of_argument(call: &'a Call, n: usize, name: &str) -> Result<Option<Self>>;
+    fn of_argument(call: &'a Call, n: usize, name: &'static str) -> Result<Option<Self>>;
 
     /// From a field.
     ///
@@ -64,8 +64,8 @@ pub fn text_of_field(value: &Value, name: &str) -> Result<String> {
 }
 
 impl<'a> Kind<'a> for i32 {
-    fn of_argument(call: &'a Call, n: usize, _: &str) -> Result<Option<Self>> {
-        Ok(call.i32(n))
+    fn of_argument(call: &'a Call, n: usize, name: &'static str) -> Result<Option<Self>> {
+        Ok(call.get(Argument::<kind::Integer>::at(n, name)))
     }
     fn of_field(value: &Value, name: &str) -> Result<Self> {
         value.as_i32().ok_or_else(|| wrong(value, name, "an integer"))
@@ -73,8 +73,8 @@ impl<'a> Kind<'a> for i32 {
 }
 
 impl<'a> Kind<'a> for i64 {
-    fn of_argument(call: &'a Call, n: usize, _: &str) -> Result<Option<Self>> {
-        Ok(call.i64(n))
+    fn of_argument(call: &'a Call, n: usize, name: &'static str) -> Result<Option<Self>> {
+        Ok(call.get(Argument::<kind::Bigint>::at(n, name)))
     }
     fn of_field(value: &Value, name: &str) -> Result<Self> {
         value.as_i64().ok_or_else(|| wrong(value, name, "a job id"))
@@ -82,8 +82,8 @@ impl<'a> Kind<'a> for i64 {
 }
 
 impl<'a> Kind<'a> for Interval {
-    fn of_argument(call: &'a Call, n: usize, _: &str) -> Result<Option<Self>> {
-        Ok(call.interval(n))
+    fn of_argument(call: &'a Call, n: usize, name: &'static str) -> Result<Option<Self>> {
+        Ok(call.get(Argument::<kind::Interval>::at(n, name)))
     }
     fn of_field(value: &Value, name: &str) -> Result<Self> {
         value.as_str().and_then(|text| jsonb::interval(&text)).ok_or_else(|| {
@@ -93,8 +93,8 @@ impl<'a> Kind<'a> for Interval {
 }
 
 impl<'a> Kind<'a> for Time {
-    fn of_argument(call: &'a Call, n: usize, _: &str) -> Result<Option<Self>> {
-        Ok(call.timestamp(n).map(Self))
+    fn of_argument(call: &'a Call, n: usize, name: &'static str) -> Result<Option<Self>> {
+        Ok(call.get(Argument::<kind::Timestamp>::at(n, name)).map(Self))
     }
     fn of_field(value: &Value, name: &str) -> Result<Self> {
         value.as_str().and_then(|text| jsonb::timestamp(&text)).map(Self).ok_or_else(|| {
@@ -105,8 +105,8 @@ impl<'a> Kind<'a> for Time {
 }
 
 impl<'a> Kind<'a> for Key {
-    fn of_argument(call: &'a Call, n: usize, _: &str) -> Result<Option<Self>> {
-        Ok(call.datum(n).map(Self))
+    fn of_argument(call: &'a Call, n: usize, _: &'static str) -> Result<Option<Self>> {
+        Ok(call.raw(n).map(Self))
     }
     fn of_field(value: &Value, name: &str) -> Result<Self> {
         text_of_field(value, name).map(|text| Self(text_datum(&text)))
@@ -114,8 +114,8 @@ impl<'a> Kind<'a> for Key {
 }
 
 impl<'a> Kind<'a> for Cow<'a, str> {
-    fn of_argument(call: &'a Call, n: usize, _: &str) -> Result<Option<Self>> {
-        Ok(call.str(n))
+    fn of_argument(call: &'a Call, n: usize, name: &'static str) -> Result<Option<Self>> {
+        Ok(call.str(Argument::at(n, name)))
     }
     fn of_field(value: &Value, name: &str) -> Result<Self> {
         text_of_field(value, name).map(Cow::Owned)
@@ -123,8 +123,8 @@ impl<'a> Kind<'a> for Cow<'a, str> {
 }
 
 impl<'a> Kind<'a> for Json {
-    fn of_argument(call: &'a Call, n: usize, name: &str) -> Result<Option<Self>> {
-        Ok(call.json(n, name)?.map(Self))
+    fn of_argument(call: &'a Call, n: usize, name: &'static str) -> Result<Option<Self>> {
+        Ok(call.json(Argument::at(n, name))?.map(Self))
     }
     fn of_field(value: &Value, name: &str) -> Result<Self> {
         let json = value.datum();
@@ -134,8 +134,8 @@ impl<'a> Kind<'a> for Json {
 }
 
 impl<'a> Kind<'a> for Ids {
-    fn of_argument(call: &'a Call, n: usize, _: &str) -> Result<Option<Self>> {
-        Ok(call.i64_array(n))
+    fn of_argument(call: &'a Call, n: usize, name: &'static str) -> Result<Option<Self>> {
+        Ok(call.get(Argument::<kind::Bigints>::at(n, name)))
     }
     fn of_field(value: &Value, name: &str) -> Result<Self> {
         let of = |value: &Value| if value.is_null() { Some(None) } else { value.as_i64().map(Some) };
@@ -153,10 +153,9 @@ macro_rules! options {
         }
 
         impl Positions {
-            /// Returns the positions by the names in the verb's declaration, which may lack some options.
-            pub const fn of(verb: &str) -> Self {
-                let list = declared::arguments_of(verb);
-                Self { $($name: declared::position(list, stringify!($name)),)* }
+            /// Returns the positions by the names of a verb's arguments, which may lack some options.
+            pub const fn of(names: &[&str]) -> Self {
+                Self { $($name: position(names, stringify!($name)),)* }
             }
         }
 
@@ -193,6 +192,7 @@ macro_rules! options {
 }
 
 options! {
+    // options of jobs: made by `make generate`
     priority: i32,
     delay: Interval,
     run_at: Time,
@@ -212,6 +212,7 @@ options! {
     start_by: Time,
     start_within: Interval,
     max_delay: Interval,
+    // end of options of jobs
 }
 
 impl Given<'_> {

@@ -1,4 +1,4 @@
-//! How SQL calls Rust: arguments by position, sets of rows, and raising the extension's own errors outside every Rust
+//! How SQL calls Rust: the call, sets of rows, and raising the extension's own errors outside every Rust
 //! frame.
 //!
 //! Responsible for one call of one function. A SQL function `queue.x` is `AS 'MODULE_PATHNAME', 'pg_queue_x'`. Not
@@ -7,14 +7,12 @@
 //!
 //! Invariant: an error is raised only when no Rust value is left to drop.
 
-use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_char, c_int};
 
 use pgrx::pg_sys::{self, Datum};
 
 use crate::error::{self, Error, Result};
-use crate::pg::datum::{self, Interval};
-use crate::pg::{memory, stored_json, unbound};
+use crate::pg::{memory, unbound};
 
 /// The result of a function that returns void: a datum, so that the result is not NULL.
 pub const VOID: Datum = Datum::null();
@@ -86,12 +84,12 @@ pub unsafe fn guarded<R: Copy>(fcinfo: pg_sys::FunctionCallInfo, part: impl Fn(&
     }
 }
 
-/// One call of a SQL function. Arguments are read by position, from 0. `None`: the argument is NULL or was not given.
+/// One call of a SQL function. How its arguments are read: `argument`.
 pub struct Call(pg_sys::FunctionCallInfo);
 
 impl Call {
-    /// Returns the raw datum of an argument.
-    pub fn datum(&self, n: usize) -> Option<Datum> {
+    /// Returns the raw datum of an argument by its position.
+    pub fn raw(&self, n: usize) -> Option<Datum> {
         // SAFETY: Postgres passes as many arguments as the function declares, and no others are read.
         unsafe {
             if n >= self.count() {
@@ -106,111 +104,6 @@ impl Call {
     pub fn count(&self) -> usize {
         // SAFETY: the call info is valid while the function runs.
         unsafe { (*self.0).nargs as usize }
-    }
-
-    /// True if an argument was given and is not NULL.
-    pub fn has(&self, n: usize) -> bool {
-        self.datum(n).is_some()
-    }
-
-    /// Returns a `bigint`.
-    pub fn i64(&self, n: usize) -> Option<i64> {
-        self.datum(n).map(|d| d.value() as i64)
-    }
-
-    /// Returns an `oid`.
-    pub fn oid(&self, n: usize) -> Option<pg_sys::Oid> {
-        self.datum(n).map(|d| pg_sys::Oid::from(d.value() as u32))
-    }
-
-    /// Returns an `integer`.
-    pub fn i32(&self, n: usize) -> Option<i32> {
-        self.datum(n).map(|d| d.value() as i32)
-    }
-
-    /// Returns a `boolean`.
-    pub fn bool(&self, n: usize) -> Option<bool> {
-        self.datum(n).map(|d| d.value() & 1 != 0)
-    }
-
-    /// Returns a `double precision`.
-    pub fn f64(&self, n: usize) -> Option<f64> {
-        self.datum(n).map(|d| f64::from_bits(d.value() as u64))
-    }
-
-    /// Returns a `timestamptz`, in microseconds since 2000-01-01, as Postgres counts.
-    pub fn timestamp(&self, n: usize) -> Option<i64> {
-        self.i64(n)
-    }
-
-    /// Returns an `interval`.
-    pub fn interval(&self, n: usize) -> Option<Interval> {
-        self.datum(n).map(Interval::read)
-    }
-
-    /// Returns a `text`.
-    pub fn text(&self, n: usize) -> Option<String> {
-        self.str(n).map(Cow::into_owned)
-    }
-
-    /// Returns a `text`. Copies it only if it is compressed, toasted or not UTF-8.
-    pub fn str(&self, n: usize) -> Option<Cow<'_, str>> {
-        let stored = self.datum(n)?.cast_mut_ptr::<pg_sys::varlena>();
-        // SAFETY: an argument of type text, which stays in its place during the call.
-        unsafe {
-            if datum::is_plain(stored) {
-                let bytes = pgrx::varlena_to_byte_slice(stored);
-                memory::room_for_text(bytes.len());
-                Some(String::from_utf8_lossy(bytes))
-            } else {
-                Some(Cow::Owned(datum::text(stored.into())))
-            }
-        }
-    }
-
-    /// Returns a `bigint[]`. A NULL element is `None`.
-    pub fn i64_array(&self, n: usize) -> Option<Vec<Option<i64>>> {
-        let elements = datum::array(self.datum(n)?, pg_sys::INT8OID, 8, true, b'd');
-        Some(elements.into_iter().map(|e| e.map(|d| d.value() as i64)).collect())
-    }
-
-    /// Returns a `text[]`. A NULL element is `None`.
-    pub fn text_array(&self, n: usize) -> Option<Vec<Option<String>>> {
-        self.datum(n).map(datum::text_array)
-    }
-
-    /// Returns a `jsonb[]`, with its elements as stored. A NULL element is `None`.
-    pub fn jsonb_array(&self, n: usize) -> Option<Vec<Option<Datum>>> {
-        Some(datum::array(self.datum(n)?, pg_sys::JSONBOID, -1, false, b'i'))
-    }
-
-    /// Returns a `jsonb` that will be stored.
-    ///
-    /// Errors: 22023 if it is nested too deeply, or too long as text.
-    pub fn json(&self, n: usize, name: &str) -> Result<Option<Datum>> {
-        let Some(value) = self.datum(n) else { return Ok(None) };
-        stored_json::check(value, name)?;
-        Ok(Some(value))
-    }
-
-    /// Returns a `jsonb` that holds values that will be stored. The caller checks these by `stored_json::check`.
-    ///
-    /// Errors: 22023 if it is nested too deeply.
-    pub fn json_list(&self, n: usize, name: &str) -> Result<Option<Datum>> {
-        let Some(value) = self.datum(n) else { return Ok(None) };
-        stored_json::check_depth(value, name)?;
-        Ok(Some(value))
-    }
-
-    /// Returns a `bytea[]`. A NULL element is `None`.
-    pub fn bytes_array(&self, n: usize) -> Option<Vec<Option<Vec<u8>>>> {
-        let elements = datum::array(self.datum(n)?, pg_sys::BYTEAOID, -1, false, b'i');
-        Some(memory::collect(elements.into_iter().map(|e| e.map(datum::bytes))))
-    }
-
-    /// Returns the value of a required argument. If it is NULL, returns the error that names the argument.
-    pub fn required<T>(&self, name: &str, value: Option<T>) -> Result<T> {
-        value.ok_or_else(|| Error::null(name))
     }
 
     /// True if this is a CALL inside a transaction block or a function, where a procedure cannot release its snapshot.

@@ -5,6 +5,7 @@
 //!
 //! Invariant: each `unsafe` block says why it is sound.
 
+pub mod argument;
 pub mod background;
 pub mod btree;
 pub mod budget;

@@ -12,6 +12,7 @@ use pg_queue_core::after::Upon;
 use pgrx::pg_sys::Datum;
 
 use crate::api::sql_function;
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::rows::{life, listed_job};
 use crate::catalog::tables as columns;
@@ -86,7 +87,7 @@ fn live(call: &Call) -> Result<Option<Datum>> {
 /// NULL, it returns no rows.
 fn life_of(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let Some(id) = call.i64(0) else { return Ok(None) };
+    let Some(id) = call.get(args::life_of::JOB_ID) else { return Ok(None) };
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
     each_life(&catalog, ids::job_id(id)?, &rights, &mut |row| rows.add_options(row).map(|()| true))?;
@@ -104,7 +105,7 @@ pub type JobRow = [Option<Datum>; TIMING + 1];
 fn job(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     // NULL comes from joins with rows that may have no job.
-    let Some(id) = call.i64(0) else { return Ok(None) };
+    let Some(id) = call.get(args::job::JOB_ID) else { return Ok(None) };
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
     with_newest(&catalog, ids::job_id(id)?, &rights, &mut |_, row| rows.add_options(row))?;
@@ -115,7 +116,7 @@ fn job(call: &Call) -> Result<Option<Datum>> {
 /// rows.
 fn job_attempts(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let Some(id) = call.i64(0) else { return Ok(None) };
+    let Some(id) = call.get(args::job_attempts::JOB_ID) else { return Ok(None) };
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
     each_life(&catalog, ids::job_id(id)?, &rights, &mut |life| {
@@ -172,21 +173,21 @@ fn doing(life: &LifeRow) -> Doing {
 /// Returns the standing of an attempt from the arguments that a view gives.
 fn given(call: &Call) -> Doing {
     Doing {
-        outcome: call.datum(0).map(|datum| Kind::of(datum.value() as u8)),
-        is_claimed: call.bool(1).unwrap_or(false),
-        run_at: call.timestamp(3),
-        has_failed: call.bool(4).unwrap_or(false),
+        outcome: call.datum(args::job_state::OUTCOME).map(|datum| Kind::of(datum.value() as u8)),
+        is_claimed: call.get(args::job_state::IS_CLAIMED).unwrap_or(false),
+        run_at: call.get(args::job_state::RUN_AT),
+        has_failed: call.get(args::job_state::HAS_FAILED).unwrap_or(false),
     }
 }
 
 /// `queue_internal.job_state(outcome, is_claimed, is_held, run_at, has_failed)`.
 fn job_state(call: &Call) -> Result<Option<Datum>> {
-    Ok(Some(text_datum(given(call).state_of_job(call.bool(2).unwrap_or(false)))))
+    Ok(Some(text_datum(given(call).state_of_job(call.get(args::job_state::IS_HELD).unwrap_or(false)))))
 }
 
 /// `queue_internal.attempt_state(outcome, is_claimed, is_held, run_at, has_failed)`.
 fn attempt_state(call: &Call) -> Result<Option<Datum>> {
-    Ok(Some(text_datum(given(call).state_of_attempt(call.bool(2).unwrap_or(false)))))
+    Ok(Some(text_datum(given(call).state_of_attempt(call.get(args::attempt_state::IS_HELD).unwrap_or(false)))))
 }
 
 /// Calls `f` with the lane and the row of `queue.jobs` for a job, if the job exists and the user may observe it. The

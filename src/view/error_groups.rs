@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use pgrx::pg_sys::Datum;
 
 use crate::api::sql_function;
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::rows::listed_job;
 use crate::catalog::{self, queue};
@@ -33,8 +34,8 @@ struct Group {
 /// Errors: 42704, 22023.
 fn error_groups(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let name = call.text(0);
-    let max_jobs = i64::from(at_most("max_jobs", call.i32(1), 10_000, 1_000_000)?);
+    let name = call.get(args::error_groups::QUEUE_NAME);
+    let max_jobs = i64::from(at_most("max_jobs", call.get(args::error_groups::MAX_JOBS), 10_000, 1_000_000)?);
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
     let mut queues = BTreeMap::new();

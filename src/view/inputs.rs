@@ -5,6 +5,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::sql_function;
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::rows::listed_job;
 use crate::catalog::{self, ids};
@@ -30,7 +31,7 @@ fn may_see(rights: &Rights, lane: i32) -> bool {
 /// Errors: 22023 if `id` is no attempt's id; P0002 if the attempt does not exist; 42501.
 fn inputs(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let id = call.required("id", call.i64(0))?;
+    let id = call.need(args::inputs::ID)?;
     ids::attempt_id(id)?;
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
@@ -69,10 +70,10 @@ fn inputs(call: &Call) -> Result<Option<Datum>> {
 /// ids are greater than `beyond`, in the order of their ids. If `job_id` is NULL, it returns no rows.
 fn members(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let Some(flow) = call.i64(0) else { return Ok(None) };
-    let state = call.text(1);
-    let beyond = call.i64(2).unwrap_or(i64::MIN);
-    let mut left = call.i32(3).unwrap_or(100);
+    let Some(flow) = call.get(args::members::JOB_ID) else { return Ok(None) };
+    let state = call.get(args::members::STATE);
+    let beyond = call.get(args::members::BEYOND).unwrap_or(i64::MIN);
+    let mut left = call.get(args::members::MAX_JOBS).unwrap_or(100);
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
     for job_id in member::all(&catalog, ids::job_id(flow)?).into_iter().filter(|&job_id| job_id > beyond) {

@@ -11,6 +11,7 @@ use pgrx::pg_sys::Datum;
 use serde_json::{Value, json};
 
 use crate::api::sql_function;
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::rows::listed_job;
@@ -268,13 +269,13 @@ fn page(call: &Call, look: &Look<'_>, max_jobs: i32) -> Result<()> {
 ///
 /// Errors: 42704, 22023.
 fn search(call: &Call) -> Result<Option<Datum>> {
-    let name = call.required("queue_name", call.text(0))?;
-    let filter = call.datum(1);
-    let names = call.text_array(2);
-    let stage = call.text(3);
-    let beyond = position(call.datum(4))?;
-    let max_jobs = at_most("max_jobs", call.i32(5), 50, MAX_PAGE_JOBS)?;
-    let max_rows = at_most("max_rows", call.i32(6), 20_000, 1_000_000)?.into();
+    let name = call.need(args::search::QUEUE_NAME)?;
+    let filter = call.datum(args::search::FILTER);
+    let names = call.get(args::search::STATES);
+    let stage = call.get(args::search::STAGE);
+    let beyond = position(call.datum(args::search::BEYOND))?;
+    let max_jobs = at_most("max_jobs", call.get(args::search::MAX_JOBS), 50, MAX_PAGE_JOBS)?;
+    let max_rows = at_most("max_rows", call.get(args::search::MAX_ROWS), 20_000, 1_000_000)?.into();
     filter.inspect(|filter| look_at_filter(*filter));
     let states = names.map_or_else(|| Ok(JobState::ALL.iter().map(|(state, _)| *state).collect()), states)?;
     let catalog = catalog::current()?;

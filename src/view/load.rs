@@ -10,6 +10,7 @@ use pg_queue_core::load::{self, Load, Seen};
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::queue::Queue;
 use crate::catalog::{self, Catalog, queue};
@@ -33,10 +34,10 @@ const DEFAULT_TARGET_AGE_US: i64 = 30_000_000;
 /// Errors: 42704, 22023 unless `target_age` is positive.
 fn load(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let name = call.text(0);
-    let target_age_us = call.interval(1).map_or(DEFAULT_TARGET_AGE_US, Interval::us);
+    let name = call.get(args::load::QUEUE_NAME);
+    let target_age_us = call.get(args::load::TARGET_AGE).map_or(DEFAULT_TARGET_AGE_US, Interval::us);
     if target_age_us <= 0 {
-        let given = call.interval(1).map(Interval::text).unwrap_or_default();
+        let given = call.get(args::load::TARGET_AGE).map(Interval::text).unwrap_or_default();
         return Err(Error::invalid("target_age must be positive")
             .detail(format!("It is {given}."))
             .hint("Leave it out for 30 seconds."));

@@ -8,6 +8,7 @@ use pg_queue_core::frontier::State;
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
@@ -43,7 +44,7 @@ fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
 /// is no subquery of the views, because the planner would price it as if it ran for every row. Returns NULL if the
 /// attempt does not exist, or the current user may not observe it.
 fn payload_of(call: &Call) -> Result<Option<Datum>> {
-    let Some(mut id) = call.i64(0) else { return Ok(None) };
+    let Some(mut id) = call.get(args::payload_of::ID) else { return Ok(None) };
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
     let may = |lane: i32| rights.on_lane(lane, Privilege::Observe);
@@ -144,7 +145,7 @@ fn sleepers_now(call: &Call) -> Result<Option<Datum>> {
 
 /// `queue_internal.lease_expires_at(id)`: returns NULL if memory does not know the lease.
 fn lease_expires_at(call: &Call) -> Result<Option<Datum>> {
-    let Some(id) = call.i64(0) else { return Ok(None) };
+    let Some(id) = call.get(args::lease_expires_at::ID) else { return Ok(None) };
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
     Ok(lease_end(&catalog, id, &rights).map(Datum::from))

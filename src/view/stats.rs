@@ -11,6 +11,7 @@ use pg_queue_core::minutes::{KEPT, MINUTE_US};
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::{self, queue};
 use crate::error::Result;
@@ -53,16 +54,18 @@ fn minutes_now(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue_internal.tallies(walk)`: if `walk` is true, or on a standby, counts everything row by row.
+/// `queue_internal.tallies(walk)`: if `walk` is true, or on a standby, counts everything row by row. A row without a lane
+/// says that there is an answer.
 fn tallies(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;
-    let must_walk = call.bool(0).unwrap_or(false) || session::in_recovery();
+    let must_walk = call.get(args::tallies::WALK).unwrap_or(false) || session::in_recovery();
     let wanted = Wanted { future: true, dead: true, ..Wanted::default() };
     let known = if must_walk { None } else { depth::known(&catalog, wanted) };
     let is_counted = known.is_some();
     let lane_counts = known.unwrap_or_else(|| LaneCounts::take(&catalog, i64::MIN));
     let rights = permission::rights(&catalog);
+    rows.add_options(&[None; 15])?;
     for (&lane, found) in lane_counts.0.iter().filter(|(lane, _)| rights.on_lane(**lane, Privilege::Observe)) {
         let counts = &found.counter.counts;
         let totals = counts.totals.values().map(Datum::from).map(Some);

@@ -6,6 +6,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::{self, Catalog};
 use crate::error::{Error, Result};
@@ -25,8 +26,8 @@ sql_function!(pg_queue_job_steps, pg_finfo_pg_queue_job_steps => job_steps);
 /// A name may be this long, in bytes.
 const MAX_NAME_BYTES: usize = 1024;
 
-fn name(call: &Call, n: usize) -> Result<String> {
-    let name = call.required("name", call.text(n))?;
+fn name(call: &Call) -> Result<String> {
+    let name = call.need(args::step::NAME)?;
     if name.is_empty() || name.len() > MAX_NAME_BYTES {
         return Err(Error::invalid(format!("name must have between 1 and {MAX_NAME_BYTES} bytes"))
             .detail(format!("It has {}.", name.len())));
@@ -44,8 +45,8 @@ fn steps_of(catalog: &Catalog, id: i64) -> Option<Datum> {
 /// `queue.step(id, name)`: returns the result of a step that this attempt or an earlier one has done. NULL: the step is
 /// not done.
 fn step(call: &Call) -> Result<Option<Datum>> {
-    let id = call.required("id", call.i64(0))?;
-    let name = name(call, 1)?;
+    let id = call.need(args::step::ID)?;
+    let name = name(call)?;
     let catalog = catalog::current()?;
     hold::check_claimed(&catalog, id, &permission::rights(&catalog))?;
     Ok(steps_of(&catalog, id).and_then(|steps| jsonb::field(steps, &name)).map(|value| value.datum()))
@@ -54,10 +55,10 @@ fn step(call: &Call) -> Result<Option<Datum>> {
 /// `queue.step_done(id, name, result)`.
 fn step_done(call: &Call) -> Result<Option<Datum>> {
     api::writable("note a step")?;
-    let id = call.required("id", call.i64(0))?;
-    let name = name(call, 1)?;
+    let id = call.need(args::step_done::ID)?;
+    let name = name(call)?;
     let catalog = catalog::current()?;
-    let body = jsonb::object_of(&name, call.json(2, "result")?);
+    let body = jsonb::object_of(&name, call.json(args::step_done::RESULT)?);
     let body = body.ok_or_else(|| Error::invalid("name cannot be stored as JSON"))?;
     steps::record(&catalog, id, body)?;
     Ok(Some(VOID))
@@ -66,7 +67,7 @@ fn step_done(call: &Call) -> Result<Option<Datum>> {
 /// `queue.job_steps(job_id)`: returns the steps that a job has done. If `job_id` is NULL, it returns no rows.
 fn job_steps(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let Some(job_id) = call.i64(0) else { return Ok(None) };
+    let Some(job_id) = call.get(args::job_steps::JOB_ID) else { return Ok(None) };
     let catalog = catalog::current()?;
     let found = find::find_settled(&catalog, job_id)?;
     let rights = permission::rights(&catalog);

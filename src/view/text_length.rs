@@ -5,6 +5,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::sql_function;
+use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::pg::function::Call;
 use crate::pg::stored_json;
@@ -13,5 +14,5 @@ sql_function!(pg_queue_text_length, pg_finfo_pg_queue_text_length => text_length
 
 /// `queue.text_length(value)`: returns the length in bytes. If `value` is NULL, returns NULL.
 fn text_length(call: &Call) -> Result<Option<Datum>> {
-    Ok(call.datum(0).map(|value| (stored_json::text_length(value) as i64).into()))
+    Ok(call.datum(args::text_length::VALUE).map(|value| (stored_json::text_length(value) as i64).into()))
 }

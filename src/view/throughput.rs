@@ -8,6 +8,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::sql_function;
 use crate::catalog;
+use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::error::{Error, Result};
 use crate::log::rollup;
@@ -50,7 +51,7 @@ fn throughput_live(call: &Call) -> Result<Option<Datum>> {
 ///
 /// Errors: 22023 if a value is not a histogram.
 fn times(call: &Call) -> Result<Option<Datum>> {
-    let Some(histograms) = call.bytes_array(0) else { return Ok(None) };
+    let Some(histograms) = call.get(args::times::HISTOGRAMS) else { return Ok(None) };
     let mut all = Times::default();
     for bytes in histograms.into_iter().flatten() {
         let Some(part) = Times::from_bytes(&bytes) else {

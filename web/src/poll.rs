@@ -1,8 +1,8 @@
 //! One look a second for all browsers of a role. The overview is pushed to each as a server-sent event.
 //!
 //! Invariants: while no browser is connected, nothing runs. After a look comes a pause 49 times as long, so that all
-//! looks of a role take at most a fiftieth of one processor. A viewer that may not look any more is told so within two
-//! seconds, and its streams end.
+//! looks of a role but the first take at most a fiftieth of one processor. A viewer that may not look any more is told
+//! so within two seconds, and its streams end.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -147,10 +147,13 @@ impl Polls {
 
     /// Looks while any browser is connected.
     async fn poll(self: Arc<Self>, role: Role, events: Arc<Events>, database: Arc<Database>, viewer: Viewer) {
+        let mut is_first = true;
         loop {
             let begun = Instant::now();
             let event = event(&database, &viewer).await;
-            let pause = LOOK_INTERVAL.max(begun.elapsed() * PAUSES_PER_LOOK);
+            // The first look also connects and plans, so it says nothing about the others.
+            let taken = if std::mem::take(&mut is_first) { Duration::ZERO } else { begun.elapsed() };
+            let pause = LOOK_INTERVAL.max(taken * PAUSES_PER_LOOK);
             let mut outcome = event.outcome;
             events.send_replace(Some(event));
             let rest = async {

@@ -26,9 +26,9 @@ const CHANGES: [(&str, &str, &str); 7] = [
     (EXTENSION, "\"char\"      NOT NULL,\n                worker          text\n", "\"char\"      NOT NULL\n"),
     (
         EXTENSION,
-        "integer DEFAULT NULL, start_within interval DEFAULT NULL\n) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', \
-            'pg_queue_create'",
-        "integer DEFAULT NULL\n) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create'",
+        ", settings jsonb DEFAULT NULL\n    -- end of arguments of queue\n) RETURNS void LANGUAGE c AS \
+            'MODULE_PATHNAME', 'pg_queue_create'",
+        "\n) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create'",
     ),
     (EXTENSION, "timestamptz, is_cancelled boolean)\n    LANGUAGE c ROWS 100", "timestamptz)\n    LANGUAGE c ROWS 100"),
     (EXTENSION, "rate_limit_per_group,\n       start_within\nFROM", "rate_limit_per_group\nFROM"),

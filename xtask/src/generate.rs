@@ -16,21 +16,45 @@ use eyre::{Result, WrapErr as _, bail, eyre};
 use pg_queue_core::calls::{self, Argument, Function};
 
 use crate::files::{read, root, version};
+use crate::options::Options;
 use crate::script::{EXTENSIONS, QUEUE};
-use crate::{absent, objects, project, tables, upgrade, views};
+use crate::{absent, arguments, blocks, objects, project, tables, upgrade, views};
 
 const PAGE: &str = "docs/functions.md";
-const BEGIN: &str = "<!-- contents: made by `make generate` -->\n";
-const END: &str = "<!-- end of contents -->\n";
 /// The page that says which rules the verbs follow.
 const RULES: &str = "docs/decisions/verbs.md";
-const BEGIN_OPTIONS: &str = "<!-- options: made by `make generate` -->\n";
-const END_OPTIONS: &str = "<!-- end of options -->\n";
 /// Where the lines of a signature break.
 const WIDTH: usize = 120;
 
+/// The files with blocks of options.
+const WITH_OPTIONS: &[&str] = &[
+    "sql/schema/functions.sql",
+    "sql/schema/topics.sql",
+    "bridge/primary.sql",
+    "src/job/given.rs",
+    "src/api/queue_options.rs",
+    "clients/python/src/pg_queue/enqueue.py",
+    "clients/python/src/pg_queue/checks.py",
+    "clients/node/lib/enqueue.js",
+    "clients/node/lib/index.d.ts",
+    "clients/rust/src/enqueue.rs",
+    "docs/functions.md",
+];
+
 /// Writes what is generated, or, if `is_check`, fails where it is not what is there.
 pub fn generate(is_check: bool) -> Result<()> {
+    // Everything else is made of declarations that have these.
+    let options = Options::read()?;
+    for name in WITH_OPTIONS {
+        let text = read(&root().join(name))?;
+        let made = blocks::filled(&text, |block, indent| match block {
+            // These are made of signatures.
+            "contents" | "absent" => Ok(None),
+            _ => options.block(block, indent).map(Some),
+        })
+        .wrap_err(name)?;
+        put(name, &made, is_check)?;
+    }
     let version = version()?;
     let mut files = vec![(PAGE.to_owned(), page(&read(&root().join(PAGE))?, &QUEUE.text()?)?)];
     files.push((RULES.to_owned(), rules(&read(&root().join(RULES))?, &QUEUE.text()?)?));
@@ -45,20 +69,23 @@ pub fn generate(is_check: bool) -> Result<()> {
     files.push(("src/catalog/tables.rs".to_owned(), formatted(&tables::file(&QUEUE.text()?)?)?));
     files.push(("src/catalog/rows.rs".to_owned(), formatted(&tables::rows(&QUEUE.text()?)?)?));
     files.push(("src/catalog/objects.rs".to_owned(), formatted(&objects::file(&QUEUE.text()?)?)?));
+    files.push(("src/catalog/arguments.rs".to_owned(), formatted(&arguments::file()?)?));
     files.extend(project::files()?);
-    for (name, made) in files {
-        let path = root().join(&name);
-        let now = if path.exists() { read(&path)? } else { String::new() };
-        if made == now {
-            continue;
-        }
-        if is_check {
-            let line = made.lines().zip(now.lines()).take_while(|(made, now)| made == now).count() + 1;
-            bail!("{name}:{line} is not as its source says: run `make generate`");
-        }
-        std::fs::write(&path, made).wrap_err_with(|| format!("could not write {name}"))?;
+    files.iter().try_for_each(|(name, made)| put(name, made, is_check))
+}
+
+/// Writes a file, or, if `is_check`, fails where it is something else.
+fn put(name: &str, made: &str, is_check: bool) -> Result<()> {
+    let path = root().join(name);
+    let now = if path.exists() { read(&path)? } else { String::new() };
+    if made == now {
+        return Ok(());
     }
-    Ok(())
+    if is_check {
+        let line = made.lines().zip(now.lines()).take_while(|(made, now)| made == now).count() + 1;
+        bail!("{name}:{line} is not as its source says: run `make generate`");
+    }
+    std::fs::write(&path, made).wrap_err_with(|| format!("could not write {name}"))
 }
 
 /// Rust as rustfmt writes it.
@@ -96,14 +123,7 @@ fn page(now: &str, script: &str) -> Result<String> {
         rest = &section[block + end..];
     }
     page += rest;
-    between(&page, [BEGIN, END], contents)
-}
-
-/// A page with another text between two marks. `make` gets what is behind them.
-fn between(page: &str, [begin, end]: [&str; 2], make: impl FnOnce(&str) -> String) -> Result<String> {
-    let (before, after) = page.split_once(begin).ok_or_else(|| eyre!("a page has no mark {begin}"))?;
-    let (_, after) = after.split_once(end).ok_or_else(|| eyre!("a page has no mark {end}"))?;
-    Ok(format!("{before}{begin}{}{end}{after}", make(after)))
+    blocks::filled(&page, |name, _| Ok((name == "contents").then(|| contents(&page))))
 }
 
 /// The page of the rules, with a line for all options of jobs that the same verbs take.
@@ -128,10 +148,9 @@ fn rules(now: &str, script: &str) -> Result<String> {
             None => lines.push((format!("`{name}`"), verbs)),
         }
     }
-    between(now, [BEGIN_OPTIONS, END_OPTIONS], |_| {
-        let rows: String = lines.iter().map(|(names, verbs)| format!("| {names} | {verbs} |\n")).collect();
-        format!("| Option | Verbs that add jobs | Other verbs |\n|---|---|---|\n{rows}")
-    })
+    let rows: String = lines.iter().map(|(names, verbs)| format!("| {names} | {verbs} |\n")).collect();
+    let table = format!("| Option | Verbs that add jobs | Other verbs |\n|---|---|---|\n{rows}");
+    blocks::filled(now, |_, _| Ok(Some(table.clone())))
 }
 
 /// A line for each part of the page with links to its functions.
@@ -199,16 +218,12 @@ mod tests {
 CREATE PROCEDURE queue.wait(queue_name text, INOUT has_jobs boolean DEFAULT NULL) LANGUAGE c;
 CREATE FUNCTION queue.adopt() RETURNS void LANGUAGE c;";
 
-    fn before() -> String {
-        format!(
-            "# Functions\n\n{BEGIN}old\n{END}\n## Life of a job\n\n### \
-                `queue.publish`\n\n```text\nold\n```\n\nText.\n\n### `queue.wait`\n\n```text\n```\n"
-        )
-    }
+    const BEFORE: &str = "# Functions\n\n<!-- contents: made by `make generate` -->\nold\n<!-- end of contents -->\n\n\
+        ## Life of a job\n\n### `queue.publish`\n\n```text\nold\n```\n\nText.\n\n### `queue.wait`\n\n```text\n```\n";
 
     #[test]
     fn signatures_and_contents_are_made_anew() {
-        let made = page(&before().replace("```text\n```", "```text\nx\n```"), SCRIPT).unwrap();
+        let made = page(&BEFORE.replace("```text\n```", "```text\nx\n```"), SCRIPT).unwrap();
         assert!(
             made.contains("```text\nqueue.publish(topic text, key text = '') -> setof (job_id bigint)\n```\n\nText."),
             "{made}"
@@ -227,7 +242,7 @@ CREATE FUNCTION queue.adopt() RETURNS void LANGUAGE c;";
 
     #[test]
     fn a_page_that_names_what_there_is_not_is_an_error() {
-        let wrong = before().replace("queue.wait", "queue.weight");
+        let wrong = BEFORE.replace("queue.wait", "queue.weight");
         assert!(page(&wrong, SCRIPT).unwrap_err().to_string().contains("no function queue.weight"));
         assert!(page("# Functions\n", SCRIPT).is_err());
     }

@@ -2,12 +2,15 @@
 //! what is generated.
 
 mod absent;
+mod arguments;
+mod blocks;
 mod earlier;
 mod files;
 mod frozen;
 mod generate;
 mod install;
 mod objects;
+mod options;
 mod project;
 mod release;
 mod script;

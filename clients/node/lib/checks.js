@@ -36,6 +36,8 @@ function id (value, name) {
   return Number.isInteger(value) || /^\d+$/.test(String(value)) ? value : refuse(name, "a job's id", value)
 }
 
+const ids = (value, name) => array(value, name, 'job ids')
+
 function boolean (value, name) {
   return typeof value === 'boolean' ? value : refuse(name, 'true or false', value)
 }
@@ -97,5 +99,5 @@ function only (object, known, what) {
   if (unknown !== undefined) throw new TypeError(`${what} ${unknown}; it has ${known.join(', ')}`)
 }
 
-module.exports = { array, boolean, client, id, integer, interval, json, key, kindOf, milliseconds, only, refuse, some,
+module.exports = { array, boolean, client, id, ids, integer, interval, json, key, kindOf, milliseconds, only, refuse, some,
     text, time, warnOfText }

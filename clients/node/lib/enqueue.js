@@ -10,7 +10,11 @@ const { array, integer, interval, text, time } = checks
 const { stringify } = require('./json')
 const tracing = require('./tracing')
 
+const headers = (value) => stringify(object(value))
+
+// The options by their names: the argument, its cast in SQL, and what checks and converts a value.
 const OPTIONS = {
+  // table of options: made by `make generate`
   priority: ['priority', '::integer', integer],
   delay: ['delay', '::text::interval', interval],
   runAt: ['run_at', '::text::timestamptz', time],
@@ -22,15 +26,15 @@ const OPTIONS = {
   stage: ['stage', '::text', text],
   maxAttempts: ['max_attempts', '::integer', integer],
   lease: ['lease', '::text::interval', interval],
-  headers: ['headers', '::text::jsonb', (headers) => stringify(object(headers))],
-  after: ['after', '::bigint[]', (ids) => array(ids, 'after', 'job ids')],
+  headers: ['headers', '::text::jsonb', headers],
+  after: ['after', '::bigint[]', checks.ids],
   upon: ['upon', '::text', text],
   flow: ['flow', '::bigint', checks.id],
   task: ['task', '::text', text],
-  mandatory: ['mandatory', '::boolean', checks.boolean],
   startBy: ['start_by', '::text::timestamptz', time],
   startWithin: ['start_within', '::text::interval', interval],
-  maxDelay: ['max_delay', '::text::interval', interval]
+  maxDelay: ['max_delay', '::text::interval', interval],
+  // end of table of options
 }
 
 function object (headers) {
@@ -38,10 +42,24 @@ function object (headers) {
       : checks.refuse('headers', 'an object', headers)
 }
 
-// The options that a function does not have. For published jobs, bindings and queues determine them. A flow cannot be
-// put off.
-const OWN = { publish: ['stage', 'maxAttempts', 'lease'], enqueue_flow: ['mandatory', 'maxDelay'],
-    other: ['mandatory'] }
+// The options that a function, or a task, does not take.
+const WITHOUT = {
+  // options that are not taken: made by `make generate`
+  publish: ['stage', 'maxAttempts', 'lease'],
+  enqueue_flow: ['maxDelay'],
+  task: ['after', 'flow', 'maxDelay'],
+  // end of options that are not taken
+}
+
+// Returns the options that have a value, each with its row of the table.
+function * chosen (options, taker) {
+  for (const [option, value] of Object.entries({ ...options, headers: tracing.inject(options.headers) })) {
+    if (!Object.hasOwn(OPTIONS, option) || WITHOUT[taker]?.includes(option)) {
+      throw new TypeError(`there is no option ${option}`)
+    }
+    if (value !== undefined && value !== null) yield [option, value, OPTIONS[option]]
+  }
+}
 
 // `arguments_` are the function's arguments besides the options, each a value and its cast.
 function call (name, arguments_, options) {
@@ -49,13 +67,9 @@ function call (name, arguments_, options) {
   if (options.codec) throw new TypeError('a statement does not wait for a codec: encode the payload before')
   const values = arguments_.map(([value]) => value)
   const own = arguments_.map(([, before, cast], n) => `${before}$${n + 1}${cast}`).join(', ')
-  const { codec, ...given } = { ...options, headers: tracing.inject(options.headers) }
+  const { codec, ...given } = options
   let list = ''
-  for (const [option, value] of Object.entries(given)) {
-    const refused = OWN[name] ?? OWN.other
-    if (!Object.hasOwn(OPTIONS, option) || refused.includes(option)) throw new TypeError(`there is no option ${option}`)
-    if (value === undefined || value === null) continue
-    const [argument, type, convert] = OPTIONS[option]
+  for (const [option, value, [argument, type, convert]] of chosen(given, name)) {
     list += `, ${argument} => $${values.push(convert(value, option))}${type}`
   }
   const columns = name === 'publish' ? 'queue_name AS queue, job_id::float8 AS id' : `${name}::float8 AS id`
@@ -79,8 +93,9 @@ const enqueueManyQuery = (queue, payloads, options = {}) =>
     [array(payloads, 'payloads', 'payloads').map((payload) => json(payload)), '', '::text[]::jsonb[]']], options)
 
 function publishQuery (topic, ...rest) {
-  const [payload, { key = '', ...options } = {}] = rest.length ? rest : [{}]
-  return call('publish', [[topic, '', '::text'], [json(payload), '', '::text::jsonb'], [key, '', '::text']], options)
+  const [payload, { key = '', mandatory = false, ...options } = {}] = rest.length ? rest : [{}]
+  return call('publish', [[topic, '', '::text'], [json(payload), '', '::text::jsonb'], [key, '', '::text'],
+    [checks.boolean(mandatory ?? false, 'mandatory'), '', '::boolean']], options)
 }
 
 // Encodes the payload for a queue or topic. Returns it with the other options. Callers without a codec do not wait for
@@ -115,13 +130,7 @@ function fields ({ queue, after = [], ...options }) {
   const payload = own(options)
   json(payload)
   const found = { payload, after, ...(queue === undefined ? {} : { queue }) }
-  const given = { ...options, headers: tracing.inject(options.headers) }
-  for (const [option, value] of Object.entries(given)) {
-    if (!Object.hasOwn(OPTIONS, option) || ['flow', 'mandatory', 'maxDelay'].includes(option)) {
-      throw new TypeError(`there is no option ${option}`)
-    }
-    if (value === undefined || value === null) continue
-    const [argument, , convert] = OPTIONS[option]
+  for (const [option, value, [argument, , convert]] of chosen(options, 'task')) {
     found[argument] = option === 'headers' ? object(value) : convert(value, option)
   }
   return found

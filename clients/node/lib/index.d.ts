@@ -49,37 +49,67 @@ export class UnknownCodec extends Error {}
 
 /** The options of `queue.enqueue`. */
 export interface EnqueueOptions {
+  // type of options: made by `make generate`
+  /** A job with a smaller priority runs first. */
   priority?: number | null
+  /** The job does not run before this time has passed. */
   delay?: Duration | null
+  /** The job does not run before this time, which may be past. Not together with `delay`. */
   runAt?: Date | string | null
+  /** A queue has at most one living job with this key. */
   uniqueKey?: string | number | bigint | null
+  /**
+   * What happens if a living job has the key: the call does nothing, the job gets its contents, the job runs once
+   * more, or the call is an error.
+   */
   onDuplicate?: 'skip' | 'replace' | 'rerun' | 'error' | null
+  /** A call whose version is not larger than the known version of the key does nothing, and returns the job's id. */
   version?: Date | string | null
+  /** The key stays taken for this time from now, even if the job has ended. */
   uniqueFor?: Duration | null
+  /** The group in which the queue's limits per group count the job. */
   groupKey?: string | number | bigint | null
+  /** The stage in which a new job begins. Another run of a job under its key begins in the first stage. */
   stage?: string | null
+  /** After this many counted attempts the job is dead. */
   maxAttempts?: number | null
+  /** How long a claim of the job lasts without a heartbeat. */
   lease?: Duration | null
+  /** An object that is kept beside the payload, for instance with a trace id. */
   headers?: unknown
   /** The job is held until these jobs have ended as `upon` says. */
   after?: readonly number[] | null
-  upon?: Upon | null
-  /** The job is a member of this flow, or of this running job. */
+  /**
+   * What the job waits for, of the jobs in `after`: that all have completed, that one has completed, that one is
+   * dead, that all have ended in any way, or that they have not ended by `runAt` or the end of `delay`.
+   */
+  upon?: 'completed' | 'any' | 'failed' | 'ended' | 'overdue' | null
+  /** The job becomes a member of this flow, which waits for it. */
   flow?: number | null
-  /** Its name in the flow. */
+  /** The job's name in its flow. */
   task?: string | null
-  /** If no worker has claimed the job before this time, it expires. */
+  /** If no worker has claimed the job before this time, the job expires. */
   startBy?: Date | string | null
-  /** The same as a span, which begins when the job may run. Give one of the two. */
+  /**
+   * If no worker has claimed the job within this time, which begins at `runAt` or at the end of `delay`, the job
+   * expires. Not together with `startBy`.
+   */
   startWithin?: Duration | null
-  /** With a `uniqueKey`: calls under it put the job off at most this long after the first of them. */
+  /** Calls under the key put the waiting job off at most this long after the first of them. */
   maxDelay?: Duration | null
+  // end of type of options
 }
+
+// types of further options: made by `make generate`
+type EventOptions = Omit<EnqueueOptions, 'stage' | 'maxAttempts' | 'lease'>
+type FlowOptions = Omit<EnqueueOptions, 'maxDelay'>
+type TaskOptions = Omit<EnqueueOptions, 'after' | 'flow' | 'maxDelay'>
+// end of types of further options
 
 export type Upon = 'completed' | 'any' | 'failed' | 'ended' | 'overdue'
 
 /** A member of a flow. */
-export interface Task extends Omit<EnqueueOptions, 'after' | 'flow' | 'maxDelay'> {
+export interface Task extends TaskOptions {
   task: string
   /** Its queue. The default is the flow's queue. */
   queue?: string
@@ -89,7 +119,7 @@ export interface Task extends Omit<EnqueueOptions, 'after' | 'flow' | 'maxDelay'
 }
 
 /** A job that waits for any number of other jobs, its members. The options are those of the flow itself. */
-export interface Flow extends Omit<EnqueueOptions, 'maxDelay'> {
+export interface Flow extends FlowOptions {
   tasks?: Task[]
   payload?: unknown
   /** True: when its members have ended, it goes to its queue, and a worker runs it. False: it completes by itself. */
@@ -119,7 +149,7 @@ export function enqueueQuery (queue: string, payload?: unknown, options?: Enqueu
 export function enqueueManyQuery (queue: string, payloads: readonly unknown[], options?: EnqueueOptions): Statement
 
 /** The options of `queue.publish`. Bindings and queues determine a job's other options. */
-export interface PublishOptions extends Omit<EnqueueOptions, 'stage' | 'maxAttempts' | 'lease'> {
+export interface PublishOptions extends EventOptions {
   /** Words with dots between them, which the patterns of bindings match. */
   key?: string
   /** True: it is an error (`P0002`) if no queue gets the event. */

@@ -67,17 +67,16 @@ impl Task {
 
     /// Returns it as `queue.enqueue_flow` reads it. The flow's codec encodes the payload.
     async fn json(&self, flow: &Options, queue: &str) -> Result<Value, CodecError> {
-        let mut fields = self.options.fields();
-        fields["task"] = json!(self.name);
         let queue = self.queue.as_deref().unwrap_or(queue);
-        fields["payload"] = flow.codec.encode(self.payload.clone(), ContextKind::Payload, queue).await?;
+        let payload = flow.codec.encode(self.payload.clone(), ContextKind::Payload, queue).await?;
+        let mut fields = self.options.fields();
+        fields.remove("flow");
+        let own = [("task", json!(self.name)), ("payload", payload), ("after", json!(self.after))];
+        fields.extend(own.map(|(name, value)| (name.to_owned(), value)));
         if let Some(queue) = &self.queue {
-            fields["queue"] = json!(queue);
+            fields.insert("queue".to_owned(), json!(queue));
         }
-        if !self.after.is_empty() {
-            fields["after"] = json!(self.after);
-        }
-        Ok(fields)
+        Ok(Value::Object(fields))
     }
 }
 

@@ -102,6 +102,22 @@ fn the_size_of_a_locked_table_is_null_and_no_sum_lacks_it() {
 }
 
 #[test]
+fn no_number_is_zero_because_a_table_is_locked() {
+    let (database, mut client) = Database::new().with_queue("q", "");
+    client.pass_through("q", 3);
+    let read = |client: &mut Client| -> Vec<f64> {
+        client.column("SELECT value FROM queue.metrics() WHERE name = 'pg_queue_completed_total'")
+    };
+    let rows = "SELECT FROM queue.stats";
+    assert_eq!((read(&mut client), client.count(rows)), (vec![3.0], 1));
+    let mut locker = database.connect();
+    locker.run("BEGIN; LOCK TABLE queue_internal.attempt_0, queue_internal.attempt_8");
+    assert_eq!((read(&mut client), client.count(rows)), (vec![], 0));
+    locker.run("ROLLBACK");
+    assert_eq!((read(&mut client), client.count(rows)), (vec![3.0], 1));
+}
+
+#[test]
 fn what_does_not_fit_into_memory_is_read_from_disk() {
     let (database, mut client) = Database::new().with_queue("q", "");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('{}'::jsonb, ARRAY[5000]))");

@@ -1,10 +1,6 @@
 -- A function whose arguments change stays until the new one is there, which gets the grants of its name.
-ALTER FUNCTION queue.create(
-    text, integer, interval, text, interval, interval, float8, interval, interval, text, integer, integer, boolean,
-    integer, interval, bigint, text[], boolean, boolean, text, text, text, jsonb, integer) RENAME TO former_create;
-ALTER FUNCTION queue.former_create(
-    text, integer, interval, text, interval, interval, float8, interval, interval, text, integer, integer, boolean,
-    integer, interval, bigint, text[], boolean, boolean, text, text, text, jsonb, integer) SET SCHEMA queue_internal;
+ALTER FUNCTION queue.create RENAME TO former_create;
+ALTER FUNCTION queue.former_create SET SCHEMA queue_internal;
 DROP FUNCTION queue.extend_many(bigint[], interval);
 ALTER TABLE queue_internal.claim_0 ADD COLUMN worker text;
 ALTER TABLE queue_internal.claim_1 ADD COLUMN worker text;

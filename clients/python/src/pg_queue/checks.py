@@ -116,6 +116,7 @@ def conninfo(value: Any, name: str) -> str:
 
 
 OPTIONS: Dict[str, Any] = {
+    # checks of options: made by `make generate`
     "priority": integer,
     "delay": interval,
     "run_at": moment,
@@ -124,17 +125,18 @@ OPTIONS: Dict[str, Any] = {
     "version": moment,
     "unique_for": interval,
     "group_key": text,
-    "upon": text,
     "stage": text,
     "max_attempts": integer,
     "lease": interval,
     "after": job_ids,
+    "upon": text,
     "flow": integer,
     "task": text,
-    "mandatory": flag,
     "start_by": moment,
     "start_within": interval,
     "max_delay": interval,
+    # end of checks of options
+    "mandatory": flag,
 }
 """The checks of a job's options. Each returns the value for psycopg."""
 

@@ -13,52 +13,104 @@ from psycopg.types.json import Jsonb
 from . import checks, tracing
 from .checks import Duration
 from .codec import Codec, encoded, encoded_async
-from .outcomes import Upon
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class EventOptions(TypedDict, total=False):
-    """The options of a single job, which publishing takes, too."""
+# classes of options: made by `make generate`
+class SharedOptions(TypedDict, total=False):
+    """What all of the following have. None means the default, as if the option were left out."""
 
+    #: A job with a smaller priority runs first.
     priority: Optional[int]
+    #: The job does not run before this time has passed.
     delay: Optional[Duration]
+    #: The job does not run before this time, which may be past. Not together with `delay`.
     run_at: Optional[datetime]
+    #: A queue has at most one living job with this key.
     unique_key: Optional[str]
+    #: What happens if a living job has the key: the call does nothing, the job gets its contents, the job runs
+    #: once more, or the call is an error.
     on_duplicate: Optional[Literal["skip", "replace", "rerun", "error"]]
+    #: A call whose version is not larger than the known version of the key does nothing, and returns the job's
+    #: id.
     version: Optional[datetime]
+    #: The key stays taken for this time from now, even if the job has ended.
     unique_for: Optional[Duration]
+    #: The group in which the queue's limits per group count the job.
     group_key: Optional[str]
+    #: An object that is kept beside the payload, for instance with a trace id.
     headers: Any
-    upon: Optional[Upon]
-    #: If no worker has claimed the job before this time, it expires.
+    #: What the job waits for, of the jobs in `after`: that all have completed, that one has completed, that one
+    #: is dead, that all have ended in any way, or that they have not ended by `run_at` or the end of `delay`.
+    upon: Optional[Literal["completed", "any", "failed", "ended", "overdue"]]
+    #: If no worker has claimed the job before this time, the job expires.
     start_by: Optional[datetime]
-    #: The same as a span, which begins when the job may run. Give one of the two.
+    #: If no worker has claimed the job within this time, which begins at `run_at` or at the end of `delay`, the
+    #: job expires. Not together with `start_by`.
     start_within: Optional[Duration]
 
 
-class OwnOptions(EventOptions, total=False):
-    """The options of a single job."""
+class Options(SharedOptions, total=False):
+    """The options of `queue.enqueue`."""
 
+    #: The stage in which a new job begins. Another run of a job under its key begins in the first stage.
     stage: Optional[str]
+    #: After this many counted attempts the job is dead.
     max_attempts: Optional[int]
+    #: How long a claim of the job lasts without a heartbeat.
     lease: Optional[Duration]
+    #: The job is held until these jobs have ended as `upon` says.
+    after: Optional[Iterable[int]]
+    #: The job becomes a member of this flow, which waits for it.
+    flow: Optional[int]
+    #: The job's name in its flow.
+    task: Optional[str]
+    #: Calls under the key put the waiting job off at most this long after the first of them.
+    max_delay: Optional[Duration]
 
 
-class FlowOptions(OwnOptions, total=False):
+class FlowOptions(SharedOptions, total=False):
     """The options of `queue.enqueue_flow`."""
 
+    #: The stage in which a new job begins. Another run of a job under its key begins in the first stage.
+    stage: Optional[str]
+    #: After this many counted attempts the job is dead.
+    max_attempts: Optional[int]
+    #: How long a claim of the job lasts without a heartbeat.
+    lease: Optional[Duration]
+    #: The job is held until these jobs have ended as `upon` says.
     after: Optional[Iterable[int]]
+    #: The job becomes a member of this flow, which waits for it.
     flow: Optional[int]
+    #: The job's name in its flow.
     task: Optional[str]
 
 
-class Options(FlowOptions, total=False):
-    """The options of `queue.enqueue`. None means the default, as if the option were left out."""
+class TaskOptions(SharedOptions, total=False):
+    """The options of a task."""
 
-    #: With a `unique_key`: calls under it put the job off at most this long after the first of them.
+    #: The stage in which a new job begins. Another run of a job under its key begins in the first stage.
+    stage: Optional[str]
+    #: After this many counted attempts the job is dead.
+    max_attempts: Optional[int]
+    #: How long a claim of the job lasts without a heartbeat.
+    lease: Optional[Duration]
+
+
+class EventOptions(SharedOptions, total=False):
+    """The options of `queue.publish`."""
+
+    #: The job is held until these jobs have ended as `upon` says.
+    after: Optional[Iterable[int]]
+    #: The job becomes a member of this flow, which waits for it.
+    flow: Optional[int]
+    #: The job's name in its flow.
+    task: Optional[str]
+    #: Calls under the key put the waiting job off at most this long after the first of them.
     max_delay: Optional[Duration]
+# end of classes of options
 
 
 def enqueue(

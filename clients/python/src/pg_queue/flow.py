@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 
 from . import checks, tracing
 from .codec import Codec, encoded, encoded_async
-from .enqueue import FlowOptions, OwnOptions, arguments, ids, ids_async
+from .enqueue import FlowOptions, TaskOptions, arguments, ids, ids_async
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -31,9 +31,9 @@ class Task:
         *,
         queue: Optional[str] = None,
         after: Iterable[str] = (),
-        **options: Unpack[OwnOptions],
+        **options: Unpack[TaskOptions],
     ) -> None:
-        unknown = options.keys() - OwnOptions.__annotations__.keys()
+        unknown = options.keys() - TaskOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"a task has no option {min(unknown)!r}")
         fields: Dict[str, Any] = {option: _text(value) for option, value in checks.options(options).items()}

@@ -24,11 +24,6 @@ class PublishOptions(EventOptions, total=False):
     """
 
     mandatory: Optional[bool]
-    after: Optional[Iterable[int]]
-    flow: Optional[int]
-    task: Optional[str]
-    #: With a `unique_key`: calls under it put the job off at most this long after the first of them.
-    max_delay: Optional[Duration]
 
 
 def publish(

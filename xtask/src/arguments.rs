@@ -1,0 +1,86 @@
+//! The arguments of the functions in C, as Rust reads them.
+//!
+//! Responsible for `src/catalog/arguments.rs`, which is made of the declarations of all extensions. Not responsible for
+//! reading an argument (`src/pg/argument.rs`).
+//!
+//! Invariant: each function has a module of its own name. Functions of another extension have its name before theirs.
+
+use std::fmt::Write as _;
+
+use eyre::{Result, eyre};
+use pg_queue_core::calls;
+
+use crate::script::{self, EXTENSIONS};
+
+const HEAD: &str = "//! The arguments of the functions in C, by the names in their declarations.
+//!
+//! Made by `make generate` from the SQL of the extensions: do not edit. Not responsible for reading an argument
+//! (`pg::argument`).
+//!
+//! Invariant: a name that the SQL does not declare does not compile.
+
+// What a function does not read by its name has a constant nevertheless.
+#![allow(dead_code)]
+
+";
+
+/// The kind of a type, in `src/pg/argument.rs`.
+fn kind(sql: &str) -> &str {
+    match sql {
+        "integer" => "Integer",
+        "bigint" => "Bigint",
+        "boolean" => "Boolean",
+        "float8" => "Float",
+        "interval" => "Interval",
+        "timestamptz" => "Timestamp",
+        "text" | "json" => "Text",
+        "jsonb" => "Jsonb",
+        "bigint[]" => "Bigints",
+        "text[]" => "Texts",
+        "jsonb[]" => "Jsonbs",
+        "bytea[]" => "Byteas",
+        "oid" | "regclass" | "regproc" => "Oid",
+        _ => "Other",
+    }
+}
+
+/// Returns the file.
+pub fn file() -> Result<String> {
+    let mut file = HEAD.to_owned();
+    for extension in EXTENSIONS {
+        for statement in script::statements(&extension.text()?)? {
+            let code = script::without_comments(&statement.text);
+            let Some((head, _)) = code.split_once("AS 'MODULE_PATHNAME', '") else { continue };
+            let (_, list) = head.split_once('(').ok_or_else(|| eyre!("{head} has no arguments"))?;
+            let end = calls::closing(list).ok_or_else(|| eyre!("the arguments of {} do not end", statement.name))?;
+            let arguments: Vec<_> = calls::arguments(&list[..end]).collect();
+            if arguments.is_empty() {
+                continue;
+            }
+            let (schema, name) = statement.name.split_once('.').unwrap_or_default();
+            let before = match schema {
+                "queue_bridge" => "bridge_",
+                "queue_cluster" => "cluster_",
+                _ => "",
+            };
+            let raw = if name == "await" { "r#" } else { "" };
+            let module = format!("{raw}{before}{name}");
+            writeln!(
+                file,
+                "/// `{}`.\npub mod {module} {{\n    use crate::pg::argument::{{Argument, kind}};\n",
+                statement.name
+            )?;
+            for (n, argument) in arguments.iter().enumerate() {
+                let (constant, kind) = (argument.name.to_uppercase(), kind(argument.kind));
+                writeln!(
+                    file,
+                    "    pub const {constant}: Argument<kind::{kind}> = Argument::at({n}, {:?});",
+                    argument.name
+                )?;
+            }
+            let names: Vec<_> = arguments.iter().map(|argument| argument.name).collect();
+            writeln!(file, "    pub const NAMES: &[&str] = &{names:?};\n}}\n")?;
+        }
+    }
+    Ok(file)
+}
