@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use eyre::{Result, eyre};
 use pg_queue_core::calls;
 
+use crate::options::packed;
 use crate::script::{self, EXTENSIONS};
 
 const HEAD: &str = "//! The arguments of the functions in C, by the names in their declarations.
@@ -22,6 +23,18 @@ const HEAD: &str = "//! The arguments of the functions in C, by the names in the
 // What a function does not read by its name has a constant nevertheless.
 #![allow(dead_code)]
 
+/// Makes a module with a constant for each argument of a function.
+macro_rules! functions {
+    ($($function:ident { $($constant:ident $name:literal $kind:ident),* })*) => {$(
+        pub mod $function {
+            use crate::pg::argument::{Argument, kind, position};
+            pub const NAMES: &[&str] = &[$($name),*];
+            $(pub const $constant: Argument<kind::$kind> = Argument::at(position(NAMES, $name), $name);)*
+        }
+    )*};
+}
+
+functions! {
 ";
 
 /// The kind of a type, in `src/pg/argument.rs`.
@@ -46,6 +59,7 @@ fn kind(sql: &str) -> &str {
 
 /// Returns the file.
 pub fn file() -> Result<String> {
+    // rustfmt does not format what is in a macro.
     let mut file = HEAD.to_owned();
     for extension in EXTENSIONS {
         for statement in script::statements(&extension.text()?)? {
@@ -65,22 +79,11 @@ pub fn file() -> Result<String> {
             };
             let raw = if name == "await" { "r#" } else { "" };
             let module = format!("{raw}{before}{name}");
-            writeln!(
-                file,
-                "/// `{}`.\npub mod {module} {{\n    use crate::pg::argument::{{Argument, kind}};\n",
-                statement.name
-            )?;
-            for (n, argument) in arguments.iter().enumerate() {
-                let (constant, kind) = (argument.name.to_uppercase(), kind(argument.kind));
-                writeln!(
-                    file,
-                    "    pub const {constant}: Argument<kind::{kind}> = Argument::at({n}, {:?});",
-                    argument.name
-                )?;
-            }
-            let names: Vec<_> = arguments.iter().map(|argument| argument.name).collect();
-            writeln!(file, "    pub const NAMES: &[&str] = &{names:?};\n}}\n")?;
+            let items = arguments.iter().map(|argument| {
+                format!("{} {:?} {}", argument.name.to_uppercase(), argument.name, kind(argument.kind))
+            });
+            writeln!(file, "    {module} {{\n{}    }}", packed(8, ",", items))?;
         }
     }
-    Ok(file)
+    Ok(file + "}\n")
 }

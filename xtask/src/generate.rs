@@ -69,7 +69,7 @@ pub fn generate(is_check: bool) -> Result<()> {
     files.push(("src/catalog/tables.rs".to_owned(), formatted(&tables::file(&QUEUE.text()?)?)?));
     files.push(("src/catalog/rows.rs".to_owned(), formatted(&tables::rows(&QUEUE.text()?)?)?));
     files.push(("src/catalog/objects.rs".to_owned(), formatted(&objects::file(&QUEUE.text()?)?)?));
-    files.push(("src/catalog/arguments.rs".to_owned(), formatted(&arguments::file()?)?));
+    files.push(("src/catalog/arguments.rs".to_owned(), arguments::file()?));
     files.extend(project::files()?);
     files.iter().try_for_each(|(name, made)| put(name, made, is_check))
 }

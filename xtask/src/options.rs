@@ -270,7 +270,7 @@ impl Options {
 }
 
 /// Items with this between them, in as few lines as possible.
-fn packed(indent: usize, between: &str, items: impl Iterator<Item = String>) -> String {
+pub fn packed(indent: usize, between: &str, items: impl Iterator<Item = String>) -> String {
     let mut text = " ".repeat(indent);
     let mut width = indent;
     for (n, item) in items.enumerate() {
