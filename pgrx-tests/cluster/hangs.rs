@@ -46,7 +46,7 @@ fn a_server_that_hangs_holds_up_those_that_have_asked_it_and_nobody_else() {
 fn a_claim_whose_answer_is_lost_comes_back() {
     let peers = Peers::new(2);
     let (c, owner) = (&mut peers.connect(0), &mut peers.connect(1));
-    c.run("SELECT queue_cluster.alter('q', lease => '500 ms')");
+    c.run("SELECT queue_cluster.alter('q', lease => '2 s')");
     let job: i64 = owner.value("SELECT queue_cluster.enqueue('q')");
     let mut thief = peers.connect(0);
     let pid = thief.pid();

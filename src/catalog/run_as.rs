@@ -17,7 +17,6 @@ use crate::error::{self, Error, Result};
 use crate::guc;
 use crate::pg::datum::{text, text_datum};
 use crate::pg::role;
-use crate::pg::row::Columns;
 
 /// A role as a row stores it.
 #[derive(Clone, Copy)]
@@ -34,9 +33,9 @@ impl RunAs {
         Some(Self { name: text_datum(&name), id: i64::from(user.to_u32()) })
     }
 
-    /// Returns the role in these columns of a row. `None` if they are NULL.
-    pub fn read(row: &impl Columns, name: usize, id: usize) -> Option<Self> {
-        Some(Self { name: row.get(name)?, id: row.get(id)?.value() as i64 })
+    /// Returns the role of the two columns of a row. `None` if they are NULL.
+    pub fn of(name: Option<Datum>, id: Option<i64>) -> Option<Self> {
+        Some(Self { name: name?, id: id? })
     }
 
     /// Returns a copy that does not depend on the row. `since` is the time of the row.

@@ -156,9 +156,10 @@ fn copy(catalog: &Catalog, turn: (u32, u64), from: usize, to: usize) -> Result<i
     let mut walk = keys.walk(from, start).into_iter().flatten().peekable();
     for looked in 1_usize.. {
         let Some(row) = walk.next() else { break };
-        let key = datum::plain(row.key());
+        let key::New { queue_id, key, known } = row.new;
+        let key = datum::plain(key);
         let is_same = |next: &key::Met| {
-            next.queue_id == row.queue_id && datum::bytes_of(&datum::plain(next.key())) == datum::bytes_of(&key)
+            next.new.queue_id == queue_id && datum::bytes_of(&datum::plain(next.new.key)) == datum::bytes_of(&key)
         };
         // The last row of a key is the newest.
         if walk.peek().is_some_and(is_same) {
@@ -166,8 +167,8 @@ fn copy(catalog: &Catalog, turn: (u32, u64), from: usize, to: usize) -> Result<i
         }
         let last =
             (looked >= MAX_READ_ROWS || met.len() + 1 >= MAX_COPIED_ROWS).then(|| datum::bytes_of(&key).to_vec());
-        let is_there = || keys.newest_in(to, row.queue_id, key).is_some_and(|there| there.entry >= row.known.entry);
-        if row.known.expires_at > now && queue::exists(catalog, row.queue_id) && !is_there() {
+        let is_there = || keys.newest_in(to, queue_id, key).is_some_and(|there| there.entry >= known.entry);
+        if known.expires_at > now && queue::exists(catalog, queue_id) && !is_there() {
             met.push(row);
         }
         if last.is_some() {
@@ -179,7 +180,7 @@ fn copy(catalog: &Catalog, turn: (u32, u64), from: usize, to: usize) -> Result<i
         }
     }
     fault!("keys.read");
-    let rows: Vec<key::New> = met.iter().map(key::Met::copy).collect();
+    let rows: Vec<key::New> = met.iter().map(|met| met.new).collect();
     key::copy(catalog, to, &rows);
     pass.is_clean &= rows.is_empty();
     if !is_end {

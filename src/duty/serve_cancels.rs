@@ -42,11 +42,11 @@ const CANCELS: Kind = Kind {
 /// Returns the attempt that continues the job although a cancel was requested, and that did not get the request.
 /// `None`: there is none, or the newest one was made because another run was requested since.
 fn owed(catalog: &Catalog, reader: &mut Reader<'_>, about: &Attempt) -> Option<Attempt> {
-    let asked = about.unique_key().map(|_| about.asked());
+    let asked = about.unique_key().map(|_| about.call());
     let mut newest = reader.by_id(about.id())?;
     while let Some(outcome) = outcome::find(catalog, newest.home.segment, newest.id()) {
         newest = reader.by_id(outcome.next_id?)?;
-        if asked.is_some_and(|asked| newest.asked() != asked) {
+        if asked.is_some_and(|asked| newest.call() != asked) {
             return None;
         }
     }

@@ -210,7 +210,7 @@ fn claim_one(scope: &ClaimScope, queue: &Queue, is_it: &dyn Fn(&Attempt) -> bool
 
 /// Returns the role that wrote an attempt's payload.
 pub fn writer(attempt: &Attempt) -> Option<run_as::Noted> {
-    attempt.run_as().map(|role| role.noted(attempt.enqueued_at()))
+    attempt.writer().map(|role| role.noted(attempt.enqueued_at()))
 }
 
 /// The statement of a job and how it is run.

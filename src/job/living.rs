@@ -15,7 +15,7 @@ pub fn any(catalog: &Catalog, lanes: &[i32]) -> Result<Option<String>> {
 
 /// Returns a sentence about a job in one of these lanes that is data and no command. `None`: there is none.
 pub fn any_data(catalog: &Catalog, lanes: &[i32]) -> Result<Option<String>> {
-    first(catalog, lanes, &|attempt| attempt.run_as().is_none())
+    first(catalog, lanes, &|attempt| attempt.writer().is_none())
 }
 
 fn first(catalog: &Catalog, lanes: &[i32], matters: &dyn Fn(&Attempt) -> bool) -> Result<Option<String>> {

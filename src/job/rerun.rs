@@ -61,7 +61,8 @@ pub fn renewed(catalog: &Catalog, attempt: New, rerun: &Rerun) -> Result<(Target
         payload: Some(rerun.payload.unwrap_or_else(jsonb::empty_object)),
         headers: rerun.headers,
         timing: rerun.timing,
-        run_as: rerun.run_as,
+        run_as: rerun.run_as.map(|role| role.name),
+        run_as_id: rerun.run_as.map(|role| role.id),
         version: rerun.version.or(attempt.version),
         max_attempts: rerun.max_attempts.or(attempt.max_attempts),
         lease: rerun.lease.or(attempt.lease),
@@ -82,7 +83,7 @@ pub fn follow(catalog: &Rc<Catalog>, held: &Held) -> std::result::Result<Option<
     let Some(asked) = note::newest_rerun(catalog, held.home.segment, held.id) else { return Ok(None) };
     let attempt = next_attempt::row_of(catalog, &mut Reader::new(catalog), held)?;
     let rerun = asked.rerun();
-    if !is_newer(rerun.asked, attempt.asked()) {
+    if !is_newer(rerun.asked, attempt.call()) {
         return Ok(None);
     }
     let (target, next) = renewed(catalog, attempt.copy(), &rerun)?;
@@ -112,7 +113,7 @@ pub fn ask(catalog: &Catalog, attempt: &Attempt, rerun: &Rerun) -> Result<bool> 
 /// Returns the newest request for another run in the notes of `about`, unless the job's newest attempt serves it.
 pub fn owed(catalog: &Catalog, newest: &Newest, about: &Attempt) -> Option<note::Asked> {
     let asked = note::newest_rerun(catalog, about.home.segment, about.id())?;
-    is_newer(asked.rerun().asked, newest.attempt.asked()).then_some(asked)
+    is_newer(asked.rerun().asked, newest.attempt.call()).then_some(asked)
 }
 
 /// Inserts a note that the requested run was made or is no longer needed. Returns false if no run was requested.
@@ -135,7 +136,7 @@ pub fn may_be_owed(catalog: &Catalog, about: &Attempt) -> bool {
     let newest = note::newest_rerun_even_open(catalog, about.home.segment, about.id());
     let Some((asked, is_open)) = newest else { return false };
     let served_by = || Lookup::new(catalog).newest_beside(about.lane(), key);
-    is_open || served_by().is_none_or(|newest| is_newer(asked.rerun().asked, newest.attempt.asked()))
+    is_open || served_by().is_none_or(|newest| is_newer(asked.rerun().asked, newest.attempt.call()))
 }
 
 /// Returns whether another run was requested during the attempt with this id and was not made yet.

@@ -118,7 +118,7 @@ fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>, waits
             let mut reader = Reader::new(catalog);
             // The new attempt keeps the last run's payload and its `asked`: a request for another run that is not
             // served yet is not served by this attempt.
-            let asked = job.attempt.unique_key().map(|_| job.attempt.asked());
+            let asked = job.attempt.unique_key().map(|_| job.attempt.call());
             // The last run's notes hold its progress. Without one, the new attempt keeps the progress that the last run
             // began with.
             let notes = note::summary(catalog, job.attempt.home.segment, job.attempt.id());

@@ -17,7 +17,7 @@ use crate::job::options::Options;
 use crate::job::publish::{self, Event, Full};
 use crate::job::timing::{StartBy, Timing};
 use crate::log::firing::{Firing, Log, Owed};
-use crate::pg::datum::{Interval, text, text_datum};
+use crate::pg::datum::{text, text_datum};
 use crate::pg::jsonb;
 use crate::pg::memory;
 
@@ -138,19 +138,18 @@ impl Schedule {
             own["slot"] = rfc3339(slot).into();
         }
         let own = jsonb::of(&own).unwrap_or_else(jsonb::empty_object);
-        let headers = self.0.get(schedule::column::HEADERS).map_or(own, |headers| jsonb::merged(headers, own));
-        let start_within = self.0.get(schedule::column::START_WITHIN).map(Interval::read);
+        let row = schedule::column::Row::read(&self.0);
+        let headers = row.headers.map_or(own, |headers| jsonb::merged(headers, own));
         // The span was checked when the schedule was made.
-        let timing = Timing::new(start_within.map(StartBy::Within), None, false).ok().flatten();
+        let timing = Timing::new(row.start_within.map(StartBy::Within), None, false).ok().flatten();
         Options {
             timing: timing.map(Rc::new),
-            priority: self.0.i32(schedule::column::PRIORITY),
-            max_attempts: self.0.get(schedule::column::MAX_ATTEMPTS).map(|datum| datum.value() as i32),
+            priority: row.priority,
+            max_attempts: row.max_attempts,
             headers: Some(headers),
-            group_key: self.0.get(schedule::column::GROUP_KEY).map(|key| text_datum(&text(key))),
+            group_key: row.group_key.map(|key| text_datum(&text(key))),
             // A job is newer than the last restore, but its schedule may be older.
-            run_as: RunAs::read(&self.0, schedule::column::RUN_AS, schedule::column::RUN_AS_ID)
-                .map(|role| role.renewed(catalog, self.0.i64(schedule::column::CREATED_AT))),
+            run_as: RunAs::of(row.run_as, row.run_as_id).map(|role| role.renewed(catalog, row.created_at)),
             ..Options::default()
         }
     }

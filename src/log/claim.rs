@@ -46,6 +46,8 @@ pub struct Claim {
     pub kind: Kind,
 }
 
+type Values = [Option<Datum>; column::COUNT];
+
 /// One segment's claims, open to write.
 pub struct Writer(Keyed);
 
@@ -95,15 +97,8 @@ impl Writer {
     }
 }
 
-fn row((id, lease): (i64, i64), now: i64, kind: Kind, worker: Option<Datum>) -> [Option<Datum>; column::COUNT] {
-    [
-        Some(id.into()),
-        Some(now.into()),
-        Some(lease.into()),
-        Some(session::pid().into()),
-        Some(Datum::from(kind.char() as i8)),
-        worker,
-    ]
+fn row((id, lease_us): (i64, i64), claimed_at: i64, kind: Kind, worker: Option<Datum>) -> Values {
+    column::Row { id, claimed_at, lease_us, pid: session::pid(), kind: kind.char(), worker }.values()
 }
 
 /// A segment's claims, open to read.

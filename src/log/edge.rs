@@ -6,9 +6,6 @@
 //!
 //! Invariant: the edges of an attempt lie in its segment. They are written with it, and move with it.
 
-use pg_queue_core::after::Upon;
-use pgrx::pg_sys::Datum;
-
 use crate::catalog::Catalog;
 pub use crate::log::note::SEAL;
 use crate::log::note::{self, MET, column};
@@ -18,6 +15,7 @@ use crate::pg::scan::{Key, Scan, Snapshot};
 use crate::pg::table::{Entry, Relation};
 use crate::pg::time;
 use crate::pg::{jsonb, process};
+use pg_queue_core::after::Upon;
 
 /// The kind of a note that names a predecessor.
 const AFTER: u8 = b'a';
@@ -76,11 +74,11 @@ pub fn insert_ending(catalog: &Catalog, home: Home, id: i64, job_id: i64, ending
         is_fail_fast: false,
         until: None,
     };
-    let mut row = row(&edge, ENDING, time::now_us());
-    row[column::BODY] = jsonb::of(&serde_json::json!({
+    let body = jsonb::of(&serde_json::json!({
         "force": ending.is_forced.then_some("true"), "dead": ending.dead.map(|id| id.to_string()),
         "expired": ending.is_expired.then_some("true"), "reason": ending.reason,
     }));
+    let row = column::Row { body, ..row(&edge, ENDING, time::now_us()) };
     insert_row(catalog, home.segment, &table, &edge, row);
     true
 }
@@ -102,7 +100,7 @@ pub fn insert(catalog: &Catalog, segment: u8, edges: &[Edge]) {
 fn insert_many(catalog: &Catalog, segment: u8, table: &Relation, edges: &[Edge], now: i64) {
     let oids = &catalog.segments[segment as usize];
     let mut rows = NewRows::new(column::COUNT, edges.len());
-    edges.iter().for_each(|edge| rows.add(row(edge, AFTER, now)));
+    edges.iter().for_each(|edge| rows.add(row(edge, AFTER, now).values()));
     let tids = table.insert(&mut rows);
     let [by_id, by_job] = Relation::write_indexes([oids.note_id, oids.note_job]);
     by_id.insert_entries(table, &tids, false, |n| Some([edges[n].id.into()]));
@@ -121,27 +119,28 @@ fn insert_met_into(catalog: &Catalog, segment: u8, table: &Relation, edge: &Edge
     insert_row(catalog, segment, table, edge, row(edge, MET, time::now_us()));
 }
 
-fn insert_row(catalog: &Catalog, segment: u8, table: &Relation, edge: &Edge, row: [Option<Datum>; column::COUNT]) {
+fn insert_row(catalog: &Catalog, segment: u8, table: &Relation, edge: &Edge, row: column::Row) {
     let oids = &catalog.segments[segment as usize];
     let [by_id, by_job] = Relation::write_indexes([oids.note_id, oids.note_job]);
     let entries = &mut [
         Entry { index: &by_id, is_unique: false, key: &mut [edge.id.into()] },
         Entry { index: &by_job, is_unique: false, key: &mut [edge.job_id.into(), edge.id.into()] },
     ];
-    table.insert_row(row, entries);
+    table.insert_row(row.values(), entries);
 }
 
-fn row(edge: &Edge, kind: u8, now: i64) -> [Option<Datum>; column::COUNT] {
-    let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
-    row[column::ID] = Some(edge.id.into());
-    row[column::NOTED_AT] = Some(now.into());
-    row[column::KIND] = Some(Datum::from(kind as i8));
-    row[column::JOB_ID] = Some(edge.job_id.into());
-    row[column::LANE] = Some(edge.lane.into());
-    row[column::UPON] = Some(Datum::from(edge.upon.char() as i8));
-    row[column::PRIORITY] = edge.is_own.then(|| i32::from(edge.is_fail_fast).into());
-    row[column::RUN_AT] = edge.until.map(Datum::from);
-    row
+fn row(edge: &Edge, kind: u8, noted_at: i64) -> column::Row {
+    column::Row {
+        id: edge.id,
+        noted_at,
+        kind,
+        job_id: Some(edge.job_id),
+        lane: Some(edge.lane),
+        upon: Some(edge.upon.char()),
+        priority: edge.is_own.then(|| i32::from(edge.is_fail_fast)),
+        run_at: edge.until,
+        ..column::Row::BLANK
+    }
 }
 
 /// A segment's edges, open to read.
@@ -253,19 +252,18 @@ impl Edges {
 }
 
 fn read(scan: &mut Scan<'_>) -> (u8, Edge) {
-    let (values, nulls) = scan.columns(column::COUNT);
-    let int = |column: usize| values[column].value() as i64;
+    let row = column::Row::read(&scan.columns(column::COUNT));
     let edge = Edge {
-        id: int(column::ID),
-        job_id: int(column::JOB_ID),
-        upon: Upon::of(values[column::UPON].value() as u8),
-        lane: int(column::LANE) as i32,
+        id: row.id,
+        job_id: row.job_id.unwrap_or(0),
+        upon: Upon::of(row.upon.unwrap_or(0)),
+        lane: row.lane.unwrap_or(0),
         is_met: false,
-        is_own: !nulls[column::PRIORITY],
-        is_fail_fast: !nulls[column::PRIORITY] && values[column::PRIORITY].value() as i32 != 0,
-        until: (!nulls[column::RUN_AT]).then(|| int(column::RUN_AT)),
+        is_own: row.priority.is_some(),
+        is_fail_fast: row.priority.is_some_and(|fail_fast| fail_fast != 0),
+        until: row.run_at,
     };
-    (values[column::KIND].value() as u8, edge)
+    (row.kind, edge)
 }
 
 /// Returns the same edges for the job's next attempt, which has this id and time. Without a time the attempt is due.

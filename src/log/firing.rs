@@ -12,6 +12,7 @@
 
 use pgrx::pg_sys::{self, Datum};
 
+use crate::catalog::tables::firing as column;
 use crate::catalog::{Catalog, dump};
 use crate::error::{self, Error, Result};
 use crate::pg::emptying::{self, Trust};
@@ -19,9 +20,6 @@ use crate::pg::row::NewRows;
 use crate::pg::scan::{Key, Scan, Snapshot};
 use crate::pg::table::Relation;
 use crate::pg::{lock, transaction};
-
-/// Columns: schedule_id, turn, slot, fired_at, job_id, kind.
-const COLUMNS: usize = 6;
 
 /// How a slot was handled.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -112,17 +110,15 @@ impl Half {
 }
 
 fn read(scan: &mut Scan<'_>) -> Firing {
-    let (values, nulls) = scan.columns(COLUMNS);
-    let number = |column: usize| (!nulls[column]).then(|| values[column].value() as i64);
-    let kind = match values[5].value() as u8 {
+    let column::Row { schedule_id, slot, fired_at, job_id, kind, .. } = column::Row::read(&scan.columns(column::COUNT));
+    let kind = match kind {
         b'r' => Kind::Run,
         b's' => Kind::Skipped,
         b'o' => Kind::Owed,
         _ => Kind::Copied,
     };
-    let slot = values[2].value() as i64;
-    let owed = number(3).filter(|_| kind == Kind::Owed).map(|run_to| Owed { run_to, skip_to: slot });
-    Firing { schedule: values[0].value() as i32, slot, last: number(3).zip(number(4)), kind, owed }
+    let owed = fired_at.filter(|_| kind == Kind::Owed).map(|run_to| Owed { run_to, skip_to: slot });
+    Firing { schedule: schedule_id, slot, last: fired_at.zip(job_id), kind, owed }
 }
 
 /// Both halves, open to read. Neither is emptied meanwhile.
@@ -213,16 +209,11 @@ fn append(catalog: &Catalog, half: usize, turn: i32, firings: &[Firing]) -> Resu
         return Ok(());
     }
     let (table, pkey) = Relation::write_both(catalog.firing[half].0, catalog.firing[half].1);
-    let mut rows = NewRows::new(COLUMNS, firings.len());
-    for firing in firings {
-        rows.add::<COLUMNS>([
-            Some(firing.schedule.into()),
-            Some(turn.into()),
-            Some(firing.slot.into()),
-            firing.owed.map(|owed| owed.run_to).or(firing.last.map(|(fired_at, _)| fired_at)).map(Datum::from),
-            firing.last.map(|(_, job_id)| job_id.into()),
-            Some(Datum::from(firing.kind as u8)),
-        ]);
+    let mut rows = NewRows::new(column::COUNT, firings.len());
+    for &Firing { schedule: schedule_id, slot, last, kind, owed } in firings {
+        let fired_at = owed.map(|owed| owed.run_to).or(last.map(|(fired_at, _)| fired_at));
+        let job_id = last.map(|(_, job_id)| job_id);
+        rows.add(column::Row { schedule_id, turn, slot, fired_at, job_id, kind: kind as u8 }.values());
     }
     let tids = table.insert(&mut rows);
     let key = |n: usize| Some([Datum::from(firings[n].schedule), Datum::from(firings[n].slot)]);

@@ -126,9 +126,6 @@ fn oid_parameter(oid: Oid) -> Parameter {
     Parameter::raw(Some(oid.into()), pg_sys::OIDOID)
 }
 
-/// A row to be inserted.
-pub type Values = [Option<Datum>; column::COUNT];
-
 /// Rows that will be inserted into a child together. They are formed when they are added, so their datums need not live
 /// longer.
 pub struct Writer {
@@ -161,16 +158,10 @@ impl Writer {
     }
 
     /// Adds a row.
-    pub fn add(&mut self, row: &Values) {
-        let number = |column: usize| row[column].map(|d| d.value() as i64);
-        self.keys.push(Keys {
-            id: number(column::ID).unwrap_or(0),
-            job_id: number(column::JOB_ID).unwrap_or(0),
-            lane: number(column::LANE).unwrap_or(0) as i32,
-            is_dead: is_dead(row),
-            flow: number(column::FLOW),
-        });
-        self.rows.push(self.table.form(row));
+    pub fn add(&mut self, row: &column::Row) {
+        let &column::Row { id, job_id, lane, flow, .. } = row;
+        self.keys.push(Keys { id, job_id, lane, is_dead: is_dead(row), flow });
+        self.rows.push(self.table.form(&row.values()));
     }
 
     /// Inserts the rows that were added.
@@ -198,11 +189,10 @@ impl Writer {
 }
 
 /// Returns whether the index of dead jobs has this row.
-fn is_dead(row: &Values) -> bool {
-    let outcome = row[column::OUTCOME].map(|d| outcome::Kind::of(d.value() as u8));
-    match outcome {
-        Some(outcome::Kind::Dead) => true,
-        Some(outcome::Kind::TimedOut) => row[column::NEXT_ID].is_none(),
+fn is_dead(row: &column::Row) -> bool {
+    match outcome::Kind::of(row.outcome) {
+        outcome::Kind::Dead => true,
+        outcome::Kind::TimedOut => row.next_id.is_none(),
         _ => false,
     }
 }
@@ -367,7 +357,7 @@ impl Past {
 
     /// Returns the attempt as a template for the next attempt.
     pub fn template(&self) -> New {
-        New::of_past(&self.row)
+        New::of_past(&column::Row::read(&self.row))
     }
 }
 
@@ -451,31 +441,53 @@ pub fn find_in(child: Child, attempt: i64) -> Option<Past> {
     Some(Past { row, _table: table })
 }
 
-/// Returns the values of an ended attempt that history keeps. `payload`: for the last attempt of a job.
-pub fn values<R: Columns>(
+/// Returns what history keeps of an ended attempt. `payload`: for the last attempt of a job.
+pub fn kept<R: Columns>(
     attempt: &AttemptOf<R>,
     claim: Option<&R>,
     outcome: &R,
     payload: Option<Datum>,
     progress: Option<Datum>,
     steps: Option<Datum>,
-) -> Values {
-    let of_claim = |n: usize| claim.and_then(|row| row.get(n));
-    let mut row = [None; column::COUNT];
-    attempt.keep(&mut row);
-    row[column::GENERATION] = Some(attempt.home.generation.into());
-    row[column::CLAIMED_AT] = of_claim(claim::CLAIMED_AT);
-    row[column::ENDED_AT] = outcome.get(ended::ENDED_AT);
-    row[column::PID] = of_claim(claim::PID);
-    row[column::OUTCOME] = outcome.get(ended::OUTCOME);
-    row[column::CLAIM_KIND] = of_claim(claim::KIND);
-    row[column::RUN_AT] = attempt.run_at().map(Datum::from);
-    row[column::NEXT_ID] = outcome.get(ended::NEXT_ID);
-    row[column::PAYLOAD] = payload;
-    row[column::WORKER] = of_claim(claim::WORKER);
-    row[column::ERROR] = outcome.get(ended::ERROR);
-    row[column::RESULT] = outcome.get(ended::RESULT);
-    row[column::PROGRESS] = progress;
-    row[column::STEPS] = steps;
-    row
+) -> column::Row {
+    let claim = claim.map(|row| claim::Row::read(row));
+    let ended::Row { id: _, ended_at, outcome, next_id, result, error } = ended::Row::read(outcome);
+    let run = attempt.copy();
+    column::Row {
+        id: run.id,
+        job_id: run.job_id,
+        generation: attempt.home.generation,
+        enqueued_at: run.enqueued_at,
+        claimed_at: claim.map(|claim| claim.claimed_at),
+        ended_at,
+        lane: run.lane,
+        priority: run.priority,
+        attempt: run.attempt,
+        max_attempts: run.max_attempts,
+        pid: claim.map(|claim| claim.pid),
+        outcome,
+        claim_kind: claim.map(|claim| claim.kind),
+        run_at: run.run_at,
+        next_id,
+        payload,
+        headers: run.headers,
+        group_key: run.group_key,
+        unique_key: run.unique_key,
+        worker: claim.and_then(|claim| claim.worker),
+        error,
+        last_error: run.last_error,
+        result,
+        progress,
+        lease: run.lease,
+        version: run.version,
+        flow: run.flow,
+        task: run.task,
+        after: run.after,
+        upon: run.upon,
+        steps,
+        run_as: run.run_as,
+        run_as_id: run.run_as_id,
+        own_flow: run.own_flow,
+        timing: run.timing,
+    }
 }

@@ -33,14 +33,15 @@ pub struct New {
     pub known: Known,
 }
 
-fn known(row: &Row) -> Known {
-    let number = |column| row.get(column).map(|d| d.value() as i64);
-    Known {
-        entry: row.i64(column::ENTRY),
-        job_id: row.i64(column::JOB_ID),
-        expires_at: row.i64(column::EXPIRES_AT),
-        taken_until: number(column::TAKEN_UNTIL),
-        version: number(column::VERSION),
+impl New {
+    fn of(row: column::Row) -> Self {
+        let column::Row { entry, job_id, expires_at, queue_id, unique_key, taken_until, version } = row;
+        Self { queue_id, key: unique_key, known: Known { entry, job_id, expires_at, taken_until, version } }
+    }
+
+    fn row(&self) -> column::Row {
+        let Self { queue_id, key, known: Known { entry, job_id, expires_at, taken_until, version } } = *self;
+        column::Row { entry, job_id, expires_at, queue_id, unique_key: key, taken_until, version }
     }
 }
 
@@ -76,15 +77,7 @@ pub fn copy(catalog: &Catalog, half: usize, rows: &[New]) {
 fn insert_into(catalog: &Catalog, half: usize, table: &Relation, rows: &[New]) {
     let mut new = NewRows::new(column::COUNT, rows.len());
     for row in rows {
-        new.add::<{ column::COUNT }>([
-            Some(row.known.entry.into()),
-            Some(row.known.job_id.into()),
-            Some(row.known.expires_at.into()),
-            Some(row.queue_id.into()),
-            Some(row.key),
-            row.known.taken_until.map(Datum::from),
-            row.known.version.map(Datum::from),
-        ]);
+        new.add(row.row().values());
     }
     let tids = table.insert(&mut new);
     let key = |n: usize| Some([rows[n].key, rows[n].queue_id.into(), rows[n].known.entry.into()]);
@@ -128,7 +121,7 @@ impl Keys {
 fn newest_in((table, index): &(Relation, Relation), queue_id: i32, key: Datum) -> Option<Known> {
     let mut scan = table.scan(index, &[Key::eq_text(1, key), Key::eq_i32(2, queue_id)], Snapshot::Now);
     scan.previous()?;
-    Some(known(&scan.row()))
+    Some(New::of(column::Row::read(&scan.row())).known)
 }
 
 /// See `Keys::walk`.
@@ -136,21 +129,9 @@ pub struct Walk<'a>(Scan<'a>);
 
 /// A row of the walk.
 pub struct Met {
-    row: Row,
-    pub queue_id: i32,
-    pub known: Known,
-}
-
-impl Met {
-    /// Returns the key. It is valid as long as this value.
-    pub fn key(&self) -> Datum {
-        self.row.get(column::UNIQUE_KEY).unwrap_or(Datum::from(0))
-    }
-
-    /// Returns a copy of the row.
-    pub fn copy(&self) -> New {
-        New { queue_id: self.queue_id, key: self.key(), known: self.known }
-    }
+    _row: Row,
+    /// What it says. The key is valid as long as this value.
+    pub new: New,
 }
 
 impl Iterator for Walk<'_> {
@@ -159,6 +140,6 @@ impl Iterator for Walk<'_> {
     fn next(&mut self) -> Option<Met> {
         self.0.next()?;
         let row = self.0.row();
-        Some(Met { queue_id: row.i32(column::QUEUE_ID), known: known(&row), row })
+        Some(Met { new: New::of(column::Row::read(&row)), _row: row })
     }
 }

@@ -7,13 +7,12 @@ use pg_queue_core::counter::Counter;
 use pg_queue_core::frontier::Rank;
 use pg_queue_core::rollup::Rollup;
 use pg_queue_core::totals::{End, Totals};
-use pgrx::pg_sys::Datum;
 
 use crate::catalog::Catalog;
 use crate::catalog::tables::total as column;
 use crate::log::tables::Tables;
 use crate::log::walk::Trace;
-use crate::log::{claim, dead, outcome, rollup};
+use crate::log::{claim, dead, outcome};
 use crate::pg::row::{Columns, NewRows};
 use crate::pg::scan::Snapshot;
 use crate::pg::table::Relation;
@@ -163,12 +162,19 @@ pub fn write_totals(catalog: &Catalog, rollup: &Rollup, generation: i64) {
     }
     let mut rows = NewRows::new(column::COUNT, lanes.len());
     for (&lane, totals) in &lanes {
-        let mut row = [None; column::COUNT];
-        row[column::SEGMENT_GENERATION] = Some(generation.into());
-        row[column::LANE] = Some(lane.into());
-        TOTALS.into_iter().zip(totals.values()).for_each(|(column, value)| row[column] = Some(Datum::from(value)));
-        row[column::EXPIRED] = rollup::expired(totals);
-        rows.add::<{ column::COUNT }>(row);
+        let [enqueued, claimed, completed, failed, timed_out, died, expired] = totals.values();
+        let row = column::Row {
+            segment_generation: generation,
+            enqueued,
+            claimed,
+            completed,
+            failed,
+            timed_out,
+            died,
+            lane,
+            expired: Some(expired).filter(|&expired| expired > 0),
+        };
+        rows.add(row.values());
     }
     let keys: Vec<i32> = lanes.into_keys().collect();
     let table = Relation::write(catalog.total);

@@ -68,18 +68,18 @@ pub struct Asked(Row);
 impl Asked {
     /// Returns the request. It is valid as long as this note.
     pub fn rerun(&self) -> Rerun {
-        let number = |column| self.0.get(column).map(|d| d.value() as i64);
+        let row = column::Row::read(&self.0);
         Rerun {
-            asked: self.0.i64(column::ASKED),
-            payload: self.0.get(column::BODY),
-            headers: self.0.get(column::HEADERS),
-            timing: self.0.get(column::TIMING),
-            priority: number(column::PRIORITY).unwrap_or(0) as i32,
-            run_at: number(column::RUN_AT),
-            version: number(column::VERSION),
-            max_attempts: number(column::MAX_ATTEMPTS).map(|n| n as i32),
-            lease: self.0.get(column::LEASE).map(Interval::read),
-            run_as: RunAs::read(&self.0, column::RUN_AS, column::RUN_AS_ID),
+            asked: row.asked.unwrap_or(0),
+            payload: row.body,
+            headers: row.headers,
+            timing: row.timing,
+            priority: row.priority.unwrap_or(0),
+            run_at: row.run_at,
+            version: row.version,
+            max_attempts: row.max_attempts,
+            lease: row.lease,
+            run_as: RunAs::of(row.run_as, row.run_as_id),
         }
     }
 }
@@ -94,26 +94,34 @@ pub(super) fn open_home(catalog: &Catalog, home: Home) -> Option<Relation> {
     None
 }
 
+/// Returns a note of this moment about an attempt.
+fn noted(id: i64, kind: u8) -> column::Row {
+    column::Row { id, noted_at: time::now_us(), kind, ..column::Row::BLANK }
+}
+
 /// Inserts a note that requests another run. Returns false as `insert` does.
 pub fn insert_rerun(catalog: &Catalog, home: Home, id: i64, rerun: &Rerun) -> bool {
     let Some(table) = open_home(catalog, home) else { return false };
-    let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
-    row[column::ID] = Some(id.into());
-    row[column::NOTED_AT] = Some(time::now_us().into());
-    row[column::KIND] = Some(Datum::from(b'r' as i8));
-    row[column::BODY] = rerun.payload;
-    row[column::ASKED] = Some(rerun.asked.into());
-    row[column::PRIORITY] = Some(rerun.priority.into());
-    row[column::MAX_ATTEMPTS] = rerun.max_attempts.map(Datum::from);
-    row[column::RUN_AT] = rerun.run_at.map(Datum::from);
-    row[column::VERSION] = rerun.version.map(Datum::from);
-    row[column::LEASE] = rerun.lease.map(Interval::datum);
-    row[column::HEADERS] = rerun.headers;
-    row[column::TIMING] = rerun.timing;
-    row[column::RUN_AS] = rerun.run_as.map(|role| role.name);
-    row[column::RUN_AS_ID] = rerun.run_as.map(|role| role.id.into());
+    let Rerun { asked, payload, headers, timing, priority, run_at, version, max_attempts, lease, run_as } = *rerun;
+    let row = column::Row {
+        body: payload,
+        asked: Some(asked),
+        priority: Some(priority),
+        max_attempts,
+        run_at,
+        version,
+        lease,
+        headers,
+        timing,
+        run_as: run_as.map(|role| role.name),
+        run_as_id: run_as.map(|role| role.id),
+        ..noted(id, b'r')
+    };
     let index = Relation::write_index(catalog.segments[home.segment as usize].note_rerun);
-    table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [id.into(), rerun.asked.into()] }]);
+    table.insert_row(
+        row.values(),
+        &mut [Entry { index: &index, is_unique: false, key: &mut [id.into(), rerun.asked.into()] }],
+    );
     true
 }
 
@@ -129,13 +137,12 @@ pub fn insert_served(catalog: &Catalog, home: Home, id: i64, asked: i64) {
     // The note comes behind the call's own note and before that of the next call, because the low bits of a call's
     // number are 0.
     let asked = asked | 1;
-    let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
-    row[column::ID] = Some(id.into());
-    row[column::NOTED_AT] = Some(time::now_us().into());
-    row[column::KIND] = Some(Datum::from(b's' as i8));
-    row[column::ASKED] = Some(asked.into());
+    let row = column::Row { asked: Some(asked), ..noted(id, b's') };
     let index = Relation::write_index(oids.note_rerun);
-    table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [id.into(), asked.into()] }]);
+    table.insert_row(
+        row.values(),
+        &mut [Entry { index: &index, is_unique: false, key: &mut [id.into(), asked.into()] }],
+    );
 }
 
 /// Returns the newest request for another run after an attempt, if that run was not made. It reads only this note, even
@@ -220,14 +227,9 @@ fn ids_with(catalog: &Catalog, segment: u8, index: Oid, is_wanted: impl Fn(u8) -
 /// `hold::write_note`.
 pub fn insert(catalog: &Catalog, home: Home, id: i64, kind: Kind, lease: Option<i64>, body: Option<Datum>) -> bool {
     let Some(table) = open_home(catalog, home) else { return false };
-    let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
-    row[column::ID] = Some(id.into());
-    row[column::NOTED_AT] = Some(time::now_us().into());
-    row[column::KIND] = Some(Datum::from(kind.char() as i8));
-    row[column::LEASE_US] = lease.map(Datum::from);
-    row[column::BODY] = body;
+    let row = column::Row { lease_us: lease, body, ..noted(id, kind.char()) };
     let index = Relation::write_index(catalog.segments[home.segment as usize].note_id);
-    table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [id.into()] }]);
+    table.insert_row(row.values(), &mut [Entry { index: &index, is_unique: false, key: &mut [id.into()] }]);
     true
 }
 

@@ -142,14 +142,8 @@ impl New {
 
     /// Returns the values in the order of the columns.
     fn row(&self, ended_at: i64) -> [Option<Datum>; column::COUNT] {
-        [
-            Some(self.id.into()),
-            Some(ended_at.into()),
-            Some(Datum::from(self.kind.char() as i8)),
-            self.next_id.map(Datum::from),
-            self.result,
-            self.error,
-        ]
+        let Self { id, kind, next_id, result, error } = *self;
+        column::Row { id, ended_at, outcome: kind.char(), next_id, result, error }.values()
     }
 }
 

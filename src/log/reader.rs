@@ -194,10 +194,10 @@ impl<'a> Reader<'a> {
 
     /// Calls `use_it` with the payload of an attempt. `None` only if the row with it is gone.
     pub fn payload<T>(&mut self, attempt: &Attempt, use_it: impl FnOnce(Option<Datum>) -> T) -> T {
-        let Some(holder) = attempt.payload_of() else { return use_it(attempt.own_payload()) };
+        let Some(holder) = attempt.payload_of() else { return use_it(attempt.payload()) };
         // The payload is fetched, because its segment may be emptied as soon as it is closed here.
         let found = self.payload_in(holder);
-        use_it(found.as_ref().and_then(Attempt::own_payload).map(datum::fetched))
+        use_it(found.as_ref().and_then(|holder| holder.payload()).map(datum::fetched))
     }
 
     /// Returns the ids of all attempts of a job that have rows in the segments.
@@ -284,7 +284,7 @@ impl<'a> Reader<'a> {
                     found.extend(self.at(segment, id::first_attempt(job_id, born)));
                 }
             }
-            known.extend(found.iter().map(Attempt::id));
+            known.extend(found.iter().map(|attempt| attempt.id()));
             for attempt in found.into_iter().filter(|attempt| !attempt.is_payload_only()) {
                 let count = id::count(attempt.id());
                 if self.has_moved(&attempt) {

@@ -279,7 +279,7 @@ pub fn for_each_retry(catalog: &Catalog, tables: &Tables, lane: i32, mut each: i
     while scan.next().is_some() {
         let attempt = Attempt::new(scan.row(), tables.home);
         if tables.claim_of(attempt.id()) != Some(true) || tables.claims().has_moved(attempt.id()) {
-            each(attempt.group_hash(), attempt.id());
+            each(attempt.group(), attempt.id());
         }
         examined += 1;
         if examined.is_multiple_of(1024) {

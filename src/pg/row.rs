@@ -11,6 +11,7 @@ use std::ptr;
 use pg_queue_core::frontier::Place;
 use pgrx::pg_sys::{self, Datum};
 
+use crate::pg::datum::Interval;
 use crate::pg::{descriptor, memory, raw};
 
 /// A table of the extension may have at most this many columns: those of queue_internal.history, and some that were
@@ -123,6 +124,54 @@ pub trait Columns {
     }
 }
 
+/// A value as a row stores it.
+pub trait Stored: Copy {
+    /// The value of a column that was not written.
+    const BLANK: Self;
+    /// Reads a column of a row.
+    fn read(row: &impl Columns, n: usize) -> Self;
+    /// Returns it as it is written. `None`: NULL.
+    fn datum(self) -> Option<Datum>;
+}
+
+macro_rules! stored {
+    (|$datum:ident| $($kind:ty = $blank:expr, $read:expr, $write:expr;)*) => {$(
+        impl Stored for $kind {
+            const BLANK: Self = $blank;
+            #[inline]
+            fn read(row: &impl Columns, n: usize) -> Self {
+                row.get(n).map_or($blank, |$datum| $read)
+            }
+            #[inline]
+            fn datum(self) -> Option<Datum> {
+                let $datum = self;
+                Some($write)
+            }
+        }
+        impl Stored for Option<$kind> {
+            const BLANK: Self = None;
+            #[inline]
+            fn read(row: &impl Columns, n: usize) -> Self {
+                row.get(n).map(|$datum| $read)
+            }
+            #[inline]
+            fn datum(self) -> Option<Datum> {
+                self.map(|$datum| $write)
+            }
+        }
+    )*};
+}
+
+stored! { |value|
+    i64 = 0, value.value() as i64, value.into();
+    i32 = 0, value.value() as i32, value.into();
+    u8 = 0, value.value() as u8, Datum::from(value as i8);
+    bool = false, value.value() & 1 != 0, value.into();
+    f64 = 0.0, f64::from_bits(value.value() as u64), Datum::from(value.to_bits());
+    Interval = Interval::ZERO, Interval::read(value), value.datum();
+    Datum = Datum::null(), value, value;
+}
+
 /// A copy of a row that was read. It is freed when the value is dropped.
 pub struct Row {
     pub tuple: pg_sys::HeapTuple,
@@ -182,6 +231,14 @@ impl Row {
     /// Returns a `"char"` column that is never NULL.
     pub fn char(&self, column: usize) -> u8 {
         self.values[column].value() as u8
+    }
+}
+
+/// The columns of the row at which a scan is, and which of them are NULL: see `Scan::columns`.
+impl Columns for (&[Datum], &[bool]) {
+    #[inline]
+    fn get(&self, column: usize) -> Option<Datum> {
+        (!self.1[column]).then(|| self.0[column])
     }
 }
 

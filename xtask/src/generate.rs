@@ -66,7 +66,7 @@ pub fn generate(is_check: bool) -> Result<()> {
         let made = upgrade::script(&sources, &version)?;
         files.extend(made.map(|(name, text)| (format!("{}/{name}", upgrade::FOLDER), text)));
     }
-    files.push(("src/catalog/tables.rs".to_owned(), formatted(&tables::file(&QUEUE.text()?)?)?));
+    files.push(("src/catalog/tables.rs".to_owned(), tables::file(&QUEUE.text()?)?));
     files.push(("src/catalog/rows.rs".to_owned(), formatted(&tables::rows(&QUEUE.text()?)?)?));
     files.push(("src/catalog/objects.rs".to_owned(), formatted(&objects::file(&QUEUE.text()?)?)?));
     files.push(("src/catalog/arguments.rs".to_owned(), arguments::file()?));

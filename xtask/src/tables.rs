@@ -70,6 +70,62 @@ const HEAD: &str = "\
 //! they are NULL.
 
 #![allow(dead_code, reason = \"each column has its number, whether or not Rust reads it\")]
+
+use pgrx::pg_sys::{self, Datum};
+
+use crate::pg::argument::position;
+use crate::pg::datum::Interval;
+use crate::pg::row::{Columns, Stored};
+use crate::pg::shape::Shape;
+
+/// Makes a module for each table: its shape, the numbers of its columns, and a row.
+macro_rules! tables {
+    ($($table:ident { $($constant:ident $field:ident: $kind:ty = $name:literal $oid:ident $is_not_null:literal),* })*) => {$(
+        pub mod $table {
+            use super::*;
+
+            pub const SHAPE: Shape = &[$(($name, pg_sys::$oid, $is_not_null)),*];
+            const NAMES: &[&str] = &[$($name),*];
+            $(pub const $constant: usize = position(NAMES, $name);)*
+            pub const COUNT: usize = NAMES.len();
+
+            /// A row. Its datums are valid as long as what they were read from.
+            #[derive(Clone, Copy)]
+            pub struct Row {
+                $(pub $field: $kind,)*
+            }
+
+            impl Row {
+                /// A row without any values.
+                pub const BLANK: Self = Self { $($field: <$kind as Stored>::BLANK,)* };
+
+                /// Reads all columns.
+                #[inline]
+                pub fn read(row: &impl Columns) -> Self {
+                    Self { $($field: Stored::read(row, $constant),)* }
+                }
+
+                /// Returns the values in the order of the columns, as they are written.
+                #[inline]
+                pub fn values(self) -> [Option<Datum>; COUNT] {
+                    [$(Stored::datum(self.$field)),*]
+                }
+            }
+
+            /// A row of which a column is read when it is asked for.
+            pub struct Lazy<R>(pub R);
+
+            impl<R: Columns> Lazy<R> {
+                $(#[inline]
+                pub fn $field(&self) -> $kind {
+                    Stored::read(&self.0, $constant)
+                })*
+            }
+        }
+    )*};
+}
+
+tables! {
 ";
 
 const ROWS_HEAD: &str = "//! The columns of rows that functions return, by number.
@@ -81,32 +137,33 @@ const ROWS_HEAD: &str = "//! The columns of rows that functions return, by numbe
 #![allow(dead_code, reason = \"each column has its number, whether or not Rust writes it\")]
 ";
 
-/// Returns the file of all tables.
+/// What a column of a type is in Rust.
+fn kind(oid: &str) -> &'static str {
+    match oid {
+        "INT8OID" | "TIMESTAMPTZOID" => "i64",
+        "INT4OID" => "i32",
+        "CHAROID" => "u8",
+        "BOOLOID" => "bool",
+        "FLOAT8OID" => "f64",
+        "INTERVALOID" => "Interval",
+        _ => "Datum",
+    }
+}
+
+/// Returns the file of all tables. rustfmt does not format what is in a macro.
 pub fn file(script: &str) -> Result<String> {
-    let mut tables = String::new();
-    let mut types: Vec<&str> = Vec::new();
+    let mut file = HEAD.to_owned();
     for table in TABLES {
         let columns = columns(script, table)?;
-        write!(
-            tables,
-            "\n/// `queue_internal.{}`.\npub mod {table} {{\n    use super::*;\n\n",
-            written(script, table)
-        )?;
-        writeln!(tables, "    pub const SHAPE: Shape = &[")?;
-        for Column { name, oid, is_not_null } in &columns {
-            writeln!(tables, "        (\"{name}\", {oid}, {is_not_null}),")?;
-            if !types.contains(oid) {
-                types.push(oid);
-            }
+        writeln!(file, "    // `queue_internal.{}`\n    {table} {{", written(script, table))?;
+        for (n, Column { name, oid, is_not_null }) in columns.iter().enumerate() {
+            let kind = if *is_not_null { kind(oid).to_owned() } else { format!("Option<{}>", kind(oid)) };
+            let comma = if n + 1 == columns.len() { "" } else { "," };
+            writeln!(file, "        {} {name}: {kind} = {name:?} {oid} {is_not_null}{comma}", name.to_uppercase())?;
         }
-        writeln!(tables, "    ];")?;
-        for (n, column) in columns.iter().enumerate() {
-            writeln!(tables, "    pub const {}: usize = {n};", column.name.to_uppercase())?;
-        }
-        writeln!(tables, "    pub const COUNT: usize = {};\n}}", columns.len())?;
+        writeln!(file, "    }}")?;
     }
-    types.sort_unstable();
-    Ok(format!("{HEAD}\nuse pgrx::pg_sys::{{{}}};\n\nuse crate::pg::shape::Shape;\n{tables}", types.join(", ")))
+    Ok(file + "}\n")
 }
 
 /// Returns the file of all rows.

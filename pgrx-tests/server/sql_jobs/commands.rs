@@ -370,7 +370,7 @@ fn a_job_that_is_cancelled_stops_at_once_wherever_it_is() {
 #[test]
 fn the_lease_is_how_long_a_command_may_run() {
     let database = Database::new();
-    let mut bed = Bed::new(&database, "lease => '200 ms', max_attempts => 2");
+    let mut bed = Bed::new(&database, "lease => '1 s', max_attempts => 2");
     let job = bed.enqueue("INSERT INTO t VALUES (1); SELECT pg_sleep(600)", "");
     let (state, _, error) = bed.end(job);
     assert_eq!((state.as_str(), error.as_str()), ("dead", "the lease expired"));

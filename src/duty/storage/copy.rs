@@ -25,7 +25,7 @@ use crate::duty::care::Care;
 use crate::duty::storage::states::{BLOCKED_PAUSE_US, SegmentStates, StepResult};
 use crate::error::{Error, Result};
 use crate::job::options::OwnFlow;
-use crate::log::attempt::{Attempt, AttemptOf};
+use crate::log::attempt::AttemptOf;
 use crate::log::history::{self, Child};
 use crate::log::outcome::{self, Kind, Outcome};
 use crate::log::reader::Reader;
@@ -120,16 +120,15 @@ impl Part {
     }
 
     /// Takes from a row what it leaves out. In place of the steps, if the job has any, and the payload it writes why.
-    fn cut(self, row: &mut history::Values, has_steps: bool, why: &str) {
-        use history::column::{ERROR, HEADERS, LAST_ERROR, PAYLOAD, PROGRESS, RESULT, STEPS};
+    fn cut(self, row: &mut history::column::Row, has_steps: bool, why: &str) {
         if self == Self::Whole {
             return;
         }
         let mark = jsonb::of(&serde_json::json!({ "left out": why }));
-        row[STEPS] = mark.filter(|_| has_steps);
+        row.steps = mark.filter(|_| has_steps);
         if self == Self::WithoutContents {
-            row[PAYLOAD] = row[PAYLOAD].and(mark);
-            [HEADERS, PROGRESS, RESULT, ERROR, LAST_ERROR].into_iter().for_each(|column| row[column] = None);
+            row.payload = row.payload.and(mark);
+            (row.headers, row.progress, row.result, row.error, row.last_error) = (None, None, None, None, None);
         }
     }
 }
@@ -176,15 +175,15 @@ impl Batch {
         let claim = trace.claim.row().filter(|row| claim::read(*row).kind != claim::Kind::System);
         // Only the last attempt of a job keeps the payload, which another attempt's row may have.
         let holder = attempt.payload_of().filter(|_| is_last).and_then(|holder| reader.payload_in(holder));
-        let own = || if is_last { attempt.own_payload() } else { None };
-        let payload = holder.as_ref().map_or_else(own, Attempt::own_payload);
+        let own = || if is_last { attempt.payload() } else { None };
+        let payload = holder.as_ref().map_or_else(own, |holder| holder.payload());
         let noted = notes.summary(attempt.id());
         let progress = noted.progress().or_else(|| attempt.progress());
         let steps = if is_last && part == Part::Whole { noted.steps(attempt.steps()) } else { None };
-        let mut row = history::values(attempt, claim, outcome, payload, progress, steps);
+        let mut row = history::kept(attempt, claim, outcome, payload, progress, steps);
         part.cut(&mut row, is_last && noted.has_steps(attempt.steps()), why);
         if noted.is_sealed {
-            row[history::column::OWN_FLOW] = row[history::column::OWN_FLOW].and_then(OwnFlow::sealed);
+            row.own_flow = row.own_flow.and_then(OwnFlow::sealed);
         }
         self.day(catalog, day)?.add(&row);
         self.bytes += size(&row);
@@ -206,13 +205,9 @@ fn child(catalog: &Catalog, day: Day) -> Option<Child> {
     })
 }
 
-fn size(values: &history::Values) -> usize {
-    use history::column::{ERROR, HEADERS, LAST_ERROR, PAYLOAD, PROGRESS, RESULT, STEPS};
-    [ERROR, HEADERS, LAST_ERROR, PAYLOAD, PROGRESS, RESULT, STEPS]
-        .into_iter()
-        .filter_map(|n| values[n])
-        .map(stored_size)
-        .sum()
+fn size(row: &history::column::Row) -> usize {
+    let history::column::Row { error, headers, last_error, payload, progress, result, steps, .. } = *row;
+    [error, headers, last_error, payload, progress, result, steps].into_iter().flatten().map(stored_size).sum()
 }
 
 /// The copy of a stretch of a segment, within one transaction.

@@ -267,7 +267,7 @@ impl<'a> Batch<'a> {
     /// Returns the id of the first attempt. `None`: the batch is empty.
     fn first(&self) -> Option<i64> {
         let running = self.running.iter().map(|(attempt, _)| attempt);
-        self.waiting.iter().chain(running).chain(&self.payloads).map(Attempt::id).min()
+        self.waiting.iter().chain(running).chain(&self.payloads).map(|attempt| attempt.id()).min()
     }
 
     fn len(&self) -> usize {
@@ -343,7 +343,7 @@ impl<'a> Batch<'a> {
 
         // A session that claims one of them meanwhile may give up and drop the entry that it has taken. So after a
         // rollback the frontier must look again.
-        let mut lanes: Vec<i32> = self.waiting.iter().map(Attempt::lane).collect();
+        let mut lanes: Vec<i32> = self.waiting.iter().map(|attempt| attempt.lane()).collect();
         lanes.sort_unstable();
         lanes.dedup();
         transaction::record_all(self.catalog.number, lanes.into_iter().map(|lane| transaction::Step::Unseen { lane }));
