@@ -74,7 +74,7 @@ fn run(number: u32) -> Result<i64> {
 }
 
 fn blocks(catalog: &Catalog, half: usize) -> u32 {
-    Relation::read(catalog.key[half]).blocks()
+    Relation::read(catalog.halves[half].key).blocks()
 }
 
 fn step(catalog: &Catalog) -> Result<i64> {
@@ -91,7 +91,7 @@ fn step(catalog: &Catalog) -> Result<i64> {
         return Ok(0);
     }
     // A session that holds a lock for adding rows has held it since before the half was closed.
-    if lock::lock_holders(catalog.key[closed], pg_sys::ShareLock) > 0 {
+    if lock::lock_holders(catalog.halves[closed].key, pg_sys::ShareLock) > 0 {
         return Ok(0);
     }
     // From now on no other process rotates. But one may have done so since the look above.
@@ -107,7 +107,7 @@ fn step(catalog: &Catalog) -> Result<i64> {
     if time::monotonic_us() < copied_at.saturating_add(delay) || dump::is_running(catalog)? {
         return Ok(0);
     }
-    if !lock::try_lock_whole(&[catalog.key[closed]], pg_sys::AccessExclusiveLock) {
+    if !lock::try_lock_whole(&[catalog.halves[closed].key], pg_sys::AccessExclusiveLock) {
         return Ok(0);
     }
     // TRUNCATE makes a new file, while segments are emptied in place. It is rare enough, and a crash in the middle

@@ -66,7 +66,7 @@ impl Firing {
 
 /// Takes the token until the transaction ends. Returns false if another transaction has it.
 pub fn try_lock(catalog: &Catalog) -> bool {
-    lock::try_lock_token(catalog.firing[0].0)
+    lock::try_lock_token(catalog.halves[0].firing)
 }
 
 struct Half {
@@ -81,8 +81,8 @@ struct Half {
 
 impl Half {
     fn read(catalog: &Catalog, number: usize) -> Self {
-        let (table, pkey) = catalog.firing[number];
-        let (table, pkey) = (Relation::read(table), Relation::read_index(pkey));
+        let oids = &catalog.halves[number];
+        let (table, pkey) = (Relation::read(oids.firing), Relation::read_index(oids.firing_pkey));
         let mut half = Self { number, table, pkey, turn: None, is_own: false };
         // A half without blocks may have an index that a crash has left.
         if half.table.blocks() > 0 {
@@ -208,7 +208,8 @@ fn append(catalog: &Catalog, half: usize, turn: i32, firings: &[Firing]) -> Resu
     if firings.is_empty() {
         return Ok(());
     }
-    let (table, pkey) = Relation::write_both(catalog.firing[half].0, catalog.firing[half].1);
+    let oids = &catalog.halves[half];
+    let (table, pkey) = Relation::write_both(oids.firing, oids.firing_pkey);
     let mut rows = NewRows::new(column::COUNT, firings.len());
     for &Firing { schedule: schedule_id, slot, last, kind, owed } in firings {
         let fired_at = owed.map(|owed| owed.run_to).or(last.map(|(fired_at, _)| fired_at));
@@ -254,7 +255,7 @@ pub fn empty_other(catalog: &Catalog) -> bool {
 }
 
 fn empty_half(catalog: &Catalog, half: usize) -> bool {
-    let table = catalog.firing[half].0;
+    let table = catalog.halves[half].firing;
     if !lock::try_lock_whole(&[table], pg_sys::AccessExclusiveLock) {
         return false;
     }

@@ -57,7 +57,7 @@ pub fn insert(catalog: &Catalog, rows: &[New]) {
     }
     let (half, table) = loop {
         let half = open_half(catalog);
-        let table = Relation::write(catalog.key[half]);
+        let table = Relation::write(catalog.halves[half].key);
         // The check is made under the lock. While this session holds it, no rows are copied from that half.
         if open_half(catalog) == half {
             break (half, table);
@@ -70,7 +70,7 @@ pub fn insert(catalog: &Catalog, rows: &[New]) {
 /// Inserts rows into this half. The caller keeps it open.
 pub fn copy(catalog: &Catalog, half: usize, rows: &[New]) {
     if !rows.is_empty() {
-        insert_into(catalog, half, &Relation::write(catalog.key[half]), rows);
+        insert_into(catalog, half, &Relation::write(catalog.halves[half].key), rows);
     }
 }
 
@@ -81,7 +81,7 @@ fn insert_into(catalog: &Catalog, half: usize, table: &Relation, rows: &[New]) {
     }
     let tids = table.insert(&mut new);
     let key = |n: usize| Some([rows[n].key, rows[n].queue_id.into(), rows[n].known.entry.into()]);
-    Relation::write_index(catalog.key_index[half]).insert_entries(table, &tids, false, key);
+    Relation::write_index(catalog.halves[half].key_index).insert_entries(table, &tids, false, key);
 }
 
 /// Both halves, open to read.
@@ -91,11 +91,11 @@ impl Keys {
     /// Opens those that are not empty.
     pub fn open(catalog: &Catalog) -> Self {
         // Both are locked before either is read, so that neither is emptied after the other was found empty.
-        let tables = catalog.key.map(Relation::read);
-        let mut indexes = catalog.key_index.iter();
+        let tables = catalog.halves.map(|half| Relation::read(half.key));
+        let mut halves = catalog.halves.iter();
         Self(tables.map(|table| {
-            let index = indexes.next().filter(|_| table.blocks() > 0)?;
-            Some((table, Relation::read_index(*index)))
+            let half = halves.next().filter(|_| table.blocks() > 0)?;
+            Some((table, Relation::read_index(half.key_index)))
         }))
     }
 
