@@ -106,7 +106,8 @@ CREATE FUNCTION queue.publish_many(
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
     start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
     -- end of arguments of publish
-) RETURNS TABLE (ordinal integer, queue_name text, job_id bigint) LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_publish_many';
+) RETURNS TABLE (ordinal integer, queue_name text, job_id bigint)
+    LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_publish_many';
 COMMENT ON FUNCTION queue.publish_many IS
 'Publishes one event for each payload, with the key at the same place (NULL: the empty key for all), written as a
 batch. The options are those of queue.publish, for all of them. Returns the jobs, in the order of the payloads;

@@ -414,7 +414,8 @@ LEFT JOIN (SELECT l.queue_id, sum(t.ready + t.scheduled + t.retrying)::bigint AS
     ON h.queue_id = o.queue_id AND o.stage IS NOT DISTINCT FROM o.stages[1]
 -- Former stages are shown only if they have or had jobs. The same holds for jobs outside stages in a queue that now has
 -- stages.
-WHERE EXISTS (SELECT FROM tallies) AND NOT o.is_held AND (t.lane IS NOT NULL OR o.stage = ANY (o.stages) OR o.stage IS NULL AND o.stages IS NULL);
+WHERE EXISTS (SELECT FROM tallies) AND NOT o.is_held
+  AND (t.lane IS NOT NULL OR o.stage = ANY (o.stages) OR o.stage IS NULL AND o.stages IS NULL);
 COMMENT ON VIEW queue.stats IS
     'For each queue and stage: how many jobs are in which state now, and totals since the queue was created. Cheap '
     'with any number of ready jobs: it reads memory, and only the jobs that are scheduled, retrying or dead. No rows '

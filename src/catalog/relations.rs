@@ -33,7 +33,9 @@ pub struct Known {
 /// Makes a struct with an oid for each line: field, role, name, and the module of `tables` with the columns. An N in a
 /// name stands for the number of a segment or a half.
 macro_rules! relations {
-    ($(#[$about:meta])* $owner:ident { $($(#[$doc:meta])* $field:ident: $role:ident $name:literal $($table:ident)?;)* }) => {
+    ($(#[$about:meta])* $owner:ident {
+        $($(#[$doc:meta])* $field:ident: $role:ident $name:literal $($table:ident)?;)*
+    }) => {
         $(#[$about])*
         #[derive(Clone, Copy)]
         pub struct $owner {

@@ -54,8 +54,8 @@ fn minutes_now(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue_internal.tallies(walk)`: if `walk` is true, or on a standby, counts everything row by row. A row without a lane
-/// says that there is an answer.
+/// `queue_internal.tallies(walk)`: if `walk` is true, or on a standby, counts everything row by row. A row without a
+/// lane says that there is an answer.
 fn tallies(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;

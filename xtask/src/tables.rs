@@ -80,7 +80,9 @@ use crate::pg::shape::Shape;
 
 /// Makes a module for each table: its shape, the numbers of its columns, and a row.
 macro_rules! tables {
-    ($($table:ident { $($constant:ident $field:ident: $kind:ty = $name:literal $oid:ident $is_not_null:literal),* })*) => {$(
+    ($($table:ident {
+        $($constant:ident $field:ident: $kind:ty = $name:literal $oid:ident $is_not_null:literal),*
+    })*) => {$(
         pub mod $table {
             use super::*;
 

@@ -99,5 +99,5 @@ function only (object, known, what) {
   if (unknown !== undefined) throw new TypeError(`${what} ${unknown}; it has ${known.join(', ')}`)
 }
 
-module.exports = { array, boolean, client, id, ids, integer, interval, json, key, kindOf, milliseconds, only, refuse, some,
-    text, time, warnOfText }
+module.exports = { array, boolean, client, id, ids, integer, interval, json, key, kindOf, milliseconds, only, refuse,
+    some, text, time, warnOfText }
