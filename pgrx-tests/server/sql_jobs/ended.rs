@@ -117,8 +117,10 @@ fn a_command_that_ends_the_server_does_so_twice_at_most() {
     // Nothing but the claim itself makes it durable.
     let (cluster, mut client) = Cluster::new().conf("wal_writer_delay = '10 s'").start_with_database("app");
     prepare(&mut client);
-    client.run("GRANT pg_execute_server_program TO ender");
+    client.run("GRANT pg_execute_server_program TO ender; SELECT queue.pause('sql')");
     let job = enqueue_as(&mut client, "ender", "COPY (SELECT 1) TO PROGRAM 'kill -9 $PPID'", "stage => 'second'");
+    // The command may end the server before this is answered.
+    drop(client.batch_execute("SELECT queue.resume('sql')"));
     wait::until("the job is dead", || {
         let mut client = cluster.config().dbname("app").connect(NoTls).ok()?;
         let state = client.query_one(&format!("SELECT state FROM queue.job({job})"), &[]).ok()?;
