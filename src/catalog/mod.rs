@@ -92,7 +92,7 @@ impl Catalog {
 
     /// Returns whether rows are inserted into this table, or into its indexes, other than by SQL.
     pub fn is_written_directly(&self, table: Oid) -> bool {
-        self.of(Role::Log).binary_search(&table.to_u32()).is_ok()
+        self.all().any(|known| known.role == Role::Log && known.oid == table)
             || self.segments.iter().any(|segment| segment.parked == table)
             || self.history == table
             || syscache::children(self.history).contains(&table)

@@ -61,7 +61,7 @@ macro_rules! relations {
 }
 
 relations! {
-    /// Those of which there is one.
+    /// One of each.
     Single {
         queue: Table "queue" queue;
         queue_name: Index "queue_queue_name_key";
@@ -102,7 +102,7 @@ relations! {
 }
 
 relations! {
-    /// Those of which there are two, which are filled in turn.
+    /// Two of each, which are filled in turn.
     Half {
         /// What is recorded of unique keys.
         key: Log "key_N" key;

@@ -12,7 +12,7 @@ use crate::catalog::Catalog;
 use crate::catalog::tables::total as column;
 use crate::log::tables::Tables;
 use crate::log::walk::Trace;
-use crate::log::{claim, dead, outcome};
+use crate::log::{claim, dead, outcome, rollup};
 use crate::pg::row::{Columns, NewRows};
 use crate::pg::scan::Snapshot;
 use crate::pg::table::Relation;
@@ -162,7 +162,7 @@ pub fn write_totals(catalog: &Catalog, rollup: &Rollup, generation: i64) {
     }
     let mut rows = NewRows::new(column::COUNT, lanes.len());
     for (&lane, totals) in &lanes {
-        let [enqueued, claimed, completed, failed, timed_out, died, expired] = totals.values();
+        let [enqueued, claimed, completed, failed, timed_out, died, _] = totals.values();
         let row = column::Row {
             segment_generation: generation,
             enqueued,
@@ -172,7 +172,7 @@ pub fn write_totals(catalog: &Catalog, rollup: &Rollup, generation: i64) {
             timed_out,
             died,
             lane,
-            expired: Some(expired).filter(|&expired| expired > 0),
+            expired: rollup::expired(totals),
         };
         rows.add(row.values());
     }

@@ -30,13 +30,13 @@ pub fn row((minute, lane, entry): (i64, i32, &Entry), generation: Option<i64>) -
         Some(lane.into()),
         times(&entry.wait),
         times(&entry.run),
-        expired(&entry.totals),
+        expired(&entry.totals).map(Datum::from),
     ]
 }
 
 /// Returns the jobs that expired, as tables have them: NULL if there are none.
-pub fn expired(totals: &Totals) -> Option<Datum> {
-    (totals.expired > 0).then(|| totals.expired.into())
+pub fn expired(totals: &Totals) -> Option<i64> {
+    Some(totals.expired).filter(|&expired| expired > 0)
 }
 
 /// Returns what an attempt adds to the minutes. `None` if the attempt has moved: it counts where it is now.
