@@ -203,20 +203,31 @@ class Run:
     def do_go(self, gate, worker="worker"):
         self.adapter.call("go", worker=self.workers[worker].name, gate=gate)
 
-    def do_sql(self, sql, session=None, **more):
+    def do_sql(self, sql, session=None, begin=False, **more):
+        """The answer of a statement. With `begin`, it begins a transaction, which stays open."""
         if session not in self.sessions:
             self.sessions[session] = self.place.connect()
+        conn = self.sessions[session]
 
         def answer():
             try:
+                if begin:
+                    conn.execute("BEGIN")
                 return [self.one(sql, session)]
             except psycopg.errors.ObjectInUse:
                 # An attempt that is seen as running may still be claimed for a moment. One tries again.
-                if self.sessions[session].info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-                    raise
+                conn.rollback()
         (found,) = until(sql, answer)
         if "as" in more:
             self.values[more["as"]] = found
+
+    def do_lingers(self, _, worker="worker"):
+        """Waits until the worker's claim sleeps. Its first one looks whether the queues exist, and takes what is there:
+        it sleeps for no more than a moment.
+        """
+        ours = f"datname = current_database() AND application_name = '{worker}' AND query ~ 'linger'"
+        sleeps = "state = 'active' AND wait_event_type = 'Extension' AND clock_timestamp() - query_start > '1 s'"
+        self.do_until(f"SELECT count(*) = 1 FROM pg_stat_activity WHERE {ours} AND {sleeps}")
 
     def do_until(self, sql, session=None, **expected):
         # A busy machine may need long for hundreds of jobs.
