@@ -85,7 +85,7 @@ BEGIN
     END IF;
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
     EXECUTE format($f$CREATE OR REPLACE FUNCTION queue_cluster.%1$I(queues %2$s, max_jobs integer, wait interval,
-            lease interval, stage_name text, worker_name text, disconnect interval, completed bigint[],
+            lease interval, stages %2$s, worker_name text, disconnect interval, completed bigint[],
             linger interval, steal boolean)
         RETURNS %3$s LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp AS $body$
         #variable_conflict use_variable
@@ -97,7 +97,7 @@ BEGIN
             IF EXISTS (SELECT FROM unnest(completed) AS i WHERE NOT queue_cluster.is_home(i)) THEN
                 RETURN QUERY SELECT * FROM queue_cluster.complete_away(
                     ARRAY(SELECT i FROM unnest(completed) AS i WHERE NOT queue_cluster.is_home(i)));
-                RETURN QUERY SELECT * FROM queue_cluster.%4$I(queues, max_jobs, wait, lease, stage_name, worker_name,
+                RETURN QUERY SELECT * FROM queue_cluster.%4$I(queues, max_jobs, wait, lease, stages, worker_name,
                     disconnect, ARRAY(SELECT i FROM unnest(completed) AS i WHERE queue_cluster.is_home(i)), linger,
                     steal);
                 RETURN;
@@ -105,7 +105,7 @@ BEGIN
             LOOP
                 FOR node IN SELECT n FROM queue_cluster.steals_from() AS n LOOP
                     BEGIN
-                        RETURN QUERY SELECT * FROM queue_cluster.%5$I(node, queues, max_jobs, '0', lease, stage_name,
+                        RETURN QUERY SELECT * FROM queue_cluster.%5$I(node, queues, max_jobs, '0', lease, stages,
                             worker_name, NULL, NULL, NULL);
                         IF FOUND THEN
                             -- Where there is too much there may be more: thieves that go by chance alone find few
@@ -127,7 +127,7 @@ BEGIN
                     RETURN;
                 END IF;
                 RETURN QUERY SELECT * FROM queue.%4$I(queues, max_jobs, least(left_to_wait, queue_cluster.nap()), lease,
-                    stage_name, worker_name, disconnect, NULL);
+                    stages, worker_name, disconnect, NULL);
                 IF FOUND THEN
                     RETURN;
                 END IF;

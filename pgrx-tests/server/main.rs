@@ -141,7 +141,7 @@ mod interface {
     mod queues;
     mod smoke;
     mod strange_places;
-    mod stumbles;
+    pub mod stumbles;
     mod triggers;
 }
 

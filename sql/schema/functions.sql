@@ -231,12 +231,13 @@ or there is no such stage, 53400 shared memory is full.';
 -- For: consume.
 CREATE FUNCTION queue.claim_any(
     queue_names text[], max_jobs integer DEFAULT 1, wait interval DEFAULT '0', lease interval DEFAULT NULL,
-    stage text DEFAULT NULL, worker text DEFAULT NULL, disconnect interval DEFAULT NULL,
+    stages text[] DEFAULT NULL, worker text DEFAULT NULL, disconnect interval DEFAULT NULL,
     completed bigint[] DEFAULT NULL, linger interval DEFAULT NULL
 ) RETURNS SETOF queue.claimed_job LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_claim_any';
 COMMENT ON FUNCTION queue.claim_any IS
-'As queue.claim, from the first of up to 8 queues that has jobs. stage: each of the queues must have it. Errors: as
-queue.claim; 53400 the call would wait for more than 64 lanes (a queue has one lane, and one for each stage).';
+'As queue.claim, from the first of up to 8 queues that has jobs. stages: one for each name, only jobs of this stage;
+NULL: of all stages. A queue may be named once for each of its stages. Errors: as queue.claim; 53400 the call would wait
+for more than 64 lanes (a queue has one lane, and one for each stage).';
 
 -- For: produce, consume, observe, manage.
 CREATE FUNCTION queue.current_job() RETURNS SETOF queue.claimed_job
@@ -299,11 +300,11 @@ COMMENT ON FUNCTION queue.release_many IS
 CREATE FUNCTION queue.end_batch(ends json)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_end_batch';
 COMMENT ON FUNCTION queue.end_batch IS
-'Ends many attempts, each in its own way. ends: an array of objects. Each has one field, complete, fail, release,
-advance or suspend, with the id and the arguments of that function. Returns the outcome of each, as queue.attempts
-names it; or lost, busy, refused. Refused attempts cannot end this way, for instance with a result that jsonb cannot
-hold: their worker still has them. Errors: 22023 names the element (from 0) that is not such an object; nothing is
-ended then.';
+'Ends many attempts, each in its own way, and extends others. ends: an array of objects. Each has one field, complete,
+fail, release, advance, suspend or extend, with the id and the arguments of that function. Returns the outcome of each,
+as queue.attempts names it; extended, or cancelling if the job is to be cancelled; or lost, busy, refused. Refused
+attempts cannot end this way, for instance with a result that jsonb cannot hold: their worker still has them. Errors:
+22023 names the element (from 0) that is not such an object; nothing is ended then.';
 
 -- For: consume.
 CREATE FUNCTION queue.extend(id bigint, lease interval DEFAULT NULL,

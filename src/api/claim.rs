@@ -8,6 +8,7 @@
 
 use pgrx::pg_sys::Datum;
 
+use crate::api::queue_options::MAX_STAGES;
 use crate::api::{self, answers, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::rows::claimed_job;
@@ -17,7 +18,7 @@ use crate::job::complete::complete_all;
 use crate::job::held::{self, Refusal};
 use crate::job::notice;
 use crate::job::options::{disconnect, lease_us};
-use crate::job::wait::{self, ClaimScope, Waiter};
+use crate::job::wait::{self, ClaimScope, Waiter, Wanted};
 use crate::pg::datum::{Interval, text_datum};
 use crate::pg::function::{Call, Rows};
 use crate::pg::{jsonb, process, time};
@@ -29,29 +30,45 @@ sql_function!(pg_queue_claim_any, pg_finfo_pg_queue_claim_any => claim_any);
 
 /// Queues that one call may name.
 const MAX_QUEUES: usize = 8;
+/// The most names of queues in one call: each stage of a queue may be named beside it, and the queue itself once more.
+const MAX_NAMES: usize = MAX_QUEUES * (MAX_STAGES + 1);
 /// The most characters of a worker's name.
 const MAX_WORKER_CHARACTERS: usize = 200;
 
 /// `queue.claim(queue_name, …)`.
 fn claim(call: &Call) -> Result<Option<Datum>> {
-    let name = call.need_str(args::claim::QUEUE_NAME)?;
-    run(call, &[name])
+    let queue_name = call.need(args::claim::QUEUE_NAME)?;
+    run(call, &[Wanted { queue_name, stages: vec![call.get(args::claim::STAGE)] }])
 }
 
 /// `queue.claim_any(queue_names, …)`.
 fn claim_any(call: &Call) -> Result<Option<Datum>> {
     let names = call.need(args::claim_any::QUEUE_NAMES)?;
-    let name = |(n, name): (usize, Option<String>)| name.ok_or_else(|| Error::null(&format!("queue_names[{}]", n + 1)));
-    let names = names.into_iter().enumerate().map(name).collect::<Result<Vec<_>>>()?;
-    if names.is_empty() || names.len() > MAX_QUEUES {
-        return Err(Error::invalid(format!("queue_names must name 1 to {MAX_QUEUES} queues"))
-            .detail(format!("It names {}.", names.len())));
+    let stages = call.get(args::claim_any::STAGES).unwrap_or_else(|| vec![None; names.len()]);
+    if stages.len() != names.len() {
+        return Err(Error::invalid("stages must have as many elements as queue_names")
+            .detail(format!("It has {}, and there are {} names.", stages.len(), names.len()))
+            .hint("NULL stands for all stages of a queue: stages => ARRAY['check', NULL]."));
     }
-    run(call, &names)
+    let count = names.len();
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for (n, (name, stage)) in names.into_iter().zip(stages).enumerate().take(MAX_NAMES) {
+        let queue_name = name.ok_or_else(|| Error::null(&format!("queue_names[{}]", n + 1)))?;
+        match wanted.iter_mut().find(|known| known.queue_name == queue_name) {
+            Some(known) => known.stages.push(stage),
+            None => wanted.push(Wanted { queue_name, stages: vec![stage] }),
+        }
+    }
+    if count > MAX_NAMES || !(1..=MAX_QUEUES).contains(&wanted.len()) {
+        let named = if count > MAX_NAMES { count } else { wanted.len() };
+        return Err(Error::invalid(format!("queue_names must name 1 to {MAX_QUEUES} queues"))
+            .detail(format!("It names {named}.")));
+    }
+    run(call, &wanted)
 }
 
-/// The arguments of both have the same places.
-fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
+/// The other arguments of both have the same places.
+fn run(call: &Call, wanted: &[Wanted]) -> Result<Option<Datum>> {
     api::on_primary("claim")?;
     let max_jobs = call.get(args::claim::MAX_JOBS).unwrap_or(1);
     if max_jobs < 1 {
@@ -63,8 +80,6 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
         return Err(Error::invalid("wait cannot be negative").detail(format!("It is {given}.")));
     }
     let linger = linger(call, wait)?;
-    let stage = call.get(args::claim::STAGE);
-    let stage = stage.as_deref();
     let request = ClaimRequest {
         max_jobs: max_jobs as usize,
         lease: call.get(args::claim::LEASE).map(lease_us).transpose()?,
@@ -73,7 +88,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
         accepts: None,
     };
     let rows = call.rows()?;
-    let mut known = ClaimScope::now(names, stage, wait > 0)?;
+    let mut known = ClaimScope::now(wanted, wait > 0)?;
     if linger > 0 {
         collects_from_one_lane(&known)?;
     }
@@ -107,7 +122,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
             if !looks {
                 return Ok(None);
             }
-            known = ClaimScope::now(names, stage, true)?;
+            known = ClaimScope::now(wanted, true)?;
             continue;
         }
         let came = claim::claim_first(&known, &request, &|claimed| add_row(&rows, claimed))?;
@@ -117,7 +132,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
             Claimed::NoPlace => return Err(held::running_full()),
             Claimed::Stale if claim::is_in_vain(&mut stale_since) => return Ok(None),
             Claimed::Stale => {
-                known = ClaimScope::now(names, stage, wait > 0)?;
+                known = ClaimScope::now(wanted, wait > 0)?;
                 continue;
             }
         };
@@ -141,7 +156,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
             sleeper = Some(waiting);
         }
         // A queue may have been altered, resumed or dropped meanwhile.
-        known = ClaimScope::now(names, stage, true)?;
+        known = ClaimScope::now(wanted, true)?;
     }
 }
 
@@ -172,7 +187,7 @@ fn collects_from_one_lane(known: &ClaimScope) -> Result<()> {
     }
     Err(Error::invalid("linger needs one queue or stage to collect from")
         .detail(format!("A batch is collected from one lane, and the call claims from {lanes}."))
-        .hint("Name one queue; if it has stages, name one of them, too: stage => …"))
+        .hint("Name one queue, and if it has stages, one of them, too."))
 }
 
 /// Checks the length of a worker's name, which others are shown.

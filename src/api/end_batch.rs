@@ -1,4 +1,4 @@
-//! `queue.end_batch`: ends many attempts, each in its own way.
+//! `queue.end_batch`: ends many attempts, each in its own way, and extends others.
 //!
 //! Not responsible for how an attempt ends (`job`).
 //!
@@ -16,16 +16,16 @@ use serde_json::value::RawValue;
 use crate::api::answers::Answers;
 use crate::api::{self, sql_function};
 use crate::catalog::arguments as args;
-use crate::catalog::{self, Catalog};
+use crate::catalog::{self, Catalog, permission};
 use crate::error::{Error, Result};
 use crate::job::advance::{self, To};
 use crate::job::fail::{Failure, end_badly};
 use crate::job::held::Refusal;
-use crate::job::options::in_future;
+use crate::job::options::{in_future, lease_us};
 use crate::job::outcomes::{Kind, Outcomes};
 use crate::job::release::{self, Back};
 use crate::job::suspend::{self, Wait};
-use crate::job::{complete, hold};
+use crate::job::{complete, extend, hold};
 use crate::pg::datum::Interval;
 use crate::pg::function::Call;
 use crate::pg::{jsonb, memory, process, stored_json, time};
@@ -35,13 +35,14 @@ sql_function!(pg_queue_end_batch, pg_finfo_pg_queue_end_batch => end_batch);
 /// How much of a wrong element is shown.
 const MAX_SHOWN_BYTES: usize = 200;
 
-/// How one attempt ends: the verb with its arguments by their names. A null counts as left out.
+/// How one attempt ends or goes on: the verb with its arguments by their names. A null counts as left out.
 enum End {
     Complete(Complete),
     Fail(Fail),
     Release(Release),
     Advance(Advance),
     Suspend(Suspend),
+    Extend(Extend),
 }
 
 #[derive(Deserialize)]
@@ -89,6 +90,13 @@ struct Suspend {
     until: Option<String>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Extend {
+    id: i64,
+    lease: Option<String>,
+}
+
 /// Reads a text of any program. Half of a surrogate pair, which JSON can write and no text can hold, becomes U+FFFD.
 fn text<'de, D: Deserializer<'de>>(json: D) -> std::result::Result<String, D::Error> {
     text_of(&Box::<RawValue>::deserialize(json)?).map_err(D::Error::custom)
@@ -134,20 +142,23 @@ enum Element<'a> {
     Release(&'a RawValue),
     Advance(&'a RawValue),
     Suspend(&'a RawValue),
+    Extend(&'a RawValue),
 }
 
 /// Reads an element of the array.
 ///
 /// Errors: what is wrong with it, in words.
 fn read(element: &RawValue) -> std::result::Result<End, String> {
-    let element = serde_json::from_str(element.get())
-        .map_err(|_| "an end is an object with one field: complete, fail, release, advance or suspend".to_owned())?;
+    let element = serde_json::from_str(element.get()).map_err(|_| {
+        "an end is an object with one field: complete, fail, release, advance, suspend or extend".to_owned()
+    })?;
     match element {
         Element::Complete(arguments) => arguments_of(arguments).map(End::Complete),
         Element::Fail(arguments) => arguments_of(arguments).map(End::Fail),
         Element::Release(arguments) => arguments_of(arguments).map(End::Release),
         Element::Advance(arguments) => arguments_of(arguments).map(End::Advance),
         Element::Suspend(arguments) => arguments_of(arguments).map(End::Suspend),
+        Element::Extend(arguments) => arguments_of(arguments).map(End::Extend),
     }
 }
 
@@ -172,13 +183,19 @@ impl End {
             | Self::Fail(Fail { id, .. })
             | Self::Release(Release { id, .. })
             | Self::Advance(Advance { id, .. })
-            | Self::Suspend(Suspend { id, .. }) => *id,
+            | Self::Suspend(Suspend { id, .. })
+            | Self::Extend(Extend { id, .. }) => *id,
         }
     }
 
-    /// Ends the attempt. Adds its outcome to `outcomes`.
-    fn run(self, catalog: &Rc<Catalog>, outcomes: &mut Outcomes, now: i64) -> std::result::Result<Kind, Refusal> {
-        match self {
+    /// Ends or extends the attempt. Adds its outcome to `outcomes`. Returns what became of it, in a word.
+    fn run(
+        self,
+        catalog: &Rc<Catalog>,
+        outcomes: &mut Outcomes,
+        now: i64,
+    ) -> std::result::Result<&'static str, Refusal> {
+        let kind = match self {
             Self::Complete(Complete { id, result }) => {
                 let result = stored("result", result)?;
                 let held = hold::hold_for_end(outcomes, id)?;
@@ -219,7 +236,13 @@ impl End {
                 let held = hold::hold_for_end(outcomes, id)?;
                 suspend::suspend(catalog, outcomes, &held, wait)
             }
-        }
+            Self::Extend(Extend { id, lease }) => {
+                let lease = span("lease", lease, now)?.map(lease_us).transpose().map_err(Refusal::Unfit)?;
+                let (_, is_cancelled) = extend::extend(catalog, id, lease, &permission::rights(catalog))?;
+                return Ok(if is_cancelled { "cancelling" } else { "extended" });
+            }
+        };
+        kind.map(Kind::name)
     }
 }
 
@@ -281,9 +304,8 @@ fn end_batch(call: &Call) -> Result<Option<Datum>> {
     for (n, element) in elements.into_iter().enumerate() {
         let end = read(element).map_err(|what| {
             Error::invalid(format!("ends[{n}]: {what}")).hint(
-                "An end is one of {\"complete\": …}, {\"fail\": …}, {\"release\": …}, {\"advance\": …}, {\"suspend\": \
-                    …}, with the id of the \
-                 attempt and the arguments of that function.",
+                "An end is one of {\"complete\": …}, {\"fail\": …}, {\"release\": …}, {\"advance\": …}, \
+                 {\"suspend\": …}, {\"extend\": …}, with the id of the attempt and the arguments of that function.",
             )
         })?;
         ends.push(end);
@@ -295,7 +317,7 @@ fn end_batch(call: &Call) -> Result<Option<Datum>> {
         process::check_for_interrupts();
         let id = end.id();
         let ended = end.run(&catalog, &mut outcomes, now);
-        answers.ended(id, ended.map(Kind::name))?;
+        answers.ended(id, ended)?;
     }
     outcomes.insert()?;
     Ok(None)

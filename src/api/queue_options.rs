@@ -20,7 +20,7 @@ use crate::pg::function::Call;
 use crate::pg::parameter::Parameter;
 
 /// The most stages that a queue may have: together with its own lane as many as a gate counts.
-const MAX_STAGES: usize = GATE_LANES - 1;
+pub const MAX_STAGES: usize = GATE_LANES - 1;
 
 /// Options whose values shared memory keeps for all claimers.
 pub const LIMITS: [&str; 7] = [

@@ -9,7 +9,7 @@ use pgrx::pg_sys::Datum;
 use crate::api::{self, sql_function};
 use crate::catalog::arguments as args;
 use crate::error::{self, Error, Result};
-use crate::job::wait::{ClaimScope, Waiter, longest_wait};
+use crate::job::wait::{ClaimScope, Waiter, Wanted, longest_wait};
 use crate::job::{limits, notice, refill};
 use crate::pg::datum::Interval;
 use crate::pg::function::Call;
@@ -30,7 +30,7 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
         api::writable("wait")?;
     }
     crate::transaction::register();
-    let name = call.need(args::wait::QUEUE_NAME)?;
+    let wanted = [Wanted { queue_name: call.need(args::wait::QUEUE_NAME)?, stages: vec![None] }];
     let timeout = call.get(args::wait::TIMEOUT).map_or(DEFAULT_TIMEOUT_US, Interval::us);
     if timeout < 0 {
         let given = call.get(args::wait::TIMEOUT).map_or_else(String::new, Interval::text);
@@ -49,7 +49,7 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
     }
     let deadline = time::monotonic_us().saturating_add(longest_wait(timeout));
     let has_jobs = loop {
-        let known = ClaimScope::now(std::slice::from_ref(&name), None, true)?;
+        let known = ClaimScope::now(&wanted, true)?;
         if has_jobs(&known)? {
             break true;
         }

@@ -116,7 +116,7 @@ functions! {
     }
     claim_any {
         QUEUE_NAMES "queue_names" Texts, MAX_JOBS "max_jobs" Integer, WAIT "wait" Interval, LEASE "lease" Interval,
-        STAGE "stage" Text, WORKER "worker" Text, DISCONNECT "disconnect" Interval, COMPLETED "completed" Bigints,
+        STAGES "stages" Texts, WORKER "worker" Text, DISCONNECT "disconnect" Interval, COMPLETED "completed" Bigints,
         LINGER "linger" Interval
     }
     wait {

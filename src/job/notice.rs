@@ -22,6 +22,7 @@ enum Told {
     WaitIsCut,
     CannotSleep,
     NoWorker,
+    NoSuchStage { queue: i32 },
 }
 
 fn is_first(what: Told) -> bool {
@@ -43,6 +44,15 @@ pub fn no_worker(why: &str, hint: &str) {
         Error::new(WARNING, format!("no background worker serves this database: {why}"))
             .detail("Without it no lease expires, no delayed job starts, no schedule fires, and nothing is reclaimed.")
             .hint(hint)
+            .warn();
+    }
+}
+
+/// A claim names a stage that the queue does not have, beside others. `error` says so.
+pub fn no_such_stage(queue: &Queue, error: Error) {
+    if is_first(Told::NoSuchStage { queue: queue.id }) {
+        Error { code: WARNING, ..error }
+            .hint("The claim takes jobs of the other stages, and of this one as soon as queue.alter adds it.")
             .warn();
     }
 }

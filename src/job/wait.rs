@@ -10,20 +10,55 @@ use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
+use crate::job::notice;
 use crate::job::refill::refill;
 use crate::pg::fault::fault;
 use crate::pg::{process, session, time, transaction};
 use crate::restore;
 use crate::{guc, shmem};
 
+/// A queue that a call claims from.
+pub struct Wanted {
+    pub queue_name: String,
+    /// The stages. With `None` the call claims from all lanes of the queue.
+    pub stages: Vec<Option<String>>,
+}
+
+impl Wanted {
+    /// Returns the lanes of the wanted stages. Empty: all lanes of the queue. A stage that the queue does not have, yet
+    /// or any more, gets a WARNING and is passed over.
+    ///
+    /// Errors: 22023 when the queue has none of the stages.
+    fn lanes(&self, queue: &Queue) -> Result<Vec<i32>> {
+        let mut lanes = Vec::new();
+        let mut missing = None;
+        for stage in self.stages.iter().flatten() {
+            match queue.stage(stage) {
+                Ok(lane) if !lanes.contains(&lane) => lanes.push(lane),
+                Ok(_) => {}
+                Err(error) => missing = Some(error),
+            }
+        }
+        if self.stages.contains(&None) {
+            lanes.clear();
+        } else if lanes.is_empty()
+            && let Some(error) = missing
+        {
+            return Err(error);
+        }
+        if let Some(error) = missing {
+            notice::no_such_stage(queue, error);
+        }
+        Ok(lanes)
+    }
+}
+
 /// The queues as this session knows them, and the number of changes that it knows.
 pub struct ClaimScope {
     /// The instance.
     pub catalog: Rc<Catalog>,
-    /// The queues, in the order of the names.
-    pub queues: Vec<Rc<Queue>>,
-    /// The wanted lane of each queue. `None`: all lanes of all queues.
-    stages: Option<Vec<i32>>,
+    /// The queues, in the order of the names, each with the lanes of the wanted stages. Empty: all lanes of the queue.
+    queues: Vec<(Rc<Queue>, Vec<i32>)>,
     /// True if the tables are being restored, so that no job can be found.
     pub is_dormant: bool,
     changes: u64,
@@ -36,8 +71,8 @@ impl ClaimScope {
     /// done so and a pause must count immediately. A claim that will not sleep does not ask for the number of changes.
     ///
     /// Errors: 42704 when there is no queue of one of the names, 42501 when the user may not consume one, 22023 when
-    /// one has no such stage, 53400 when they have too many lanes to sleep for.
-    pub fn now(names: &[impl AsRef<str>], stage: Option<&str>, may_sleep: bool) -> Result<Self> {
+    /// one has none of the wanted stages, 53400 when they have too many lanes to sleep for.
+    pub fn now(wanted: &[Wanted], may_sleep: bool) -> Result<Self> {
         let mut changes = 0;
         if may_sleep {
             let number = catalog::current()?.number;
@@ -48,12 +83,13 @@ impl ClaimScope {
         let news = permission::news(&*catalog::current()?);
         session::accept_invalidations();
         let catalog = catalog::current()?;
-        let queues = names.iter().map(|name| queue::by_name(&catalog, name.as_ref())).collect::<Result<Vec<_>>>()?;
-        queues.iter().try_for_each(|queue| permission::check(&catalog, queue, Privilege::Consume))?;
-        queues.iter().try_for_each(|queue| has_no_executor(queue))?;
-        let stages = stage.map(|stage| queues.iter().map(|queue| queue.stage(stage)).collect()).transpose()?;
+        let named = wanted.iter().map(|one| queue::by_name(&catalog, &one.queue_name)).collect::<Result<Vec<_>>>()?;
+        named.iter().try_for_each(|queue| permission::check(&catalog, queue, Privilege::Consume))?;
+        named.iter().try_for_each(|queue| has_no_executor(queue))?;
+        let with_lanes = |(queue, one): (Rc<Queue>, &Wanted)| Ok((Rc::clone(&queue), one.lanes(&queue)?));
+        let queues = named.into_iter().zip(wanted).map(with_lanes).collect::<Result<Vec<_>>>()?;
         let is_dormant = !restore::learn(&catalog);
-        let known = Self { catalog, queues, stages, is_dormant, changes, news };
+        let known = Self { catalog, queues, is_dormant, changes, news };
         if may_sleep {
             known.check_lanes()?;
         }
@@ -69,7 +105,7 @@ impl ClaimScope {
         }
         fault!("claim.rechecked");
         permission::wait_for_news(&self.catalog);
-        self.queues.iter().try_for_each(|queue| permission::check(&self.catalog, queue, Privilege::Consume))
+        self.each().try_for_each(|(queue, _)| permission::check(&self.catalog, queue, Privilege::Consume))
     }
 
     /// Returns the scope of one queue, for the process that runs its jobs in the server. No right is checked.
@@ -77,8 +113,7 @@ impl ClaimScope {
         let is_dormant = !restore::learn(catalog);
         Self {
             catalog: Rc::clone(catalog),
-            queues: vec![Rc::clone(queue)],
-            stages: None,
+            queues: vec![(Rc::clone(queue), Vec::new())],
             is_dormant,
             changes: 0,
             news: 0,
@@ -87,10 +122,7 @@ impl ClaimScope {
 
     /// Returns each queue with its wanted lanes.
     pub fn each(&self) -> impl Iterator<Item = (&Queue, &[i32])> {
-        self.queues.iter().enumerate().map(|(n, queue)| {
-            let lanes = self.stages.as_ref().map_or(queue.lanes(), |lanes| std::slice::from_ref(&lanes[n]));
-            (&**queue, lanes)
-        })
+        self.queues.iter().map(|(queue, lanes)| (&**queue, if lanes.is_empty() { queue.lanes() } else { lanes }))
     }
 
     fn check_lanes(&self) -> Result<()> {
@@ -103,7 +135,7 @@ impl ClaimScope {
                 "They have {lanes} lanes; a call can wait for {WAIT_LANES}. A queue with stages has one \
                 more lane than stages."
             ))
-            .hint("Name fewer queues, name a stage, or do not wait."))
+            .hint("Name fewer queues, name stages, or do not wait."))
     }
 }
 
@@ -191,7 +223,7 @@ impl Waiter {
     /// Sleeps if the only lane of `known` has jobs, but fewer than `want`, and the first one of them has not been ready
     /// for `linger` microseconds; no longer than to `deadline`, on the monotonic clock. `waiter` is the session's place
     /// if it was woken, and keeps it. `None`: the session has not slept, and must look for jobs now. Otherwise returns
-    /// whether it must look again; if not, another session collects, or the client has gone.
+    /// whether it must look again, with the settings of then; if not, another session collects, or the client has gone.
     ///
     /// Errors: as [`refill`].
     pub fn collect(
@@ -209,26 +241,30 @@ impl Waiter {
         fault!("collect.before");
         loop {
             let answer = shmem::with_instance(number, |frontier, instance| {
-                if instance.changes != known.changes || !instance.restore.is_awake() {
-                    return Collect::Take;
+                if instance.changes != known.changes {
+                    return None;
+                }
+                if !instance.restore.is_awake() {
+                    return Some(Collect::Take);
                 }
                 let now = time::monotonic_us();
                 let answer = frontier.collect(session::session(), number, lane, want, linger, now);
                 if matches!(answer, Collect::Sleep { .. }) {
                     frontier.note_sleeper(session::session(), session::pid(), now);
                 }
-                answer
+                Some(answer)
             });
+            let Some(answer) = answer.unwrap_or(Some(Collect::Take)) else { return Ok(Some(true)) };
             match answer {
-                Some(Collect::Read) => refill(&known.catalog, lane)?,
-                Some(Collect::Sleep { due, next }) => {
+                Collect::Read => refill(&known.catalog, lane)?,
+                Collect::Sleep { due, next } => {
                     let waiter = waiter.get_or_insert_with(|| Self(()));
                     next.into_iter().for_each(shmem::wake);
                     fault!("collect.listed");
                     let is_woken = waiter.sleep(due.map_or(deadline, |due| due.min(deadline)));
                     return Ok(Some((is_woken || due.is_some()) && !process::is_client_gone()));
                 }
-                Some(Collect::Take) | None => return Ok(None),
+                Collect::Take => return Ok(None),
             }
         }
     }

@@ -398,7 +398,6 @@ async fn start(call: Value) -> Result<(), String> {
             "linger" => worker.linger(seconds(value)),
             "heartbeat" => worker.heartbeat(seconds(value)),
             "lease" => worker.lease(seconds(value)),
-            "stage" => worker.stage(text(value)),
             "disconnect" if value.is_null() => worker.disconnect(None),
             "disconnect" => worker.disconnect(seconds(value)),
             "shutdown_timeout" => worker.shutdown_timeout(seconds(value)),

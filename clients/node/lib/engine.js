@@ -1,9 +1,8 @@
 'use strict'
 // Runs a worker: it claims for all slots on one connection, and sends everything else on a second connection.
 //
-// The claimer claims as many jobs as there is room for. Its claims carry completions without a result as `completed`,
-// so that a busy worker needs one transaction for both. The control sends one heartbeat for all held attempts, and the
-// ends that no claim has carried.
+// The claimer (`claimer`) claims as many jobs as there is room for. The control (`control`) sends one heartbeat for all
+// held attempts, and the ends that no claim has carried.
 //
 // An attempt is held from its claim until its handler has ended. The worker sends each end until the server has
 // answered, over new connections if necessary. `busy` does not count as an answer: another open transaction has the
@@ -13,78 +12,26 @@
 // An attempt whose completion is committed on another server rides back: it is extended until the completion has
 // arrived. If that takes too long, the worker sends the completion itself.
 
-const { setTimeout: sleep } = require('node:timers/promises')
-const { Backoff, lineOf } = require('./backoff')
 const { Batch } = require('./batch')
-const { interval } = require('./checks')
-const { PLAIN, UnknownCodec } = require('./codec')
-const { Gone, Link, Pool, SILENCE } = require('./connection')
-const { Effects } = require('./effects')
+const { Claimer } = require('./claimer')
+const { UnknownCodec } = require('./codec')
+const { GATHER } = require('./control')
 const { Ending, readable, returned, stopped, threw } = require('./endings')
 const { Flag, LONGEST } = require('./flag')
-const { COLUMNS, Job } = require('./job')
 const { AlreadyDone, Snooze, Stopped } = require('./outcomes')
-const { CannotStart, ask, refusal } = require('./ready')
 const tracing = require('./tracing')
 const { watch } = require('./watchdog')
 
-const GATHER = 20 // How long a completion waits for a claim to carry it, in milliseconds as all times here.
 const GRACE = 1000 // How long handlers have to react to their signal after a timeout.
-const UNKNOWN_PAUSE = 30000 // For how long a job is released if this worker has no handler, codec or key for it.
-const MAX_UNKNOWN = 1000 // How many different stages, codecs and keys the log names.
 const MAX_RIDE = 30000 // How long a completion may ride back, unless the lease is shorter.
 const FAREWELL = 5000 // How long a worker that shuts down tries to send the last ends.
-const MISSING = ['42704', '3F000', '42883', '42501'] // The SQLSTATEs for a missing queue, extension or privilege.
-const INVALID = '22023' // The SQLSTATE that a worker that lingers gets if its queue has stages and it names none.
-
-// How the server says that the process with the last attempt may have died.
-const TIMED_OUT = ['the lease expired', 'the connection of the worker ended']
-
-const CLAIM = `
-  SELECT ${COLUMNS}, (extract(epoch FROM lease_expires_at - clock_timestamp()) * 1000)::float8 AS lease
-  FROM queue.claim_any($1::text[], max_jobs => $2::integer, wait => $3::text::interval, lease => $4::text::interval,
-    stage => $5::text, worker => $6::text, disconnect => $7::text::interval, completed => $8::bigint[]`
-
-const EXTEND = 'SELECT id::float8 AS id, outcome, is_cancelled FROM queue.extend_many($1::bigint[])'
-const END = 'SELECT id::float8 AS id, outcome, reason FROM queue.end_batch($1::text::json)'
 const LOST = 'QJ001' // The SQLSTATE for a lost attempt, maybe one of another worker.
-const LATE = 1000 // If a timer is later than this, the event loop was blocked.
-const AT_FAULT = ['22', '54'] // The classes of SQLSTATEs for an end that the server will never accept.
 
-class Engine {
+// One run of a worker, from its first claim to the release of the remaining jobs.
+class Engine extends Claimer {
   constructor (worker, isDrain, watch) {
-    Object.assign(this, { worker, isDrain, watch, options: worker.options, log: worker.options.logger })
-    this.calls = worker.bound()
-    this.linger = isDrain ? 0 : worker.options.linger
-    this.refusals = this.linger ? [...MISSING, INVALID] : MISSING // what the first claim may find out
-    this.unknown = new Set() // what the log has said of jobs without a handler, codec or key
-    this.held = new Map() // attempt's id -> { job, route, lease, beatAt, expiry }
-    this.ready = [] // held jobs whose handlers have not begun
-    this.ended = new Map() // attempt's id -> its end, without an answer, except those that a claim carries
-    this.wakeAt = Infinity // when the control wakes by itself
-    this.hasClaimed = false // a claim has succeeded, so the queues exist
-    this.isClosing = false
-    this.stopping = new Flag()
+    super(worker, isDrain, watch)
     this.hurry = new Flag()
-    this.changed = new Flag() // wakes the claimer: there is room, or the worker stops
-    this.due = new Flag() // wakes the control: there is something to send
-    const limit = worker.options.maxConnections
-    this.pool = new Pool(worker.hosts, limit)
-    this.effects = worker.effects && new Effects(worker.effects, this.log, limit)
-    const onRefused = () => this.pool.makeRoom(true)
-    this.control = new Link(worker.hosts, {
-      onConnect: () => this.pool.makeRoom(false), onRefused, onSilent: () => this.claims.renew()
-    })
-    this.claims = new Link(worker.hosts, {
-      onConnect: (client) => this.claiming(client), onRefused, onSilent: () => this.control.renew(),
-      patience: worker.options.wait + SILENCE
-    })
-  }
-
-  claiming (client) {
-    client.on('notice', (notice) => this.log.warn({}, lineOf(notice)))
-    this.pool.makeRoom(false)
-    this.tell('connected')
   }
 
   // The second call ends the wait for the handlers.
@@ -108,140 +55,6 @@ class Engine {
     } finally {
       unwatch()
     }
-  }
-
-  // The claimer.
-
-  async claimAll () {
-    const backoff = new Backoff()
-    await this.effects?.check()
-    while (!this.stopping.isSet) {
-      this.changed.clear()
-      const room = this.room()
-      if (room <= 0) {
-        await this.changed.wait()
-        continue
-      }
-      if (!this.control.client && !await this.reachControl(backoff)) continue
-      // The control sends the ends that are due.
-      const completed = [...this.ended.values()].filter((ending) => ending.isPlain && ending.due > performance.now())
-      for (const { job } of completed) this.ended.delete(job.id)
-      // If an attempt ends during the claim, that may make a job ready that the claim does not see.
-      const isIdle = !this.held.size && !this.ended.size
-      let rows
-      try {
-        rows = await this.claim(room, completed.map((ending) => ending.job.id))
-      } catch (error) {
-        for (const ending of completed) this.send(ending) // one of them may be the cause; the control finds out which
-        if (error.code === '57014') continue
-        if (!this.hasClaimed && this.refusals.includes(error.code)) throw refusal(lineOf(error), error)
-        await this.backOff(backoff, error)
-        continue
-      }
-      backoff.reset()
-      this.hasClaimed = true
-      // An attempt that could not be completed has a row without a job.
-      const answers = new Map(rows.filter((row) => !row.jobId).map((row) => [row.id, JSON.parse(row.headers)]))
-      for (const ending of completed) this.answered(ending, answers.get(ending.job.id) ?? { outcome: 'completed' })
-      const jobs = rows.filter((row) => row.jobId)
-      for (const row of jobs) this.accept(row)
-      this.start()
-      if (this.isDrain && !rows.length && !completed.length) {
-        if (isIdle) return
-        await this.changed.wait()
-      }
-    }
-  }
-
-  // Connects the control. Returns false if it could not, or if the worker is to stop. Without a connection for
-  // heartbeats nothing is claimed: handlers may take all connections that the server has.
-  async reachControl (backoff) {
-    try {
-      await this.stopping.unlessSet(ask(this.control))
-      return !this.stopping.isSet
-    } catch (error) {
-      if (error instanceof CannotStart && !this.hasClaimed) throw error
-      await this.backOff(backoff, error)
-      return false
-    }
-  }
-
-  backOff (backoff, error) {
-    if (error instanceof Gone) this.tell('disconnected', null, { error: error.message })
-    return this.stopping.wait(backoff.failed(this.log, 'claim', error))
-  }
-
-  claim (room, completed) {
-    const { lease, stage, name, disconnect } = this.options
-    // The first claim does not sleep: it finds out whether the queues exist.
-    let wait = this.hasClaimed && !this.isDrain ? this.options.wait : 0
-    let [sql, more] = [`${CLAIM})`, []]
-    if (this.linger) {
-      // A full batch is not kept waiting for more jobs. A call that lingers has to wait.
-      room = Math.min(room, this.worker.collected())
-      wait = Math.max(wait, Math.min(this.options.wait, 1));
-      [sql, more] = [`${CLAIM}, linger => $9::text::interval)`, [interval(this.linger)]]
-    }
-    const values = [[...this.calls.keys()], room, interval(wait), interval(lease), stage ?? null, name]
-    return this.claims.fetch(sql, [...values, interval(disconnect), completed, ...more])
-  }
-
-  // Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile.
-  room () {
-    const { concurrency, prefetch } = this.options
-    const limit = concurrency + (this.isWary() ? 0 : prefetch)
-    const taken = this.held.size + this.dueEnds().length
-    return taken < concurrency || taken <= limit / 2 ? limit - taken : 0
-  }
-
-  // Returns the ends that the control has to send, or is sending. Ends that wait for a claim, and postponed ends, take
-  // no slot.
-  dueEnds () { return [...this.ended.values()].filter(({ due }) => due <= performance.now()) }
-
-  // Returns whether a job is held that may end the process: none is claimed ahead beside it.
-  isWary () {
-    return this.options.prefetch > 0 && [...this.held.values()].some(({ job }) => TIMED_OUT.includes(job.lastError))
-  }
-
-  running () { return this.held.size - this.ready.length }
-
-  accept ({ lease, ...columns }) {
-    const job = new Job(columns, this.pool, this.options.codec ?? PLAIN, this.effects)
-    const stages = this.calls.get(job.queue)
-    const route = stages.get(job.stage ?? null) ?? stages.get(null)
-    if (!route) {
-      const stage = (job.stage ?? null) === null ? 'jobs without a stage' : `stage ${job.stage}`
-      this.send(this.forAnother(job, `no handler for ${stage} of queue ${job.queue}`))
-      return
-    }
-    job.stopping = this.stopping.isSet
-    const held = { job, route, lease: Math.max(lease, 1), beatAt: performance.now() + this.beat(lease), expiry: null }
-    this.expireLater(held)
-    this.held.set(job.id, held)
-    this.ready.push(held)
-    this.due.set() // so that the control considers the new lease
-  }
-
-  // Returns the end of a job that another worker may run, but not this one. Logs each error once.
-  forAnother (job, error) {
-    const fails = this.options.onUnknown === 'fail'
-    if (!this.unknown.has(error) && this.unknown.size < MAX_UNKNOWN) {
-      this.unknown.add(error)
-      const then = fails ? 'its jobs fail' : `its jobs are released for ${UNKNOWN_PAUSE / 1000} seconds`
-      this.log.warn({ queue: job.queue, stage: job.stage }, `${error}: ${then}`)
-    }
-    return fails ? new Ending(job, 'fail', { error })
-        : new Ending(job, 'release', { delay: interval(UNKNOWN_PAUSE), reason: error })
-  }
-
-  expireLater (held) {
-    clearTimeout(held.expiry)
-    const due = performance.now() + Math.min(held.lease, LONGEST)
-    held.expiry = setTimeout(() => {
-      const late = Math.round(performance.now() - due)
-      if (late > LATE) this.log.warn({}, `the event loop was blocked for ${late} ms: no heartbeat was sent`)
-      this.stopJob(held.job.id, 'lost')
-    }, due - performance.now())
   }
 
   start () {
@@ -399,137 +212,6 @@ class Engine {
       this.ready = this.ready.filter((other) => other !== held)
       this.end(held, stopped(held.job))
       this.changed.set()
-    }
-  }
-
-  // The control.
-
-  async controlAll () {
-    const backoff = new Backoff()
-    while (this.ended.size || !this.isClosing) {
-      await this.untilDue()
-      try {
-        await this.flush()
-        await this.heartbeat()
-        backoff.reset()
-      } catch (error) {
-        if (!(error instanceof Gone || error.severity)) throw error // an error of the worker's own code
-        if (this.control.isSevered) return
-        await sleep(Math.min(backoff.failed(this.log, 'heartbeat', error), this.beat(Infinity)))
-      }
-    }
-  }
-
-  async untilDue () {
-    const beats = [...this.held.values(), ...this.riders()].map(({ beatAt }) => beatAt)
-    this.wakeAt = Math.min(...beats, ...[...this.ended.values()].map(({ due }) => due))
-    await this.due.wait(Math.max(this.wakeAt - performance.now(), 0))
-    this.due.clear()
-  }
-
-  riders () { return [...this.ended.values()].flatMap(({ rider }) => rider ?? []) }
-
-  // The server may find out at any time that a connection has broken, also long after the worker has another one.
-  beat (lease) { return Math.min(Math.min(lease, this.options.disconnect || Infinity) / 3, this.options.heartbeat) }
-
-  // Extends all leases. A busy attempt does not expire: an open transaction is ending it, mostly the handler's own. The
-  // worker extends it again soon.
-  async heartbeat () {
-    const begun = performance.now()
-    const asked = [...this.held.values(), ...this.riders()]
-    if (asked.every(({ beatAt }) => beatAt > begun)) return
-    const rows = await this.control.fetch(EXTEND, [asked.map(({ job }) => job.id)])
-    for (const { id, outcome, is_cancelled: isCancelled } of rows) {
-      const held = this.held.get(id)
-      if (!held) {
-        this.rideOn(id, outcome, begun)
-        continue
-      }
-      const beat = this.beat(held.lease)
-      held.beatAt = begun + (outcome === 'busy' ? Math.min(1000, beat) : beat)
-      if (outcome !== 'lost') this.expireLater(held)
-      if (isCancelled || outcome === 'lost') this.stopJob(id, isCancelled ? 'cancelled' : 'lost')
-    }
-  }
-
-  // A completion that rides back has arrived when the attempt cannot be extended any more.
-  rideOn (id, outcome, begun) {
-    const ending = this.ended.get(id)
-    if (!ending?.rider) return
-    if (outcome === 'lost') {
-      this.ended.delete(id)
-      this.settle(ending, ending.event)
-      this.changed.set()
-    } else {
-      ending.rider.beatAt = begun + Math.min(Math.max(ending.pause(), GATHER), this.beat(ending.rider.lease))
-    }
-  }
-
-  send (ending, delay = 0) {
-    ending.due = performance.now() + delay
-    this.ended.set(ending.job.id, ending)
-    if (ending.due < this.wakeAt) this.due.set()
-  }
-
-  // Sends the ends that are due. After an error each end is sent by itself, so that a faulty end does not block the
-  // others.
-  async flush () {
-    const due = this.dueEnds()
-    const alone = due.filter(({ errors }) => errors).map((ending) => [ending])
-    for (const batch of [due.filter(({ errors }) => !errors), ...alone]) {
-      if (!batch.length) continue
-      let rows
-      try {
-        rows = await this.control.fetch(END, [`[${batch.map(({ json }) => json).join(',')}]`])
-      } catch (error) {
-        if (error instanceof Gone) throw error
-        const isAtFault = batch.length === 1 && AT_FAULT.includes(error.code.slice(0, 2))
-        const answer = { outcome: isAtFault ? 'refused' : 'error', reason: lineOf(error) }
-        rows = batch.map(({ job: { id } }) => ({ id, ...answer }))
-      }
-      for (const { id, ...answer } of rows) {
-        const ending = this.ended.get(id)
-        this.ended.delete(id)
-        this.answered(ending, answer)
-      }
-      this.changed.set()
-    }
-  }
-
-  // Handles the server's answer for an end: finishes it, sends it again, or sends a failure in its place.
-  answered (ending, { outcome, reason }) {
-    const { job, kind, milliseconds } = ending
-    if (outcome === 'error') ending.errors++
-    if (outcome === 'refused' || (outcome === 'error' && ending.errors === 2)) {
-      this.log.error(job.toJSON(), `a job could not end by ${kind}: ${reason}`)
-    }
-    if (outcome === 'busy' || outcome === 'error') {
-      this.send(ending, ending.pause())
-    } else if (outcome === 'refused' && !ending.isLastResort) {
-      const failure = new Ending(job, 'fail', { error: ending.error || reason })
-      this.send(Object.assign(failure, { milliseconds }))
-    } else {
-      const isLost = ['lost', 'refused'].includes(outcome) && !ending.rider
-      this.settle(ending, !isLost ? ending.event : ending.isDoubtful ? 'completed' : 'lost')
-    }
-  }
-
-  // Events.
-
-  // Reports that the server has answered: this attempt has ended, or its lease was lost.
-  settle (ending, kind) {
-    if (kind === 'lost') this.log.warn(ending.job.toJSON(), 'lost lease')
-    else this.log.debug(ending.job.toJSON(), kind)
-    this.tell(kind, ending.job, { milliseconds: ending.milliseconds, error: ending.error })
-  }
-
-  tell (kind, job = null, more = {}) {
-    const event = { kind, ...job?.toJSON(), ...more }
-    this.watch?.(event)
-    try {
-      this.worker.emit(kind, event)
-    } catch (error) {
-      this.log.error({ stack: error.stack }, `a listener has failed: ${error.message}`)
     }
   }
 

@@ -362,8 +362,8 @@ export interface WorkerOptions {
   /** How long one claim sleeps; at most the server's `pg_queue.max_wait`. Default: 10 seconds */
   wait?: number
   /**
-   * How long a claim collects a full batch, from when its first job is ready. For a worker with a batch handler of one
-   * queue. If the queue has stages, `stage` names one of them. Default: 0
+   * How long a claim collects a full batch, from when its first job is ready. For a worker with one handler, of
+   * batches. If its queue has stages, it is for one of them. Default: 0
    */
   linger?: number
   /**
@@ -372,7 +372,6 @@ export interface WorkerOptions {
    */
   heartbeat?: number
   lease?: Duration
-  stage?: string
   /**
    * When the jobs of this worker run elsewhere after its connection has broken and not come back, as when the process
    * is killed. 0: immediately, however the connection ends; not behind a pooler. null: when their leases end. Default:
@@ -401,9 +400,8 @@ export interface WorkerOptions {
   /** Encodes and decodes payloads, results, progress and steps, such as `AesGcm`. */
   codec?: Codec | null
   /**
-   * What becomes of a job whose stage has no handler, such as one that a newer producer has enqueued, or whose codec or
-   * key this worker does not have. `release`, the default, gives it back for 30 seconds, without counting the attempt;
-   * `fail` fails the attempt.
+   * What becomes of a job whose codec or key this worker does not have, such as one that a newer producer has enqueued.
+   * `release`, the default, gives it back for 30 seconds, without counting the attempt; `fail` fails the attempt.
    */
   onUnknown?: 'release' | 'fail'
   /** The worker's name in the views. Default: host and process id */

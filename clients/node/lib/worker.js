@@ -21,7 +21,6 @@ const OPTIONS = {
   stallTimeout: some,
   timeout: some,
   lease: interval,
-  stage: text,
   name: text,
   disconnect: milliseconds,
   trace: boolean,
@@ -85,6 +84,7 @@ class Worker extends EventEmitter {
       else only(one, ['queue', 'stage'], 'the jobs of a handler have no')
       const { queue, stage = null } = typeof one === 'string' ? { queue: one } : one
       text(queue, 'a queue')
+      if (stage !== null) text(stage, 'stage')
       if (!this.handlers.has(queue)) this.handlers.set(queue, new Map())
       const ofStage = stage === null ? '' : ` for stage ${stage}`
       if (this.handlers.get(queue).has(stage)) throw new Error(`queue ${queue} has a handler${ofStage}`)
@@ -161,14 +161,14 @@ class Worker extends EventEmitter {
 
   // Returns how many jobs a claim collects if it lingers. Undefined: it cannot.
   collected () {
-    const [stages, ...more] = this.handlers.values()
-    return more.length ? undefined : (stages.get(this.options.stage ?? null) ?? stages.get(null))?.size
+    const [handler, ...more] = [...this.handlers.values()].flatMap((stages) => [...stages.values()])
+    return more.length ? undefined : handler.size
   }
 
   async #serve (isDrain, watch) {
     if (!this.handlers.size) throw new Error('a worker needs a handler')
     if (this.options.linger && !this.collected()) {
-      throw new Error('linger needs one queue with a batch handler; if it has stages, set stage to one of them')
+      throw new Error('linger needs one handler, of batches; if its queue has stages, of one of them')
     }
     if (this.#engine) throw new Error('this worker runs already')
     this.#engine = new Engine(this, isDrain, watch)

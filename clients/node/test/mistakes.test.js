@@ -94,7 +94,7 @@ const MISTAKES = [
   [() => made().handle('a', () => {}, { timeout: 0 }), /timeout is a number of milliseconds above 0, not 0/],
   [() => worker({ timeout: '1 min' }), /timeout is a number of milliseconds, not /],
   [() => worker({ lease: {} }), LENGTH],
-  [() => worker({ stage: ['a'] }), /stage is a text, not an array/],
+  [() => worker().handle({ queue: 'a', stage: ['a'] }, () => {}), /stage is a text, not an array/],
   [() => worker({ disconnect: '10 s' }), /disconnect is a number of milliseconds, not the text '10 s'/],
   [() => worker({ onUnknown: 'drop' }), /onUnknown is 'release' or 'fail', not the text 'drop'/],
   [() => worker({ codec: 'aes' }), /codec is a codec with the methods encode, decode, not the text 'aes'/],
@@ -218,7 +218,7 @@ test('null is a payload, and without one it is {}', async () => {
 })
 
 test('all options together are taken', () => {
-  worker({ concurrency: 1, prefetch: 0, maxConnections: 2, wait: 1, linger: 0, heartbeat: 1, lease: 1, stage: 's',
+  worker({ concurrency: 1, prefetch: 0, maxConnections: 2, wait: 1, linger: 0, heartbeat: 1, lease: 1,
     disconnect: 0, shutdownTimeout: 1, stallTimeout: 1, timeout: 1, trace: true, effects: ['', {}],
     onUnknown: 'fail', name: 'n', logger: quiet, codec: { encode () {}, decode () {} } })
 })

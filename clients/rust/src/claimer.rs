@@ -1,5 +1,7 @@
-//! The claimer: claims as many jobs as there is room for. Its claims carry completions without a result as `completed`,
-//! so that a busy worker needs one transaction for both.
+//! The claimer: claims as many jobs as there is room for.
+//!
+//! Its claims carry completions without a result as `completed`, so that a busy worker needs one transaction for both.
+//! They name the queues and stages that have a handler, so that the worker gets no other jobs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,17 +19,22 @@ use crate::engine::{Ended, Engine};
 use crate::event::EventKind;
 use crate::job::Job;
 use crate::ready::{ask, cannot_start};
-use crate::settings::WorkerError;
-use crate::state::Held;
+use crate::settings::{OnUnknown, WorkerError};
+use crate::shared::Shared;
+use crate::sql::interval;
+use crate::state::{Held, State};
 
-/// The SQLSTATEs for a missing queue, extension or privilege.
-const MISSING: [&str; 4] = ["42704", "3F000", "42883", "42501"];
+/// The SQLSTATEs for a missing queue, stage, extension or privilege.
+const REFUSALS: [&str; 5] = ["42704", "3F000", "42883", "42501", "22023"];
 
 /// How the server says that the process with the last attempt may have died.
 const TIMED_OUT: [&str; 2] = ["the lease expired", "the connection of the worker ended"];
 
-/// The SQLSTATE that a worker that lingers gets if its queue has stages and it names none.
-const INVALID: &str = "22023";
+/// For how long a job is released if this worker does not have its codec or key.
+const UNKNOWN_PAUSE: Duration = Duration::from_secs(30);
+
+/// How many different codecs and keys the log names.
+const MAX_UNKNOWN: usize = 1000;
 
 impl Engine {
     pub async fn claim_all(self: Arc<Self>) -> Ended {
@@ -52,7 +59,7 @@ impl Engine {
                     Ok(None) => {}
                     Ok(Some(reason)) if !has_claimed => return Err(cannot_start(&reason)),
                     Ok(Some(text)) => {
-                        self.back_off(&mut backoff, &Refusal { code: MISSING[1].to_owned(), text }).await;
+                        self.back_off(&mut backoff, &Refusal { code: REFUSALS[1].to_owned(), text }).await;
                         continue;
                     }
                     Err(refusal) => {
@@ -78,8 +85,7 @@ impl Engine {
                     if code == "57014" {
                         continue;
                     }
-                    let is_refused = MISSING.contains(&code.as_str()) || self.settings.lingers() && code == INVALID;
-                    if !has_claimed && is_refused {
+                    if !has_claimed && REFUSALS.contains(&code.as_str()) {
                         return Err(cannot_start(text));
                     }
                     if refusal.is_silent() {
@@ -131,14 +137,6 @@ impl Engine {
         let mut state = self.lock();
         for row in rows {
             let job = Job::new(row, self.pools.clone(), self.settings.codec.clone(), self.stops.clone());
-            if self.call(&job).is_none() {
-                let stage = job.stage.as_ref().map(|stage| format!("stage {stage}"));
-                let stage = stage.as_deref().unwrap_or("jobs without a stage");
-                let error = format!("no handler for {stage} of queue {}", job.queue);
-                let ending = self.for_another(&mut state, &job.shared, &error);
-                state.send(ending, Duration::ZERO);
-                continue;
-            }
             let lease = Duration::from_secs_f64(row.get::<_, f64>(14).clamp(0.001, 1e9));
             let held = Held {
                 shared: job.shared.clone(),
@@ -157,5 +155,20 @@ impl Engine {
         drop(state);
         self.due.notify_one(); // the control takes the new leases into account
         self.start();
+    }
+    /// Returns how a job ends that another worker may run, but not this one. Logs each error once.
+    pub fn for_another(&self, state: &mut State, shared: &Arc<Shared>, error: &str) -> Ending {
+        let fails = self.settings.on_unknown == OnUnknown::Fail;
+        if state.unknown.len() < MAX_UNKNOWN && state.unknown.insert(error.to_owned()) {
+            let pause = UNKNOWN_PAUSE.as_secs();
+            let then =
+                if fails { "its jobs fail".into() } else { format!("its jobs are released for {pause} seconds") };
+            log::warn!(target: "pg_queue", "{error}: {then}");
+        }
+        if fails {
+            return Ending::failure(shared, error, None, false);
+        }
+        let delay = interval(UNKNOWN_PAUSE);
+        Ending::new(shared, "release", [("delay", delay.into()), ("reason", error.into())])
     }
 }

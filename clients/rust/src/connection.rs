@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::DbError;
@@ -46,9 +47,20 @@ pub(crate) const LOST: &str = "QJ001";
 type Cancel = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// A connection, and a function that cancels its running statement.
+///
+/// When it is dropped, the server gets a goodbye, but only after the statement that runs. Such a statement would go on,
+/// and a claim take jobs for nobody: [`Self::abandon`] closes the socket.
 pub(crate) struct Connection {
     client: Client,
     cancel: Cancel,
+    task: AbortHandle,
+}
+
+impl Connection {
+    /// Closes the socket without a goodbye.
+    fn abandon(&self) {
+        self.task.abort();
+    }
 }
 
 /// Connects to the first of some hosts that accepts writes, and logs the server's notices at a level.
@@ -138,7 +150,7 @@ where
     let (client, mut connection) = config.connect(tls.clone()).await?;
     let token = client.cancel_token();
     // When the connection ends, the client's calls fail.
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
             if let AsyncMessage::Notice(notice) = message {
                 let hint = notice.hint().map(|hint| format!(" Hint: {hint}")).unwrap_or_default();
@@ -154,7 +166,7 @@ where
             let _ = timeout(Duration::from_secs(2), cancel(&token, &config, tls)).await;
         })
     });
-    Ok(Connection { client, cancel })
+    Ok(Connection { client, cancel, task: task.abort_handle() })
 }
 
 /// Asks the server to cancel the running statement. As in libpq, the request is not encrypted unless encryption is
@@ -305,11 +317,11 @@ impl Link {
         tokio::select! {
             biased;
             _ = severed.wait_for(|is_severed| *is_severed) => {
-                self.close();
+                self.abandon();
                 Err(Refusal::gone("the worker has ended"))
             }
             () = self.given_up.notified() => {
-                self.close();
+                self.abandon();
                 Err(Refusal::gone("the connection is given up"))
             }
             result = self.answer(sql, parameters, on_connect) => result,
@@ -324,7 +336,7 @@ impl Link {
     /// Gives the connection up: the running statement fails, and the next one connects anew.
     pub fn renew(&self) {
         self.given_up.notify_waiters();
-        self.close();
+        self.abandon();
     }
 
     /// Lets the running statement, and all later ones, fail.
@@ -360,7 +372,7 @@ impl Link {
                 Err(refusal)
             }
             Err(_) => {
-                self.close();
+                self.abandon();
                 Err(Refusal::gone(SILENT))
             }
         }
@@ -376,6 +388,13 @@ impl Link {
 
     pub fn close(&self) {
         *self.current() = None;
+    }
+
+    /// As [`Self::close`], with a statement under way.
+    pub fn abandon(&self) {
+        if let Some(connection) = self.current().take() {
+            connection.abandon();
+        }
     }
 }
 

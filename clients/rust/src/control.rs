@@ -20,9 +20,7 @@ use crate::engine::{Ended, Engine, FOREVER, GATHER};
 use crate::event::EventKind;
 use crate::outcome::StopReason;
 
-const EXTEND: &str = "SELECT id, outcome, is_cancelled FROM queue.extend_many($1)";
-
-const END: &str = "SELECT id, outcome, reason FROM queue.end_batch($1::json)";
+const REPORT: &str = "SELECT id, outcome, reason FROM queue.end_batch($1::json)";
 
 /// The classes of SQLSTATEs for an end that the server will never accept: invalid data, or too much data.
 const AT_FAULT: [&str; 2] = ["22", "54"];
@@ -38,11 +36,7 @@ impl Engine {
                 }
             }
             self.until_due().await;
-            let result = match self.flush().await {
-                Ok(()) => self.heartbeat().await,
-                refusal => refusal,
-            };
-            match result {
+            match self.report().await {
                 Ok(()) => backoff = Backoff::default(),
                 Err(refusal) => {
                     if refusal.is_silent() {
@@ -71,36 +65,66 @@ impl Engine {
         (disconnect.unwrap_or(lease).min(lease) / 3).min(self.settings.heartbeat)
     }
 
-    /// Extends all leases. A busy attempt does not expire: an open transaction is ending it, mostly the handler's own.
-    /// The worker extends it again soon.
-    async fn heartbeat(&self) -> Result<(), Refusal> {
+    /// Extends all leases if a heartbeat is due, and sends the ends that are due. After an error each end is sent by
+    /// itself, so that a faulty end does not block the others.
+    async fn report(&self) -> Result<(), Refusal> {
         let begun = Instant::now();
-        let asked: Vec<i64> = {
+        let (beats, batches) = {
             let state = self.lock();
-            let riders = || state.ended.iter().filter_map(|(&id, ending)| Some((id, ending.ride?.beat_at)));
-            let held = state.held.iter().map(|(&id, held)| (id, held.beat_at));
-            let all: Vec<(i64, Instant)> = held.chain(riders()).collect();
-            if all.iter().all(|(_, beat_at)| *beat_at > begun) {
-                return Ok(());
-            }
-            all.into_iter().map(|(id, _)| id).collect()
+            let (fresh, again): (Vec<&Ending>, Vec<&Ending>) =
+                state.due_ends(begun).partition(|ending| ending.errors == 0);
+            let batches = std::iter::once(fresh).chain(again.into_iter().map(|ending| vec![ending]));
+            let entries = |batch: Vec<&Ending>| batch.iter().map(|ending| (ending.id(), ending.json())).collect();
+            (state.extended(begun), batches.map(entries).collect::<Vec<Vec<(i64, String)>>>())
         };
-        for row in self.control.fetch(EXTEND, &[(&asked, Type::INT8_ARRAY)], &|| {}).await? {
-            let (id, outcome): (i64, &str) = (row.get(0), row.get(1));
-            let is_cancelled = row.get::<_, Option<bool>>(2) == Some(true);
-            if let Some(held) = self.lock().held.get_mut(&id)
-                && outcome != "lost"
-            {
-                let beat = self.beat(held.lease);
-                held.beat_at = begun + if outcome == "busy" { beat.min(Duration::from_secs(1)) } else { beat };
-                held.expires_at = begun + held.lease;
+        let mut beats: Vec<String> = beats.iter().map(|id| format!("{{\"extend\":{{\"id\":{id}}}}}")).collect();
+        for batch in batches {
+            let (ids, ends): (Vec<i64>, Vec<String>) = batch.into_iter().unzip();
+            let entries: Vec<String> = beats.drain(..).chain(ends).collect();
+            if entries.is_empty() {
+                continue;
             }
-            self.ride_on(id, outcome, begun);
-            if is_cancelled || outcome == "lost" {
-                self.stop_job(id, if is_cancelled { StopReason::Cancelled } else { StopReason::Lost });
+            match self.control.fetch(REPORT, &[(&format!("[{}]", entries.join(",")), Type::TEXT)], &|| {}).await {
+                Ok(rows) => {
+                    for row in &rows {
+                        let (id, outcome, reason): (i64, &str, Option<&str>) = (row.get(0), row.get(1), row.get(2));
+                        if ids.contains(&id) {
+                            self.take_answer(id, outcome, reason);
+                        } else {
+                            self.beaten(id, outcome, begun);
+                        }
+                    }
+                }
+                Err(refusal) if refusal.is_gone() || ids.is_empty() => return Err(refusal),
+                Err(Refusal { code, text }) => {
+                    let is_at_fault = entries.len() == 1 && AT_FAULT.iter().any(|class| code.starts_with(class));
+                    let outcome = if is_at_fault { "refused" } else { "error" };
+                    ids.iter().for_each(|&id| self.take_answer(id, outcome, Some(&text)));
+                }
+            }
+            if !ids.is_empty() {
+                self.changed.notify_one();
             }
         }
         Ok(())
+    }
+
+    /// Handles the answer to a heartbeat. A busy attempt does not expire: an open transaction is ending it, mostly the
+    /// handler's own. The worker extends it again soon.
+    fn beaten(&self, id: i64, outcome: &str, begun: Instant) {
+        if let Some(held) = self.lock().held.get_mut(&id)
+            && outcome != "lost"
+        {
+            let beat = self.beat(held.lease);
+            held.beat_at = begun + if outcome == "busy" { beat.min(Duration::from_secs(1)) } else { beat };
+            held.expires_at = begun + held.lease;
+        }
+        self.ride_on(id, outcome, begun);
+        match outcome {
+            "cancelling" => self.stop_job(id, StopReason::Cancelled),
+            "lost" => self.stop_job(id, StopReason::Lost),
+            _ => {}
+        }
     }
 
     fn ride_on(&self, id: i64, outcome: &str, begun: Instant) {
@@ -120,32 +144,6 @@ impl Engine {
     pub fn send(&self, ending: Ending, delay: Duration) {
         self.lock().send(ending, delay);
         self.due.notify_one();
-    }
-
-    /// Sends the ends that are due. After an error each end is sent by itself, so that a faulty end does not block the
-    /// others.
-    async fn flush(&self) -> Result<(), Refusal> {
-        let batches: Vec<Vec<(i64, String)>> = {
-            let state = self.lock();
-            let (fresh, again): (Vec<&Ending>, Vec<&Ending>) = state.due_ends().partition(|ending| ending.errors == 0);
-            let batches = std::iter::once(fresh).chain(again.into_iter().map(|ending| vec![ending]));
-            batches.map(|batch| batch.iter().map(|ending| (ending.id(), ending.json())).collect()).collect()
-        };
-        for batch in batches.into_iter().filter(|batch| !batch.is_empty()) {
-            let (ids, ends): (Vec<i64>, Vec<String>) = batch.into_iter().unzip();
-            let ends = format!("[{}]", ends.join(","));
-            match self.control.fetch(END, &[(&ends, Type::TEXT)], &|| {}).await {
-                Ok(rows) => rows.iter().for_each(|row| self.take_answer(row.get(0), row.get(1), row.get(2))),
-                Err(refusal) if refusal.is_gone() => return Err(refusal),
-                Err(Refusal { code, text }) => {
-                    let is_at_fault = ids.len() == 1 && AT_FAULT.iter().any(|class| code.starts_with(class));
-                    let outcome = if is_at_fault { "refused" } else { "error" };
-                    ids.iter().for_each(|&id| self.take_answer(id, outcome, Some(&text)));
-                }
-            }
-            self.changed.notify_one();
-        }
-        Ok(())
     }
 
     fn take_answer(&self, id: i64, outcome: &str, reason: Option<&str>) {

@@ -1,8 +1,7 @@
 //! Runs a worker: it claims for all slots on one connection, and sends everything else on a second connection.
 //!
-//! The *claimer* claims as many jobs as there is room for. Its claims carry completions without a result as
-//! `completed`, so that a busy worker needs one transaction for both. The *control* sends one heartbeat for all held
-//! attempts, and the ends that no claim has carried. A handler runs in a task of its own.
+//! The *claimer* (`claimer`) claims as many jobs as there is room for. The *control* (`control`) sends one heartbeat
+//! for all held attempts, and the ends that no claim has carried. A handler runs in a task of its own.
 //!
 //! An attempt is held from its claim until its handler has ended. The worker sends each end until the server has
 //! answered, over new connections if necessary. If the server does not answer for the length of the lease, the worker
@@ -28,9 +27,8 @@ use crate::endings::{Ending, Ride};
 use crate::event::{Event, EventKind};
 use crate::job::Job;
 use crate::outcome::{Done, Failure, StopReason};
-use crate::settings::{Call, Calls, OnUnknown, Settings, WorkerError};
+use crate::settings::{Call, Calls, Settings, WorkerError};
 use crate::shared::{Facts, Shared};
-use crate::sql::interval;
 use crate::state::{Held, State};
 use crate::tracing;
 use crate::watchdog::Watchdog;
@@ -40,12 +38,6 @@ pub(crate) const GATHER: Duration = Duration::from_millis(20);
 
 /// How long handlers have to react to `check` after the shutdown timeout.
 const GRACE: Duration = Duration::from_secs(1);
-
-/// For how long a job is released if this worker has no handler, codec or key for it.
-const UNKNOWN_PAUSE: Duration = Duration::from_secs(30);
-
-/// How many different stages, codecs and keys the log names.
-const MAX_UNKNOWN: usize = 1000;
 
 /// How long a completion may ride back, unless the lease is shorter.
 const MAX_RIDE: Duration = Duration::from_secs(30);
@@ -83,6 +75,8 @@ impl Drop for Tasks {
     fn drop(&mut self) {
         self.0.iter().for_each(JoinHandle::abort);
         self.1.lock().held.values().filter_map(|held| held.task.as_ref()).for_each(|task| task.abort());
+        self.1.claims.abandon();
+        self.1.control.abandon();
     }
 }
 
@@ -156,22 +150,6 @@ impl Engine {
     /// Returns the handler of a job, and the stage if the handler is for that stage only. `None`: there is none.
     pub fn call<'a>(&'a self, job: &'a Job) -> Option<(&'a Call, Option<&'a str>)> {
         self.calls.get(&*job.queue)?.get(job.stage.as_deref())
-    }
-
-    /// Returns how a job ends that another worker may run, but not this one. Logs each error once.
-    pub fn for_another(&self, state: &mut State, shared: &Arc<Shared>, error: &str) -> Ending {
-        let fails = self.settings.on_unknown == OnUnknown::Fail;
-        if state.unknown.len() < MAX_UNKNOWN && state.unknown.insert(error.to_owned()) {
-            let pause = UNKNOWN_PAUSE.as_secs();
-            let then =
-                if fails { "its jobs fail".into() } else { format!("its jobs are released for {pause} seconds") };
-            log::warn!(target: "pg_queue", "{error}: {then}");
-        }
-        if fails {
-            return Ending::failure(shared, error, None, false);
-        }
-        let delay = interval(UNKNOWN_PAUSE);
-        Ending::new(shared, "release", [("delay", delay.into()), ("reason", error.into())])
     }
 
     pub fn start(self: &Arc<Self>) {

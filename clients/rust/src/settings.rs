@@ -27,8 +27,7 @@ pub(crate) type Around = Arc<dyn Fn(Job, Next) -> BoxFuture<'static, Result<Done
 
 pub(crate) type Hook = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// What becomes of a job whose stage has no handler, such as one that a newer producer has enqueued, or whose codec or
-/// key this worker does not have.
+/// What becomes of a job whose codec or key this worker does not have, such as one that a newer producer has enqueued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnUnknown {
     /// It is released for 30 seconds, without counting the attempt, so that another worker runs it.
@@ -76,7 +75,6 @@ pub(crate) struct Settings {
     pub linger: Duration,
     pub heartbeat: Duration,
     pub lease: Option<Duration>,
-    pub stage: Option<String>,
     pub disconnect: Option<Duration>,
     pub shutdown_timeout: Duration,
     pub stall_timeout: Option<Duration>,
@@ -92,9 +90,9 @@ pub(crate) struct Settings {
 impl Settings {
     /// Returns how many jobs a claim collects if it lingers. `None`: it cannot.
     pub fn collected(&self) -> Option<usize> {
-        let mut queues = self.handlers.values();
-        match (queues.next()?.get(self.stage.as_deref())?, queues.next()) {
-            ((Call::Batch { size, .. }, _), None) => Some(*size),
+        let mut calls = self.handlers.values().flat_map(|calls| calls.by_stage.values().chain(&calls.of_queue));
+        match (calls.next()?, calls.next()) {
+            (Call::Batch { size, .. }, None) => Some(*size),
             _ => None,
         }
     }
@@ -119,12 +117,17 @@ impl Settings {
             room = room.min(self.collected().unwrap_or(1));
             wait = wait.max(self.wait.min(Duration::from_millis(1)));
         }
+        let wanted = self.handlers.iter().flat_map(|(queue, calls)| {
+            let stages = calls.by_stage.keys().cloned().map(Some).chain(calls.of_queue.as_ref().map(|_| None));
+            stages.map(|stage| (queue.clone(), stage))
+        });
+        let (queues, stages): (Vec<String>, Vec<Option<String>>) = wanted.unzip();
         let mut parameters = Parameters::default()
-            .with(self.handlers.keys().cloned().collect::<Vec<_>>(), Type::TEXT_ARRAY)
+            .with(queues, Type::TEXT_ARRAY)
+            .with(stages, Type::TEXT_ARRAY)
             .with(i32::try_from(room).unwrap_or(i32::MAX), Type::INT4)
             .with(interval(wait), Type::TEXT)
             .with(self.lease.map(interval), Type::TEXT)
-            .with(self.stage.clone(), Type::TEXT)
             .with(self.name.clone(), Type::TEXT)
             .with(self.disconnect.map(interval), Type::TEXT)
             .with(completed.iter().map(Ending::id).collect::<Vec<_>>(), Type::INT8_ARRAY);
@@ -135,7 +138,7 @@ impl Settings {
         }
         let sql = format!(
             "SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8 \
-             FROM queue.claim_any($1, max_jobs => $2, wait => $3::interval, lease => $4::interval, stage => $5, \
+             FROM queue.claim_any($1, stages => $2, max_jobs => $3, wait => $4::interval, lease => $5::interval, \
              worker => $6, disconnect => $7::interval, completed => $8{linger})"
         );
         (sql, parameters)

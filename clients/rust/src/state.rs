@@ -42,7 +42,7 @@ pub(crate) struct State {
     pub ready: VecDeque<Job>,
     /// Ends that the server has not answered, except those that a claim carries, by the attempt's id.
     pub ended: BTreeMap<i64, Ending>,
-    /// What the log has said of jobs without a handler, codec or key.
+    /// What the log has said of jobs without a codec or key.
     pub unknown: BTreeSet<String>,
     pub is_closing: bool,
     /// The events so far, if the worker drains.
@@ -53,7 +53,7 @@ impl State {
     /// Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile.
     pub fn room(&self, concurrency: usize, prefetch: usize) -> usize {
         let limit = concurrency + if self.is_wary() { 0 } else { prefetch };
-        let taken = self.held.len() + self.due_ends().count();
+        let taken = self.held.len() + self.due_ends(Instant::now()).count();
         if taken < concurrency || taken <= limit / 2 { limit - taken } else { 0 }
     }
 
@@ -64,9 +64,18 @@ impl State {
 
     /// Returns the ends that the control has to send, or is sending. Ends that wait for a claim, and postponed ends,
     /// take no slot.
-    pub fn due_ends(&self) -> impl Iterator<Item = &Ending> {
-        let now = Instant::now();
+    pub fn due_ends(&self, now: Instant) -> impl Iterator<Item = &Ending> {
         self.ended.values().filter(move |ending| ending.due <= now)
+    }
+
+    /// Returns the attempts to extend now: all, if one of them is due.
+    pub fn extended(&self, now: Instant) -> Vec<i64> {
+        let held = self.held.iter().filter(|(_, held)| !held.is_over).map(|(&id, held)| (id, held.beat_at));
+        let ended = self.ended.iter().filter(|(_, ending)| ending.due > now);
+        let riders = ended.filter_map(|(&id, ending)| Some((id, ending.ride?.beat_at)));
+        let all: Vec<(i64, Instant)> = held.chain(riders).collect();
+        let is_due = all.iter().any(|(_, beat_at)| *beat_at <= now);
+        if is_due { all.into_iter().map(|(id, _)| id).collect() } else { Vec::new() }
     }
 
     /// Queues an end for the control, which sends it after a delay.

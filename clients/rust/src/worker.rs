@@ -66,7 +66,6 @@ impl Worker {
             linger: Duration::ZERO,
             heartbeat: Duration::from_secs(10),
             lease: None,
-            stage: None,
             disconnect: Some(Duration::from_secs(15)),
             shutdown_timeout: Duration::from_secs(30),
             stall_timeout: None,
@@ -106,8 +105,8 @@ impl Worker {
         self
     }
 
-    /// How long a claim collects a full batch, from when its first job is ready. For a worker with a batch handler of
-    /// one queue. If the queue has stages, [`Self::stage`] names one of them. Default: 0.
+    /// How long a claim collects a full batch, from when its first job is ready. For a worker with one handler, of
+    /// batches. If its queue has stages, it is for one of them. Default: 0.
     pub fn linger(mut self, time: Duration) -> Self {
         self.settings.linger = time;
         self
@@ -123,12 +122,6 @@ impl Worker {
     /// How long a claim lasts. Default: the job's lease, else the queue's.
     pub fn lease(mut self, time: Duration) -> Self {
         self.settings.lease = Some(time);
-        self
-    }
-
-    /// Claims only jobs of this stage.
-    pub fn stage(mut self, stage: impl Into<String>) -> Self {
-        self.settings.stage = Some(stage.into());
         self
     }
 
@@ -189,8 +182,8 @@ impl Worker {
         self
     }
 
-    /// What becomes of a job whose stage has no handler, or whose codec or key this worker does not have. The log says
-    /// so once for each stage or key. Default: it is released.
+    /// What becomes of a job whose codec or key this worker does not have. The log says so once for each key. Default:
+    /// it is released.
     pub fn on_unknown(mut self, what: OnUnknown) -> Self {
         self.settings.on_unknown = what;
         self
@@ -314,7 +307,7 @@ impl Worker {
             1..=8 if self.settings.max_connections == Some(0) => Some("max_connections must be at least 1"),
             1..=8 if self.settings.has_zero() => Some("heartbeat, timeout and stall_timeout must be above 0"),
             1..=8 if !self.settings.linger.is_zero() && self.settings.collected().is_none() => {
-                Some("linger needs one queue with a batch handler; if it has stages, set stage to one of them")
+                Some("linger needs one handler, of batches; if its queue has stages, of one of them")
             }
             1..=8 => None,
             _ => Some("a worker has at most eight queues"),

@@ -213,6 +213,22 @@ async fn a_heartbeat_leaves_alone_a_handler_that_commits() {
 }
 
 #[tokio::test]
+async fn a_run_that_is_dropped_leaves_no_claim_behind() {
+    let db = Database::new().await;
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query ~ 'claim_any' \
+                  AND wait_event_type = 'Extension' AND pid <> pg_backend_pid()";
+    let worker = db.worker().wait(Duration::from_secs(60)).handler("a", |_| async { Ok(()) });
+    tokio::select! {
+        result = worker.serve() => panic!("it has ended: {result:?}"),
+        () = until("its claim sleeps", async || (db.one::<i64>(asleep, &[]).await == 1).then_some(())) => {}
+    }
+    for _ in 0..3 {
+        let id = enqueue(&db.client, "a", (), Options::new()).await.unwrap();
+        assert_eq!(db.one::<i64>("SELECT job_id FROM queue.claim('a', wait => '10 s')", &[]).await, id);
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_fails_its_job_and_no_other() {
     for is_batch in [false, true] {
         let db = Database::new().await;

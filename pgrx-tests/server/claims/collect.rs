@@ -3,7 +3,8 @@
 use queue_tests::wait;
 
 use super::waiting::Sleeper;
-use crate::shared::{Sql, connect, create, queue};
+use crate::faults::held::hold_session;
+use crate::shared::{Sql, connect, create, queue, server, wait_asleep};
 
 /// A call that would take four jobs. Its answer within seconds was not caused by the end of its time.
 fn collecting(queue: &str) -> Sleeper {
@@ -29,6 +30,26 @@ fn a_call_sleeps_until_its_batch_is_full() {
     // The next call gets the next batch, also if its jobs come in one commit.
     client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{q}', array_fill('1'::jsonb, '{{5}}'))"));
     assert_eq!(second.answer().unwrap().len(), 4);
+}
+
+#[test]
+fn a_batch_is_collected_though_other_queues_change() {
+    let (mut client, q) = queue("");
+    let (_, other) = queue("");
+    client.enqueue(&q);
+    // The call has looked the queues up, and has not looked at its jobs yet.
+    let call = format!("SELECT FROM queue.claim('{q}', 2, wait => '50 s', linger => '40 s')");
+    let mut session = connect();
+    let pid = session.pid();
+    session.run("SET pg_queue.max_wait = '1min'");
+    let (fault, held) = hold_session(server(), session, "collect.before", &call);
+    client.run(&format!("SELECT queue.alter('{other}', max_attempts => 3)"));
+    drop(fault);
+    wait_asleep(&mut client, pid);
+    client.enqueue(&q);
+    assert_eq!(held.join().unwrap().1, "");
+    let claimed = format!("SELECT FROM queue.attempts WHERE queue_name = '{q}' AND state = 'running'");
+    assert_eq!(client.count(&claimed), 2);
 }
 
 #[test]

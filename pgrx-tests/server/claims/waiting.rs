@@ -419,7 +419,8 @@ fn claim_any_takes_one_to_eight_queues_that_exist() {
     let (mut client, q) = queue("");
     for (list, code) in [
         ("'{}'".to_owned(), "22023"),
-        (format!("array_fill('{q}'::text, ARRAY[9])"), "22023"),
+        ("'{a,b,c,d,e,f,g,h,i}'".to_owned(), "22023"),
+        (format!("array_fill('{q}'::text, ARRAY[265])"), "22023"),
         (format!("ARRAY['{q}', NULL]"), "22004"),
         ("NULL".to_owned(), "22004"),
         (format!("ARRAY['{q}', 'nowhere']"), "42704"),
@@ -427,7 +428,7 @@ fn claim_any_takes_one_to_eight_queues_that_exist() {
         client.refused(&format!("SELECT * FROM queue.claim_any({list})"), code);
     }
     // The same one twice does no harm, awake or asleep.
-    let sql = format!("SELECT id FROM queue.claim_any(array_fill('{q}'::text, ARRAY[8]), wait => '1 minute')");
+    let sql = format!("SELECT id FROM queue.claim_any(array_fill('{q}'::text, ARRAY[9]), wait => '1 minute')");
     let sleeper = Sleeper::new(&sql);
     client.enqueue(&q);
     sleeper.claimed();

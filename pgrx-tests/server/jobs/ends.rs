@@ -350,7 +350,7 @@ fn what_is_no_end_is_named_and_nothing_ends() {
         r#"{"complete": {"id": $}, "complete": {"id": $}}"#,
         r#"{"Complete": {"id": $}}"#,
         r#"{"complete ": {"id": $}}"#,
-        r#"{"extend": {"id": $}}"#,
+        r#"{"cancel": {"id": $}}"#,
         r#"{"cancel": {"id": $}}"#,
         r#"{"id": $}"#,
         r#"{"complete": null}"#,
@@ -509,4 +509,51 @@ fn an_array_of_arguments_is_no_end() {
         let failure = client.failure(&format!("SELECT queue.end_batch('[{element}]')"));
         assert!(failure.code == "22023" && failure.message.starts_with("ends[0]: "), "{element}: {failure:?}");
     }
+}
+
+#[test]
+fn attempts_are_extended_beside_others_that_end() {
+    let (mut client, q) = queue("lease => '10 seconds'");
+    let attempts: Vec<(i64, i64)> = (0..5).map(|_| running(&mut client, &q)).collect();
+    let [(_, plain), (_, longer), (job, cancelled), (_, done), (_, gone)] = attempts[..] else { unreachable!() };
+    client.run(&format!("SELECT queue.cancel({job}), queue.complete({gone})"));
+    let extend = |id: i64, more: &str| (id, format!(r#"{{"extend": {{"id": {id}{more}}}}}"#));
+    let ends = [
+        extend(plain, ""),
+        extend(longer, r#", "lease": "1 hour""#),
+        extend(cancelled, r#", "lease": null"#),
+        (done, format!(r#"{{"complete": {{"id": {done}}}}}"#)),
+        extend(gone, ""),
+    ];
+    assert_eq!(outcomes(&mut client, &ends), ["extended", "extended", "cancelling", "completed", "lost"]);
+    let left = |client: &mut Client, id: i64| -> f64 {
+        client.value(&format!(
+            "SELECT extract(epoch FROM queue_internal.lease_expires_at({id}) - clock_timestamp())::float8"
+        ))
+    };
+    assert!(left(&mut client, plain) <= 10.0);
+    assert!((3_000.0..=3_600.0).contains(&left(&mut client, longer)));
+    // A lease that cannot be is a reason to refuse that attempt, and keeps no other from its end.
+    let ends = [
+        extend(plain, r#", "lease": "soon""#),
+        extend(longer, r#", "lease": "0""#),
+        (cancelled, format!(r#"{{"release": {{"id": {cancelled}}}}}"#)),
+    ];
+    assert_eq!(outcomes(&mut client, &ends), ["refused", "refused", "cancelled"]);
+    assert!((3_000.0..=3_600.0).contains(&left(&mut client, longer)));
+    for wrong in [r#"{"extend": {"id": 31}}"#, r#"{"extend": {"id": 16, "until": "now"}}"#, r#"{"extend": 16}"#] {
+        client.refused(&format!("SELECT queue.end_batch('[{wrong}]')"), "22023");
+    }
+}
+
+#[test]
+fn an_attempt_that_another_transaction_ends_is_not_extended() {
+    let (mut client, q) = queue("");
+    let (_, id) = running(&mut client, &q);
+    let mut other = crate::shared::connect();
+    other.batch_execute(&format!("BEGIN; SELECT queue.complete({id})")).unwrap();
+    let extend = [(id, format!(r#"{{"extend": {{"id": {id}}}}}"#))];
+    assert_eq!(outcomes(&mut client, &extend), ["busy"]);
+    other.batch_execute("ROLLBACK").unwrap();
+    assert_eq!(outcomes(&mut client, &extend), ["extended"]);
 }

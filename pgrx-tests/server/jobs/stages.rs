@@ -1,5 +1,6 @@
 //! Pipelines: a job goes through its queue's stages, keeping its id, each stage at its own pace and exactly once.
 
+use crate::interface::stumbles::{listening, taken};
 use crate::shared::{Sql, connect, queue, wait_asleep};
 use postgres::Client;
 use queue_tests::{Cluster, wait};
@@ -111,7 +112,9 @@ fn a_stage_is_checked_everywhere() {
         (format!("enqueue('{q}', stage => 'prase')"), "22023", "no stage \"prase\""),
         (format!("enqueue_many('{q}', '{{1}}', stage => 'prase')"), "22023", "no stage \"prase\""),
         (format!("claim('{q}', stage => 'prase')"), "22023", "no stage \"prase\""),
-        (format!("claim_any('{{{q}, {plain}}}', stage => 'parse')"), "22023", "no stage \"parse\""),
+        (format!("claim_any('{{{q}, {plain}}}', stages => '{{parse, parse}}')"), "22023", "no stage \"parse\""),
+        (format!("claim_any('{{{q}, {q}}}', stages => '{{parse}}')"), "22023", "as many elements as queue_names"),
+        (format!("claim_any('{{{q}}}', stages => '{{}}')"), "22023", "as many elements as queue_names"),
         (format!("enqueue('{plain}', stage => 'parse')"), "22023", "no stage"),
         (format!("claim('{plain}', stage => '')"), "22023", "no stage"),
         ("create('other', stages => '{}')".into(), "22023", "1 to 32"),
@@ -312,6 +315,55 @@ fn who_waits_for_all_stages_is_woken_by_a_job_in_any() {
 }
 
 #[test]
+fn a_claim_of_several_stages_takes_their_jobs_only() {
+    let (mut client, q) = queue(THREE);
+    let (_, other) = queue("stages => '{a, b}'");
+    let (_, plain) = queue("");
+    for (name, stage) in [(&q, "'fetch'"), (&q, "'store'"), (&q, "'parse'"), (&other, "'a'"), (&other, "'b'")] {
+        client.run(&format!("SELECT queue.enqueue('{name}', stage => {stage})"));
+    }
+    client.run(&format!("SELECT queue.enqueue('{plain}')"));
+    let mut claim = |names: &[&String], stages: &str| -> Vec<(String, Option<String>)> {
+        let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+        let sql = format!(
+            "SELECT queue_name, stage FROM queue.claim_any('{{{}}}', 9, stages => '{{{stages}}}')",
+            names.join(",")
+        );
+        client.query(&sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+    };
+    let of = |name: &String, stage: &str| (name.clone(), Some(stage.to_owned()));
+    // The first queue that has a job of the named stages, in the order of the names.
+    assert_eq!(claim(&[&other, &q, &other, &q], "b,fetch,b,store"), [of(&other, "b")]);
+    assert_eq!(claim(&[&other, &q, &other, &q], "b,fetch,b,store"), [of(&q, "fetch"), of(&q, "store")]);
+    assert_eq!(claim(&[&other, &q, &other, &q], "b,fetch,b,store"), []);
+    // NULL stands for all stages, also beside one of them.
+    assert_eq!(claim(&[&plain, &q, &q], "NULL,fetch,NULL"), [(plain.clone(), None)]);
+    assert_eq!(claim(&[&plain, &q, &q], "NULL,fetch,NULL"), [of(&q, "parse")]);
+    assert_eq!(claim(&[&q, &other], "fetch,NULL"), [of(&other, "a")]);
+}
+
+#[test]
+fn a_claim_of_several_stages_sleeps_until_one_of_them_has_a_job() {
+    let (mut client, q) = queue(THREE);
+    let database: String = client.value("SELECT current_database()");
+    let (mut sleeper, notices) = listening(&database);
+    let pid = sleeper.pid();
+    let sql = format!(
+        "SELECT stage FROM queue.claim_any('{{{q},{q},{q}}}', wait => '10 s', stages => '{{fetch,store,later}}')"
+    );
+    let waiting = thread::spawn(move || sleeper.column::<String>(&sql));
+    wait_asleep(&mut client, pid);
+    client.run(&format!("SELECT queue.enqueue('{q}', stage => 'parse')"));
+    wait_asleep(&mut client, pid);
+    // A stage that was not there when the call began.
+    client.run(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse, store, later}}')"));
+    client.run(&format!("SELECT queue.enqueue('{q}', stage => 'later')"));
+    assert_eq!(waiting.join().unwrap(), ["later"]);
+    assert_eq!(taken(&notices), [format!("WARNING queue \"{q}\" has no stage \"later\"")]);
+    assert_eq!(client.count(&format!("SELECT FROM queue.jobs WHERE queue_name = '{q}' AND state = 'ready'")), 1);
+}
+
+#[test]
 fn a_call_waits_for_at_most_64_lanes() {
     let (mut client, a) = queue("stages => ARRAY(SELECT 's' || n FROM generate_series(1, 32) AS n)");
     let (_, b) = queue("stages => ARRAY(SELECT 's' || n FROM generate_series(1, 32) AS n)");
@@ -319,7 +371,7 @@ fn a_call_waits_for_at_most_64_lanes() {
     assert!(failure.detail.contains("66 lanes"), "{failure:?}");
     assert_eq!(client.count(&format!("SELECT FROM queue.claim_any('{{{a}, {b}}}')")), 0);
     assert_eq!(
-        client.count(&format!("SELECT FROM queue.claim_any('{{{a}, {b}}}', wait => '10 ms', stage => 's7')")),
+        client.count(&format!("SELECT FROM queue.claim_any('{{{a}, {b}}}', wait => '10 ms', stages => '{{s7,s7}}')")),
         0
     );
     client.run(&format!("SELECT queue.enqueue('{a}', stage => 's32')"));

@@ -30,9 +30,7 @@ GATHER = 0.02
 LATE = 1.0
 """If a timer is later than this, in seconds, the event loop was blocked."""
 
-EXTEND = "SELECT id, outcome, is_cancelled FROM queue.extend_many(%s::bigint[])"
-
-END = "SELECT id, outcome, reason FROM queue.end_batch(%s::json)"
+REPORT = "SELECT id, outcome, reason FROM queue.end_batch(%s::json)"
 
 _AT_FAULT = ("22", "54")
 """The classes of SQLSTATEs for an end that the server will never accept: invalid data, or too much data."""
@@ -56,11 +54,10 @@ class Control:
     def _stop_job(self, attempt_id: int, reason: Any) -> None:
         raise NotImplementedError
 
-    def _due_ends(self) -> List[Ending]:
+    def _due_ends(self, now: float) -> List[Ending]:
         """Returns the ends that the control has to send, or is sending. Ends that wait for a claim, and postponed ends,
         take no slot.
         """
-        now = self._loop.time()
         return [ending for ending in self._ended.values() if ending.due <= now]
 
     async def _control_all(self) -> None:
@@ -68,8 +65,7 @@ class Control:
         while self._ended or not self._is_closing:
             await self._until_due()
             try:
-                await self._flush()
-                await self._heartbeat()
+                await self._report()
                 backoff.reset()
             except (Gone, psycopg.Error) as error:
                 await asyncio.sleep(min(backoff.failed("heartbeat", error), self._beat(math.inf)))
@@ -87,26 +83,6 @@ class Control:
 
     def _riders(self) -> List[Held]:
         return [ending.rider for ending in self._ended.values() if ending.rider is not None]
-
-    async def _heartbeat(self) -> None:
-        """Extends all leases. A busy attempt does not expire: an open transaction is ending it, mostly the handler's
-        own. The worker extends it again soon.
-        """
-        begun, held_now = self._loop.time(), [*self._held.values(), *self._riders()]
-        if all(held.beat_at > begun for held in held_now):
-            return
-        for attempt_id, outcome, is_cancelled in await self._control.fetch(EXTEND, [[one.job.id for one in held_now]]):
-            held = self._held.get(attempt_id)
-            if held is None:
-                self._ride_on(attempt_id, outcome, begun)
-                continue
-            beat = self._beat(held.lease)
-            held.beat_at = begun + (min(1.0, beat) if outcome == "busy" else beat)
-            if outcome != "lost":
-                held.expiry.cancel()
-                held.expiry = self._expire_at(begun + held.lease, attempt_id)
-            if is_cancelled or outcome == "lost":
-                self._stop_job(attempt_id, "cancelled" if is_cancelled else "lost")
 
     def _expire_at(self, due: float, attempt_id: int) -> asyncio.TimerHandle:
         """Stops the handler then, unless a heartbeat succeeds before."""
@@ -137,24 +113,57 @@ class Control:
         if ending.due < self._wake_at:
             self._due.set()
 
-    async def _flush(self) -> None:
-        """Sends the ends that are due. After an error each end is sent by itself, so that a faulty end does not block
-        the others.
+    async def _report(self) -> None:
+        """Extends all leases if a heartbeat is due, and sends the ends that are due. After an error each end is sent by
+        itself, so that a faulty end does not block the others.
         """
-        due = self._due_ends()
+        begun = self._loop.time()
+        beats = [f'{{"extend":{{"id":{one.job.id}}}}}' for one in self._extended(begun)]
+        due = self._due_ends(begun)
         alone = [[ending] for ending in due if ending.errors]
-        for batch in [[ending for ending in due if not ending.errors], *alone]:
-            if not batch:
+        for ends in [[ending for ending in due if not ending.errors], *alone]:
+            entries = [*beats, *(ending.json for ending in ends)]
+            beats = []
+            if not entries:
                 continue
             try:
-                rows = await self._control.fetch(END, [f"[{','.join(ending.json for ending in batch)}]"])
+                rows = await self._control.fetch(REPORT, [f"[{','.join(entries)}]"])
             except psycopg.Error as error:
-                is_at_fault = len(batch) == 1 and (error.sqlstate or "")[:2] in _AT_FAULT
+                if not ends:
+                    raise
+                is_at_fault = len(entries) == 1 and (error.sqlstate or "")[:2] in _AT_FAULT
                 outcome = "refused" if is_at_fault else "error"
-                rows = [(ending.id, outcome, line(error)) for ending in batch]
+                rows = [(ending.id, outcome, line(error)) for ending in ends]
+            ended = {ending.id for ending in ends}
             for attempt_id, outcome, reason in rows:
-                self._answered(self._ended.pop(attempt_id), outcome, reason)
-            self._changed.set()
+                if attempt_id in ended:
+                    self._answered(self._ended.pop(attempt_id), outcome, reason)
+                else:
+                    self._beaten(attempt_id, outcome, begun)
+            if ends:
+                self._changed.set()
+
+    def _extended(self, now: float) -> List[Held]:
+        """Returns the attempts to extend now: all, if one of them is due."""
+        riders = [ending.rider for ending in self._ended.values() if ending.due > now]
+        held = [one for one in [*self._held.values(), *riders] if one is not None and not one.is_over]
+        return held if any(one.beat_at <= now for one in held) else []
+
+    def _beaten(self, attempt_id: int, outcome: str, begun: float) -> None:
+        """Handles the answer to a heartbeat. A busy attempt does not expire: an open transaction is ending it, mostly
+        the handler's own. The worker extends it again soon.
+        """
+        held = self._held.get(attempt_id)
+        if held is None:
+            self._ride_on(attempt_id, outcome, begun)
+            return
+        beat = self._beat(held.lease)
+        held.beat_at = begun + (min(1.0, beat) if outcome == "busy" else beat)
+        if outcome != "lost":
+            held.expiry.cancel()
+            held.expiry = self._expire_at(begun + held.lease, attempt_id)
+        if outcome in ("cancelling", "lost"):
+            self._stop_job(attempt_id, "cancelled" if outcome == "cancelling" else "lost")
 
     def _answered(self, ending: Ending, outcome: str, reason: str) -> None:
         """Handles the server's answer for an end: finishes it, sends it again, or sends a failure in its place."""

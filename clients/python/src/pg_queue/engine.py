@@ -1,8 +1,7 @@
 """Runs a worker: it claims for all slots on one connection, and sends everything else on a second connection.
 
-* The *claimer* claims as many jobs as there is room for. Its claims carry completions without a result as `completed`,
-  so that a busy worker needs one transaction for both.
-* The *control* sends one heartbeat for all held attempts, and the ends that no claim has carried.
+* The *claimer* (`claimer`) claims as many jobs as there is room for.
+* The *control* (`control`) sends one heartbeat for all held attempts, and the ends that no claim has carried.
 * Each handler runs in a task of its own; a `def` runs in a thread.
 
 An attempt is *held* from its claim until its handler has ended. The worker sends each end until the server has
@@ -18,33 +17,27 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 import logging
 import math
-from collections import deque
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Set, Tuple, cast
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, cast
 
 import psycopg
-from psycopg import AsyncConnection
 
 from . import tracing
 from .batch import AsyncBatch, Batch
-from .claims import claim
-from .control import GATHER, Control
+from .claimer import Claimer
 from .codec import PLAIN, Kind, UnknownCodec, is_encoded, later
-from .effects import connected
-from .endings import Ending, raised, returned, riding, span, stopped
+from .control import GATHER
+from .endings import Ending, raised, returned, riding, stopped
 from .events import Event
 from .held import Held
 from .job import AsyncJob, BaseJob, Job
 from .outcomes import Advance, AlreadyDone, Snooze, Stopped, Suspend
-from .pool import LOST, SILENCE, AsyncPool, Backoff, Gone, Link, Pool, connect, connect_async, hosts, wait_set
-from .ready import reach, refusal
-from .texts import extra, line, said, text
+from .pool import LOST
+from .texts import extra, text
 from .threads import Threads
-from .unreadable import Unreadable, keep
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -55,51 +48,20 @@ logger = logging.getLogger("pg_queue.worker")
 GRACE = 1.0
 """How many seconds handlers have to react to `cancelled` after a timeout."""
 
-UNKNOWN_PAUSE = 30.0
-"""For how many seconds a job is released if this worker has no handler, codec or key for it."""
-
-MAX_UNKNOWN = 1000
-"""How many different stages, codecs and keys the log names."""
-
 MAX_RIDE = 30.0
 """How many seconds a completion may ride back, unless the lease is shorter."""
 
 FAREWELL = 5.0
 """How long a worker that shuts down tries to send the last ends."""
 
-_MISSING = ("42704", "3F000", "42883", "42501")
-"""The SQLSTATEs for a missing queue, extension or privilege."""
 
-_INVALID = "22023"
-"""The SQLSTATE that a worker that lingers gets if its queue has stages and it names none."""
-
-
-_TIMED_OUT = ("the lease expired", "the connection of the worker ended")
-"""How the server says that the process with the last attempt may have died."""
-
-
-class Engine(Control):
+class Engine(Claimer):
     """One run of a worker, from its first claim to the release of the remaining jobs."""
 
     def __init__(self, worker: Worker, drain: bool, watch: Optional[Callable[[Event], None]]) -> None:
-        self._hosts = hosts(worker.conninfo)
-        self._pool = Pool(lambda: connect(self._hosts), worker.max_connections)
-        self._async_pool = AsyncPool(lambda: connect_async(self._hosts), worker.max_connections)
-        self._effects, self._async_effects = connected(worker.effects, worker.max_connections)
-        refused = lambda: self._make_room(True)
-        self._claims = Link(self._connect_claims, worker.wait + SILENCE, refused, lambda: self._control.renew())
-        control = Link(self._connect_control, None, refused, lambda: self._claims.renew())
-        super().__init__(worker, watch, control)
-        self._drain = drain
+        super().__init__(worker, drain, watch)
         self._calls = {route: worker.bound(route) for route in worker.handlers}
-        self._is_async = {route: inspect.iscoroutinefunction(h) for route, h in worker.handlers.items()}
-        self._codec = worker.codec or PLAIN
-        self._linger = 0.0 if drain else worker.linger
-        self._refusals = (*_MISSING, _INVALID) if self._linger else _MISSING  # what the first claim may find out
-        self._unknown: Set[str] = set()  # what the log has said of jobs without a handler, codec or key
-        self._ready: Deque[Held] = deque()
-        self._has_claimed = False  # a claim has succeeded, so the queues exist
-        self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
+        self._hurry = asyncio.Event()
         self._threads = Threads()
         self._context = contextvars.copy_context()
 
@@ -126,143 +88,6 @@ class Engine(Control):
                 await self._stopping.wait()
             finally:
                 await asyncio.shield(self._loop.create_task(self._shut_down(claimer, control)))
-
-    # Connections. No statement is prepared: a pooler in transaction mode uses another connection for each transaction.
-
-    def _make_room(self, is_needed: bool) -> None:
-        """Leaves connections to the worker itself, until it could make one."""
-        self._pool.make_room(is_needed)
-        self._async_pool.make_room(is_needed)
-
-    async def _connect_control(self) -> AsyncConnection[Any]:
-        conn = await connect_async(self._hosts)
-        self._make_room(False)
-        return conn
-
-    async def _connect_claims(self) -> AsyncConnection[Any]:
-        conn = await self._connect_control()
-        conn.add_notice_handler(lambda notice: logger.warning("%s", said(notice)))
-        keep(conn)
-        self._tell(Event("connected"))
-        return conn
-
-    # The claimer.
-
-    async def _claim_all(self) -> None:
-        backoff = Backoff()
-        if self._async_effects:
-            await self._async_effects.check()
-        while not self._stopping.is_set():
-            self._changed.clear()
-            self._pool.prune()
-            self._async_pool.prune()
-            room = self._room()
-            if room <= 0:
-                await self._changed.wait()
-                continue
-            if self._control.conn is None and not await self._reach_control(backoff):
-                continue
-            # The control sends the ends that are due.
-            completed = [one for one in self._ended.values() if one.is_plain and one.due > self._loop.time()]
-            for ending in completed:
-                del self._ended[ending.id]
-            # If an attempt ends during the claim, that may make a job ready that the claim does not see.
-            is_idle = not self._held and not self._ended
-            try:
-                rows = await self._claim(room, [ending.id for ending in completed])
-            except (Gone, psycopg.Error) as error:
-                for ending in completed:  # one of them may be the cause; the control finds out which
-                    self._send(ending)
-                if isinstance(error, psycopg.errors.QueryCanceled):
-                    continue
-                if not self._has_claimed and isinstance(error, psycopg.Error) and error.sqlstate in self._refusals:
-                    raise refusal(line(error)) from error
-                await self._back_off(backoff, error)
-                continue
-            backoff.reset()
-            self._has_claimed = True
-            # An attempt that could not be completed has a row without a job.
-            answers = {row[0]: row[5] for row in rows if row[1] is None}
-            for ending in completed:
-                answer = answers.get(ending.id, {"outcome": "completed", "reason": None})
-                self._answered(ending, answer["outcome"], answer["reason"])
-            jobs = [row for row in rows if row[1] is not None]
-            for row in jobs:
-                self._accept(row)
-            self._start()
-            if self._drain and not rows and not completed:
-                if is_idle:
-                    return
-                await self._changed.wait()
-
-    async def _reach_control(self, backoff: Backoff) -> bool:
-        """Connects the control. Returns false if it could not, or if the worker is to stop. Without a connection for
-        heartbeats nothing is claimed: handlers may take all connections that the server has.
-        """
-        try:
-            return await reach(self._control, self._stopping)
-        except (Gone, psycopg.Error, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and not self._has_claimed:
-                raise
-            await self._back_off(backoff, error)
-            return False
-
-    async def _back_off(self, backoff: Backoff, error: Exception) -> None:
-        if isinstance(error, Gone):
-            self._tell(Event("disconnected", error=str(error)))
-        await wait_set(self._stopping, backoff.failed("claim", error))
-
-    async def _claim(self, room: int, completed: List[int]) -> List[Any]:
-        # The first claim does not sleep: it finds out whether the queues exist.
-        sleeps = self._has_claimed and not self._drain
-        return await self._claims.fetch(*claim(self._worker, room, sleeps, self._linger, completed))
-
-    def _room(self) -> int:
-        """Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile."""
-        limit = self._worker.concurrency + (0 if self._is_wary() else self._worker.prefetch)
-        taken = len(self._held) + len(self._due_ends())
-        return limit - taken if taken < self._worker.concurrency or taken <= limit // 2 else 0
-
-    def _is_wary(self) -> bool:
-        """Returns whether a job is held that may end the process: none is claimed ahead beside it."""
-        return self._worker.prefetch > 0 and any(held.job.last_error in _TIMED_OUT for held in self._held.values())
-
-    def _running(self) -> int:
-        return len(self._held) - len(self._ready)
-
-    def _accept(self, row: Tuple[Any, ...]) -> None:
-        unreadable = next((value.error for value in row if isinstance(value, Unreadable)), None)
-        columns: List[Any] = [None if isinstance(value, Unreadable) else value for value in row[:-1]]
-        lease = max(row[-1], 0.001)
-        route = self._worker.route(row[2], row[3])
-        is_async = route is not None and self._is_async[route]
-        job: BaseJob
-        if is_async:
-            job = AsyncJob(*columns, pool=self._async_pool, effects=self._async_effects, codec=self._codec)
-        else:
-            job = Job(*columns, pool=self._pool, loop=self._loop, effects=self._effects, codec=self._codec)
-        if route is None:
-            stage = "jobs without a stage" if job.stage is None else f"stage {job.stage}"
-            self._send(self._for_another(job, f"no handler for {stage} of queue {job.queue}"))
-            return
-        job.unreadable = unreadable
-        job.stopping = self._stopping.is_set()
-        now = self._loop.time()
-        expiry = self._expire_at(now + lease, job.id)
-        self._held[job.id] = held = Held(job, route, lease, now + self._beat(lease), expiry)
-        self._ready.append(held)
-        self._due.set()  # so that the control considers the new lease
-
-    def _for_another(self, job: BaseJob, error: str) -> Ending:
-        """Returns the end of a job that another worker may run, but not this one. Logs each error once."""
-        fails = self._worker.on_unknown == "fail"
-        if error not in self._unknown and len(self._unknown) < MAX_UNKNOWN:
-            self._unknown.add(error)
-            then = "its jobs fail" if fails else f"its jobs are released for {UNKNOWN_PAUSE:.0f} seconds"
-            logger.warning("%s: %s", error, then)
-        if fails:
-            return Ending(job, "fail", error=error)
-        return Ending(job, "release", delay=span(UNKNOWN_PAUSE), reason=error)
 
     def _start(self) -> None:
         while self._ready and self._running() < self._worker.concurrency and not self._stopping.is_set():

@@ -36,10 +36,10 @@ class Worker:
       They wait for each other. None: as many as they ask for, and the server accepts.
     * `wait`: how long one claim sleeps, in seconds; at most the server's `pg_queue.max_wait`.
     * `linger`: how long a claim collects a full batch, in seconds, from when its first job is ready. For a worker with
-      a batch handler of one queue. If the queue has stages, `stage` names one of them.
+      one handler, of batches. If its queue has stages, it is for one of them.
     * `heartbeat`: the longest time between two heartbeats, in seconds; a third of the lease or of `disconnect` if that
       is shorter. A handler learns within this time that its job is to be cancelled.
-    * `lease`, `stage`: as for `queue.claim`.
+    * `lease`: as for `queue.claim`.
     * `disconnect`: when the jobs of this worker run elsewhere, in seconds after its connection has broken and not come
       back, as when the process is killed. 0: immediately, however the connection ends; not behind a pooler. None: when
       their leases end.
@@ -52,9 +52,9 @@ class Worker:
     * `effects`: a second `conninfo`, for `job.transaction()`: the primary of a bridge (docs/bridge.md). Effects there
       are committed once, however often the job runs. None: `job.transaction()` is on the queue's server.
     * `codec`: encodes and decodes payloads, results, progress and steps, such as `AesGcm`.
-    * `on_unknown`: what becomes of a job whose stage has no handler, such as one that a newer producer has enqueued, or
-      whose codec or key this worker does not have. `release` gives it back for 30 seconds, without counting the
-      attempt, so that another worker runs it; `fail` fails the attempt. The log says so once for each stage or key.
+    * `on_unknown`: what becomes of a job whose codec or key this worker does not have, such as one that a newer
+      producer has enqueued. `release` gives it back for 30 seconds, without counting the attempt, so that another
+      worker runs it; `fail` fails the attempt. The log says so once for each key.
     * `name`: the worker's name in the views; the default is host and process id.
     * `on_event`: called with each `Event` on the thread of the worker, so it must not block.
     """
@@ -70,7 +70,6 @@ class Worker:
         linger: float = 0.0,
         heartbeat: float = 10.0,
         lease: Optional[Duration] = None,
-        stage: Optional[str] = None,
         disconnect: Optional[float] = 15.0,
         shutdown_timeout: float = 30.0,
         stall_timeout: Optional[float] = None,
@@ -90,7 +89,6 @@ class Worker:
         self.linger = checks.seconds(linger, "linger")
         self.heartbeat = checks.some_seconds(heartbeat, "heartbeat")
         self.lease = checks.interval(lease, "lease")
-        self.stage = checks.maybe(checks.text, stage, "stage")
         self.disconnect = checks.maybe(checks.seconds, disconnect, "disconnect")
         self.shutdown_timeout = checks.seconds(shutdown_timeout, "shutdown_timeout")
         self.stall_timeout = checks.maybe(checks.some_seconds, stall_timeout, "stall_timeout")
@@ -125,7 +123,7 @@ class Worker:
         """Decorates a function that runs the jobs of these queues.
 
         With `stage` it runs the jobs of this stage only. A handler without it runs those of all stages that have no
-        handler of their own.
+        handler of their own. The worker claims no job that has no handler.
 
         A `def` runs in a thread and gets a `Job`. An `async def` runs on the event loop and gets an `AsyncJob`. The
         function returns the job's result; an exception fails the attempt.
@@ -141,6 +139,7 @@ class Worker:
         if wrong is not None or not queues:
             raise TypeError('name the queues of the handler, such as @worker.handler("emails")')
 
+        checks.maybe(checks.text, stage, "stage")
         if batch is not None:
             checks.integer(batch, "batch", 1)
         if timeout is not None:
@@ -176,9 +175,9 @@ class Worker:
         """Returns the queues that have a handler."""
         return list(dict.fromkeys(queue for queue, _ in self.handlers))
 
-    def route(self, queue: str, stage: Optional[str]) -> Optional[Route]:
-        """Returns which handler runs a job. None: there is none."""
-        return next((route for route in ((queue, stage), (queue, None)) if route in self.handlers), None)
+    def route(self, queue: str, stage: Optional[str]) -> Route:
+        """Returns which handler runs a job that this worker has claimed."""
+        return (queue, stage) if (queue, stage) in self.handlers else (queue, None)
 
     def bound(self, route: Route) -> Callable[..., Any]:
         """Returns a handler within the middleware of its kind."""
@@ -193,9 +192,7 @@ class Worker:
 
     def collected(self) -> Optional[int]:
         """Returns how many jobs a claim collects if it lingers. None: it cannot."""
-        queues = self.queues()
-        route = self.route(queues[0], self.stage)
-        return self.batches.get(route) if route and len(queues) == 1 else None
+        return next(iter(self.batches.values()), None) if len(self.handlers) == 1 else None
 
     def run(self) -> None:
         """Works until SIGTERM, SIGINT or `stop`. Then it waits for the handlers, and releases the remaining jobs.
@@ -243,7 +240,7 @@ class Worker:
         if not self.handlers:
             raise ValueError("a worker needs a handler")
         if self.linger and self.collected() is None:
-            raise ValueError("linger needs one queue with a batch handler; if it has stages, set stage to one of them")
+            raise ValueError("linger needs one handler, of batches; if its queue has stages, of one of them")
         with self._starting:
             if self._engine is not None:
                 raise RuntimeError("this worker runs already")

@@ -1,0 +1,176 @@
+'use strict'
+// The claimer of a worker: it claims as many jobs as there is room for.
+//
+// Its claims carry completions without a result as `completed`, so that a busy worker needs one transaction for both.
+// They name the queues and stages that have a handler, so that the worker gets no other jobs.
+
+const { Backoff, lineOf } = require('./backoff')
+const { interval } = require('./checks')
+const { PLAIN } = require('./codec')
+const { Gone, Link, Pool, SILENCE } = require('./connection')
+const { Control } = require('./control')
+const { Effects } = require('./effects')
+const { Ending } = require('./endings')
+const { Flag } = require('./flag')
+const { COLUMNS, Job } = require('./job')
+const { CannotStart, ask, refusal } = require('./ready')
+
+const UNKNOWN_PAUSE = 30000 // For how long a job is released if this worker does not have its codec or key.
+const MAX_UNKNOWN = 1000 // How many different codecs and keys the log names.
+// The SQLSTATEs for a missing queue, stage, extension or privilege.
+const REFUSALS = ['42704', '3F000', '42883', '42501', '22023']
+
+// How the server says that the process with the last attempt may have died.
+const TIMED_OUT = ['the lease expired', 'the connection of the worker ended']
+
+const CLAIM = `
+  SELECT ${COLUMNS}, (extract(epoch FROM lease_expires_at - clock_timestamp()) * 1000)::float8 AS lease
+  FROM queue.claim_any($1::text[], stages => $2::text[], max_jobs => $3::integer, wait => $4::text::interval,
+    lease => $5::text::interval, worker => $6::text, disconnect => $7::text::interval, completed => $8::bigint[]`
+
+// The part of a run of a worker that claims.
+class Claimer extends Control {
+  constructor (worker, isDrain, watch) {
+    super(worker, watch)
+    this.isDrain = isDrain
+    this.calls = worker.bound()
+    this.linger = isDrain ? 0 : worker.options.linger
+    this.unknown = new Set() // what the log has said of jobs without a codec or key
+    this.ready = [] // held jobs whose handlers have not begun
+    this.hasClaimed = false // a claim has succeeded, so the queues exist
+    this.stopping = new Flag()
+    const limit = worker.options.maxConnections
+    this.pool = new Pool(worker.hosts, limit)
+    this.effects = worker.effects && new Effects(worker.effects, this.log, limit)
+    const onRefused = () => this.pool.makeRoom(true)
+    this.control = new Link(worker.hosts, {
+      onConnect: () => this.pool.makeRoom(false), onRefused, onSilent: () => this.claims.renew()
+    })
+    this.claims = new Link(worker.hosts, {
+      onConnect: (client) => this.claiming(client), onRefused, onSilent: () => this.control.renew(),
+      patience: worker.options.wait + SILENCE
+    })
+  }
+
+  claiming (client) {
+    client.on('notice', (notice) => this.log.warn({}, lineOf(notice)))
+    this.pool.makeRoom(false)
+    this.tell('connected')
+  }
+
+  async claimAll () {
+    const backoff = new Backoff()
+    await this.effects?.check()
+    while (!this.stopping.isSet) {
+      this.changed.clear()
+      const room = this.room()
+      if (room <= 0) {
+        await this.changed.wait()
+        continue
+      }
+      if (!this.control.client && !await this.reachControl(backoff)) continue
+      // The control sends the ends that are due.
+      const completed = [...this.ended.values()].filter((ending) => ending.isPlain && ending.due > performance.now())
+      for (const { job } of completed) this.ended.delete(job.id)
+      // If an attempt ends during the claim, that may make a job ready that the claim does not see.
+      const isIdle = !this.held.size && !this.ended.size
+      let rows
+      try {
+        rows = await this.claim(room, completed.map((ending) => ending.job.id))
+      } catch (error) {
+        for (const ending of completed) this.send(ending) // one of them may be the cause; the control finds out which
+        if (error.code === '57014') continue
+        if (!this.hasClaimed && REFUSALS.includes(error.code)) throw refusal(lineOf(error), error)
+        await this.backOff(backoff, error)
+        continue
+      }
+      backoff.reset()
+      this.hasClaimed = true
+      // An attempt that could not be completed has a row without a job.
+      const answers = new Map(rows.filter((row) => !row.jobId).map((row) => [row.id, JSON.parse(row.headers)]))
+      for (const ending of completed) this.answered(ending, answers.get(ending.job.id) ?? { outcome: 'completed' })
+      const jobs = rows.filter((row) => row.jobId)
+      for (const row of jobs) this.accept(row)
+      this.start()
+      if (this.isDrain && !rows.length && !completed.length) {
+        if (isIdle) return
+        await this.changed.wait()
+      }
+    }
+  }
+
+  // Connects the control. Returns false if it could not, or if the worker is to stop. Without a connection for
+  // heartbeats nothing is claimed: handlers may take all connections that the server has.
+  async reachControl (backoff) {
+    try {
+      await this.stopping.unlessSet(ask(this.control))
+      return !this.stopping.isSet
+    } catch (error) {
+      if (error instanceof CannotStart && !this.hasClaimed) throw error
+      await this.backOff(backoff, error)
+      return false
+    }
+  }
+
+  backOff (backoff, error) {
+    if (error instanceof Gone) this.tell('disconnected', null, { error: error.message })
+    return this.stopping.wait(backoff.failed(this.log, 'claim', error))
+  }
+
+  claim (room, completed) {
+    const { lease, name, disconnect } = this.options
+    // The first claim does not sleep: it finds out whether the queues exist.
+    let wait = this.hasClaimed && !this.isDrain ? this.options.wait : 0
+    let [sql, more] = [`${CLAIM})`, []]
+    if (this.linger) {
+      // A full batch is not kept waiting for more jobs. A call that lingers has to wait.
+      room = Math.min(room, this.worker.collected())
+      wait = Math.max(wait, Math.min(this.options.wait, 1));
+      [sql, more] = [`${CLAIM}, linger => $9::text::interval)`, [interval(this.linger)]]
+    }
+    const wanted = [...this.calls].flatMap(([queue, stages]) => [...stages.keys()].map((stage) => [queue, stage]))
+    const values = [wanted.map(([queue]) => queue), wanted.map(([, stage]) => stage), room, interval(wait)]
+    return this.claims.fetch(sql, [...values, interval(lease), name, interval(disconnect), completed, ...more])
+  }
+
+  // Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile.
+  room () {
+    const { concurrency, prefetch } = this.options
+    const limit = concurrency + (this.isWary() ? 0 : prefetch)
+    const taken = this.held.size + this.dueEnds().length
+    return taken < concurrency || taken <= limit / 2 ? limit - taken : 0
+  }
+
+  // Returns whether a job is held that may end the process: none is claimed ahead beside it.
+  isWary () {
+    return this.options.prefetch > 0 && [...this.held.values()].some(({ job }) => TIMED_OUT.includes(job.lastError))
+  }
+
+  running () { return this.held.size - this.ready.length }
+
+  accept ({ lease, ...columns }) {
+    const job = new Job(columns, this.pool, this.options.codec ?? PLAIN, this.effects)
+    const stages = this.calls.get(job.queue)
+    const route = stages.get(job.stage ?? null) ?? stages.get(null)
+    job.stopping = this.stopping.isSet
+    const held = { job, route, lease: Math.max(lease, 1), beatAt: performance.now() + this.beat(lease), expiry: null }
+    this.expireLater(held)
+    this.held.set(job.id, held)
+    this.ready.push(held)
+    this.due.set() // so that the control considers the new lease
+  }
+
+  // Returns the end of a job that another worker may run, but not this one. Logs each error once.
+  forAnother (job, error) {
+    const fails = this.options.onUnknown === 'fail'
+    if (!this.unknown.has(error) && this.unknown.size < MAX_UNKNOWN) {
+      this.unknown.add(error)
+      const then = fails ? 'its jobs fail' : `its jobs are released for ${UNKNOWN_PAUSE / 1000} seconds`
+      this.log.warn({ queue: job.queue, stage: job.stage }, `${error}: ${then}`)
+    }
+    return fails ? new Ending(job, 'fail', { error })
+        : new Ending(job, 'release', { delay: interval(UNKNOWN_PAUSE), reason: error })
+  }
+}
+
+module.exports = { Claimer }

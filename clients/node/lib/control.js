@@ -1,0 +1,185 @@
+'use strict'
+// The control of a worker: it sends one heartbeat for all held attempts, and the ends that no claim has carried.
+//
+// The worker sends each end until the server has answered, over new connections if necessary. `busy` does not count as
+// an answer: another open transaction has the attempt. It may be the handler's own, which the server is still rolling
+// back.
+
+const { setTimeout: sleep } = require('node:timers/promises')
+const { Backoff, lineOf } = require('./backoff')
+const { Gone } = require('./connection')
+const { Ending } = require('./endings')
+const { Flag, LONGEST } = require('./flag')
+
+const GATHER = 20 // How long a completion waits for a claim to carry it, in milliseconds as all times here.
+const LATE = 1000 // If a timer is later than this, the event loop was blocked.
+const AT_FAULT = ['22', '54'] // The classes of SQLSTATEs for an end that the server will never accept.
+
+const REPORT = 'SELECT id::float8 AS id, outcome, reason FROM queue.end_batch($1::text::json)'
+
+// The part of a run of a worker that sends heartbeats and ends.
+class Control {
+  constructor (worker, watch) {
+    Object.assign(this, { worker, watch, options: worker.options, log: worker.options.logger })
+    this.held = new Map() // attempt's id -> { job, route, lease, beatAt, expiry }
+    this.ended = new Map() // attempt's id -> its end, without an answer, except those that a claim carries
+    this.wakeAt = Infinity // when the control wakes by itself
+    this.isClosing = false
+    this.changed = new Flag() // wakes the claimer: there is room, or the worker stops
+    this.due = new Flag() // wakes the control: there is something to send
+  }
+
+  // Returns the ends that the control has to send, or is sending. Ends that wait for a claim, and postponed ends, take
+  // no slot.
+  dueEnds (now = performance.now()) { return [...this.ended.values()].filter(({ due }) => due <= now) }
+
+  async controlAll () {
+    const backoff = new Backoff()
+    while (this.ended.size || !this.isClosing) {
+      await this.untilDue()
+      try {
+        await this.report()
+        backoff.reset()
+      } catch (error) {
+        if (!(error instanceof Gone || error.severity)) throw error // an error of the worker's own code
+        if (this.control.isSevered) return
+        await sleep(Math.min(backoff.failed(this.log, 'heartbeat', error), this.beat(Infinity)))
+      }
+    }
+  }
+
+  async untilDue () {
+    const beats = [...this.held.values(), ...this.riders()].map(({ beatAt }) => beatAt)
+    this.wakeAt = Math.min(...beats, ...[...this.ended.values()].map(({ due }) => due))
+    await this.due.wait(Math.max(this.wakeAt - performance.now(), 0))
+    this.due.clear()
+  }
+
+  riders () { return [...this.ended.values()].flatMap(({ rider }) => rider ?? []) }
+
+  // The server may find out at any time that a connection has broken, also long after the worker has another one.
+  beat (lease) { return Math.min(Math.min(lease, this.options.disconnect || Infinity) / 3, this.options.heartbeat) }
+
+  expireLater (held) {
+    clearTimeout(held.expiry)
+    const due = performance.now() + Math.min(held.lease, LONGEST)
+    held.expiry = setTimeout(() => {
+      const late = Math.round(performance.now() - due)
+      if (late > LATE) this.log.warn({}, `the event loop was blocked for ${late} ms: no heartbeat was sent`)
+      this.stopJob(held.job.id, 'lost')
+    }, due - performance.now())
+  }
+
+  // A completion that rides back has arrived when the attempt cannot be extended any more.
+  rideOn (id, outcome, begun) {
+    const ending = this.ended.get(id)
+    if (!ending?.rider) return
+    if (outcome === 'lost') {
+      this.ended.delete(id)
+      this.settle(ending, ending.event)
+      this.changed.set()
+    } else {
+      ending.rider.beatAt = begun + Math.min(Math.max(ending.pause(), GATHER), this.beat(ending.rider.lease))
+    }
+  }
+
+  send (ending, delay = 0) {
+    ending.due = performance.now() + delay
+    this.ended.set(ending.job.id, ending)
+    if (ending.due < this.wakeAt) this.due.set()
+  }
+
+  // Extends all leases if a heartbeat is due, and sends the ends that are due. After an error each end is sent by
+  // itself, so that a faulty end does not block the others.
+  async report () {
+    const begun = performance.now()
+    let beats = this.extended(begun).map(({ job: { id } }) => JSON.stringify({ extend: { id } }))
+    const due = this.dueEnds(begun)
+    const alone = due.filter(({ errors }) => errors).map((ending) => [ending])
+    for (const ends of [due.filter(({ errors }) => !errors), ...alone]) {
+      const entries = [...beats, ...ends.map(({ json }) => json)]
+      beats = []
+      if (!entries.length) continue
+      let rows
+      try {
+        rows = await this.control.fetch(REPORT, [`[${entries.join(',')}]`])
+      } catch (error) {
+        if (error instanceof Gone || !ends.length) throw error
+        const isAtFault = entries.length === 1 && AT_FAULT.includes(error.code.slice(0, 2))
+        const answer = { outcome: isAtFault ? 'refused' : 'error', reason: lineOf(error) }
+        rows = ends.map(({ job: { id } }) => ({ id, ...answer }))
+      }
+      const sent = new Map(ends.map((ending) => [ending.job.id, ending]))
+      for (const { id, ...answer } of rows) {
+        const ending = sent.get(id)
+        if (!ending) {
+          this.beaten(id, answer.outcome, begun)
+          continue
+        }
+        this.ended.delete(id)
+        this.answered(ending, answer)
+      }
+      if (ends.length) this.changed.set()
+    }
+  }
+
+  // Returns the attempts to extend now: all, if one of them is due.
+  extended (now) {
+    const riders = [...this.ended.values()].flatMap(({ rider, due }) => rider && due > now ? [rider] : [])
+    const held = [...this.held.values(), ...riders].filter(({ isOver }) => !isOver)
+    return held.some(({ beatAt }) => beatAt <= now) ? held : []
+  }
+
+  // Handles the answer to a heartbeat. A busy attempt does not expire: an open transaction is ending it, mostly the
+  // handler's own. The worker extends it again soon.
+  beaten (id, outcome, begun) {
+    const held = this.held.get(id)
+    if (!held) {
+      this.rideOn(id, outcome, begun)
+      return
+    }
+    const beat = this.beat(held.lease)
+    held.beatAt = begun + (outcome === 'busy' ? Math.min(1000, beat) : beat)
+    if (outcome !== 'lost') this.expireLater(held)
+    if (['cancelling', 'lost'].includes(outcome)) this.stopJob(id, outcome === 'lost' ? 'lost' : 'cancelled')
+  }
+
+  // Handles the server's answer for an end: finishes it, sends it again, or sends a failure in its place.
+  answered (ending, { outcome, reason }) {
+    const { job, kind, milliseconds } = ending
+    if (outcome === 'error') ending.errors++
+    if (outcome === 'refused' || (outcome === 'error' && ending.errors === 2)) {
+      this.log.error(job.toJSON(), `a job could not end by ${kind}: ${reason}`)
+    }
+    if (outcome === 'busy' || outcome === 'error') {
+      this.send(ending, ending.pause())
+    } else if (outcome === 'refused' && !ending.isLastResort) {
+      const failure = new Ending(job, 'fail', { error: ending.error || reason })
+      this.send(Object.assign(failure, { milliseconds }))
+    } else {
+      const isLost = ['lost', 'refused'].includes(outcome) && !ending.rider
+      this.settle(ending, !isLost ? ending.event : ending.isDoubtful ? 'completed' : 'lost')
+    }
+  }
+
+  // Events.
+
+  // Reports that the server has answered: this attempt has ended, or its lease was lost.
+  settle (ending, kind) {
+    if (kind === 'lost') this.log.warn(ending.job.toJSON(), 'lost lease')
+    else this.log.debug(ending.job.toJSON(), kind)
+    this.tell(kind, ending.job, { milliseconds: ending.milliseconds, error: ending.error })
+  }
+
+  tell (kind, job = null, more = {}) {
+    const event = { kind, ...job?.toJSON(), ...more }
+    this.watch?.(event)
+    try {
+      this.worker.emit(kind, event)
+    } catch (error) {
+      this.log.error({ stack: error.stack }, `a listener has failed: ${error.message}`)
+    }
+  }
+}
+
+module.exports = { Control, GATHER }

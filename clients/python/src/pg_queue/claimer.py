@@ -1,0 +1,217 @@
+"""The claimer of a worker: it claims as many jobs as there is room for.
+
+Its claims carry completions without a result as `completed`, so that a busy worker needs one transaction for both. They
+name the queues and stages that have a handler, so that the worker gets no other jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Callable, Deque, List, Optional, Set, Tuple
+
+import psycopg
+from psycopg import AsyncConnection
+
+from .checks import interval
+from .codec import PLAIN
+from .control import Control
+from .effects import connected
+from .endings import Ending, span
+from .events import Event
+from .held import Held
+from .job import COLUMNS, AsyncJob, BaseJob, Job
+from .pool import SILENCE, AsyncPool, Backoff, Gone, Link, Pool, connect, connect_async, hosts, wait_set
+from .ready import reach, refusal
+from .texts import line, said
+from .unreadable import Unreadable, keep
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+logger = logging.getLogger("pg_queue.worker")
+
+UNKNOWN_PAUSE = 30.0
+"""For how many seconds a job is released if this worker does not have its codec or key."""
+
+MAX_UNKNOWN = 1000
+"""How many different codecs and keys the log names."""
+
+REFUSALS = ("42704", "3F000", "42883", "42501", "22023")
+"""The SQLSTATEs for a missing queue, stage, extension or privilege."""
+
+TIMED_OUT = ("the lease expired", "the connection of the worker ended")
+"""How the server says that the process with the last attempt may have died."""
+
+CLAIM = f"""
+    SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8
+    FROM queue.claim_any(%s::text[], stages => %s::text[], max_jobs => %s, wait => %s, lease => %s::interval,
+        worker => %s, disconnect => %s::interval, completed => %s::bigint[]"""
+
+
+class Claimer(Control):
+    """The part of a run of a worker that claims."""
+
+    def __init__(self, worker: Worker, drain: bool, watch: Optional[Callable[[Event], None]]) -> None:
+        self._hosts = hosts(worker.conninfo)
+        self._pool = Pool(lambda: connect(self._hosts), worker.max_connections)
+        self._async_pool = AsyncPool(lambda: connect_async(self._hosts), worker.max_connections)
+        self._effects, self._async_effects = connected(worker.effects, worker.max_connections)
+        refused = lambda: self._make_room(True)
+        self._claims = Link(self._connect_claims, worker.wait + SILENCE, refused, lambda: self._control.renew())
+        control = Link(self._connect_control, None, refused, lambda: self._claims.renew())
+        super().__init__(worker, watch, control)
+        self._drain = drain
+        self._is_async = {route: inspect.iscoroutinefunction(h) for route, h in worker.handlers.items()}
+        self._codec = worker.codec or PLAIN
+        self._linger = 0.0 if drain else worker.linger
+        self._unknown: Set[str] = set()  # what the log has said of jobs without a codec or key
+        self._ready: Deque[Held] = deque()
+        self._has_claimed = False  # a claim has succeeded, so the queues exist
+        self._stopping = asyncio.Event()
+
+    def _start(self) -> None:
+        raise NotImplementedError
+
+    # Connections. No statement is prepared: a pooler in transaction mode uses another connection for each transaction.
+
+    def _make_room(self, is_needed: bool) -> None:
+        """Leaves connections to the worker itself, until it could make one."""
+        self._pool.make_room(is_needed)
+        self._async_pool.make_room(is_needed)
+
+    async def _connect_control(self) -> AsyncConnection[Any]:
+        conn = await connect_async(self._hosts)
+        self._make_room(False)
+        return conn
+
+    async def _connect_claims(self) -> AsyncConnection[Any]:
+        conn = await self._connect_control()
+        conn.add_notice_handler(lambda notice: logger.warning("%s", said(notice)))
+        keep(conn)
+        self._tell(Event("connected"))
+        return conn
+
+    # Claims.
+
+    async def _claim_all(self) -> None:
+        backoff = Backoff()
+        if self._async_effects:
+            await self._async_effects.check()
+        while not self._stopping.is_set():
+            self._changed.clear()
+            self._pool.prune()
+            self._async_pool.prune()
+            room = self._room()
+            if room <= 0:
+                await self._changed.wait()
+                continue
+            if self._control.conn is None and not await self._reach_control(backoff):
+                continue
+            # The control sends the ends that are due.
+            completed = [one for one in self._ended.values() if one.is_plain and one.due > self._loop.time()]
+            for ending in completed:
+                del self._ended[ending.id]
+            # If an attempt ends during the claim, that may make a job ready that the claim does not see.
+            is_idle = not self._held and not self._ended
+            try:
+                rows = await self._claim(room, [ending.id for ending in completed])
+            except (Gone, psycopg.Error) as error:
+                for ending in completed:  # one of them may be the cause; the control finds out which
+                    self._send(ending)
+                if isinstance(error, psycopg.errors.QueryCanceled):
+                    continue
+                if not self._has_claimed and isinstance(error, psycopg.Error) and error.sqlstate in REFUSALS:
+                    raise refusal(line(error)) from error
+                await self._back_off(backoff, error)
+                continue
+            backoff.reset()
+            self._has_claimed = True
+            # An attempt that could not be completed has a row without a job.
+            answers = {row[0]: row[5] for row in rows if row[1] is None}
+            for ending in completed:
+                answer = answers.get(ending.id, {"outcome": "completed", "reason": None})
+                self._answered(ending, answer["outcome"], answer["reason"])
+            jobs = [row for row in rows if row[1] is not None]
+            for row in jobs:
+                self._accept(row)
+            self._start()
+            if self._drain and not rows and not completed:
+                if is_idle:
+                    return
+                await self._changed.wait()
+
+    async def _reach_control(self, backoff: Backoff) -> bool:
+        """Connects the control. Returns false if it could not, or if the worker is to stop. Without a connection for
+        heartbeats nothing is claimed: handlers may take all connections that the server has.
+        """
+        try:
+            return await reach(self._control, self._stopping)
+        except (Gone, psycopg.Error, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not self._has_claimed:
+                raise
+            await self._back_off(backoff, error)
+            return False
+
+    async def _back_off(self, backoff: Backoff, error: Exception) -> None:
+        if isinstance(error, Gone):
+            self._tell(Event("disconnected", error=str(error)))
+        await wait_set(self._stopping, backoff.failed("claim", error))
+
+    async def _claim(self, room: int, completed: List[int]) -> List[Any]:
+        worker = self._worker
+        # The first claim does not sleep: it finds out whether the queues exist.
+        wait = worker.wait if self._has_claimed and not self._drain else 0.0
+        sql, more = f"{CLAIM})", []
+        if self._linger:
+            # A full batch is not kept waiting for more jobs. A call that lingers has to wait.
+            room, wait = min(room, worker.collected() or 1), max(wait, min(worker.wait, 0.001))
+            sql, more = f"{CLAIM}, linger => %s)", [interval(self._linger)]
+        queues, stages = zip(*worker.handlers)
+        wanted = [list(queues), list(stages), room, interval(wait), interval(worker.lease)]
+        return await self._claims.fetch(sql, [*wanted, worker.name, interval(worker.disconnect), completed, *more])
+
+    def _room(self) -> int:
+        """Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile."""
+        limit = self._worker.concurrency + (0 if self._is_wary() else self._worker.prefetch)
+        taken = len(self._held) + len(self._due_ends(self._loop.time()))
+        return limit - taken if taken < self._worker.concurrency or taken <= limit // 2 else 0
+
+    def _is_wary(self) -> bool:
+        """Returns whether a job is held that may end the process: none is claimed ahead beside it."""
+        return self._worker.prefetch > 0 and any(held.job.last_error in TIMED_OUT for held in self._held.values())
+
+    def _running(self) -> int:
+        return len(self._held) - len(self._ready)
+
+    def _accept(self, row: Tuple[Any, ...]) -> None:
+        unreadable = next((value.error for value in row if isinstance(value, Unreadable)), None)
+        columns: List[Any] = [None if isinstance(value, Unreadable) else value for value in row[:-1]]
+        lease = max(row[-1], 0.001)
+        route = self._worker.route(row[2], row[3])
+        is_async = self._is_async[route]
+        job: BaseJob
+        if is_async:
+            job = AsyncJob(*columns, pool=self._async_pool, effects=self._async_effects, codec=self._codec)
+        else:
+            job = Job(*columns, pool=self._pool, loop=self._loop, effects=self._effects, codec=self._codec)
+        job.unreadable = unreadable
+        job.stopping = self._stopping.is_set()
+        now = self._loop.time()
+        expiry = self._expire_at(now + lease, job.id)
+        self._held[job.id] = held = Held(job, route, lease, now + self._beat(lease), expiry)
+        self._ready.append(held)
+        self._due.set()  # so that the control considers the new lease
+
+    def _for_another(self, job: BaseJob, error: str) -> Ending:
+        """Returns the end of a job that another worker may run, but not this one. Logs each error once."""
+        fails = self._worker.on_unknown == "fail"
+        if error not in self._unknown and len(self._unknown) < MAX_UNKNOWN:
+            self._unknown.add(error)
+            then = "its jobs fail" if fails else f"its jobs are released for {UNKNOWN_PAUSE:.0f} seconds"
+            logger.warning("%s: %s", error, then)
+        if fails:
+            return Ending(job, "fail", error=error)
+        return Ending(job, "release", delay=span(UNKNOWN_PAUSE), reason=error)
