@@ -34,13 +34,6 @@ CREATE FUNCTION queue_cluster.id_of_end(one json) RETURNS bigint STABLE LANGUAGE
 COMMENT ON FUNCTION queue_cluster.id_of_end IS
     'The id of the attempt in an element of queue_cluster.end_batch. NULL: the element names none.';
 
-DO $each_remote$
-BEGIN
-    IF to_regproc('queue_cluster.remote_end_batch') IS NULL THEN
-        PERFORM queue_cluster.make_remote('end_batch');
-    END IF;
-END
-$each_remote$;
 CREATE FUNCTION queue_cluster.end_batch(ends json) RETURNS SETOF queue.answer ROWS 100
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -72,75 +65,6 @@ COMMENT ON FUNCTION queue_cluster.end_batch IS
 'which is no part of the caller''s transaction
 unless it is this server. Errors: as there.';
 
--- claim and claim_any: as in queue.*, with the argument `steal`. The call is passed on to away_VERB only if it finds
--- nothing at home, or completes jobs of other servers.
-CREATE FUNCTION queue_cluster.make_claim(verb text)
-    RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
-DECLARE
-    s record;
-BEGIN
-    IF to_regproc('queue_cluster.' || verb) IS NULL THEN
-        PERFORM queue_cluster.make_remote(verb);
-        PERFORM queue_cluster.make_front(verb, 'pg_queue_cluster_claim', ', steal boolean DEFAULT true');
-    END IF;
-    s := queue_cluster.shape(format('queue.%I', verb)::regproc);
-    EXECUTE format($f$CREATE OR REPLACE FUNCTION queue_cluster.%1$I(queues %2$s, max_jobs integer, wait interval,
-            lease interval, stages %2$s, worker_name text, disconnect interval, completed bigint[],
-            linger interval, steal boolean)
-        RETURNS %3$s LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp AS $body$
-        #variable_conflict use_variable
-        DECLARE
-            until CONSTANT timestamptz := queue_cluster.deadline(wait);
-            left_to_wait interval;
-            node integer;
-        BEGIN
-            IF EXISTS (SELECT FROM unnest(completed) AS i WHERE NOT queue_cluster.is_home(i)) THEN
-                RETURN QUERY SELECT * FROM queue_cluster.complete_away(
-                    ARRAY(SELECT i FROM unnest(completed) AS i WHERE NOT queue_cluster.is_home(i)));
-                RETURN QUERY SELECT * FROM queue_cluster.%4$I(queues, max_jobs, wait, lease, stages, worker_name,
-                    disconnect, ARRAY(SELECT i FROM unnest(completed) AS i WHERE queue_cluster.is_home(i)), linger,
-                    steal);
-                RETURN;
-            END IF;
-            LOOP
-                FOR node IN SELECT n FROM queue_cluster.steals_from() AS n LOOP
-                    BEGIN
-                        RETURN QUERY SELECT * FROM queue_cluster.%5$I(node, queues, max_jobs, '0', lease, stages,
-                            worker_name, NULL, NULL, NULL);
-                        IF FOUND THEN
-                            -- Where there is too much there may be more: thieves that go by chance alone find few
-                            -- servers out of many.
-                            PERFORM set_config('pg_queue_cluster.found_at', node::text, false);
-                            RETURN;
-                        END IF;
-                    EXCEPTION
-                        -- A server that is away, or has no such queue or no such role (yet), has nothing to steal: work
-                        -- at home goes on. What is wrong is said by queue_cluster.check.
-                        WHEN connection_exception OR sqlclient_unable_to_establish_sqlconnection OR connection_failure
-                             OR undefined_object OR insufficient_privilege OR undefined_function OR admin_shutdown
-                             OR crash_shutdown OR cannot_connect_now THEN
-                            NULL;
-                    END;
-                END LOOP;
-                left_to_wait := until - clock_timestamp();
-                IF left_to_wait IS NULL OR left_to_wait <= '0' THEN
-                    RETURN;
-                END IF;
-                RETURN QUERY SELECT * FROM queue.%4$I(queues, max_jobs, least(left_to_wait, queue_cluster.nap()), lease,
-                    stages, worker_name, disconnect, NULL);
-                IF FOUND THEN
-                    RETURN;
-                END IF;
-            END LOOP;
-        END $body$ $f$,
-        'away_' || verb, CASE verb WHEN 'claim' THEN 'text' ELSE 'text[]' END, s.result, verb, 'remote_' || verb);
-END
-$make$;
-DO $each_claim$
-BEGIN
-    PERFORM queue_cluster.make_claim('claim'), queue_cluster.make_claim('claim_any');
-END
-$each_claim$;
 COMMENT ON FUNCTION queue_cluster.claim IS
 'queue.claim from this server; if it has no job, from another one, '
 'which is asked again after each nap while the call waits. A claim that is stolen is

@@ -91,80 +91,6 @@ $$;
 COMMENT ON FUNCTION queue_cluster.target IS
     'The server for a job with this key, flow and predecessors. Errors: 0A000 they are on several servers; 55000.';
 
--- accept_VERB enqueues on this server if the key is at home here. away_VERB is called if the job has a key, a flow or
--- predecessors, and sends the call to their server. The texts have || as in `make_everywhere`.
-CREATE FUNCTION queue_cluster.make_keyed(verb text, symbol text) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
-DECLARE
-    s record;
-    names text;
-    plain text;
-    routes CONSTANT text := '(coalesce(x.group_key, x.unique_key), x.flow, x.after)';
-    body text;
-BEGIN
-    s := queue_cluster.shape(format('queue.%I', verb)::regproc);
-    SELECT string_agg(format('%I %s', p.proargnames[n], format_type(p.proargtypes[n - 1], NULL)), ', ' ORDER BY n)
-               || s.outs,
-           string_agg('x.' || quote_ident(p.proargnames[n]), ', ' ORDER BY n)
-    INTO names, plain
-    FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc;
-    body := CASE WHEN s.is_set THEN 'RETURN QUERY SELECT * FROM' ELSE 'RETURN' END;
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql AS $body$
-        #variable_conflict use_column
-        DECLARE
-            key CONSTANT text := coalesce(%4$I.group_key, %4$I.unique_key);
-        BEGIN
-            IF %4$I.group_key IS NOT NULL AND (%4$I.version IS NOT NULL OR %4$I.unique_for IS NOT NULL) THEN
-                RAISE EXCEPTION 'a job of a group remembers no key' USING ERRCODE = '0A000',
-                    DETAIL = 'A key with version or unique_for is remembered where the key belongs, $f$ ||
-                    $f$and the job is where its group is.',
-                    HINT = 'Leave out group_key, or version and unique_for.';
-            END IF;
-            IF key IS NOT NULL AND $f$ ||
-                $f$(queue_cluster.try_hold(key) OPERATOR(pg_catalog.=) queue_cluster.home()) IS NOT TRUE THEN
-                PERFORM queue_cluster.hold(key);
-            END IF;
-            %5$s queue.%6$I(%7$s);
-        END $body$ $f$,
-        'accept_' || verb, names, s.result, 'accept_' || verb, body, verb,
-        replace(plain, 'x.', quote_ident('accept_' || verb) || '.'));
-    PERFORM queue_cluster.make_remote(verb, format('queue_cluster.%I', 'accept_' || verb));
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql AS $body$
-        #variable_conflict use_column
-        DECLARE
-            node integer;
-        BEGIN
-            IF %9$I.flow IS NULL AND %9$I.after IS NULL AND $f$ ||
-                $f$(%9$I.group_key IS NULL OR %9$I.version IS NULL AND %9$I.unique_for IS NULL) THEN
-                node := queue_cluster.try_hold(coalesce(%9$I.group_key, %9$I.unique_key));
-                IF node OPERATOR(pg_catalog.=) queue_cluster.home() THEN
-                    %5$s queue.%10$I(%7$s);
-                    %11$s
-                END IF;
-            END IF;
-            IF node IS NULL THEN
-                node := queue_cluster.target%4$s;
-            END IF;
-            IF node OPERATOR(pg_catalog.=) queue_cluster.home() THEN
-                %5$s queue_cluster.%6$I(%7$s);
-            ELSE
-                %5$s queue_cluster.%8$I(node, %7$s);
-            END IF;
-        END $body$ $f$,
-        'away_' || verb, names, s.result, replace(routes, 'x.', quote_ident('away_' || verb) || '.'), body,
-        'accept_' || verb, replace(plain, 'x.', quote_ident('away_' || verb) || '.'), 'remote_' || verb,
-        'away_' || verb, verb, CASE WHEN s.is_set THEN 'RETURN;' ELSE '' END);
-    PERFORM queue_cluster.make_front(verb, symbol);
-END
-$make$;
-
-SELECT queue_cluster.make_keyed('enqueue', 'pg_queue_cluster_enqueue'),
-       queue_cluster.make_keyed('enqueue_many', 'pg_queue_cluster_enqueue'),
-       queue_cluster.make_keyed('enqueue_sql', 'pg_queue_cluster_enqueue_flow'),
-       queue_cluster.make_keyed('enqueue_flow', 'pg_queue_cluster_enqueue_flow'),
-       queue_cluster.make_keyed('publish', 'pg_queue_cluster_publish'),
-       queue_cluster.make_keyed('publish_many', 'pg_queue_cluster_publish');
-
 CREATE FUNCTION queue_cluster.accept_enqueue_batch(queue_name text, jobs jsonb) RETURNS SETOF bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -178,7 +104,6 @@ BEGIN
     RETURN QUERY SELECT * FROM queue.enqueue_batch(queue_name, jobs);
 END
 $$;
-SELECT queue_cluster.make_remote('enqueue_batch', 'queue_cluster.accept_enqueue_batch');
 
 CREATE FUNCTION queue_cluster.enqueue_batch(queue_name text, jobs jsonb) RETURNS SETOF bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -229,7 +154,6 @@ BEGIN
     PERFORM queue.retry(job_id, run_at);
 END
 $$;
-SELECT queue_cluster.make_remote('retry', 'queue_cluster.accept_retry');
 CREATE FUNCTION queue_cluster.retry(job_id bigint, run_at timestamptz DEFAULT NULL) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -1,34 +1,39 @@
 -- Views over all servers. Each row is as in the view of queue.*, with the server's name as the last column. Conditions
 -- are not sent to the servers. To read little, use queue_cluster.job and search.
 
-CREATE FUNCTION queue_cluster.make_view(view text)
-    RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
-BEGIN
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(node integer)
-        RETURNS SETOF queue.%2$I LANGUAGE plproxy ROWS 1000 AS
-        'CONNECT queue_cluster.conninfo(node); SELECT * FROM queue.%2$I;'$f$, 'carry_view_' || view, view);
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(node integer)
-        RETURNS SETOF queue.%2$I LANGUAGE plpgsql ROWS 1000
-        SET search_path = pg_catalog, pg_temp AS $body$
+DO $each_view$
+DECLARE
+    made text;
+    template CONSTANT text := $template$
+        CREATE FUNCTION queue_cluster.carry_view_{view}(node integer) RETURNS SETOF queue.{view}
+            LANGUAGE plproxy ROWS 1000 AS
+            'CONNECT queue_cluster.conninfo(node); SELECT * FROM queue.{view};';
+
+        CREATE FUNCTION queue_cluster.view_{view}(node integer) RETURNS SETOF queue.{view}
+            LANGUAGE plpgsql ROWS 1000 SET search_path = pg_catalog, pg_temp AS $body$
         BEGIN
             IF node = queue_cluster.home() THEN
-                RETURN QUERY SELECT * FROM queue.%2$I;
+                RETURN QUERY SELECT * FROM queue.{view};
             ELSE
-                RETURN QUERY SELECT * FROM queue_cluster.%3$I(node);
+                RETURN QUERY SELECT * FROM queue_cluster.carry_view_{view}(node);
             END IF;
         EXCEPTION WHEN internal_error THEN
             PERFORM queue_cluster.rethrow(SQLERRM);
-        END $body$ $f$, 'view_' || view, view, 'carry_view_' || view);
-    EXECUTE format($f$CREATE VIEW queue_cluster.%1$I AS
-        SELECT v.*, queue_cluster.name_of(n) AS server FROM queue_cluster.reachable() AS n,
-            queue_cluster.%2$I(n) AS v$f$,
-        view, 'view_' || view);
-    EXECUTE format('GRANT SELECT ON queue_cluster.%I TO PUBLIC', view);
-    EXECUTE format('COMMENT ON VIEW queue_cluster.%1$I IS %2$L', view,
-        format('queue.%s of all servers that are not marked down.', view));
+        END $body$;
+
+        CREATE VIEW queue_cluster.{view} AS
+            SELECT v.*, queue_cluster.name_of(n) AS server
+            FROM queue_cluster.reachable() AS n, queue_cluster.view_{view}(n) AS v;
+        GRANT SELECT ON queue_cluster.{view} TO PUBLIC;
+        COMMENT ON VIEW queue_cluster.{view} IS 'queue.{view} of all servers that are not marked down.';
+    $template$;
+BEGIN
+    FOR made IN SELECT v FROM unnest('{jobs,attempts,stats,throughput,workers,schedules,queues}'::text[]) AS v
+                WHERE to_regclass('queue_cluster.' || v) IS NULL LOOP
+        PERFORM queue_cluster.make_from(template, jsonb_build_object('view', quote_ident(made)));
+    END LOOP;
 END
-$make$;
-SELECT queue_cluster.make_view(v) FROM unnest('{jobs,attempts,stats,throughput,workers,schedules,queues}'::text[]) AS v;
+$each_view$;
 
 -- Functions for administrators.
 CREATE FUNCTION queue_cluster.grants()

@@ -46,7 +46,7 @@ fn a_role_may_elsewhere_what_it_may_at_home() {
         "SELECT queue_cluster.probe('host=/tmp')",
         "SELECT queue_cluster.give('{1}', '{1}')",
         "SELECT queue_cluster.carry_give(2, '{1}', '{1}')",
-        "SELECT queue_cluster.make_view('jobs')",
+        "SELECT queue_cluster.make_from('SELECT 1', '{}')",
         "SELECT FROM queue_cluster.sync()",
         "UPDATE queue_cluster.slot SET node_id = 1",
         "DELETE FROM queue_cluster.server",

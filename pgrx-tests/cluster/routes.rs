@@ -47,6 +47,20 @@ fn one_job_lives_under_a_key_whichever_server_is_asked() {
 }
 
 #[test]
+fn only_jobs_of_the_named_stages_are_stolen() {
+    let peers = Peers::new(2);
+    let (home, thief) = (&mut peers.connect(0), &mut peers.connect(1));
+    home.run("SELECT queue_cluster.create('staged', stages => '{x,y,z}')");
+    for stage in ["x", "y", "z"] {
+        home.run(&format!("SELECT queue_cluster.enqueue('staged', stage => '{stage}')"));
+    }
+    let claim = "SELECT stage FROM queue_cluster.claim_any('{q,staged,staged}', 9, stages => '{NULL,z,y}')";
+    assert_eq!(thief.column::<String>(claim), ["y", "z"]);
+    assert_eq!(thief.count(claim), 0);
+    assert_eq!(thief.count("SELECT FROM queue_cluster.claim('staged', stage => 'x')"), 1);
+}
+
+#[test]
 fn a_job_is_stolen_only_when_there_is_none_at_home() {
     let peers = Peers::new(3);
     let (home, thief) = (&mut peers.connect(0), &mut peers.connect(1));
@@ -177,6 +191,9 @@ fn many_end_each_in_its_way_on_the_server_of_each() {
         r#"{"release": {"id": $, "delay": "1 hour"}}"#,
         r#"{"complete": {"id": $, "result": 1e400000}}"#,
     ];
+    let beats: Vec<String> = ids.iter().map(|id| format!(r#"{{"extend": {{"id": {id}}}}}"#)).collect();
+    let extended = format!("SELECT FROM queue_cluster.end_batch('[{}]') WHERE outcome = 'extended'", beats.join(", "));
+    assert_eq!(c.count(&extended), ids.len());
     let ends: Vec<String> = ids.iter().enumerate().map(|(n, id)| kinds[n % 4].replace('$', &id.to_string())).collect();
     let call =
         format!("SELECT id, outcome, reason IS NULL FROM queue_cluster.end_batch('[{}]') ORDER BY id", ends.join(", "));

@@ -179,6 +179,14 @@ fn a_role_that_may_not_execute_a_verb_may_not_here() {
     role.refused("SELECT queue_cluster.enqueue('q')", "42501");
 }
 
+#[test]
+fn a_placeholder_of_a_template_must_have_a_text() {
+    let peers = Peers::apart(1);
+    let c = &mut peers.connect(0);
+    let call = "SELECT queue_cluster.make_from('SELECT {verb}, {nothing}', queue_cluster.shape('claim'))";
+    assert_eq!(c.failure(call).message, "placeholder {nothing} of a template has no text");
+}
+
 /// Everything in the extension's schema, a line each: how it is defined, what it says of itself, and who may do what
 /// with it.
 const SNAPSHOT: &str = "

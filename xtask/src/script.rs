@@ -42,7 +42,7 @@ pub const QUEUE: Sources = Sources {
 pub const FOR_CLUSTERS: Sources = Sources {
     extension: CLUSTER,
     folder: "cluster/sql",
-    parts: &["servers", "routing", "produce", "consume", "manage", "views", "rebalance"],
+    parts: &["servers", "routing", "verbs", "produce", "consume", "manage", "views", "rebalance"],
     after_upgrade: "",
 };
 

@@ -36,6 +36,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("alter", "stages", "queue.alter('q', stages => ARRAY[$1])"),
     ("bind", "pattern", "queue.bind('t', 'q', $1)"),
     ("claim", "worker", "queue.claim('q', worker => $1)"),
+    ("claim_any", "stages", "queue.claim_any('{q}', stages => ARRAY[$1])"),
     ("claim_any", "worker", "queue.claim_any('{q}', worker => $1)"),
     ("create", "queue_name", "queue.create($1)"),
     ("create", "stages", "queue.create('new', stages => ARRAY[$1])"),

@@ -1,4 +1,2 @@
--- What the transition has dropped, and no part of the script makes again.
-SELECT queue_cluster.make_everywhere('create', '42710');
-SELECT queue_cluster.make_view('queues');
+-- What the script has made is open to all roles until this.
 SELECT queue_cluster.make_grants();

@@ -1,4 +1,5 @@
--- What is made of functions and views of schema queue is made anew where these have changed.
+-- From templates the script makes each verb and view that is missing. So this drops those whose function or view of
+-- schema queue has changed.
 DROP VIEW queue_cluster.queues;
 DO $changed$
 DECLARE
