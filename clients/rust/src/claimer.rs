@@ -49,24 +49,8 @@ impl Engine {
                 self.changed.notified().await;
                 continue;
             }
-            if !self.control.is_open() {
-                // Without a connection for heartbeats nothing is claimed: handlers may take all connections.
-                let asked = tokio::select! {
-                    () = self.told_to_stop(1) => continue,
-                    asked = ask(&self.control) => asked,
-                };
-                match asked {
-                    Ok(None) => {}
-                    Ok(Some(reason)) if !has_claimed => return Err(cannot_start(&reason)),
-                    Ok(Some(text)) => {
-                        self.back_off(&mut backoff, &Refusal { code: REFUSALS[1].to_owned(), text }).await;
-                        continue;
-                    }
-                    Err(refusal) => {
-                        self.back_off(&mut backoff, &refusal).await;
-                        continue;
-                    }
-                }
+            if !self.control.is_open() && !self.reach_control(&mut backoff, has_claimed).await? {
+                continue;
             }
             let (completed, is_idle) = {
                 let (mut state, now) = (self.lock(), Instant::now());
@@ -116,6 +100,23 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Connects the control. Returns false if it could not, or if the worker is to stop. Without a connection for
+    /// heartbeats nothing is claimed: handlers may take all connections that the server has.
+    async fn reach_control(&self, backoff: &mut Backoff, has_claimed: bool) -> Result<bool, WorkerError> {
+        let asked = tokio::select! {
+            () = self.told_to_stop(1) => return Ok(false),
+            asked = ask(&self.control) => asked,
+        };
+        let refusal = match asked {
+            Ok(None) => return Ok(true),
+            Ok(Some(reason)) if !has_claimed => return Err(cannot_start(&reason)),
+            Ok(Some(text)) => Refusal { code: REFUSALS[1].to_owned(), text },
+            Err(refusal) => refusal,
+        };
+        self.back_off(backoff, &refusal).await;
+        Ok(false)
     }
 
     /// Waits after a claim that has failed, until the worker is told to stop.

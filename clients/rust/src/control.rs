@@ -7,6 +7,7 @@
 //! A completion that rides back from another server has arrived when its attempt cannot be extended any more. If that
 //! takes too long, the control sends it.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +17,10 @@ use tokio_postgres::types::Type;
 use crate::backoff::Backoff;
 use crate::connection::Refusal;
 use crate::endings::{Ending, Ride};
-use crate::engine::{Ended, Engine, FOREVER, GATHER};
-use crate::event::EventKind;
+use crate::engine::{Ended, Engine, FOREVER, GATHER, warn};
+use crate::event::{Event, EventKind};
 use crate::outcome::StopReason;
+use crate::shared::Shared;
 
 const REPORT: &str = "SELECT id, outcome, reason FROM queue.end_batch($1::json)";
 
@@ -63,6 +65,25 @@ impl Engine {
         // The server may find out at any time that a connection has broken, also long after the worker has another one.
         let disconnect = self.settings.disconnect.filter(|time| !time.is_zero());
         (disconnect.unwrap_or(lease).min(lease) / 3).min(self.settings.heartbeat)
+    }
+
+    fn ride_on(&self, id: i64, outcome: &str, begun: Instant) {
+        let mut state = self.lock();
+        let Some(ending) = state.ended.get_mut(&id) else { return };
+        let Some(Ride { lease, .. }) = ending.ride else { return };
+        if outcome != "lost" {
+            let beat_at = begun + ending.pause().max(GATHER).min(self.beat(lease));
+            ending.ride = Some(Ride { lease, beat_at });
+        } else if let Some(ending) = state.ended.remove(&id) {
+            drop(state);
+            self.settle(&ending, ending.event());
+            self.changed.notify_one();
+        }
+    }
+
+    pub fn send(&self, ending: Ending, delay: Duration) {
+        self.lock().send(ending, delay);
+        self.due.notify_one();
     }
 
     /// Extends all leases if a heartbeat is due, and sends the ends that are due. After an error each end is sent by
@@ -127,25 +148,6 @@ impl Engine {
         }
     }
 
-    fn ride_on(&self, id: i64, outcome: &str, begun: Instant) {
-        let mut state = self.lock();
-        let Some(ending) = state.ended.get_mut(&id) else { return };
-        let Some(Ride { lease, .. }) = ending.ride else { return };
-        if outcome != "lost" {
-            let beat_at = begun + ending.pause().max(GATHER).min(self.beat(lease));
-            ending.ride = Some(Ride { lease, beat_at });
-        } else if let Some(ending) = state.ended.remove(&id) {
-            drop(state);
-            self.settle(&ending, ending.event());
-            self.changed.notify_one();
-        }
-    }
-
-    pub fn send(&self, ending: Ending, delay: Duration) {
-        self.lock().send(ending, delay);
-        self.due.notify_one();
-    }
-
     fn take_answer(&self, id: i64, outcome: &str, reason: Option<&str>) {
         let ending = self.lock().ended.remove(&id);
         if let Some(ending) = ending {
@@ -173,6 +175,37 @@ impl Engine {
             }
             "lost" | "refused" if ending.ride.is_none() => self.settle(&ending, EventKind::Lost),
             _ => self.settle(&ending, ending.event()),
+        }
+    }
+
+    // Events.
+
+    /// Reports that the server has answered: this attempt has ended, or its lease was lost.
+    pub fn settle(&self, ending: &Ending, kind: EventKind) {
+        if kind == EventKind::Lost {
+            warn(&ending.shared.facts, format_args!("has lost its lease"));
+        }
+        self.tell(kind, Some(&ending.shared), ending.time, ending.error().map(str::to_owned));
+    }
+
+    pub fn tell(&self, kind: EventKind, shared: Option<&Arc<Shared>>, time: Duration, error: Option<String>) {
+        let facts = shared.map(|shared| &shared.facts);
+        let event = Event {
+            kind,
+            queue: facts.map(|facts| facts.queue.to_string()).unwrap_or_default(),
+            job_id: facts.map_or(0, |facts| facts.job_id),
+            attempt_id: facts.map_or(0, |facts| facts.id),
+            attempt: facts.map_or(0, |facts| facts.attempt),
+            time,
+            error,
+        };
+        if let Some(hook) = &self.settings.on_event
+            && std::panic::catch_unwind(AssertUnwindSafe(|| hook(&event))).is_err()
+        {
+            log::error!(target: "pg_queue", "on_event has panicked");
+        }
+        if self.is_drain {
+            self.lock().events.push(event);
         }
     }
 }

@@ -406,37 +406,6 @@ impl Engine {
         }
     }
 
-    // Events.
-
-    /// Reports that the server has answered: this attempt has ended, or its lease was lost.
-    pub fn settle(&self, ending: &Ending, kind: EventKind) {
-        if kind == EventKind::Lost {
-            warn(&ending.shared.facts, format_args!("has lost its lease"));
-        }
-        self.tell(kind, Some(&ending.shared), ending.time, ending.error().map(str::to_owned));
-    }
-
-    pub fn tell(&self, kind: EventKind, shared: Option<&Arc<Shared>>, time: Duration, error: Option<String>) {
-        let facts = shared.map(|shared| &shared.facts);
-        let event = Event {
-            kind,
-            queue: facts.map(|facts| facts.queue.to_string()).unwrap_or_default(),
-            job_id: facts.map_or(0, |facts| facts.job_id),
-            attempt_id: facts.map_or(0, |facts| facts.id),
-            attempt: facts.map_or(0, |facts| facts.attempt),
-            time,
-            error,
-        };
-        if let Some(hook) = &self.settings.on_event
-            && std::panic::catch_unwind(AssertUnwindSafe(|| hook(&event))).is_err()
-        {
-            log::error!(target: "pg_queue", "on_event has panicked");
-        }
-        if self.is_drain {
-            self.lock().events.push(event);
-        }
-    }
-
     /// Returns whether all slots are taken by handlers that should have ended at least `limit` ago.
     fn is_stuck(&self, limit: Duration) -> bool {
         let state = self.lock();
@@ -499,7 +468,7 @@ fn raise(result: Result<Ended, JoinError>) -> Ended {
 }
 
 /// Logs a message about a job, with its queue and ids as fields.
-fn warn(facts: &Facts, what: std::fmt::Arguments<'_>) {
+pub(crate) fn warn(facts: &Facts, what: std::fmt::Arguments<'_>) {
     log::warn!(target: "pg_queue", queue = &*facts.queue, job_id = facts.job_id, attempt_id = facts.id;
         "{facts} {what}");
 }
