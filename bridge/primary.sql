@@ -496,8 +496,7 @@ CREATE OR REPLACE FUNCTION queue.enqueue(
     unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage text DEFAULT NULL,
     max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL,
-    boost integer DEFAULT NULL
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
     -- end of arguments of enqueue
 ) RETURNS bigint VOLATILE LANGUAGE plpgsql SECURITY DEFINER AS $$
 #variable_conflict use_column
@@ -513,7 +512,7 @@ BEGIN
         on_duplicate OPERATOR(pg_catalog.=) 'skip'::pg_catalog.text AND version IS NULL AND unique_for IS NULL AND
         group_key IS NULL AND stage IS NULL AND max_attempts IS NULL AND lease IS NULL AND headers IS NULL AND
         after IS NULL AND upon OPERATOR(pg_catalog.=) 'completed'::pg_catalog.text AND flow IS NULL AND
-        task IS NULL AND start_by IS NULL AND start_within IS NULL AND max_delay IS NULL AND boost IS NULL
+        task IS NULL AND start_by IS NULL AND start_within IS NULL AND max_delay IS NULL
         -- end of defaults of enqueue
         AND pg_catalog.pg_column_size(payload) OPERATOR(pg_catalog.<) 6000
         AND pg_catalog.pg_column_compression(payload) IS NULL) IS NOT TRUE THEN
@@ -526,7 +525,7 @@ BEGIN
         'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
         'stage', stage, 'max_attempts', max_attempts, 'lease', lease, 'headers', headers, 'after', after,
         'upon', upon, 'flow', flow, 'task', task, 'start_by', start_by, 'start_within', start_within,
-        'max_delay', max_delay, 'boost', boost
+        'max_delay', max_delay
         -- end of fields of enqueue
         ));
         IF pg_catalog.pg_column_size(payload) OPERATOR(pg_catalog.>=) 6000
@@ -555,8 +554,7 @@ CREATE OR REPLACE FUNCTION queue.enqueue_many(
     unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage text DEFAULT NULL,
     max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL,
-    boost integer DEFAULT NULL
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
     -- end of arguments of enqueue
 ) RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql ROWS 100 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -567,7 +565,7 @@ DECLARE
         'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
         'stage', stage, 'max_attempts', max_attempts, 'lease', lease, 'headers', headers, 'after', after,
         'upon', upon, 'flow', flow, 'task', task, 'start_by', start_by, 'start_within', start_within,
-        'max_delay', max_delay, 'boost', boost
+        'max_delay', max_delay
         -- end of fields of enqueue
         ));
     hole integer := array_position(payloads, NULL);
@@ -729,7 +727,7 @@ CREATE OR REPLACE FUNCTION queue.enqueue_flow(
     unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage text DEFAULT NULL,
     max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, boost integer DEFAULT NULL
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL
     -- end of arguments of flow
 ) RETURNS bigint VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -739,7 +737,7 @@ DECLARE
         'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
         'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
         'stage', stage, 'max_attempts', max_attempts, 'lease', lease, 'headers', headers, 'after', after,
-        'upon', upon, 'flow', flow, 'task', task, 'start_by', start_by, 'start_within', start_within, 'boost', boost
+        'upon', upon, 'flow', flow, 'task', task, 'start_by', start_by, 'start_within', start_within
         -- end of fields of flow
         ),
         is_flow => true);
@@ -785,8 +783,7 @@ CREATE OR REPLACE FUNCTION queue.publish(
     unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip', version timestamptz DEFAULT NULL,
     unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL,
-    boost integer DEFAULT NULL
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
     -- end of arguments of publish
 ) RETURNS bigint VOLATILE LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -807,7 +804,7 @@ BEGIN
         'priority', priority, 'delay', delay, 'run_at', run_at, 'unique_key', unique_key,
         'on_duplicate', on_duplicate, 'version', version, 'unique_for', unique_for, 'group_key', group_key,
         'headers', headers, 'after', after, 'upon', upon, 'flow', flow, 'task', task, 'start_by', start_by,
-        'start_within', start_within, 'max_delay', max_delay, 'boost', boost
+        'start_within', start_within, 'max_delay', max_delay
         -- end of fields of publish
         )));
     RETURN event_id;
@@ -824,8 +821,7 @@ CREATE OR REPLACE FUNCTION queue.publish_many(
     unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip', version timestamptz DEFAULT NULL,
     unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL,
-    boost integer DEFAULT NULL
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
     -- end of arguments of publish
 ) RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql ROWS 100 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -839,7 +835,7 @@ BEGIN
     RETURN QUERY SELECT queue.publish(topic, e.payload, coalesce(e.key, ''), mandatory,
         -- names of publish: made by `make generate`
         priority, delay, run_at, unique_key, on_duplicate, version, unique_for, group_key, headers, after, upon, flow,
-        task, start_by, start_within, max_delay, boost
+        task, start_by, start_within, max_delay
         -- end of names of publish
         )
     FROM ROWS FROM (unnest(payloads), unnest(keys)) AS e (payload, key);
@@ -1456,8 +1452,8 @@ BEGIN
       ''skip'', version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage
       text DEFAULT NULL, max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
       after bigint[] DEFAULT NULL, upon text DEFAULT ''completed'', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-      start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL, boost
-      integer DEFAULT NULL) RETURNS bigint',
+      start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL) RETURNS
+      bigint',
     'FUNCTION queue.error_groups(queue_name text DEFAULT NULL, max_jobs integer DEFAULT 10000) RETURNS SETOF
       queue_bridge.error_group',
     'FUNCTION queue.extend(id bigint, lease interval DEFAULT NULL) RETURNS TABLE (lease_expires_at timestamptz,

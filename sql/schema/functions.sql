@@ -83,8 +83,7 @@ CREATE FUNCTION queue.enqueue(
     unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage text DEFAULT NULL,
     max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL,
-    boost integer DEFAULT NULL
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
     -- end of arguments of enqueue
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue';
 COMMENT ON FUNCTION queue.enqueue IS
@@ -114,8 +113,7 @@ CREATE FUNCTION queue.enqueue_many(
     unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage text DEFAULT NULL,
     max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL,
-    boost integer DEFAULT NULL
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
     -- end of arguments of enqueue
 ) RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_enqueue_many';
 COMMENT ON FUNCTION queue.enqueue_many IS
@@ -140,8 +138,7 @@ CREATE FUNCTION queue.enqueue_sql(
     unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage text DEFAULT NULL,
     max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL,
-    boost integer DEFAULT NULL
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
     -- end of arguments of enqueue
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue_sql';
 COMMENT ON FUNCTION queue.enqueue_sql IS
@@ -161,7 +158,7 @@ CREATE FUNCTION queue.enqueue_flow(
     unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, stage text DEFAULT NULL,
     max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, boost integer DEFAULT NULL
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL
     -- end of arguments of flow
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue_flow';
 COMMENT ON FUNCTION queue.enqueue_flow IS

@@ -85,8 +85,7 @@ CREATE FUNCTION queue.publish(
     unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip', version timestamptz DEFAULT NULL,
     unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL,
-    boost integer DEFAULT NULL
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
     -- end of arguments of publish
 ) RETURNS TABLE (queue_name text, job_id bigint) LANGUAGE c ROWS 8 AS 'MODULE_PATHNAME', 'pg_queue_publish';
 COMMENT ON FUNCTION queue.publish IS
@@ -105,8 +104,7 @@ CREATE FUNCTION queue.publish_many(
     unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip', version timestamptz DEFAULT NULL,
     unique_for interval DEFAULT NULL, group_key text DEFAULT NULL, headers jsonb DEFAULT NULL,
     after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
-    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL,
-    boost integer DEFAULT NULL
+    start_by timestamptz DEFAULT NULL, start_within interval DEFAULT NULL, max_delay interval DEFAULT NULL
     -- end of arguments of publish
 ) RETURNS TABLE (ordinal integer, queue_name text, job_id bigint)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_publish_many';

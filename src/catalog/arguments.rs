@@ -69,7 +69,7 @@ functions! {
         VERSION "version" Timestamp, UNIQUE_FOR "unique_for" Interval, GROUP_KEY "group_key" Text, STAGE "stage" Text,
         MAX_ATTEMPTS "max_attempts" Integer, LEASE "lease" Interval, HEADERS "headers" Jsonb, AFTER "after" Bigints,
         UPON "upon" Text, FLOW "flow" Bigint, TASK "task" Text, START_BY "start_by" Timestamp,
-        START_WITHIN "start_within" Interval, MAX_DELAY "max_delay" Interval, BOOST "boost" Integer
+        START_WITHIN "start_within" Interval, MAX_DELAY "max_delay" Interval
     }
     enqueue_many {
         QUEUE_NAME "queue_name" Text, PAYLOADS "payloads" Jsonbs, PRIORITY "priority" Integer, DELAY "delay" Interval,
@@ -77,7 +77,7 @@ functions! {
         VERSION "version" Timestamp, UNIQUE_FOR "unique_for" Interval, GROUP_KEY "group_key" Text, STAGE "stage" Text,
         MAX_ATTEMPTS "max_attempts" Integer, LEASE "lease" Interval, HEADERS "headers" Jsonb, AFTER "after" Bigints,
         UPON "upon" Text, FLOW "flow" Bigint, TASK "task" Text, START_BY "start_by" Timestamp,
-        START_WITHIN "start_within" Interval, MAX_DELAY "max_delay" Interval, BOOST "boost" Integer
+        START_WITHIN "start_within" Interval, MAX_DELAY "max_delay" Interval
     }
     enqueue_batch {
         QUEUE_NAME "queue_name" Text, JOBS "jobs" Jsonb
@@ -89,8 +89,7 @@ functions! {
         ON_DUPLICATE "on_duplicate" Text, VERSION "version" Timestamp, UNIQUE_FOR "unique_for" Interval,
         GROUP_KEY "group_key" Text, STAGE "stage" Text, MAX_ATTEMPTS "max_attempts" Integer, LEASE "lease" Interval,
         HEADERS "headers" Jsonb, AFTER "after" Bigints, UPON "upon" Text, FLOW "flow" Bigint, TASK "task" Text,
-        START_BY "start_by" Timestamp, START_WITHIN "start_within" Interval, MAX_DELAY "max_delay" Interval,
-        BOOST "boost" Integer
+        START_BY "start_by" Timestamp, START_WITHIN "start_within" Interval, MAX_DELAY "max_delay" Interval
     }
     enqueue_flow {
         QUEUE_NAME "queue_name" Text, TASKS "tasks" Jsonb, PAYLOAD "payload" Jsonb, RUNS "runs" Boolean,
@@ -99,7 +98,7 @@ functions! {
         ON_DUPLICATE "on_duplicate" Text, VERSION "version" Timestamp, UNIQUE_FOR "unique_for" Interval,
         GROUP_KEY "group_key" Text, STAGE "stage" Text, MAX_ATTEMPTS "max_attempts" Integer, LEASE "lease" Interval,
         HEADERS "headers" Jsonb, AFTER "after" Bigints, UPON "upon" Text, FLOW "flow" Bigint, TASK "task" Text,
-        START_BY "start_by" Timestamp, START_WITHIN "start_within" Interval, BOOST "boost" Integer
+        START_BY "start_by" Timestamp, START_WITHIN "start_within" Interval
     }
     seal {
         JOB_ID "job_id" Bigint
@@ -233,7 +232,7 @@ functions! {
         ON_DUPLICATE "on_duplicate" Text, VERSION "version" Timestamp, UNIQUE_FOR "unique_for" Interval,
         GROUP_KEY "group_key" Text, HEADERS "headers" Jsonb, AFTER "after" Bigints, UPON "upon" Text,
         FLOW "flow" Bigint, TASK "task" Text, START_BY "start_by" Timestamp, START_WITHIN "start_within" Interval,
-        MAX_DELAY "max_delay" Interval, BOOST "boost" Integer
+        MAX_DELAY "max_delay" Interval
     }
     publish_many {
         TOPIC "topic" Text, PAYLOADS "payloads" Jsonbs, KEYS "keys" Texts, MANDATORY "mandatory" Boolean,
@@ -241,7 +240,7 @@ functions! {
         ON_DUPLICATE "on_duplicate" Text, VERSION "version" Timestamp, UNIQUE_FOR "unique_for" Interval,
         GROUP_KEY "group_key" Text, HEADERS "headers" Jsonb, AFTER "after" Bigints, UPON "upon" Text,
         FLOW "flow" Bigint, TASK "task" Text, START_BY "start_by" Timestamp, START_WITHIN "start_within" Interval,
-        MAX_DELAY "max_delay" Interval, BOOST "boost" Integer
+        MAX_DELAY "max_delay" Interval
     }
     route {
         TOPIC "topic" Text, KEY "key" Text, PAYLOAD "payload" Jsonb, HEADERS "headers" Jsonb

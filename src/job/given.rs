@@ -212,7 +212,6 @@ options! {
     start_by: Time,
     start_within: Interval,
     max_delay: Interval,
-    boost: i32,
     // end of options of jobs
 }
 
@@ -223,7 +222,7 @@ impl Given<'_> {
     /// Errors: 22023 and 22004 for values out of range or in contradiction.
     pub fn check(self, queue: Option<&Queue>, now: i64) -> Result<Options> {
         let mut options = Options {
-            priority: self.priority.unwrap_or(0).saturating_sub(self.boost.unwrap_or(0)),
+            priority: self.priority.unwrap_or(0),
             headers: self.headers.map(|Json(headers)| headers),
             lane: self.stage.zip(queue).map(|(stage, queue)| queue.stage(&stage)).transpose()?,
             flow: self.flow,

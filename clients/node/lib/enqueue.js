@@ -34,7 +34,6 @@ const OPTIONS = {
   startBy: ['start_by', '::text::timestamptz', time],
   startWithin: ['start_within', '::text::interval', interval],
   maxDelay: ['max_delay', '::text::interval', interval],
-  boost: ['boost', '::integer', integer],
   // end of table of options
 }
 

@@ -97,8 +97,6 @@ export interface EnqueueOptions {
   startWithin?: Duration | null
   /** Calls under the key put the waiting job off at most this long after the first of them. */
   maxDelay?: Duration | null
-  /** Is taken from the priority, so that a job with a larger boost runs earlier. */
-  boost?: number | null
   // end of type of options
 }
 

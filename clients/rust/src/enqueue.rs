@@ -192,8 +192,6 @@ options! {
     start_within: Duration,
     /// Calls under the key put the waiting job off at most this long after the first of them.
     max_delay: Duration,
-    /// Is taken from the priority, so that a job with a larger boost runs earlier.
-    boost: i32,
     // end of options of jobs by language
 }
 

@@ -266,23 +266,3 @@ fn a_job_that_was_changed_twice_is_ready_after_a_rollback() {
         }
     }
 }
-
-#[test]
-fn a_boost_is_taken_from_the_priority_whatever_makes_the_job() {
-    let (mut client, q) = queue("");
-    client.run(&format!("SELECT queue.create_topic('{q} events'), queue.bind('{q} events', '{q}')"));
-    for call in [
-        format!("queue.enqueue('{q}', priority => 7, boost => 10)"),
-        format!("queue.enqueue_many('{q}', '{{1}}', priority => 7, boost => 10)"),
-        format!("queue.enqueue_batch('{q}', '[{{\"priority\": 7, \"boost\": 10}}]')"),
-        format!("queue.enqueue_flow('{q}', runs => true, priority => 7, boost => 10)"),
-        format!("queue.publish('{q} events', '1', priority => 7, boost => 10)"),
-        format!("queue.publish_many('{q} events', '{{1}}', priority => 7, boost => 10)"),
-        format!("queue.enqueue('{q}', boost => 3)"),
-        format!("queue.enqueue('{q}', priority => -2147483648, boost => 1)"),
-    ] {
-        client.run(&format!("SELECT {call}"));
-    }
-    let claimed: Vec<i32> = client.column(&format!("SELECT priority FROM queue.claim('{q}', 9)"));
-    assert_eq!(claimed, [-2_147_483_648, -3, -3, -3, -3, -3, -3, -3]);
-}

@@ -135,7 +135,6 @@ OPTIONS: Dict[str, Any] = {
     "start_by": moment,
     "start_within": interval,
     "max_delay": interval,
-    "boost": integer,
     # end of checks of options
     "mandatory": flag,
 }

@@ -50,8 +50,6 @@ class SharedOptions(TypedDict, total=False):
     #: If no worker has claimed the job within this time, which begins at `run_at` or at the end of `delay`, the
     #: job expires. Not together with `start_by`.
     start_within: Optional[Duration]
-    #: Is taken from the priority, so that a job with a larger boost runs earlier.
-    boost: Optional[int]
 
 
 class Options(SharedOptions, total=False):
