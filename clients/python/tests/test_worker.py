@@ -337,7 +337,7 @@ def idle_worker(conninfo, **options):
 
 def test_a_server_that_falls_silent_is_left_for_another(monkeypatch):
     monkeypatch.setattr("pg_queue.pool.SILENCE", 1.0)
-    monkeypatch.setattr("pg_queue.engine.SILENCE", 1.0)
+    monkeypatch.setattr("pg_queue.claimer.SILENCE", 1.0)
     with Server() as primary, Server(hot_standby="on") as standby:
         database = primary.create_database()
         with primary.connect(database) as conn:
@@ -356,7 +356,7 @@ def test_a_server_that_falls_silent_is_left_for_another(monkeypatch):
 
 
 def test_a_long_wait_is_no_silence(conn, conninfo, monkeypatch):
-    monkeypatch.setattr("pg_queue.engine.SILENCE", 0.5)
+    monkeypatch.setattr("pg_queue.claimer.SILENCE", 0.5)
     worker, met = idle_worker(conninfo, wait=5)
     with running(worker):
         wait_state(conn, enqueue(conn, "a", delay=2), "completed")
