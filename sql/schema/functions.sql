@@ -18,12 +18,44 @@ CREATE FUNCTION queue.create(
     -- end of arguments of queue
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create';
 COMMENT ON FUNCTION queue.create IS
-'Creates a queue. Defaults: max_attempts 20, lease 5 minutes, backoff exponential from 10 seconds to 1 day with jitter
-0.1, retention 1 day, dead_retention 90 days. stages: up to 32 names; each job goes through them in this order, see
-queue.advance. dead_letter: the queue or topic that gets a copy of each job that dies. if_not_exists: an existing
-queue is altered instead. executor: the jobs run in the server. With sql, each job has a command and runs as the role
-that enqueued it. With call, procedure gets the payload of each job and runs as run_as. settings: the settings of the
-sessions in which jobs run in the server. Errors: 42710 the queue exists, 22023 an option is out of range, 42704
+'Creates a queue. if_not_exists: an existing queue is altered instead. executor sql: each job has a command and runs as
+the role that enqueued it. executor call: procedure gets the payload of each job and runs as run_as. The options:'
+-- queues in words: made by `make generate`
+'
+max_attempts (1 to 1000000; default 20): After this many counted attempts a failing job is dead.
+lease (1 ms to 10 years; default 5 minutes): How long a claim lasts without a heartbeat.
+backoff (constant, linear, exponential; default exponential): How the delay before a retry grows.
+backoff_base (not negative; default 10 seconds): The delay after the first attempt.
+backoff_max (not negative; default 1 day): The longest delay, before the jitter.
+backoff_jitter (0 to 1; default 0.1): The delay is changed by up to this share of itself, in either direction.
+retention (not negative, or ''-1''; default 1 day): How long completed and cancelled jobs are kept after their
+end, with their attempts. ''0'' keeps none, ''-1'' keeps them for ever.
+dead_retention (not negative, or ''-1''; default 90 days): The same for dead jobs, and for failed attempts of jobs
+that have not ended.
+dead_letter (another queue or topic, from which nothing leads back): Where a copy of each job that dies goes.
+max_running (at least 1): At most this many of its jobs run at once, over all workers and stages.
+max_running_per_group (at least 1): At most this many jobs of each group_key run at once.
+strict_order (default false): Jobs of a group run one at a time. A failed job keeps the others of its group
+waiting until it is completed, dead or cancelled.
+rate_limit (at least 1): At most this many jobs start in any rate_period. A claim that is rolled back counts, too.
+rate_limit_per_group (at least 1): At most this many jobs of each group_key start in any rate_period, in each
+stage. A claim that is rolled back counts, too.
+rate_period (positive; default 1 second): The length of the window in which rate_limit and rate_limit_per_group
+count.
+max_waiting (at least 1): Enqueueing raises 53400 if more jobs would wait, due or not.
+stages (1 to 32 names of 1 to 200 characters, each once): The stages that its jobs go through, in this order.
+notify (default false): NOTIFY on channel pg_queue tells of new jobs.
+start_within (positive): A job that no worker has claimed within this time expires.
+executor (sql, call): Its jobs run in the server, and sessions do not claim from it.
+procedure (of one jsonb): With executor call: the procedure or function that gets the payloads, as SQL names it.
+The queue keeps its oid and its owner: an overload, a new one of this name, and one with another owner are not
+called.
+run_as (a role to which the caller may SET ROLE): With executor call: the role as which that runs.
+settings (an object): Settings of the sessions in which the jobs run in the server. Some count only where their
+setter may SET ROLE to the job''s role.
+'
+-- end of queues in words
+'Errors: 42710 the queue exists, 22023 an option is out of range, 42704
 there is no queue dead_letter or no role run_as, 42883 there is no such procedure, 42501 the user may not SET ROLE to
 run_as.';
 
@@ -87,19 +119,41 @@ CREATE FUNCTION queue.enqueue(
     -- end of arguments of enqueue
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue';
 COMMENT ON FUNCTION queue.enqueue IS
-'Adds a job; the job exists if and only if the transaction commits. A smaller priority runs first. Give delay or
-run_at, not both. stage: where the job begins; NULL: in the first stage. unique_key (at most 1024 bytes): the queue
-has at most one living job with this key. If there is one, on_duplicate decides. skip leaves it alone. replace and
-rerun give it the contents of this call if it waits, and run it once more with them if it runs. error raises 23505.
-version: a call whose version is not newer than the known one does nothing. unique_for: the key stays taken for this
-time, even if the job has ended. after: the job is held until these jobs (at most 100) have ended as upon says: all
-have completed, one has completed (any), one has failed (is dead), all have ended, or overdue: they have not ended at
-this job''s own time. It is skipped if that can no longer happen. flow: the job becomes a member of this flow, which
-waits for it (see queue.enqueue_flow); task: its name there. start_by: if no worker has claimed the job before this
-time, it expires. start_within: the same as a span, in place of the queue''s; it begins with the delay''s end, or when
-the job is released. Give one of the two. max_delay, with a unique_key: calls under the key put the waiting job off
-at most this long after the first of them. Returns the job''s id; if nothing was added, the id of the existing job.
-Errors: 42704 there is no such queue; 22023 an argument is out of range, or there is no such stage; 23505 the key is
+'Adds a job; the job exists if and only if the transaction commits. Give delay or run_at, not both. If a living job has
+the unique_key: skip leaves it alone, replace and rerun give it the contents of this call if it waits and run it once
+more with them if it runs, error raises 23505. Returns the job''s id; if nothing was added, the id of the existing job.
+The options:'
+-- jobs in words: made by `make generate`
+'
+priority (any integer; default 0): A job with a smaller priority runs first.
+delay (not negative): The job does not run before this time has passed.
+run_at (finite): The job does not run before this time, which may be past. Not together with delay.
+unique_key (up to 1,024 bytes): A queue has at most one living job with this key.
+on_duplicate (skip, replace, rerun, error; default skip): What happens if a living job has the key: the call does
+nothing, the job gets its contents, the job runs once more, or the call is an error.
+version (any, with a key): A call whose version is not larger than the known version of the key does nothing, and
+returns the job''s id.
+unique_for (not negative, with a key): The key stays taken for this time from now, even if the job has ended.
+group_key (up to 1,024 bytes): The group in which the queue''s limits per group count the job.
+stage (one of the queue''s): The stage in which a new job begins. Another run of a job under its key begins in the
+first stage.
+max_attempts (1 to 1000000): After this many counted attempts the job is dead.
+lease (1 ms to 10 years): How long a claim of the job lasts without a heartbeat.
+headers (an object): An object that is kept beside the payload, for instance with a trace id.
+after (up to 100 ids of jobs of any queues): The job is held until these jobs have ended as upon says.
+upon (completed, any, failed, ended, overdue; default completed): What the job waits for, of the jobs in after:
+that all have completed, that one has completed, that one is dead, that all have ended in any way, or that they
+have not ended by run_at or the end of delay.
+flow (a flow that waits, or a job that runs): The job becomes a member of this flow, which waits for it.
+task (up to 1,024 bytes): The job''s name in its flow.
+start_by (finite): If no worker has claimed the job before this time, the job expires.
+start_within (positive): If no worker has claimed the job within this time, which begins at run_at or at the end
+of delay, the job expires. Not together with start_by.
+max_delay (positive, with a key): Calls under the key put the waiting job off at most this long after the first of
+them.
+'
+-- end of jobs in words
+'Errors: 42704 there is no such queue; 22023 an argument is out of range, or there is no such stage; 23505 the key is
 taken; 53400 shared memory is full; P0002 there is no such predecessor or flow; 42501 the user has neither produce
 nor observe on a predecessor''s queue, or the flow is another role''s and the user may not consume from its queue;
 55000 the flow takes no members.';

@@ -196,6 +196,8 @@ impl Options {
                 self.job.iter().map(|option| format!("{}: {},", option.name, option.kind.types().rust)).collect()
             }
             "options of queues" => self.queue.iter().map(queue_row).collect::<Result<_>>()?,
+            "jobs in words" => in_words(&self.job),
+            "queues in words" => in_words(&self.queue),
             "options of jobs by language" => self.job.iter().flat_map(rust_client).collect(),
             "classes of options" => self.python_classes(),
             "checks of options" => self
@@ -341,6 +343,22 @@ fn table(options: &[Job]) -> Vec<String> {
         let values = values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ");
         format!("| `{name}` | {} | {says} | {null} |", range.as_ref().unwrap_or(&values))
     }));
+    lines
+}
+
+/// A literal of SQL that says what each option means.
+fn in_words(options: &[Job]) -> Vec<String> {
+    let mut lines = vec!["'".to_owned()];
+    for Job { name, range, values, says, default, .. } in options {
+        let values = if values.is_empty() { range.clone().unwrap_or_default() } else { values.join(", ") };
+        let default = default.as_ref().map(|default| format!("default {}", default.replace('\'', "")));
+        let facts: Vec<String> =
+            [Some(values), default].into_iter().flatten().filter(|fact| !fact.is_empty()).collect();
+        let facts = if facts.is_empty() { String::new() } else { format!(" ({})", facts.join("; ")) };
+        let text = plain(&format!("{name}{facts}: {says}"), str::to_owned).replace('`', "").replace('\'', "''");
+        lines.push(wrapped("", &text));
+    }
+    lines.push("'".to_owned());
     lines
 }
 
