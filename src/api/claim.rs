@@ -11,7 +11,7 @@ use pgrx::pg_sys::Datum;
 use crate::api::queue_options::MAX_STAGES;
 use crate::api::{self, answers, sql_function};
 use crate::catalog::arguments as args;
-use crate::catalog::rows::claimed_job;
+use crate::catalog::rows::ClaimedJob;
 use crate::error::{Error, Result};
 use crate::job::claim::{self, ClaimRequest, Claimed, ClaimedAttempt};
 use crate::job::complete::complete_all;
@@ -206,9 +206,7 @@ fn checked_worker(name: String) -> Result<String> {
 fn add_refusal(rows: &Rows, id: i64, refusal: Refusal) -> Result<()> {
     let (outcome, error) = answers::of_attempt(refusal)?;
     let answer = jsonb::of(&serde_json::json!({ "outcome": outcome, "reason": answers::reason(&error) }));
-    let mut row = [None; claimed_job::COUNT];
-    (row[claimed_job::ID], row[claimed_job::HEADERS]) = (Some(id.into()), answer);
-    rows.add_options(&row)
+    rows.add_options(&ClaimedJob { id: Some(id.into()), headers: answer, ..ClaimedJob::default() }.columns())
 }
 
 /// Adds a row of type `queue.claimed_job`.
@@ -216,22 +214,23 @@ pub fn add_row(rows: &Rows, claimed: ClaimedAttempt<'_, '_>) -> Result<()> {
     let ClaimedAttempt { queue, queue_name, reader, attempt, expires_at } = claimed;
     let stage = queue.stage_of(attempt.lane()).map(text_datum);
     reader.payload(attempt, |payload| {
-        rows.add_options(&[
-            Some(attempt.id().into()),
-            Some(attempt.job_id().into()),
-            Some(queue_name),
+        let row = ClaimedJob {
+            id: Some(attempt.id().into()),
+            job_id: Some(attempt.job_id().into()),
+            queue_name: Some(queue_name),
             stage,
             payload,
-            attempt.headers(),
-            Some(attempt.attempt().into()),
-            Some(attempt.max_attempts().unwrap_or(queue.max_attempts).into()),
-            Some(attempt.priority().into()),
-            attempt.unique_key(),
-            attempt.group_key(),
-            attempt.progress(),
-            attempt.last_error(),
-            Some(attempt.enqueued_at().into()),
-            Some(expires_at.into()),
-        ])
+            headers: attempt.headers(),
+            attempt: Some(attempt.attempt().into()),
+            max_attempts: Some(attempt.max_attempts().unwrap_or(queue.max_attempts).into()),
+            priority: Some(attempt.priority().into()),
+            unique_key: attempt.unique_key(),
+            group_key: attempt.group_key(),
+            progress: attempt.progress(),
+            last_error: attempt.last_error(),
+            enqueued_at: Some(attempt.enqueued_at().into()),
+            lease_expires_at: Some(expires_at.into()),
+        };
+        rows.add_options(&row.columns())
     })
 }

@@ -14,7 +14,7 @@ use pgrx::pg_sys::Datum;
 use crate::api::sql_function;
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege, Rights};
-use crate::catalog::rows::{life, listed_job};
+use crate::catalog::rows::{LifeRow, ListedJob};
 use crate::catalog::tables as columns;
 use crate::catalog::{self, Catalog, ids, queue};
 use crate::error::Result;
@@ -41,9 +41,6 @@ sql_function!(pg_queue_job, pg_finfo_pg_queue_job => job);
 sql_function!(pg_queue_job_attempts, pg_finfo_pg_queue_job_attempts => job_attempts);
 sql_function!(pg_queue_job_state, pg_finfo_pg_queue_job_state => job_state);
 sql_function!(pg_queue_attempt_state, pg_finfo_pg_queue_attempt_state => attempt_state);
-
-/// A row of `queue_internal.live` or of `queue_internal.life_of`. The latter has the payload in place of `payload_of`.
-type LifeRow = [Option<Datum>; life::COUNT];
 
 const SNAPSHOT: Snapshot = Snapshot::Statement;
 
@@ -76,7 +73,7 @@ fn live(call: &Call) -> Result<Option<Datum>> {
             // The result set has a copy, so values that were fetched from toast tables are freed.
             scratch.lend(|| {
                 let row = life.row(&notes, &retried, payload_of);
-                row.map_or(Ok(()), |row| rows.add_options(&row))
+                row.map_or(Ok(()), |row| rows.add_options(&row.columns()))
             })?;
         }
     }
@@ -90,15 +87,18 @@ fn life_of(call: &Call) -> Result<Option<Datum>> {
     let Some(id) = call.get(args::life_of::JOB_ID) else { return Ok(None) };
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
-    each_life(&catalog, ids::job_id(id)?, &rights, &mut |row| rows.add_options(row).map(|()| true))?;
+    each_life(&catalog, ids::job_id(id)?, &rights, &mut |row| rows.add_options(&row.columns()).map(|()| true))?;
     Ok(None)
 }
 
-/// The columns `start_by` and `timing` of `queue.jobs`. The columns before them are those of `queue.listed_job`.
-pub const START_BY: usize = listed_job::HERE;
-pub const TIMING: usize = START_BY + 1;
-/// A row of `queue.jobs`.
-pub type JobRow = [Option<Datum>; TIMING + 1];
+/// Returns the columns of `queue.jobs`: those of `queue.listed_job`, but for two that say how a search goes on.
+pub fn of_view(row: &ListedJob) -> [Option<Datum>; ListedJob::COUNT - 2] {
+    let [columns @ .., _, _, start_by, timing] = row.columns();
+    let mut shown = [start_by; ListedJob::COUNT - 2];
+    shown[..columns.len()].copy_from_slice(&columns);
+    shown[columns.len() + 1] = timing;
+    shown
+}
 
 /// `queue.job(job_id)`: returns the row of `queue.jobs` for one job. It is in Rust because SQL over
 /// `queue_internal.life_of` would cost more to plan than to run. If `job_id` is NULL, it returns no row.
@@ -108,7 +108,7 @@ fn job(call: &Call) -> Result<Option<Datum>> {
     let Some(id) = call.get(args::job::JOB_ID) else { return Ok(None) };
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
-    with_newest(&catalog, ids::job_id(id)?, &rights, &mut |_, row| rows.add_options(row))?;
+    with_newest(&catalog, ids::job_id(id)?, &rights, &mut |_, row| rows.add_options(&of_view(row)))?;
     Ok(None)
 }
 
@@ -133,40 +133,40 @@ fn attempt_row(catalog: &Catalog, life: &LifeRow) -> Result<Option<[Option<Datum
     let (lane, doing) = (lane(life), doing(life));
     let Some(queue) = queue::by_lane(catalog, lane)? else { return Ok(None) };
     Ok(Some([
-        life[life::ID],
-        life[life::JOB_ID],
+        life.id,
+        life.job_id,
         Some(text_datum(&queue.name)),
-        life[life::ATTEMPT],
+        life.attempt,
         Some(text_datum(doing.state_of_attempt(queue.is_held(lane)))),
         claimed_at(life),
-        life[life::ENDED_AT],
-        life[life::WORKER],
-        life[life::ERROR],
+        life.ended_at,
+        life.worker,
+        life.error,
         queue.stage_of(lane).map(text_datum),
     ]))
 }
 
 fn lane(life: &LifeRow) -> i32 {
-    life[life::LANE].map_or(0, |datum| datum.value() as i32)
+    life.lane.map_or(0, |datum| datum.value() as i32)
 }
 
 fn is_newest(life: &LifeRow) -> bool {
-    life[life::IS_NEWEST].is_some_and(|datum| datum.value() & 1 != 0)
+    life.is_newest.is_some_and(|datum| datum.value() & 1 != 0)
 }
 
 /// Returns when a worker claimed the attempt. A claim of the system itself does not count.
 fn claimed_at(life: &LifeRow) -> Option<Datum> {
-    let is_systems = life[life::CLAIM_KIND].is_some_and(|kind| kind.value() as u8 == b's');
-    life[life::CLAIMED_AT].filter(|_| !is_systems)
+    let is_systems = life.claim_kind.is_some_and(|kind| kind.value() as u8 == b's');
+    life.claimed_at.filter(|_| !is_systems)
 }
 
 /// Returns the standing of an attempt from its row.
 fn doing(life: &LifeRow) -> Doing {
     Doing {
-        outcome: life[life::OUTCOME].map(|datum| Kind::of(datum.value() as u8)),
-        is_claimed: life[life::CLAIMED_AT].is_some(),
-        run_at: life[life::RUN_AT].map(|datum| datum.value() as i64),
-        has_failed: life[life::LAST_ERROR].is_some(),
+        outcome: life.outcome.map(|datum| Kind::of(datum.value() as u8)),
+        is_claimed: life.claimed_at.is_some(),
+        run_at: life.run_at.map(|datum| datum.value() as i64),
+        has_failed: life.last_error.is_some(),
     }
 }
 
@@ -196,7 +196,7 @@ pub fn with_newest(
     catalog: &Catalog,
     job_id: i64,
     rights: &Rights,
-    f: &mut dyn FnMut(i32, &JobRow) -> Result<()>,
+    f: &mut dyn FnMut(i32, &ListedJob) -> Result<()>,
 ) -> Result<()> {
     each_life(catalog, job_id, rights, &mut |row| {
         if !is_newest(row) {
@@ -234,14 +234,14 @@ impl<'a> Page<'a> {
 
     /// Calls `f` with the row of `queue.jobs` for a job that a walk has found, and whether the job is a flow. It does
     /// so only if the attempt is the job's newest and the user may observe it. The values are valid during the call.
-    pub fn show(&mut self, found: &Found, f: &mut dyn FnMut(&JobRow, bool) -> Result<()>) -> Result<()> {
+    pub fn show(&mut self, found: &Found, f: &mut dyn FnMut(&ListedJob, bool) -> Result<()>) -> Result<()> {
         let rights = self.rights;
         let mut tell = |life: &LifeRow| {
             if is_newest(life)
                 && rights.on_lane(lane(life), Privilege::Observe)
                 && let Some(row) = job_row(self.catalog, life, rights)?
             {
-                f(&row, life[life::OWN_FLOW].is_some())?;
+                f(&row, life.own_flow.is_some())?;
             }
             Ok(())
         };
@@ -260,48 +260,45 @@ impl<'a> Page<'a> {
 }
 
 /// Returns the row of `queue_internal.job_life` for the row of the job's newest attempt. `None`: the queue was dropped.
-fn job_row(catalog: &Catalog, life: &LifeRow, rights: &Rights) -> Result<Option<JobRow>> {
-    let number = |column: usize| life[column].map(|datum| datum.value() as i64);
+fn job_row(catalog: &Catalog, life: &LifeRow, rights: &Rights) -> Result<Option<ListedJob>> {
+    let number = |column: Option<Datum>| column.map(|datum| datum.value() as i64);
     let (lane, doing) = (lane(life), doing(life));
     let Some(queue) = queue::by_lane(catalog, lane)? else { return Ok(None) };
     let lease_expires_at = || {
-        let by_claim = || Some(Datum::from(number(life::CLAIMED_AT)?.saturating_add(number(life::LEASE_US)?)));
-        running::lease_end(catalog, number(life::ID).unwrap_or(0), rights).map(Datum::from).or_else(by_claim)
+        let by_claim = || Some(Datum::from(number(life.claimed_at)?.saturating_add(number(life.lease_us)?)));
+        running::lease_end(catalog, number(life.id).unwrap_or(0), rights).map(Datum::from).or_else(by_claim)
     };
     let is_running = doing.outcome.is_none() && doing.is_claimed;
-    let mut row = JobRow::default();
-    // Columns that both rows have.
-    for (to, from) in [
-        (listed_job::JOB_ID, life::JOB_ID),
-        (listed_job::PAYLOAD, life::PAYLOAD_OF),
-        (listed_job::PRIORITY, life::PRIORITY),
-        (listed_job::ATTEMPT, life::ATTEMPT),
-        (listed_job::RUN_AT, life::RUN_AT),
-        (listed_job::ENQUEUED_AT, life::ENQUEUED_AT),
-        (listed_job::FINISHED_AT, life::ENDED_AT),
-        (listed_job::WORKER, life::WORKER),
-        (listed_job::RESULT, life::RESULT),
-        (listed_job::PROGRESS, life::PROGRESS),
-        (listed_job::UNIQUE_KEY, life::UNIQUE_KEY),
-        (listed_job::GROUP_KEY, life::GROUP_KEY),
-        (listed_job::HEADERS, life::HEADERS),
-        (listed_job::FLOW, life::FLOW),
-        (listed_job::TASK, life::TASK),
-        (listed_job::AFTER, life::AFTER),
-        (TIMING, life::TIMING),
-    ] {
-        row[to] = life[from];
-    }
-    row[START_BY] = number(life::START_BY).filter(|&at| at < i64::MAX).map(Datum::from);
-    row[listed_job::QUEUE_NAME] = Some(text_datum(&queue.name));
-    row[listed_job::STAGE] = queue.stage_of(lane).map(text_datum);
-    row[listed_job::STATE] = Some(text_datum(doing.state_of_job(queue.is_held(lane))));
-    row[listed_job::MAX_ATTEMPTS] = life[life::MAX_ATTEMPTS].or(Some(queue.max_attempts.into()));
-    row[listed_job::CLAIMED_AT] = claimed_at(life);
-    row[listed_job::LEASE_EXPIRES_AT] = if is_running { lease_expires_at() } else { None };
-    row[listed_job::ERROR] = life[life::ERROR].or(life[life::LAST_ERROR]);
-    row[listed_job::UPON] = life[life::UPON].map(|char| text_datum(Upon::of(char.value() as u8).name()));
-    Ok(Some(row))
+    Ok(Some(ListedJob {
+        job_id: life.job_id,
+        queue_name: Some(text_datum(&queue.name)),
+        stage: queue.stage_of(lane).map(text_datum),
+        state: Some(text_datum(doing.state_of_job(queue.is_held(lane)))),
+        payload: life.payload_of,
+        priority: life.priority,
+        attempt: life.attempt,
+        max_attempts: life.max_attempts.or(Some(queue.max_attempts.into())),
+        run_at: life.run_at,
+        enqueued_at: life.enqueued_at,
+        claimed_at: claimed_at(life),
+        finished_at: life.ended_at,
+        lease_expires_at: if is_running { lease_expires_at() } else { None },
+        worker: life.worker,
+        error: life.error.or(life.last_error),
+        result: life.result,
+        progress: life.progress,
+        unique_key: life.unique_key,
+        group_key: life.group_key,
+        headers: life.headers,
+        flow: life.flow,
+        task: life.task,
+        after: life.after,
+        upon: life.upon.map(|char| text_datum(Upon::of(char.value() as u8).name())),
+        start_by: number(life.start_by).filter(|&at| at < i64::MAX).map(Datum::from),
+        timing: life.timing,
+        here: None,
+        rows_read: None,
+    }))
 }
 
 /// Calls `f` with each attempt of a job that the user may observe, in the columns of `queue_internal.life_of`. Stops if
@@ -371,84 +368,79 @@ impl Life<'_> {
         let of_claim = |column: usize| self.claim.and_then(|row| row.get(column));
         let of_outcome = |column: usize| self.outcome.and_then(|row| row.get(column));
         let wide = |datum: Option<Datum>| datum.map(datum::fetched);
-        let mut row = LifeRow::default();
-        row[life::ID] = Some(attempt.id().into());
-        row[life::JOB_ID] = Some(attempt.job_id().into());
-        row[life::ENQUEUED_AT] = Some(attempt.enqueued_at().into());
-        row[life::LANE] = Some(attempt.lane().into());
-        row[life::PRIORITY] = Some(attempt.priority().into());
-        row[life::ATTEMPT] = Some(attempt.attempt().into());
-        row[life::MAX_ATTEMPTS] = attempt.max_attempts().map(Datum::from);
-        row[life::RUN_AT] = attempt.run_at().map(Datum::from);
-        row[life::PAYLOAD_OF] = payload;
-        row[life::HEADERS] = wide(attempt.headers());
-        row[life::GROUP_KEY] = wide(attempt.group_key());
-        row[life::UNIQUE_KEY] = wide(attempt.unique_key());
-        row[life::LAST_ERROR] = wide(attempt.last_error());
-        row[life::PROGRESS] = notes.progress().map(datum::owned).or_else(|| wide(attempt.progress()));
-        row[life::CLAIMED_AT] = of_claim(columns::claim::CLAIMED_AT);
-        row[life::LEASE_US] = of_claim(columns::claim::LEASE_US);
-        row[life::PID] = of_claim(columns::claim::PID);
-        row[life::CLAIM_KIND] = of_claim(columns::claim::KIND);
-        row[life::WORKER] = wide(of_claim(columns::claim::WORKER));
-        row[life::ENDED_AT] = of_outcome(columns::outcome::ENDED_AT);
-        row[life::OUTCOME] = of_outcome(columns::outcome::OUTCOME);
-        row[life::NEXT_ID] = of_outcome(columns::outcome::NEXT_ID);
-        row[life::RESULT] = wide(of_outcome(columns::outcome::RESULT));
-        row[life::ERROR] = wide(of_outcome(columns::outcome::ERROR));
-        row[life::IS_NEWEST] = Some(is_newest.into());
-        row[life::FLOW] = attempt.flow().map(Datum::from);
-        row[life::TASK] = wide(attempt.task());
-        row[life::AFTER] = wide(attempt.after());
-        row[life::UPON] = attempt.upon().map(|upon| Datum::from(upon as i8));
-        row[life::OWN_FLOW] = wide(attempt.own_flow());
-        row[life::START_BY] = attempt.start_by().map(Datum::from);
-        row[life::TIMING] = wide(attempt.timing());
-        Some(row)
+        Some(LifeRow {
+            id: Some(attempt.id().into()),
+            job_id: Some(attempt.job_id().into()),
+            enqueued_at: Some(attempt.enqueued_at().into()),
+            lane: Some(attempt.lane().into()),
+            priority: Some(attempt.priority().into()),
+            attempt: Some(attempt.attempt().into()),
+            max_attempts: attempt.max_attempts().map(Datum::from),
+            run_at: attempt.run_at().map(Datum::from),
+            payload_of: payload,
+            headers: wide(attempt.headers()),
+            group_key: wide(attempt.group_key()),
+            unique_key: wide(attempt.unique_key()),
+            last_error: wide(attempt.last_error()),
+            progress: notes.progress().map(datum::owned).or_else(|| wide(attempt.progress())),
+            claimed_at: of_claim(columns::claim::CLAIMED_AT),
+            lease_us: of_claim(columns::claim::LEASE_US),
+            pid: of_claim(columns::claim::PID),
+            claim_kind: of_claim(columns::claim::KIND),
+            worker: wide(of_claim(columns::claim::WORKER)),
+            ended_at: of_outcome(columns::outcome::ENDED_AT),
+            outcome: of_outcome(columns::outcome::OUTCOME),
+            next_id: of_outcome(columns::outcome::NEXT_ID),
+            result: wide(of_outcome(columns::outcome::RESULT)),
+            error: wide(of_outcome(columns::outcome::ERROR)),
+            is_newest: Some(is_newest.into()),
+            flow: attempt.flow().map(Datum::from),
+            task: wide(attempt.task()),
+            after: wide(attempt.after()),
+            upon: attempt.upon().map(|upon| Datum::from(upon as i8)),
+            own_flow: wide(attempt.own_flow()),
+            start_by: attempt.start_by().map(Datum::from),
+            timing: wide(attempt.timing()),
+        })
     }
 }
 
 /// Returns an attempt in history in the columns of `queue_internal.life_of`.
 fn past_row(retried: &retried::Reader, past: &Past) -> LifeRow {
-    let mut row = LifeRow::default();
-    for (to, from) in [
-        (life::ID, columns::history::ID),
-        (life::JOB_ID, columns::history::JOB_ID),
-        (life::ENQUEUED_AT, columns::history::ENQUEUED_AT),
-        (life::LANE, columns::history::LANE),
-        (life::PRIORITY, columns::history::PRIORITY),
-        (life::ATTEMPT, columns::history::ATTEMPT),
-        (life::MAX_ATTEMPTS, columns::history::MAX_ATTEMPTS),
-        (life::RUN_AT, columns::history::RUN_AT),
-        (life::CLAIMED_AT, columns::history::CLAIMED_AT),
-        (life::PID, columns::history::PID),
-        (life::CLAIM_KIND, columns::history::CLAIM_KIND),
-        (life::ENDED_AT, columns::history::ENDED_AT),
-        (life::OUTCOME, columns::history::OUTCOME),
-        (life::NEXT_ID, columns::history::NEXT_ID),
-        (life::FLOW, columns::history::FLOW),
-        (life::UPON, columns::history::UPON),
-    ] {
-        row[to] = past.get(from);
+    let plain = |column: usize| past.get(column);
+    let wide = |column: usize| past.get(column).map(datum::fetched);
+    LifeRow {
+        id: plain(columns::history::ID),
+        job_id: plain(columns::history::JOB_ID),
+        enqueued_at: plain(columns::history::ENQUEUED_AT),
+        lane: plain(columns::history::LANE),
+        priority: plain(columns::history::PRIORITY),
+        attempt: plain(columns::history::ATTEMPT),
+        max_attempts: plain(columns::history::MAX_ATTEMPTS),
+        run_at: plain(columns::history::RUN_AT),
+        payload_of: wide(columns::history::PAYLOAD),
+        headers: wide(columns::history::HEADERS),
+        group_key: wide(columns::history::GROUP_KEY),
+        unique_key: wide(columns::history::UNIQUE_KEY),
+        last_error: wide(columns::history::LAST_ERROR),
+        progress: wide(columns::history::PROGRESS),
+        claimed_at: plain(columns::history::CLAIMED_AT),
+        lease_us: None,
+        pid: plain(columns::history::PID),
+        claim_kind: plain(columns::history::CLAIM_KIND),
+        worker: wide(columns::history::WORKER),
+        ended_at: plain(columns::history::ENDED_AT),
+        outcome: plain(columns::history::OUTCOME),
+        next_id: plain(columns::history::NEXT_ID),
+        result: wide(columns::history::RESULT),
+        error: wide(columns::history::ERROR),
+        is_newest: Some((past.outcome().next_id.is_none() && !retried.has(past.id())).into()),
+        flow: plain(columns::history::FLOW),
+        task: wide(columns::history::TASK),
+        after: wide(columns::history::AFTER),
+        upon: plain(columns::history::UPON),
+        own_flow: wide(columns::history::OWN_FLOW),
+        start_by: None,
+        timing: wide(columns::history::TIMING),
     }
-    for (to, from) in [
-        (life::PAYLOAD_OF, columns::history::PAYLOAD),
-        (life::HEADERS, columns::history::HEADERS),
-        (life::GROUP_KEY, columns::history::GROUP_KEY),
-        (life::UNIQUE_KEY, columns::history::UNIQUE_KEY),
-        (life::LAST_ERROR, columns::history::LAST_ERROR),
-        (life::PROGRESS, columns::history::PROGRESS),
-        (life::WORKER, columns::history::WORKER),
-        (life::RESULT, columns::history::RESULT),
-        (life::ERROR, columns::history::ERROR),
-        (life::TASK, columns::history::TASK),
-        (life::AFTER, columns::history::AFTER),
-        (life::OWN_FLOW, columns::history::OWN_FLOW),
-        (life::TIMING, columns::history::TIMING),
-    ] {
-        row[to] = past.get(from).map(datum::fetched);
-    }
-    let is_newest = past.outcome().next_id.is_none() && !retried.has(past.id());
-    row[life::IS_NEWEST] = Some(is_newest.into());
-    row
 }

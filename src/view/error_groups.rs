@@ -9,7 +9,6 @@ use pgrx::pg_sys::Datum;
 use crate::api::sql_function;
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::rows::listed_job;
 use crate::catalog::{self, queue};
 use crate::error::Result;
 use crate::log::listing::JobState;
@@ -69,8 +68,8 @@ fn error_groups(call: &Call) -> Result<Option<Datum>> {
                 until: None,
             };
             let (end, _) = look.run(true, &mut |hit| {
-                let error = hit.row.and_then(|row| row[listed_job::ERROR]).map(datum::text);
-                let ended_at = hit.row.and_then(|row| row[listed_job::FINISHED_AT]).map(|at| at.value() as i64);
+                let error = hit.row.and_then(|row| row.error).map(datum::text);
+                let ended_at = hit.row.and_then(|row| row.finished_at).map(|at| at.value() as i64);
                 let group = groups.entry(error).or_default();
                 match state {
                     JobState::Dead => group.dead += 1,

@@ -7,7 +7,6 @@ use pgrx::pg_sys::Datum;
 use crate::api::sql_function;
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege, Rights};
-use crate::catalog::rows::listed_job;
 use crate::catalog::{self, ids};
 use crate::error::Result;
 use crate::job::find;
@@ -47,15 +46,15 @@ fn inputs(call: &Call) -> Result<Option<Datum>> {
         let mut is_known = false;
         attempts::with_newest(&catalog, job_id, &Rights::everything(), &mut |lane, job| {
             is_known = true;
-            let shown = |column: usize| job[column].filter(|_| may_see(&rights, lane));
+            let shown = |column: Option<Datum>| column.filter(|_| may_see(&rights, lane));
             rows.add_options(&[
-                job[listed_job::JOB_ID],
-                job[listed_job::QUEUE_NAME],
-                job[listed_job::TASK],
-                job[listed_job::STATE],
-                shown(listed_job::RESULT),
-                shown(listed_job::ERROR),
-                job[listed_job::FINISHED_AT],
+                job.job_id,
+                job.queue_name,
+                job.task,
+                job.state,
+                shown(job.result),
+                shown(job.error),
+                job.finished_at,
             ])
         })?;
         if !is_known {
@@ -82,9 +81,9 @@ fn members(call: &Call) -> Result<Option<Datum>> {
         }
         process::check_for_interrupts();
         attempts::with_newest(&catalog, job_id, &rights, &mut |_, row| {
-            let is_wanted = |state: &String| row[listed_job::STATE].map(datum::text).as_ref() == Some(state);
+            let is_wanted = |state: &String| row.state.map(datum::text).as_ref() == Some(state);
             if state.as_ref().is_none_or(is_wanted) {
-                rows.add_options(row)?;
+                rows.add_options(&attempts::of_view(row))?;
                 left -= 1;
             }
             Ok(())

@@ -14,14 +14,14 @@ use crate::api::sql_function;
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::queue::{self, Queue};
-use crate::catalog::rows::listed_job;
+use crate::catalog::rows::ListedJob;
 use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
 use crate::job::notice;
 use crate::log::listing::{Found, JobState, Opened, Wanted};
 use crate::pg::function::Call;
 use crate::pg::{datum, jsonb, jsonpath, time};
-use crate::view::attempts::{JobRow, Page, START_BY, TIMING};
+use crate::view::attempts::Page;
 
 sql_function!(pg_queue_search, pg_finfo_pg_queue_search => search);
 
@@ -61,7 +61,7 @@ pub enum Answer {
 /// position behind the job, at which a later search can continue.
 pub struct Hit<'a> {
     pub found: &'a Found,
-    pub row: Option<&'a JobRow>,
+    pub row: Option<&'a ListedJob>,
     pub rows_read: i64,
     pub here: &'a dyn Fn() -> Value,
 }
@@ -96,8 +96,7 @@ impl Look<'_> {
                 if with_rows || self.filter.is_some() {
                     scratch.lend(|| {
                         page.show(&found, &mut |row, is_flow| {
-                            let is_in_state =
-                                row[listed_job::STATE].is_some_and(|name| datum::text(name) == state.name());
+                            let is_in_state = row.state.is_some_and(|name| datum::text(name) == state.name());
                             if is_in_state && self.filter.is_none_or(|filter| matches(row, is_flow, filter)) {
                                 answer = f(Hit { found: &found, row: Some(row), rows_read, here: &here })?;
                             }
@@ -117,7 +116,7 @@ impl Look<'_> {
 }
 
 /// True if a filter matches a job.
-fn matches(row: &JobRow, is_flow: bool, filter: Datum) -> bool {
+fn matches(row: &ListedJob, is_flow: bool, filter: Datum) -> bool {
     jsonb::of_text(&document(row, is_flow)).is_some_and(|document| jsonpath::matches(document, filter))
 }
 
@@ -154,30 +153,32 @@ fn look_at_filter(filter: Datum) {
 }
 
 /// Returns the fields that filters see of a job, as JSON.
-fn document(row: &JobRow, is_flow: bool) -> String {
-    let int = |n: usize| row[n].map_or_else(|| "null".to_owned(), |datum| (datum.value() as i64).to_string());
-    let small = |n: usize| row[n].map_or_else(|| "null".to_owned(), |datum| (datum.value() as i32).to_string());
-    let text = |n: usize| Value::from(row[n].map(datum::text)).to_string();
-    let json = |n: usize| row[n].map_or_else(|| "null".to_owned(), jsonb::text);
+fn document(row: &ListedJob, is_flow: bool) -> String {
+    type Column = Option<Datum>;
+    let number = |column: Column, shown: fn(Datum) -> String| column.map_or_else(|| "null".to_owned(), shown);
+    let int = |column: Column| number(column, |datum| (datum.value() as i64).to_string());
+    let small = |column: Column| number(column, |datum| (datum.value() as i32).to_string());
+    let text = |column: Column| Value::from(column.map(datum::text)).to_string();
+    let json = |column: Column| number(column, jsonb::text);
     let values = [
-        int(listed_job::JOB_ID),
-        text(listed_job::STAGE),
-        text(listed_job::STATE),
-        json(listed_job::PAYLOAD),
-        small(listed_job::PRIORITY),
-        small(listed_job::ATTEMPT),
-        small(listed_job::MAX_ATTEMPTS),
-        text(listed_job::WORKER),
-        text(listed_job::ERROR),
-        json(listed_job::RESULT),
-        json(listed_job::PROGRESS),
-        text(listed_job::UNIQUE_KEY),
-        text(listed_job::GROUP_KEY),
-        json(listed_job::HEADERS),
-        int(listed_job::FLOW),
-        text(listed_job::TASK),
+        int(row.job_id),
+        text(row.stage),
+        text(row.state),
+        json(row.payload),
+        small(row.priority),
+        small(row.attempt),
+        small(row.max_attempts),
+        text(row.worker),
+        text(row.error),
+        json(row.result),
+        json(row.progress),
+        text(row.unique_key),
+        text(row.group_key),
+        json(row.headers),
+        int(row.flow),
+        text(row.task),
         is_flow.to_string(),
-        json(TIMING),
+        json(row.timing),
     ];
     let fields: Vec<String> = FIELDS.iter().zip(values).map(|(name, value)| format!("\"{name}\": {value}")).collect();
     format!("{{{}}}", fields.join(", "))
@@ -236,15 +237,8 @@ pub fn at_most(name: &str, value: Option<i32>, default: i32, most: i32) -> Resul
 }
 
 /// Returns a row of `queue.listed_job`. Without the row of a job it has only the last columns.
-fn with_more(job: Option<&JobRow>, here: Option<Datum>, rows_read: i64) -> [Option<Datum>; listed_job::COUNT] {
-    let mut row = [None; listed_job::COUNT];
-    if let Some(job) = job {
-        row[..START_BY].copy_from_slice(&job[..START_BY]);
-        row[listed_job::START_BY] = job[START_BY];
-        row[listed_job::TIMING] = job[TIMING];
-    }
-    (row[listed_job::HERE], row[listed_job::ROWS_READ]) = (here, Some(rows_read.into()));
-    row
+fn with_more(job: Option<&ListedJob>, here: Option<Datum>, rows_read: i64) -> ListedJob {
+    ListedJob { here, rows_read: Some(rows_read.into()), ..job.copied().unwrap_or_default() }
 }
 
 /// Runs a search, and adds the found jobs to the rows.
@@ -254,13 +248,13 @@ fn page(call: &Call, look: &Look<'_>, max_jobs: i32) -> Result<()> {
     let (end, rows_read) = look.run(true, &mut |hit| {
         left -= 1;
         let here = if left == 0 { jsonb::of(&(hit.here)()) } else { None };
-        rows.add_options(&with_more(hit.row, here, hit.rows_read))?;
+        rows.add_options(&with_more(hit.row, here, hit.rows_read).columns())?;
         Ok(if left == 0 { Answer::Enough } else { Answer::GoOn })
     })?;
     if let End::More(here) = end
         && left > 0
     {
-        rows.add_options(&with_more(None, jsonb::of(&here), rows_read))?;
+        rows.add_options(&with_more(None, jsonb::of(&here), rows_read).columns())?;
     }
     Ok(())
 }

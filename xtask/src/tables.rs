@@ -2,7 +2,7 @@
 //! make them.
 //!
 //! Responsible for `src/catalog/tables.rs`, for each table its shape and the numbers of its columns, and
-//! `src/catalog/rows.rs`, for each row the numbers. Not responsible for comparing a shape with the table that a
+//! `src/catalog/rows.rs`, for each row a struct. Not responsible for comparing a shape with the table that a
 //! database has (`pg::shape`).
 //!
 //! Invariant: a column stands in the SQL and nowhere else.
@@ -35,9 +35,9 @@ const TABLES: [&str; 17] = [
 /// Rows that functions return, how the module is called that has the numbers of their columns, and before which
 /// parenthesis these stand in the script.
 const ROWS: [(&str, &str, &str); 3] = [
-    ("queue_internal.live", "life", "CREATE FUNCTION queue_internal.live()\n    RETURNS TABLE ("),
-    ("queue.listed_job", "listed_job", "CREATE TYPE queue.listed_job AS ("),
-    ("queue.claimed_job", "claimed_job", "CREATE TYPE queue.claimed_job AS ("),
+    ("queue_internal.live", "LifeRow", "CREATE FUNCTION queue_internal.live()\n    RETURNS TABLE ("),
+    ("queue.listed_job", "ListedJob", "CREATE TYPE queue.listed_job AS ("),
+    ("queue.claimed_job", "ClaimedJob", "CREATE TYPE queue.claimed_job AS ("),
 ];
 
 /// Types in SQL, and what pgrx calls their oids.
@@ -130,13 +130,13 @@ macro_rules! tables {
 tables! {
 ";
 
-const ROWS_HEAD: &str = "//! The columns of rows that functions return, by number.
+const ROWS_HEAD: &str = "//! The rows that functions return.
 //!
-//! Made by `make generate` from sql/schema: do not edit. Not responsible for columns of tables: see `tables`.
+//! Made by `make generate` from sql/schema: do not edit. Not responsible for rows of tables: see `tables`.
 //!
-//! Invariant: a row has as many columns as the SQL declares, in its order.
+//! Invariant: a row has the columns that the SQL declares, in its order.
 
-#![allow(dead_code, reason = \"each column has its number, whether or not Rust writes it\")]
+use pgrx::pg_sys::Datum;
 ";
 
 /// What a column of a type is in Rust.
@@ -174,12 +174,14 @@ pub fn rows(script: &str) -> Result<String> {
     for (row, module, begin) in ROWS {
         let at = script.find(begin).ok_or_else(|| eyre!("no script makes {row}"))?;
         let items = items(&script[at + begin.len()..]);
-        write!(file, "\n/// `{row}`.\npub mod {module} {{\n")?;
-        for (n, item) in items.iter().enumerate() {
-            let name = item.split_whitespace().next().unwrap_or_default();
-            writeln!(file, "    pub const {}: usize = {n};", name.to_uppercase())?;
-        }
-        writeln!(file, "    pub const COUNT: usize = {};\n}}", items.len())?;
+        let names: Vec<&str> = items.iter().map(|item| item.split_whitespace().next().unwrap_or_default()).collect();
+        writeln!(file, "\n/// `{row}`.\n#[derive(Clone, Copy, Default)]\npub struct {module} {{")?;
+        names.iter().try_for_each(|name| writeln!(file, "    pub {name}: Option<Datum>,"))?;
+        writeln!(file, "}}\n\nimpl {module} {{\n    pub const COUNT: usize = {};\n", names.len())?;
+        writeln!(file, "    /// Returns the columns in their order.")?;
+        writeln!(file, "    pub fn columns(&self) -> [Option<Datum>; Self::COUNT] {{\n        [")?;
+        names.iter().try_for_each(|name| writeln!(file, "            self.{name},"))?;
+        writeln!(file, "        ]\n    }}\n}}")?;
     }
     Ok(file)
 }
