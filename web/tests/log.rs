@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ fn a_log_that_takes_no_lines_stops_nothing() {
         let mut program = KilledAtEnd(command.stderr(log).spawn().expect("the program runs"));
         wait::until(&format!("it listens ({what})"), || {
             assert_eq!(program.try_wait().expect("its state"), None, "{what}");
-            socket.exists().then_some(())
+            UnixStream::connect(&socket).ok()
         });
         let web = Address::Unix(socket);
         for _ in 0..3 {
