@@ -61,6 +61,8 @@ pub trait Sql {
     fn state(&mut self, job_id: i64) -> String;
     /// Waits until the background worker, or `queue.maintain()`, has made this condition true.
     fn maintain_until(&mut self, condition: &str);
+    /// Switches the background worker of this database off. Returns when it does no duty any more.
+    fn switch_worker_off(&mut self);
     /// True if memory knows the counts of every lane, and there is one. A lane without any job is not counted.
     fn is_counted(&mut self) -> bool;
     /// Waits until memory knows the counts. What happens before is in no minute of the last hour.
@@ -144,6 +146,16 @@ impl Sql for Client {
         wait::until(condition, || {
             self.run("SELECT FROM queue.maintain()");
             self.value::<bool>(&format!("SELECT {condition}")).then_some(())
+        });
+    }
+
+    fn switch_worker_off(&mut self) {
+        self.run(
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET pg_queue.worker = off', current_database()); END $$",
+        );
+        wait::until("the background worker is off", || {
+            let off = "SELECT FROM queue.doctor() WHERE name = 'worker' AND detail LIKE '%pg_queue.worker is off%'";
+            (self.count(off) > 0).then_some(())
         });
     }
 

@@ -378,7 +378,7 @@ fn limits_that_are_not_committed_are_nobody_elses() {
 #[test]
 fn a_notify_that_was_rolled_back_is_sent_again() {
     let (cluster, mut client) = cluster().start_with_database("app");
-    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    client.switch_worker_off();
     create(&mut client, "q", "notify => true");
     let mut listener = cluster.connect_to("app");
     listener.run("LISTEN pg_queue");

@@ -55,7 +55,7 @@ fn a_thousand_are_made_up_for_and_the_rest_is_skipped_with_a_warning() {
 fn the_log_of_firings_stays_small_whoever_holds_the_horizon() {
     let (cluster, mut client) =
         Cluster::new().conf("pg_queue.reclaim_delay = 0").conf("autovacuum = off").start_with_database("app");
-    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    client.switch_worker_off();
     create(&mut client, "q", "");
     set_clock(&mut client, "2026-01-05 10:00Z");
     client.run(
@@ -124,7 +124,7 @@ fn clock_time(seconds: i32) -> String {
 fn a_log_of_firings_whose_schedules_are_gone_is_emptied_and_left_alone() {
     let (cluster, mut client) =
         Cluster::new().conf("pg_queue.reclaim_delay = 0").conf("pg_queue.reclaim = off").start_with_database("app");
-    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    client.switch_worker_off();
     create(&mut client, "q", "");
     set_clock(&mut client, "2026-01-05 10:00Z");
     client.run("SELECT queue.schedule('s', 'q', every => '100 ms', missed => 'all')");

@@ -193,7 +193,7 @@ fn a_thousand_that_are_due_at_once() {
 #[test]
 fn a_dump_remembers_what_was_fired() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
-    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    client.switch_worker_off();
     create(&mut client, "q", "");
     set_clock(&mut client, "2026-01-05 10:00:30Z");
     client.run("SELECT queue.schedule('gone', 'q', cron => '* * * * *'); SELECT queue.unschedule('gone')");

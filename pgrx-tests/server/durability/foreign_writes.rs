@@ -125,7 +125,7 @@ fn a_worker_that_sleeps_is_not_woken_before_the_end() {
 fn what_was_written_by_hand_counts_after_adoption() {
     let (cluster, mut client) = cluster().conf("pg_queue.restore_quiet = '1h'").start_with_database("app");
     // So that nobody finds the entries in memory out before this test has claimed.
-    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    client.switch_worker_off();
     let mut other = cluster.connect_to("app");
     create(&mut client, "q", "lease => '1 hour'");
     let jobs: Vec<i64> = (0..4).map(|_| client.enqueue("q")).collect();

@@ -163,7 +163,7 @@ fn a_lease_that_ends_after_a_crash_is_noticed() {
 #[test]
 fn a_request_to_cancel_that_came_too_late_survives_a_crash() {
     let (cluster, mut client) = cluster().start_with_database("app");
-    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    client.switch_worker_off();
     cluster.restart();
     let mut client = cluster.connect_to("app");
     create(&mut client, "q", "");
@@ -301,7 +301,7 @@ fn jobs_of_prepared_transactions_appear_when_those_commit_also_after_a_crash() {
 #[test]
 fn a_session_that_is_ended_while_it_starts_due_jobs_leaves_none_behind() {
     let (cluster, mut client) = cluster().start_with_database("app");
-    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    client.switch_worker_off();
     create(&mut client, "q", "");
     // Memory knows that the lane's index was read to its end.
     assert_eq!(client.count("SELECT FROM queue.claim('q')"), 0);

@@ -51,7 +51,7 @@ impl Source {
     fn new() -> Self {
         let (cluster, mut client) = cluster().start_with_database("app");
         // No lease ends before the dump is taken. The setting stays behind.
-        client.run("ALTER DATABASE app SET pg_queue.worker = off");
+        client.switch_worker_off();
         create(&mut client, "q", "max_attempts => 7, lease => '1 hour', backoff_base => '0', backoff_jitter => 0");
         create(&mut client, "dropped", "");
         client.run("SELECT queue.drop('dropped')");

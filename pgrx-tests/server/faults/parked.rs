@@ -23,7 +23,7 @@ fn turn(client: &mut postgres::Client, groups: &str) -> usize {
 fn no_job_is_stuck_whose_entry_a_move_has_made_in_an_index_that_is_replaced() {
     let (cluster, mut client) =
         Cluster::new().conf("pg_queue.max_ready = 16").conf("pg_queue.segment_age = 1").start_with_database("app");
-    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    client.switch_worker_off();
     let mut client = cluster.connect_to("app");
     create(&mut client, "g", "max_running_per_group => 1, lease => '1 hour'");
     create(&mut client, "p", "");

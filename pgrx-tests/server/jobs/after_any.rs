@@ -387,7 +387,7 @@ fn a_flow_outlives_crashes_moves_and_history_until_its_first_member_completes() 
     client.run(&format!("SELECT queue.complete({})", ids[1]));
     wait::until("the flow goes on", || (client.state(first) == "ready").then_some(()));
     // One that has completed while nobody looked.
-    client.run("ALTER DATABASE postgres SET pg_queue.worker = off");
+    client.switch_worker_off();
     client.run(&format!("SELECT queue.retry({0})", members[0]));
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     drop(client);

@@ -59,7 +59,7 @@ fn a_restart_and_a_crash_leave_nothing_held_that_is_not_to_be() {
         let all = after(&mut client, &before, "ended");
         let first = after(&mut client, &before, "any");
         let none = after(&mut client, &before[1..3], "any");
-        client.run("ALTER DATABASE app SET pg_queue.worker = off");
+        client.switch_worker_off();
         end(&mut client, before[0], "completed");
         end(&mut client, before[1], "cancelled");
         match round {

@@ -113,7 +113,7 @@ fn the_release_may_end_at_each_of_its_points() {
 #[test]
 fn a_dump_takes_held_jobs_along() {
     let (cluster, mut client) = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start_with_database("app");
-    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    client.switch_worker_off();
     create(&mut client, "q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
     let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 4)");
     let waiting = after(&mut client, &jobs[1..2], "completed");
@@ -201,7 +201,7 @@ fn a_look_at_everything_finds_each_kind_of_predecessor() {
     for has_moved in [false, true] {
         let jobs = make(&mut client);
         // What is after them is enqueued by a session whose server ends before anybody looks.
-        client.run("ALTER DATABASE postgres SET pg_queue.worker = off");
+        client.switch_worker_off();
         let held: Vec<i64> = jobs.iter().map(|(job, _)| after(&mut client, &[*job], "completed")).collect();
         client.run("ALTER DATABASE postgres RESET pg_queue.worker");
         if has_moved {

@@ -133,7 +133,7 @@ impl Case {
 fn try_all(crashes: bool) {
     let (cluster, mut client) = Cluster::new().conf("pg_queue.max_lanes = 4096").start_with_database("app");
     if crashes {
-        client.run("ALTER DATABASE app SET pg_queue.worker = off");
+        client.switch_worker_off();
     }
     for queue in ["q", "parents", "before", "later"] {
         create(&mut client, queue, "lease => '1 hour'");

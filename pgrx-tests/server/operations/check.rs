@@ -375,7 +375,7 @@ fn in_the_middle_of_a_move_or_a_claim_nothing_is_reported() {
         .conf("pg_queue.segment_rows = 1000")
         .conf("pg_queue.reclaim_delay = 0")
         .start_with_database("app");
-    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    client.switch_worker_off();
     create(&mut client, "q", "");
     client.run("SELECT FROM queue.maintain()");
     for point in ["move.chosen", "move.marked", "move.written", "count.begun"] {
@@ -412,7 +412,7 @@ fn a_retried_job_is_there_once_while_its_segment_is_copied() {
         .conf("pg_queue.segment_rows = 1000")
         .conf("pg_queue.reclaim_delay = 0")
         .start_with_database("app");
-    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    client.switch_worker_off();
     create(&mut client, "q", "max_attempts => 1, retention => '0', dead_retention => '0'");
     client.run("SELECT FROM queue.maintain()");
     let job = client.enqueue("q");

@@ -180,7 +180,7 @@ fn a_worker_that_is_off_stuck_or_failing() {
     create(&mut client, "q", "");
     until_well(&mut client, "worker");
 
-    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    client.switch_worker_off();
     let hint = until_ill(&mut client, "worker", &["pg_queue.worker is off"]);
     assert!(hint.contains("RESET pg_queue.worker"), "{hint}");
     client.run("ALTER DATABASE app RESET pg_queue.worker");

@@ -494,7 +494,7 @@ fn what_is_being_erased_is_not_revived_and_what_is_being_revived_is_not_erased()
 #[test]
 fn a_job_whose_next_run_was_asked_for_is_not_erased_before_that_is_made() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
-    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    client.switch_worker_off();
     create(&mut client, "q", "");
     let job: i64 = client.value("SELECT queue.enqueue('q', '{\"v\": 1}', unique_key => 'a')");
     let id: i64 = client.value("SELECT id FROM queue.claim('q')");
