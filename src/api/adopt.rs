@@ -5,7 +5,6 @@
 use pgrx::pg_sys::{self, Datum};
 
 use crate::api::{self, sql_function};
-use crate::catalog;
 use crate::catalog::permission::{self, Privilege};
 use crate::error::{self, Error, Result};
 use crate::pg::function::{Call, VOID};
@@ -23,13 +22,12 @@ fn adopt(_call: &Call) -> Result<Option<Datum>> {
         return Err(Error::new(error::IN_TRANSACTION, "queue.adopt cannot run at REPEATABLE READ or above")
             .hint("It would not see what was restored since the transaction began."));
     }
-    let catalog = catalog::current()?;
-    permission::check_everywhere(&catalog, Privilege::Manage)?;
-    restore::end_now(&catalog)?;
+    permission::check_everywhere(Privilege::Manage)?;
+    restore::end_now()?;
     Ok(Some(VOID))
 }
 
-sql_function!(pg_queue_foreign_write, pg_finfo_pg_queue_foreign_write => foreign_write);
+sql_function!(pg_queue_foreign_write, pg_finfo_pg_queue_foreign_write => foreign_write, api::run_unpinned);
 
 /// `queue_internal.foreign_write()`: a statement trigger before each statement that changes the tables.
 fn foreign_write(call: &Call) -> Result<Option<pg_sys::Datum>> {
@@ -52,7 +50,7 @@ fn foreign_write(call: &Call) -> Result<Option<pg_sys::Datum>> {
     Ok(Some(VOID))
 }
 
-sql_function!(pg_queue_read_only, pg_finfo_pg_queue_read_only => read_only);
+sql_function!(pg_queue_read_only, pg_finfo_pg_queue_read_only => read_only, api::run_unpinned);
 
 /// `queue_internal.read_only()`: a trigger on the views that raises 0A000. Without it rows of tables could be changed
 /// through some views.

@@ -5,7 +5,6 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
-use crate::catalog;
 use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::job::options::in_future;
@@ -25,12 +24,11 @@ fn advance(call: &Call) -> Result<Option<Datum>> {
     let payload = call.json(args::advance::PAYLOAD)?;
     let run_at =
         call.get(args::advance::DELAY).map_or(Ok(None), |delay: Interval| in_future("delay", delay, time::now_us()))?;
-    let catalog = catalog::current()?;
-    let mut outcomes = Outcomes::new(&catalog);
+    let mut outcomes = Outcomes::new();
     let held = hold::hold_for_end(&mut outcomes, id)?;
     let queue = hold::queue_of(&mut outcomes, &held)?;
     let lane = advance::target(&queue, held.entry.lane, call.get(args::advance::STAGE).as_deref())?;
-    advance::advance(&catalog, &mut outcomes, &held, &advance::To { queue: &queue, lane, run_at, payload })?;
+    advance::advance(&mut outcomes, &held, &advance::To { queue: &queue, lane, run_at, payload })?;
     outcomes.insert()?;
     Ok(Some(VOID))
 }

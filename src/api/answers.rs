@@ -6,12 +6,10 @@
 //! Invariant: a failure for one id never ends the call. A returned error is about the call as a whole.
 
 use std::cell::Cell;
-use std::rc::Rc;
 
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::arguments as args;
-use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
 use crate::job::held::Refusal;
 use crate::pg::datum::{Scratch, text_datum};
@@ -80,7 +78,7 @@ impl Answers {
 /// cannot be, that is rolled back and each has a subtransaction of its own.
 ///
 /// Errors: those of the verb that are about the call as a whole.
-pub fn for_each_job(call: &Call, verb: impl Fn(&Rc<Catalog>, i64) -> Result<&'static str>) -> Result<Option<Datum>> {
+pub fn for_each_job(call: &Call, verb: impl Fn(i64) -> Result<&'static str>) -> Result<Option<Datum>> {
     /// Jobs in one subtransaction.
     const JOBS_PER_SUBTRANSACTION: usize = 100;
     let answers = Answers::begin(call)?;
@@ -88,7 +86,7 @@ pub fn for_each_job(call: &Call, verb: impl Fn(&Rc<Catalog>, i64) -> Result<&'st
     let mut full: Option<Error> = None;
     let change = |job_id: i64| {
         process::check_for_interrupts();
-        verb(&catalog::current()?, job_id)
+        verb(job_id)
     };
     let mut scratch = Scratch::new();
     for chunk in ids.chunks(JOBS_PER_SUBTRANSACTION) {

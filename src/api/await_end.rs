@@ -8,7 +8,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
 use crate::catalog::arguments as args;
-use crate::catalog::{self, ids};
+use crate::catalog::{ids, pin};
 use crate::error::{self, Error, Result};
 use crate::job::await_end::{self, Watcher};
 use crate::job::wait;
@@ -53,14 +53,13 @@ fn await_end(call: &Call) -> Result<Option<Datum>> {
     let seen = loop {
         // Privileges and queues may have changed while it slept.
         session::accept_invalidations();
-        let catalog = catalog::current()?;
-        restore::refuse(&catalog)?;
-        let mut watcher = Watcher::begin(catalog.number, job_id);
-        let seen = await_end::read(&catalog, job_id)?;
+        pin::renew()?;
+        restore::refuse()?;
+        let mut watcher = Watcher::begin(job_id);
+        let seen = await_end::read(job_id)?;
         if seen.has_ended || time::monotonic_us() >= deadline {
             break seen;
         }
-        drop(catalog);
         snapshot::drop_snapshots();
         fault!("await.looked");
         watcher.sleep(deadline);

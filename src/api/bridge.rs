@@ -6,8 +6,6 @@
 //! Invariant: an id of another server is that of at most one job here, unless its source has given it twice by hand.
 //! Its node number is never this server's. See docs/decisions/bridge-ids.md.
 
-use std::rc::Rc;
-
 use pg_queue_core::id::{self, Kind};
 use pgrx::pg_sys::Datum;
 
@@ -16,7 +14,7 @@ use crate::api::{self, enqueue, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::Queue;
-use crate::catalog::{self, Catalog, ids, run_as, topic};
+use crate::catalog::{ids, run_as, topic};
 use crate::error::{self, Error, Result};
 use crate::job::enqueue::{By, produce};
 use crate::job::given::{self, Given};
@@ -46,15 +44,15 @@ fn is_streamed(call: &Call) -> Result<Option<Datum>> {
 /// same job, with the same time, has arrived before. `passed`: ids that have arrived before and may have made no job.
 /// NULL: nothing can have arrived before.
 fn enqueue(call: &Call) -> Result<Option<Datum>> {
-    let (catalog, queue) = enqueue::target(call)?;
+    let queue = enqueue::target(call)?;
     let rows = call.rows()?;
     let made_at = call.need(args::bridge_enqueue::MADE_AT)?;
     let ids = call.need(args::bridge_enqueue::IDS)?;
     let form = call.need(args::bridge_enqueue::FORM)?;
     let passed = call.get(args::bridge_enqueue::PASSED);
-    let known = |id| Known::of(&catalog, id, made_at, passed.as_deref());
+    let known = |id| Known::of(id, made_at, passed.as_deref());
     let made = if form == "w" {
-        flow(call, &catalog, &queue, ids, made_at, known)?
+        flow(call, &queue, ids, made_at, known)?
     } else {
         let jobs = jobs(call, &form, &queue, made_at)?;
         check_count(&ids, jobs.len())?;
@@ -68,7 +66,7 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
                 new.push((payload, options));
             }
         }
-        let mut made = produce(&catalog, &queue, &new, made_at, By::Bridge)?.ids.into_iter();
+        let mut made = produce(&queue, &new, made_at, By::Bridge)?.ids.into_iter();
         memory::collect(is_known.into_iter().map(|is_known| if is_known { None } else { made.next() }))
     };
     for job_id in made {
@@ -84,17 +82,17 @@ fn enqueue_new(call: &Call) -> Result<Option<Datum>> {
     let role = role_of(&call.need(args::bridge_enqueue_new::SOURCE)?)?;
     let looks = call.need(args::bridge_enqueue_new::LOOKS)?;
     role::as_role(role, || {
-        let (catalog, queue) = enqueue::target(call)?;
+        let queue = enqueue::target(call)?;
         let made_at = call.need(args::bridge_enqueue_new::MADE_AT)?;
         let id = foreign(call.get(args::bridge_enqueue_new::ID))?;
-        match Known::of(&catalog, id, made_at, looks.then_some(&[]))? {
+        match Known::of(id, made_at, looks.then_some(&[]))? {
             Known::New => {}
             Known::Same => return Ok(None),
             Known::Taken => return Err(Error::new(error::UNIQUE, format!("another job has the id {id}"))),
         }
         let jobs = jobs(call, "e", &queue, made_at)?;
         let identify = |(payload, options)| (payload, Options { job_id: Some(id), ..options });
-        let made = produce(&catalog, &queue, &Vec::from_iter(jobs.into_iter().map(identify)), made_at, By::Bridge)?;
+        let made = produce(&queue, &Vec::from_iter(jobs.into_iter().map(identify)), made_at, By::Bridge)?;
         Ok(made.ids.first().map(|&job_id| job_id.into()))
     })
 }
@@ -135,11 +133,11 @@ enum Known {
 
 impl Known {
     /// `passed`: as for `queue_bridge.enqueue`.
-    fn of(catalog: &Catalog, id: i64, made_at: i64, passed: Option<&[Option<i64>]>) -> Result<Self> {
+    fn of(id: i64, made_at: i64, passed: Option<&[Option<i64>]>) -> Result<Self> {
         let known = match passed {
             None => None,
             Some(passed) if passed.contains(&Some(id)) => Some(made_at),
-            Some(_) => time_of(catalog, id)?,
+            Some(_) => time_of(id)?,
         };
         Ok(match known {
             None => Self::New,
@@ -161,7 +159,6 @@ impl Known {
 /// Enqueues a flow with its members, and returns the job of each id, as `enqueue` does.
 fn flow(
     call: &Call,
-    catalog: &Rc<Catalog>,
     queue: &Queue,
     ids: Vec<Option<i64>>,
     made_at: i64,
@@ -185,7 +182,7 @@ fn flow(
     if matches!(known(ids[0])?, Known::Same) {
         return Ok(memory::filled(None, ids.len()));
     }
-    let made = flow.enqueue(catalog, queue, given, made_at, By::Bridge, |n, options| {
+    let made = flow.enqueue(queue, given, made_at, By::Bridge, |n, options| {
         let id = ids[n];
         Ok(known(id)?.identify(id, options.clone()).unwrap_or_else(|| renumbered(id, options)))
     })?;
@@ -253,8 +250,8 @@ fn foreign(id: Option<i64>) -> Result<i64> {
 }
 
 /// Returns the time of the job with this id. `None`: there is none.
-fn time_of(catalog: &Catalog, job_id: i64) -> Result<Option<i64>> {
-    match find::find_settled(catalog, job_id) {
+fn time_of(job_id: i64) -> Result<Option<i64>> {
+    match find::find_settled(job_id) {
         Ok(found) => Ok(Some(found.enqueued_at())),
         Err(error) if error.code == error::NO_DATA => Ok(None),
         Err(error) => Err(error),
@@ -291,11 +288,10 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
     }
     let payload = call.json(args::bridge_publish::BODY)?.unwrap_or_else(jsonb::empty_object);
     let options = given.check(None, made_at)?;
-    let catalog = catalog::current()?;
-    permission::rights(&catalog);
-    let topic = topic::by_name(&catalog, &name)?;
-    permission::check_topic(&catalog, &topic, Privilege::Produce)?;
-    publish::publish(&catalog, &topic, &[Event { key, payload, headers, id }], &options, made_at)?;
+    permission::rights();
+    let topic = topic::by_name(&name)?;
+    permission::check_topic(&topic, Privilege::Produce)?;
+    publish::publish(&topic, &[Event { key, payload, headers, id }], &options, made_at)?;
     Ok(Some(VOID))
 }
 
@@ -305,5 +301,5 @@ fn complete_waiting(call: &Call) -> Result<Option<Datum>> {
     api::writable("complete")?;
     let Some(id) = call.get(args::bridge_complete_waiting::ID) else { return Ok(Some(false.into())) };
     let result = call.json(args::bridge_complete_waiting::RESULT)?;
-    Ok(Some(complete::complete_waiting(&catalog::current()?, id, result)?.into()))
+    Ok(Some(complete::complete_waiting(id, result)?.into()))
 }

@@ -9,7 +9,7 @@ use pgrx::pg_sys::Datum;
 use crate::api::{self, answers, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::{self, queue};
+use crate::catalog::queue;
 use crate::error::Result;
 use crate::job::{cancel, fail};
 use crate::pg::datum::text_datum;
@@ -28,7 +28,7 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
     let reason = call.get(args::cancel::REASON);
     let reason = reason.as_deref().map(fail::cut);
     let force = call.get(args::cancel::FORCE).unwrap_or(false);
-    cancel::cancel(&catalog::current()?, job_id, reason, force).map(|done| Some(text_datum(done)))
+    cancel::cancel(job_id, reason, force).map(|done| Some(text_datum(done)))
 }
 
 /// `queue.cancel_many(job_ids, reason, force)`.
@@ -37,7 +37,7 @@ fn cancel_many(call: &Call) -> Result<Option<Datum>> {
     let reason = call.get(args::cancel_many::REASON);
     let reason = reason.as_deref().map(fail::cut);
     let force = call.get(args::cancel_many::FORCE).unwrap_or(false);
-    answers::for_each_job(call, |catalog, job_id| cancel::cancel(catalog, job_id, reason, force))
+    answers::for_each_job(call, |job_id| cancel::cancel(job_id, reason, force))
 }
 
 /// `queue.purge(queue_name)`: cancels what it finds in the index of each lane. Returns how many jobs it has cancelled.
@@ -47,12 +47,11 @@ fn cancel_many(call: &Call) -> Result<Option<Datum>> {
 fn purge(call: &Call) -> Result<Option<Datum>> {
     api::writable("purge")?;
     let name = call.need(args::purge::QUEUE_NAME)?;
-    let catalog = catalog::current()?;
-    let queue = queue::by_name(&catalog, &name)?;
-    permission::check(&catalog, &queue, Privilege::Manage)?;
+    let queue = queue::by_name(&name)?;
+    permission::check(&queue, Privilege::Manage)?;
     let mut purged: i64 = 0;
     for &lane in queue.living_lanes() {
-        purged += cancel::purge_lane(&catalog, lane)?;
+        purged += cancel::purge_lane(lane)?;
     }
     Ok(Some(purged.into()))
 }

@@ -5,7 +5,6 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
-use crate::catalog;
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::doctor::audit;
@@ -25,8 +24,7 @@ sql_function!(pg_queue_check, pg_finfo_pg_queue_check => check);
 fn check(call: &Call) -> Result<Option<Datum>> {
     let repair = call.get(args::check::REPAIR).unwrap_or(false);
     let rows = call.rows()?;
-    let catalog = catalog::current()?;
-    permission::check_everywhere(&catalog, Privilege::Manage)?;
+    permission::check_everywhere(Privilege::Manage)?;
     if repair {
         api::on_primary("check(repair => true)")?;
         if transaction::uses_one_snapshot() {
@@ -35,12 +33,12 @@ fn check(call: &Call) -> Result<Option<Datum>> {
         }
     }
     if !session::in_recovery() {
-        restore::refuse(&catalog)?;
+        restore::refuse()?;
     }
     let settings = [(c"search_path", c"pg_catalog, pg_temp"), (c"jit", c"off")];
     session::with_settings(&settings, || {
-        let faults = audit::look(&catalog)?;
-        let mended = if repair { audit::mend(&catalog, &faults)? } else { vec![false; faults.len()] };
+        let faults = audit::look()?;
+        let mended = if repair { audit::mend(&faults)? } else { vec![false; faults.len()] };
         for (fault, is_repaired) in faults.iter().zip(mended) {
             rows.add_options(&[
                 Some(text_datum(&fault.name)),

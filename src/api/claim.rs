@@ -23,6 +23,7 @@ use crate::pg::datum::{Interval, text_datum};
 use crate::pg::function::{Call, Rows};
 use crate::pg::{jsonb, process, time};
 use crate::restore;
+use crate::shmem::here;
 use crate::worker::absence;
 
 sql_function!(pg_queue_claim, pg_finfo_pg_queue_claim => claim);
@@ -95,15 +96,15 @@ fn run(call: &Call, wanted: &[Wanted]) -> Result<Option<Datum>> {
     let completed = call.get(args::claim::COMPLETED);
     let completes = completed.as_ref().is_some_and(|completed| !completed.is_empty());
     if let Some(completed) = completed {
-        restore::refuse(&known.catalog)?;
+        restore::refuse()?;
         let mut refused = Vec::new();
-        complete_all(&known.catalog, &completed, &mut refused)?;
+        complete_all(&completed, &mut refused)?;
         refused.into_iter().try_for_each(|(id, refusal)| add_refusal(&rows, id, refusal))?;
     }
     notice::wait_is_cut(wait);
     // A claim that does not wait need not read the clock.
     let (linger, deadline) = if wait > 0 {
-        absence::warn(known.catalog.number);
+        absence::warn(here::number());
         let longest = wait::longest_wait(wait);
         (linger.min(longest), time::monotonic_us().saturating_add(longest))
     } else {
@@ -210,7 +211,7 @@ fn add_refusal(rows: &Rows, id: i64, refusal: Refusal) -> Result<()> {
 }
 
 /// Adds a row of type `queue.claimed_job`.
-pub fn add_row(rows: &Rows, claimed: ClaimedAttempt<'_, '_>) -> Result<()> {
+pub fn add_row(rows: &Rows, claimed: ClaimedAttempt<'_>) -> Result<()> {
     let ClaimedAttempt { queue, queue_name, reader, attempt, expires_at } = claimed;
     let stage = queue.stage_of(attempt.lane()).map(text_datum);
     reader.payload(attempt, |payload| {

@@ -23,8 +23,8 @@ use crate::pg::lock;
 use crate::pg::pass_on::{self, To, Way};
 
 sql_function!(pg_queue_cluster_home, pg_finfo_pg_queue_cluster_home => home);
-sql_function!(pg_queue_cluster_is_home, pg_finfo_pg_queue_cluster_is_home => is_home);
-sql_function!(pg_queue_cluster_id_of_end, pg_finfo_pg_queue_cluster_id_of_end => id_of_end);
+sql_function!(pg_queue_cluster_is_home, pg_finfo_pg_queue_cluster_is_home => is_home, api::run_unpinned);
+sql_function!(pg_queue_cluster_id_of_end, pg_finfo_pg_queue_cluster_id_of_end => id_of_end, api::run_unpinned);
 sql_function!(pg_queue_cluster_remember, pg_finfo_pg_queue_cluster_remember => remember);
 sql_function!(pg_queue_cluster_is_owed, pg_finfo_pg_queue_cluster_is_owed => is_owed);
 sql_function!(pg_queue_cluster_hold_slot, pg_finfo_pg_queue_cluster_hold_slot => hold_slot);
@@ -59,8 +59,7 @@ fn remember(call: &Call) -> Result<Option<Datum>> {
     api::writable("remember")?;
     let name = call.need_str(args::cluster_remember::QUEUE_NAME)?;
     let key = datum::plain(call.need_datum(args::cluster_remember::UNIQUE_KEY)?);
-    let catalog = catalog::current()?;
-    let queue = queue::by_name(&catalog, &name)?;
+    let queue = queue::by_name(&name)?;
     let known = Known {
         entry: 0,
         job_id: call.need(args::cluster_remember::JOB_ID)?,
@@ -68,14 +67,13 @@ fn remember(call: &Call) -> Result<Option<Datum>> {
         taken_until: call.get(args::cluster_remember::TAKEN_UNTIL),
         version: call.get(args::cluster_remember::VERSION),
     };
-    Ok(Some(unique::take_over(&catalog, &queue, key, known)?.into()))
+    Ok(Some(unique::take_over(&queue, key, known)?.into()))
 }
 
 /// `queue_cluster.is_owed(id)`: whether another run was requested after this attempt, and is not made yet.
 fn is_owed(call: &Call) -> Result<Option<Datum>> {
     let id = call.need(args::cluster_is_owed::ID)?;
-    let catalog = catalog::current()?;
-    Ok(Some(rerun::is_owed_after(&catalog, id).into()))
+    Ok(Some(rerun::is_owed_after(id).into()))
 }
 
 /// The number, among the tokens of table `queue_internal.queue`, of the lock of slot 0; and of the lock of the map.
@@ -96,7 +94,7 @@ fn slot_token(call: &Call) -> Result<u64> {
 fn hold_slot(call: &Call) -> Result<Option<Datum>> {
     let token = slot_token(call)?;
     let catalog = catalog::current()?;
-    if !permission::rights(&catalog).has_any() {
+    if !permission::rights().has_any() {
         return Err(Error::new(error::DENIED, "permission denied to hold keys of this server")
             .detail("This needs a privilege on a queue or a topic.")
             .hint("SELECT queue_cluster.grant('QUEUE', 'ROLE', 'produce') by a role that manages the queue."));

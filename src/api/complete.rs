@@ -9,7 +9,6 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::answers::Answers;
 use crate::api::{self, sql_function};
-use crate::catalog;
 use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::job::complete;
@@ -24,7 +23,7 @@ fn complete(call: &Call) -> Result<Option<Datum>> {
     api::writable("complete")?;
     let id = call.need(args::complete::ID)?;
     let result = call.json(args::complete::RESULT)?;
-    complete::complete_one(&catalog::current()?, id, result)?;
+    complete::complete_one(id, result)?;
     Ok(Some(VOID))
 }
 
@@ -33,9 +32,8 @@ fn complete_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("complete")?;
     let answers = Answers::begin(call)?;
     let ids = call.need(args::complete_many::IDS)?;
-    let catalog = catalog::current()?;
     let mut refused = Vec::new();
-    for id in complete::complete_all(&catalog, &ids, &mut refused)? {
+    for id in complete::complete_all(&ids, &mut refused)? {
         answers.done(id, Kind::Completed.name())?;
     }
     refused.into_iter().try_for_each(|(id, refusal)| answers.ended(id, Err(refusal)))?;

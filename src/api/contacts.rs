@@ -6,7 +6,7 @@
 
 use pgrx::pg_sys::Datum;
 
-use crate::api::sql_function;
+use crate::api::{self, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::spi;
 use crate::error::{self, Error, Result};
@@ -14,7 +14,7 @@ use crate::pg::function::{Call, VOID};
 use crate::pg::parameter::Parameter;
 use crate::pg::time_limit::{self, Over};
 
-sql_function!(pg_queue_bridge_within, pg_finfo_pg_queue_bridge_within => within);
+sql_function!(pg_queue_bridge_within, pg_finfo_pg_queue_bridge_within => within, api::run_unpinned);
 
 /// `queue_bridge.within(patience, command, arguments)`: runs a command that connects to a source. dblink heeds the
 /// setting `connect_timeout` on 15 only, and CREATE SUBSCRIPTION on no major.

@@ -6,7 +6,6 @@
 //! known form is an error of the call, before any attempt is held.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use pgrx::pg_sys::Datum;
 use serde::de::Error as _;
@@ -16,7 +15,7 @@ use serde_json::value::RawValue;
 use crate::api::answers::Answers;
 use crate::api::{self, sql_function};
 use crate::catalog::arguments as args;
-use crate::catalog::{self, Catalog, permission};
+use crate::catalog::permission;
 use crate::error::{Error, Result};
 use crate::job::advance::{self, To};
 use crate::job::fail::{Failure, end_badly};
@@ -189,17 +188,12 @@ impl End {
     }
 
     /// Ends or extends the attempt. Adds its outcome to `outcomes`. Returns what became of it, in a word.
-    fn run(
-        self,
-        catalog: &Rc<Catalog>,
-        outcomes: &mut Outcomes,
-        now: i64,
-    ) -> std::result::Result<&'static str, Refusal> {
+    fn run(self, outcomes: &mut Outcomes, now: i64) -> std::result::Result<&'static str, Refusal> {
         let kind = match self {
             Self::Complete(Complete { id, result }) => {
                 let result = stored("result", result)?;
                 let held = hold::hold_for_end(outcomes, id)?;
-                complete::complete(catalog, outcomes, held, result)
+                complete::complete(outcomes, held, result)
             }
             Self::Fail(Fail { id, error, retry_in, fatal }) => {
                 let retry_in = span("retry_in", retry_in, now)?;
@@ -207,14 +201,14 @@ impl End {
                 let error = error.replace('\0', "");
                 let failure = Failure::Reported { error: &error, retry_in, is_fatal: fatal.unwrap_or(false) };
                 let held = hold::hold_for_end(outcomes, id)?;
-                end_badly(catalog, outcomes, &held, &failure).map(|(kind, _)| kind)
+                end_badly(outcomes, &held, &failure).map(|(kind, _)| kind)
             }
             Self::Release(Release { id, delay, reason }) => {
                 let delay = span("delay", delay, now)?.unwrap_or(Interval::ZERO);
                 // A text cannot hold it.
                 let reason = reason.map(|reason| reason.replace('\0', ""));
                 let held = hold::hold_for_end(outcomes, id)?;
-                release::give_back(catalog, outcomes, &held, Back { delay, reason: reason.as_deref() })
+                release::give_back(outcomes, &held, Back { delay, reason: reason.as_deref() })
             }
             Self::Advance(Advance { id, stage, payload, delay }) => {
                 let payload = stored("payload", payload)?;
@@ -223,8 +217,8 @@ impl End {
                 let held = hold::hold_for_end(outcomes, id)?;
                 let queue = hold::queue_of(outcomes, &held)?;
                 let lane = advance::target(&queue, held.entry.lane, stage.as_deref());
-                let lane = lane.map_err(|e| hold::unfit(catalog, &held, e))?;
-                advance::advance(catalog, outcomes, &held, &To { queue: &queue, lane, run_at, payload })
+                let lane = lane.map_err(|e| hold::unfit(&held, e))?;
+                advance::advance(outcomes, &held, &To { queue: &queue, lane, run_at, payload })
             }
             Self::Suspend(Suspend { id, after, upon, progress, until }) => {
                 let after = after.map(|ids| ids.into_iter().map(Some).collect());
@@ -234,11 +228,11 @@ impl End {
                 let (progress, until) = (stored("progress", progress)?, until.transpose()?);
                 let wait = Wait { after, upon: upon.map(Into::into), progress, until };
                 let held = hold::hold_for_end(outcomes, id)?;
-                suspend::suspend(catalog, outcomes, &held, wait)
+                suspend::suspend(outcomes, &held, wait)
             }
             Self::Extend(Extend { id, lease }) => {
                 let lease = span("lease", lease, now)?.map(lease_us).transpose().map_err(Refusal::Unfit)?;
-                let (_, is_cancelled) = extend::extend(catalog, id, lease, &permission::rights(catalog))?;
+                let (_, is_cancelled) = extend::extend(id, lease, &permission::rights())?;
                 return Ok(if is_cancelled { "cancelling" } else { "extended" });
             }
         };
@@ -310,13 +304,12 @@ fn end_batch(call: &Call) -> Result<Option<Datum>> {
         })?;
         ends.push(end);
     }
-    let catalog = catalog::current()?;
     let now = time::now_us();
-    let mut outcomes = Outcomes::new(&catalog);
+    let mut outcomes = Outcomes::new();
     for end in ends {
         process::check_for_interrupts();
         let id = end.id();
-        let ended = end.run(&catalog, &mut outcomes, now);
+        let ended = end.run(&mut outcomes, now);
         answers.ended(id, ended)?;
     }
     outcomes.insert()?;

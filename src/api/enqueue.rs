@@ -13,7 +13,7 @@ use crate::api::{self, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
-use crate::catalog::{self, Catalog, run_as};
+use crate::catalog::run_as;
 use crate::error::{self, Error, Result};
 use crate::job::enqueue::{self, By};
 use crate::job::given::{self, Given, Positions};
@@ -21,41 +21,41 @@ use crate::job::options::Options;
 use crate::pg::function::Call;
 use crate::pg::jsonb::{self, Value};
 use crate::pg::{memory, stored_json, time};
+use crate::shmem::here;
 use crate::worker::absence;
 
 sql_function!(pg_queue_enqueue, pg_finfo_pg_queue_enqueue => enqueue);
 sql_function!(pg_queue_enqueue_many, pg_finfo_pg_queue_enqueue_many => enqueue_many);
 sql_function!(pg_queue_enqueue_batch, pg_finfo_pg_queue_enqueue_batch => enqueue_batch);
 
-pub fn target(call: &Call) -> Result<(Rc<Catalog>, Rc<Queue>)> {
+pub fn target(call: &Call) -> Result<Rc<Queue>> {
     api::writable("enqueue")?;
     let name = call.need_str(args::enqueue::QUEUE_NAME)?;
-    let catalog = catalog::current()?;
-    let queue = queue::by_name(&catalog, &name)?;
-    permission::check(&catalog, &queue, Privilege::Produce)?;
-    Ok((catalog, queue))
+    let queue = queue::by_name(&name)?;
+    permission::check(&queue, Privilege::Produce)?;
+    Ok(queue)
 }
 
 /// `queue.enqueue`: enqueues one job and returns its id.
 fn enqueue(call: &Call) -> Result<Option<Datum>> {
-    let (catalog, queue) = target(call)?;
+    let queue = target(call)?;
     run_as::refuse_data(&queue)?;
     let now = time::now_us();
     let options = Given::of_call(call, &const { Positions::of(args::enqueue::NAMES) })?.check(Some(&queue), now)?;
     let payload = call.json(args::enqueue::PAYLOAD)?.unwrap_or_else(jsonb::empty_object);
-    warn_without_worker(&catalog, [&options]);
-    let made = enqueue::produce(&catalog, &queue, &[(payload, options)], now, By::Producer)?;
+    warn_without_worker([&options]);
+    let made = enqueue::produce(&queue, &[(payload, options)], now, By::Producer)?;
     Ok(made.ids.first().map(|&job_id| job_id.into()))
 }
 
 /// `queue.enqueue_many`: enqueues one job for each payload, all with the same options.
 fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
-    let (catalog, queue) = target(call)?;
+    let queue = target(call)?;
     run_as::refuse_data(&queue)?;
     let now = time::now_us();
     let options =
         Given::of_call(call, &const { Positions::of(args::enqueue_many::NAMES) })?.check(Some(&queue), now)?;
-    warn_without_worker(&catalog, [&options]);
+    warn_without_worker([&options]);
     let rows = call.rows()?;
     let payloads = call.need(args::enqueue_many::PAYLOADS)?;
     let mut jobs = memory::list(payloads.len());
@@ -64,7 +64,7 @@ fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
         stored_json::check(payload, "a payload")?;
         jobs.push((payload, options.clone()));
     }
-    for job_id in enqueue::produce(&catalog, &queue, &jobs, now, By::Producer)?.ids {
+    for job_id in enqueue::produce(&queue, &jobs, now, By::Producer)?.ids {
         rows.add(&mut [job_id.into()], &mut [false])?;
     }
     Ok(None)
@@ -72,7 +72,7 @@ fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
 
 /// `queue.enqueue_batch`: enqueues one job for each object of a JSON array.
 fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
-    let (catalog, queue) = target(call)?;
+    let queue = target(call)?;
     let now = time::now_us();
     let rows = call.rows()?;
     let jobs = parse_batch(
@@ -80,17 +80,17 @@ fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
         &queue,
         now,
     )?;
-    warn_without_worker(&catalog, jobs.iter().map(|(_, options)| options));
-    for job_id in enqueue::produce(&catalog, &queue, &jobs, now, By::Producer)?.ids {
+    warn_without_worker(jobs.iter().map(|(_, options)| options));
+    for job_id in enqueue::produce(&queue, &jobs, now, By::Producer)?.ids {
         rows.add(&mut [job_id.into()], &mut [false])?;
     }
     Ok(None)
 }
 
 /// Warns, once in a session, if the jobs need the background worker and none serves this database.
-pub fn warn_without_worker<'a>(catalog: &Catalog, options: impl IntoIterator<Item = &'a Options>) {
+pub fn warn_without_worker<'a>(options: impl IntoIterator<Item = &'a Options>) {
     if options.into_iter().any(|options| options.run_at.is_some() || options.after.is_some()) {
-        absence::warn(catalog.number);
+        absence::warn(here::number());
     }
 }
 

@@ -15,6 +15,7 @@ use crate::job::given::{Given, Positions};
 use crate::job::options::Options;
 use crate::pg::function::Call;
 use crate::pg::time;
+use crate::shmem::here;
 use crate::worker::absence;
 
 sql_function!(pg_queue_enqueue_sql, pg_finfo_pg_queue_enqueue_sql => enqueue_sql);
@@ -24,7 +25,7 @@ sql_function!(pg_queue_enqueue_sql, pg_finfo_pg_queue_enqueue_sql => enqueue_sql
 /// Errors: 42601 if the command is not SQL, 55000 if the queue does not run commands, 22023 if another argument is
 /// invalid.
 fn enqueue_sql(call: &Call) -> Result<Option<Datum>> {
-    let (catalog, queue) = enqueue::target(call)?;
+    let queue = enqueue::target(call)?;
     let run_as = run_as::of_command(&queue)?;
     let command = Command {
         text: call.need(args::enqueue_sql::COMMAND)?,
@@ -37,7 +38,7 @@ fn enqueue_sql(call: &Call) -> Result<Option<Datum>> {
     let now = time::now_us();
     let given = Given::of_call(call, &const { Positions::of(args::enqueue_sql::NAMES) })?;
     let options = Options { run_as, ..given.check(Some(&queue), now)? };
-    absence::warn(catalog.number);
-    let made = produce(&catalog, &queue, &[(payload, options)], now, By::Producer)?;
+    absence::warn(here::number());
+    let made = produce(&queue, &[(payload, options)], now, By::Producer)?;
     Ok(made.ids.first().map(|&job_id| job_id.into()))
 }

@@ -11,7 +11,7 @@ use pgrx::pg_sys::{self, Datum};
 
 use crate::api::names;
 use crate::catalog::queue::{self, Executor, Queue};
-use crate::catalog::{self, Catalog, permission, schedule, topic};
+use crate::catalog::{self, permission, schedule, topic};
 use crate::error::{self, Error, Result};
 use crate::job::living;
 use crate::pg::parameter::Parameter;
@@ -106,8 +106,8 @@ fn noted_role([name, id]: [&'static str; 2], role: pg_sys::Oid) -> [Setting; 2] 
 /// Checks that a queue that shall run commands holds no data. What was written as data is never run.
 ///
 /// Errors: 55000 if the queue is bound to a topic, or if a schedule or a living job of it is data.
-pub fn check_no_data(catalog: &Catalog, queue: &Queue) -> Result<()> {
-    names::lock_dead_letters(catalog);
+pub fn check_no_data(queue: &Queue) -> Result<()> {
+    names::lock_dead_letters();
     let refused = |what: String, hint: &str| {
         Err(Error::new(error::WRONG_STATE, format!("queue \"{}\" cannot run commands", queue.name))
             .detail(what)
@@ -117,11 +117,11 @@ pub fn check_no_data(catalog: &Catalog, queue: &Queue) -> Result<()> {
         let what = format!("It is bound to topic \"{topic}\", and what is published there is data.");
         return refused(what, "Use queue.unbind, or another queue for commands.");
     }
-    if let Some(schedule) = schedule::of_queue(catalog, queue.id, |schedule| !schedule.is_of_commands()) {
+    if let Some(schedule) = schedule::of_queue(queue.id, |schedule| !schedule.is_of_commands()) {
         let what = format!("The jobs of schedule \"{schedule}\" are data.");
         return refused(what, "Use queue.unschedule; then queue.schedule(…, command => …).");
     }
-    if let Some(what) = living::any_data(catalog, queue.living_lanes())? {
+    if let Some(what) = living::any_data(queue.living_lanes())? {
         let hint = "Let workers finish them, or use queue.purge, or another queue for commands.";
         return refused(format!("It has living jobs that are data. {what}"), hint);
     }
@@ -132,10 +132,10 @@ pub fn check_no_data(catalog: &Catalog, queue: &Queue) -> Result<()> {
 ///
 /// Errors: 22023 if an option is missing or does not belong to the executor. 42501 if the user may not SET ROLE to the
 /// role, or if no job may run as that role.
-pub fn check(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
+pub fn check(name: &str) -> Result<Rc<Queue>> {
     session::accept_invalidations();
     relcache::forget_queues();
-    let queue = queue::by_name(catalog, name)?;
+    let queue = queue::by_name(name)?;
     let has = |what: &str| queue.executor_options.contains(&what);
     let named =
         match &queue.executor {
@@ -154,7 +154,7 @@ pub fn check(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
         return Err(Error::invalid(format!("executor => 'call' needs {missing}"))
             .hint("Name the procedure or function of one jsonb, and the role as which it runs."));
     }
-    let role = named.role(catalog);
+    let role = named.role();
     let named = &named.name;
     let role = role.ok_or_else(|| permission::no_role(named))?;
     if !role::may_become(role) {

@@ -5,7 +5,6 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, answers, sql_function};
-use crate::catalog;
 use crate::catalog::arguments as args;
 use crate::catalog::permission;
 use crate::error::Result;
@@ -22,8 +21,7 @@ fn extend(call: &Call) -> Result<Option<Datum>> {
     api::writable("extend")?;
     let id = call.need(args::extend::ID)?;
     let lease = call.get(args::extend::LEASE).map(lease_us).transpose()?;
-    let catalog = catalog::current()?;
-    let (expires_at, is_cancelled) = extend::extend(&catalog, id, lease, &permission::rights(&catalog))?;
+    let (expires_at, is_cancelled) = extend::extend(id, lease, &permission::rights())?;
     call.result_row(&mut [expires_at.into(), is_cancelled.into()], &mut [false, false]).map(Some)
 }
 
@@ -34,10 +32,9 @@ fn extend_many(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let ids = call.need(args::extend_many::IDS)?;
     let lease = call.get(args::extend_many::LEASE).map(lease_us).transpose()?;
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
+    let rights = permission::rights();
     for id in ids.into_iter().flatten() {
-        match extend::extend(&catalog, id, lease, &rights) {
+        match extend::extend(id, lease, &rights) {
             Ok((expires_at, is_cancelled)) => {
                 let outcome = Some(text_datum("extended"));
                 rows.add_options(&[

@@ -7,7 +7,6 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::answers::Answers;
 use crate::api::{self, sql_function};
-use crate::catalog;
 use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::job::fail::{self, Failure};
@@ -26,10 +25,9 @@ fn fail(call: &Call) -> Result<Option<Datum>> {
     let id = call.need(args::fail::ID)?;
     let error = call.need(args::fail::ERROR)?;
     let failure = reported(call, &error)?;
-    let catalog = catalog::current()?;
-    let mut outcomes = Outcomes::new(&catalog);
+    let mut outcomes = Outcomes::new();
     let held = hold::hold_for_end(&mut outcomes, id)?;
-    let (_, run_at) = fail::end_badly(&catalog, &mut outcomes, &held, &failure)?;
+    let (_, run_at) = fail::end_badly(&mut outcomes, &held, &failure)?;
     outcomes.insert()?;
     Ok(run_at.map(Datum::from))
 }
@@ -41,11 +39,10 @@ fn fail_many(call: &Call) -> Result<Option<Datum>> {
     let ids = call.need(args::fail_many::IDS)?;
     let error = call.need(args::fail_many::ERROR)?;
     let failure = reported(call, &error)?;
-    let catalog = catalog::current()?;
-    let mut outcomes = Outcomes::new(&catalog);
+    let mut outcomes = Outcomes::new();
     for id in ids.into_iter().flatten() {
-        let ended = hold::hold_for_end(&mut outcomes, id)
-            .and_then(|held| fail::end_badly(&catalog, &mut outcomes, &held, &failure));
+        let ended =
+            hold::hold_for_end(&mut outcomes, id).and_then(|held| fail::end_badly(&mut outcomes, &held, &failure));
         answers.ended(id, ended.map(|(kind, _)| kind.name()))?;
     }
     outcomes.insert()?;

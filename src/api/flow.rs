@@ -4,7 +4,6 @@
 //! by its members (`duty::release`), nor for reading flows (`view::inputs`).
 
 use std::collections::HashMap;
-use std::rc::Rc;
 
 use pg_queue_core::after::Upon;
 use pgrx::pg_sys::Datum;
@@ -14,7 +13,7 @@ use crate::api::{self, enqueue, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::Queue;
-use crate::catalog::{self, Catalog, queue, run_as};
+use crate::catalog::{queue, run_as};
 use crate::error::{Error, Result};
 use crate::job::end_flow::{self, End};
 use crate::job::enqueue::{self as producing, By};
@@ -26,6 +25,7 @@ use crate::pg::function::{Call, VOID};
 use crate::pg::jsonb::{self, Value};
 use crate::pg::memory;
 use crate::pg::time;
+use crate::shmem::here;
 use crate::worker::absence;
 
 sql_function!(pg_queue_enqueue_flow, pg_finfo_pg_queue_enqueue_flow => enqueue_flow);
@@ -41,7 +41,7 @@ const MAX_TASKS: usize = 10_000;
 ///
 /// Errors: as `queue.enqueue`, and those of `Flow::enqueue`.
 fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
-    let (catalog, queue) = enqueue::target(call)?;
+    let queue = enqueue::target(call)?;
     let flag = |argument| call.get(argument).unwrap_or(false);
     let flow = Flow {
         tasks: Task::all(call.json_list(args::enqueue_flow::TASKS)?)?,
@@ -52,8 +52,8 @@ fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
         is_fail_fast: flag(args::enqueue_flow::FAIL_FAST),
     };
     let given = Given::of_call(call, &const { Positions::of(args::enqueue_flow::NAMES) })?;
-    absence::warn(catalog.number);
-    let made = flow.enqueue(&catalog, &queue, given, time::now_us(), By::Producer, |_, options| Ok(options))?;
+    absence::warn(here::number());
+    let made = flow.enqueue(&queue, given, time::now_us(), By::Producer, |_, options| Ok(options))?;
     Ok(made.first().map(|&flow| flow.into()))
 }
 
@@ -77,7 +77,6 @@ impl Flow {
     /// call does not have.
     pub fn enqueue(
         self,
-        catalog: &Rc<Catalog>,
         queue: &Queue,
         mut given: Given,
         now: i64,
@@ -118,12 +117,12 @@ impl Flow {
         if options.unique.is_some_and(|unique| unique.on_duplicate == OnDuplicate::Renew) {
             return Err(Error::invalid("a flow cannot be replaced").hint("Use on_duplicate => 'skip' or 'error'."));
         }
-        let mut made = producing::produce(catalog, queue, &[(payload, identify(0, options)?)], now, by)?;
+        let mut made = producing::produce(queue, &[(payload, identify(0, options)?)], now, by)?;
         if made.has_new
             && let Some(&flow) = made.ids.first()
         {
             let by = if by == By::Producer { By::Flow } else { by };
-            made.ids.extend(enqueue_tasks(catalog, flow, &tasks, &queue.name, now, by, identify)?);
+            made.ids.extend(enqueue_tasks(flow, &tasks, &queue.name, now, by, identify)?);
         }
         Ok(made.ids)
     }
@@ -244,7 +243,6 @@ fn order(tasks: &[Task], places: &HashMap<&str, usize>) -> Result<Vec<usize>> {
 
 /// Enqueues the members of a flow that this transaction has just enqueued. Returns their ids in the order of the call.
 fn enqueue_tasks(
-    catalog: &Rc<Catalog>,
     flow: i64,
     tasks: &[Task],
     default: &str,
@@ -256,8 +254,8 @@ fn enqueue_tasks(
     let mut made_ids = vec![0; tasks.len()];
     for task in tasks {
         let wrap = |e: Error| Error { message: format!("tasks[{}]: {}", task.index, e.message), ..e };
-        let queue = queue::by_name(catalog, task.queue.as_deref().unwrap_or(default)).map_err(wrap)?;
-        permission::check(catalog, &queue, Privilege::Produce).map_err(wrap)?;
+        let queue = queue::by_name(task.queue.as_deref().unwrap_or(default)).map_err(wrap)?;
+        permission::check(&queue, Privilege::Produce).map_err(wrap)?;
         let (payload, mut options) = enqueue::parse_fields(&task.fields, &queue, now).map_err(wrap)?;
         if options.unique.is_some() {
             return Err(wrap(Error::invalid("a task cannot have a unique_key").hint("Give one to the flow.")));
@@ -270,7 +268,7 @@ fn enqueue_tasks(
         options.flow = Some(flow);
         options.set_task(task.name.as_deref().map(text_datum)).map_err(wrap)?;
         let options = identify(1 + task.index, options).map_err(wrap)?;
-        let made = producing::produce(catalog, &queue, &[(payload, options)], now, by).map_err(wrap)?;
+        let made = producing::produce(&queue, &[(payload, options)], now, by).map_err(wrap)?;
         if let Some(&job_id) = made.ids.first() {
             made_ids[task.index] = job_id;
             task.name.as_deref().map(|name| ids.insert(name, job_id));
@@ -283,7 +281,7 @@ fn enqueue_tasks(
 fn seal(call: &Call) -> Result<Option<Datum>> {
     api::writable("seal")?;
     let job_id = call.need(args::seal::JOB_ID)?;
-    end_flow::seal(&catalog::current()?, job_id).map(|()| Some(VOID))
+    end_flow::seal(job_id).map(|()| Some(VOID))
 }
 
 /// `queue.resolve(job_id, result)`: a flow that ends by itself has completed.
@@ -291,7 +289,7 @@ fn resolve(call: &Call) -> Result<Option<Datum>> {
     let result = call.json(args::resolve::RESULT)?;
     api::writable("resolve")?;
     let job_id = call.need(args::resolve::JOB_ID)?;
-    end_flow::end(&catalog::current()?, job_id, End::Resolved(result)).map(|()| Some(VOID))
+    end_flow::end(job_id, End::Resolved(result)).map(|()| Some(VOID))
 }
 
 /// `queue.reject(job_id, error)`: a flow that ends by itself is dead.
@@ -299,5 +297,5 @@ fn reject(call: &Call) -> Result<Option<Datum>> {
     let error = call.need(args::reject::ERROR)?;
     api::writable("reject")?;
     let job_id = call.need(args::reject::JOB_ID)?;
-    end_flow::end(&catalog::current()?, job_id, End::Rejected(fail::cut(&error))).map(|()| Some(VOID))
+    end_flow::end(job_id, End::Rejected(fail::cut(&error))).map(|()| Some(VOID))
 }

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use pg_queue_core::id::SEGMENTS;
 
 use crate::catalog::queue::{self, Queue};
-use crate::catalog::{Catalog, spi};
+use crate::catalog::spi;
 use crate::error::{self, Error, Result};
 use crate::pg::relcache;
 
@@ -20,8 +20,8 @@ const MAX_FORMER_STAGES: usize = 1_000;
 /// Removes the lanes of former stages that no row of a job names. `before`: the queue before the change of its stages.
 ///
 /// Errors: 53400 if too many former stages are left.
-pub fn clear(catalog: &Catalog, before: &Queue) -> Result<()> {
-    let now = queue::by_name(catalog, &before.name)?;
+pub fn clear(before: &Queue) -> Result<()> {
+    let now = queue::by_name(&before.name)?;
     let is_closed = |&lane: &i32| now.former().any(|other| other == lane);
     let closed: Vec<i64> = before.former().filter(is_closed).map(i64::from).collect();
     let mut left = now.former().count();

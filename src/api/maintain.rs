@@ -6,7 +6,6 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
-use crate::catalog;
 use crate::catalog::permission::{self, Privilege};
 use crate::duty::all;
 use crate::error::Result;
@@ -22,14 +21,13 @@ sql_function!(pg_queue_maintain, pg_finfo_pg_queue_maintain => maintain);
 fn maintain(call: &Call) -> Result<Option<Datum>> {
     api::on_primary("maintain")?;
     let rows = call.rows()?;
-    let catalog = catalog::current()?;
-    permission::check_everywhere(&catalog, Privilege::Manage)?;
-    restore::learn(&catalog);
-    shmem::with_instance(catalog.number, |_, instance| instance.worker.maintained_at = time::monotonic_us());
+    permission::check_everywhere(Privilege::Manage)?;
+    restore::learn();
+    shmem::with_instance(|_, instance| instance.worker.maintained_at = time::monotonic_us());
     for duty in all::ALL {
         let mut did = 0;
-        while duty.is_due(catalog.number) {
-            match duty.run(catalog.number) {
+        while duty.is_due() {
+            match duty.run() {
                 0 => break,
                 some => did += some,
             }
@@ -39,7 +37,7 @@ fn maintain(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-sql_function!(pg_queue_kick, pg_finfo_pg_queue_kick => kick);
+sql_function!(pg_queue_kick, pg_finfo_pg_queue_kick => kick, api::run_unpinned);
 
 /// `queue_internal.kick()`: lets the launcher check this database once the transaction has committed. Warns if it will
 /// most likely start no worker.

@@ -7,10 +7,11 @@
 
 use pgrx::pg_sys::{self, Datum};
 
+use crate::catalog::pin;
 use crate::error::{self, Error, Result};
 use crate::pg::function::{self, Body, Call, Rows};
 use crate::pg::session;
-use crate::{catalog, restore};
+use crate::restore;
 
 pub mod adopt;
 pub mod advance;
@@ -53,7 +54,7 @@ pub mod wait;
 /// Errors: 25006 on a standby and in a read-only transaction, 55000 during a restore.
 pub fn writable(verb: &str) -> Result<()> {
     on_primary(verb)?;
-    restore::refuse(&*catalog::current()?)
+    restore::refuse()
 }
 
 /// Raises an error if nothing can be written here. `verb` names the action in the message.
@@ -104,11 +105,10 @@ pub(crate) use sql_function;
 /// As `run`.
 pub unsafe fn run_briefly(fcinfo: pg_sys::FunctionCallInfo, body: Body) -> Datum {
     let brief = |call: &Call| {
-        if !crate::shmem::layout::is_there() {
-            return Err(Error::not_loaded());
-        }
+        loaded()?;
+        let _call = pin::begin();
         let set = call.begin_set()?;
-        match session::without_waiting(|| body(call)) {
+        match session::without_waiting(|| pin::current().and_then(|_| body(call))) {
             Err(error) if error.code == error::LOCKED => {
                 set.iter().for_each(Rows::clear);
                 Ok(None)
@@ -120,12 +120,35 @@ pub unsafe fn run_briefly(fcinfo: pg_sys::FunctionCallInfo, body: Body) -> Datum
     unsafe { function::run_unloaded(fcinfo, brief) }
 }
 
-/// Runs the body of a SQL function. Without shared memory it raises 55000.
+/// Pins the instance and runs the body of a SQL function. Without shared memory it raises 55000.
 ///
 /// # Safety
 /// Only from the C symbol of a SQL function: `fcinfo` is valid and the caller's frame has no drops.
 pub unsafe fn run(fcinfo: pg_sys::FunctionCallInfo, body: Body) -> Datum {
-    let loaded = |call: &Call| if crate::shmem::layout::is_there() { body(call) } else { Err(Error::not_loaded()) };
+    let pinned = |call: &Call| {
+        loaded()?;
+        let _call = pin::begin();
+        pin::current()?;
+        body(call)
+    };
     // SAFETY: the caller's promise.
-    unsafe { function::run_unloaded(fcinfo, loaded) }
+    unsafe { function::run_unloaded(fcinfo, pinned) }
+}
+
+/// As `run`, for a function that needs no instance, or works where there is none.
+///
+/// # Safety
+/// As `run`.
+pub unsafe fn run_unpinned(fcinfo: pg_sys::FunctionCallInfo, body: Body) -> Datum {
+    let unpinned = |call: &Call| {
+        loaded()?;
+        let _call = pin::begin();
+        body(call)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { function::run_unloaded(fcinfo, unpinned) }
+}
+
+fn loaded() -> Result<()> {
+    if crate::shmem::layout::is_there() { Ok(()) } else { Err(Error::not_loaded()) }
 }

@@ -4,7 +4,7 @@
 //!
 //! Invariant: a name has one queue or one topic. No dead job comes back to the queue in which it died.
 
-use crate::catalog::{Catalog, queue, topic};
+use crate::catalog::{self, queue, topic};
 use crate::error::{self, Error, Result};
 use crate::job::keys;
 use crate::pg::argument::{Argument, kind};
@@ -46,14 +46,14 @@ pub fn taken_by_topic(name: &str) -> Error {
 }
 
 /// Waits until no other transaction makes a queue or a topic of this name, and keeps others from it.
-pub fn lock(catalog: &Catalog, name: &str) {
-    lock::lock_token(catalog.queue, keys::hash(0, name.as_bytes()) as u32 % NAME_TOKENS);
+pub fn lock(name: &str) {
+    lock::lock_token(catalog::pinned().queue, keys::hash(0, name.as_bytes()) as u32 % NAME_TOKENS);
     session::accept_invalidations();
 }
 
 /// Serialises changes of `dead_letter` and bindings: two at the same time could make a cycle that neither sees.
-pub fn lock_dead_letters(catalog: &Catalog) {
-    lock::lock_token(catalog.queue, NAME_TOKENS);
+pub fn lock_dead_letters() {
+    lock::lock_token(catalog::pinned().queue, NAME_TOKENS);
     session::accept_invalidations();
 }
 
@@ -61,7 +61,7 @@ pub fn lock_dead_letters(catalog: &Catalog) {
 /// its `dead_letter`, and a topic's events go to all queues that are bound to it.
 ///
 /// Errors: 22023 when it does.
-pub fn check_no_circle(catalog: &Catalog, name: &str, target: &str) -> Result<()> {
+pub fn check_no_circle(name: &str, target: &str) -> Result<()> {
     // The paths that were not followed yet. No name is visited twice, because SQL may have made a cycle in the
     // tables.
     let mut ways = vec![vec![name.to_owned(), target.to_owned()]];
@@ -71,9 +71,7 @@ pub fn check_no_circle(catalog: &Catalog, name: &str, target: &str) -> Result<()
         let next: Vec<String> = match topic::find(last)? {
             Some(topic) => topic::bound_queues(&topic)?,
             // A missing queue ends the path: the call that creates it with a dead_letter checks again.
-            None => {
-                queue::by_name(catalog, last).ok().and_then(|queue| queue.dead_letter.clone()).into_iter().collect()
-            }
+            None => queue::by_name(last).ok().and_then(|queue| queue.dead_letter.clone()).into_iter().collect(),
         };
         for next in next {
             let way: Vec<String> = way.iter().cloned().chain([next.clone()]).collect();

@@ -5,7 +5,6 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
-use crate::catalog;
 use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::job::progress;
@@ -18,7 +17,6 @@ fn progress(call: &Call) -> Result<Option<Datum>> {
     api::writable("report progress")?;
     let id = call.need(args::progress::ID)?;
     let body = call.required(args::progress::PROGRESS, call.json(args::progress::PROGRESS)?)?;
-    let catalog = catalog::current()?;
-    progress::record(&catalog, id, body)?;
+    progress::record(id, body)?;
     Ok(Some(VOID))
 }

@@ -16,7 +16,7 @@ use crate::api::{self, executors, former_stages, names, permissions, sql_functio
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Executor, Queue};
-use crate::catalog::{self, Catalog, drops, schedule, spi, topic};
+use crate::catalog::{drops, schedule, spi, topic};
 use crate::error::{self, Error, Result};
 use crate::job::{living, notice};
 use crate::pg::function::{Call, VOID};
@@ -34,18 +34,18 @@ sql_function!(pg_queue_resume, pg_finfo_pg_queue_resume => resume);
 ///
 /// Errors: 42704 if there is no such queue or topic, 22023 if it is the queue itself or leads back to it, 42501 if the
 /// current user may not enqueue into it, or publish on it.
-fn check_dead_letter(catalog: &Catalog, target: Option<String>, name: &str) -> Result<()> {
+fn check_dead_letter(target: Option<String>, name: &str) -> Result<()> {
     let Some(target) = target else { return Ok(()) };
     if target == name {
         return Err(Error::invalid(format!("queue \"{name}\" cannot be its own dead_letter"))
             .hint("Create another queue for the dead jobs."));
     }
-    names::lock_dead_letters(catalog);
+    names::lock_dead_letters();
     match topic::find(&target)? {
-        Some(topic) => permission::check_topic(catalog, &topic, Privilege::Produce)?,
-        None => permission::check(catalog, &*queue::by_name(catalog, &target)?, Privilege::Produce)?,
+        Some(topic) => permission::check_topic(&topic, Privilege::Produce)?,
+        None => permission::check(&*queue::by_name(&target)?, Privilege::Produce)?,
     }
-    names::check_no_circle(catalog, name, &target)
+    names::check_no_circle(name, &target)
 }
 
 fn name_of(call: &Call) -> Result<String> {
@@ -63,17 +63,16 @@ fn create(call: &Call) -> Result<Option<Datum>> {
     api::writable("create a queue")?;
     let name = name_of(call)?;
     let options = queue_options::given(call, Verb::Create)?;
-    let catalog = catalog::current()?;
     session::accept_invalidations();
-    check_dead_letter(&catalog, call.get(args::create::DEAD_LETTER), &name)?;
+    check_dead_letter(call.get(args::create::DEAD_LETTER), &name)?;
     let mut holds_name = false;
     loop {
-        if let Ok(queue) = queue::by_name(&catalog, &name) {
+        if let Ok(queue) = queue::by_name(&name) {
             if !call.get(args::create::IF_NOT_EXISTS).unwrap_or(false) {
                 return Err(exists(&name));
             }
-            permission::check(&catalog, &queue, Privilege::Manage)?;
-            match change(&catalog, &name, &options, &[]) {
+            permission::check(&queue, Privilege::Manage)?;
+            match change(&name, &options, &[]) {
                 // The queue was dropped while this transaction waited for it.
                 Err(error) if error.code == error::UNDEFINED => {}
                 altered => return altered,
@@ -87,7 +86,7 @@ fn create(call: &Call) -> Result<Option<Datum>> {
             names::check_new(&name)?;
             // A queue of this name that another transaction is making cannot be seen before that ends. This transaction
             // waits for it here and not at the unique index, which raises 40001 in a transaction with one snapshot.
-            names::lock(&catalog, &name);
+            names::lock(&name);
             holds_name = true;
         }
     }
@@ -124,13 +123,13 @@ fn create(call: &Call) -> Result<Option<Datum>> {
     if made == 0 {
         return Err(exists(&name));
     }
-    queue::changed(&catalog);
-    permissions::created(&catalog, queue::by_name(&catalog, &name)?.id)?;
+    queue::changed();
+    permissions::created(queue::by_name(&name)?.id)?;
     let is_of_executor = |(option, _): &(&str, Parameter)| executors::OPTION_COLUMNS.contains(option);
     if options.iter().any(is_of_executor) {
-        let queue = executors::check(&catalog, &name)?;
+        let queue = executors::check(&name)?;
         // The worker looks at queues that have an executor.
-        announce(&catalog, &queue, false);
+        announce(&queue, false);
     }
     Ok(Some(VOID))
 }
@@ -144,35 +143,29 @@ fn alter(call: &Call) -> Result<Option<Datum>> {
     let mut reset = reset.into_iter().map(|r| call.required(args::alter::RESET, r)).collect::<Result<Vec<_>>>()?;
     reset.sort_unstable();
     reset.dedup();
-    let catalog = catalog::current()?;
-    permission::check(&catalog, &*queue::by_name(&catalog, &name)?, Privilege::Manage)?;
+    permission::check(&*queue::by_name(&name)?, Privilege::Manage)?;
     if options.is_empty() && reset.is_empty() {
         notice::nothing_to_alter(&name);
     }
-    check_dead_letter(&catalog, call.get(args::alter::DEAD_LETTER), &name)?;
-    change(&catalog, &name, &options, &reset)
+    check_dead_letter(call.get(args::alter::DEAD_LETTER), &name)?;
+    change(&name, &options, &reset)
 }
 
 /// Checks how many rows a statement on the row of a queue has found; the queue was there before.
 ///
 /// Errors: 42704 if it was dropped meanwhile, 40001 if this transaction does not see its row.
-fn check_found(catalog: &Catalog, name: &str, rows: usize) -> Result<()> {
+fn check_found(name: &str, rows: usize) -> Result<()> {
     if rows > 0 {
         return Ok(());
     }
     session::accept_invalidations();
-    queue::by_name(catalog, name)?;
+    queue::by_name(name)?;
     Err(Error::new(error::SERIALIZATION, format!("queue \"{name}\" was changed since this transaction began"))
         .hint("Try again in a new transaction."))
 }
 
-fn change(
-    catalog: &Catalog,
-    name: &str,
-    options: &[(&'static str, Parameter)],
-    reset: &[String],
-) -> Result<Option<Datum>> {
-    let mut queue = queue::by_name(catalog, name)?;
+fn change(name: &str, options: &[(&'static str, Parameter)], reset: &[String]) -> Result<Option<Datum>> {
+    let mut queue = queue::by_name(name)?;
     let mut parameters: Vec<Parameter> = vec![queue.id.into()];
     let mut settings = Vec::new();
     for option in reset {
@@ -203,26 +196,26 @@ fn change(
         spi::i64_column(lock, &[queue.id.into()])?;
         // Another transaction may have changed the queue before this one got the lock.
         session::accept_invalidations();
-        queue = queue::by_name(catalog, name)?;
+        queue = queue::by_name(name)?;
     }
     if !settings.is_empty() {
         let sql =
             format!("UPDATE queue_internal.queue SET {} WHERE queue_id OPERATOR(pg_catalog.=) $1", settings.join(", "));
-        check_found(catalog, name, spi::run(&sql, &parameters)?)?;
+        check_found(name, spi::run(&sql, &parameters)?)?;
         if has_new_stages {
-            change_stages(catalog, &queue)?;
+            change_stages(&queue)?;
         }
-        announce(catalog, &queue, queue.is_paused);
+        announce(&queue, queue.is_paused);
         let changes = |of: &[&str]| of.iter().any(|option| sets(option));
         if changes(&executors::OPTION_COLUMNS) {
-            let now = executors::check(catalog, name)?;
+            let now = executors::check(name)?;
             let runs_commands = |queue: &Queue| matches!(queue.executor, Some(Executor::Sql));
             if has_new_executor && runs_commands(&now) && !runs_commands(&queue) {
-                executors::check_no_data(catalog, &now)?;
+                executors::check_no_data(&now)?;
             }
         }
         if changes(&queue_options::LIMITS) {
-            transaction::record(catalog.number, QueueStep::LimitsAltered { lane: queue.lane });
+            transaction::record(QueueStep::LimitsAltered { lane: queue.lane });
         }
     }
     Ok(Some(VOID))
@@ -232,55 +225,54 @@ fn change(
 /// change.
 ///
 /// Errors: 55000 if a removed stage has living jobs.
-fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
+fn change_stages(queue: &Queue) -> Result<()> {
     spi::run(
         "INSERT INTO queue_internal.lane (queue_id, stage)
          SELECT queue_id, pg_catalog.unnest(stages) FROM queue_internal.queue WHERE queue_id OPERATOR(pg_catalog.=) $1
          ON CONFLICT (queue_id, stage) DO NOTHING",
         &[queue.id.into()],
     )?;
-    queue::changed(catalog);
+    queue::changed();
     relcache::forget_queues();
-    let now = queue::by_name(catalog, &queue.name)?;
+    let now = queue::by_name(&queue.name)?;
     for stage in queue.stages.iter().filter(|stage| !now.has_lane(stage.lane)) {
-        drops::mark(catalog, stage.lane)?;
-        transaction::record(catalog.number, QueueStep::StageRemoved { lane: stage.lane });
-        if let Some(what) = living::any(catalog, &[stage.lane])? {
+        drops::mark(stage.lane)?;
+        transaction::record(QueueStep::StageRemoved { lane: stage.lane });
+        if let Some(what) = living::any(&[stage.lane])? {
             return Err(Error::new(
                 error::WRONG_STATE,
                 format!("stage \"{}\" of queue \"{}\" has live jobs", stage.name, queue.name),
             )
-            .detail(living::count(catalog, stage.lane).unwrap_or(what))
+            .detail(living::count(stage.lane).unwrap_or(what))
             .hint("Let workers finish them or advance them; a stage without live jobs can be removed."));
         }
     }
     let new = now.lanes().iter().filter(|&&lane| !queue.has_lane(lane));
     for &lane in new {
-        transaction::record(catalog.number, QueueStep::Changed { lane, paused: queue.is_paused });
+        transaction::record(QueueStep::Changed { lane, paused: queue.is_paused });
     }
-    former_stages::clear(catalog, queue)
+    former_stages::clear(queue)
 }
 
 /// Lets the commit of this transaction tell all sessions of a change, and wake sleeping claimers.
-fn announce(catalog: &Catalog, queue: &Queue, paused: bool) {
-    queue::changed(catalog);
+fn announce(queue: &Queue, paused: bool) {
+    queue::changed();
     for &lane in queue.lanes() {
-        transaction::record(catalog.number, QueueStep::Changed { lane, paused });
+        transaction::record(QueueStep::Changed { lane, paused });
     }
 }
 
 fn set_paused(call: &Call, paused: bool) -> Result<Option<Datum>> {
     api::writable(if paused { "pause a queue" } else { "resume a queue" })?;
     let name = call.need(args::pause::QUEUE_NAME)?;
-    let catalog = catalog::current()?;
     session::accept_invalidations();
-    let queue = queue::by_name(&catalog, &name)?;
-    permission::check(&catalog, &queue, Privilege::Manage)?;
+    let queue = queue::by_name(&name)?;
+    permission::check(&queue, Privilege::Manage)?;
     if queue.is_paused != paused {
         let sql = "UPDATE queue_internal.queue SET is_paused = $2 WHERE queue_id OPERATOR(pg_catalog.=) $1";
-        check_found(&catalog, &name, spi::run(sql, &[queue.id.into(), paused.into()])?)?;
+        check_found(&name, spi::run(sql, &[queue.id.into(), paused.into()])?)?;
     }
-    announce(&catalog, &queue, paused);
+    announce(&queue, paused);
     Ok(Some(VOID))
 }
 
@@ -299,12 +291,11 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     api::writable("drop a queue")?;
     let name = call.need(args::drop::QUEUE_NAME)?;
     let force = call.get(args::drop::FORCE).unwrap_or(false);
-    let catalog = catalog::current()?;
     if let Some(topic) = topic::find(&name)? {
-        return topics::drop_topic(&catalog, &topic, force);
+        return topics::drop_topic(&topic, force);
     }
     session::accept_invalidations();
-    let queue = match queue::by_name(&catalog, &name) {
+    let queue = match queue::by_name(&name) {
         Ok(queue) => queue,
         Err(error) if error.code != error::UNDEFINED => return Err(error),
         Err(_) if call.get(args::drop::IF_EXISTS).unwrap_or(false) => {
@@ -321,35 +312,35 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
             });
         }
     };
-    permission::check(&catalog, &queue, Privilege::Manage)?;
+    permission::check(&queue, Privilege::Manage)?;
     for lane in queue.all_lanes() {
         // No session waits in the lanes of former stages.
         if queue.has_lane(lane) {
-            drops::mark(&catalog, lane)?;
+            drops::mark(lane)?;
         }
         // The step is recorded immediately: if there is no room for the next mark, the rollback has to remove this one.
-        transaction::record(catalog.number, QueueStep::Dropped { lane });
+        transaction::record(QueueStep::Dropped { lane });
     }
-    if !force && let Some(what) = living::any(&catalog, queue.living_lanes())? {
+    if !force && let Some(what) = living::any(queue.living_lanes())? {
         return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has live jobs"))
             .detail(what)
             .hint("Let workers finish, use queue.purge, or force => true to drop them with the queue."));
     }
-    if let Some(schedule) = schedule::of_queue(&catalog, queue.id, |_| true) {
+    if let Some(schedule) = schedule::of_queue(queue.id, |_| true) {
         if !force {
             return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has schedules"))
                 .detail(format!("Schedule \"{schedule}\" enqueues into it."))
                 .hint("Use queue.unschedule, or force => true to drop them with the queue."));
         }
         spi::run("DELETE FROM queue_internal.schedule WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
-        transaction::record(catalog.number, ScheduleStep::Changed { lane: 0 });
+        transaction::record(ScheduleStep::Changed { lane: 0 });
     }
     topics::queue_dropped(queue.id)?;
     spi::run("DELETE FROM queue_internal.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     let gone =
         spi::run("DELETE FROM queue_internal.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
-    check_found(&catalog, &name, gone)?;
-    permissions::dropped(&catalog, queue.id)?;
-    queue::changed(&catalog);
+    check_found(&name, gone)?;
+    permissions::dropped(queue.id)?;
+    queue::changed();
     Ok(Some(VOID))
 }

@@ -6,7 +6,6 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::answers::Answers;
 use crate::api::{self, sql_function};
-use crate::catalog;
 use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::job::hold;
@@ -35,10 +34,9 @@ fn release(call: &Call) -> Result<Option<Datum>> {
     let id = call.need(args::release::ID)?;
     let reason = call.str(args::release::REASON);
     let back = back(call, reason.as_deref())?;
-    let catalog = catalog::current()?;
-    let mut outcomes = Outcomes::new(&catalog);
+    let mut outcomes = Outcomes::new();
     let held = hold::hold_for_end(&mut outcomes, id)?;
-    release::give_back(&catalog, &mut outcomes, &held, back)?;
+    release::give_back(&mut outcomes, &held, back)?;
     outcomes.insert()?;
     Ok(Some(VOID))
 }
@@ -50,11 +48,10 @@ fn release_many(call: &Call) -> Result<Option<Datum>> {
     let ids = call.need(args::release_many::IDS)?;
     let reason = call.str(args::release_many::REASON);
     let back = back(call, reason.as_deref())?;
-    let catalog = catalog::current()?;
-    let mut outcomes = Outcomes::new(&catalog);
+    let mut outcomes = Outcomes::new();
     for id in ids.into_iter().flatten() {
-        let ended = hold::hold_for_end(&mut outcomes, id)
-            .and_then(|held| release::give_back(&catalog, &mut outcomes, &held, back));
+        let ended =
+            hold::hold_for_end(&mut outcomes, id).and_then(|held| release::give_back(&mut outcomes, &held, back));
         answers.ended(id, ended.map(Kind::name))?;
     }
     outcomes.insert()?;

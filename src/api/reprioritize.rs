@@ -4,13 +4,10 @@
 //! Not responsible for superseding (`job::next_attempt`), nor for `queue.retry`, which can also change a job's time
 //! (`api::retry`).
 
-use std::rc::Rc;
-
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, answers, sql_function};
 use crate::catalog::arguments as args;
-use crate::catalog::{self, Catalog};
 use crate::error::Result;
 use crate::job::next_attempt;
 use crate::job::options::run_time;
@@ -27,7 +24,7 @@ fn reprioritize(call: &Call) -> Result<Option<Datum>> {
     api::writable("reprioritize")?;
     let job_id = call.need(args::reprioritize::JOB_ID)?;
     let priority = call.need(args::reprioritize::PRIORITY)?;
-    set_priority(&catalog::current()?, job_id, priority, time::now_us())?;
+    set_priority(job_id, priority, time::now_us())?;
     Ok(Some(VOID))
 }
 
@@ -36,13 +33,11 @@ fn reprioritize_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("reprioritize")?;
     let priority = call.need(args::reprioritize_many::PRIORITY)?;
     let now = time::now_us();
-    answers::for_each_job(call, |catalog, job_id| {
-        set_priority(catalog, job_id, priority, now).map(|()| "reprioritized")
-    })
+    answers::for_each_job(call, |job_id| set_priority(job_id, priority, now).map(|()| "reprioritized"))
 }
 
-fn set_priority(catalog: &Rc<Catalog>, job_id: i64, priority: i32, now: i64) -> Result<()> {
-    next_attempt::supersede(catalog, job_id, false, |next| {
+fn set_priority(job_id: i64, priority: i32, now: i64) -> Result<()> {
+    next_attempt::supersede(job_id, false, |next| {
         next.priority = priority;
         next.run_at = next.run_at.filter(|&at| at > now);
     })
@@ -53,7 +48,7 @@ fn reschedule(call: &Call) -> Result<Option<Datum>> {
     api::writable("reschedule")?;
     let job_id = call.need(args::reschedule::JOB_ID)?;
     let run_at = run_time(call.need(args::reschedule::RUN_AT)?, time::now_us())?;
-    next_attempt::supersede(&catalog::current()?, job_id, false, |next| next.run_at = run_at)?;
+    next_attempt::supersede(job_id, false, |next| next.run_at = run_at)?;
     Ok(Some(VOID))
 }
 
@@ -61,7 +56,7 @@ fn reschedule(call: &Call) -> Result<Option<Datum>> {
 fn reschedule_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("reschedule")?;
     let run_at = run_time(call.need(args::reschedule_many::RUN_AT)?, time::now_us())?;
-    answers::for_each_job(call, |catalog, job_id| {
-        next_attempt::supersede(catalog, job_id, false, |next| next.run_at = run_at).map(|()| "rescheduled")
+    answers::for_each_job(call, |job_id| {
+        next_attempt::supersede(job_id, false, |next| next.run_at = run_at).map(|()| "rescheduled")
     })
 }

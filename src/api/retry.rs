@@ -6,7 +6,6 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, answers, sql_function};
-use crate::catalog;
 use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::job::options::run_time;
@@ -24,14 +23,14 @@ sql_function!(pg_queue_forget, pg_finfo_pg_queue_forget => forget);
 fn retry(call: &Call) -> Result<Option<Datum>> {
     api::writable("retry")?;
     let job_id = call.need(args::retry::JOB_ID)?;
-    retry::retry(&catalog::current()?, job_id, run_time_of(call)?).map(|()| Some(VOID))
+    retry::retry(job_id, run_time_of(call)?).map(|()| Some(VOID))
 }
 
 /// `queue.retry_many(job_ids, run_at)`.
 fn retry_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("retry")?;
     let run_at = run_time_of(call)?;
-    answers::for_each_job(call, |catalog, job_id| retry::retry(catalog, job_id, run_at).map(|()| "retried"))
+    answers::for_each_job(call, |job_id| retry::retry(job_id, run_at).map(|()| "retried"))
 }
 
 /// Returns the time at which a job shall run; `None` if it shall run now.
@@ -46,5 +45,5 @@ fn run_time_of(call: &Call) -> Result<Option<i64>> {
 fn forget(call: &Call) -> Result<Option<Datum>> {
     api::writable("forget")?;
     let job_id = call.need(args::forget::JOB_ID)?;
-    forget::forget(&catalog::current()?, job_id).map(|()| Some(VOID))
+    forget::forget(job_id).map(|()| Some(VOID))
 }

@@ -14,7 +14,7 @@ use crate::api::{self, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::schedule::{Schedule, Timing};
-use crate::catalog::{self, Catalog, drops, run_as, spi, topic};
+use crate::catalog::{self, drops, run_as, spi, topic};
 use crate::error::{self, Error, Result};
 use crate::job::options::Options;
 use crate::job::schedule::Goal;
@@ -23,6 +23,7 @@ use crate::pg::argument::{Argument, kind};
 use crate::pg::function::{Call, VOID};
 use crate::pg::parameter::Parameter;
 use crate::pg::{self, jsonb, time};
+use crate::shmem::here;
 use crate::transaction::{self, ScheduleStep};
 use crate::worker::absence;
 
@@ -113,13 +114,12 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     headers::check(call.json(args::schedule::HEADERS)?)?;
     Options::default().set_timing(None, call.get(args::schedule::START_WITHIN), None)?;
 
-    let catalog = catalog::current()?;
-    absence::warn(catalog.number);
-    let goal = Goal::by_name(&catalog, &queue_name)?;
-    goal.check(&catalog, Privilege::Manage)?;
+    absence::warn(here::number());
+    let goal = Goal::by_name(&queue_name)?;
+    goal.check(Privilege::Manage)?;
     let lane = match &goal {
         Goal::Queue(queue) => {
-            drops::watch(&catalog, queue.lane)?;
+            drops::watch(queue.lane)?;
             queue.lane
         }
         Goal::Topic(topic) => {
@@ -146,8 +146,8 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     };
     let now = catalog::schedule::now_us();
     loop {
-        let before = catalog::schedule::by_name(&catalog, &name).ok();
-        before.as_ref().map_or(Ok(()), |before| may(&catalog, before, Privilege::Manage))?;
+        let before = catalog::schedule::by_name(&name).ok();
+        before.as_ref().map_or(Ok(()), |before| may(before, Privilege::Manage))?;
         let (anchor, planned_from) = match &before {
             Some(before) => {
                 let old = before.timing();
@@ -200,9 +200,9 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
         }
         check_seen(&name)?;
     }
-    transaction::record(catalog.number, ScheduleStep::Changed { lane });
-    let schedule = catalog::schedule::by_name(&catalog, &name)?;
-    Ok(job::schedule::next_run_now(&catalog, &schedule)?.map(Datum::from))
+    transaction::record(ScheduleStep::Changed { lane });
+    let schedule = catalog::schedule::by_name(&name)?;
+    Ok(job::schedule::next_run_now(&schedule)?.map(Datum::from))
 }
 
 /// Checks that a plan has a slot after this time. A plan that has ended had one: programs may go on to schedule it at
@@ -234,10 +234,10 @@ fn check_seen(name: &str) -> Result<()> {
 /// on every queue.
 ///
 /// Errors: 42501 if the user lacks it.
-fn may(catalog: &Catalog, schedule: &Schedule, wanted: Privilege) -> Result<()> {
-    match Goal::by_id(catalog, schedule.queue_id())? {
-        Some(goal) => goal.check(catalog, wanted),
-        None => permission::check_everywhere(catalog, wanted),
+fn may(schedule: &Schedule, wanted: Privilege) -> Result<()> {
+    match Goal::by_id(schedule.queue_id())? {
+        Some(goal) => goal.check(wanted),
+        None => permission::check_everywhere(wanted),
     }
 }
 
@@ -281,11 +281,10 @@ fn resume(call: &Call) -> Result<Option<Datum>> {
 /// statement need not change a row.
 fn change(call: &Call, verb: &str, sql: &str, times: &[i64], is_done: fn(&Schedule) -> bool) -> Result<Option<Datum>> {
     api::writable(verb)?;
-    let catalog = catalog::current()?;
     let name = name_of(call)?;
     loop {
-        let schedule = catalog::schedule::by_name(&catalog, &name)?;
-        may(&catalog, &schedule, Privilege::Manage)?;
+        let schedule = catalog::schedule::by_name(&name)?;
+        may(&schedule, Privilege::Manage)?;
         let mut parameters: Vec<Parameter> = vec![schedule.id().into()];
         parameters.extend(times.iter().map(|&time| Parameter::raw(Some(time.into()), pg_sys::TIMESTAMPTZOID)));
         parameters.push(schedule.queue_id().into());
@@ -293,12 +292,12 @@ fn change(call: &Call, verb: &str, sql: &str, times: &[i64], is_done: fn(&Schedu
         // If another session has moved the schedule to another queue meanwhile, the loop checks the privilege on that
         // queue.
         let is_seen_to = |now: Schedule| now.queue_id() == schedule.queue_id() && is_done(&now);
-        if spi::run(&sql, &parameters)? > 0 || catalog::schedule::by_name(&catalog, &name).map_or(true, is_seen_to) {
+        if spi::run(&sql, &parameters)? > 0 || catalog::schedule::by_name(&name).map_or(true, is_seen_to) {
             break;
         }
         check_seen(&name)?;
     }
-    transaction::record(catalog.number, ScheduleStep::Changed { lane: 0 });
+    transaction::record(ScheduleStep::Changed { lane: 0 });
     Ok(Some(VOID))
 }
 
@@ -306,11 +305,10 @@ fn change(call: &Call, verb: &str, sql: &str, times: &[i64], is_done: fn(&Schedu
 /// of the first job, or NULL if there is none.
 fn run(call: &Call) -> Result<Option<Datum>> {
     api::writable("run a schedule")?;
-    let catalog = catalog::current()?;
-    let schedule = catalog::schedule::by_name(&catalog, &name_of(call)?)?;
-    may(&catalog, &schedule, Privilege::Manage)?;
-    let goal = job::schedule::goal(&catalog, &schedule)?;
-    let ids = goal.produce(&catalog, &[(schedule.payload(), schedule.options(&catalog, None))], time::now_us())?;
+    let schedule = catalog::schedule::by_name(&name_of(call)?)?;
+    may(&schedule, Privilege::Manage)?;
+    let goal = job::schedule::goal(&schedule)?;
+    let ids = goal.produce(&[(schedule.payload(), schedule.options(None))], time::now_us())?;
     Ok(ids.first().filter(|&&id| id != 0).map(|&id| id.into()))
 }
 
@@ -319,15 +317,14 @@ fn run(call: &Call) -> Result<Option<Datum>> {
 /// Errors: 22023 unless `runs` is between 0 and 10000.
 fn upcoming(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = catalog::current()?;
-    let schedule = catalog::schedule::by_name(&catalog, &name_of(call)?)?;
-    may(&catalog, &schedule, Privilege::Observe)?;
+    let schedule = catalog::schedule::by_name(&name_of(call)?)?;
+    may(&schedule, Privilege::Observe)?;
     let runs = call.get(args::upcoming::RUNS).unwrap_or(10);
     let runs = usize::try_from(runs)
         .ok()
         .filter(|&runs| runs <= 10_000)
         .ok_or_else(|| Error::invalid("runs must be between 0 and 10000").detail(format!("It is {runs}.")))?;
-    for slot in job::schedule::upcoming(&catalog, &schedule, catalog::schedule::now_us(), runs)? {
+    for slot in job::schedule::upcoming(&schedule, catalog::schedule::now_us(), runs)? {
         rows.add(&mut [slot.into()], &mut [false])?;
     }
     Ok(None)

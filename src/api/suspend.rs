@@ -6,7 +6,6 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
-use crate::catalog;
 use crate::catalog::arguments as args;
 use crate::error::Result;
 use crate::job::outcomes::Outcomes;
@@ -29,10 +28,9 @@ fn suspend(call: &Call) -> Result<Option<Datum>> {
         progress,
         until: call.get(args::suspend::UNTIL),
     };
-    let catalog = catalog::current()?;
-    let mut outcomes = Outcomes::new(&catalog);
+    let mut outcomes = Outcomes::new();
     let held = hold::hold_for_end(&mut outcomes, id)?;
-    suspend::suspend(&catalog, &mut outcomes, &held, wait)?;
+    suspend::suspend(&mut outcomes, &held, wait)?;
     outcomes.insert()?;
     Ok(Some(VOID))
 }

@@ -13,7 +13,7 @@ use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::Executor;
 use crate::catalog::topic::{self, OnFull, Topic};
-use crate::catalog::{self, Catalog, drops, queue, schedule, spi};
+use crate::catalog::{drops, queue, schedule, spi};
 use crate::error::{self, Error, Result};
 use crate::job::given::{Given, Json, Positions};
 use crate::job::options::{self, Options};
@@ -40,9 +40,8 @@ sql_function!(pg_queue_topic_counts, pg_finfo_pg_queue_topic_counts => topic_cou
 fn create_topic(call: &Call) -> Result<Option<Datum>> {
     api::writable("create a topic")?;
     let name = names::checked(call, args::create_topic::TOPIC)?;
-    let catalog = catalog::current()?;
     names::check_new(&name)?;
-    names::lock(&catalog, &name);
+    names::lock(&name);
     if topic::find(&name)?.is_some() {
         return if call.get(args::create_topic::IF_NOT_EXISTS).unwrap_or(false) {
             Ok(Some(VOID))
@@ -50,7 +49,7 @@ fn create_topic(call: &Call) -> Result<Option<Datum>> {
             Err(names::taken_by_topic(&name))
         };
     }
-    if queue::exists_by_name(&catalog, &name) {
+    if queue::exists_by_name(&name) {
         return Err(Error::new(error::DUPLICATE, format!("queue \"{name}\" already exists"))
             .hint("Topics and queues share their names."));
     }
@@ -59,16 +58,16 @@ fn create_topic(call: &Call) -> Result<Option<Datum>> {
          ON CONFLICT (topic_name) DO NOTHING RETURNING topic_id::pg_catalog.int8";
     let made = spi::own_write(|| spi::i64_column(insert, &[name.clone().into()]))?;
     let &[id] = &made[..] else { return Err(names::taken_by_topic(&name)) };
-    queue::changed(&catalog);
-    permissions::created(&catalog, id as i32)?;
+    queue::changed();
+    permissions::created(id as i32)?;
     Ok(Some(VOID))
 }
 
 /// Drops a topic, for `queue.drop`.
 ///
 /// Errors: 55000 if queues are bound to it or schedules publish on it, unless `force` is true.
-pub fn drop_topic(catalog: &Catalog, topic: &Topic, force: bool) -> Result<Option<Datum>> {
-    permission::check_topic(catalog, topic, Privilege::Manage)?;
+pub fn drop_topic(topic: &Topic, force: bool) -> Result<Option<Datum>> {
+    permission::check_topic(topic, Privilege::Manage)?;
     let (id, name) = (topic.id, &topic.name);
     // Waits for transactions that are binding queues to it, and prevents further bindings.
     let gone = spi::run("DELETE FROM queue_internal.topic WHERE topic_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
@@ -84,17 +83,17 @@ pub fn drop_topic(catalog: &Catalog, topic: &Topic, force: bool) -> Result<Optio
         let detail = format!("Bindings: {unbound}. View queue.bindings has them.");
         return refused("bindings", detail, "Use queue.unbind, or force => true to end them with the topic.");
     }
-    if let Some(schedule) = schedule::of_queue(catalog, id, |_| true) {
+    if let Some(schedule) = schedule::of_queue(id, |_| true) {
         if !force {
             let detail = format!("Schedule \"{schedule}\" publishes on it.");
             return refused("schedules", detail, "Use queue.unschedule, or force => true to drop them with the topic.");
         }
         spi::run("DELETE FROM queue_internal.schedule WHERE queue_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
-        transaction::record(catalog.number, ScheduleStep::Changed { lane: 0 });
+        transaction::record(ScheduleStep::Changed { lane: 0 });
     }
-    transaction::record(catalog.number, TopicStep::Dropped { topic: id });
-    permissions::dropped(catalog, id)?;
-    queue::changed(catalog);
+    transaction::record(TopicStep::Dropped { topic: id });
+    permissions::dropped(id)?;
+    queue::changed();
     Ok(Some(VOID))
 }
 
@@ -122,18 +121,17 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
     let on_full = call.get(args::bind::ON_FULL).unwrap_or_else(|| "keep".to_owned());
     let on_full_is = OnFull::parse(&on_full)?;
 
-    let catalog = catalog::current()?;
-    let topic = topic::by_name(&catalog, &topic_name)?;
+    let topic = topic::by_name(&topic_name)?;
     // A binding that refuses events concerns all publishers of the topic, not only its subscriber.
     let wanted = if on_full_is == OnFull::Error { Privilege::Manage } else { Privilege::Observe };
-    permission::check_topic(&catalog, &topic, wanted)?;
-    let queue = queue::by_name(&catalog, &queue_name)?;
-    permission::check(&catalog, &queue, Privilege::Manage)?;
+    permission::check_topic(&topic, wanted)?;
+    let queue = queue::by_name(&queue_name)?;
+    permission::check(&queue, Privilege::Manage)?;
     call.get(args::bind::STAGE).map(|stage| queue.stage(&stage)).transpose()?;
-    drops::watch(&catalog, queue.lane)?;
-    names::lock_dead_letters(&catalog);
+    drops::watch(queue.lane)?;
+    names::lock_dead_letters();
     // Another transaction may have changed the queue before this one got the lock.
-    let queue = queue::by_name(&catalog, &queue_name)?;
+    let queue = queue::by_name(&queue_name)?;
     if matches!(queue.executor, Some(Executor::Sql)) {
         return Err(Error::new(
             error::NOT_SUPPORTED,
@@ -143,7 +141,7 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
         .hint("Bind a queue with executor 'call', or one without."));
     }
     topic::lock(&topic)?;
-    names::check_no_circle(&catalog, &topic.name, &queue.name)?;
+    names::check_no_circle(&topic.name, &queue.name)?;
     let [filter, group_path] = [path(call, args::bind::FILTER)?, path(call, args::bind::GROUP_KEY)?];
     let bound_by = role::role_name(role::user()).unwrap_or_default();
     let insert = "INSERT INTO queue_internal.binding
@@ -172,8 +170,8 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
         bound_by.into(),
     ];
     let bound = spi::own_write(|| spi::i64_column(insert, &parameters))?;
-    shmem::with_instance(catalog.number, |_, instance| instance.troubles.forget_filters(queue.id));
-    queue::changed(&catalog);
+    shmem::with_instance(|_, instance| instance.troubles.forget_filters(queue.id));
+    queue::changed();
     Ok(bound.first().map(|&id| id.into()))
 }
 
@@ -205,11 +203,10 @@ fn unbind(call: &Call) -> Result<Option<Datum>> {
     api::writable("unbind a queue")?;
     let topic_name = call.need(args::unbind::TOPIC)?;
     let queue_name = call.need(args::unbind::QUEUE_NAME)?;
-    let catalog = catalog::current()?;
-    let topic = topic::by_name(&catalog, &topic_name)?;
-    let queue = queue::by_name(&catalog, &queue_name)?;
-    if permission::check_topic(&catalog, &topic, Privilege::Manage).is_err() {
-        permission::check(&catalog, &queue, Privilege::Manage)?;
+    let topic = topic::by_name(&topic_name)?;
+    let queue = queue::by_name(&queue_name)?;
+    if permission::check_topic(&topic, Privilege::Manage).is_err() {
+        permission::check(&queue, Privilege::Manage)?;
     }
     let gone = spi::run(
         "DELETE FROM queue_internal.binding WHERE topic_id OPERATOR(pg_catalog.=) $1
@@ -218,7 +215,7 @@ fn unbind(call: &Call) -> Result<Option<Datum>> {
         &[topic.id.into(), queue.id.into(), call.get(args::unbind::PATTERN).into()],
     )?;
     if gone > 0 {
-        queue::changed(&catalog);
+        queue::changed();
     } else {
         notice::nothing_to_unbind(&topic_name, &queue_name, call.str(args::unbind::PATTERN).as_deref());
     }
@@ -298,18 +295,17 @@ fn publish_all(
     headers::check(headers)?;
     events.iter_mut().for_each(|event| event.headers = headers);
     let options = given.check(None, now)?;
-    let catalog = catalog::current()?;
-    permission::rights(&catalog);
-    let topic = topic::by_name(&catalog, name)?;
-    permission::check_topic(&catalog, &topic, Privilege::Produce)?;
-    let outcomes = publish::publish(&catalog, &topic, &events, &options, now)?;
+    permission::rights();
+    let topic = topic::by_name(name)?;
+    permission::check_topic(&topic, Privilege::Produce)?;
+    let outcomes = publish::publish(&topic, &events, &options, now)?;
     let unrouted = outcomes.iter().position(|outcome| outcome.copies.is_empty());
     if let Some(n) = unrouted.filter(|_| is_mandatory) {
         return Err(Error::new(error::NO_DATA, format!("no queue gets what is published on topic \"{name}\""))
             .detail(format!("No binding matches the key \"{}\" and the contents.", events[n].key))
             .hint("See view queue.bindings, and queue.route for what would match."));
     }
-    let routes = topic.routes(&catalog)?;
+    let routes = topic.routes()?;
     for (n, outcome) in outcomes.into_iter().enumerate() {
         for copy in outcome.copies {
             add(n, &routes.bindings[copy.binding].queue.name, copy.job_id)?;
@@ -329,12 +325,11 @@ fn route(call: &Call) -> Result<Option<Datum>> {
         headers: headers_of(call, args::route::HEADERS)?,
         id: None,
     };
-    let catalog = catalog::current()?;
-    permission::rights(&catalog);
-    let topic = topic::by_name(&catalog, &name)?;
-    permission::check_topic(&catalog, &topic, Privilege::Observe)?;
-    let routes = topic.routes(&catalog)?;
-    for found in publish::route(&catalog, &topic, routes, &event).0 {
+    permission::rights();
+    let topic = topic::by_name(&name)?;
+    permission::check_topic(&topic, Privilege::Observe)?;
+    let routes = topic.routes()?;
+    for found in publish::route(&topic, routes, &event).0 {
         let binding = &routes.bindings[found.binding];
         let queue = text_datum(&binding.queue.name);
         rows.add(&mut [queue, i64::from(binding.id).into(), text_datum(&binding.pattern)], &mut [false; 3])?;
@@ -345,9 +340,8 @@ fn route(call: &Call) -> Result<Option<Datum>> {
 /// `queue_internal.topic_counts()`: returns the counts of each topic that the current user may observe.
 fn topic_counts(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
-    let counts = shmem::with_instance(catalog.number, |_, instance| instance.topics);
+    let rights = permission::rights();
+    let counts = shmem::with_instance(|_, instance| instance.topics);
     let is_seen = |(id, _): &&(i32, _)| rights.on_queue(*id, Privilege::Observe);
     for (id, sum) in counts.iter().flat_map(|topics| topics.all()).filter(is_seen) {
         let numbers = [sum.events, sum.copies, sum.unrouted, sum.dropped, sum.filter_errors].map(Datum::from);

@@ -14,7 +14,7 @@ use crate::job::{limits, notice, refill};
 use crate::pg::datum::Interval;
 use crate::pg::function::Call;
 use crate::pg::{session, snapshot, time};
-use crate::shmem;
+use crate::shmem::{self, here};
 
 sql_function!(pg_queue_wait, pg_finfo_pg_queue_wait => wait);
 
@@ -68,11 +68,11 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
 }
 
 fn has_jobs(known: &ClaimScope) -> Result<bool> {
-    let number = known.catalog.number;
+    let number = here::number();
     for (queue, lanes) in known.each().filter(|(queue, _)| !queue.is_paused && !known.is_dormant) {
         let claimer = queue.limits.map(|limits| limits::without_claims(queue, limits));
         for &lane in lanes {
-            refill::refill(&known.catalog, lane)?;
+            refill::refill(lane)?;
             let has_jobs = shmem::with(|shared| {
                 shared.frontier.update_gate(number, lane, claimer.as_ref());
                 shared.frontier.has_jobs(number, lane)

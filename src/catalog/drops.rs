@@ -10,17 +10,16 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::catalog::{self, Catalog, queue};
+use crate::catalog::queue;
 use crate::error::{self, Error, Result};
 use crate::pg::fault::fault;
 use crate::pg::session;
-use crate::shmem::{self, drops, words};
+use crate::shmem::{self, drops, here, words};
 use crate::transaction::{self, hooks};
 
 thread_local! {
-    /// The instance whose drops this transaction watches, its slot, and how many drops there had been when it began to
-    /// watch.
-    static WATCHED: Cell<Option<(u32, usize, u64)>> = const { Cell::new(None) };
+    /// The instance whose drops this transaction watches, and how many drops there had been when it began to watch.
+    static WATCHED: Cell<Option<(u32, u64)>> = const { Cell::new(None) };
     /// A lane that had no mark: its instance, the number of drops at that time, and the lane.
     static UNMARKED: Cell<(u32, u64, i32)> = const { Cell::new((0, 0, 0)) };
     /// Lanes to which `admits` lets this transaction add jobs.
@@ -37,12 +36,12 @@ fn in_use() -> Error {
 ///
 /// Errors: 55006 when the lane's queue is being dropped, or was a moment ago. Takes the frontier's lock, unless there
 /// were no drops, or none since this session found the same lane unmarked.
-pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
-    let number = catalog.number;
-    let mut drops = words::drops_word(catalog.slot, number);
+pub fn watch(lane: i32) -> Result<()> {
+    let number = here::number();
+    let mut drops = words::drops_word();
     // Each mark changes the number of drops, so most looks need no lock.
     if drops != 0 && UNMARKED.get() != (number, drops, lane) {
-        let seen = shmem::with_instance(number, |_, instance| (instance.drops.begun.get(), instance.drops.has(lane)));
+        let seen = shmem::with_instance(|_, instance| (instance.drops.begun.get(), instance.drops.has(lane)));
         let (now, is_marked) = seen.unwrap_or((0, true));
         if is_marked {
             return Err(in_use());
@@ -52,7 +51,7 @@ pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
     }
     fault!("drop.watched");
     if WATCHED.get().is_none_or(|(watched, ..)| watched != number) {
-        WATCHED.set(Some((number, catalog.slot, drops)));
+        WATCHED.set(Some((number, drops)));
         hooks::before_commit(check);
         hooks::at_end(forget);
     }
@@ -62,9 +61,9 @@ pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
 /// Returns whether a job that no producer of this transaction adds may go into a lane: a copy of an event or of a dead
 /// job, or a released job. False: the lane is being dropped. After this call a drop of the lane does not refuse this
 /// transaction. It ends the job with the queue.
-pub fn admits(catalog: &Catalog, lane: i32) -> bool {
-    let is_marked = words::drops_word(catalog.slot, catalog.number) != 0
-        && shmem::with_instance(catalog.number, |_, instance| instance.drops.has(lane)).unwrap_or(true);
+pub fn admits(lane: i32) -> bool {
+    let is_marked =
+        words::drops_word() != 0 && shmem::with_instance(|_, instance| instance.drops.has(lane)).unwrap_or(true);
     if !is_marked {
         hooks::at_end(forget);
         ADMITTED.with_borrow_mut(|lanes| {
@@ -79,7 +78,7 @@ pub fn admits(catalog: &Catalog, lane: i32) -> bool {
 /// Returns whether a drop has begun since this transaction began to watch. A session that marks after this check finds
 /// the transaction's rows, because they are in their tables before the check.
 fn has_news() -> bool {
-    WATCHED.get().is_some_and(|(number, slot, drops)| words::drops_word(slot, number) != drops)
+    WATCHED.get().is_some_and(|(_, drops)| words::drops_word() != drops)
 }
 
 /// Runs before the commit of a transaction that has added jobs, and checks their lanes if there were drops meanwhile.
@@ -92,10 +91,9 @@ fn check() -> Result<()> {
     }
     fault!("drop.seen");
     let lanes = transaction::lanes_added();
-    let Some((number, ..)) = WATCHED.take() else { return Ok(()) };
-    let Some(drops) = shmem::with_instance(number, |_, instance| instance.drops) else { return Ok(()) };
+    WATCHED.set(None);
+    let Some(drops) = shmem::with_instance(|_, instance| instance.drops) else { return Ok(()) };
     session::accept_invalidations();
-    let catalog = catalog::current()?;
     let mut checked = 0;
     for lane in lanes {
         if lane == checked || ADMITTED.with_borrow(|lanes| lanes.contains(&lane)) {
@@ -105,7 +103,7 @@ fn check() -> Result<()> {
         if drops.marks.iter().any(|mark| mark.lane == lane && mark.is_open()) {
             return Err(in_use());
         }
-        let Some(queue) = queue::by_lane(&catalog, lane)? else {
+        let Some(queue) = queue::by_lane(lane)? else {
             return Err(Error::new(error::UNDEFINED, "the queue was dropped before its jobs were committed"));
         };
         if !queue.has_lane(lane) {
@@ -129,9 +127,9 @@ fn forget() {
 ///
 /// Errors: 53400 when too many queues are being dropped in open transactions, or this one drops more than its share.
 /// Takes the frontier's lock.
-pub fn mark(catalog: &Catalog, lane: i32) -> Result<()> {
+pub fn mark(lane: i32) -> Result<()> {
     let session = session::session();
-    let marked = shmem::with_instance(catalog.number, |_, instance| {
+    let marked = shmem::with_instance(|_, instance| {
         let is_marked = instance.drops.mark(lane, session);
         if is_marked {
             instance.drops.begun.increment();

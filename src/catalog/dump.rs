@@ -8,18 +8,18 @@
 
 use pgrx::pg_sys;
 
-use crate::catalog::{Catalog, spi};
+use crate::catalog::{self, spi};
 use crate::error::Result;
 use crate::pg::lock;
 
 /// Returns whether a dump may be running. Must run in a transaction.
-pub fn is_running(catalog: &Catalog) -> Result<bool> {
-    Ok(!sessions(catalog)?.is_empty())
+pub fn is_running() -> Result<bool> {
+    Ok(!sessions()?.is_empty())
 }
 
 /// Returns the processes that may be dumping: they hold a lock on `pg_extension`, and may read the tables. Must run in
 /// a transaction.
-pub fn sessions(catalog: &Catalog) -> Result<Vec<i64>> {
+pub fn sessions() -> Result<Vec<i64>> {
     if lock::lock_holders(pg_sys::ExtensionRelationId, pg_sys::AccessExclusiveLock) == 0 {
         return Ok(Vec::new());
     }
@@ -41,6 +41,6 @@ pub fn sessions(catalog: &Catalog) -> Result<Vec<i64>> {
                                              WHERE q.oid OPERATOR(pg_catalog.=) $1::pg_catalog.oid)
                                        AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,p}')
                                        AND pg_catalog.has_table_privilege(r.oid, c.oid, 'SELECT')))",
-        &[i64::from(u32::from(catalog.queue)).into(), becomes.to_owned().into()],
+        &[i64::from(u32::from(catalog::pinned().queue)).into(), becomes.to_owned().into()],
     )
 }

@@ -14,7 +14,7 @@ use pgrx::pg_sys::{self, Oid};
 
 use crate::catalog::objects::{CONSUME, Kind, MANAGE, MANAGE_ALL, OBJECTS, OBSERVE, PRODUCE};
 use crate::catalog::permission::{self, EVERY_QUEUE, PUBLIC, Privilege};
-use crate::catalog::{self, Catalog, queue, spi};
+use crate::catalog::{self, queue, spi};
 use crate::error::Result;
 use crate::pg::{lock, relcache, role, session, syscache};
 use crate::transaction;
@@ -71,18 +71,18 @@ struct Object {
 
 /// Locks `queue_internal.permission` in mode SHARE ROW EXCLUSIVE until the transaction ends: waits until no other
 /// transaction is about to change the rows.
-pub fn lock(catalog: &Catalog) {
-    lock::lock(catalog.permission, pg_sys::ShareRowExclusiveLock);
+pub fn lock() {
+    lock::lock(catalog::pinned().permission, pg_sys::ShareRowExclusiveLock);
 }
 
 /// Derives the GRANTs from the rows, and tells all sessions when the transaction commits. Takes the lock of `lock`.
-pub fn derive(catalog: &Catalog) -> Result<()> {
-    queue::changed(catalog);
+pub fn derive() -> Result<()> {
+    queue::changed();
     transaction::rights_changed();
     relcache::forget_queues();
-    lock(catalog);
+    lock();
     let mut roles: HashMap<Oid, (String, u8)> = HashMap::new();
-    permission::each_row(catalog, |queue_id, name, privilege| {
+    permission::each_row(|queue_id, name, privilege| {
         let role = if name == PUBLIC { Some(Oid::INVALID) } else { role::role(name) };
         if let Some((role, name)) = role.and_then(|role| Some((role, grantee(role)?))) {
             let manages_all = privilege == Privilege::Manage && queue_id == EVERY_QUEUE;
@@ -95,6 +95,7 @@ pub fn derive(catalog: &Catalog) -> Result<()> {
     let by_hand =
         |object: &Object| object.current.iter().filter(|role| !object.recorded.contains(role)).copied().collect();
     let creators: Vec<Oid> = create.map(by_hand).unwrap_or_default();
+    let catalog = catalog::pinned();
     let Some(owner) = syscache::owner(catalog.queue).and_then(grantee) else { return Ok(()) };
     role::as_owner(catalog.queue, || objects.iter().try_for_each(|object| object.derive(&roles, &creators, &owner)))
 }
@@ -235,22 +236,24 @@ pub fn owned_dropped(roles: &[String]) -> Result<()> {
     if session::in_recovery() || session::is_read_only() {
         return Ok(());
     }
-    let Ok(catalog) = catalog::current() else { return Ok(()) };
+    if catalog::current().is_err() {
+        return Ok(());
+    }
     transaction::register();
     // The rows of a role that was renamed stay under its old name. Its GRANTs are derived anew all the same and are
     // gone then: otherwise they would come back in dumps.
-    if !has_rows(&catalog, |_, role| roles.iter().any(|name| name == role)) && !has_derived(roles)? {
+    if !has_rows(|_, role| roles.iter().any(|name| name == role)) && !has_derived(roles)? {
         return Ok(());
     }
-    lock(&catalog);
+    lock();
     let of_roles = "DELETE FROM queue_internal.permission WHERE role_name OPERATOR(pg_catalog.=) ANY ($1)";
     spi::run(of_roles, &[roles.to_vec().into()])?;
-    derive(&catalog)
+    derive()
 }
 
 /// Returns whether there is a row for such a queue and such a role.
-pub fn has_rows(catalog: &Catalog, is_it: impl Fn(i32, &str) -> bool) -> bool {
+pub fn has_rows(is_it: impl Fn(i32, &str) -> bool) -> bool {
     let mut has = false;
-    permission::each_row(catalog, |queue_id, role, _| has |= is_it(queue_id, role));
+    permission::each_row(|queue_id, role, _| has |= is_it(queue_id, role));
     has
 }

@@ -8,7 +8,7 @@
 
 use pg_queue_core::id::{self, Kind};
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::error::{self, Error, Result};
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::{Entry, Relation};
@@ -52,10 +52,10 @@ const JUMP: i64 = (1 << 28) / BLOCK;
 ///
 /// Errors: 54000 when the counts of this node are used up, 42704 when the extension was dropped since the session last
 /// heard of it. Takes the frontier's lock for a moment, once for each block.
-pub fn take(catalog: &Catalog, count: usize, mut each: impl FnMut(i64)) -> Result<()> {
+pub fn take(count: usize, mut each: impl FnMut(i64)) -> Result<()> {
     let mut wanted = count as i64;
     while wanted > 0 {
-        let range = shmem::with_instance(catalog.number, |_, instance| {
+        let range = shmem::with_instance(|_, instance| {
             let n = wanted.min(instance.ids.limit - instance.ids.next);
             let from = instance.ids.next;
             instance.ids.next += n;
@@ -68,9 +68,9 @@ pub fn take(catalog: &Catalog, count: usize, mut each: impl FnMut(i64)) -> Resul
         wanted -= n;
         if wanted > 0 {
             if first {
-                follow_timeline(catalog);
+                follow_timeline();
             }
-            next_block(catalog)?;
+            next_block()?;
         }
     }
     Ok(())
@@ -87,14 +87,14 @@ pub fn node() -> i64 {
     i64::from(guc::NODE_ID.get())
 }
 
-fn next_block(catalog: &Catalog) -> Result<()> {
-    let from = sequence::nextval(catalog.id_seq);
+fn next_block() -> Result<()> {
+    let from = sequence::nextval(catalog::pinned().id_seq);
     if from + BLOCK > id::MAX_COUNT {
         return Err(Error::new(error::TOO_LARGE, "no job ids are left on this node")
             .hint("Give the server another pg_queue.node_id and restart the sequence queue_internal.id_seq."));
     }
     transaction::flush_log();
-    shmem::with_instance(catalog.number, |_, instance| {
+    shmem::with_instance(|_, instance| {
         // If two sessions came here together, the later block wins and the other's is never used. A block far behind
         // means that the sequence was set back on purpose, for another node number.
         if from >= instance.ids.limit || from + FAR < instance.ids.limit {
@@ -108,8 +108,9 @@ fn next_block(catalog: &Catalog) -> Result<()> {
 /// Jumps ahead if this timeline is not yet on record. After a promotion the sequence may be behind the ids that the old
 /// primary has handed out. The record is a row that the first session writes. If its transaction is rolled back, the
 /// next start jumps once more, which costs numbers and nothing else.
-fn follow_timeline(catalog: &Catalog) {
+fn follow_timeline() {
     let timeline = session::timeline();
+    let catalog = catalog::pinned();
     let table = Relation::write(catalog.timeline);
     let index = Relation::write_index(catalog.timeline_idx);
     let system = session::system_identifier();

@@ -78,7 +78,7 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
     });
     shmem::wake_watchers();
     if let Some((number, _)) = found.filter(|_| transaction::has_dropped()) {
-        transaction::record(number, transaction::ExtensionStep::Created);
+        transaction::record_of(number, transaction::ExtensionStep::Created);
     }
     found.ok_or_else(|| {
         Error::new(error::LIMIT, "too many databases use pg_queue")

@@ -8,7 +8,7 @@ use std::cell::Cell;
 
 use pgrx::pg_sys::Oid;
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::pg::role;
 use crate::pg::scan::Snapshot;
 use crate::pg::table::Relation;
@@ -39,14 +39,14 @@ impl Noted {
 
     /// Returns the role, if it still exists under its name. For a restored row only the name counts, because oids
     /// differ between clusters.
-    pub fn role(&self, catalog: &Catalog) -> Option<Oid> {
-        let is_it = |role: &Oid| i64::from(role.to_u32()) == self.id || self.is_restored(catalog);
+    pub fn role(&self) -> Option<Oid> {
+        let is_it = |role: &Oid| i64::from(role.to_u32()) == self.id || self.is_restored();
         role::role(&self.name).filter(is_it)
     }
 
     /// Whether the row has come from another database, or another cluster, whose oids mean nothing here.
-    pub fn is_restored(&self, catalog: &Catalog) -> bool {
-        self.since < installed_at(catalog)
+    pub fn is_restored(&self) -> bool {
+        self.since < installed_at()
     }
 }
 
@@ -57,8 +57,9 @@ thread_local! {
 
 /// Returns when the extension was installed in this database. Older rows have come from another database. The timelines
 /// are not dumped.
-fn installed_at(catalog: &Catalog) -> i64 {
+fn installed_at() -> i64 {
     let (number, at) = INSTALLED_AT.get();
+    let catalog = catalog::pinned();
     if number == catalog.number {
         return at;
     }

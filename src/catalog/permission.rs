@@ -3,7 +3,6 @@
 //!
 //! Invariant: each error names the missing privilege and the statement that grants it.
 
-use crate::catalog::Catalog;
 use crate::catalog::queue::{self, Queue};
 pub use crate::catalog::rights::{
     EVERY_QUEUE, PUBLIC, Privilege, Rights, each_row, has_news, known_rights, news, of_role, rights, wait_for_news,
@@ -15,15 +14,15 @@ use crate::pg::role;
 /// Checks that the current user may do this with the queue.
 ///
 /// Errors: 42501 otherwise.
-pub fn check(catalog: &Catalog, queue: &Queue, wanted: Privilege) -> Result<()> {
-    if rights(catalog).on_lane(queue.lane, wanted) { Ok(()) } else { Err(denied("queue", &queue.name, wanted)) }
+pub fn check(queue: &Queue, wanted: Privilege) -> Result<()> {
+    if rights().on_lane(queue.lane, wanted) { Ok(()) } else { Err(denied("queue", &queue.name, wanted)) }
 }
 
 /// Checks that the current user may do this with a topic.
 ///
 /// Errors: 42501 otherwise.
-pub fn check_topic(catalog: &Catalog, topic: &Topic, wanted: Privilege) -> Result<()> {
-    if rights(catalog).on_queue(topic.id, wanted) { Ok(()) } else { Err(denied("topic", &topic.name, wanted)) }
+pub fn check_topic(topic: &Topic, wanted: Privilege) -> Result<()> {
+    if rights().on_queue(topic.id, wanted) { Ok(()) } else { Err(denied("topic", &topic.name, wanted)) }
 }
 
 /// Returns the error for an unknown role, 42704.
@@ -35,20 +34,20 @@ pub fn no_role(name: &str) -> Error {
 /// Checks that the current user may do this with every queue.
 ///
 /// Errors: 42501 otherwise.
-pub fn check_everywhere(catalog: &Catalog, wanted: Privilege) -> Result<()> {
-    if rights(catalog).everywhere(wanted) { Ok(()) } else { Err(denied("queue", "*", wanted)) }
+pub fn check_everywhere(wanted: Privilege) -> Result<()> {
+    if rights().everywhere(wanted) { Ok(()) } else { Err(denied("queue", "*", wanted)) }
 }
 
 /// Checks that the current user may do this with the queue that the lane belongs to.
 ///
 /// Errors: 42501 otherwise.
-pub fn check_lane(catalog: &Catalog, lane: i32, wanted: Privilege) -> Result<()> {
-    if rights(catalog).on_lane(lane, wanted) { Ok(()) } else { Err(denied_lane(catalog, lane, wanted)?) }
+pub fn check_lane(lane: i32, wanted: Privilege) -> Result<()> {
+    if rights().on_lane(lane, wanted) { Ok(()) } else { Err(denied_lane(lane, wanted)?) }
 }
 
 /// Returns the error for a user that may not do this with the queue that the lane belongs to.
-pub fn denied_lane(catalog: &Catalog, lane: i32, wanted: Privilege) -> Result<Error> {
-    Ok(match queue::by_lane(catalog, lane)? {
+pub fn denied_lane(lane: i32, wanted: Privilege) -> Result<Error> {
+    Ok(match queue::by_lane(lane)? {
         Some(queue) => denied("queue", &queue.name, wanted),
         None => Error::new(error::DENIED, "permission denied for a queue that was dropped"),
     })

@@ -8,7 +8,6 @@
 
 use pgrx::pg_sys::Oid;
 
-use crate::catalog::Catalog;
 use crate::catalog::noted::Noted;
 use crate::error::{self, Error, Result};
 use crate::pg::role;
@@ -27,16 +26,16 @@ impl Procedure {
     /// Returns the procedure. For a restored row only the names of the procedure and of its owner count.
     ///
     /// Errors: 42883 when it is gone, 42501 when it is another owner's now.
-    pub fn find(&self, catalog: &Catalog) -> Result<Routine> {
+    pub fn find(&self) -> Result<Routine> {
         let hint = "Name it again with queue.alter(…, procedure => …).";
-        let of_name = || routine::find(&self.name).filter(|_| self.owner.is_restored(catalog));
+        let of_name = || routine::find(&self.name).filter(|_| self.owner.is_restored());
         let found = u32::try_from(self.id).ok().and_then(|id| routine::by_oid(Oid::from(id))).or_else(of_name);
         let found = found.ok_or_else(|| {
             Error::new(error::NO_FUNCTION, format!("there is no procedure {}(jsonb)", self.name))
                 .detail("The one that the queue was given is gone; a new one of its name would not do.")
                 .hint(hint)
         })?;
-        if self.owner.role(catalog) == Some(found.owner) {
+        if self.owner.role() == Some(found.owner) {
             return Ok(found);
         }
         let owner = role::role_name(found.owner).unwrap_or_default();

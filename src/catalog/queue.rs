@@ -16,7 +16,7 @@ use crate::catalog::noted::Noted;
 use crate::catalog::procedure::Procedure;
 use crate::catalog::rights::{self, Privilege};
 use crate::catalog::tables::{lane, queue as column};
-use crate::catalog::{Catalog, spi};
+use crate::catalog::{self, spi};
 use crate::error::{self, Error, Result};
 use crate::pg::datum::{Interval, text, text_array};
 use crate::pg::row::Row;
@@ -191,14 +191,15 @@ fn cached<T>(get: impl FnOnce(&mut Cache) -> T) -> T {
 /// Returns the queue of this name.
 ///
 /// Errors: 42704 when there is none.
-pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
+pub fn by_name(name: &str) -> Result<Rc<Queue>> {
     if let Some(queue) = cached(|cache| cache.by_name.get(name).cloned()) {
         return Ok(queue);
     }
+    let catalog = catalog::pinned();
     let table = Relation::read(catalog.queue);
     let index = Relation::read_index(catalog.queue_name);
     let mut scan = table.scan(&index, &[Key::eq_text(1, crate::pg::datum::text_datum(name))], Snapshot::Now);
-    let queue = scan.next().and_then(|_| remember(catalog, &scan.row()));
+    let queue = scan.next().and_then(|_| remember(&scan.row()));
     match queue {
         Some(queue) => Ok(queue),
         None if is_topic(name)? => Err(Error::new(error::NOT_SUPPORTED, format!("\"{name}\" is a topic"))
@@ -206,7 +207,7 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
             .hint("Use queue.publish; claim from the queues of view queue.bindings.")),
         None => {
             let error = Error::new(error::UNDEFINED, format!("queue \"{name}\" does not exist"));
-            Err(match nearest(catalog, name) {
+            Err(match nearest(name) {
                 Some(other) => error.hint(format!("There is a queue \"{other}\". Names are compared byte by byte.")),
                 None if name.is_empty() => error.hint("View queue.queues lists the queues."),
                 None if name.starts_with(['{', '[']) => {
@@ -223,10 +224,11 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
 
 /// Returns the queue whose name is most like this one, of the first thousand that the current user may do something
 /// with. `None`: none is like it.
-fn nearest(catalog: &Catalog, name: &str) -> Option<String> {
+fn nearest(name: &str) -> Option<String> {
     const MAX_NAMES: usize = 1_000;
-    let rights = rights::rights(catalog);
+    let rights = rights::rights();
     let is_known = |id: i32| Privilege::ALL.into_iter().any(|(privilege, _)| rights.on_queue(id, privilege));
+    let catalog = catalog::pinned();
     let table = Relation::read(catalog.queue);
     let index = Relation::read_index(catalog.queue_name);
     let mut scan = table.scan(&index, &[], Snapshot::Now);
@@ -248,33 +250,36 @@ pub fn is_topic(name: &str) -> Result<bool> {
 }
 
 /// Returns whether there is a queue of this name.
-pub fn exists_by_name(catalog: &Catalog, name: &str) -> bool {
-    by_name(catalog, name).is_ok()
+pub fn exists_by_name(name: &str) -> bool {
+    by_name(name).is_ok()
 }
 
 /// Returns whether there is a queue of this number.
-pub fn exists(catalog: &Catalog, id: i32) -> bool {
+pub fn exists(id: i32) -> bool {
     if cached(|cache| cache.by_name.values().any(|queue| queue.id == id)) {
         return true;
     }
+    let catalog = catalog::pinned();
     let table = Relation::read(catalog.queue);
     let index = Relation::read_index(catalog.queue_pkey);
     table.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now).next().is_some()
 }
 
 /// Returns the queue of this id; `None`: it was dropped.
-pub fn by_id(catalog: &Catalog, id: i32) -> Result<Option<Rc<Queue>>> {
+pub fn by_id(id: i32) -> Result<Option<Rc<Queue>>> {
+    let catalog = catalog::pinned();
     let lanes = Relation::read(catalog.lane);
     let index = Relation::read_index(catalog.lane_queue);
     let mut scan = lanes.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now);
     if scan.next().is_none() {
         return Ok(None);
     }
-    by_lane(catalog, scan.row().i32(lane::LANE))
+    by_lane(scan.row().i32(lane::LANE))
 }
 
 /// Returns the lanes of all queues.
-pub fn lanes(catalog: &Catalog) -> Vec<i32> {
+pub fn lanes() -> Vec<i32> {
+    let catalog = catalog::pinned();
     let lanes = Relation::read(catalog.lane);
     let index = Relation::read_index(catalog.lane_pkey);
     let mut scan = lanes.scan(&index, &[], Snapshot::Now);
@@ -286,10 +291,11 @@ pub fn lanes(catalog: &Catalog) -> Vec<i32> {
 }
 
 /// Returns the queue that this lane belongs to; `None`: it was dropped.
-pub fn by_lane(catalog: &Catalog, lane: i32) -> Result<Option<Rc<Queue>>> {
+pub fn by_lane(lane: i32) -> Result<Option<Rc<Queue>>> {
     if let Some(queue) = cached(|cache| cache.by_lane.get(&lane).cloned()) {
         return Ok(Some(queue));
     }
+    let catalog = catalog::pinned();
     let lanes = Relation::read(catalog.lane);
     let lane_index = Relation::read_index(catalog.lane_pkey);
     let mut scan = lanes.scan(&lane_index, &[Key::eq_i32(1, lane)], Snapshot::Now);
@@ -303,13 +309,14 @@ pub fn by_lane(catalog: &Catalog, lane: i32) -> Result<Option<Rc<Queue>>> {
     if scan.next().is_none() {
         return Ok(None);
     }
-    Ok(remember(catalog, &scan.row()))
+    Ok(remember(&scan.row()))
 }
 
 /// Reads a queue from its row and keeps it for this session. `None`: the queue does not have all its lanes yet, because
 /// it is being restored.
-fn remember(catalog: &Catalog, row: &Row) -> Option<Rc<Queue>> {
+fn remember(row: &Row) -> Option<Rc<Queue>> {
     let id = row.i32(column::QUEUE_ID);
+    let catalog = catalog::pinned();
     let lanes = Relation::read(catalog.lane);
     let index = Relation::read_index(catalog.lane_queue);
     let mut scan = lanes.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now);
@@ -416,12 +423,12 @@ fn limits(row: &Row) -> Option<Limits> {
 }
 
 /// Tells every session, when this transaction commits, that queues have changed. This session knows it immediately.
-pub fn changed(catalog: &Catalog) {
+pub fn changed() {
     // After a rollback, Postgres does not take back what the last command has announced, because no session was told of
     // it; but the same command may have read the queue's new settings.
     hooks::on_rollback(relcache::forget_queues);
     // This session's own message comes with the next command: another function of the same statement must not believe
     // what it has kept.
     relcache::forget_queues();
-    relcache::announce(catalog.queue);
+    relcache::announce(catalog::pinned().queue);
 }

@@ -22,7 +22,7 @@ use std::rc::Rc;
 
 use pgrx::pg_sys::Oid;
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::error::{Error, Result};
 use crate::pg::datum::text;
 use crate::pg::fault::fault;
@@ -137,9 +137,9 @@ struct Known {
 
 impl Known {
     /// Whether the user has the rights of the same roles as when this was read.
-    fn holds(&self, catalog: &Catalog) -> bool {
+    fn holds(&self) -> bool {
         let has = |(name, before): (&String, &bool)| counts(self.user, name) == *before;
-        role::owns_table(catalog.queue) == self.is_owner && self.roles.iter().all(has)
+        role::owns_table(catalog::pinned().queue) == self.is_owner && self.roles.iter().all(has)
     }
 }
 
@@ -162,8 +162,8 @@ thread_local! {
 }
 
 /// Returns what the current user may do.
-pub fn rights(catalog: &Catalog) -> Rc<Rights> {
-    known_rights().unwrap_or_else(|| ask(catalog, role::user(), relcache::queue_changes(), ROLE_CHANGES.get()))
+pub fn rights() -> Rc<Rights> {
+    known_rights().unwrap_or_else(|| ask(role::user(), relcache::queue_changes(), ROLE_CHANGES.get()))
 }
 
 /// Returns what the current user may do, if that needs no look at a table.
@@ -180,25 +180,25 @@ pub fn known_rights() -> Option<Rc<Rights>> {
 }
 
 /// Returns of how many changes of rights all sessions were told. The caller's next check of rights knows these.
-pub fn news(catalog: &Catalog) -> u64 {
-    words::rights_told(catalog.slot, catalog.number)
+pub fn news() -> u64 {
+    words::rights_told()
 }
 
 /// Whether a transaction that changes rights may have become visible since `news` has returned this number.
-pub fn has_news(catalog: &Catalog, news: u64) -> bool {
-    words::rights_begun(catalog.slot, catalog.number) != news
+pub fn has_news(news: u64) -> bool {
+    words::rights_begun() != news
 }
 
 /// Waits until all sessions were told of the changes of rights that can be seen. Can raise a cancel.
-pub fn wait_for_news(catalog: &Catalog) {
-    let begun = words::rights_begun(catalog.slot, catalog.number);
-    while words::rights_told(catalog.slot, catalog.number) < begun {
+pub fn wait_for_news() {
+    let begun = words::rights_begun();
+    while words::rights_told() < begun {
         process::sleep(1);
     }
 }
 
 /// As `rights`, where something has changed.
-fn ask(catalog: &Catalog, user: Oid, changes: u64, role_changes: u64) -> Rc<Rights> {
+fn ask(user: Oid, changes: u64, role_changes: u64) -> Rc<Rights> {
     if !IS_WATCHING.replace(true) {
         role::on_role_changes(|| ROLE_CHANGES.set(ROLE_CHANGES.get() + 1));
     }
@@ -211,8 +211,8 @@ fn ask(catalog: &Catalog, user: Oid, changes: u64, role_changes: u64) -> Rc<Righ
         cache.users.iter().position(|known| known.user == user).map(|at| cache.users.swap_remove(at))
     });
     let known = match known {
-        Some(known) if known.holds(catalog) => Known { role_changes, ..known },
-        _ => read(catalog, user, role_changes),
+        Some(known) if known.holds() => Known { role_changes, ..known },
+        _ => read(user, role_changes),
     };
     let rights = Rc::clone(&known.rights);
     CACHE.with_borrow_mut(|cache| {
@@ -223,15 +223,16 @@ fn ask(catalog: &Catalog, user: Oid, changes: u64, role_changes: u64) -> Rc<Righ
     rights
 }
 
-fn read(catalog: &Catalog, user: Oid, role_changes: u64) -> Known {
+fn read(user: Oid, role_changes: u64) -> Known {
     fault!("rights.read");
+    let catalog = catalog::pinned();
     let is_owner = role::owns_table(catalog.queue);
     if is_owner {
         return Known { user, rights: Rc::new(Rights::everything()), is_owner, roles: HashMap::new(), role_changes };
     }
     let mut rights = Rights::default();
     let mut roles: HashMap<String, bool> = HashMap::new();
-    each_row(catalog, |id, role, privilege| {
+    each_row(|id, role, privilege| {
         if *roles.entry(role.to_owned()).or_insert_with(|| counts(user, role)) {
             match id {
                 EVERY_QUEUE => rights.everywhere |= privilege.bits(),
@@ -255,16 +256,17 @@ fn read(catalog: &Catalog, user: Oid, role_changes: u64) -> Known {
 
 /// Returns whether another role than the current user may do this with the queue or topic of this number. It reads the
 /// table at each call.
-pub fn of_role(catalog: &Catalog, role: Oid, id: i32, wanted: Privilege) -> bool {
-    let mut may = role::owns(catalog.queue, role);
-    each_row(catalog, |of, name, privilege| {
+pub fn of_role(role: Oid, id: i32, wanted: Privilege) -> bool {
+    let mut may = role::owns(catalog::pinned().queue, role);
+    each_row(|of, name, privilege| {
         may |= (of == id || of == EVERY_QUEUE) && privilege.bits() & wanted.bit() != 0 && counts(role, name);
     });
     may
 }
 
 /// Calls `f` with each row of `queue_internal.permission`.
-pub fn each_row(catalog: &Catalog, mut f: impl FnMut(i32, &str, Privilege)) {
+pub fn each_row(mut f: impl FnMut(i32, &str, Privilege)) {
+    let catalog = catalog::pinned();
     let (table, index) = (Relation::read(catalog.permission), Relation::read_index(catalog.permission_pkey));
     let mut scan = table.scan(&index, &[], Snapshot::Now);
     while scan.next().is_some() {

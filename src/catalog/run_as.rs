@@ -10,7 +10,6 @@
 
 use pgrx::pg_sys::{Datum, Oid};
 
-use crate::catalog::Catalog;
 pub use crate::catalog::noted::Noted;
 use crate::catalog::queue::{Executor, Queue};
 use crate::error::{self, Error, Result};
@@ -45,8 +44,8 @@ impl RunAs {
 
     /// Returns the same role. If the row was restored, it gets the oid that the role has now. `since` is the time of
     /// the row.
-    pub fn renewed(self, catalog: &Catalog, since: i64) -> Self {
-        let id = self.noted(since).role(catalog).map_or(self.id, |role| i64::from(role.to_u32()));
+    pub fn renewed(self, since: i64) -> Self {
+        let id = self.noted(since).role().map_or(self.id, |role| i64::from(role.to_u32()));
         Self { id, ..self }
     }
 }

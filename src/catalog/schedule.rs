@@ -7,7 +7,7 @@
 use pg_queue_core::schedule::{Cron, Missed, Period, PeriodError, Plan, Zone};
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::Catalog;
+use crate::catalog;
 pub use crate::catalog::tables::schedule as column;
 use crate::error::{self, Error, Result};
 use crate::guc;
@@ -168,20 +168,20 @@ impl Schedule {
 /// Returns the schedule of this name.
 ///
 /// Errors: 42704 if it does not exist.
-pub fn by_name(catalog: &Catalog, name: &str) -> Result<Schedule> {
-    find(catalog, catalog.schedule_name, &Key::eq_text(1, text_datum(name))).ok_or_else(|| {
+pub fn by_name(name: &str) -> Result<Schedule> {
+    find(catalog::pinned().schedule_name, &Key::eq_text(1, text_datum(name))).ok_or_else(|| {
         Error::new(error::UNDEFINED, format!("schedule \"{name}\" does not exist"))
             .hint("View queue.schedules lists them.")
     })
 }
 
 /// Returns the schedule of this id, if it still exists.
-pub fn by_id(catalog: &Catalog, id: i32) -> Option<Schedule> {
-    find(catalog, catalog.schedule_pkey, &Key::eq_i32(1, id))
+pub fn by_id(id: i32) -> Option<Schedule> {
+    find(catalog::pinned().schedule_pkey, &Key::eq_i32(1, id))
 }
 
-fn find(catalog: &Catalog, index: pgrx::pg_sys::Oid, key: &Key) -> Option<Schedule> {
-    let table = Relation::read(catalog.schedule);
+fn find(index: pgrx::pg_sys::Oid, key: &Key) -> Option<Schedule> {
+    let table = Relation::read(catalog::pinned().schedule);
     let index = Relation::read_index(index);
     let _latest = ActiveSnapshot::latest();
     let mut scan = table.scan(&index, std::slice::from_ref(key), Snapshot::Statement);
@@ -189,13 +189,14 @@ fn find(catalog: &Catalog, index: pgrx::pg_sys::Oid, key: &Key) -> Option<Schedu
 }
 
 /// Calls `f` with every schedule that exists now.
-pub fn each(catalog: &Catalog, f: impl FnMut(Schedule)) {
+pub fn each(f: impl FnMut(Schedule)) {
     let _latest = ActiveSnapshot::latest();
-    each_seen(catalog, f);
+    each_seen(f);
 }
 
 /// Calls `f` with every schedule that the calling statement sees.
-pub fn each_seen(catalog: &Catalog, mut f: impl FnMut(Schedule)) {
+pub fn each_seen(mut f: impl FnMut(Schedule)) {
+    let catalog = catalog::pinned();
     let table = Relation::read(catalog.schedule);
     let index = Relation::read_index(catalog.schedule_pkey);
     let mut scan = table.scan(&index, &[], Snapshot::Statement);
@@ -205,15 +206,16 @@ pub fn each_seen(catalog: &Catalog, mut f: impl FnMut(Schedule)) {
 }
 
 /// Returns the ids of all schedules.
-pub fn ids(catalog: &Catalog) -> Vec<i32> {
+pub fn ids() -> Vec<i32> {
     let mut ids = Vec::new();
-    each(catalog, |schedule| ids.push(schedule.id()));
+    each(|schedule| ids.push(schedule.id()));
     ids
 }
 
 /// Returns the name of a schedule that enqueues into this queue and for which `matters` returns true. It also finds
 /// schedules that an open transaction is making or changing.
-pub fn of_queue(catalog: &Catalog, queue: i32, matters: impl Fn(&Schedule) -> bool) -> Option<String> {
+pub fn of_queue(queue: i32, matters: impl Fn(&Schedule) -> bool) -> Option<String> {
+    let catalog = catalog::pinned();
     let table = Relation::read(catalog.schedule);
     let index = Relation::read_index(catalog.schedule_queue);
     let mut scan = table.scan(&index, &[Key::eq_i32(1, queue)], Snapshot::Dirty);

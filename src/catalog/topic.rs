@@ -15,7 +15,7 @@ use pg_queue_core::topic::Patterns;
 
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::rights::{self, Privilege};
-use crate::catalog::{Catalog, spi};
+use crate::catalog::spi;
 use crate::error::{self, Error, Result};
 use crate::pg::datum::Interval;
 use crate::pg::jsonpath::{Budget, Path};
@@ -38,11 +38,11 @@ impl Topic {
 
     /// Returns where its events go. The first call reads that, so a session that only binds one more queue does not
     /// read all the other bindings.
-    pub fn routes(&self, catalog: &Catalog) -> Result<&Routes> {
+    pub fn routes(&self) -> Result<&Routes> {
         if let Some(routes) = self.routes.get() {
             return Ok(routes);
         }
-        let routes = Routes::read(catalog, self.id)?;
+        let routes = Routes::read(self.id)?;
         Ok(self.routes.get_or_init(|| routes))
     }
 }
@@ -136,16 +136,16 @@ pub fn find(name: &str) -> Result<Option<Rc<Topic>>> {
 /// Returns the topic of this name.
 ///
 /// Errors: 42704 if it does not exist. The error says if a queue has the name, or which topic has a similar one.
-pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Topic>> {
+pub fn by_name(name: &str) -> Result<Rc<Topic>> {
     if let Some(topic) = find(name)? {
         return Ok(topic);
     }
     let error = Error::new(error::UNDEFINED, format!("topic \"{name}\" does not exist"));
-    Err(match queue::exists_by_name(catalog, name) {
+    Err(match queue::exists_by_name(name) {
         true => error
             .detail("There is a queue of that name.")
             .hint("Use queue.enqueue for a queue. Where a call takes both, give the topic first, then the queue."),
-        false => match nearest(catalog, name)? {
+        false => match nearest(name)? {
             Some(other) => error.hint(format!("There is a topic \"{other}\". Names are compared byte by byte.")),
             None => error.hint(format!(
                 "View queue.topics lists the topics. To make this one, run SELECT queue.create_topic('{}').",
@@ -157,8 +157,8 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Topic>> {
 
 /// Returns the topic with the most similar name, among the first 1000 topics and only if the current user has a
 /// privilege on it. `None` if no name is similar.
-fn nearest(catalog: &Catalog, name: &str) -> Result<Option<String>> {
-    let rights = rights::rights(catalog);
+fn nearest(name: &str) -> Result<Option<String>> {
+    let rights = rights::rights();
     let is_known = |id: i32| Privilege::ALL.into_iter().any(|(privilege, _)| rights.on_queue(id, privilege));
     let _snapshot = ActiveSnapshot::with_own();
     let sql = "SELECT topic_id, topic_name FROM queue_internal.topic LIMIT 1000";
@@ -195,7 +195,7 @@ fn read(condition: &str, which: Parameter) -> Result<Option<Rc<Topic>>> {
 pub const FILTER_BUDGET_US: i64 = 50_000;
 
 impl Routes {
-    fn read(catalog: &Catalog, topic: i32) -> Result<Self> {
+    fn read(topic: i32) -> Result<Self> {
         let _snapshot = ActiveSnapshot::with_own();
         let sql = "SELECT binding_id, queue_id, pattern, filter, priority, delay, group_path, max_attempts, lease,
             stage, on_full,
@@ -240,7 +240,7 @@ impl Routes {
         for (id, queue_id, pattern, filter, options, on_full, bound_by) in rows {
             let queue = match queues.get(&queue_id) {
                 Some(known) => known.clone(),
-                None => queues.entry(queue_id).or_insert(queue::by_id(catalog, queue_id)?).clone(),
+                None => queues.entry(queue_id).or_insert(queue::by_id(queue_id)?).clone(),
             };
             // The queue was dropped meanwhile, and its bindings with it.
             let Some(queue) = queue else { continue };

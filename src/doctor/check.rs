@@ -67,12 +67,12 @@ pub fn assert_loaded() -> Result<()> {
     if layout::is_there() { Ok(()) } else { Err(Error::not_loaded()) }
 }
 
-/// Returns the catalog of the database's instance.
+/// Makes sure that the database has an instance, and that it is pinned.
 ///
 /// Errors: as `catalog::current`; 55000 if there is no shared memory.
-pub fn catalog() -> Result<std::rc::Rc<crate::catalog::Catalog>> {
+pub fn needs_instance() -> Result<()> {
     assert_loaded()?;
-    crate::catalog::current()
+    crate::catalog::current().map(drop)
 }
 
 /// Returns `pg_queue.patience` in microseconds. Anything stuck for longer is reported.

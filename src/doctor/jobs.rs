@@ -9,8 +9,8 @@ use pg_queue_core::frontier::State;
 use pg_queue_core::minutes::MINUTE_US;
 use pg_queue_core::totals::Totals;
 
-use crate::catalog::{Catalog, queue};
-use crate::doctor::check::{Finding, catalog, patience, time};
+use crate::catalog::{self, queue};
+use crate::doctor::check::{Finding, needs_instance, patience, time};
 use crate::error::Result;
 use crate::job::held_by_dead;
 use crate::log::depth::{self, Wanted};
@@ -26,15 +26,15 @@ const MIN_REPORTED_DEAD: i64 = 1_000;
 
 /// Checks that jobs whose lease has expired are released.
 pub fn leases() -> Result<Finding> {
-    let catalog = catalog()?;
+    needs_instance()?;
     let well = "No lease has expired without its job being released.";
     let latest = time::monotonic_us().saturating_sub(patience());
-    let earliest = shmem::with_instance(catalog.number, |frontier, i| frontier.next_deadline(i.deadlines)).flatten();
+    let earliest = shmem::with_instance(|frontier, i| frontier.next_deadline(i.deadlines)).flatten();
     if earliest.is_none_or(|at| at > latest) {
         return Ok(Finding::well(well));
     }
     let (mut count, mut oldest) = (0, i64::MAX);
-    for entry in shmem::each_running(catalog.number) {
+    for entry in shmem::each_running() {
         // A deadline of `MIN` means that the connection has ended. It is not known when it ended.
         if entry.state == State::Running && entry.deadline <= latest && entry.deadline > i64::MIN {
             count += 1;
@@ -53,11 +53,11 @@ pub fn leases() -> Result<Finding> {
 
 /// Checks that ready jobs find a worker.
 pub fn unclaimed() -> Result<Finding> {
-    let catalog = catalog()?;
+    needs_instance()?;
     if session::in_recovery() {
         return Ok(Finding::well("The primary checks this."));
     }
-    let Some(lane_counts) = depth::known(&catalog, Wanted::default()) else {
+    let Some(lane_counts) = depth::known(Wanted::default()) else {
         return Ok(Finding::well("It is not known yet: the jobs are being counted."));
     };
     let (now, up) = (time::now_us(), time::monotonic_us().saturating_sub(shmem::born_at()));
@@ -67,7 +67,7 @@ pub fn unclaimed() -> Result<Finding> {
         if age <= patience() || found.counter.counts.running > 0 {
             continue;
         }
-        let Some(queue) = queue::by_lane(&catalog, lane)?.filter(|queue| !queue.is_held(lane)) else { continue };
+        let Some(queue) = queue::by_lane(lane)?.filter(|queue| !queue.is_held(lane)) else { continue };
         let period = queue.limits.filter(|limits| limits.rate > 0).map_or(0, |limits| limits.period);
         let limit = patience().saturating_add(period);
         // Jobs may be old and wait in a queue that makes progress. Memory does not know of claims before the server's
@@ -100,17 +100,16 @@ pub fn expiring() -> Result<Finding> {
     const MIN_EXPIRED: i64 = 10;
     /// … and if of all jobs that expired or were claimed at least one in this many expired.
     const MAX_SHARE: i64 = 10;
-    let catalog = catalog()?;
+    needs_instance()?;
     if session::in_recovery() {
         return Ok(Finding::well("The primary checks this."));
     }
-    let number = catalog.number;
     let minute = time::now_us() / MINUTE_US;
     // Held jobs, and those of all stages, count for their queue.
     let mut queues: BTreeMap<i32, (String, Totals)> = BTreeMap::new();
-    for lane in queue::lanes(&catalog) {
-        let found = shmem::minutes_of(number, lane);
-        let (Some(minutes), Some(queue)) = (found, queue::by_lane(&catalog, lane)?) else { continue };
+    for lane in queue::lanes() {
+        let found = shmem::minutes_of(lane);
+        let (Some(minutes), Some(queue)) = (found, queue::by_lane(lane)?) else { continue };
         let totals = &mut queues.entry(queue.id).or_insert_with(|| (queue.name.clone(), Totals::NONE)).1;
         minutes.of_the_hour(minute).for_each(|(_, of_minute)| totals.add(&of_minute));
     }
@@ -133,8 +132,8 @@ pub fn expiring() -> Result<Finding> {
 
 /// Checks that no queue has accumulated dead jobs.
 pub fn dead() -> Result<Finding> {
-    let catalog = catalog()?;
-    let mut many = dead_jobs(&catalog)?;
+    needs_instance()?;
+    let mut many = dead_jobs()?;
     many.retain(|_, count| *count >= MIN_REPORTED_DEAD);
     let troubles: Vec<String> =
         many.iter().map(|(name, count)| format!("Queue \"{name}\" has {count} dead jobs.")).collect();
@@ -151,12 +150,12 @@ pub fn dead() -> Result<Finding> {
 
 /// Checks that no job waits for one that is dead.
 pub fn held() -> Result<Finding> {
-    let catalog = catalog()?;
+    needs_instance()?;
     if session::in_recovery() {
         return Ok(Finding::well("The primary checks this."));
     }
     let latest = time::now_us().saturating_sub(patience());
-    let holders = held_by_dead::find(&catalog)?;
+    let holders = held_by_dead::find()?;
     let is_complete =
         holders.iter().flat_map(|holder| holder.held.values()).sum::<i64>() < held_by_dead::MAX_COUNTED as i64;
     let old: Vec<(i64, Dead)> = holders
@@ -169,7 +168,7 @@ pub fn held() -> Result<Finding> {
     };
     let all: i64 = old.iter().map(|(held, _)| held).sum();
     let least = if is_complete { "" } else { "At least " };
-    let name = queue::by_lane(&catalog, first.lane)?.map(|queue| queue.name.clone()).unwrap_or_default();
+    let name = queue::by_lane(first.lane)?.map(|queue| queue.name.clone()).unwrap_or_default();
     let since = time(time::now_us().saturating_sub(first.ended_at));
     Ok(Finding::ill(
         format!(
@@ -184,13 +183,14 @@ pub fn held() -> Result<Finding> {
 }
 
 /// Returns the number of dead jobs of each queue that has any.
-fn dead_jobs(catalog: &Catalog) -> Result<BTreeMap<String, i64>> {
+fn dead_jobs() -> Result<BTreeMap<String, i64>> {
     let mut lane_counts = LaneCounts::default();
+    let catalog = catalog::pinned();
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
-    lane_counts.add_dead(catalog, &ledger);
+    lane_counts.add_dead(&ledger);
     let mut found = BTreeMap::new();
     for (&lane, counted) in &lane_counts.0 {
-        if let Some(queue) = queue::by_lane(catalog, lane)? {
+        if let Some(queue) = queue::by_lane(lane)? {
             *found.entry(queue.name.clone()).or_insert(0) += counted.dead;
         }
     }

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use pg_queue_core::schedule::{Zone, rfc3339};
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::catalog::schedule::{self, Schedule};
-use crate::doctor::check::{Finding, catalog, patience, time};
+use crate::doctor::check::{Finding, needs_instance, patience, time};
 use crate::error::Result;
 use crate::job::find;
 use crate::job::schedule::{Goal, handled, next_run};
@@ -25,12 +25,12 @@ const COMPARED_US: i64 = 366 * 86_400_000_000;
 
 /// Checks that the slots of schedules are fired in time, and that their jobs do not all die.
 pub fn schedules() -> Result<Finding> {
-    let catalog = catalog()?;
+    needs_instance()?;
     let now = schedule::now_us();
     let (mut troubles, mut last_jobs) = (Vec::new(), Vec::new());
     {
-        let log = Log::read(&catalog);
-        schedule::each(&catalog, |schedule| {
+        let log = Log::read();
+        schedule::each(|schedule| {
             match next_run(&schedule, &log) {
                 Ok(Some(at)) if at < now.saturating_sub(patience()) => {
                     troubles.push(format!("\"{}\" is late by {}.", schedule.name(), time(now - at)));
@@ -45,7 +45,7 @@ pub fn schedules() -> Result<Finding> {
             }
         });
     }
-    troubles.extend(dying(&catalog, &last_jobs)?);
+    troubles.extend(dying(&last_jobs)?);
     Ok(Finding::of(
         &troubles,
         "No schedule is late, and none has only jobs that die.",
@@ -73,14 +73,15 @@ fn silence(schedule: &Schedule, log: &Log, now: i64, next: Option<i64>) -> Optio
 
 /// Returns a sentence for each schedule whose last jobs are dead. `last_jobs`: the schedules with their newest jobs,
 /// the newest first.
-fn dying(catalog: &Catalog, last_jobs: &[(Schedule, Vec<i64>)]) -> Result<Vec<String>> {
+fn dying(last_jobs: &[(Schedule, Vec<i64>)]) -> Result<Vec<String>> {
     let mut dead: HashSet<i64> = last_jobs.iter().flat_map(|(_, jobs)| jobs.iter().copied()).collect();
     if dead.is_empty() {
         return Ok(Vec::new());
     }
+    let catalog = catalog::pinned();
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
     let mut found = HashSet::new();
-    dead::each(catalog, &ledger, |job| {
+    dead::each(&ledger, |job| {
         if dead.contains(&job.job_id) {
             found.insert(job.job_id);
         }
@@ -88,11 +89,11 @@ fn dying(catalog: &Catalog, last_jobs: &[(Schedule, Vec<i64>)]) -> Result<Vec<St
     dead.retain(|job_id| found.contains(job_id));
     let all_dead =
         |jobs: &[i64]| jobs.len() >= MIN_DEAD_IN_A_ROW && jobs[..MIN_DEAD_IN_A_ROW].iter().all(|id| dead.contains(id));
-    let lives = |job_id| find::find_any(catalog, job_id).is_ok_and(|found| found.outcome().is_none());
+    let lives = |job_id| find::find_any(job_id).is_ok_and(|found| found.outcome().is_none());
     let mut troubles = Vec::new();
     for (schedule, jobs) in last_jobs {
         if all_dead(jobs) || all_dead(&jobs[1..]) && lives(jobs[0]) {
-            let goal = match Goal::by_id(catalog, schedule.queue_id())? {
+            let goal = match Goal::by_id(schedule.queue_id())? {
                 Some(Goal::Queue(queue)) => format!(", of queue \"{}\"", queue.name),
                 Some(Goal::Topic(topic)) => format!(", of topic \"{}\"", topic.name),
                 None => String::new(),
@@ -105,10 +106,10 @@ fn dying(catalog: &Catalog, last_jobs: &[(Schedule, Vec<i64>)]) -> Result<Vec<St
 
 /// Checks that the library's data for the schedules' time zones agree with PostgreSQL's for the next year.
 pub fn time_zones() -> Result<Finding> {
-    let catalog = catalog()?;
+    needs_instance()?;
     // Each zone with the name of its first schedule.
     let mut zones: BTreeMap<String, String> = BTreeMap::new();
-    schedule::each(&catalog, |schedule| {
+    schedule::each(|schedule| {
         zones.entry(schedule.timing().timezone).or_insert_with(|| schedule.name());
     });
     let now = schedule::now_us();

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::catalog::{permission, queue, spi};
-use crate::doctor::check::{Finding, assert_loaded, catalog, patience, time};
+use crate::doctor::check::{Finding, assert_loaded, needs_instance, patience, time};
 use crate::duty::all;
 use crate::error::Result;
 use crate::executor::table as executors;
@@ -49,12 +49,12 @@ pub fn launcher() -> Result<Finding> {
 /// Checks that this database's worker runs and does its duties, and that no duty fails.
 pub fn worker() -> Result<Finding> {
     const LOG: &str = "The server's log says why.";
-    let catalog = catalog()?;
+    needs_instance()?;
     if session::in_recovery() {
         return Ok(Finding::well("A standby has none until it is promoted."));
     }
     let (now, latest) = (time::monotonic_us(), time::now_us().saturating_sub(patience()));
-    let seen = shmem::with_instance(catalog.number, |_, i| {
+    let seen = shmem::with_instance(|_, i| {
         // A worker that has just started has not yet said when it wakes.
         let is_late = i.due.next < latest || i.expiry.next_at(latest) < latest;
         let is_due = i.worker.wakes_at < now.saturating_sub(patience()) || i.restore.is_awake() && is_late;
@@ -118,10 +118,10 @@ pub fn worker_slots() -> Result<Finding> {
 
 /// Checks that the server can start processes for jobs that run in it.
 pub fn executors() -> Result<Finding> {
-    let catalog = catalog()?;
+    needs_instance()?;
     let mut queues: Vec<String> = Vec::new();
-    for lane in queue::lanes(&catalog) {
-        if let Some(queue) = queue::by_lane(&catalog, lane)?.filter(|queue| queue.executor.is_some()) {
+    for lane in queue::lanes() {
+        if let Some(queue) = queue::by_lane(lane)?.filter(|queue| queue.executor.is_some()) {
             queues.push(queue.name.clone());
         }
     }
@@ -172,9 +172,9 @@ pub fn jit() -> Result<Finding> {
 /// Checks that each role with grants exists, and that no role was granted anything on tables or sequences: a role that
 /// may read a table sees the payloads of all queues.
 pub fn roles() -> Result<Finding> {
-    let catalog = catalog()?;
+    needs_instance()?;
     let mut troubles = BTreeSet::new();
-    permission::each_row(&catalog, |_, role, _| {
+    permission::each_row(|_, role, _| {
         if role != permission::PUBLIC && role::role(role).is_none() {
             troubles.insert(format!("There is no role \"{role}\"."));
         }

@@ -8,7 +8,7 @@ use pgrx::pg_sys::{self, Oid};
 
 use crate::catalog::{self, queue, spi, tables, triggers, unlogged};
 use crate::doctor::audit;
-use crate::doctor::check::{Finding, assert_loaded, catalog, patience, time};
+use crate::doctor::check::{Finding, assert_loaded, needs_instance, patience, time};
 use crate::doctor::transactions::{self, Lock};
 use crate::error::Result;
 use crate::guc;
@@ -16,7 +16,7 @@ use crate::log::history;
 use crate::pg::table::Relation;
 use crate::pg::{lock, session, syscache, time, trigger};
 use crate::shmem::segments::{OLD, State};
-use crate::shmem::{self, keys, usage};
+use crate::shmem::{self, here, keys, usage};
 
 /// Checks that no kind of memory is nearly full, that is, in use to nine tenths.
 pub fn memory() -> Result<Finding> {
@@ -46,17 +46,19 @@ pub fn memory() -> Result<Finding> {
 /// that memory.
 fn shares() -> Result<Vec<String>> {
     // A standby, and a database without the extension, have no shares.
-    let Ok(catalog) = catalog() else { return Ok(Vec::new()) };
+    if needs_instance().is_err() {
+        return Ok(Vec::new());
+    }
     let is_short = |(held, room): (u32, u32)| held > 0 && held >= room.saturating_mul(9);
     let mut found = Vec::new();
-    for lane in queue::lanes(&catalog) {
+    for lane in queue::lanes() {
         let running = shmem::with(|shared| {
-            (shared.frontier.held(catalog.number, lane).0, shared.frontier.places(catalog.number, lane))
+            (shared.frontier.held(here::number(), lane).0, shared.frontier.places(here::number(), lane))
         });
-        let Some(queue) = queue::by_lane(&catalog, lane)? else { continue };
+        let Some(queue) = queue::by_lane(lane)? else { continue };
         // A queue with stages holds its keys for all stages together.
         let keys = if lane == queue.lane {
-            keys::with_holders(|holders| holders.share(catalog.number, queue.id.cast_unsigned()))
+            keys::with_holders(|holders| holders.share(here::number(), queue.id.cast_unsigned()))
         } else {
             (0, 0)
         };
@@ -73,7 +75,7 @@ fn shares() -> Result<Vec<String>> {
 
 /// Checks that segments are closed, moved out of, copied and emptied in time.
 pub fn segments() -> Result<Finding> {
-    let catalog = catalog()?;
+    needs_instance()?;
     if session::in_recovery() {
         return Ok(Finding::well("The primary checks this."));
     }
@@ -83,12 +85,13 @@ pub fn segments() -> Result<Finding> {
             "Switch it on again when the dump of the standby is over.",
         ));
     }
-    let seen = shmem::with_instance(catalog.number, |_, i| i.storage);
+    let seen = shmem::with_instance(|_, i| i.storage);
     let Some(storage) = seen else { return Ok(Finding::well("There are none.")) };
     let (now, patience) = (time::now_us(), patience());
     let state = |n: u8| storage.word(n).state();
     let delay = i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
     let mut troubles = Vec::new();
+    let catalog = catalog::pinned();
     for n in 0..SEGMENTS as u8 {
         let since = now.saturating_sub(storage.fillings[n as usize].since);
         let stuck = |what: &str, wanted: &[Lock]| -> Result<String> {
@@ -97,14 +100,13 @@ pub fn segments() -> Result<Finding> {
             Ok(format!("Segment {n} has been {what} for {}: {blame}.", time(since)))
         };
         let trouble = match state(n) {
-            State::Moving if since > patience => stuck("moving its living jobs", &[Lock::inserting(&catalog, n)])?,
+            State::Moving if since > patience => stuck("moving its living jobs", &[Lock::inserting(n)])?,
             State::Drained if since > patience => {
                 stuck("copied to history", &[Lock::against_writers(catalog.history)])?
             }
-            State::Copied | State::Emptying if since > patience.saturating_add(delay) => stuck(
-                "waiting to be emptied",
-                &[Lock::any(catalog.segments[n as usize].tables().collect()), Lock::of_dumps(&catalog)?],
-            )?,
+            State::Copied | State::Emptying if since > patience.saturating_add(delay) => {
+                stuck("waiting to be emptied", &[Lock::any(catalog::segment(n).tables().collect()), Lock::of_dumps()?])?
+            }
             _ => continue,
         };
         troubles.push(trouble);
@@ -113,8 +115,7 @@ pub fn segments() -> Result<Finding> {
     let open = &storage.fillings[storage.young() as usize];
     let overdue = now.saturating_sub(open.opened_at) - i64::from(guc::SEGMENT_AGE.get()) * 1_000_000;
     if open.attempts > 0 && open.opened_at > 0 && overdue > patience {
-        let closed: Vec<Lock> =
-            (0..OLD).filter(|&n| state(n) == State::Closed).map(|n| Lock::inserting(&catalog, n)).collect();
+        let closed: Vec<Lock> = (0..OLD).filter(|&n| state(n) == State::Closed).map(Lock::inserting).collect();
         let blame = transactions::holders(&closed)?;
         let blame = if blame.is_empty() { String::new() } else { format!(": {}", blame.join("; ")) };
         troubles.push(format!("No segment was free for {}{blame}.", time(overdue)));
@@ -129,12 +130,12 @@ pub fn segments() -> Result<Finding> {
 
 /// Checks what `queue.check()` can find without reading all rows.
 pub fn consistency() -> Result<Finding> {
-    let catalog = catalog()?;
+    needs_instance()?;
     if session::in_recovery() {
         return Ok(Finding::well("The primary checks this."));
     }
     Ok(Finding::of(
-        &audit::cheap(&catalog)?,
+        &audit::cheap()?,
         "A quick look finds no fault. queue.check() reads all rows.",
         "Run SELECT * FROM queue.check(); it says what is wrong, and what can be mended.",
     ))
@@ -177,8 +178,9 @@ pub fn autovacuum() -> Result<Finding> {
 pub fn tables() -> Result<Finding> {
     let mut troubles = Vec::new();
     let mut hint = None;
-    let catalog = catalog()?;
-    let children = history::children(&catalog).into_iter().map(|child| (child.table, tables::history::SHAPE));
+    needs_instance()?;
+    let children = history::children().into_iter().map(|child| (child.table, tables::history::SHAPE));
+    let catalog = catalog::pinned();
     let all = catalog::shapes(&catalog).into_iter().map(|(table, known)| (Oid::from(table), known)).chain(children);
     // The check does not wait for a table that is being altered now.
     for (table, known) in all.filter(|(table, _)| lock::try_lock(*table, pg_sys::AccessShareLock)) {

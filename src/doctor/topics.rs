@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::catalog::{queue, topic};
-use crate::doctor::check::{Finding, catalog, patience, time};
+use crate::doctor::check::{Finding, needs_instance, patience, time};
 use crate::error::Result;
 use crate::log::depth::{self, Wanted};
 use crate::pg::{session, time};
@@ -15,12 +15,12 @@ use crate::shmem::troubles::Kind;
 
 /// Checks that a queue gets each published event, and that no paused queue accumulates copies.
 pub fn topics() -> Result<Finding> {
-    let catalog = catalog()?;
+    needs_instance()?;
     if session::in_recovery() {
         return Ok(Finding::well("The primary checks this."));
     }
     let topics = topic::all()?;
-    let counts = shmem::with_instance(catalog.number, |_, instance| instance.topics);
+    let counts = shmem::with_instance(|_, instance| instance.topics);
     let now = time::now_us();
     // Events that were lost long ago are not reported any more.
     let lost = |id: i32| {
@@ -40,14 +40,13 @@ pub fn topics() -> Result<Finding> {
             ));
         }
     }
-    let counted = if bound.is_empty() { None } else { depth::known(&catalog, Wanted::default()) };
+    let counted = if bound.is_empty() { None } else { depth::known(Wanted::default()) };
     for (&lane, found) in counted.iter().flat_map(|counts| &counts.0) {
         let age = found.oldest.map_or(0, |since| now.saturating_sub(since));
         if age <= patience() {
             continue;
         }
-        let Some(queue) = queue::by_lane(&catalog, lane)?.filter(|queue| queue.is_paused && !queue.is_held(lane))
-        else {
+        let Some(queue) = queue::by_lane(lane)?.filter(|queue| queue.is_paused && !queue.is_held(lane)) else {
             continue;
         };
         if let Some(topic) = bound.get(&queue.id) {
@@ -70,12 +69,12 @@ pub fn topics() -> Result<Finding> {
 /// Checks that no copy of an event or of a dead job was recently left out, and that no filter took too long. It names
 /// the queue, the topic, the binding and the role that created the binding.
 pub fn copies() -> Result<Finding> {
-    let catalog = catalog()?;
-    let troubles = shmem::with_instance(catalog.number, |_, instance| instance.troubles);
+    needs_instance()?;
+    let troubles = shmem::with_instance(|_, instance| instance.troubles);
     let since = time::now_us().saturating_sub(patience().saturating_mul(12));
     let mut told = Vec::new();
     for trouble in troubles.iter().flat_map(|troubles| troubles.all()).filter(|trouble| trouble.at > since) {
-        let Some(queue) = queue::by_id(&catalog, trouble.queue)? else { continue };
+        let Some(queue) = queue::by_id(trouble.queue)? else { continue };
         let (name, count) = (&queue.name, trouble.count);
         told.push(match trouble.kind {
             Kind::Filter => match topic::binding(trouble.other)? {

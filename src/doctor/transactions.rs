@@ -5,8 +5,8 @@
 
 use pgrx::{IntoDatum, pg_sys};
 
-use crate::catalog::{Catalog, dump, spi};
-use crate::doctor::check::{Finding, catalog, patience};
+use crate::catalog::{self, dump, spi};
+use crate::doctor::check::{Finding, needs_instance, patience};
 use crate::error::Result;
 use crate::pg::parameter::Parameter;
 use crate::pg::scan::Snapshot;
@@ -39,8 +39,8 @@ impl Lock {
     }
 
     /// Returns the locks of sessions that may still insert attempts into a segment.
-    pub fn inserting(catalog: &Catalog, segment: u8) -> Self {
-        Self::new([catalog.segments[segment as usize].attempt], WRITER_MODES)
+    pub fn inserting(segment: u8) -> Self {
+        Self::new([catalog::segment(segment).attempt], WRITER_MODES)
     }
 
     /// Returns the locks that keep sessions from writing to a table.
@@ -49,8 +49,8 @@ impl Lock {
     }
 
     /// Returns the locks of dumps, which lock pg_extension.
-    pub fn of_dumps(catalog: &Catalog) -> Result<Self> {
-        Ok(Self { pids: Some(dump::sessions(catalog)?), ..Self::new([pg_sys::ExtensionRelationId], &[]) })
+    pub fn of_dumps() -> Result<Self> {
+        Ok(Self { pids: Some(dump::sessions()?), ..Self::new([pg_sys::ExtensionRelationId], &[]) })
     }
 }
 
@@ -87,15 +87,16 @@ pub fn holders(locks: &[Lock]) -> Result<Vec<String>> {
 
 /// Checks that SQL is not writing the tables.
 pub fn restore() -> Result<Finding> {
-    let catalog = catalog()?;
+    needs_instance()?;
     if session::in_recovery() {
         return Ok(Finding::well("The primary checks this."));
     }
-    if restore::learn(&catalog) {
+    if restore::learn() {
         return Ok(Finding::well("No restore is under way."));
     }
-    let seen = shmem::with_instance(catalog.number, |_, i| (i.restore.writers().unwrap_or(0), i.restore.writer()));
+    let seen = shmem::with_instance(|_, i| (i.restore.writers().unwrap_or(0), i.restore.writer()));
     let (open, writer) = seen.unwrap_or_default();
+    let catalog = catalog::pinned();
     let table = Relation::read(catalog.restoring);
     let index = Relation::read_index(catalog.restoring_idx);
     let mut scan = table.scan(&index, &[], Snapshot::Now);

@@ -37,9 +37,9 @@ pub const ALL: &[Duty] = &[
 ///
 /// Records in shared memory when the worker will wake. A session with something earlier then sets the worker's latch.
 /// Takes the frontier's lock.
-pub fn sleep_ms(number: u32) -> Option<i64> {
+pub fn sleep_ms() -> Option<i64> {
     let (now, wall) = (time::monotonic_us(), time::now_us());
-    let at = shmem::with_instance_and_awaited(number, |frontier, instance, awaited| {
+    let at = shmem::with_instance_and_awaited(|frontier, instance, awaited| {
         let memory = Memory { frontier, instance, awaited, now, wall };
         // While the tables are being restored, no other duty is ever due.
         let is_awake = instance.restore.is_awake();

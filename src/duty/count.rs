@@ -7,7 +7,7 @@
 //! Invariant: the whole recount is one transaction with one snapshot. It holds back vacuum's horizon for that time.
 //! Attempts that fall due meanwhile are started during the recount.
 
-use crate::catalog::{self, Catalog, spi};
+use crate::catalog::{self, spi};
 use crate::duty::{Duty, Memory, Work, start_due};
 use crate::error::Result;
 use crate::log::lane_counts::LaneCounts;
@@ -18,7 +18,7 @@ use crate::pg::table::Relation;
 use crate::pg::{self, process, session, time};
 use crate::shmem::ledger::Ledger;
 use crate::shmem::recount::{self, Recount};
-use crate::shmem::{self, awake};
+use crate::shmem::{self, awake, here};
 use crate::transaction;
 
 /// The duty.
@@ -34,30 +34,30 @@ fn next_at(memory: &Memory<'_, '_>) -> i64 {
     memory.instance.counting.count_at()
 }
 
-fn is_due(number: u32) -> bool {
-    let at = shmem::with_instance(number, |_, instance| instance.counting.count_at()).unwrap_or(i64::MAX);
+fn is_due() -> bool {
+    let at = shmem::with_instance(|_, instance| instance.counting.count_at()).unwrap_or(i64::MAX);
     at < i64::MAX && at <= time::monotonic_us() && !session::in_recovery()
 }
 
-fn run(number: u32) -> Result<i64> {
+fn run() -> Result<i64> {
     transaction::register();
-    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     // A snapshot cannot tell this transaction's own rows apart.
     if pg::transaction::in_transaction_block() || pg::transaction::has_xid() {
         return Ok(0);
     }
-    count(&catalog)?;
+    count()?;
     Ok(1)
 }
 
-fn count(catalog: &Catalog) -> Result<()> {
-    let number = catalog.number;
+fn count() -> Result<()> {
+    let number = here::number();
     let began = time::monotonic_us();
-    look_for_prepared(catalog)?;
+    look_for_prepared()?;
     // The tables are opened before the snapshot is taken. So none of them can be emptied.
-    let tables = Tables::open_all(catalog, tables::ALL);
+    let tables = Tables::open_all(tables::ALL);
     let Some((_snapshot, recount)) = Recount::begin(number) else { return Ok(()) };
     fault!("count.begun");
+    let catalog = catalog::pinned();
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
     let mut lane_counts = LaneCounts::default();
     let now = time::now_us();
@@ -65,16 +65,16 @@ fn count(catalog: &Catalog) -> Result<()> {
         if ledger.is_read_here(tables.home.segment) {
             lane_counts.walk(&tables, now, i64::MIN, || {
                 process::check_for_interrupts();
-                if awake::is_awake(number) {
-                    start_due::catch_up(number);
+                if awake::is_awake() {
+                    start_due::catch_up();
                 }
             });
         }
     }
-    lane_counts.add_totals(catalog);
+    lane_counts.add_totals();
     fault!("count.read");
     // Rows of dropped queues may remain.
-    let lanes = lanes(catalog);
+    let lanes = lanes();
     let counted =
         lane_counts.0.iter().filter(|(lane, _)| lanes.contains(lane)).map(|(&lane, found)| (lane, found.counter));
     let took = time::monotonic_us() - began;
@@ -82,7 +82,8 @@ fn count(catalog: &Catalog) -> Result<()> {
     Ok(())
 }
 
-fn lanes(catalog: &Catalog) -> Vec<i32> {
+fn lanes() -> Vec<i32> {
+    let catalog = catalog::pinned();
     let table = Relation::read(catalog.lane);
     let index = Relation::read_index(catalog.lane_pkey);
     let mut scan = table.scan(&index, &[], Snapshot::Now);
@@ -92,11 +93,12 @@ fn lanes(catalog: &Catalog) -> Vec<i32> {
 /// Records whether a prepared transaction has enqueued. Such a transaction keeps its locks on the tables, even over a
 /// restart. PREPARE sets the flag in shared memory after the locks belong to the prepared transaction. So either the
 /// flag is set after this function has cleared it, or this function sees the locks.
-fn look_for_prepared(catalog: &Catalog) -> Result<()> {
+fn look_for_prepared() -> Result<()> {
     if !pg::transaction::has_prepared_transactions() {
         return Ok(());
     }
-    recount::forget_prepared(catalog.number);
+    recount::forget_prepared(here::number());
+    let catalog = catalog::pinned();
     let tables: Vec<i64> = catalog.segments.iter().map(|segment| u32::from(segment.attempt).into()).collect();
     let is_there = spi::has_row(
         "SELECT FROM pg_catalog.pg_locks AS l
@@ -105,7 +107,7 @@ fn look_for_prepared(catalog: &Catalog) -> Result<()> {
         &[tables.into()],
     )?;
     if is_there {
-        shmem::with_instance(catalog.number, |_, instance| instance.enqueued_in_prepared());
+        shmem::with_instance(|_, instance| instance.enqueued_in_prepared());
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use pg_queue_core::frontier::Frontier;
 use pgrx::pg_sys::Latch;
 
 use crate::pg::session;
-use crate::shmem::{self, Instance};
+use crate::shmem::{self, Instance, here};
 use crate::transaction::hooks;
 
 /// A place in the order of times, and of ids among equal times.
@@ -45,7 +45,6 @@ fn abandon(instances: &mut [Instance], _: &mut [Awaited]) -> Option<*mut Latch> 
 
 /// A cursor while the logs are read.
 pub struct Cursor {
-    instance: u32,
     kind: &'static Kind,
     /// The position before.
     pub from: Position,
@@ -57,15 +56,14 @@ impl Cursor {
     /// Moves the cursor of an instance. `advance` does it, and returns the position before and what the caller wants to
     /// know. `None`: the instance is gone.
     pub fn advance<R>(
-        instance: u32,
         kind: &'static Kind,
         advance: impl FnOnce(&mut Frontier<'_>, &mut Instance) -> (Position, R),
     ) -> Option<(Self, R)> {
-        shmem::with_instance(instance, |frontier, slot| {
+        shmem::with_instance(|frontier, slot| {
             let (from, known) = advance(frontier, slot);
             hooks::at_exit(abandon);
-            MOVING.set(Some((instance, kind, from)));
-            (Self { instance, kind, from, next: None }, known)
+            MOVING.set(Some((here::number(), kind, from)));
+            (Self { kind, from, next: None }, known)
         })
     }
 }
@@ -73,7 +71,7 @@ impl Cursor {
 impl Drop for Cursor {
     fn drop(&mut self) {
         MOVING.set(None);
-        let worker = shmem::with_instance(self.instance, |_, slot| {
+        let worker = shmem::with_instance(|_, slot| {
             let looks_again = match self.next {
                 Some(next) => (self.kind.ends)(slot, next),
                 None => {

@@ -19,7 +19,6 @@ use pgrx::pg_sys::Oid;
 
 use crate::catalog::queue::{self, Executor, Queue};
 use crate::catalog::run_as::{self, Noted};
-use crate::catalog::{self, Catalog};
 use crate::duty::care::{Care, PUT_OFF_US};
 use crate::duty::{Duty, Memory, Work};
 use crate::error::{self, Error, Result};
@@ -29,6 +28,7 @@ use crate::job::refill::refill;
 use crate::log::attempt::Attempt;
 use crate::log::reader::Reader;
 use crate::pg::{session, time};
+use crate::shmem::here;
 use crate::{shmem, transaction};
 
 /// The duty.
@@ -69,19 +69,19 @@ thread_local! {
 
 /// Returns the number of changes of queues if this process is the worker. Only the worker dispatches: a session that
 /// calls `queue.maintain()` cannot wait for processes.
-fn is_worker(number: u32) -> Option<u64> {
-    shmem::with_instance(number, |_, instance| (instance.worker.pid == session::pid()).then_some(instance.changes))
-        .flatten()
+fn is_worker() -> Option<u64> {
+    shmem::with_instance(|_, instance| (instance.worker.pid == session::pid()).then_some(instance.changes)).flatten()
 }
 
-fn is_due(number: u32) -> bool {
-    let Some(changes) = is_worker(number) else { return false };
+fn is_due() -> bool {
+    let number = here::number();
+    let Some(changes) = is_worker() else { return false };
     PROCESSES_AT.set(table::next_at(number));
     KNOWN.with_borrow(|known| {
         known.changes != Some((number, changes))
             || table::has_news(number)
             || !known.queues.is_empty() && known.must_look()
-            || table::has_unwanted(number, |attempt| is_unwanted(number, attempt))
+            || table::has_unwanted(number, is_unwanted)
     })
 }
 
@@ -98,34 +98,35 @@ impl Known {
 }
 
 /// True if a running attempt must be stopped: a cancel was requested, or the attempt has already ended.
-fn is_unwanted(number: u32, attempt: i64) -> bool {
+fn is_unwanted(attempt: i64) -> bool {
+    let number = here::number();
     let entry = shmem::with(|shared| shared.frontier.entry(number, attempt));
     entry.is_none_or(|entry| entry.cancel != 0)
 }
 
-fn run(number: u32, care: &Care) -> Result<i64> {
-    let Some(changes) = is_worker(number) else { return Ok(0) };
-    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
+fn run(care: &Care) -> Result<i64> {
+    let number = here::number();
+    let Some(changes) = is_worker() else { return Ok(0) };
     transaction::register();
-    let stopped = table::stop(number, |attempt| is_unwanted(number, attempt));
+    let stopped = table::stop(number, is_unwanted);
     let mut known = KNOWN.take();
     stop_waiting();
     known.is_waiting = false;
     known.look_at = i64::MAX;
     // If this run fails, the next one starts with nothing.
     KNOWN.set(Known { look_at: 0, failures: known.failures.clone(), ..Known::default() });
-    let did = dispatch(&catalog, &mut known, changes, care)?;
+    let did = dispatch(&mut known, changes, care)?;
     KNOWN.set(known);
     PROCESSES_AT.set(table::next_at(number));
     Ok(stopped + did)
 }
 
 /// Serves the queues.
-fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64, care: &Care) -> Result<i64> {
-    let number = catalog.number;
+fn dispatch(known: &mut Known, changes: u64, care: &Care) -> Result<i64> {
+    let number = here::number();
     if known.changes != Some((number, changes)) {
         session::accept_invalidations();
-        known.queues = with_executor(catalog)?;
+        known.queues = with_executor()?;
         known.changes = Some((number, changes));
     }
     for role in table::take_news(number) {
@@ -147,7 +148,7 @@ fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64, care: &Care)
             continue;
         }
         let what = || format!("jobs of queue \"{}\" could not be given to a process", queue.name);
-        let served = care.serve(what, || serve(catalog, known, &queue))?;
+        let served = care.serve(what, || serve(known, &queue))?;
         match served.unwrap_or_else(|| Served::Later(time::monotonic_us() + PUT_OFF_US)) {
             Served::Nothing => waited_for.extend(queue.lanes().iter().map(|&lane| (lane, false))),
             Served::Asked => did += 1,
@@ -169,7 +170,7 @@ fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64, care: &Care)
     }
     waited_for.truncate(WAIT_LANES);
     if !waited_for.is_empty() {
-        match wait(catalog, &waited_for) {
+        match wait(&waited_for) {
             Some(Wait::Sleep) => known.is_waiting = true,
             Some(Wait::Look) => known.look_at = 0,
             _ => known.look_at = known.look_at.min(time::monotonic_us() + FULL_PAUSE_US),
@@ -179,10 +180,10 @@ fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64, care: &Care)
 }
 
 /// Returns the queues that have an executor.
-fn with_executor(catalog: &Catalog) -> Result<Vec<Rc<Queue>>> {
+fn with_executor() -> Result<Vec<Rc<Queue>>> {
     let mut found: Vec<Rc<Queue>> = Vec::new();
-    for lane in queue::lanes(catalog) {
-        if let Some(queue) = queue::by_lane(catalog, lane)?
+    for lane in queue::lanes() {
+        if let Some(queue) = queue::by_lane(lane)?
             && queue.executor.is_some()
             && found.iter().all(|known| known.id != queue.id)
         {
@@ -193,12 +194,12 @@ fn with_executor(catalog: &Catalog) -> Result<Vec<Rc<Queue>>> {
 }
 
 /// Puts the worker into the lists of lanes, unless one has something to look at.
-fn wait(catalog: &Catalog, lanes: &[(i32, bool)]) -> Option<Wait> {
-    shmem::with_instance(catalog.number, |frontier, instance| {
+fn wait(lanes: &[(i32, bool)]) -> Option<Wait> {
+    shmem::with_instance(|frontier, instance| {
         if !instance.restore.is_awake() {
             return None;
         }
-        let answer = frontier.wait(session::session(), catalog.number, lanes, 0);
+        let answer = frontier.wait(session::session(), here::number(), lanes, 0);
         // The frontier itself opens gates that a rate has closed.
         Some(answer)
     })
@@ -223,9 +224,9 @@ enum Served {
     Later(i64),
 }
 
-fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<Served> {
+fn serve(known: &mut Known, queue: &Rc<Queue>) -> Result<Served> {
     let lanes: Vec<(i32, bool)> = queue.lanes().iter().map(|&lane| (lane, false)).collect();
-    let answer = wait(catalog, &lanes);
+    let answer = wait(&lanes);
     stop_waiting();
     match answer {
         Some(Wait::Look) => {}
@@ -235,17 +236,17 @@ fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<
     let now = time::monotonic_us();
     let wanted = match &queue.executor {
         Some(Executor::Call { role, .. }) => {
-            if !has_job(catalog, queue)? {
+            if !has_job(queue)? {
                 return Ok(Served::Again);
             }
             Some(role.clone())
         }
-        _ => match role_of_next(catalog, queue)? {
+        _ => match role_of_next(queue)? {
             Some(noted) => noted,
             None => return Ok(Served::Nothing),
         },
     };
-    let role = match role_to_start(catalog, wanted.as_ref()) {
+    let role = match role_to_start(wanted.as_ref()) {
         Ok(role) => role,
         Err(why) => {
             let is_hopeless = |attempt: &Attempt| {
@@ -255,7 +256,7 @@ fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<
                         (writer, wanted) => writer.is_none() && wanted.is_none(),
                     }
             };
-            job::bury(catalog, queue, &is_hopeless, &why)?;
+            job::bury(queue, &is_hopeless, &why)?;
             return Ok(Served::Again);
         }
     };
@@ -264,11 +265,11 @@ fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<
         if !matches!(queue.executor, Some(Executor::Sql)) {
             return Ok(Served::Later(*until));
         }
-        let is_its = |attempt: &Attempt| job::writer(attempt).and_then(|writer| writer.role(catalog)) == Some(role);
-        job::put_off(catalog, queue, &is_its, until - now)?;
+        let is_its = |attempt: &Attempt| job::writer(attempt).and_then(|writer| writer.role()) == Some(role);
+        job::put_off(queue, &is_its, until - now)?;
         return Ok(Served::Again);
     }
-    let place = Place { database: session::database(), instance: catalog.number, role };
+    let place = Place { database: session::database(), instance: here::number(), role };
     Ok(match table::find_process(place, queue.lane, known.shortage.1 <= now) {
         Asked::Told => {
             known.failures.remove(&role.to_u32());
@@ -289,13 +290,13 @@ fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<
 }
 
 /// True if a job of the queue is next, as memory knows. If a lane must be read first, reads it and returns false.
-fn has_job(catalog: &Rc<Catalog>, queue: &Queue) -> Result<bool> {
+fn has_job(queue: &Queue) -> Result<bool> {
     for &lane in queue.lanes() {
-        let next = shmem::with(|shared| shared.frontier.next_in(catalog.number, lane));
+        let next = shmem::with(|shared| shared.frontier.next_in(here::number(), lane));
         match next {
             Next::Ready(_) => return Ok(true),
             Next::Unread => {
-                refill(catalog, lane)?;
+                refill(lane)?;
                 return Ok(false);
             }
             Next::Nothing => {}
@@ -305,20 +306,20 @@ fn has_job(catalog: &Rc<Catalog>, queue: &Queue) -> Result<bool> {
 }
 
 /// Returns the writer of a queue's next job. `Some(None)`: the job is data. `None`: there is no job.
-fn role_of_next(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Option<Noted>>> {
+fn role_of_next(queue: &Rc<Queue>) -> Result<Option<Option<Noted>>> {
     if let [lane] = queue.lanes() {
-        let peeked = shmem::with(|shared| shared.frontier.peek(catalog.number, *lane));
+        let peeked = shmem::with(|shared| shared.frontier.peek(here::number(), *lane));
         if let Some(ready) = peeked
-            && let Some(attempt) = Reader::new(catalog).fetch(&ready)
+            && let Some(attempt) = Reader::new().fetch(&ready)
         {
             return Ok(Some(job::writer(&attempt)));
         }
     }
-    job::probe(catalog, queue)
+    job::probe(queue)
 }
 
 /// Returns the role for which a process can be started. Errors: the reason why none can.
-fn role_to_start(catalog: &Catalog, wanted: Option<&Noted>) -> Result<Oid> {
+fn role_to_start(wanted: Option<&Noted>) -> Result<Oid> {
     let Some(wanted) = wanted else {
         return Err(Error::invalid("the job is no command")
             .detail(
@@ -328,7 +329,7 @@ fn role_to_start(catalog: &Catalog, wanted: Option<&Noted>) -> Result<Oid> {
             .hint("Write it as a command, with queue.enqueue_sql."));
     };
     let name = &wanted.name;
-    let role = wanted.role(catalog).ok_or_else(|| {
+    let role = wanted.role().ok_or_else(|| {
         Error::new(error::UNDEFINED, format!("role \"{name}\" does not exist"))
             .detail("The role that wrote the job was dropped. A new role of that name is not the same role.")
     })?;

@@ -6,11 +6,8 @@
 //!
 //! Invariant: an attempt that cannot be ended is postponed and does not block others.
 
-use std::rc::Rc;
-
 use pg_queue_core::frontier::Running;
 
-use crate::catalog::{self, Catalog};
 use crate::duty::care::{Care, PUT_OFF_US};
 use crate::duty::{Duty, Memory, Work};
 use crate::error::{self, Result};
@@ -23,6 +20,7 @@ use crate::log::outcome::{Kind, New};
 use crate::log::reader::Reader;
 use crate::pg::fault::fault;
 use crate::pg::{process, time};
+use crate::shmem::here;
 use crate::{shmem, transaction};
 
 /// The duty.
@@ -33,37 +31,36 @@ const BATCH_ATTEMPTS: usize = 200;
 /// If another transaction is ending the attempt, the duty looks again after this many microseconds.
 const RETRY_AFTER_US: i64 = 1_000_000;
 
-fn expired(number: u32) -> Option<Running> {
+fn expired() -> Option<Running> {
     let now = time::monotonic_us();
-    shmem::with_instance(number, |frontier, instance| frontier.expired(instance.deadlines, now)).flatten()
+    shmem::with_instance(|frontier, instance| frontier.expired(instance.deadlines, now)).flatten()
 }
 
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
     memory.frontier.next_deadline(memory.instance.deadlines).unwrap_or(i64::MAX)
 }
 
-fn is_due(number: u32) -> bool {
-    expired(number).is_some()
+fn is_due() -> bool {
+    expired().is_some()
 }
 
-fn run(number: u32, care: &Care) -> Result<i64> {
+fn run(care: &Care) -> Result<i64> {
     transaction::register();
-    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
-    let (mut together, mut ended) = (Outcomes::new(&catalog), 0);
+    let (mut together, mut ended) = (Outcomes::new(), 0);
     for _ in 0..BATCH_ATTEMPTS {
-        let Some(entry) = expired(number) else { break };
+        let Some(entry) = expired() else { break };
         let end = || {
             if !care.is_careful() {
-                return end_expired(&catalog, &mut together, &entry);
+                return end_expired(&mut together, &entry);
             }
-            let mut own = Outcomes::new(&catalog);
-            let is_done = end_expired(&catalog, &mut own, &entry)?;
+            let mut own = Outcomes::new();
+            let is_done = end_expired(&mut own, &entry)?;
             own.insert()?;
             Ok(is_done)
         };
         match care.serve(|| format!("attempt {} could not be ended", entry.id), end)? {
             Some(is_done) => ended += i64::from(is_done),
-            None => postpone(&catalog, entry.id, PUT_OFF_US),
+            None => postpone(entry.id, PUT_OFF_US),
         }
         process::check_for_interrupts();
     }
@@ -71,10 +68,10 @@ fn run(number: u32, care: &Care) -> Result<i64> {
     Ok(ended)
 }
 
-fn end_expired(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Result<bool> {
+fn end_expired(outcomes: &mut Outcomes, entry: &Running) -> Result<bool> {
     fault!("expire.found");
     if entry.claimed == 0 {
-        return cancel_unclaimed(catalog, entry);
+        return cancel_unclaimed(entry);
     }
     let held = match hold::expired(outcomes, entry.id, entry.deadline) {
         Ok(held) => held,
@@ -82,7 +79,7 @@ fn end_expired(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) 
         Err(Refusal::Lost(_)) => return Ok(false),
         Err(Refusal::Unfit(e) | Refusal::Wrong(e)) => return Err(e),
         Err(Refusal::Busy(_)) => {
-            postpone(catalog, entry.id, RETRY_AFTER_US);
+            postpone(entry.id, RETRY_AFTER_US);
             return Ok(false);
         }
     };
@@ -92,39 +89,39 @@ fn end_expired(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) 
     } else {
         "the lease expired"
     };
-    match end_badly(catalog, outcomes, &held, &Failure::TimedOut { error }) {
+    match end_badly(outcomes, &held, &Failure::TimedOut { error }) {
         Ok(_) => Ok(true),
         Err(Refusal::Lost(_)) => Ok(false),
         // An open transaction is dropping the queue in which the job would continue. Nothing was inserted. The other
         // attempts are still ended.
         Err(Refusal::Busy(e) | Refusal::Wrong(e)) if e.code == error::IN_USE => {
-            hold::release_hold(catalog, entry.id);
-            postpone(catalog, entry.id, RETRY_AFTER_US);
+            hold::release_hold(entry.id);
+            postpone(entry.id, RETRY_AFTER_US);
             Ok(false)
         }
         Err(e) => Err(e.into()),
     }
 }
 
-fn postpone(catalog: &Catalog, id: i64, by: i64) {
+fn postpone(id: i64, by: i64) {
     fault!("expire.postponed");
-    shmem::with_instance(catalog.number, |frontier, instance| {
+    shmem::with_instance(|frontier, instance| {
         // The worker may have extended the lease meanwhile.
         let now = time::monotonic_us();
-        frontier.postpone(&mut instance.deadlines, catalog.number, id, now, now + by);
+        frontier.postpone(&mut instance.deadlines, here::number(), id, now, now + by);
     });
 }
 
 /// Cancels an attempt whose claim was rolled back after a cancel request. False: there was nothing to cancel, or it
 /// cannot be cancelled yet.
-fn cancel_unclaimed(catalog: &Rc<Catalog>, entry: &Running) -> Result<bool> {
-    let Some(attempt) = Reader::new(catalog).fetch(&entry.ready()) else {
-        take::forget_entry(catalog, entry.id);
+fn cancel_unclaimed(entry: &Running) -> Result<bool> {
+    let Some(attempt) = Reader::new().fetch(&entry.ready()) else {
+        take::forget_entry(entry.id);
         return Ok(false);
     };
     // If it cannot be taken, another transaction has it, or memory was corrected.
-    if let TakeWaiting::Taken = take::take_waiting(catalog, &attempt)? {
-        end_unrun(catalog, &attempt, New::of(entry.id, Kind::Cancelled))?;
+    if let TakeWaiting::Taken = take::take_waiting(&attempt)? {
+        end_unrun(&attempt, New::of(entry.id, Kind::Cancelled))?;
         return Ok(true);
     }
     Ok(false)

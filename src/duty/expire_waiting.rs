@@ -6,14 +6,12 @@
 //! Invariant: the cursor moves first, under the lock, and only then the logs are read. A commit behind it moves it
 //! back. What an open transaction has is marked in memory. If that transaction rolls back, the cursor moves back.
 
-use std::rc::Rc;
-
 use pg_queue_core::expiry::{Position, Span};
 use pg_queue_core::frontier::TakeOne;
 use pg_queue_core::totals::End;
 
+use crate::catalog::queue;
 use crate::catalog::tables::attempt as column;
-use crate::catalog::{self, Catalog, queue};
 use crate::duty::care::{Care, PUT_OFF_US};
 use crate::duty::cursor::{self, Cursor};
 use crate::duty::{Duty, Memory, Work};
@@ -30,7 +28,7 @@ use crate::pg::fault::fault;
 use crate::pg::row::Columns;
 use crate::pg::scan::{Key, Probe, Scan, Snapshot};
 use crate::pg::{memory, process, session, time};
-use crate::shmem;
+use crate::shmem::{self, here};
 use crate::transaction::{self, ExpiryStep, FlowStep, Step};
 
 /// The duty.
@@ -64,9 +62,10 @@ static CURSOR: cursor::Kind = cursor::Kind {
 };
 
 /// Moves the cursor to now. Returns it with the span to read, and whether this look must leave time to workers.
-fn advance(instance: u32) -> Option<(Cursor, Span, bool)> {
+fn advance() -> Option<(Cursor, Span, bool)> {
+    let instance = here::number();
     let now = time::now_us();
-    let (cursor, (span, is_beside)) = Cursor::advance(instance, &CURSOR, |frontier, slot| {
+    let (cursor, (span, is_beside)) = Cursor::advance(&CURSOR, |frontier, slot| {
         let span = slot.expiry.begin(now);
         // A session that calls queue.maintain() ends everything in one call.
         let is_beside = slot.worker.pid == session::pid() && frontier.next_deadline(slot.deadlines).is_some();
@@ -85,13 +84,11 @@ fn advance(instance: u32) -> Option<(Cursor, Span, bool)> {
     Some((cursor, span, is_beside))
 }
 
-fn run(number: u32, care: &Care) -> Result<i64> {
-    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
+fn run(care: &Care) -> Result<i64> {
     let began = time::now_us();
-    let Some((mut cursor, span, is_beside)) = advance(number) else { return Ok(0) };
+    let Some((mut cursor, span, is_beside)) = advance() else { return Ok(0) };
     transaction::register();
     let mut look = Look {
-        catalog: Rc::clone(&catalog),
         from: span.from,
         care,
         ended: 0,
@@ -104,7 +101,7 @@ fn run(number: u32, care: &Care) -> Result<i64> {
     let (ended, left, rest, again) = (look.ended, look.left, look.rest, look.again);
     let now = time::now_us();
     let pause = if is_beside { RESTS * (now - began).max(0) } else { 0 };
-    shmem::with_instance(number, |_, slot| {
+    shmem::with_instance(|_, slot| {
         if let Some((at, id)) = left {
             slot.expiry.go_back_until((at, id.saturating_sub(1)), again);
         }
@@ -158,7 +155,6 @@ impl<'a> Source<'a> {
 
 /// What one transaction does.
 struct Look<'a> {
-    catalog: Rc<Catalog>,
     from: Position,
     care: &'a Care,
     ended: i64,
@@ -174,8 +170,7 @@ struct Look<'a> {
 impl Look<'_> {
     /// Ends what has expired in a span. Returns the time before which nothing else expires behind what was read.
     fn read(&mut self, span: Span) -> Result<i64> {
-        let catalog = Rc::clone(&self.catalog);
-        let mut tables = Tables::open_all(&catalog, segment::inhabited(&catalog));
+        let mut tables = Tables::open_all(segment::inhabited());
         tables.retain(|tables| !tables.is_empty());
         let mut sources: Vec<Source<'_>> = tables.iter().map(|tables| Source::new(tables, span.from)).collect();
         let (mut looks, mut skipped) = (0, 0);
@@ -216,8 +211,8 @@ impl Look<'_> {
 
     /// Notes an attempt that an open transaction has, for the case that it rolls back.
     fn meets_open(&mut self, at: i64, id: i64) {
-        let number = self.catalog.number;
-        let is_known = shmem::with_instance(number, |frontier, slot| {
+        let number = here::number();
+        let is_known = shmem::with_instance(|frontier, slot| {
             let is_marked = frontier.mark_late(number, id);
             if is_marked {
                 slot.expiry.marks(at);
@@ -238,7 +233,7 @@ impl Look<'_> {
             return Ok(());
         }
         if !std::mem::replace(&mut self.has_step, true) {
-            transaction::record(self.catalog.number, ExpiryStep::Ends { from: self.from });
+            transaction::record(ExpiryStep::Ends { from: self.from });
         }
         let attempts = std::mem::take(chunk);
         let care = self.care;
@@ -256,10 +251,9 @@ impl Look<'_> {
     ///
     /// Errors: 55006 if an open transaction has inserted an outcome meanwhile, 53400 when `running` is full.
     fn end(&mut self, attempts: &[Attempt]) -> Result<()> {
-        let catalog = Rc::clone(&self.catalog);
         let mut waiting: Vec<&Attempt> = memory::list(attempts.len());
         for attempt in attempts {
-            match queue::by_lane(&catalog, attempt.lane())? {
+            match queue::by_lane(attempt.lane())? {
                 None => {}
                 Some(queue) if flow::is_flow(attempt) && queue.is_held(attempt.lane()) => self.end_flow(attempt),
                 Some(_) => waiting.push(attempt),
@@ -267,11 +261,11 @@ impl Look<'_> {
         }
         let taken = self.take(&waiting);
         fault!("expire_waiting.taken");
-        let mut outcomes = Outcomes::new(&catalog);
+        let mut outcomes = Outcomes::new();
         for &attempt in &self.claim(taken) {
             outcomes.add_unrun(attempt.home, New::of(attempt.id(), Kind::Expired));
             let end = End { outcome: Kind::Expired.char(), has_next: false };
-            transaction::record(catalog.number, Step::EndCounted { lane: attempt.lane(), end });
+            transaction::record(Step::EndCounted { lane: attempt.lane(), end });
             self.ended += 1;
         }
         outcomes.insert()
@@ -279,18 +273,17 @@ impl Look<'_> {
 
     /// Asks for the end of a flow, whose members are cancelled first.
     fn end_flow(&mut self, attempt: &Attempt) {
-        let catalog = Rc::clone(&self.catalog);
         let (id, job_id) = (attempt.id(), attempt.job_id());
-        let edges = Edges::open(&catalog, attempt.home.segment);
+        let edges = Edges::open(attempt.home.segment);
         if edges.is_some_and(|edges| edges.ending_of(id).is_some()) {
             return;
         }
         let ending = Ending { is_forced: false, dead: None, is_expired: true, reason: None };
-        flow::hold_open(&catalog, job_id);
-        let insert = |home| edge::insert_ending(&catalog, home, id, job_id, &ending);
-        match hold::note_held(&catalog, id, attempt.home, insert) {
+        flow::hold_open(job_id);
+        let insert = |home| edge::insert_ending(home, id, job_id, &ending);
+        match hold::note_held(id, attempt.home, insert) {
             hold::Noted::Here(Probe::Absent) => {
-                transaction::record(catalog.number, FlowStep::Awaited { job_id, mark: None });
+                transaction::record(FlowStep::Awaited { job_id, mark: None });
                 self.ended += 1;
             }
             _ => self.leaves(attempt.start_by().unwrap_or_default(), id),
@@ -299,12 +292,12 @@ impl Look<'_> {
 
     /// Takes attempts in memory, in one hold of the lock. Returns those that this transaction has then.
     fn take<'a>(&mut self, attempts: &[&'a Attempt]) -> Vec<&'a Attempt> {
-        let number = self.catalog.number;
+        let number = here::number();
         transaction::reserve(attempts.len());
         let (session, pid) = (session::session(), session::pid());
         let mut taken = memory::list(attempts.len());
         let mut left = memory::list(attempts.len());
-        shmem::with_instance(number, |frontier, slot| {
+        shmem::with_instance(|frontier, slot| {
             for &attempt in attempts {
                 let (ready, at) = (attempt.ready(), attempt.start_by().unwrap_or_default());
                 let is_due = attempt.run_at().is_none_or(|at| at <= slot.due.to);
@@ -319,25 +312,24 @@ impl Look<'_> {
         });
         left.into_iter().for_each(|(at, id)| self.leaves(at, id));
         let step = |attempt: &&Attempt| Step::EndedUnrun { id: attempt.id(), lane: attempt.lane() };
-        transaction::record_all(number, taken.iter().map(step));
+        transaction::record_all(taken.iter().map(step));
         taken
     }
 
     /// Inserts the claims of taken attempts. Returns those that no other transaction has claimed.
     fn claim<'a>(&mut self, taken: Vec<&'a Attempt>) -> Vec<&'a Attempt> {
-        let catalog = Rc::clone(&self.catalog);
         let (now, mut claimed) = (time::now_us(), memory::list(taken.len()));
         for of_home in taken.chunk_by(|a, b| a.home == b.home) {
             let Some(first) = of_home.first() else { continue };
             let ids: Vec<(i64, i64)> = of_home.iter().map(|attempt| (attempt.id(), 0)).collect();
-            let writer = claim::Writer::open_home(&catalog, first.home);
+            let writer = claim::Writer::open_home(first.home);
             let lost = writer.map(|writer| writer.insert(&ids, now, claim::Kind::System, None));
             for (n, &attempt) in of_home.iter().enumerate() {
                 if lost.as_ref().is_some_and(|lost| !lost.contains(&n)) {
                     claimed.push(attempt);
                 } else {
                     // It has moved, or is claimed. The next look sees which.
-                    take::forget_taken(&catalog, attempt.id());
+                    take::forget_taken(attempt.id());
                     self.leaves(attempt.start_by().unwrap_or_default(), attempt.id());
                 }
             }

@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use pg_queue_core::day::Day;
 use pgrx::pg_sys;
 
-use crate::catalog::{self, Catalog, dump, spi};
+use crate::catalog::{dump, spi};
 use crate::duty::care::{self, Care};
 use crate::duty::{Duty, Memory, Work, release};
 use crate::error::Result;
@@ -38,32 +38,31 @@ fn next_at(memory: &Memory<'_, '_>) -> i64 {
     memory.now.saturating_add(NEXT.get().saturating_sub(memory.wall).max(0))
 }
 
-fn is_due(_number: u32) -> bool {
+fn is_due() -> bool {
     time::now_us() >= NEXT.get()
 }
 
-fn run(number: u32, _: &Care) -> Result<i64> {
-    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
+fn run(_: &Care) -> Result<i64> {
     // The table stays locked until the end of the transaction, and other sessions wait for it. So that must be short.
     if transaction::in_transaction_block() {
         return Ok(0);
     }
     let now = time::now_us();
     let over = |child: &&Child| child.day.end() <= now;
-    let children = history::children(&catalog);
+    let children = history::children();
     // Jobs in these tables may have successors that are still to be served.
-    if children.iter().any(|child| over(&child)) && !release::is_idle(number) {
+    if children.iter().any(|child| over(&child)) && !release::is_idle() {
         NEXT.set(now.saturating_add(1_000_000));
         return Ok(0);
     }
-    let Some(is_free) = forget_one(&catalog, &children.iter().filter(over).collect::<Vec<_>>())? else {
+    let Some(is_free) = forget_one(&children.iter().filter(over).collect::<Vec<_>>())? else {
         NEXT.set(Day::of(now).end());
         return Ok(0);
     };
     if is_free {
         // The successors of a job that was deleted can no longer be released by it.
         register();
-        record(number, FlowStep::JobEnded { job_id: 0 });
+        record(FlowStep::JobEnded { job_id: 0 });
     }
     NEXT.set(if is_free { now } else { now.saturating_add(BUSY_PAUSE_US) });
     Ok(i64::from(is_free))
@@ -71,11 +70,11 @@ fn run(number: u32, _: &Care) -> Result<i64> {
 
 /// Drops the first table that no session reads. False: every table is being read, or could not be dropped. `None`: the
 /// list is empty.
-fn forget_one(catalog: &Catalog, over: &[&Child]) -> Result<Option<bool>> {
+fn forget_one(over: &[&Child]) -> Result<Option<bool>> {
     if over.is_empty() {
         return Ok(None);
     }
-    if dump::is_running(catalog)? {
+    if dump::is_running()? {
         return Ok(Some(false));
     }
     // Returns the table and its toast table, which autovacuum may lock separately.
@@ -89,8 +88,7 @@ fn forget_one(catalog: &Catalog, over: &[&Child]) -> Result<Option<bool>> {
         return Ok(Some(false));
     };
     // This search comes before the lock, because it takes a while if many jobs were retried.
-    let retried: Vec<i64> =
-        retried::all(catalog).into_iter().filter(|&id| history::find_in(**child, id).is_some()).collect();
+    let retried: Vec<i64> = retried::all().into_iter().filter(|&id| history::find_in(**child, id).is_some()).collect();
     if !tables(child).all(lock) {
         return Ok(Some(false));
     }

@@ -7,9 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
 
-use crate::catalog::{self, Catalog};
 use crate::duty::care::{self, PUT_OFF_US};
 use crate::error::{self, Result};
 use crate::log::attempt::Attempt;
@@ -44,11 +42,11 @@ pub struct Kind {
     /// Returns the requests in memory.
     pub requests: fn(&mut Instance) -> &mut MissedRequests,
     /// Returns the attempts of a segment that have such notes.
-    pub noted: fn(&Catalog, u8) -> Vec<i64>,
+    pub noted: fn(u8) -> Vec<i64>,
     /// True if work may be left to do after an attempt with such a note.
-    pub may_be_owed: fn(&Catalog, &Attempt) -> bool,
+    pub may_be_owed: fn(&Attempt) -> bool,
     /// Does the work after the attempt with this id.
-    pub serve: fn(&Rc<Catalog>, i64) -> Result<Done>,
+    pub serve: fn(i64) -> Result<Done>,
 }
 
 /// The result of serving one request.
@@ -62,26 +60,25 @@ pub enum Done {
 }
 
 impl Kind {
-    fn with<T>(&self, number: u32, f: impl FnOnce(&mut MissedRequests) -> T) -> Option<T> {
-        shmem::with_instance(number, |_, instance| f((self.requests)(instance)))
+    fn with<T>(&self, f: impl FnOnce(&mut MissedRequests) -> T) -> Option<T> {
+        shmem::with_instance(|_, instance| f((self.requests)(instance)))
     }
 
     /// Serves up to `BATCH_REQUESTS` requests. Returns how many it has served.
-    pub fn run(&self, number: u32) -> Result<i64> {
+    pub fn run(&self) -> Result<i64> {
         transaction::register();
-        let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
         let (mut made, mut is_busy) = (0, false);
-        for (id, call) in self.todo(&catalog) {
+        for (id, call) in self.todo() {
             if is_put_off(id) {
                 is_busy = true;
                 continue;
             }
-            match self.serve_one(&catalog, id) {
+            match self.serve_one(id) {
                 // A request is removed from memory only if a transaction without writes sees it served: this
                 // transaction could still roll back its own changes.
                 Ok(Done::Nothing) if pg::transaction::has_xid() => {}
                 Ok(Done::Nothing) => {
-                    self.with(number, |requests| requests.remove(id, call));
+                    self.with(|requests| requests.remove(id, call));
                 }
                 Ok(Done::Made) => made += 1,
                 Ok(Done::Busy) => is_busy = true,
@@ -99,15 +96,15 @@ impl Kind {
         }
         if made == 0 && is_busy {
             let at = time::monotonic_us().saturating_add(BLOCKED_PAUSE_US);
-            self.with(number, |requests| requests.put_off(at));
+            self.with(|requests| requests.put_off(at));
         }
         Ok(made as i64)
     }
 
     /// Serves one request in a subtransaction. If another open transaction or full memory blocks it, its changes are
     /// rolled back, and the request waits. The other requests are still served.
-    fn serve_one(&self, catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
-        match care::apart(|| (self.serve)(catalog, id)) {
+    fn serve_one(&self, id: i64) -> Result<Done> {
+        match care::apart(|| (self.serve)(id)) {
             Err(error) if matches!(error.code, error::IN_USE | error::LIMIT) => Ok(Done::Busy),
             other => other,
         }
@@ -115,29 +112,29 @@ impl Kind {
 
     /// Returns the attempts to look at, see `MissedRequests::to_look_at`. If a search of all notes is ordered, the
     /// attempts found there are first added to those in memory.
-    fn todo(&self, catalog: &Catalog) -> Vec<(i64, u32)> {
-        if self.with(catalog.number, MissedRequests::take_scan).unwrap_or(false) {
-            let guard = Scanning(self, catalog.number);
-            let mut reader = Reader::new(catalog);
-            for segment in segment::inhabited(catalog) {
-                for id in (self.noted)(catalog, segment) {
+    fn todo(&self) -> Vec<(i64, u32)> {
+        if self.with(MissedRequests::take_scan).unwrap_or(false) {
+            let guard = Scanning(self);
+            let mut reader = Reader::new();
+            for segment in segment::inhabited() {
+                for id in (self.noted)(segment) {
                     process::check_for_interrupts();
-                    if reader.by_id(id).is_some_and(|attempt| (self.may_be_owed)(catalog, &attempt)) {
-                        self.with(catalog.number, |requests| requests.add(id));
+                    if reader.by_id(id).is_some_and(|attempt| (self.may_be_owed)(&attempt)) {
+                        self.with(|requests| requests.add(id));
                     }
                 }
             }
             std::mem::forget(guard);
         }
-        self.with(catalog.number, |requests| requests.to_look_at()).unwrap_or_default()
+        self.with(|requests| requests.to_look_at()).unwrap_or_default()
     }
 }
 
 /// If an error ends this search, makes the next run search all notes again.
-struct Scanning<'a>(&'a Kind, u32);
+struct Scanning<'a>(&'a Kind);
 
 impl Drop for Scanning<'_> {
     fn drop(&mut self) {
-        self.0.with(self.1, MissedRequests::scan);
+        self.0.with(MissedRequests::scan);
     }
 }

@@ -9,10 +9,11 @@
 use pg_queue_core::awaited::Awaited;
 use pg_queue_core::frontier::Frontier;
 
+use crate::catalog::pin;
 use crate::duty::care::Care;
 use crate::error::Result;
 use crate::pg::time;
-use crate::shmem::{self, Instance, awake};
+use crate::shmem::{self, Instance, awake, here};
 
 pub mod all;
 pub mod care;
@@ -46,7 +47,7 @@ pub struct Duty {
     pub name: &'static str,
     /// True if there is something to do. `None`: the duty is due when the time of `next_at` has come. The function only
     /// reads memory and needs no transaction.
-    pub is_due: Option<fn(instance: u32) -> bool>,
+    pub is_due: Option<fn() -> bool>,
     /// The monotonic time at which the worker must wake by itself for the duty. `i64::MAX`: sessions wake the worker
     /// for it, or it runs when the worker is awake anyway (`with_others`).
     pub next_at: fn(&Memory<'_, '_>) -> i64,
@@ -60,9 +61,9 @@ pub struct Duty {
 pub enum Work {
     /// It neither reads nor writes anything whose size or contents a user decides, so no job, queue or schedule makes
     /// it fail.
-    Own(fn(instance: u32) -> Result<i64>),
+    Own(fn() -> Result<i64>),
     /// It serves jobs, queues or schedules, as the care says.
-    Items(fn(instance: u32, care: &Care) -> Result<i64>),
+    Items(fn(care: &Care) -> Result<i64>),
 }
 
 /// The data from which the times of duties follow: memory under one hold of the frontier's lock, and the clocks.
@@ -92,27 +93,29 @@ fn with_others(_: &Memory<'_, '_>) -> i64 {
 }
 
 impl Duty {
-    /// Does the work in the open transaction. Returns how much it did.
+    /// Does the work in the open transaction, for the instance that this process works for. Returns how much it did. 0
+    /// also if the database has another instance now, or none.
     ///
     /// Errors: raised.
-    pub fn run(&self, instance: u32) -> i64 {
+    pub fn run(&self) -> i64 {
+        let Some(_call) = pin::begin_duty(here::number()) else { return 0 };
         let did = match self.work {
-            Work::Own(work) => work(instance),
-            Work::Items(work) => Care::run(self.name, |care| work(instance, care)),
+            Work::Own(work) => work(),
+            Work::Items(work) => Care::run(self.name, work),
         };
         did.unwrap_or_else(|error| error.report())
     }
 
     /// True if there is something to do. While the tables are being restored, only the duty `restore` is ever due.
-    pub fn is_due(&self, instance: u32) -> bool {
-        let is_due = self.is_due.map_or_else(|| self.has_come(instance), |is_due| is_due(instance));
-        is_due && (self.name == RESTORE || awake::is_awake(instance))
+    pub fn is_due(&self) -> bool {
+        let is_due = self.is_due.map_or_else(|| self.has_come(), |is_due| is_due());
+        is_due && (self.name == RESTORE || awake::is_awake())
     }
 
     /// True if the time of `next_at` has come.
-    fn has_come(&self, instance: u32) -> bool {
+    fn has_come(&self) -> bool {
         let (now, wall) = (time::monotonic_us(), time::now_us());
-        let at = shmem::with_instance_and_awaited(instance, |frontier, instance, awaited| {
+        let at = shmem::with_instance_and_awaited(|frontier, instance, awaited| {
             (self.next_at)(&Memory { frontier, instance, awaited, now, wall })
         });
         at.is_some_and(|at| at <= now)

@@ -8,7 +8,7 @@
 
 use std::ffi::CString;
 
-use crate::catalog::{self, queue};
+use crate::catalog::queue;
 use crate::duty::care::Care;
 use crate::duty::{Duty, Memory, Work};
 use crate::error::Result;
@@ -23,18 +23,17 @@ fn next_at(memory: &Memory<'_, '_>) -> i64 {
     if memory.instance.notify.iter().any(|&lane| lane != 0) { memory.now } else { i64::MAX }
 }
 
-fn run(number: u32, care: &Care) -> Result<i64> {
-    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
+fn run(care: &Care) -> Result<i64> {
     transaction::register();
-    let lanes = shmem::with_instance(number, |_, instance| instance.notify).unwrap_or_default();
+    let lanes = shmem::with_instance(|_, instance| instance.notify).unwrap_or_default();
     let mut sent = 0;
     for lane in lanes.into_iter().filter(|&lane| lane != 0) {
         transaction::reserve(1);
-        shmem::with_instance(number, |_, instance| {
+        shmem::with_instance(|_, instance| {
             instance.notify.iter_mut().filter(|l| **l == lane).for_each(|l| *l = 0);
         });
-        transaction::record(number, QueueStep::Notified { lane });
-        let Ok(Some(queue)) = queue::by_lane(&catalog, lane) else { continue };
+        transaction::record(QueueStep::Notified { lane });
+        let Ok(Some(queue)) = queue::by_lane(lane) else { continue };
         let Ok(name) = CString::new(queue.name.as_str()) else { continue };
         let what = || format!("the NOTIFY of queue \"{}\" could not be sent", queue.name);
         let send = || {

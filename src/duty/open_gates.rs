@@ -15,7 +15,7 @@ fn next_at(memory: &Memory<'_, '_>) -> i64 {
 }
 
 /// Opens the gates of all databases. So the first worker that looks does it for all workers.
-fn run(_number: u32) -> Result<i64> {
+fn run() -> Result<i64> {
     let now = time::monotonic_us();
     let mut woken = 0;
     while let Some(session) = shmem::with(|shared| shared.frontier.open_gates(now)) {

@@ -10,7 +10,7 @@ use std::cell::Cell;
 
 use pgrx::pg_sys;
 
-use crate::catalog::{self, Catalog, spi};
+use crate::catalog::{self, spi};
 use crate::duty::{Duty, Work, with_others};
 use crate::error::Result;
 use crate::guc;
@@ -33,25 +33,24 @@ thread_local! {
     static NEXT: Cell<i64> = const { Cell::new(0) };
 }
 
-fn is_due(_number: u32) -> bool {
+fn is_due() -> bool {
     time::monotonic_us() >= NEXT.get()
 }
 
-fn run(number: u32) -> Result<i64> {
-    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
+fn run() -> Result<i64> {
     // Another process would wait for the rows while the transaction is open.
     if transaction::in_transaction_block() {
         return Ok(0);
     }
     NEXT.set(time::monotonic_us() + LOOK_PAUSE_US);
-    add_up(&catalog)?;
+    add_up()?;
     let retention = i64::from(guc::STATISTICS_RETENTION.get());
     if retention < 0 {
         return Ok(0);
     }
     let before = time::now_us() - retention * 1_000_000;
     // Usually nothing is old enough. Then this run needs no transaction id.
-    if rollup::earliest(&catalog).is_none_or(|minute| minute >= before) {
+    if rollup::earliest().is_none_or(|minute| minute >= before) {
         return Ok(0);
     }
     let deleted = spi::run(
@@ -67,11 +66,11 @@ fn run(number: u32) -> Result<i64> {
 }
 
 /// If `queue_internal.total` has many rows, adds them up to one row per lane. Rows of dropped lanes are deleted.
-fn add_up(catalog: &Catalog) -> Result<()> {
+fn add_up() -> Result<()> {
     /// Blocks of about 80 rows each. A recount reads this many quickly.
     const MIN_BLOCKS_TO_ADD_UP: u32 = 128;
     // Usually there are fewer. Then this run needs no transaction id.
-    if Relation::read(catalog.total).blocks() >= MIN_BLOCKS_TO_ADD_UP {
+    if Relation::read(catalog::pinned().total).blocks() >= MIN_BLOCKS_TO_ADD_UP {
         spi::run(
             "WITH gone AS (DELETE FROM queue_internal.total RETURNING *)
              INSERT INTO queue_internal.total

@@ -9,8 +9,7 @@ use crate::duty::{Duty, Memory, Work};
 use crate::job::recover;
 
 /// The duty.
-pub const DUTY: Duty =
-    Duty { name: "recover", is_due: None, next_at, work: Work::Own(|number| Ok(recover::recover_all(number))) };
+pub const DUTY: Duty = Duty { name: "recover", is_due: None, next_at, work: Work::Own(|| Ok(recover::recover_all())) };
 
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
     if memory.instance.is_recovered() { i64::MAX } else { recover::next_try() }

@@ -3,7 +3,6 @@
 //!
 //! Not responsible for noticing and ending a restore (`restore`, `shmem::restore`).
 
-use crate::catalog;
 use crate::duty::{Duty, RESTORE, Work};
 use crate::error::Result;
 use crate::restore;
@@ -16,8 +15,7 @@ pub const DUTY: Duty = Duty {
     work: Work::Own(run),
 };
 
-fn run(number: u32) -> Result<i64> {
-    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
+fn run() -> Result<i64> {
     crate::transaction::register();
-    restore::end_if_over(&catalog).map(i64::from)
+    restore::end_if_over().map(i64::from)
 }

@@ -10,7 +10,7 @@
 
 use std::cell::Cell;
 
-use crate::catalog::{self, Catalog, dump, schedule};
+use crate::catalog::{dump, schedule};
 use crate::duty::{Duty, Work, with_others};
 use crate::error::Result;
 use crate::log::firing::{self, Log};
@@ -43,31 +43,30 @@ pub fn inserted(rows: usize) {
 
 /// Returns the monotonic time since when the other half waits to be emptied. 0: it does not wait. The time is in shared
 /// memory, because another session may look next.
-fn left_at(number: u32) -> i64 {
-    shmem::with_instance(number, |_, instance| instance.schedules.left_at).unwrap_or(0)
+fn left_at() -> i64 {
+    shmem::with_instance(|_, instance| instance.schedules.left_at).unwrap_or(0)
 }
 
-fn set_left_at(number: u32, at: i64) {
-    shmem::with_instance(number, |_, instance| instance.schedules.left_at = at);
+fn set_left_at(at: i64) {
+    shmem::with_instance(|_, instance| instance.schedules.left_at = at);
 }
 
-fn is_due(number: u32) -> bool {
-    time::monotonic_us() >= NOT_BEFORE.get() && (ROWS_SINCE.get() >= MIN_ROWS || left_at(number) != 0)
+fn is_due() -> bool {
+    time::monotonic_us() >= NOT_BEFORE.get() && (ROWS_SINCE.get() >= MIN_ROWS || left_at() != 0)
 }
 
-fn run(number: u32) -> Result<i64> {
-    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
+fn run() -> Result<i64> {
     let now = time::monotonic_us();
-    if transaction::in_transaction_block() || !guc::RECLAIM.get() || !firing::try_lock(&catalog) {
+    if transaction::in_transaction_block() || !guc::RECLAIM.get() || !firing::try_lock() {
         NOT_BEFORE.set(now + BLOCKED_PAUSE_US);
         return Ok(0);
     }
-    step(&catalog, now).map(i64::from)
+    step(now).map(i64::from)
 }
 
-fn step(catalog: &Catalog, now: i64) -> Result<bool> {
+fn step(now: i64) -> Result<bool> {
     let (has_other, has_turned, blocks) = {
-        let log = Log::read(catalog);
+        let log = Log::read();
         (log.has_other(), log.has_turned(), log.blocks())
     };
     if has_other {
@@ -76,29 +75,29 @@ fn step(catalog: &Catalog, now: i64) -> Result<bool> {
         if has_turned {
             return Ok(false);
         }
-        let since = match left_at(catalog.number) {
+        let since = match left_at() {
             0 => now,
             since => since,
         };
-        set_left_at(catalog.number, since);
+        set_left_at(since);
         let empty_at = since + i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
         if now < empty_at {
             NOT_BEFORE.set(empty_at);
             return Ok(false);
         }
-        if dump::is_running(catalog)? || !firing::empty_other(catalog) {
+        if dump::is_running()? || !firing::empty_other() {
             NOT_BEFORE.set(now + BLOCKED_PAUSE_US);
             return Ok(false);
         }
-        set_left_at(catalog.number, 0);
+        set_left_at(0);
         return Ok(true);
     }
-    set_left_at(catalog.number, 0);
+    set_left_at(0);
     ROWS_SINCE.set(0);
-    let schedules = schedule::ids(catalog);
-    if (blocks as usize) < MIN_LARGE_BLOCKS + schedules.len() / 8 || !firing::turn(catalog, &schedules)? {
+    let schedules = schedule::ids();
+    if (blocks as usize) < MIN_LARGE_BLOCKS + schedules.len() / 8 || !firing::turn(&schedules)? {
         return Ok(false);
     }
-    set_left_at(catalog.number, now);
+    set_left_at(now);
     Ok(true)
 }

@@ -12,7 +12,7 @@ use std::cell::Cell;
 
 use pgrx::pg_sys;
 
-use crate::catalog::{self, Catalog, dump, queue, spi};
+use crate::catalog::{self, dump, queue, spi};
 use crate::duty::{Duty, Memory, Work};
 use crate::error::Result;
 use crate::log::key::{self, Keys};
@@ -20,7 +20,7 @@ use crate::pg::datum::{self, bytes_datum};
 use crate::pg::fault::fault;
 use crate::pg::table::Relation;
 use crate::pg::{self, lock, process, time};
-use crate::shmem;
+use crate::shmem::{self, here};
 use crate::{guc, transaction};
 
 /// The duty.
@@ -54,38 +54,39 @@ fn next_at(memory: &Memory<'_, '_>) -> i64 {
     if memory.instance.keys.is_turning { NEXT.get() } else { i64::MAX }
 }
 
-fn is_due(_number: u32) -> bool {
+fn is_due() -> bool {
     time::monotonic_us() >= NEXT.get()
 }
 
-fn run(number: u32) -> Result<i64> {
+fn run() -> Result<i64> {
     transaction::register();
-    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     // The emptied half stays locked until the end of the transaction.
     if pg::transaction::in_transaction_block() || pg::transaction::has_xid() {
         return Ok(0);
     }
     NEXT.set(time::monotonic_us() + LOOK_PAUSE_US);
-    let did = step(&catalog)?;
+    let did = step()?;
     if did > 0 {
         NEXT.set(0);
     }
     Ok(did)
 }
 
-fn blocks(catalog: &Catalog, half: usize) -> u32 {
+fn blocks(half: usize) -> u32 {
+    let catalog = catalog::pinned();
     Relation::read(catalog.halves[half].key).blocks()
 }
 
-fn step(catalog: &Catalog) -> Result<i64> {
-    let open = key::open_half(catalog);
+fn step() -> Result<i64> {
+    let open = key::open_half();
     fault!("keys.looked");
     let closed = 1 - open;
-    let is_empty = blocks(catalog, closed) == 0;
-    shmem::with_instance(catalog.number, |_, instance| instance.keys.is_turning = !is_empty);
+    let is_empty = blocks(closed) == 0;
+    shmem::with_instance(|_, instance| instance.keys.is_turning = !is_empty);
     if is_empty {
-        return Ok(open_other(catalog, open));
+        return Ok(open_other(open));
     }
+    let catalog = catalog::pinned();
     // This lock is the mutex of all processes that do this duty.
     if !lock::try_lock(catalog.segment_log, pg_sys::ShareUpdateExclusiveLock) {
         return Ok(0);
@@ -95,16 +96,16 @@ fn step(catalog: &Catalog) -> Result<i64> {
         return Ok(0);
     }
     // From now on no other process rotates. But one may have done so since the look above.
-    if key::open_half(catalog) != open {
+    if key::open_half() != open {
         return Ok(0);
     }
-    let Some((turn, copied_at)) = turn(catalog) else { return Ok(0) };
+    let Some((turn, copied_at)) = turn() else { return Ok(0) };
     if copied_at == 0 {
-        return copy(catalog, turn, closed, open);
+        return copy(turn, closed, open);
     }
     // A dump takes its snapshot a moment before other sessions can see it.
     let delay = i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
-    if time::monotonic_us() < copied_at.saturating_add(delay) || dump::is_running(catalog)? {
+    if time::monotonic_us() < copied_at.saturating_add(delay) || dump::is_running()? {
         return Ok(0);
     }
     if !lock::try_lock_whole(&[catalog.halves[closed].key], pg_sys::AccessExclusiveLock) {
@@ -121,17 +122,17 @@ fn step(catalog: &Catalog) -> Result<i64> {
 /// Returns the instance with the number of its current turn, and the time since when the closed half is known to be
 /// copied. 0: it is not. Both are in shared memory, because another session may look next. `None`: the instance was
 /// dropped.
-fn turn(catalog: &Catalog) -> Option<((u32, u64), i64)> {
-    let number = catalog.number;
-    shmem::with_instance(number, |_, instance| ((number, instance.keys.turns), instance.keys.copied_at))
+fn turn() -> Option<((u32, u64), i64)> {
+    let number = here::number();
+    shmem::with_instance(|_, instance| ((number, instance.keys.turns), instance.keys.copied_at))
 }
 
 /// If the open half has grown, opens the other half, which is empty. Returns 1 if it did, else 0.
-fn open_other(catalog: &Catalog, open: usize) -> i64 {
+fn open_other(open: usize) -> i64 {
     /// In blocks. Fewer do not pay for a turn.
     const MIN_BLOCKS: u32 = 1024;
-    let blocks = blocks(catalog, open);
-    let is_turned = shmem::with_instance(catalog.number, |_, instance| {
+    let blocks = blocks(open);
+    let is_turned = shmem::with_instance(|_, instance| {
         // `max_blocks` is twice the size that the last turn left.
         if blocks <= MIN_BLOCKS.max(instance.keys.max_blocks) {
             return false;
@@ -145,10 +146,10 @@ fn open_other(catalog: &Catalog, open: usize) -> i64 {
 
 /// Copies one batch of the rows that still count, after the keys of the last batch. A batch may be rolled back. So only
 /// a pass without anything to copy proves that everything is copied.
-fn copy(catalog: &Catalog, turn: (u32, u64), from: usize, to: usize) -> Result<i64> {
+fn copy(turn: (u32, u64), from: usize, to: usize) -> Result<i64> {
     let mut pass = PASS.take().filter(|pass| pass.turn == turn);
     let mut pass = pass.take().unwrap_or(Pass { turn, last: None, is_clean: true });
-    let keys = Keys::open(catalog);
+    let keys = Keys::open();
     let now = time::now_us();
     let start = pass.last.take().map(|last| bytes_datum(&last));
     let mut met: Vec<key::Met> = Vec::new();
@@ -168,7 +169,7 @@ fn copy(catalog: &Catalog, turn: (u32, u64), from: usize, to: usize) -> Result<i
         let last =
             (looked >= MAX_READ_ROWS || met.len() + 1 >= MAX_COPIED_ROWS).then(|| datum::bytes_of(&key).to_vec());
         let is_there = || keys.newest_in(to, queue_id, key).is_some_and(|there| there.entry >= known.entry);
-        if known.expires_at > now && queue::exists(catalog, queue_id) && !is_there() {
+        if known.expires_at > now && queue::exists(queue_id) && !is_there() {
             met.push(row);
         }
         if last.is_some() {
@@ -181,13 +182,13 @@ fn copy(catalog: &Catalog, turn: (u32, u64), from: usize, to: usize) -> Result<i
     }
     fault!("keys.read");
     let rows: Vec<key::New> = met.iter().map(|met| met.new).collect();
-    key::copy(catalog, to, &rows);
+    key::copy(to, &rows);
     pass.is_clean &= rows.is_empty();
     if !is_end {
         PASS.set(Some(pass));
     } else if pass.is_clean {
-        let limit = blocks(catalog, to).saturating_mul(2);
-        shmem::with_instance(catalog.number, |_, instance| {
+        let limit = blocks(to).saturating_mul(2);
+        shmem::with_instance(|_, instance| {
             instance.keys.max_blocks = limit;
             // A foreign writer may have voided this pass.
             if instance.keys.turns == turn.1 {

@@ -10,7 +10,7 @@
 use pg_queue_core::due;
 use pg_queue_core::frontier::{Rank, Ready};
 
-use crate::catalog::{self, Catalog};
+use crate::catalog;
 use crate::duty::cursor::{self, Cursor};
 use crate::duty::{Duty, Memory, Work};
 use crate::job::after;
@@ -19,10 +19,10 @@ use crate::pg::fault::fault;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
 use crate::pg::{memory, process, time};
-use crate::shmem;
+use crate::shmem::{self, here};
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "start_due", is_due: None, next_at, work: Work::Own(|number| Ok(run(number))) };
+pub const DUTY: Duty = Duty { name: "start_due", is_due: None, next_at, work: Work::Own(|| Ok(run())) };
 
 /// Returns the time of the next due attempt. A session that commits a job that is due earlier wakes the worker.
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
@@ -42,9 +42,9 @@ static CURSOR: cursor::Kind = cursor::Kind {
 };
 
 /// Moves the cursor to now. Returns it with the end of the span to read, which is empty if the clock was set back.
-fn advance(instance: u32) -> Option<(Cursor, i64)> {
+fn advance() -> Option<(Cursor, i64)> {
     let now = time::now_us();
-    Cursor::advance(instance, &CURSOR, |_, slot| {
+    Cursor::advance(&CURSOR, |_, slot| {
         let from = slot.due.to;
         slot.due.to = due::cursor(from, now);
         slot.due.next = i64::MAX;
@@ -53,19 +53,18 @@ fn advance(instance: u32) -> Option<(Cursor, i64)> {
 }
 
 /// Runs this duty within another one that takes long. It only reads the logs.
-pub fn catch_up(number: u32) {
-    if DUTY.has_come(number) {
-        run(number);
+pub fn catch_up() {
+    if DUTY.has_come() {
+        run();
     }
 }
 
-fn run(number: u32) -> i64 {
-    let Some(catalog) = catalog::of_duty(number) else { return 0 };
-    let Some((mut cursor, to)) = advance(number) else { return 0 };
+fn run() -> i64 {
+    let Some((mut cursor, to)) = advance() else { return 0 };
     let mut next = i64::MAX;
     let mut started = 0;
-    for segment in segment::inhabited(&catalog) {
-        next = next.min(start_segment(&catalog, segment, cursor.from.0, to, &mut started));
+    for segment in segment::inhabited() {
+        next = next.min(start_segment(segment, cursor.from.0, to, &mut started));
     }
     cursor.next = Some(next);
     started
@@ -80,16 +79,15 @@ const MAX_SKIPPED: usize = 64;
 
 /// Pushes the attempts of a segment that fall due in this span. Returns a time after the span before which nothing else
 /// falls due.
-fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &mut i64) -> i64 {
-    let oids = &catalog.segments[segment as usize];
+fn start_segment(segment: u8, from: i64, to: i64, started: &mut i64) -> i64 {
+    let oids = catalog::segment(segment);
     let table = Relation::read(oids.attempt);
     if table.blocks() == 0 {
         return i64::MAX;
     }
     let index = Relation::read_index(oids.attempt_run_at);
     let mut batch = Batch {
-        catalog,
-        instance: catalog.number,
+        instance: here::number(),
         claims: Relation::read(oids.claim),
         claims_pkey: Relation::read_index(oids.claim_pkey),
         due: memory::list(ATTEMPTS_PER_HOLD),
@@ -127,8 +125,7 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
 }
 
 /// Due attempts, and the tables that say whether they are claimed.
-struct Batch<'a> {
-    catalog: &'a Catalog,
+struct Batch {
     instance: u32,
     claims: Relation,
     claims_pkey: Relation,
@@ -136,23 +133,23 @@ struct Batch<'a> {
     woken: Vec<u32>,
 }
 
-impl Batch<'_> {
+impl Batch {
     /// Leaves held attempts to the duty that releases them.
     ///
     /// If no job has successors, the only held attempts are those of commits whose callbacks are still to come. Their
     /// callbacks hand them over. A push to a lane of held attempts does nothing.
     fn hand_over_held(&self, due: &mut Vec<(i32, Ready)>) {
-        if shmem::with_awaited(self.instance, |awaited, _| awaited.is_quiet()) == Some(true) {
+        if shmem::with_awaited(|awaited, _| awaited.is_quiet()) == Some(true) {
             return;
         }
         let mut held: Vec<i64> = Vec::new();
         due.retain(|(lane, entry)| {
-            let is_held = after::is_held(self.catalog, *lane).unwrap_or(false);
+            let is_held = after::is_held(*lane).unwrap_or(false);
             held.extend(is_held.then_some(entry.rank.job_id));
             !is_held
         });
         if !held.is_empty() {
-            shmem::with_awaited(self.instance, |awaited, _| held.iter().for_each(|job| _ = awaited.hand_over(*job)));
+            shmem::with_awaited(|awaited, _| held.iter().for_each(|job| _ = awaited.hand_over(*job)));
         }
     }
 

@@ -15,7 +15,7 @@ use pg_queue_core::frontier::{Disconnect, State};
 use serde_json::Value;
 
 use crate::catalog::queue::{self, Executor, Queue};
-use crate::catalog::{self, Catalog, run_as};
+use crate::catalog::{self, pin, run_as};
 use crate::error::{self, Error, Result};
 use crate::executor::settings;
 use crate::executor::signals::{attempt, swallow_cancel, was_terminated};
@@ -36,7 +36,7 @@ use crate::pg::fault::fault;
 use crate::pg::portal::{self, Answer, Argument, Command};
 use crate::pg::routine::Routine;
 use crate::pg::{client, jsonb, process, role, session, stored_json, time, transaction as pg_transaction};
-use crate::shmem;
+use crate::shmem::{self, here};
 
 /// The name under which executors claim.
 const WORKER: &str = "executor";
@@ -134,7 +134,7 @@ fn must_be_durable() -> bool {
     /// In microseconds, after all claims from before the crash were known.
     const DURABLE_AFTER_CRASH_US: i64 = 600_000_000;
     shmem::is_after_crash() && {
-        let known_at = shmem::with_instance(table::INSTANCE.get(), |_, instance| instance.recovered_at).unwrap_or(0);
+        let known_at = shmem::with_instance_of(table::INSTANCE.get(), |_, instance| instance.recovered_at).unwrap_or(0);
         known_at == 0 || time::monotonic_us().saturating_sub(known_at) < DURABLE_AFTER_CRASH_US
     }
 }
@@ -144,18 +144,19 @@ fn must_be_durable() -> bool {
 fn claim_next(place: Place, lane: i32) -> Result<Option<Job>> {
     pg_transaction::try_in_transaction(|| {
         session::accept_invalidations();
+        let _call = pin::begin();
         let catalog = catalog::current()?;
-        let Some(queue) = queue::by_lane(&catalog, lane)? else { return Ok(None) };
+        let Some(queue) = queue::by_lane(lane)? else { return Ok(None) };
         let is_mine: &dyn Fn(&Attempt) -> bool = match &queue.executor {
-            Some(Executor::Sql) => &|attempt| writer(attempt).and_then(|role| role.role(&catalog)) == Some(place.role),
-            Some(Executor::Call { role, .. }) if role.role(&catalog) == Some(place.role) => &|_| true,
+            Some(Executor::Sql) => &|attempt| writer(attempt).and_then(|role| role.role()) == Some(place.role),
+            Some(Executor::Call { role, .. }) if role.role() == Some(place.role) => &|_| true,
             _ => return Ok(None),
         };
         // The role may have lost that right since the process was started.
         if queue.is_paused || run_as::may_run(place.role).is_err() {
             return Ok(None);
         }
-        let scope = ClaimScope::of_queue(&catalog, &queue);
+        let scope = ClaimScope::of_queue(&queue);
         if scope.is_dormant {
             return Ok(None);
         }
@@ -228,9 +229,8 @@ struct Wanted {
 ///
 /// Errors: 22023 for a payload that is no command; those of `settings::of_job` and of `Procedure::find`.
 fn read_wanted(job: &Job) -> Result<Wanted> {
-    let catalog = catalog::current()?;
     if let Some(Executor::Call { procedure, .. }) = &job.queue.executor {
-        let found = procedure.find(&catalog)?;
+        let found = procedure.find()?;
         let verb = if found.is_procedure { "CALL" } else { "SELECT" };
         return Ok(Wanted {
             text: c_string(&format!("{verb} {}($1)", found.name))?,
@@ -238,7 +238,7 @@ fn read_wanted(job: &Job) -> Result<Wanted> {
             arguments: vec![Argument { json: job.payload.clone(), text: Some(job.payload.clone()) }],
             is_autocommit: false,
             max_rows: 0,
-            settings: settings::of_job(&catalog, &job.queue, None)?,
+            settings: settings::of_job(&job.queue, None)?,
         });
     }
     // No value is read as a Rust number, because that would lose digits.
@@ -265,7 +265,7 @@ fn read_wanted(job: &Job) -> Result<Wanted> {
         arguments,
         is_autocommit: field("autocommit").and_then(|is_so| is_so.as_bool()).unwrap_or(false),
         max_rows: u64::try_from(rows).unwrap_or(0).min(MAX_RESULT_ROWS) as usize,
-        settings: settings::of_job(&catalog, &job.queue, field("settings").map(|given| given.datum()))?,
+        settings: settings::of_job(&job.queue, field("settings").map(|given| given.datum()))?,
     })
 }
 
@@ -296,6 +296,7 @@ fn run(job: &Job, wanted: &Wanted) -> Result<()> {
     };
     portal::run(&command, |answer| {
         fault!("executor.done");
+        let _call = pin::begin();
         role::as_owner(catalog::current()?.queue, || complete(job, answer))
     })
 }
@@ -317,23 +318,22 @@ fn is_cancelled(id: i64) -> bool {
 ///
 /// Errors: QJ001 if the process no longer has the attempt.
 fn complete(job: &Job, answer: &Answer) -> Result<()> {
-    let catalog = catalog::current()?;
     // The command may have ended its own job.
-    let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, job.id));
+    let entry = shmem::with(|shared| shared.frontier.entry(here::number(), job.id));
     if entry.is_some_and(|entry| entry.state == State::Ending && entry.owner == session::session()) {
         return Ok(());
     }
-    note_notices(&catalog, job)?;
+    note_notices(job)?;
     let result = jsonb::of_text(&result_of(answer));
     result.map_or(Ok(()), |result| stored_json::check(result, "the result"))?;
-    let held = hold::hold_claimed(&catalog, job.id)?;
-    let mut outcomes = Outcomes::new(&catalog);
+    let held = hold::hold_claimed(job.id)?;
+    let mut outcomes = Outcomes::new();
     let queue = hold::queue_of(&mut outcomes, &held)?;
     // If the command has not moved the job itself, the job advances to the next stage.
     if let Some(lane) = queue.after(held.entry.lane).filter(|_| queue.goes_on_after(held.entry.lane)) {
         let held = hold::check_not_ended(&mut outcomes, held)?;
         let to = advance::To { queue: &queue, lane, run_at: None, payload: None };
-        advance::advance(&catalog, &mut outcomes, &held, &to)?;
+        advance::advance(&mut outcomes, &held, &to)?;
         return outcomes.insert();
     }
     Ok(complete::end(outcomes, held, result)?)
@@ -352,17 +352,17 @@ fn result_of(answer: &Answer) -> String {
 }
 
 /// Stores the server's notices to the command as the job's progress.
-fn note_notices(catalog: &Rc<Catalog>, job: &Job) -> Result<()> {
+fn note_notices(job: &Job) -> Result<()> {
     let notices = client::take_notices();
     if notices.is_empty() {
         return Ok(());
     }
-    let held = hold::check_claimed(catalog, job.id, &catalog::permission::Rights::everything())?;
-    if note::summary(catalog, held.home.segment, job.id).progress().is_some() {
+    let held = hold::check_claimed(job.id, &catalog::permission::Rights::everything())?;
+    if note::summary(held.home.segment, job.id).progress().is_some() {
         return Ok(());
     }
     let body = jsonb::of(&serde_json::json!({ "notices": notices }));
-    Ok(hold::write_note(catalog, job.id, held.home, note::Kind::Progress, None, body)?)
+    Ok(hold::write_note(job.id, held.home, note::Kind::Progress, None, body)?)
 }
 
 /// Writes the outcome of a job whose command has failed. Each try is a transaction of its own.
@@ -375,6 +375,7 @@ fn write_failure(slot: usize, job: &Job, error: &Error, is_fatal: bool) {
         let done = attempt(|| {
             process::forget_cancel();
             pg_transaction::try_in_transaction(|| {
+                let _call = pin::begin();
                 role::as_owner(catalog::current()?.queue, || end_failed(slot, job, error, is_fatal))
             })
         });
@@ -392,23 +393,22 @@ fn must_leave(slot: usize) -> bool {
 }
 
 fn end_failed(slot: usize, job: &Job, error: &Error, is_fatal: bool) -> Result<()> {
-    let catalog = catalog::current()?;
-    let Some(entry) = shmem::with(|shared| shared.frontier.entry(catalog.number, job.id)) else { return Ok(()) };
+    let Some(entry) = shmem::with(|shared| shared.frontier.entry(here::number(), job.id)) else { return Ok(()) };
     let is_stopped = error.code == error::CANCELLED;
     if !was_terminated() && is_stopped && entry.cancel == 0 && job.deadline <= time::monotonic_us() + ALMOST_EXPIRED_US
     {
         // The worker ends the attempt as timed out.
         return Ok(());
     }
-    note_notices(&catalog, job)?;
-    let mut outcomes = Outcomes::new(&catalog);
+    note_notices(job)?;
+    let mut outcomes = Outcomes::new();
     let held = hold::hold_for_end(&mut outcomes, job.id)?;
     let was_terminated = was_terminated() && is_stopped;
     if was_terminated && must_leave(slot) {
-        release::give_back(&catalog, &mut outcomes, &held, Back::after(Interval::ZERO))?;
+        release::give_back(&mut outcomes, &held, Back::after(Interval::ZERO))?;
         return outcomes.insert();
     }
-    let notes = note::summary(&catalog, held.home.segment, job.id);
+    let notes = note::summary(held.home.segment, job.id);
     let reason = notes.cancel().map(|cancel| cancel.reason().unwrap_or_else(|| "cancelled".to_owned()));
     // A command can end its own process, again and again. So this counts as a failure.
     let ended = "57P01: the process was told to end";
@@ -416,7 +416,7 @@ fn end_failed(slot: usize, job: &Job, error: &Error, is_fatal: bool) -> Result<(
     let is_conflict = matches!(error.code, "40001" | "40P01");
     let retry_in = is_conflict.then_some(Interval::ZERO);
     let failure = Failure::Reported { error: &text, retry_in, is_fatal };
-    end_badly(&catalog, &mut outcomes, &held, &failure)?;
+    end_badly(&mut outcomes, &held, &failure)?;
     outcomes.insert()
 }
 
@@ -444,56 +444,42 @@ fn clean() -> Result<()> {
 
 /// Ends the next attempt of a queue's lanes as dead, with an error, if `is_hopeless` accepts it. For the worker.
 /// Returns how many attempts it has ended.
-pub fn bury(
-    catalog: &Rc<Catalog>,
-    queue: &Rc<Queue>,
-    is_hopeless: &dyn Fn(&Attempt) -> bool,
-    why: &Error,
-) -> Result<i64> {
-    let Some((mut outcomes, held)) = take_next(catalog, queue, is_hopeless)? else { return Ok(0) };
+pub fn bury(queue: &Rc<Queue>, is_hopeless: &dyn Fn(&Attempt) -> bool, why: &Error) -> Result<i64> {
+    let Some((mut outcomes, held)) = take_next(queue, is_hopeless)? else { return Ok(0) };
     let failure = Failure::Reported { error: &text_of(why), retry_in: None, is_fatal: true };
-    end_badly(catalog, &mut outcomes, &held, &failure)?;
+    end_badly(&mut outcomes, &held, &failure)?;
     outcomes.insert()?;
     Ok(1)
 }
 
 /// Delays the next attempt of a queue's lanes by `microseconds` if `is_it` accepts it, without counting a failure. The
 /// attempts behind it can run then. For the worker. Returns how many attempts it has delayed.
-pub fn put_off(
-    catalog: &Rc<Catalog>,
-    queue: &Rc<Queue>,
-    is_it: &dyn Fn(&Attempt) -> bool,
-    microseconds: i64,
-) -> Result<i64> {
-    let Some((mut outcomes, held)) = take_next(catalog, queue, is_it)? else { return Ok(0) };
+pub fn put_off(queue: &Rc<Queue>, is_it: &dyn Fn(&Attempt) -> bool, microseconds: i64) -> Result<i64> {
+    let Some((mut outcomes, held)) = take_next(queue, is_it)? else { return Ok(0) };
     let delay = Interval { months: 0, days: 0, time: microseconds };
-    release::give_back(catalog, &mut outcomes, &held, Back::after(delay))?;
+    release::give_back(&mut outcomes, &held, Back::after(delay))?;
     outcomes.insert()?;
     Ok(1)
 }
 
 /// Takes the next attempt of a queue's lanes, to end it, if `is_it` accepts it.
-fn take_next(
-    catalog: &Rc<Catalog>,
-    queue: &Rc<Queue>,
-    is_it: &dyn Fn(&Attempt) -> bool,
-) -> Result<Option<(Outcomes, Held)>> {
-    let scope = ClaimScope::of_queue(catalog, queue);
+fn take_next(queue: &Rc<Queue>, is_it: &dyn Fn(&Attempt) -> bool) -> Result<Option<(Outcomes, Held)>> {
+    let scope = ClaimScope::of_queue(queue);
     let found = Cell::new(None);
     claim_one(&scope, queue, is_it, &|claimed| {
         found.set(Some(claimed.attempt.id()));
         Ok(())
     })?;
     let Some(id) = found.get() else { return Ok(None) };
-    let mut outcomes = Outcomes::new(catalog);
+    let mut outcomes = Outcomes::new();
     let held = hold::hold_for_end(&mut outcomes, id)?;
     Ok(Some((outcomes, held)))
 }
 
 /// Returns the role of the attempt that the queue would hand out next. It takes the attempt and gives it back, for
 /// queues where memory does not know the role. `None`: no attempt is ready.
-pub fn probe(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Option<run_as::Noted>>> {
-    let scope = ClaimScope::of_queue(catalog, queue);
+pub fn probe(queue: &Rc<Queue>) -> Result<Option<Option<run_as::Noted>>> {
+    let scope = ClaimScope::of_queue(queue);
     let met = RefCell::new(None);
     let note: &dyn Fn(&Attempt) -> bool = &|attempt| {
         met.replace(Some(writer(attempt)));

@@ -11,7 +11,6 @@ use std::ffi::CString;
 
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::Catalog;
 use crate::catalog::queue::{Queue, Settings};
 use crate::error::{self, Error, Result};
 use crate::pg::{jsonb, role};
@@ -99,12 +98,12 @@ const HARMLESS: [&str; 74] = [
 ///
 /// Errors: 42501 for a setting of the queue that its role may not decide about; 22023 for a setting with a zero
 /// character.
-pub fn of_job(catalog: &Catalog, queue: &Queue, own: Option<Datum>) -> Result<Vec<(CString, CString)>> {
+pub fn of_job(queue: &Queue, own: Option<Datum>) -> Result<Vec<(CString, CString)>> {
     let mut all = Vec::new();
     if let Some(settings) = &queue.settings {
         let given = jsonb::of_text(&settings.json).map(jsonb::fields).unwrap_or_default();
         if let Some((name, _)) = given.iter().find(|(name, _)| !HARMLESS.contains(&name.to_lowercase().as_str())) {
-            check_may_decide(catalog, queue, settings, name)?;
+            check_may_decide(queue, settings, name)?;
         }
         all.extend(given);
     }
@@ -114,9 +113,9 @@ pub fn of_job(catalog: &Catalog, queue: &Queue, own: Option<Datum>) -> Result<Ve
     all.iter().map(|(name, value)| Ok((c_string(name)?, c_string(&text(value))?))).collect()
 }
 
-fn check_may_decide(catalog: &Catalog, queue: &Queue, settings: &Settings, setting: &str) -> Result<()> {
+fn check_may_decide(queue: &Queue, settings: &Settings, setting: &str) -> Result<()> {
     let author = role::user();
-    if settings.by.role(catalog).is_some_and(|by| role::can_become(by, author)) {
+    if settings.by.role().is_some_and(|by| role::can_become(by, author)) {
         return Ok(());
     }
     let author = role::role_name(author).unwrap_or_default();

@@ -10,9 +10,8 @@
 use pgrx::pg_sys::{self, Oid};
 
 use crate::pg::{memory, process, session, time};
-use crate::shmem;
 use crate::shmem::executors::{self, Executor, Head, Latch, Refused, Starving, State};
-use crate::shmem::launcher;
+use crate::shmem::{self, launcher};
 
 /// A process that does not appear within this time, in microseconds, counts as failed.
 const MAX_START_US: i64 = 10_000_000;
@@ -444,7 +443,7 @@ thread_local! {
 
 /// Wakes the worker of an instance.
 fn wake_worker(instance: u32) {
-    if let Some(latch) = shmem::with_instance(instance, |_, instance| instance.worker.latch) {
+    if let Some(latch) = shmem::with_instance_of(instance, |_, instance| instance.worker.latch) {
         shmem::wake_latch(latch);
     }
 }

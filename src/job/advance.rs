@@ -6,12 +6,10 @@
 //!
 //! Not responsible for the row of the next attempt (`next_attempt`), nor for another run (`rerun`).
 
-use std::rc::Rc;
-
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::queue::Queue;
-use crate::catalog::{Catalog, run_as};
+use crate::catalog::run_as;
 use crate::error::{self, Error, Result};
 use crate::job::held::{Held, Refusal};
 use crate::job::outcomes::Outcomes;
@@ -51,15 +49,10 @@ pub fn target(queue: &Queue, from: i32, stage: Option<&str>) -> Result<i32> {
 
 /// Ends a held attempt as advanced, or as cancelled if a cancellation was requested. Returns which of both. Adds the
 /// outcome to `outcomes`.
-pub fn advance(
-    catalog: &Rc<Catalog>,
-    outcomes: &mut Outcomes,
-    held: &Held,
-    to: &To<'_>,
-) -> std::result::Result<Kind, Refusal> {
-    let notes = note::summary(catalog, held.home.segment, held.id);
+pub fn advance(outcomes: &mut Outcomes, held: &Held, to: &To<'_>) -> std::result::Result<Kind, Refusal> {
+    let notes = note::summary(held.home.segment, held.id);
     let is_cancelled = held.is_unwanted(&notes);
-    if let Some((next_id, _)) = rerun::follow(catalog, held)? {
+    if let Some((next_id, _)) = rerun::follow(held)? {
         let kind = if is_cancelled { Kind::Cancelled } else { Kind::Advanced };
         outcomes.add(held, New { next_id: Some(next_id), ..New::of(held.id, kind) });
         return Ok(kind);
@@ -68,20 +61,20 @@ pub fn advance(
         outcomes.add(held, New::of(held.id, Kind::Cancelled));
         return Ok(Kind::Cancelled);
     }
-    let mut reader = Reader::new(catalog);
-    let attempt = next_attempt::row_of(catalog, &mut reader, held)?;
-    let (target, next) = next_attempt::make(catalog, &attempt, to.run_at)?;
+    let mut reader = Reader::new();
+    let attempt = next_attempt::row_of(&mut reader, held)?;
+    let (target, next) = next_attempt::make(&attempt, to.run_at)?;
     let mut next = attempt::New { lane: to.lane, attempt: 1, last_error: None, progress: None, start_by: None, ..next };
     next.steps = notes.steps(next.steps);
     if let Some(payload) = to.payload {
-        run_as::refuse_data(to.queue).map_err(|e| hold::unfit(catalog, held, e))?;
+        run_as::refuse_data(to.queue).map_err(|e| hold::unfit(held, e))?;
         // The job may have been a command. A payload given here is data.
         (next.payload, next.payload_of, next.run_as) = (Some(payload), None, None);
     }
-    attempt::insert(catalog, &target, &[next])?;
+    attempt::insert(&target, &[next])?;
     outcomes.add(held, New { next_id: Some(next.id), ..New::of(held.id, Kind::Advanced) });
     if to.queue.notify {
-        transaction::record(catalog.number, QueueStep::NotifyDue { lane: to.lane });
+        transaction::record(QueueStep::NotifyDue { lane: to.lane });
     }
     Ok(Kind::Advanced)
 }

@@ -12,9 +12,9 @@ use std::rc::Rc;
 
 use pg_queue_core::after::{Fate, Time, Upon, Verdict, verdict};
 
+use crate::catalog::ids;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
-use crate::catalog::{Catalog, ids};
 use crate::error::{self, Error, Result};
 use crate::job::find::{self, Found};
 use crate::job::options::{After, OwnFlow};
@@ -41,19 +41,19 @@ pub struct Predecessor {
 }
 
 /// Returns the fate of a job that may have successors, as committed transactions and this transaction have left it.
-pub fn fate(catalog: &Catalog, job_id: i64) -> Result<Predecessor> {
-    let found = match find::find_settled(catalog, job_id) {
+pub fn fate(job_id: i64) -> Result<Predecessor> {
+    let found = match find::find_settled(job_id) {
         Ok(found) => found,
         Err(error) if error.code == error::NO_DATA => {
             return Ok(Predecessor { fate: Fate::Gone, held: None, flow: None });
         }
         Err(error) => return Err(error),
     };
-    let fate = fate_of(catalog, &found)?;
+    let fate = fate_of(&found)?;
     Ok(match found {
         Found::Here(job) => {
             let flow = job.attempt.flow();
-            let is_held = fate == Fate::Living && !job.is_claimed && is_held(catalog, job.attempt.lane())?;
+            let is_held = fate == Fate::Living && !job.is_claimed && is_held(job.attempt.lane())?;
             Predecessor { fate, held: is_held.then_some(job.attempt), flow }
         }
         Found::Past(past) => Predecessor { fate, held: None, flow: past.flow() },
@@ -61,18 +61,18 @@ pub fn fate(catalog: &Catalog, job_id: i64) -> Result<Predecessor> {
 }
 
 /// Returns whether attempts of a lane are held.
-pub fn is_held(catalog: &Catalog, lane: i32) -> Result<bool> {
-    Ok(queue::by_lane(catalog, lane)?.is_some_and(|queue| queue.is_held(lane)))
+pub fn is_held(lane: i32) -> Result<bool> {
+    Ok(queue::by_lane(lane)?.is_some_and(|queue| queue.is_held(lane)))
 }
 
-fn fate_of(catalog: &Catalog, found: &Found) -> Result<Fate> {
+fn fate_of(found: &Found) -> Result<Fate> {
     let fate = match found.outcome().map(|outcome| (outcome.kind, outcome.is_death())) {
         Some((Kind::Completed, _)) => return Ok(Fate::Completed),
         Some((_, true)) => Fate::Dead,
         Some(_) => return Ok(Fate::Cancelled),
         None => Fate::Living,
     };
-    Ok(match queue::by_lane(catalog, found.lane())? {
+    Ok(match queue::by_lane(found.lane())? {
         Some(_) => fate,
         None if fate == Fate::Dead => Fate::Buried,
         None => Fate::Gone,
@@ -85,9 +85,9 @@ fn fate_of(catalog: &Catalog, found: &Found) -> Result<Fate> {
 /// before this transaction commits.
 ///
 /// Errors: P0002 when there is no such job, 42501 when the user may neither enqueue into its queue nor observe it.
-pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
-    let rights = permission::rights(catalog);
-    let mark = announce(catalog.number, &after.jobs);
+pub fn unmet(after: &After) -> Result<Option<Rc<After>>> {
+    let rights = permission::rights();
+    let mark = announce(&after.jobs);
     fault!("after.announced");
     let (mut fates, mut unmet) = (Vec::new(), Vec::new());
     for &job_id in &after.jobs {
@@ -98,18 +98,18 @@ pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
                 )
                 .hint("Enqueue both jobs in one transaction.")
         };
-        let (lane, fate) = match waiting_lane(catalog, job_id)? {
+        let (lane, fate) = match waiting_lane(job_id)? {
             Some(lane) => (lane, Fate::Living),
             None => {
-                let found = find::find_settled(catalog, job_id)
+                let found = find::find_settled(job_id)
                     .map_err(|error| if error.code == error::NO_DATA { unknown() } else { error })?;
-                (found.lane(), fate_of(catalog, &found)?)
+                (found.lane(), fate_of(&found)?)
             }
         };
         if !rights.on_lane(lane, Privilege::Produce) && !rights.on_lane(lane, Privilege::Observe) {
-            return Err(permission::denied_lane(catalog, lane, Privilege::Observe)?);
+            return Err(permission::denied_lane(lane, Privilege::Observe)?);
         }
-        if queue::by_lane(catalog, lane)?.is_none() {
+        if queue::by_lane(lane)?.is_none() {
             return Err(unknown());
         }
         fates.push(fate);
@@ -125,8 +125,8 @@ pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
 
 /// Tells memory that an open transaction is about to read these predecessors. Returns the mark since which memory notes
 /// their ends for the commit.
-fn announce(number: u32, jobs: &[i64]) -> Option<u64> {
-    let (mark, worker) = shmem::with_awaited(number, |awaited, instance| {
+fn announce(jobs: &[i64]) -> Option<u64> {
+    let (mark, worker) = shmem::with_awaited(|awaited, instance| {
         let (mark, is_ordered) = awaited.announce(jobs);
         (mark, is_ordered.then_some(instance.worker.latch))
     })?;
@@ -135,47 +135,40 @@ fn announce(number: u32, jobs: &[i64]) -> Option<u64> {
 }
 
 /// Returns the lane of a job that waits for its first claim, as most predecessors do. `None`: the logs must decide.
-fn waiting_lane(catalog: &Catalog, job_id: i64) -> Result<Option<i32>> {
+fn waiting_lane(job_id: i64) -> Result<Option<i32>> {
     ids::job_id(job_id)?;
-    let Some(attempt) = Reader::new(catalog).first(job_id) else { return Ok(None) };
-    let waits =
-        claim::find_row(catalog, attempt.home.segment, attempt.id()).is_none() && attempt.home.is_valid(catalog);
+    let Some(attempt) = Reader::new().first(job_id) else { return Ok(None) };
+    let waits = claim::find_row(attempt.home.segment, attempt.id()).is_none() && attempt.home.is_valid();
     Ok(waits.then(|| attempt.lane()))
 }
 
 /// Inserts the edges of attempts that this transaction has just inserted into a segment. The commit hands over the
 /// predecessors. `job_of` returns the job of an attempt. `mark`: all predecessors were announced then, and lived.
-pub fn insert_edges(
-    catalog: &Catalog,
-    target: &Target,
-    edges: &[Edge],
-    job_of: impl Fn(i64) -> i64,
-    mark: Option<u64>,
-) {
+pub fn insert_edges(target: &Target, edges: &[Edge], job_of: impl Fn(i64) -> i64, mark: Option<u64>) {
     if edges.is_empty() {
         return;
     }
     let segment = target.home.segment;
-    edge::insert(catalog, segment, edges);
+    edge::insert(segment, edges);
     let notes = edges.len() as i64;
-    transaction::record(catalog.number, SegmentStep::Counted { segment, attempts: notes, ended: notes });
+    transaction::record(SegmentStep::Counted { segment, attempts: notes, ended: notes });
     // Consecutive edges mostly have the same predecessor.
     let mut last = 0;
     for edge in edges {
         if edge.job_id != last && edge.job_id != edge::SEAL {
-            transaction::record(catalog.number, FlowStep::Awaited { job_id: edge.job_id, mark });
+            transaction::record(FlowStep::Awaited { job_id: edge.job_id, mark });
             last = edge.job_id;
         }
         // The job's own time may come before the commit.
         if edge.heeds_time() {
-            transaction::record(catalog.number, FlowStep::Awaited { job_id: job_of(edge.id), mark: None });
+            transaction::record(FlowStep::Awaited { job_id: job_of(edge.id), mark: None });
         }
     }
 }
 
 /// Returns the edges for an attempt whose job waits once more, for members of its flow or for other predecessors.
 /// `lane`: where the released job goes.
-pub fn edges_again(catalog: &Catalog, ended: &New, id: i64, lane: i32) -> Result<Vec<Edge>> {
+pub fn edges_again(ended: &New, id: i64, lane: i32) -> Result<Vec<Edge>> {
     let upon = ended.upon.map_or(Upon::Completed, Upon::of);
     let own = ended.own_flow.map(|stored| OwnFlow::of(stored, upon));
     let is_fail_fast = own.is_some_and(|own| own.is_fail_fast);
@@ -187,7 +180,7 @@ pub fn edges_again(catalog: &Catalog, ended: &New, id: i64, lane: i32) -> Result
     let mut edges: Vec<Edge> = own.map(|_| edge(ended.job_id, false)).into_iter().collect();
     edges.extend(own.filter(|own| own.is_open).map(|_| edge(edge::SEAL, false)));
     for job_id in ended.after.map(datum::i64_array).unwrap_or_default() {
-        match (upon.is_met_by(fate(catalog, job_id)?.fate), upon) {
+        match (upon.is_met_by(fate(job_id)?.fate), upon) {
             (false, _) => edges.push(edge(job_id, false)),
             (true, Upon::Any) if own.is_none() => return Ok(Vec::new()),
             (true, Upon::Any) => edges.push(edge(job_id, true)),
@@ -201,8 +194,8 @@ pub fn edges_again(catalog: &Catalog, ended: &New, id: i64, lane: i32) -> Result
 /// none if it is not held.
 ///
 /// Errors: 55006 when an open transaction seals or cancels its flow, which would be left behind.
-pub fn edges_of(catalog: &Catalog, attempt: &Attempt) -> Result<Vec<Edge>> {
-    let edges = if is_held(catalog, attempt.lane())? { Edges::open(catalog, attempt.home.segment) } else { None };
+pub fn edges_of(attempt: &Attempt) -> Result<Vec<Edge>> {
+    let edges = if is_held(attempt.lane())? { Edges::open(attempt.home.segment) } else { None };
     let Some(edges) = edges else { return Ok(Vec::new()) };
     if edges.is_being_noted(attempt.id()) {
         return Err(find::in_use(attempt.job_id()));

@@ -8,14 +8,14 @@
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::{Catalog, queue};
+use crate::catalog::queue;
 use crate::error::Result;
 use crate::job::find::{self, Doing, Found};
 use crate::log::{history, outcome};
 use crate::pg::fault::fault;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::{datum, process, session, time};
-use crate::shmem;
+use crate::shmem::{self, here};
 
 /// What a session sees of a job.
 pub struct Seen {
@@ -30,26 +30,26 @@ pub struct Seen {
 ///
 /// Errors: 22023 when the id is not the id of a job, P0002 when there is no such job, 42501 when the user may neither
 /// produce for its queue nor consume or observe it, 55000 when the queue was dropped.
-pub fn read(catalog: &Catalog, job_id: i64) -> Result<Seen> {
+pub fn read(job_id: i64) -> Result<Seen> {
     // A result may lie in a toast table.
     let _snapshot = ActiveSnapshot::latest();
     loop {
         process::check_for_interrupts();
-        let found = find::find_settled(catalog, job_id)?;
+        let found = find::find_settled(job_id)?;
         let lane = found.lane();
-        permission::wait_for_news(catalog);
-        let rights = permission::rights(catalog);
+        permission::wait_for_news();
+        let rights = permission::rights();
         let may = |privilege| rights.on_lane(lane, privilege);
         let may_read = may(Privilege::Observe) || may(Privilege::Consume);
         if !may_read && !may(Privilege::Produce) {
-            return Err(permission::denied_lane(catalog, lane, Privilege::Observe)?);
+            return Err(permission::denied_lane(lane, Privilege::Observe)?);
         }
-        let Some(queue) = queue::by_lane(catalog, lane)? else { return Err(find::of_dropped(job_id)) };
+        let Some(queue) = queue::by_lane(lane)? else { return Err(find::of_dropped(job_id)) };
         let ended = found.outcome();
         let (doing, result) = match &found {
             Found::Here(job) => {
                 let result = match ended {
-                    Some(_) => outcome::result(catalog, job.attempt.home.segment, job.attempt.id()),
+                    Some(_) => outcome::result(job.attempt.home.segment, job.attempt.id()),
                     None => Some(None),
                 };
                 // The job went to history a moment ago.
@@ -78,7 +78,8 @@ pub struct Watcher {
 
 impl Watcher {
     /// Notes the session in memory. A later end of the job wakes it.
-    pub fn begin(number: u32, job_id: i64) -> Self {
+    pub fn begin(job_id: i64) -> Self {
+        let number = here::number();
         shmem::with(|shared| shared.watchers.watch(session::session(), number, job_id));
         let watcher = Self { number };
         fault!("await.begun");

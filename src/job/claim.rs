@@ -2,13 +2,10 @@
 //!
 //! Invariant: the claim's key decides. An attempt that the frontier hands out and the key refuses is taken back.
 
-use std::rc::Rc;
-
 use pg_queue_core::frontier::{Claimer, Disconnect, GATE_LANES, Lanes, Ready, Take};
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::Catalog;
 use crate::catalog::queue::Queue;
 use crate::error::Result;
 use crate::job::group_turn::GroupTurn;
@@ -24,7 +21,7 @@ use crate::pg::datum::text_datum;
 use crate::pg::fault::fault;
 use crate::pg::scan::Probe;
 use crate::pg::{memory, process, session, time};
-use crate::shmem;
+use crate::shmem::{self, here};
 use crate::transaction::{self, Step};
 
 /// Attempts taken in one hold of the lock.
@@ -50,17 +47,17 @@ impl ClaimRequest<'_> {
 }
 
 /// A claimed attempt, as it is handed to the caller.
-pub struct ClaimedAttempt<'a, 'b> {
+pub struct ClaimedAttempt<'a> {
     pub queue: &'a Queue,
     /// The queue's name as a datum.
     pub queue_name: Datum,
-    pub reader: &'a mut Reader<'b>,
+    pub reader: &'a mut Reader,
     pub attempt: &'a Attempt,
     pub expires_at: i64,
 }
 
 /// Receives claimed attempts.
-pub type Sink<'a> = &'a dyn Fn(ClaimedAttempt<'_, '_>) -> Result<()>;
+pub type Sink<'a> = &'a dyn Fn(ClaimedAttempt<'_>) -> Result<()>;
 
 /// The result of an attempt to claim jobs.
 pub enum Claimed {
@@ -86,7 +83,7 @@ pub fn is_in_vain(since: &mut Option<i64>) -> bool {
 pub fn claim_first(known: &ClaimScope, request: &ClaimRequest<'_>, rows: Sink<'_>) -> Result<Claimed> {
     let mut last = Claimed::To(0);
     for (queue, lanes) in known.each().filter(|(queue, _)| !queue.is_paused) {
-        match claim_from(&known.catalog, queue, lanes, request, rows)? {
+        match claim_from(queue, lanes, request, rows)? {
             Claimed::To(0) => {}
             // Another queue may have jobs.
             Claimed::NoPlace => last = Claimed::NoPlace,
@@ -96,18 +93,12 @@ pub fn claim_first(known: &ClaimScope, request: &ClaimRequest<'_>, rows: Sink<'_
     Ok(last)
 }
 
-fn claim_from(
-    catalog: &Rc<Catalog>,
-    queue: &Queue,
-    lanes: &[i32],
-    request: &ClaimRequest<'_>,
-    rows: Sink<'_>,
-) -> Result<Claimed> {
+fn claim_from(queue: &Queue, lanes: &[i32], request: &ClaimRequest<'_>, rows: Sink<'_>) -> Result<Claimed> {
     /// The loop may give up after this many turns without a job.
     const TURNS_BEFORE_STALE: usize = 64;
-    let check = LimitCheck::of(catalog, queue)?;
+    let check = LimitCheck::of(queue)?;
     let mut turns = 0;
-    let mut taking = ClaimBatch::new(catalog, queue, lanes, request, rows);
+    let mut taking = ClaimBatch::new(queue, lanes, request, rows);
     let mut lacks_place = false;
     loop {
         if taking.is_full() {
@@ -132,17 +123,17 @@ fn claim_from(
             }
             Take::Turn(turn) => {
                 let Some(claimer) = &claimer else { break };
-                let taken = GroupTurn::new(catalog, lane, claimer, turn, due_to).serve(&mut chunk[..want]);
+                let taken = GroupTurn::new(lane, claimer, turn, due_to).serve(&mut chunk[..want]);
                 taking.remember(&[lane; ATTEMPTS_PER_HOLD], &chunk[..taken]);
                 fault!("claim.served");
                 taking.taken.extend(&chunk[..taken]);
                 process::check_for_interrupts();
             }
-            Take::Index => index_ready(catalog, lane),
+            Take::Index => index_ready(lane),
             // What was taken is claimed before this session waits or reads on, and may prove stale, which leaves room.
             _ if !taking.taken.is_empty() => taking.claim()?,
-            Take::Refill => refill(catalog, lane)?,
-            Take::Refilling => wait::wait_for_refill(catalog, lane)?,
+            Take::Refill => refill(lane)?,
+            Take::Refilling => wait::wait_for_refill(lane)?,
             Take::Empty => taking.lanes.done(lane),
             Take::NoPlace => {
                 lacks_place = true;
@@ -158,7 +149,7 @@ fn claim_from(
     taking.hand_over()?;
     fault!("claim.done");
     for lane in taking.to_refill {
-        refill(catalog, lane)?;
+        refill(lane)?;
     }
     Ok(if taking.count == 0 && lacks_place { Claimed::NoPlace } else { Claimed::To(taking.count) })
 }
@@ -174,7 +165,6 @@ struct Taken {
 
 /// The claims of one call from one queue, and what the call has open.
 struct ClaimBatch<'a> {
-    catalog: &'a Rc<Catalog>,
     queue: &'a Queue,
     lanes: Lanes,
     /// Lanes that have less than half of their ready attempts left in memory.
@@ -183,7 +173,7 @@ struct ClaimBatch<'a> {
     rows: Sink<'a>,
     /// True if an attempt came that the caller does not take.
     is_refused: bool,
-    reader: Reader<'a>,
+    reader: Reader,
     writers: [Option<claim::Writer>; SEGMENTS],
     queue_name: Datum,
     default_lease: i64,
@@ -199,22 +189,15 @@ struct ClaimBatch<'a> {
 }
 
 impl<'a> ClaimBatch<'a> {
-    fn new(
-        catalog: &'a Rc<Catalog>,
-        queue: &'a Queue,
-        lanes: &[i32],
-        request: &'a ClaimRequest<'a>,
-        rows: Sink<'a>,
-    ) -> Self {
+    fn new(queue: &'a Queue, lanes: &[i32], request: &'a ClaimRequest<'a>, rows: Sink<'a>) -> Self {
         Self {
-            catalog,
             queue,
             lanes: Lanes::new(lanes),
             to_refill: Vec::new(),
             request,
             rows,
             is_refused: false,
-            reader: Reader::new(catalog),
+            reader: Reader::new(),
             writers: std::array::from_fn(|_| None),
             queue_name: text_datum(&queue.name),
             default_lease: request.lease.unwrap_or(queue.lease),
@@ -228,7 +211,7 @@ impl<'a> ClaimBatch<'a> {
     /// Takes attempts in the frontier and records the steps that a rollback undoes. `None`: no lane has an attempt.
     fn take(&mut self, claimer: Option<&Claimer<'_>>, out: &mut [Ready]) -> Option<Taken> {
         transaction::reserve(out.len());
-        let (session, pid, number) = (session::session(), session::pid(), self.catalog.number);
+        let (session, pid, number) = (session::session(), session::pid(), here::number());
         let mut of_lane = [0; ATTEMPTS_PER_HOLD];
         let mut low = [0; GATE_LANES];
         let mut lows = 0;
@@ -238,7 +221,7 @@ impl<'a> ClaimBatch<'a> {
         let mut worker = None;
         let mut opened = [None; 8];
         // The check for a restore is made under the same lock, so that no restored attempt is handed out.
-        let took = shmem::with_instance(number, |frontier, instance| {
+        let took = shmem::with_instance(|frontier, instance| {
             if !instance.restore.is_awake() {
                 return None;
             }
@@ -299,7 +282,7 @@ impl<'a> ClaimBatch<'a> {
     fn remember(&self, lanes: &[i32; ATTEMPTS_PER_HOLD], taken: &[Ready]) {
         let (lease, disconnect, started_at) = (self.default_lease, self.request.disconnect, time::now_us());
         let step = |(&lane, ready): (&i32, &Ready)| Step::Taken { id: ready.id, lane, lease, started_at, disconnect };
-        transaction::record_all(self.catalog.number, lanes.iter().zip(taken).map(step));
+        transaction::record_all(lanes.iter().zip(taken).map(step));
     }
 
     /// Returns how many more attempts the call asks for.
@@ -330,23 +313,23 @@ impl<'a> ClaimBatch<'a> {
         let now = time::now_us();
         for ready in &taken {
             let Some(attempt) = self.reader.fetch_now(ready) else {
-                take::forget_taken(self.catalog, ready.id);
+                take::forget_taken(ready.id);
                 continue;
             };
             if self.request.accepts.is_some_and(|accepts| !accepts(&attempt)) {
                 self.is_refused = true;
-                take::give_back(self.catalog, &attempt);
+                take::give_back(&attempt);
                 continue;
             }
             if attempt.start_by().is_some_and(|at| at <= now) {
-                take::forget_expired(self.catalog, &attempt);
+                take::forget_expired(&attempt);
                 continue;
             }
             let place = attempt.ready().place;
             if place != ready.place {
                 // The attempt has moved since the frontier was told. A session that ends the attempt looks in its new
                 // place.
-                shmem::with(|shared| shared.frontier.relocate(self.catalog.number, ready.id, place));
+                shmem::with(|shared| shared.frontier.relocate(here::number(), ready.id, place));
             }
             let lease = match (self.request.lease, attempt.lease()) {
                 (None, Some(own)) => {
@@ -410,9 +393,9 @@ impl<'a> ClaimBatch<'a> {
                 // The transaction that has written the other row may roll back, and other sessions meet this session's
                 // row until this transaction ends.
                 let (lane, ready) = (attempt.lane(), attempt.ready());
-                transaction::record(self.catalog.number, Step::Missed { lane, ready });
+                transaction::record(Step::Missed { lane, ready });
             }
-            take::forget_taken(self.catalog, attempt.id());
+            take::forget_taken(attempt.id());
             lost.push(attempt.id());
         }
         lost
@@ -421,7 +404,7 @@ impl<'a> ClaimBatch<'a> {
     /// The generation need not be checked. While the frontier lends the attempt to this session and the reader has its
     /// segment open, the segment is not truncated.
     fn writer(&mut self, segment: u8) -> &claim::Writer {
-        self.writers[segment as usize].get_or_insert_with(|| claim::Writer::open(self.catalog, segment))
+        self.writers[segment as usize].get_or_insert_with(|| claim::Writer::open(segment))
     }
 
     /// Claims an attempt that has moved, in its new place. Returns false if it has not moved, or is lost.
@@ -440,7 +423,7 @@ impl<'a> ClaimBatch<'a> {
                 },
             }
             let place = attempt.ready().place;
-            shmem::with(|shared| shared.frontier.relocate(self.catalog.number, id, place));
+            shmem::with(|shared| shared.frontier.relocate(here::number(), id, place));
             let request = self.request;
             let writer = self.writer(attempt.home.segment);
             if writer.insert(&[(id, lease)], now, request.kind(), request.worker.as_deref()).is_empty() {

@@ -1,13 +1,11 @@
 //! Completes attempts, one or many, and makes the next run if one was requested.
 
-use std::rc::Rc;
-
 use pg_queue_core::totals;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::permission::{self, Privilege};
+use crate::catalog::queue;
 use crate::catalog::queue::Queue;
-use crate::catalog::{Catalog, queue};
 use crate::error::{self, Error, Result};
 use crate::job::find::{self, Found};
 use crate::job::held::{Held, Refusal};
@@ -32,16 +30,11 @@ fn may_end(queue: &Queue, lane: i32) -> Result<()> {
 
 /// Completes a held attempt whose outcome's key was free a moment ago. Adds the outcome to `outcomes`. If another run
 /// was requested meanwhile, inserts the outcome and makes that run instead.
-pub fn complete(
-    catalog: &Rc<Catalog>,
-    outcomes: &mut Outcomes,
-    held: Held,
-    result: Option<Datum>,
-) -> std::result::Result<Kind, Refusal> {
+pub fn complete(outcomes: &mut Outcomes, held: Held, result: Option<Datum>) -> std::result::Result<Kind, Refusal> {
     let queue = hold::queue_of(outcomes, &held)?;
-    may_end(&queue, held.entry.lane).map_err(|e| hold::unfit(catalog, &held, e))?;
+    may_end(&queue, held.entry.lane).map_err(|e| hold::unfit(&held, e))?;
     if held.entry.rerun != 0 {
-        complete_and_rerun(catalog, held, result)?;
+        complete_and_rerun(held, result)?;
     } else {
         outcomes.add(&held, New { result, ..New::of(held.id, Kind::Completed) });
     }
@@ -49,9 +42,9 @@ pub fn complete(
 }
 
 /// Completes a claimed attempt with the commit. `result`: jsonb.
-pub fn complete_one(catalog: &Rc<Catalog>, id: i64, result: Option<Datum>) -> std::result::Result<(), Refusal> {
-    let held = hold::hold_claimed(catalog, id)?;
-    let mut outcomes = Outcomes::new(catalog);
+pub fn complete_one(id: i64, result: Option<Datum>) -> std::result::Result<(), Refusal> {
+    let held = hold::hold_claimed(id)?;
+    let mut outcomes = Outcomes::new();
     let queue = hold::queue_of(&mut outcomes, &held)?;
     may_end(&queue, held.entry.lane)?;
     end(outcomes, held, result)
@@ -60,17 +53,17 @@ pub fn complete_one(catalog: &Rc<Catalog>, id: i64, result: Option<Datum>) -> st
 /// Completes a held attempt whose outcome's key may be taken, and inserts the gathered `outcomes`.
 pub fn end(mut outcomes: Outcomes, held: Held, result: Option<Datum>) -> std::result::Result<(), Refusal> {
     if held.entry.rerun != 0 {
-        return complete_and_rerun(&Rc::clone(&outcomes.catalog), held, result);
+        return complete_and_rerun(held, result);
     }
     let outcome = New { result, ..New::of(held.id, Kind::Completed) };
     hold::end(&mut outcomes, held, outcome)
 }
 
 /// Completes an attempt. Makes the next run if one was requested.
-fn complete_and_rerun(catalog: &Rc<Catalog>, held: Held, result: Option<Datum>) -> std::result::Result<(), Refusal> {
-    let mut outcomes = Outcomes::new(catalog);
+fn complete_and_rerun(held: Held, result: Option<Datum>) -> std::result::Result<(), Refusal> {
+    let mut outcomes = Outcomes::new();
     let held = hold::check_not_ended(&mut outcomes, held)?;
-    let next = rerun::follow(catalog, &held)?;
+    let next = rerun::follow(&held)?;
     let next_id = next.map(|(id, _)| id);
     outcomes.add(&held, New { result, next_id, ..New::of(held.id, Kind::Completed) });
     outcomes.insert().map_err(Refusal::Wrong)
@@ -78,14 +71,14 @@ fn complete_and_rerun(catalog: &Rc<Catalog>, held: Held, result: Option<Datum>) 
 
 /// Completes the attempts that the caller still has. Returns their ids, in the given order. Adds the others to
 /// `refused`, each with the reason.
-pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>], refused: &mut Vec<(i64, Refusal)>) -> Result<Vec<i64>> {
+pub fn complete_all(ids: &[Option<i64>], refused: &mut Vec<(i64, Refusal)>) -> Result<Vec<i64>> {
     let mut given = memory::list(ids.len());
     given.extend(ids.iter().flatten());
-    let mut outcomes = Outcomes::new(catalog);
+    let mut outcomes = Outcomes::new();
     let mut held = memory::list(ids.len());
-    for one in hold::hold_claimed_many(catalog, &given, refused)? {
+    for one in hold::hold_claimed_many(&given, refused)? {
         let may_end = hold::queue_of(&mut outcomes, &one)
-            .and_then(|queue| may_end(&queue, one.entry.lane).map_err(|e| hold::unfit(catalog, &one, e)));
+            .and_then(|queue| may_end(&queue, one.entry.lane).map_err(|e| hold::unfit(&one, e)));
         match may_end {
             Ok(()) => held.push(one),
             Err(Refusal::Wrong(e)) => return Err(e),
@@ -100,7 +93,7 @@ pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>], refused: &mut Ve
     for one in held {
         let id = one.id;
         let done = if one.entry.rerun != 0 {
-            complete_and_rerun(catalog, one, None)
+            complete_and_rerun(one, None)
         } else if lost.contains(&id) {
             hold::resolve_conflict(&mut outcomes, one)
                 .and_then(|one| hold::end(&mut outcomes, one, New::of(id, Kind::Completed)))
@@ -122,25 +115,25 @@ pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>], refused: &mut Ve
 /// since.
 ///
 /// Errors: P0002; 55006 if an open transaction is changing the job.
-pub fn complete_waiting(catalog: &Rc<Catalog>, id: i64, result: Option<Datum>) -> Result<bool> {
-    let job_id = match find::ended_attempt(catalog, id) {
+pub fn complete_waiting(id: i64, result: Option<Datum>) -> Result<bool> {
+    let job_id = match find::ended_attempt(id) {
         Some((job_id, Kind::TimedOut | Kind::Failed | Kind::Released | Kind::Dead)) => job_id,
         _ => return Ok(false),
     };
     for _ in 0..100 {
-        let Found::Here(job) = find::find_any(catalog, job_id)? else { return Ok(false) };
+        let Found::Here(job) = find::find_any(job_id)? else { return Ok(false) };
         let attempt = &job.attempt;
         let lane = attempt.lane();
-        let Some(queue) = queue::by_lane(catalog, lane)? else { return Ok(false) };
+        let Some(queue) = queue::by_lane(lane)? else { return Ok(false) };
         if job.outcome.is_some()
             || job.is_claimed
-            || after::is_held(catalog, lane)?
+            || after::is_held(lane)?
             || queue.goes_on_after(lane)
-            || permission::check_lane(catalog, lane, Privilege::Consume).is_err()
+            || permission::check_lane(lane, Privilege::Consume).is_err()
         {
             return Ok(false);
         }
-        match take::take_waiting(catalog, attempt)? {
+        match take::take_waiting(attempt)? {
             TakeWaiting::Taken => {}
             TakeWaiting::Running => return Ok(false),
             TakeWaiting::InUse => return Err(find::in_use(job_id)),
@@ -148,8 +141,8 @@ pub fn complete_waiting(catalog: &Rc<Catalog>, id: i64, result: Option<Datum>) -
         }
         let outcome = New { result, ..New::of(attempt.id(), Kind::Completed) };
         let end = totals::End { outcome: outcome.kind.char(), has_next: false };
-        end_unrun(catalog, attempt, outcome)?;
-        transaction::record(catalog.number, Step::EndCounted { lane, end });
+        end_unrun(attempt, outcome)?;
+        transaction::record(Step::EndCounted { lane, end });
         return Ok(true);
     }
     Err(find::in_use(job_id))

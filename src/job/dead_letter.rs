@@ -13,7 +13,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::topic::{self, Topic};
-use crate::catalog::{Catalog, drops, ids};
+use crate::catalog::{drops, ids};
 use crate::error::{self, Error, Result};
 use crate::job::options::Options;
 use crate::job::publish::{self, Event, Full};
@@ -29,17 +29,17 @@ use crate::transaction::{self, QueueStep};
 const MAX_SHALLOW_BYTES: usize = 8_000;
 
 /// Copies a job that dies with its last attempt.
-pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) {
+pub fn copy(from: &Queue, attempt: &Attempt, error: &str) {
     let Some(name) = &from.dead_letter else { return };
-    let written = target(catalog, name).and_then(|to| match &to {
+    let written = target(name).and_then(|to| match &to {
         // Nothing in this can raise because of what the job contains, so many jobs may die in one transaction.
         To::Queue(queue) if attempt.headers().is_none_or(|own| datum::stored_size(own) <= MAX_SHALLOW_BYTES) => {
-            write(catalog, from, attempt, error, &To::Queue(Rc::clone(queue)))
+            write(from, attempt, error, &To::Queue(Rc::clone(queue)))
         }
-        to => in_subtransaction(|| write(catalog, from, attempt, error, to)),
+        to => in_subtransaction(|| write(from, attempt, error, to)),
     });
     if let Err(why) = written {
-        publish::note(catalog, Kind::Letter, from.id, 0);
+        publish::note(Kind::Letter, from.id, 0);
         let detail =
             format!("It is for \"{name}\", the dead_letter of queue \"{}\". {}: {}", from.name, why.code, why.message);
         Error::new(error::WRONG_STATE, format!("the copy of dead job {} is left out", attempt.job_id()))
@@ -52,8 +52,8 @@ pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) {
 /// Returns the target for the dead jobs of a queue.
 ///
 /// Errors: 42704 when the target does not exist.
-fn target(catalog: &Catalog, name: &str) -> Result<To> {
-    match queue::by_name(catalog, name) {
+fn target(name: &str) -> Result<To> {
+    match queue::by_name(name) {
         Ok(to) => Ok(To::Queue(to)),
         Err(e) if [error::NOT_SUPPORTED, error::UNDEFINED].contains(&e.code) => match topic::find(name)? {
             Some(topic) => Ok(To::Topic(topic)),
@@ -67,7 +67,7 @@ fn target(catalog: &Catalog, name: &str) -> Result<To> {
 /// Writes the copy.
 ///
 /// Errors: 55006 when the queue is being dropped, and any error of the write.
-fn write(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str, to: &To) -> Result<()> {
+fn write(from: &Queue, attempt: &Attempt, error: &str, to: &To) -> Result<()> {
     let now = time::now_us();
     let death = jsonb::of(&serde_json::json!({ "dead_letter": {
         "queue": from.name,
@@ -83,13 +83,13 @@ fn write(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str, to: &T
     };
     let to = match to {
         To::Queue(queue) => queue,
-        To::Topic(topic) => return publish(catalog, from, attempt, topic, headers, now),
+        To::Topic(topic) => return publish(from, attempt, topic, headers, now),
     };
-    if !drops::admits(catalog, to.entry()) {
+    if !drops::admits(to.entry()) {
         return Err(Error::new(error::IN_USE, format!("queue \"{}\" is being dropped", to.name)));
     }
-    let (target, id) = next_attempt::fresh(catalog, None)?;
-    Reader::new(catalog).payload(attempt, |payload| {
+    let (target, id) = next_attempt::fresh(None)?;
+    Reader::new().payload(attempt, |payload| {
         // In the copy a command is data, because no role has written it for this queue.
         let copy = New {
             lane: to.entry(),
@@ -102,10 +102,10 @@ fn write(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str, to: &T
             start_by: start_by::of_new(to, None, None, now),
             ..New::blank(id, id::job(ids::node(), id::count(id)), now)
         };
-        attempt::insert_admitted(catalog, &target, &[copy]);
+        attempt::insert_admitted(&target, &[copy]);
     });
     if to.notify {
-        transaction::record(catalog.number, QueueStep::NotifyDue { lane: to.lane });
+        transaction::record(QueueStep::NotifyDue { lane: to.lane });
     }
     Ok(())
 }
@@ -118,18 +118,11 @@ enum To {
 
 /// Publishes a dead job on a topic, under the name of its queue as the key. If nothing is bound to the topic, no copy
 /// is made.
-fn publish(
-    catalog: &Catalog,
-    from: &Queue,
-    attempt: &Attempt,
-    topic: &Topic,
-    headers: Option<Datum>,
-    now: i64,
-) -> Result<()> {
+fn publish(from: &Queue, attempt: &Attempt, topic: &Topic, headers: Option<Datum>, now: i64) -> Result<()> {
     let key = Some(from.name.clone()).filter(|key| publish::check_key(key).is_ok()).unwrap_or_default();
     let options = Options { priority: attempt.priority(), group_key: attempt.group_key(), ..Options::default() };
-    Reader::new(catalog).payload(attempt, |payload| {
+    Reader::new().payload(attempt, |payload| {
         let event = Event { key, payload: payload.unwrap_or_else(jsonb::empty_object), headers, id: None };
-        publish::publish_plainly(catalog, topic, &[event], &options, now, Full::Dropped).map(|_| ())
+        publish::publish_plainly(topic, &[event], &options, now, Full::Dropped).map(|_| ())
     })
 }

@@ -10,7 +10,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::catalog::noted::Noted;
 use crate::catalog::queue::Queue;
-use crate::catalog::{Catalog, drops, ids};
+use crate::catalog::{drops, ids};
 use crate::error::{Error, Result};
 use crate::job::options::{After, Options, OwnFlow};
 use crate::job::{after, flow, limits, start_by, unique};
@@ -45,27 +45,27 @@ pub struct Made {
 ///
 /// Errors: 53400 when the queue has no room or too many keys are held, 55006 when the queue is being dropped, 23505 on
 /// 'error'; those of `flow::join` and `after::unmet`.
-pub fn produce(catalog: &Rc<Catalog>, queue: &Queue, jobs: &[(Datum, Options)], now: i64, by: By) -> Result<Made> {
+pub fn produce(queue: &Queue, jobs: &[(Datum, Options)], now: i64, by: By) -> Result<Made> {
     let mut joined = None;
     for flow in jobs.iter().filter_map(|(_, options)| options.flow).filter(|_| by != By::Flow) {
         if joined.replace(flow) != Some(flow) {
-            flow::join(catalog, flow)?;
+            flow::join(flow)?;
         }
     }
     if jobs.iter().all(|(_, options)| options.unique.is_none()) {
-        return Ok(Made { ids: insert(catalog, queue, jobs, now, by)?, has_new: !jobs.is_empty() });
+        return Ok(Made { ids: insert(queue, jobs, now, by)?, has_new: !jobs.is_empty() });
     }
-    if let Some(job_id) = unique::is_there(catalog, queue, jobs)? {
+    if let Some(job_id) = unique::is_there(queue, jobs)? {
         return Ok(Made { ids: vec![job_id], has_new: false });
     }
-    let plan = unique::plan(catalog, queue, jobs, now)?;
-    let new = insert(catalog, queue, &plan.new, now, by)?;
+    let plan = unique::plan(queue, jobs, now)?;
+    let new = insert(queue, &plan.new, now, by)?;
     Ok(Made { has_new: !new.is_empty(), ids: plan.finish(new)? })
 }
 
 /// Returns when a job is due, if that is late enough for a segment of old. Otherwise `None`.
-pub fn far(catalog: &Catalog, options: &Options) -> Option<i64> {
-    options.run_at.filter(|&at| segment::is_far(catalog, at))
+pub fn far(options: &Options) -> Option<i64> {
+    options.run_at.filter(|&at| segment::is_far(at))
 }
 
 /// Returns the first attempt of a job.
@@ -109,73 +109,73 @@ fn job_id(options: &Options, count: i64) -> i64 {
 
 /// Returns a fresh count for the first attempt of each job. A job with an id of another server gets another count than
 /// that in its id, because equal counts mean that an attempt is found by its job's id alone.
-fn fresh_counts<'a>(catalog: &Catalog, jobs: impl ExactSizeIterator<Item = &'a Options>) -> Result<Vec<i64>> {
+fn fresh_counts<'a>(jobs: impl ExactSizeIterator<Item = &'a Options>) -> Result<Vec<i64>> {
     let mut counts = memory::list(jobs.len());
-    ids::take(catalog, jobs.len(), |count| counts.push(count))?;
+    ids::take(jobs.len(), |count| counts.push(count))?;
     for (count, options) in counts.iter_mut().zip(jobs) {
         while options.job_id.is_some_and(|job_id| id::count(job_id) == *count) {
-            ids::take(catalog, 1, |other| *count = other)?;
+            ids::take(1, |other| *count = other)?;
         }
     }
     Ok(counts)
 }
 
 /// Announces new jobs of the queue by NOTIFY, if the queue asks for that.
-pub fn announce(catalog: &Catalog, queue: &Queue) {
+pub fn announce(queue: &Queue) {
     if queue.notify {
-        transaction::record(catalog.number, QueueStep::NotifyDue { lane: queue.lane });
+        transaction::record(QueueStep::NotifyDue { lane: queue.lane });
     }
 }
 
 /// Inserts one job without predecessors, without the lists of `insert`. Returns its id.
-fn insert_plain(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Options, now: i64, by: By) -> Result<i64> {
+fn insert_plain(queue: &Queue, payload: Datum, options: &Options, now: i64, by: By) -> Result<i64> {
     if let Some(most) = queue.max_waiting
         && by != By::Bridge
     {
-        limits::has_room(catalog, queue, most, 1)?;
+        limits::has_room(queue, most, 1)?;
     }
     let mut count = 0;
-    ids::take(catalog, 1, |taken| count = taken)?;
+    ids::take(1, |taken| count = taken)?;
     if options.job_id.is_some_and(|job_id| id::count(job_id) == count) {
-        ids::take(catalog, 1, |taken| count = taken)?;
+        ids::take(1, |taken| count = taken)?;
     }
-    let target = Target::open(catalog, far(catalog, options));
+    let target = Target::open(far(options));
     let new = first_attempt(queue, &target, count, payload, options, now);
-    attempt::insert(catalog, &target, &[new])?;
-    announce(catalog, queue);
+    attempt::insert(&target, &[new])?;
+    announce(queue);
     Ok(new.job_id)
 }
 
 /// Inserts an attempt for each payload with its options. Returns the jobs' ids in order.
 ///
 /// Errors: those of `produce`, without keys.
-fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64, by: By) -> Result<Vec<i64>> {
+fn insert(queue: &Queue, jobs: &[(Datum, Options)], now: i64, by: By) -> Result<Vec<i64>> {
     if let [(payload, options)] = jobs
         && by != By::Topic
         && options.after.is_none()
         && options.own_flow.is_none()
     {
-        return Ok(vec![insert_plain(catalog, queue, *payload, options, now, by)?]);
+        return Ok(vec![insert_plain(queue, *payload, options, now, by)?]);
     }
     /// The rows of at most this many jobs are made at a time, because a caller decides how many jobs there are.
     const MAX_ROWS: usize = 10_000;
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    let held = Held::of(catalog, queue, jobs)?;
+    let held = Held::of(queue, jobs)?;
     // Held jobs do not count, and a release is never refused.
     if let Some(most) = queue.max_waiting
         && !matches!(by, By::Topic | By::Bridge)
         && held.count < jobs.len()
     {
-        limits::has_room(catalog, queue, most, jobs.len() - held.count)?;
+        limits::has_room(queue, most, jobs.len() - held.count)?;
     }
-    let mut counts = fresh_counts(catalog, jobs.iter().map(|(_, options)| options))?;
-    let far = |job: &(Datum, Options)| far(catalog, &job.1);
+    let mut counts = fresh_counts(jobs.iter().map(|(_, options)| options))?;
+    let far = |job: &(Datum, Options)| far(&job.1);
     for wants_far in [false, true] {
         let chosen = memory::collect((0..jobs.len()).filter(|&n| far(&jobs[n]).is_some() == wants_far));
         let Some(&first) = chosen.first() else { continue };
-        let target = Target::open(catalog, far(&jobs[first]));
+        let target = Target::open(far(&jobs[first]));
         for some in chosen.chunks(MAX_ROWS) {
             let mut edges = Vec::new();
             let mut attempts: Vec<New> = memory::list(some.len());
@@ -185,19 +185,19 @@ fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64,
                 attempts.push(held.hold(n, new, options, &mut edges));
             }
             match by {
-                By::Producer | By::Flow | By::Bridge => attempt::insert(catalog, &target, &attempts)?,
+                By::Producer | By::Flow | By::Bridge => attempt::insert(&target, &attempts)?,
                 By::Topic => {
                     // The lane of held jobs may differ from the lane that was checked.
-                    attempts.iter().for_each(|new| _ = drops::admits(catalog, new.lane));
-                    attempt::insert_admitted(catalog, &target, &attempts);
+                    attempts.iter().for_each(|new| _ = drops::admits(new.lane));
+                    attempt::insert_admitted(&target, &attempts);
                 }
             }
             let job_of = |id: i64| attempts.iter().find(|new| new.id == id).map_or(0, |new| new.job_id);
-            after::insert_edges(catalog, &target, &edges, job_of, held.mark());
+            after::insert_edges(&target, &edges, job_of, held.mark());
         }
     }
     if held.count < jobs.len() {
-        announce(catalog, queue);
+        announce(queue);
     }
     counts.iter_mut().zip(jobs).for_each(|(count, (_, options))| *count = job_id(options, *count));
     Ok(counts)
@@ -214,7 +214,7 @@ struct Held {
 }
 
 impl Held {
-    fn of(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)]) -> Result<Self> {
+    fn of(queue: &Queue, jobs: &[(Datum, Options)]) -> Result<Self> {
         if jobs.iter().all(|(_, options)| options.after.is_none() && options.own_flow.is_none()) {
             return Ok(Self { lane: 0, waits: Vec::new(), count: 0 });
         }
@@ -227,7 +227,7 @@ impl Held {
             if let Some(after) = &options.after
                 && !last.is_some_and(|last| Rc::ptr_eq(last, after))
             {
-                (last, unmet) = (Some(after), after::unmet(catalog, after)?);
+                (last, unmet) = (Some(after), after::unmet(after)?);
             }
             waits.push((options.after.as_ref().and_then(|_| unmet.clone()), options.own_flow));
         }

@@ -7,32 +7,26 @@
 
 use pg_queue_core::frontier::State;
 
-use crate::catalog::Catalog;
 use crate::catalog::permission::Rights;
 use crate::job::held::Refusal;
 use crate::job::hold;
 use crate::log::note;
 use crate::pg::time;
-use crate::shmem;
+use crate::shmem::{self, here};
 use crate::transaction::{self, Step};
 
 /// Extends one lease. Returns the wall time at which the lease ends now, and whether a cancellation of the job was
 /// requested. `lease`: microseconds; `None`: as long as before.
-pub fn extend(
-    catalog: &Catalog,
-    id: i64,
-    lease: Option<i64>,
-    rights: &Rights,
-) -> std::result::Result<(i64, bool), Refusal> {
-    let held = hold::check_claimed(catalog, id, rights)?;
+pub fn extend(id: i64, lease: Option<i64>, rights: &Rights) -> std::result::Result<(i64, bool), Refusal> {
+    let held = hold::check_claimed(id, rights)?;
     let mut entry = held.entry;
     let own = transaction::lease_of(id).unwrap_or(entry.lease);
     let lease = lease.unwrap_or(own);
     let known = transaction::lease_of(id).unwrap_or(entry.longest);
     let is_longer = lease > known;
     if is_longer {
-        hold::write_note(catalog, id, held.home, note::Kind::Lease, Some(lease), None)?;
-        transaction::record(catalog.number, Step::Lengthened { id, lease, deadline: i64::MIN });
+        hold::write_note(id, held.home, note::Kind::Lease, Some(lease), None)?;
+        transaction::record(Step::Lengthened { id, lease, deadline: i64::MIN });
     }
     if transaction::lease_of(id).is_some() {
         // This transaction has claimed the attempt: the lease starts with the commit.
@@ -43,9 +37,9 @@ pub fn extend(
         let expires_at = time::now_us().saturating_add(lease);
         let deadline = time::monotonic_us().saturating_add(lease);
         let mut worker = None;
-        let extended = shmem::with_instance(catalog.number, |frontier, instance| {
+        let extended = shmem::with_instance(|frontier, instance| {
             worker = instance.worker.wake_by(deadline);
-            frontier.extend(&mut instance.deadlines, catalog.number, id, 0, deadline)
+            frontier.extend(&mut instance.deadlines, here::number(), id, 0, deadline)
         });
         if let Some(latch) = worker {
             shmem::wake_latch(latch);
@@ -56,11 +50,11 @@ pub fn extend(
         // A session has begun to end the attempt since it was checked. Or memory has no room for the attempt, so no
         // deadline ends it.
         let is_known = entry.state != State::Free;
-        entry = hold::check_claimed(catalog, id, rights)?.entry;
+        entry = hold::check_claimed(id, rights)?.entry;
         if !is_known && entry.state == State::Free {
             if is_longer {
                 // A session that finds room for the attempt before the commit does not see the note.
-                transaction::record(catalog.number, Step::Lengthened { id, lease, deadline });
+                transaction::record(Step::Lengthened { id, lease, deadline });
             }
             return Ok((expires_at, entry.cancel != 0));
         }

@@ -1,10 +1,8 @@
 //! Ends failed attempts: the job is retried after a delay, or it dies and leaves a dead letter.
 
-use std::rc::Rc;
-
 use pg_queue_core::backoff;
 
-use crate::catalog::{Catalog, queue};
+use crate::catalog::queue;
 use crate::guc;
 use crate::job::held::{Held, Refusal};
 use crate::job::options::in_future;
@@ -39,14 +37,13 @@ pub fn cut(text: &str) -> &str {
 /// Ends a held attempt as failed. Returns how it has ended, and when the job runs again (`timestamptz`). `None`: the
 /// job is dead or cancelled.
 pub fn end_badly(
-    catalog: &Rc<Catalog>,
     outcomes: &mut Outcomes,
     held: &Held,
     failure: &Failure<'_>,
 ) -> std::result::Result<(Kind, Option<i64>), Refusal> {
-    let mut reader = Reader::new(catalog);
-    let attempt = next_attempt::row_of(catalog, &mut reader, held)?;
-    let queue = queue::by_lane(catalog, attempt.lane())?;
+    let mut reader = Reader::new();
+    let attempt = next_attempt::row_of(&mut reader, held)?;
+    let queue = queue::by_lane(attempt.lane())?;
     let now = time::now_us();
     let (kind, error, retry_in, is_fatal) = match *failure {
         Failure::Reported { error, retry_in, is_fatal } => (Kind::Failed, error, retry_in, is_fatal),
@@ -54,13 +51,13 @@ pub fn end_badly(
     };
     let words = cut(error);
     let error = text_datum(words);
-    let notes = note::summary(catalog, held.home.segment, held.id);
+    let notes = note::summary(held.home.segment, held.id);
     let mut outcome = New { error: Some(error), ..New::of(held.id, kind) };
     let max_attempts = attempt.max_attempts().or(queue.as_ref().map(|q| q.max_attempts)).unwrap_or(0);
     if held.is_unwanted(&notes) {
         outcome.kind = Kind::Cancelled;
     }
-    if let Some((next_id, run_at)) = rerun::follow(catalog, held)? {
+    if let Some((next_id, run_at)) = rerun::follow(held)? {
         outcomes.add(held, New { next_id: Some(next_id), ..outcome });
         return Ok((outcome.kind, Some(run_at.unwrap_or(now))));
     }
@@ -91,18 +88,18 @@ pub fn end_badly(
         }
         // The job's flow may end with it, or successors that wait for a death may be released.
         if attempt.flow().is_some() {
-            transaction::record(catalog.number, FlowStep::Awaited { job_id: attempt.job_id(), mark: None });
+            transaction::record(FlowStep::Awaited { job_id: attempt.job_id(), mark: None });
         }
         if let Some(queue) = &queue {
-            dead_letter::copy(catalog, queue, &attempt, words);
+            dead_letter::copy(queue, &attempt, words);
         }
     } else {
-        let (target, mut next) = next_attempt::make(catalog, &attempt, run_at)?;
+        let (target, mut next) = next_attempt::make(&attempt, run_at)?;
         next.attempt += 1;
         next.last_error = Some(error);
         notes.hand_on(&mut next);
         outcome.next_id = Some(next.id);
-        attempt::insert(catalog, &target, &[next])?;
+        attempt::insert(&target, &[next])?;
         outcomes.add(held, outcome);
         return Ok((outcome.kind, Some(run_at.unwrap_or(now))));
     }

@@ -1,12 +1,10 @@
 //! Finds a job: its newest attempt, and what the logs say of that attempt.
 
-use std::rc::Rc;
-
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
+use crate::catalog::ids;
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::{Catalog, ids};
 use crate::error::{self, Error, Result};
 use crate::log::attempt::Attempt;
 use crate::log::outcome::{self, Kind, Outcome, has_moved_claim};
@@ -108,17 +106,17 @@ impl Doing {
 /// Finds a job that the current user manages.
 ///
 /// Errors: as `find_any`; 42501 when the user may not manage it.
-pub fn managed(catalog: &Rc<Catalog>, job_id: i64) -> Result<Found> {
-    let found = find_any(catalog, job_id)?;
-    permission::check_lane(catalog, found.lane(), Privilege::Manage)?;
+pub fn managed(job_id: i64) -> Result<Found> {
+    let found = find_any(job_id)?;
+    permission::check_lane(found.lane(), Privilege::Manage)?;
     Ok(found)
 }
 
 /// Finds a job that the current user manages and that has not left the logs.
 ///
 /// Errors: as `managed`; 55000 when it has ended and is in history.
-pub fn find(catalog: &Rc<Catalog>, job_id: i64) -> Result<Job> {
-    match managed(catalog, job_id)? {
+pub fn find(job_id: i64) -> Result<Job> {
+    match managed(job_id)? {
         Found::Here(job) => Ok(job),
         Found::Past(past) => Err(has_ended(job_id, &past.outcome())),
     }
@@ -128,46 +126,46 @@ pub fn find(catalog: &Rc<Catalog>, job_id: i64) -> Result<Job> {
 ///
 /// Errors: 22023 when the id is no job's, P0002 when there is no such job, 55006 when an open transaction
 /// is changing it.
-pub fn find_any(catalog: &Catalog, job_id: i64) -> Result<Found> {
-    search(catalog, job_id, false)
+pub fn find_any(job_id: i64) -> Result<Found> {
+    search(job_id, false)
 }
 
 /// Returns the job of an attempt that has ended, and how it has ended. `None`: it has not, or is not known any more.
-pub fn ended_attempt(catalog: &Catalog, id: i64) -> Option<(i64, Kind)> {
-    let here = Reader::new(catalog).by_id(id).and_then(|attempt| {
-        let outcome = outcome::find(catalog, attempt.home.segment, id)?;
+pub fn ended_attempt(id: i64) -> Option<(i64, Kind)> {
+    let here = Reader::new().by_id(id).and_then(|attempt| {
+        let outcome = outcome::find(attempt.home.segment, id)?;
         Some((attempt.job_id(), outcome.kind))
     });
-    here.or_else(|| history::find(catalog, id).map(|past| (past.job_id(), past.outcome().kind)))
+    here.or_else(|| history::find(id).map(|past| (past.job_id(), past.outcome().kind)))
 }
 
 /// Finds a job as committed transactions and this transaction have left it.
 ///
 /// Errors: 22023 when the id is no job's, P0002 when there is no such job.
-pub fn find_settled(catalog: &Catalog, job_id: i64) -> Result<Found> {
-    search(catalog, job_id, true)
+pub fn find_settled(job_id: i64) -> Result<Found> {
+    search(job_id, true)
 }
 
-fn search(catalog: &Catalog, job_id: i64, passes_open: bool) -> Result<Found> {
+fn search(job_id: i64, passes_open: bool) -> Result<Found> {
     /// How often to search for the next attempt, which may have been inserted a moment ago.
     const MAX_SEARCHES: usize = 4;
     ids::job_id(job_id)?;
-    let retried = retried::Reader::open(catalog, Snapshot::Now);
+    let retried = retried::Reader::open(Snapshot::Now);
     let went_on = |id, outcome: &Outcome| outcome.next_id.is_some() || retried.has(id);
     let mut searches = 0;
     while searches < MAX_SEARCHES {
         process::check_for_interrupts();
-        let (newest, in_progress) = Reader::new(catalog).newest(job_id);
+        let (newest, in_progress) = Reader::new().newest(job_id);
         if in_progress && !passes_open {
             return Err(in_use(job_id));
         }
         let mut least = 0;
         if let Some(attempt) = newest {
-            let outcome = outcome::find(catalog, attempt.home.segment, attempt.id());
-            let claim = claim::find(catalog, attempt.home.segment, attempt.id());
+            let outcome = outcome::find(attempt.home.segment, attempt.id());
+            let claim = claim::find(attempt.home.segment, attempt.id());
             // The attempt was inserted between the two searches. Or it has moved through both halves of old before this
             // search.
-            if has_moved_claim(claim.as_ref(), outcome.as_ref()) || !attempt.home.is_valid(catalog) {
+            if has_moved_claim(claim.as_ref(), outcome.as_ref()) || !attempt.home.is_valid() {
                 continue;
             }
             if !outcome.as_ref().is_some_and(|outcome| went_on(attempt.id(), outcome)) {
@@ -176,7 +174,7 @@ fn search(catalog: &Catalog, job_id: i64, passes_open: bool) -> Result<Found> {
             least = id::count(attempt.id());
         }
         // A later attempt may have left the segments before an earlier one.
-        let past = history::newest(catalog, job_id).filter(|past| id::count(past.id()) > least);
+        let past = history::newest(job_id).filter(|past| id::count(past.id()) > least);
         match past.filter(|past| !went_on(past.id(), &past.outcome())) {
             Some(past) => return Ok(Found::Past(past)),
             None => searches += 1,

@@ -10,7 +10,7 @@ use pg_queue_core::after::Upon;
 use pgrx::pg_sys;
 
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::{Catalog, ids, queue};
+use crate::catalog::{self, ids, queue};
 use crate::error::{self, Error, Result};
 use crate::job::find::{self, Found, Job};
 use crate::job::options::OwnFlow;
@@ -33,14 +33,14 @@ fn token(flow: i64) -> u64 {
 
 /// Takes the token of a flow for itself, so that no session adds members until this transaction ends. Returns false if
 /// an open transaction is adding a member.
-pub fn try_close(catalog: &Catalog, flow: i64) -> bool {
-    lock::try_lock_numbered(catalog.successor, token(flow), pg_sys::ExclusiveLock)
+pub fn try_close(flow: i64) -> bool {
+    lock::try_lock_numbered(catalog::pinned().successor, token(flow), pg_sys::ExclusiveLock)
 }
 
 /// Shares the token of a flow until this transaction ends, so that the duty neither ends nor releases the flow. May
 /// wait for the duty's transaction.
-pub fn hold_open(catalog: &Catalog, flow: i64) {
-    lock::lock_numbered(catalog.successor, token(flow), pg_sys::ShareLock);
+pub fn hold_open(flow: i64) {
+    lock::lock_numbered(catalog::pinned().successor, token(flow), pg_sys::ShareLock);
 }
 
 /// Checks that the current user may add members to a flow. Members can hold the flow up, and can end it and each other.
@@ -48,20 +48,20 @@ pub fn hold_open(catalog: &Catalog, flow: i64) {
 /// role may produce there. A right to produce into its queue is not enough.
 ///
 /// Errors: 42501.
-pub fn check_say(catalog: &Catalog, flow: i64, found: &Found) -> Result<()> {
+pub fn check_say(flow: i64, found: &Found) -> Result<()> {
     let lane = found.lane();
-    let rights = permission::rights(catalog);
+    let rights = permission::rights();
     if rights.on_lane(lane, Privilege::Consume) {
         return Ok(());
     }
     if !rights.on_lane(lane, Privilege::Produce) {
-        return Err(permission::denied_lane(catalog, lane, Privilege::Produce)?);
+        return Err(permission::denied_lane(lane, Privilege::Produce)?);
     }
-    let author = found.own_flow().and_then(OwnFlow::author).and_then(|author| author.role(catalog));
+    let author = found.own_flow().and_then(OwnFlow::author).and_then(|author| author.role());
     if author.is_some_and(role::user_has_rights_of) {
         return Ok(());
     }
-    let name = queue::by_lane(catalog, lane)?.map(|queue| queue.name.clone()).unwrap_or_default();
+    let name = queue::by_lane(lane)?.map(|queue| queue.name.clone()).unwrap_or_default();
     Err(Error::new(error::DENIED, format!("permission denied for the flow of job {flow}"))
         .detail("It takes members from the role that made it, and from roles that may consume its queue.")
         .hint(format!("A role that manages the queue can run {}.", permission::grant_of(&name, Privilege::Consume))))
@@ -72,11 +72,11 @@ pub fn check_say(catalog: &Catalog, flow: i64, found: &Found) -> Result<()> {
 ///
 /// Errors: 22023 not the id of a job, P0002 no such job, 42501 the user may not add members, 55000 the job has ended,
 /// is to be cancelled, or waits for its run.
-pub fn join(catalog: &Catalog, flow: i64) -> Result<()> {
+pub fn join(flow: i64) -> Result<()> {
     ids::job_id(flow)?;
-    hold_open(catalog, flow);
-    let found = find::find_settled(catalog, flow)?;
-    check_say(catalog, flow, &found)?;
+    hold_open(flow);
+    let found = find::find_settled(flow)?;
+    check_say(flow, &found)?;
     let refused = |detail: &str| {
         Err(Error::new(error::WRONG_STATE, format!("job {flow} takes no members"))
             .detail(detail)
@@ -86,15 +86,15 @@ pub fn join(catalog: &Catalog, flow: i64) -> Result<()> {
     if job.outcome.is_some() {
         return refused("It has ended.");
     }
-    if after::is_held(catalog, job.attempt.lane())? {
-        let edges = Edges::open(catalog, job.attempt.home.segment);
+    if after::is_held(job.attempt.lane())? {
+        let edges = Edges::open(job.attempt.home.segment);
         let own = edges.as_ref().and_then(|edges| own_edge(&edges.of(job.attempt.id())));
         return match (own, edges.and_then(|edges| edges.ending_of(job.attempt.id()))) {
             (None, _) => refused("It waits for other jobs, and has no flow."),
             (Some(_), Some(_)) => refused("It is being cancelled."),
             // The duty watches the new member, which may be the first one to complete.
             (Some(own), None) if own.upon == Upon::Any => {
-                transaction::record(catalog.number, FlowStep::Awaited { job_id: flow, mark: None });
+                transaction::record(FlowStep::Awaited { job_id: flow, mark: None });
                 Ok(())
             }
             (Some(_), None) => Ok(()),
@@ -107,10 +107,10 @@ pub fn join(catalog: &Catalog, flow: i64) -> Result<()> {
 /// left behind.
 ///
 /// Errors: 55000 the flow is being cancelled.
-pub fn check_goes_on(catalog: &Catalog, attempt: &Attempt) -> Result<()> {
+pub fn check_goes_on(attempt: &Attempt) -> Result<()> {
     let is_ending = is_flow(attempt)
-        && after::is_held(catalog, attempt.lane())?
-        && Edges::open(catalog, attempt.home.segment).is_some_and(|edges| edges.ending_of(attempt.id()).is_some());
+        && after::is_held(attempt.lane())?
+        && Edges::open(attempt.home.segment).is_some_and(|edges| edges.ending_of(attempt.id()).is_some());
     if is_ending {
         return Err(Error::new(error::WRONG_STATE, format!("job {} is being cancelled", attempt.job_id()))
             .detail("It is a flow, which ends when the last of its members has.")
@@ -127,13 +127,13 @@ pub fn own_edge(edges: &[Edge]) -> Option<Edge> {
 /// Writes a note about a held flow by `insert`. The commit hands the flow over to the duty.
 ///
 /// Errors: 55006 if the flow keeps moving, or is gone.
-pub fn note_about(catalog: &Catalog, job: &Job, insert: impl Fn(Home) -> bool) -> Result<()> {
+pub fn note_about(job: &Job, insert: impl Fn(Home) -> bool) -> Result<()> {
     let job_id = job.attempt.job_id();
     // The duty does not see the note before the commit.
-    hold_open(catalog, job_id);
-    match hold::note_held(catalog, job.attempt.id(), job.attempt.home, insert) {
+    hold_open(job_id);
+    match hold::note_held(job.attempt.id(), job.attempt.home, insert) {
         hold::Noted::Here(Probe::Absent) => {
-            transaction::record(catalog.number, FlowStep::Awaited { job_id, mark: None });
+            transaction::record(FlowStep::Awaited { job_id, mark: None });
             Ok(())
         }
         hold::Noted::Here(_) | hold::Noted::Moving | hold::Noted::Gone => Err(find::in_use(job_id)),

@@ -3,11 +3,9 @@
 //! Invariant: this is the only place that changes rows of the logs, because a promise of privacy is worth more than a
 //! log that is only appended to. A payload that other jobs share stays for them.
 
-use std::rc::Rc;
-
 use pgrx::pg_sys;
 
-use crate::catalog::{Catalog, ids, queue, spi};
+use crate::catalog::{self, ids, queue, spi};
 use crate::error::{self, Error, Result};
 use crate::job::find::{self, Found};
 use crate::job::rerun;
@@ -20,22 +18,22 @@ use crate::pg::{lock, transaction};
 ///
 /// Errors: 22023, P0002, 42501; 25001 at REPEATABLE READ or above, 55000 if the job has not ended, 55006 if an open
 /// transaction is in the way.
-pub fn forget(catalog: &Rc<Catalog>, job_id: i64) -> Result<()> {
+pub fn forget(job_id: i64) -> Result<()> {
     ids::job_id(job_id)?;
     if transaction::uses_one_snapshot() {
         return Err(Error::new(error::IN_TRANSACTION, "queue.forget cannot run at REPEATABLE READ or above")
             .hint("It would leave what has been written since the transaction began."));
     }
-    check_ended(catalog, job_id)?;
+    check_ended(job_id)?;
     // No row is copied to history while this session erases it in a segment: the storage duty skips its turn. This lock
     // waits for other sessions that erase, so the next lock waits only for sessions that revive jobs.
-    lock::lock(catalog.segment_log, pg_sys::ShareUpdateExclusiveLock);
-    lock_ended(catalog, job_id, pg_sys::ExclusiveLock)?;
+    lock::lock(catalog::pinned().segment_log, pg_sys::ShareUpdateExclusiveLock);
+    lock_ended(job_id, pg_sys::ExclusiveLock)?;
     // The job may have been revived before this transaction got the locks.
-    check_ended(catalog, job_id)?;
-    let mut ids = Reader::new(catalog).all_ids(job_id);
-    ids.extend(holders(catalog, &ids)?);
-    for segment in segment::plannable(catalog) {
+    check_ended(job_id)?;
+    let mut ids = Reader::new().all_ids(job_id);
+    ids.extend(holders(&ids)?);
+    for segment in segment::plannable() {
         for statement in [
             "UPDATE queue_internal.attempt_N SET payload = '{}', payload_of = NULL, headers = NULL, last_error = NULL, \
                 progress = NULL",
@@ -58,9 +56,9 @@ pub fn forget(catalog: &Rc<Catalog>, job_id: i64) -> Result<()> {
 }
 
 /// Returns the rows whose payloads only these attempts refer to. A payload that other jobs share stays for them.
-fn holders(catalog: &Catalog, attempts: &[i64]) -> Result<Vec<i64>> {
+fn holders(attempts: &[i64]) -> Result<Vec<i64>> {
     let mut found = Vec::new();
-    for segment in segment::plannable(catalog) {
+    for segment in segment::plannable() {
         // Only attempts of the payload's own segment refer to it.
         let sql = "SELECT DISTINCT a.payload_of FROM queue_internal.attempt_N AS a
              WHERE a.id OPERATOR(pg_catalog.=) ANY ($1) AND a.payload_of IS NOT NULL
@@ -75,15 +73,15 @@ fn holders(catalog: &Catalog, attempts: &[i64]) -> Result<Vec<i64>> {
 /// Checks that a job has ended for good.
 ///
 /// Errors: 55000 if it has not ended, 55006 if the background worker still has to make a requested run.
-fn check_ended(catalog: &Rc<Catalog>, job_id: i64) -> Result<()> {
-    let found = find::managed(catalog, job_id)?;
+fn check_ended(job_id: i64) -> Result<()> {
+    let found = find::managed(job_id)?;
     // A job that ran when its queue was dropped has no outcome, and none can be made.
-    if found.outcome().is_none() && queue::by_lane(catalog, found.lane())?.is_some() {
+    if found.outcome().is_none() && queue::by_lane(found.lane())?.is_some() {
         return Err(Error::new(error::WRONG_STATE, format!("job {job_id} has not ended"))
             .hint("Cancel it first; queue.forget erases what an ended job leaves."));
     }
     match &found {
-        Found::Here(job) if rerun::may_be_owed(catalog, &job.attempt) => Err(find::in_use(job_id)),
+        Found::Here(job) if rerun::may_be_owed(&job.attempt) => Err(find::in_use(job_id)),
         _ => Ok(()),
     }
 }

@@ -11,7 +11,7 @@
 
 use pg_queue_core::frontier::{Claimer, Rank, Ready, Served, Turn};
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::log::attempt::Attempt;
 use crate::log::parked::Files;
 use crate::log::tables::Tables;
@@ -20,11 +20,10 @@ use crate::pg::fault::fault;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
 use crate::pg::{session, time};
-use crate::shmem;
+use crate::shmem::{self, here};
 
 /// A group that this session serves.
 pub struct GroupTurn<'a> {
-    catalog: &'a Catalog,
     lane: i32,
     claimer: &'a Claimer<'a>,
     turn: Turn,
@@ -48,8 +47,8 @@ struct Found {
 
 impl<'a> GroupTurn<'a> {
     /// Returns the turn that `take` has announced.
-    pub fn new(catalog: &'a Catalog, lane: i32, claimer: &'a Claimer<'a>, turn: Turn, due_to: i64) -> Self {
-        Self { catalog, lane, claimer, turn, due_to, is_open: true }
+    pub fn new(lane: i32, claimer: &'a Claimer<'a>, turn: Turn, due_to: i64) -> Self {
+        Self { lane, claimer, turn, due_to, is_open: true }
     }
 
     /// Takes the attempts that the group may start, as `take` does. Returns how many.
@@ -62,7 +61,7 @@ impl<'a> GroupTurn<'a> {
 
     fn find(&self) -> Found {
         let order = Order::Group(self.lane, self.turn.group);
-        let tables = open_tables(self.catalog);
+        let tables = open_tables();
         let mut files = Files::default();
         tables.iter().for_each(|tables| files.note(tables.home.segment, &tables.attempt, tables.by_group()));
         if self.turn.must_look
@@ -94,7 +93,7 @@ impl<'a> GroupTurn<'a> {
         let held = Found { is_held: true, ..self.nothing() };
         let keys = [Key::eq_i32(1, self.lane), Key::eq_i64(2, self.turn.group)];
         for tables in tables {
-            let index = Relation::read_index(self.catalog.segments[tables.home.segment as usize].attempt_holder);
+            let index = Relation::read_index(catalog::segment(tables.home.segment).attempt_holder);
             let mut scan = tables.attempt.scan(&index, &keys, Snapshot::Now);
             while scan.next().is_some() {
                 // This transaction has made the attempt, so no claim has it.
@@ -127,9 +126,9 @@ impl<'a> GroupTurn<'a> {
 
     fn end(&mut self, found: &Found, out: &mut [Ready]) -> usize {
         self.is_open = false;
-        let (number, lane) = (self.catalog.number, self.lane);
+        let (number, lane) = (here::number(), self.lane);
         let mut worker = None;
-        let taken = shmem::with_instance(number, |frontier, instance| {
+        let taken = shmem::with_instance(|frontier, instance| {
             let (session, pid) = (session::session(), session::pid());
             let served = if found.files.are_current(frontier, instance) {
                 let Found { read_to, is_held, is_free, .. } = *found;

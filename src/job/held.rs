@@ -4,7 +4,7 @@ use pg_queue_core::frontier::Running;
 use pg_queue_core::share;
 
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::{Catalog, queue};
+use crate::catalog::queue;
 use crate::error::{self, Error};
 use crate::guc;
 use crate::log::segment::Home;
@@ -116,10 +116,10 @@ pub fn ended(id: i64, outcome: &outcome::Outcome) -> Refusal {
 }
 
 /// Returns the error for a user who may not end an attempt of this lane.
-pub fn denied(catalog: &Catalog, id: i64, lane: i32) -> Refusal {
-    match queue::by_lane(catalog, lane) {
+pub fn denied(id: i64, lane: i32) -> Refusal {
+    match queue::by_lane(lane) {
         Ok(None) => dropped(id),
-        _ => permission::denied_lane(catalog, lane, Privilege::Consume).map_or_else(Refusal::Wrong, Refusal::Wrong),
+        _ => permission::denied_lane(lane, Privilege::Consume).map_or_else(Refusal::Wrong, Refusal::Wrong),
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use pg_queue_core::after::{Fate, Upon};
 
-use crate::catalog::{Catalog, queue};
+use crate::catalog::{self, queue};
 use crate::error::Result;
 use crate::job::after;
 use crate::log::dead;
@@ -33,28 +33,29 @@ pub struct Holder {
 
 /// Returns the dead jobs that block held jobs. Stops at [`MAX_COUNTED`] held jobs. A held job counts once for each of
 /// its dead predecessors.
-pub fn find(catalog: &Catalog) -> Result<Vec<Holder>> {
+pub fn find() -> Result<Vec<Holder>> {
     /// Dead jobs looked up in one hold of the lock.
     const LOOKUPS_PER_HOLD: usize = 1_024;
     let mut found = Vec::new();
-    if shmem::with_awaited(catalog.number, |awaited, _| awaited.is_quiet()) != Some(false) {
+    if shmem::with_awaited(|awaited, _| awaited.is_quiet()) != Some(false) {
         return Ok(found);
     }
     // Most dead jobs have no successors, and memory can exclude many of them.
     let (mut asked, mut may_hold) = (memory::list(LOOKUPS_PER_HOLD), Vec::new());
     let mut sift = |asked: &mut Vec<Dead>| {
-        shmem::with_awaited(catalog.number, |awaited, _| asked.retain(|dead| awaited.may_await(dead.job_id)));
+        shmem::with_awaited(|awaited, _| asked.retain(|dead| awaited.may_await(dead.job_id)));
         may_hold.append(asked);
     };
+    let catalog = catalog::pinned();
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
-    dead::each(catalog, &ledger, |dead| {
+    dead::each(&ledger, |dead| {
         asked.push(dead);
         if asked.len() == LOOKUPS_PER_HOLD {
             sift(&mut asked);
         }
     });
     sift(&mut asked);
-    let segments: Vec<u8> = segment::inhabited(catalog).filter(|&n| Edges::open(catalog, n).is_some()).collect();
+    let segments: Vec<u8> = segment::inhabited().filter(|&n| Edges::open(n).is_some()).collect();
     let mut left = MAX_COUNTED;
     for dead in may_hold {
         process::check_for_interrupts();
@@ -63,7 +64,7 @@ pub fn find(catalog: &Catalog) -> Result<Vec<Holder>> {
             if left == 0 {
                 break;
             }
-            left -= count(catalog, segment, dead.job_id, left, &mut held)?;
+            left -= count(segment, dead.job_id, left, &mut held)?;
         }
         if !held.is_empty() {
             found.push(Holder { dead, held });
@@ -76,9 +77,9 @@ pub fn find(catalog: &Catalog) -> Result<Vec<Holder>> {
 }
 
 /// Returns whether the job of one of these edges lives.
-fn has_living(catalog: &Catalog, edges: &[Edge]) -> Result<bool> {
+fn has_living(edges: &[Edge]) -> Result<bool> {
     for edge in edges {
-        if after::fate(catalog, edge.job_id)?.fate == Fate::Living {
+        if after::fate(edge.job_id)?.fate == Fate::Living {
             return Ok(true);
         }
     }
@@ -86,14 +87,14 @@ fn has_living(catalog: &Catalog, edges: &[Edge]) -> Result<bool> {
 }
 
 /// Counts the held jobs in a segment that a dead job blocks, at most `most`. Returns how many there are.
-fn count(catalog: &Catalog, segment: u8, job_id: i64, most: usize, held: &mut BTreeMap<i32, i64>) -> Result<usize> {
-    let Some(edges) = Edges::open(catalog, segment) else { return Ok(0) };
+fn count(segment: u8, job_id: i64, most: usize, held: &mut BTreeMap<i32, i64>) -> Result<usize> {
+    let Some(edges) = Edges::open(segment) else { return Ok(0) };
     let mut ids = Vec::new();
     edges.each_after(job_id, 0, |edge| {
         ids.push(edge.id);
         ids.len() < most
     });
-    let tables = Tables::open(catalog, segment);
+    let tables = Tables::open(segment);
     let mut count = 0;
     for id in ids {
         let holds = |edge: &Edge| {
@@ -104,7 +105,7 @@ fn count(catalog: &Catalog, segment: u8, job_id: i64, most: usize, held: &mut BT
         if tables.claims().find(id, Snapshot::Now).is_some() || !of_attempt.iter().any(holds) {
             continue;
         }
-        if of_attempt.iter().any(|edge| edge.upon == Upon::Any) && has_living(catalog, &of_attempt)? {
+        if of_attempt.iter().any(|edge| edge.upon == Upon::Any) && has_living(&of_attempt)? {
             continue;
         }
         let mut attempt = tables.attempt.scan(tables.by_id(), &[Key::eq_i64(1, id)], Snapshot::Now);
@@ -112,7 +113,7 @@ fn count(catalog: &Catalog, segment: u8, job_id: i64, most: usize, held: &mut BT
             continue;
         }
         let lane = attempt.columns(4).0[3].value() as i32;
-        if queue::by_lane(catalog, lane)?.is_some_and(|queue| queue.is_held(lane)) {
+        if queue::by_lane(lane)?.is_some_and(|queue| queue.is_held(lane)) {
             *held.entry(lane).or_insert(0) += 1;
             count += 1;
         }

@@ -13,9 +13,9 @@ use std::rc::Rc;
 use pg_queue_core::frontier::{End, Frontier, Running, State};
 use pgrx::pg_sys::Datum;
 
+use crate::catalog::ids;
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::queue::{self, Queue};
-use crate::catalog::{Catalog, ids};
 use crate::error::{Error, Result};
 use crate::job::held::{self, Held, Refusal};
 use crate::job::outcomes::Outcomes;
@@ -27,20 +27,20 @@ use crate::pg::fault::fault;
 use crate::pg::memory;
 use crate::pg::scan::Probe;
 use crate::pg::session;
-use crate::shmem;
+use crate::shmem::{self, here};
 use crate::transaction::{self, SegmentStep, Step, awaited_ends};
 
 /// Holds a claimed attempt, to end it in more than one row. The outcome's key was free a moment ago. On success a step
 /// is recorded, so that a rollback undoes the hold. While the attempt is held, no deadline fires.
 pub fn hold_for_end(outcomes: &mut Outcomes, id: i64) -> std::result::Result<Held, Refusal> {
-    let held = hold_claimed(&outcomes.catalog, id)?;
+    let held = hold_claimed(id)?;
     check_not_ended(outcomes, held)
 }
 
 /// Holds an attempt that was seen with this deadline, which has passed. The attempt is lost if it has a later deadline
 /// now.
 pub fn expired(outcomes: &mut Outcomes, id: i64, deadline: i64) -> std::result::Result<Held, Refusal> {
-    let held = hold_expired(&outcomes.catalog, id, deadline)?;
+    let held = hold_expired(id, deadline)?;
     check_not_ended(outcomes, held)
 }
 
@@ -60,45 +60,44 @@ pub fn check_not_ended(outcomes: &mut Outcomes, mut held: Held) -> std::result::
 /// were opened is known here. After a later drop the segment is not emptied before this transaction ends.
 pub fn queue_of(outcomes: &mut Outcomes, held: &Held) -> std::result::Result<Rc<Queue>, Refusal> {
     outcomes.writer(held.home);
-    let catalog = Rc::clone(&outcomes.catalog);
     session::accept_invalidations();
-    match queue::by_lane(&catalog, held.entry.lane)? {
+    match queue::by_lane(held.entry.lane)? {
         Some(queue) => Ok(queue),
         None if transaction::drops(held.entry.lane) => {
-            release_hold(&catalog, held.id);
+            release_hold(held.id);
             Err(held::dropped(held.id))
         }
         None => {
-            vanished(&catalog, held.id);
+            vanished(held.id);
             Err(held::dropped(held.id))
         }
     }
 }
 
 /// Makes memory forget a held attempt whose row is gone. Returns the refusal.
-pub fn vanished(catalog: &Catalog, id: i64) -> Refusal {
+pub fn vanished(id: i64) -> Refusal {
     transaction::unrecord(id);
-    take::forget_entry(catalog, id);
+    take::forget_entry(id);
     held::removed(id)
 }
 
 /// Holds a claimed attempt as `hold_for_end` does, but without a probe of the outcome's key. If the insert of the
 /// outcome finds the key taken, the caller calls `resolve_conflict`.
-pub fn hold_claimed(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
-    hold_expired(catalog, id, i64::MAX)
+pub fn hold_claimed(id: i64) -> std::result::Result<Held, Refusal> {
+    hold_expired(id, i64::MAX)
 }
 
-fn hold_expired(catalog: &Catalog, id: i64, deadline: i64) -> std::result::Result<Held, Refusal> {
+fn hold_expired(id: i64, deadline: i64) -> std::result::Result<Held, Refusal> {
     let born = ids::attempt_id(id).map_err(Refusal::Wrong)?;
-    let rights = permission::rights(catalog);
+    let rights = permission::rights();
     let mut asked_logs = false;
     loop {
         transaction::reserve(1);
-        let answer = shmem::with_instance_and_awaited(catalog.number, |frontier, instance, awaited| {
-            foreign(frontier, catalog.number, id, &rights).map_or_else(
+        let answer = shmem::with_instance_and_awaited(|frontier, instance, awaited| {
+            foreign(frontier, id, &rights).map_or_else(
                 || {
                     let root = &mut instance.deadlines;
-                    let end = frontier.end_expired(root, catalog.number, id, session::session(), deadline);
+                    let end = frontier.end_expired(root, here::number(), id, session::session(), deadline);
                     // Place and generation are read under one hold of the lock, so they belong together.
                     Ok(match end {
                         Some(End::Yours(entry)) => {
@@ -111,38 +110,35 @@ fn hold_expired(catalog: &Catalog, id: i64, deadline: i64) -> std::result::Resul
                 Err,
             )
         });
-        let answer = answer.transpose().map_err(|lane| held::denied(catalog, id, lane))?;
+        let answer = answer.transpose().map_err(|lane| held::denied(id, lane))?;
         let (answer, home, is_awaited) = answer.unwrap_or((Some(End::Unknown), Home::nowhere(born), false));
         match answer {
             None => return Err(held::lost(id, "Its lease was extended.")),
             Some(End::Yours(entry)) => {
-                let step = transaction::record(
-                    catalog.number,
-                    Step::Ending { id, lane: entry.lane, is_known: true, end: None },
-                );
+                let step = transaction::record(Step::Ending { id, lane: entry.lane, is_known: true, end: None });
                 if is_awaited {
-                    awaited_ends::add(catalog.number, id, entry.rank.job_id);
+                    awaited_ends::add(here::number(), id, entry.rank.job_id);
                 }
                 fault!("end.held");
                 return Ok(Held { id, home, entry, step });
             }
-            Some(End::Busy(entry)) if entry.state == State::Taken => return Err(being_claimed(catalog, id, &entry)),
+            Some(End::Busy(entry)) if entry.state == State::Taken => return Err(being_claimed(id, &entry)),
             Some(End::Busy(entry)) if entry.owner == session::session() => {
                 return Err(held::lost_here(id));
             }
             Some(End::Busy(entry)) => return Err(held::busy(id, Some(entry))),
             Some(End::Unknown) if asked_logs => {
                 // `running` is full, so only the outcome's key decides.
-                let Some((entry, home)) = recover::locate(catalog, id) else {
-                    return Err(recover::gone(catalog, id, &rights));
+                let Some((entry, home)) = recover::locate(id) else {
+                    return Err(recover::gone(id, &rights));
                 };
                 let lane = entry.lane;
-                let step = transaction::record(catalog.number, Step::Ending { id, lane, is_known: false, end: None });
+                let step = transaction::record(Step::Ending { id, lane, is_known: false, end: None });
                 return Ok(Held { id, home, entry, step });
             }
             Some(End::Unknown) => {
                 fault!("end.unknown");
-                recover::recover(catalog, id, &rights)?;
+                recover::recover(id, &rights)?;
                 asked_logs = true;
                 continue;
             }
@@ -152,8 +148,8 @@ fn hold_expired(catalog: &Catalog, id: i64, deadline: i64) -> std::result::Resul
 
 /// Returns why an attempt that another transaction has taken cannot be ended. It is in use if that transaction was
 /// committed and has not told memory yet. Otherwise no worker has claimed it.
-fn being_claimed(catalog: &Catalog, id: i64, entry: &Running) -> Refusal {
-    if claim::find(catalog, entry.place.segment, id).is_some_and(|claim| claim.kind != claim::Kind::Moved) {
+fn being_claimed(id: i64, entry: &Running) -> Refusal {
+    if claim::find(entry.place.segment, id).is_some_and(|claim| claim.kind != claim::Kind::Moved) {
         return held::claiming(id);
     }
     held::being_claimed(id)
@@ -161,7 +157,8 @@ fn being_claimed(catalog: &Catalog, id: i64, entry: &Running) -> Refusal {
 
 /// Returns the lane of an attempt that memory knows, if the user may not consume that lane. The caller holds the
 /// frontier's lock.
-fn foreign(frontier: &Frontier<'_>, number: u32, id: i64, rights: &Rights) -> Option<i32> {
+fn foreign(frontier: &Frontier<'_>, id: i64, rights: &Rights) -> Option<i32> {
+    let number = here::number();
     if rights.everywhere(Privilege::Consume) {
         return None;
     }
@@ -173,22 +170,22 @@ fn foreign(frontier: &Frontier<'_>, number: u32, id: i64, rights: &Rights) -> Op
 ///
 /// Errors: 22023 when one is not the id of an attempt; then nothing is held. 42501 when one is of a queue that the user
 /// may not consume; the rollback then releases the held attempts.
-pub fn hold_claimed_many(catalog: &Catalog, ids: &[i64], refused: &mut Vec<(i64, Refusal)>) -> Result<Vec<Held>> {
+pub fn hold_claimed_many(ids: &[i64], refused: &mut Vec<(i64, Refusal)>) -> Result<Vec<Held>> {
     /// Attempts in one hold of the lock.
     const ATTEMPTS_PER_HOLD: usize = 64;
     for &id in ids {
         ids::attempt_id(id)?;
     }
-    let rights = permission::rights(catalog);
+    let rights = permission::rights();
     let session = session::session();
     let mut held = memory::list(ids.len());
     for chunk in ids.chunks(ATTEMPTS_PER_HOLD) {
         let mut yours: [Option<(Running, Home, bool)>; ATTEMPTS_PER_HOLD] = [None; ATTEMPTS_PER_HOLD];
         transaction::reserve(chunk.len());
-        shmem::with_instance_and_awaited(catalog.number, |frontier, instance, awaited| {
+        shmem::with_instance_and_awaited(|frontier, instance, awaited| {
             for (&id, yours) in chunk.iter().zip(&mut yours) {
-                if foreign(frontier, catalog.number, id, &rights).is_none()
-                    && let End::Yours(entry) = frontier.end(&mut instance.deadlines, catalog.number, id, session)
+                if foreign(frontier, id, &rights).is_none()
+                    && let End::Yours(entry) = frontier.end(&mut instance.deadlines, here::number(), id, session)
                 {
                     let is_awaited = awaited.is_awaited(entry.rank.job_id);
                     *yours = Some((entry, Home::of(instance, entry.place.segment), is_awaited));
@@ -201,17 +198,17 @@ pub fn hold_claimed_many(catalog: &Catalog, ids: &[i64], refused: &mut Vec<(i64,
             is_known: true,
             end: None,
         };
-        let mut place = transaction::record_all(catalog.number, yours.iter().flatten().map(step));
+        let mut place = transaction::record_all(yours.iter().flatten().map(step));
         for (&id, yours) in chunk.iter().zip(yours) {
             match yours {
                 Some((entry, home, is_awaited)) => {
                     if is_awaited {
-                        awaited_ends::add(catalog.number, id, entry.rank.job_id);
+                        awaited_ends::add(here::number(), id, entry.rank.job_id);
                     }
                     held.push(Held { id, home, entry, step: place });
                     place += 1;
                 }
-                None => match hold_claimed(catalog, id) {
+                None => match hold_claimed(id) {
                     Ok(one) => held.push(one),
                     Err(Refusal::Wrong(e)) => return Err(e),
                     Err(refusal) => memory::push(refused, (id, refusal)),
@@ -225,21 +222,20 @@ pub fn hold_claimed_many(catalog: &Catalog, ids: &[i64], refused: &mut Vec<(i64,
 /// Releases a held attempt that has an outcome, or is being given one. If the attempt has moved instead, it stays held
 /// in its new place, for another try.
 pub fn resolve_conflict(outcomes: &mut Outcomes, held: Held) -> std::result::Result<Held, Refusal> {
-    let catalog = Rc::clone(&outcomes.catalog);
     let id = held.id;
     match outcomes.probe(&held) {
         // The transaction that was in the way was rolled back.
         Probe::Absent => return Ok(held),
-        Probe::Moved | Probe::Moving => return follow(&catalog, outcomes, held),
+        Probe::Moved | Probe::Moving => return follow(outcomes, held),
         Probe::InProgress => {
-            release_hold(&catalog, id);
+            release_hold(id);
             return Err(held::busy(id, None));
         }
         Probe::Committed => {}
     }
     transaction::unrecord(id);
-    take::forget_entry(&catalog, id);
-    Err(match outcome::find(&catalog, held.home.segment, id) {
+    take::forget_entry(id);
+    Err(match outcome::find(held.home.segment, id) {
         Some(found) => held::ended(id, &found),
         None => held::lost_here(id),
     })
@@ -258,71 +254,71 @@ pub fn end(outcomes: &mut Outcomes, mut held: Held, outcome: outcome::New) -> st
 }
 
 /// Waits for the end of the move of a held attempt, and finds its new place.
-fn follow(catalog: &Catalog, outcomes: &mut Outcomes, mut held: Held) -> std::result::Result<Held, Refusal> {
+fn follow(outcomes: &mut Outcomes, mut held: Held) -> std::result::Result<Held, Refusal> {
     if BoundedWait::default().settled(|| outcomes.probe(&held)) == Probe::Moving {
-        release_hold(catalog, held.id);
+        release_hold(held.id);
         return Err(held::busy(held.id, None));
     }
-    let Some(attempt) = Reader::new(catalog).by_id(held.id) else {
-        vanished(catalog, held.id);
-        return Err(recover::gone(catalog, held.id, &permission::rights(catalog)));
+    let Some(attempt) = Reader::new().by_id(held.id) else {
+        vanished(held.id);
+        return Err(recover::gone(held.id, &permission::rights()));
     };
     held.home = attempt.home;
     held.entry.place = attempt.ready().place;
-    shmem::with(|shared| shared.frontier.relocate(catalog.number, held.id, held.entry.place));
+    shmem::with(|shared| shared.frontier.relocate(here::number(), held.id, held.entry.place));
     Ok(held)
 }
 
 /// Releases a held attempt that cannot end in this way. Returns the refusal.
-pub fn unfit(catalog: &Catalog, held: &Held, error: Error) -> Refusal {
-    release_hold(catalog, held.id);
+pub fn unfit(held: &Held, error: Error) -> Refusal {
+    release_hold(held.id);
     Refusal::Unfit(error)
 }
 
 /// Releases a held attempt that the caller does not end.
-pub fn release_hold(catalog: &Catalog, id: i64) {
+pub fn release_hold(id: i64) {
     transaction::unrecord(id);
-    shmem::with_instance(catalog.number, |frontier, instance| {
-        frontier.undo_end(&mut instance.deadlines, catalog.number, id);
+    shmem::with_instance(|frontier, instance| {
+        frontier.undo_end(&mut instance.deadlines, here::number(), id);
     });
 }
 
 /// Checks that the caller has a claimed attempt, without ending it, for `extend` and `progress`.
-pub fn check_claimed(catalog: &Catalog, id: i64, rights: &Rights) -> std::result::Result<Held, Refusal> {
+pub fn check_claimed(id: i64, rights: &Rights) -> std::result::Result<Held, Refusal> {
     let born = ids::attempt_id(id).map_err(Refusal::Wrong)?;
     let mut asked_logs = false;
     loop {
-        let entry = shmem::with_instance(catalog.number, |frontier, instance| {
-            frontier.entry(catalog.number, id).map(|entry| (entry, Home::of(instance, entry.place.segment)))
+        let entry = shmem::with_instance(|frontier, instance| {
+            frontier.entry(here::number(), id).map(|entry| (entry, Home::of(instance, entry.place.segment)))
         });
         let (entry, home) = entry.flatten().map_or((None, None), |(entry, home)| (Some(entry), Some(home)));
         let held = |entry| Held { id, home: home.unwrap_or(Home::nowhere(born)), entry, step: usize::MAX };
         match entry {
             Some(entry) if !rights.on_lane(entry.lane, Privilege::Consume) => {
-                return Err(held::denied(catalog, id, entry.lane));
+                return Err(held::denied(id, entry.lane));
             }
             Some(entry) if entry.state == State::Running => {
                 // As in `queue_of`. The later write about the attempt checks the attempt's home once more.
                 session::accept_invalidations();
-                if queue::by_lane(catalog, entry.lane)?.is_none() {
+                if queue::by_lane(entry.lane)?.is_none() {
                     return Err(held::dropped(id));
                 }
                 return Ok(held(entry));
             }
             Some(entry) if entry.state == State::Taken && entry.owner == session::session() => return Ok(held(entry)),
-            Some(entry) if entry.state == State::Taken => return Err(being_claimed(catalog, id, &entry)),
+            Some(entry) if entry.state == State::Taken => return Err(being_claimed(id, &entry)),
             Some(entry) if entry.owner == session::session() => {
                 return Err(held::lost_here(id));
             }
             Some(entry) => return Err(held::busy(id, Some(entry))),
             None if asked_logs => {
-                let Some((entry, home)) = recover::locate(catalog, id) else {
-                    return Err(recover::gone(catalog, id, rights));
+                let Some((entry, home)) = recover::locate(id) else {
+                    return Err(recover::gone(id, rights));
                 };
                 return Ok(Held { id, home, entry, step: usize::MAX });
             }
             None => {
-                recover::recover(catalog, id, rights)?;
+                recover::recover(id, rights)?;
                 asked_logs = true;
             }
         }
@@ -335,7 +331,6 @@ pub fn check_claimed(catalog: &Catalog, id: i64, rights: &Rights) -> std::result
 /// Refuses with `Lost` if the attempt is gone, or if a request is about an ended attempt: its segment may be emptied
 /// before the request is served.
 pub fn write_note(
-    catalog: &Catalog,
     id: i64,
     home: Home,
     kind: note::Kind,
@@ -344,18 +339,18 @@ pub fn write_note(
 ) -> std::result::Result<(), Refusal> {
     let is_request = kind == note::Kind::CancelRequested;
     let insert = |home: Home| {
-        let is_in = note::insert(catalog, home, id, kind, lease, body);
+        let is_in = note::insert(home, id, kind, lease, body);
         if is_in {
             // A note fills the segment as an ended attempt does. However many notes an attempt gets, the segment is
             // closed, and the move takes along only the notes that still count.
-            transaction::record(catalog.number, SegmentStep::Counted { segment: home.segment, attempts: 1, ended: 1 });
+            transaction::record(SegmentStep::Counted { segment: home.segment, attempts: 1, ended: 1 });
         }
         is_in
     };
     let probe = |home: Home| {
-        if is_request { probe_both(catalog, home, id) } else { outcome::probe(catalog, home.segment, id) }
+        if is_request { probe_both(home, id) } else { outcome::probe(home.segment, id) }
     };
-    match note_where_it_is(catalog, id, home, insert, probe) {
+    match note_where_it_is(id, home, insert, probe) {
         Noted::Here(Probe::Committed) if is_request => Err(held::removed(id)),
         Noted::Here(_) => Ok(()),
         Noted::Moving => Err(held::busy(id, None)),
@@ -365,10 +360,10 @@ pub fn write_note(
 
 /// Returns whether a waiting or running attempt has moved or ended. If a waiting attempt moves, its mark is among the
 /// claims. The outcomes decide whether it has ended.
-pub fn probe_both(catalog: &Catalog, home: Home, id: i64) -> Probe {
-    match claim::probe(catalog, home.segment, id) {
+pub fn probe_both(home: Home, id: i64) -> Probe {
+    match claim::probe(home.segment, id) {
         seen @ (Probe::Moving | Probe::Moved) => seen,
-        _ => outcome::probe(catalog, home.segment, id),
+        _ => outcome::probe(home.segment, id),
     }
 }
 
@@ -388,7 +383,6 @@ pub enum Noted {
 /// The duty that moves an attempt looks for notes after it has left its mark. This session looks for the mark after it
 /// has written its note. So one of the two sees the other.
 pub fn note_where_it_is(
-    catalog: &Catalog,
     id: i64,
     mut home: Home,
     insert: impl Fn(Home) -> bool,
@@ -403,7 +397,7 @@ pub fn note_where_it_is(
                 seen => return Noted::Here(seen),
             }
         }
-        match Reader::new(catalog).by_id(id) {
+        match Reader::new().by_id(id) {
             Some(now) => home = now.home,
             None => return Noted::Gone,
         }
@@ -413,13 +407,13 @@ pub fn note_where_it_is(
 /// Writes a note about a held attempt by `insert`, as `note_where_it_is` does, and counts the note in its segment. A
 /// transaction that replaces the attempt claims it and then looks for notes. So one of the two sees the other, and the
 /// note counts if no claim is found after it.
-pub fn note_held(catalog: &Catalog, id: i64, home: Home, insert: impl Fn(Home) -> bool) -> Noted {
+pub fn note_held(id: i64, home: Home, insert: impl Fn(Home) -> bool) -> Noted {
     let counted = |home: Home| {
         let is_in = insert(home);
         if is_in {
-            transaction::record(catalog.number, SegmentStep::Counted { segment: home.segment, attempts: 1, ended: 1 });
+            transaction::record(SegmentStep::Counted { segment: home.segment, attempts: 1, ended: 1 });
         }
         is_in
     };
-    note_where_it_is(catalog, id, home, counted, |home| claim::probe(catalog, home.segment, id))
+    note_where_it_is(id, home, counted, |home| claim::probe(home.segment, id))
 }

@@ -13,11 +13,12 @@ use std::hash::{DefaultHasher, Hasher};
 
 use pg_queue_core::{holders, share};
 
-use crate::catalog::{Catalog, spi};
+use crate::catalog::spi;
 use crate::error::{self, Error, Result};
 use crate::guc;
 use crate::pg::fault::fault;
 use crate::pg::{process, transaction};
+use crate::shmem::here;
 use crate::shmem::keys::{self, Stop};
 
 /// Returns the hash of a queue's key. It is the same in every process of the server.
@@ -31,19 +32,19 @@ pub fn hash(queue_id: i32, key: &[u8]) -> u64 {
 /// need many keys cannot block each other.
 ///
 /// Errors: 53400 when too many keys are held.
-pub fn acquire(catalog: &Catalog, hashes: &mut Vec<u64>) -> Result<()> {
+pub fn acquire(hashes: &mut Vec<u64>) -> Result<()> {
     hashes.sort_unstable();
     hashes.dedup();
     let mut left: &[u64] = hashes;
     while let Some(&first) = left.first() {
-        let (count, stop) = keys::acquire_some(catalog.number, left);
+        let (count, stop) = keys::acquire_some(here::number(), left);
         left = &left[count..];
         match stop {
             Stop::No => {}
             Stop::Held(holder) if transaction::is_current(holder) => left = &left[1..],
             Stop::Held(holder) => {
                 if count == 0 && !transaction::is_in_progress(holder) {
-                    keys::forget((catalog.number, first), holder);
+                    keys::forget((here::number(), first), holder);
                 } else {
                     transaction::wait_for_transaction(holder);
                 }
@@ -82,13 +83,13 @@ pub fn may_miss_holders() -> Result<bool> {
 }
 
 /// Acquires a key if no other transaction holds it. Returns whether it did.
-pub fn try_acquire(catalog: &Catalog, hash: u64) -> bool {
+pub fn try_acquire(hash: u64) -> bool {
     loop {
-        match keys::acquire_some(catalog.number, &[hash]).1 {
+        match keys::acquire_some(here::number(), &[hash]).1 {
             Stop::No => return true,
             Stop::Held(holder) if transaction::is_current(holder) => return true,
             Stop::Held(holder) if transaction::is_in_progress(holder) => return false,
-            Stop::Held(holder) => keys::forget((catalog.number, hash), holder),
+            Stop::Held(holder) => keys::forget((here::number(), hash), holder),
             Stop::Full if keys::sweep() => {}
             Stop::Full => return false,
         }

@@ -9,7 +9,7 @@ use pg_queue_core::frontier::{Claimer, Ending, Limits, PastStart};
 use pg_queue_core::id::SEGMENTS;
 
 use crate::catalog::queue::Queue;
-use crate::catalog::{Catalog, spi};
+use crate::catalog::spi;
 use crate::error::{Error, Result};
 use crate::job::{held, recover};
 use crate::log::lane_counts::LaneCounts;
@@ -17,6 +17,7 @@ use crate::log::{segment, waiting};
 use crate::pg::fault::fault;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::{memory, process, session, time};
+use crate::shmem::here;
 use crate::shmem::segments::State;
 use crate::{guc, shmem, transaction};
 
@@ -32,8 +33,8 @@ impl<'a> LimitCheck<'a> {
     ///
     /// Errors: 53400 when memory has no room for all running jobs, so that their number is not known; 55000 when this
     /// transaction has altered the limits, because memory keeps one version of them.
-    pub fn of(catalog: &Catalog, queue: &'a Queue) -> Result<Option<Self>> {
-        if transaction::has_altered_limits(catalog.number, queue.lane) {
+    pub fn of(queue: &'a Queue) -> Result<Option<Self>> {
+        if transaction::has_altered_limits(here::number(), queue.lane) {
             return Err(Error::new(
                 crate::error::WRONG_STATE,
                 format!("the limits of queue \"{}\" were altered by this transaction", queue.name),
@@ -42,10 +43,10 @@ impl<'a> LimitCheck<'a> {
             .hint("Claim in another transaction."));
         }
         let Some(limits) = queue.limits else { return Ok(None) };
-        let check = Self { queue, limits, ending: transaction::ending(catalog.number, queue.lanes()) };
-        recover_first(catalog)?;
-        check.seed(catalog)?;
-        check.read_retries(catalog);
+        let check = Self { queue, limits, ending: transaction::ending(here::number(), queue.lanes()) };
+        recover_first()?;
+        check.seed()?;
+        check.read_retries();
         Ok(Some(check))
     }
 
@@ -56,10 +57,10 @@ impl<'a> LimitCheck<'a> {
 
     /// Tells memory which groups of a strict queue have a failed job that waits, if memory does not know them. Until it
     /// does, each group takes a turn that looks for such a job in the logs.
-    fn read_retries(&self, catalog: &Catalog) {
+    fn read_retries(&self) {
         /// Attempts handed over in one hold of the lock.
         const ATTEMPTS_PER_HOLD: usize = 64;
-        let (number, session) = (catalog.number, session::session());
+        let (number, session) = (here::number(), session::session());
         if !self.limits.is_strict
             || !shmem::with(|shared| shared.frontier.retries_begin(number, &self.claimer(), session))
         {
@@ -75,10 +76,10 @@ impl<'a> LimitCheck<'a> {
             found.clear();
             process::check_for_interrupts();
         };
-        let tables = waiting::open_tables(catalog);
+        let tables = waiting::open_tables();
         for &lane in self.queue.lanes() {
             for tables in &tables {
-                waiting::for_each_retry(catalog, tables, lane, |group, id| {
+                waiting::for_each_retry(tables, lane, |group, id| {
                     found.push((lane, group, id));
                     if found.len() == ATTEMPTS_PER_HOLD {
                         hand_over(&mut found);
@@ -92,12 +93,12 @@ impl<'a> LimitCheck<'a> {
     }
 
     /// Tells memory which jobs have started within the period, if the period began before memory knew of claims.
-    fn seed(&self, catalog: &Catalog) -> Result<()> {
+    fn seed(&self) -> Result<()> {
         if self.limits.rate == 0 && self.limits.group_rate == 0 {
             return Ok(());
         }
-        let number = catalog.number;
-        let known_from = shmem::with_instance(number, |_, instance| instance.recovered_at);
+        let number = here::number();
+        let known_from = shmem::with_instance(|_, instance| instance.recovered_at);
         let from = time::monotonic_us().saturating_sub(self.limits.period);
         if known_from.is_some_and(|at| at != 0 && at <= from)
             || shmem::with(|shared| shared.frontier.has_gate(number, self.queue.id))
@@ -106,10 +107,10 @@ impl<'a> LimitCheck<'a> {
         }
         let (mut starts, mut of_groups) = (Vec::new(), Vec::new());
         if self.limits.rate > 0 {
-            starts = starts_of_queue(catalog, self.queue.lanes(), self.limits.period)?;
+            starts = starts_of_queue(self.queue.lanes(), self.limits.period)?;
         }
         if self.limits.group_rate > 0 {
-            of_groups = starts_of_groups(catalog, self.queue.lanes(), self.limits.period)?;
+            of_groups = starts_of_groups(self.queue.lanes(), self.limits.period)?;
         }
         fault!("limits.read");
         // The wall clock is read first. The time between the two readings makes starts later than they were, never
@@ -153,33 +154,33 @@ pub fn without_claims(queue: &Queue, limits: Limits) -> Claimer<'_> {
     Claimer { queue: queue.id, limits, lanes: queue.lanes(), ending: None, now: time::monotonic_us() }
 }
 
-fn recover_first(catalog: &Catalog) -> Result<()> {
-    let is_recovered = || shmem::with_instance(catalog.number, |_, instance| instance.is_recovered()).unwrap_or(false);
+fn recover_first() -> Result<()> {
+    let is_recovered = || shmem::with_instance(|_, instance| instance.is_recovered()).unwrap_or(false);
     if is_recovered() {
         return Ok(());
     }
-    recover::recover_all(catalog.number);
+    recover::recover_all();
     if is_recovered() { Ok(()) } else { Err(held::running_full()) }
 }
 
 /// Returns the claims by workers within the last `period` microseconds, in order: a time, then the number of claims.
 /// For reclaimed segments only the minute is known.
-fn starts_of_queue(catalog: &Catalog, lanes: &[i32], period: i64) -> Result<Vec<i64>> {
-    starts(catalog, lanes, period, "queue_internal.rollup", "")
+fn starts_of_queue(lanes: &[i32], period: i64) -> Result<Vec<i64>> {
+    starts(lanes, period, "queue_internal.rollup", "")
 }
 
 /// As `starts_of_queue`, for jobs in groups: time, number, lane, hash of the group.
-fn starts_of_groups(catalog: &Catalog, lanes: &[i32], period: i64) -> Result<Vec<i64>> {
-    starts(catalog, lanes, period, "queue_internal.group_start", ", lane, group_hash")
+fn starts_of_groups(lanes: &[i32], period: i64) -> Result<Vec<i64>> {
+    starts(lanes, period, "queue_internal.group_start", ", lane, group_hash")
 }
 
 /// `minutes`: the table of claims in reclaimed segments. `by`: the columns that distinguish starts.
-fn starts(catalog: &Catalog, lanes: &[i32], period: i64, minutes: &str, by: &str) -> Result<Vec<i64>> {
+fn starts(lanes: &[i32], period: i64, minutes: &str, by: &str) -> Result<Vec<i64>> {
     let lanes = lanes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let has_group = if by.is_empty() { "" } else { "AND group_hash IS NOT NULL" };
     // The claims of the other segments are in the table of minutes, and a crash may have left these segments half
     // empty. If a segment is copied there meanwhile, its claims count twice at worst.
-    let is_read = |n: &u8| !matches!(segment::word(catalog, *n).state(), State::Free | State::Copied | State::Emptying);
+    let is_read = |n: &u8| !matches!(segment::word(*n).state(), State::Free | State::Copied | State::Emptying);
     let logs: String = (0..SEGMENTS as u8)
         .filter(is_read)
         .map(|n| {
@@ -217,9 +218,9 @@ fn starts(catalog: &Catalog, lanes: &[i32], period: i64, minutes: &str, by: &str
 /// may exceed the limit.
 ///
 /// Errors: 53400 when the queue is full.
-pub fn has_room(catalog: &Catalog, queue: &Queue, most: i64, more: usize) -> Result<()> {
-    let number = catalog.number;
-    let known = shmem::with_counters(number, |counters| {
+pub fn has_room(queue: &Queue, most: i64, more: usize) -> Result<()> {
+    let number = here::number();
+    let known = shmem::with_counters(|counters| {
         queue
             .lanes()
             .iter()
@@ -231,7 +232,7 @@ pub fn has_room(catalog: &Catalog, queue: &Queue, most: i64, more: usize) -> Res
     let waiting = known.unwrap_or_else(|| {
         // This transaction's snapshot may be old, and the jobs that it has added are counted below.
         let _others = ActiveSnapshot::of_others();
-        let lane_counts = LaneCounts::take(catalog, i64::MIN);
+        let lane_counts = LaneCounts::take(i64::MIN);
         queue.lanes().iter().filter_map(|lane| lane_counts.0.get(lane)).map(|found| found.counter.counts.waiting).sum()
     });
     let waiting = waiting + transaction::added(number, queue.lanes());

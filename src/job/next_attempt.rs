@@ -5,12 +5,10 @@
 //!
 //! Invariant: a job has one living attempt, because the last one ends in the transaction that inserts the next one.
 
-use std::rc::Rc;
-
 use pg_queue_core::frontier::Ready;
 use pg_queue_core::id;
 
-use crate::catalog::{Catalog, ids, queue};
+use crate::catalog::{ids, queue};
 use crate::error::{self, Error, Result};
 use crate::job::held::{Held, Refusal};
 use crate::job::outcomes::end_unrun;
@@ -25,28 +23,28 @@ use crate::pg::{jsonb, time};
 
 /// Returns the row of a held attempt, from which the next attempt is made. Refuses if the row was just dropped with its
 /// queue.
-pub fn row_of(catalog: &Catalog, reader: &mut Reader<'_>, held: &Held) -> std::result::Result<Attempt, Refusal> {
+pub fn row_of(reader: &mut Reader, held: &Held) -> std::result::Result<Attempt, Refusal> {
     let ready = Ready { id: held.id, ..held.entry.ready() };
-    reader.fetch(&ready).ok_or_else(|| hold::vanished(catalog, held.id))
+    reader.fetch(&ready).ok_or_else(|| hold::vanished(held.id))
 }
 
 /// Makes the next attempt after `attempt`, with a fresh id, to run at `run_at`. Returns it with the segment to insert
 /// it into.
-pub fn make(catalog: &Catalog, attempt: &Attempt, run_at: Option<i64>) -> Result<(Target, attempt::New)> {
-    let (target, id) = fresh(catalog, run_at)?;
+pub fn make(attempt: &Attempt, run_at: Option<i64>) -> Result<(Target, attempt::New)> {
+    let (target, id) = fresh(run_at)?;
     let mut next = attempt::New { run_at, ..attempt.next(id) };
     if attempt.shares_payload() {
         next.payload_of = None;
-        next.payload = Reader::new(catalog).payload(attempt, |payload| payload.map(jsonb::copy));
+        next.payload = Reader::new().payload(attempt, |payload| payload.map(jsonb::copy));
     }
     Ok((target, next))
 }
 
 /// Returns a fresh id for an attempt that runs at `run_at`, and the segment to insert it into.
-pub fn fresh(catalog: &Catalog, run_at: Option<i64>) -> Result<(Target, i64)> {
+pub fn fresh(run_at: Option<i64>) -> Result<(Target, i64)> {
     let mut count = 0;
-    ids::take(catalog, 1, |fresh| count = fresh)?;
-    let target = Target::open(catalog, run_at);
+    ids::take(1, |fresh| count = fresh)?;
+    let target = Target::open(run_at);
     let id = id::attempt(ids::node(), count, target.home.segment);
     Ok((target, id))
 }
@@ -56,13 +54,13 @@ pub fn fresh(catalog: &Catalog, run_at: Option<i64>) -> Result<(Target, i64)> {
 ///
 /// Errors: 55000 if the job has ended or is running, or would expire before its new time; 55006 if an open transaction
 /// has taken it.
-pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: impl Fn(&mut attempt::New)) -> Result<()> {
+pub fn supersede(job_id: i64, released: bool, change: impl Fn(&mut attempt::New)) -> Result<()> {
     for _ in 0..100 {
-        let job = find::find(catalog, job_id)?;
+        let job = find::find(job_id)?;
         if let Some(outcome) = &job.outcome {
             return Err(find::has_ended(job_id, outcome));
         }
-        let Some(queue) = queue::by_lane(catalog, job.attempt.lane())? else {
+        let Some(queue) = queue::by_lane(job.attempt.lane())? else {
             return Err(find::of_dropped(job_id));
         };
         let running = || {
@@ -77,26 +75,26 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: imp
         if wanted.run_at != job.attempt.run_at() {
             start_by::check_goes_on(job_id, wanted.start_by, wanted.run_at)?;
         }
-        match take::take_waiting(catalog, &job.attempt)? {
+        match take::take_waiting(&job.attempt)? {
             TakeWaiting::Taken => {}
             TakeWaiting::Running => return Err(running()),
             TakeWaiting::InUse => return Err(find::in_use(job_id)),
             TakeWaiting::Stale => continue,
         }
-        let (target, next) = make(catalog, &job.attempt, wanted.run_at)?;
+        let (target, next) = make(&job.attempt, wanted.run_at)?;
         let mut next = attempt::New { priority: wanted.priority, ..next };
-        let mut edges = after::edges_of(catalog, &job.attempt)?;
+        let mut edges = after::edges_of(&job.attempt)?;
         // This transaction has taken the attempt, so no other transaction writes about it.
-        flow::check_goes_on(catalog, &job.attempt)?;
+        flow::check_goes_on(&job.attempt)?;
         if released && queue.is_held(next.lane) {
             next.lane = after::lane_of_release(&queue, &edges);
             next.start_by = start_by::of_released(&queue, &next, time::now_us());
             edges.clear();
         }
         let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(job.attempt.id(), Kind::Superseded) };
-        end_unrun(catalog, &job.attempt, outcome)?;
-        attempt::insert(catalog, &target, &[next])?;
-        after::insert_edges(catalog, &target, &edge::carried(&edges, next.id, next.run_at), |_| job_id, None);
+        end_unrun(&job.attempt, outcome)?;
+        attempt::insert(&target, &[next])?;
+        after::insert_edges(&target, &edge::carried(&edges, next.id, next.run_at), |_| job_id, None);
         return Ok(());
     }
     Err(find::in_use(job_id))

@@ -2,12 +2,9 @@
 //!
 //! Invariant: an outcome is written only for an attempt that this transaction holds.
 
-use std::rc::Rc;
-
 use pg_queue_core::id;
 use pg_queue_core::totals::End as Ended;
 
-use crate::catalog::Catalog;
 use crate::error::Result;
 use crate::job::held::{self, Held};
 use crate::log::attempt::Attempt;
@@ -22,7 +19,6 @@ use crate::transaction;
 
 /// The outcomes of a call: the logs that were opened so far, and the rows to insert.
 pub struct Outcomes {
-    pub catalog: Rc<Catalog>,
     writers: [Option<(outcome::Writer, i64)>; id::SEGMENTS],
     pending: [Vec<outcome::New>; id::SEGMENTS],
     generations: [i64; id::SEGMENTS],
@@ -30,9 +26,8 @@ pub struct Outcomes {
 
 impl Outcomes {
     /// Returns a value without rows.
-    pub fn new(catalog: &Rc<Catalog>) -> Self {
+    pub fn new() -> Self {
         Self {
-            catalog: Rc::clone(catalog),
             writers: std::array::from_fn(|_| None),
             pending: std::array::from_fn(|_| Vec::new()),
             generations: [0; id::SEGMENTS],
@@ -43,7 +38,7 @@ impl Outcomes {
     pub fn writer(&mut self, home: Home) -> Option<&outcome::Writer> {
         let slot = &mut self.writers[home.segment as usize];
         if slot.is_none() {
-            *slot = outcome::Writer::open_home(&self.catalog, home).map(|writer| (writer, home.generation));
+            *slot = outcome::Writer::open_home(home).map(|writer| (writer, home.generation));
         }
         slot.as_ref().filter(|(_, generation)| *generation == home.generation).map(|(writer, _)| writer)
     }
@@ -75,7 +70,7 @@ impl Outcomes {
             let mut outcomes = std::mem::take(&mut self.pending[segment]);
             if !outcomes.is_empty() {
                 let home = Home { segment: segment as u8, generation: self.generations[segment] };
-                let is_moving = segment::word(&self.catalog, home.segment).state() >= segments::State::Moving;
+                let is_moving = segment::word(home.segment).state() >= segments::State::Moving;
                 match self.writer(home) {
                     // The probe avoids a dead row for each attempt that has moved.
                     Some(writer) if is_moving => {
@@ -102,7 +97,7 @@ impl Outcomes {
         let mut bounded_wait = BoundedWait::default();
         let mut lost = self.try_insert();
         while let Some(&id) = lost.first() {
-            let Some(attempt) = Reader::new(&self.catalog).by_id(id) else { return Err(held::removed(id).into()) };
+            let Some(attempt) = Reader::new().by_id(id) else { return Err(held::removed(id).into()) };
             let home = attempt.home;
             match bounded_wait.settled(|| self.writer(home).map_or(Probe::Moved, |writer| writer.probe(id))) {
                 Probe::Committed | Probe::InProgress | Probe::Moving => return Err(held::busy(id, None).into()),
@@ -121,8 +116,8 @@ impl Outcomes {
 /// Inserts the claim and the outcome that end an attempt which this transaction has taken unrun.
 ///
 /// Errors: 55006 if an open transaction has inserted one of them meanwhile.
-pub fn end_unrun(catalog: &Rc<Catalog>, attempt: &Attempt, outcome: outcome::New) -> Result<()> {
-    let mut outcomes = Outcomes::new(catalog);
+pub fn end_unrun(attempt: &Attempt, outcome: outcome::New) -> Result<()> {
+    let mut outcomes = Outcomes::new();
     outcomes.add_unrun(attempt.home, outcome);
     outcomes.insert()
 }

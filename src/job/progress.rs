@@ -5,7 +5,7 @@
 
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::{Catalog, permission};
+use crate::catalog::permission;
 use crate::job::held::Refusal;
 use crate::job::hold;
 use crate::log::note;
@@ -13,7 +13,7 @@ use crate::log::note;
 /// Records the progress of an attempt that the caller holds. `body`: jsonb.
 ///
 /// Errors: 22023 not the id of an attempt, 42501, QJ001 the attempt is lost, 55006 it is in use.
-pub fn record(catalog: &Catalog, id: i64, body: Datum) -> std::result::Result<(), Refusal> {
-    let held = hold::check_claimed(catalog, id, &permission::rights(catalog))?;
-    hold::write_note(catalog, id, held.home, note::Kind::Progress, None, Some(body))
+pub fn record(id: i64, body: Datum) -> std::result::Result<(), Refusal> {
+    let held = hold::check_claimed(id, &permission::rights())?;
+    hold::write_note(id, held.home, note::Kind::Progress, None, Some(body))
 }

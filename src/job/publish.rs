@@ -11,14 +11,13 @@
 
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
-use std::rc::Rc;
 
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::topic::{Binding, FILTER_BUDGET_US, OnFull, Routes, Topic};
-use crate::catalog::{Catalog, drops, ids};
+use crate::catalog::{drops, ids};
 use crate::error::{self, Error, Result};
 use crate::job::enqueue::{self, By};
 use crate::job::options::{self, Options};
@@ -63,7 +62,7 @@ pub struct Match {
 }
 
 /// Returns the bindings of a topic that match an event, one for each queue, and how many filters had no answer.
-pub fn route(catalog: &Catalog, topic: &Topic, routes: &Routes, event: &Event) -> (Vec<Match>, i64) {
+pub fn route(topic: &Topic, routes: &Routes, event: &Event) -> (Vec<Match>, i64) {
     let mut matched = Vec::new();
     routes.patterns.each_match(&event.key, |n| matched.push(n as usize));
     // If several bindings of a queue match, the oldest one counts.
@@ -81,7 +80,7 @@ pub fn route(catalog: &Catalog, topic: &Topic, routes: &Routes, event: &Event) -
         let mut free = Budget::none();
         let paths = [bound.filter.as_ref(), bound.options.group_path.as_ref()];
         let is_costly = paths.into_iter().flatten().any(Path::is_costly);
-        let budget = if is_costly { budget_of(catalog, &mut budgets, bound.queue.id) } else { &mut free };
+        let budget = if is_costly { budget_of(&mut budgets, bound.queue.id) } else { &mut free };
         let is_wanted = bound.filter.as_ref().is_none_or(|filter| {
             let answer = envelope.and_then(|envelope| filter.is_true(envelope, budget));
             errors += i64::from(answer.is_none());
@@ -93,25 +92,25 @@ pub fn route(catalog: &Catalog, topic: &Topic, routes: &Routes, event: &Event) -
             found.push(Match { binding: n, group_key });
         }
         if std::mem::take(&mut budget.is_overdrawn) {
-            note(catalog, Kind::Filter, bound.queue.id, bound.id);
+            note(Kind::Filter, bound.queue.id, bound.id);
         }
     }
     (found, errors)
 }
 
 /// Returns the budget of a queue for an event. It is empty if the queue's filters have taken too long recently.
-fn budget_of<'a>(catalog: &Catalog, budgets: &'a mut HashMap<i32, Budget>, queue: i32) -> &'a mut Budget {
+fn budget_of(budgets: &mut HashMap<i32, Budget>, queue: i32) -> &mut Budget {
     budgets.entry(queue).or_insert_with(|| {
         let now = time::now_us();
-        let are_off = shmem::with_instance(catalog.number, |_, instance| instance.troubles.are_filters_off(queue, now));
+        let are_off = shmem::with_instance(|_, instance| instance.troubles.are_filters_off(queue, now));
         if are_off == Some(true) { Budget::none() } else { Budget::of(FILTER_BUDGET_US) }
     })
 }
 
 /// Notes trouble for the doctor immediately, whether or not the transaction commits.
-pub fn note(catalog: &Catalog, kind: Kind, queue: i32, other: i32) {
+pub fn note(kind: Kind, queue: i32, other: i32) {
     let now = time::now_us();
-    shmem::with_instance(catalog.number, |_, instance| instance.troubles.note(kind, queue, other, now));
+    shmem::with_instance(|_, instance| instance.troubles.note(kind, queue, other, now));
 }
 
 /// The fields of the object that filters and paths read.
@@ -148,20 +147,14 @@ struct Plan<'a> {
 /// Publishes events with the options of their publisher. Returns the copies of each.
 ///
 /// Errors: 53400 when a queue is full whose binding says so; those of `enqueue::produce`.
-pub fn publish(
-    catalog: &Rc<Catalog>,
-    topic: &Topic,
-    events: &[Event],
-    options: &Options,
-    now: i64,
-) -> Result<Vec<Outcome>> {
+pub fn publish(topic: &Topic, events: &[Event], options: &Options, now: i64) -> Result<Vec<Outcome>> {
     if options.unique.is_none() && options.after.is_none() {
-        return publish_plainly(catalog, topic, events, options, now, Full::AsBound);
+        return publish_plainly(topic, events, options, now, Full::AsBound);
     }
-    let mut plan = Plan::new(catalog, topic, events, options, now, Full::AsBound)?;
-    plan.hold_keys(catalog);
-    produce(catalog, events, &mut plan.wanted, now)?;
-    Ok(plan.finish(catalog))
+    let mut plan = Plan::new(topic, events, options, now, Full::AsBound)?;
+    plan.hold_keys();
+    produce(events, &mut plan.wanted, now)?;
+    Ok(plan.finish())
 }
 
 /// What happens to the copy for a full queue whose binding says `error`.
@@ -175,39 +168,31 @@ pub enum Full {
 
 /// As `publish`, for options without a key and without predecessors.
 pub fn publish_plainly(
-    catalog: &Catalog,
     topic: &Topic,
     events: &[Event],
     options: &Options,
     now: i64,
     full: Full,
 ) -> Result<Vec<Outcome>> {
-    let mut plan = Plan::new(catalog, topic, events, options, now, full)?;
+    let mut plan = Plan::new(topic, events, options, now, full)?;
     if let Some(flow) = options.flow.filter(|_| !plan.wanted.is_empty()) {
-        flow::join(catalog, flow)?;
+        flow::join(flow)?;
     }
-    insert(catalog, events, &mut plan.wanted, now)?;
-    Ok(plan.finish(catalog))
+    insert(events, &mut plan.wanted, now)?;
+    Ok(plan.finish())
 }
 
 impl<'a> Plan<'a> {
-    fn new(
-        catalog: &Catalog,
-        topic: &'a Topic,
-        events: &[Event],
-        options: &Options,
-        now: i64,
-        full: Full,
-    ) -> Result<Self> {
-        let routes = topic.routes(catalog)?;
+    fn new(topic: &'a Topic, events: &[Event], options: &Options, now: i64, full: Full) -> Result<Self> {
+        let routes = topic.routes()?;
         let mut counts = Published { events: events.len() as i64, ..Published::NOTHING };
         let mut numbers = memory::list(events.len());
-        ids::take(catalog, events.len(), |count| numbers.push(count))?;
+        ids::take(events.len(), |count| numbers.push(count))?;
         let mut wanted: Vec<Wanted<'_>> = Vec::new();
         let (mut given, mut scratch) = (HashMap::new(), datum::Scratch::new());
         for (n, event) in events.iter().enumerate() {
             // The memory is freed after each event, so that filters do not keep copies of many large payloads.
-            let (found, errors) = scratch.lend(|| route(catalog, topic, routes, event));
+            let (found, errors) = scratch.lend(|| route(topic, routes, event));
             counts.filter_errors += errors;
             if found.is_empty() {
                 counts.unrouted += 1;
@@ -218,14 +203,14 @@ impl<'a> Plan<'a> {
             for found in found {
                 let bound = &routes.bindings[found.binding];
                 let mut options = options_of(bound, &found, &Options { headers, ..options.clone() }, now);
-                if options.flow.is_some() && !gives_members(catalog, topic, bound) {
+                if options.flow.is_some() && !gives_members(topic, bound) {
                     (options.flow, options.task) = (None, None);
                 }
                 let lane = options.lane.unwrap_or_else(|| bound.queue.entry());
-                if !drops::admits(catalog, lane) {
-                    note(catalog, Kind::Copy, bound.queue.id, topic.id);
+                if !drops::admits(lane) {
+                    note(Kind::Copy, bound.queue.id, topic.id);
                     counts.dropped += 1;
-                } else if has_room(catalog, bound, &mut given, full)? {
+                } else if has_room(bound, &mut given, full)? {
                     memory::push(&mut wanted, Wanted { event: n, binding: found.binding, bound, options, job_id: 0 });
                 } else {
                     counts.dropped += 1;
@@ -239,7 +224,7 @@ impl<'a> Plan<'a> {
 
     /// Holds the keys of the copies in all queues, or leaves copies out. Another publisher of the same key ends soon. A
     /// role that holds a key in its own queue for longer loses only its own copy.
-    fn hold_keys(&mut self, catalog: &Catalog) {
+    fn hold_keys(&mut self) {
         /// How long a publish waits for keys that open transactions hold.
         const MAX_KEY_WAIT_US: i64 = 1_000_000;
         let deadline = time::monotonic_us().saturating_add(MAX_KEY_WAIT_US);
@@ -252,9 +237,9 @@ impl<'a> Plan<'a> {
             let one = &self.wanted[n];
             let Some(unique) = one.options.unique else { continue };
             let hash = keys::hash(one.bound.queue.id, datum::bytes_of(&unique.key()));
-            while !keys::try_acquire(catalog, hash) {
+            while !keys::try_acquire(hash) {
                 if time::monotonic_us() >= deadline {
-                    note(catalog, Kind::Key, one.bound.queue.id, self.topic.id);
+                    note(Kind::Key, one.bound.queue.id, self.topic.id);
                     left_out.insert(n);
                     break;
                 }
@@ -272,8 +257,8 @@ impl<'a> Plan<'a> {
     }
 
     /// Records the steps by which the commit counts the events. Returns the copies.
-    fn finish(self, catalog: &Catalog) -> Vec<Outcome> {
-        transaction::record(catalog.number, TopicStep::Published { topic: self.topic.id, counts: self.counts });
+    fn finish(self) -> Vec<Outcome> {
+        transaction::record(TopicStep::Published { topic: self.topic.id, counts: self.counts });
         let mut outcomes = memory::collect((0..self.events).map(|_| Outcome { copies: Vec::new() }));
         for Wanted { event, binding, job_id, .. } in self.wanted {
             outcomes[event].copies.push(Copy { binding, job_id });
@@ -299,10 +284,10 @@ fn headers_of(topic: &Topic, event: &Event, id: i64, now: i64) -> Option<Datum> 
 /// Returns whether a queue that may be full gets a job. `given`: how many jobs this call has given to each such queue.
 ///
 /// Errors: 53400 when the queue is full and its binding says `error`.
-fn has_room(catalog: &Catalog, bound: &Binding, given: &mut HashMap<i32, usize>, full: Full) -> Result<bool> {
+fn has_room(bound: &Binding, given: &mut HashMap<i32, usize>, full: Full) -> Result<bool> {
     let Some(most) = bound.queue.max_waiting.filter(|_| bound.on_full != OnFull::Keep) else { return Ok(true) };
     let given = given.entry(bound.queue.id).or_default();
-    match limits::has_room(catalog, &bound.queue, most, *given + 1) {
+    match limits::has_room(&bound.queue, most, *given + 1) {
         Ok(()) => {
             *given += 1;
             Ok(true)
@@ -317,9 +302,9 @@ fn has_room(catalog: &Catalog, bound: &Binding, given: &mut HashMap<i32, usize>,
 /// Returns whether the copies of a binding are members of a flow that the publisher names. A member can end or block
 /// its flow, so the subscriber alone cannot decide. The publisher must have bound the queue itself, or a role that
 /// manages the topic must have.
-fn gives_members(catalog: &Catalog, topic: &Topic, bound: &Binding) -> bool {
+fn gives_members(topic: &Topic, bound: &Binding) -> bool {
     let Some(by) = role::role(&bound.bound_by) else { return false };
-    by == role::user() || permission::of_role(catalog, by, topic.id, Privilege::Manage)
+    by == role::user() || permission::of_role(by, topic.id, Privilege::Manage)
 }
 
 /// Returns the options of a copy.
@@ -342,13 +327,13 @@ fn options_of(bound: &Binding, found: &Match, publisher: &Options, now: i64) -> 
 
 /// Inserts the jobs with keys or predecessors, queue by queue. The queues come in the order of their numbers, so that
 /// two publishers of the same keys do not wait for each other.
-fn produce(catalog: &Rc<Catalog>, events: &[Event], wanted: &mut [Wanted<'_>], now: i64) -> Result<()> {
+fn produce(events: &[Event], wanted: &mut [Wanted<'_>], now: i64) -> Result<()> {
     let mut order = memory::collect(0..wanted.len());
     order.sort_by_key(|&n| wanted[n].bound.queue.id);
     for n in order {
         let one = &mut wanted[n];
         let job = (events[one.event].payload, one.options.clone());
-        let made = enqueue::produce(catalog, &one.bound.queue, &[job], now, By::Topic)?;
+        let made = enqueue::produce(&one.bound.queue, &[job], now, By::Topic)?;
         one.job_id = made.ids.first().copied().unwrap_or_default();
     }
     Ok(())
@@ -356,21 +341,21 @@ fn produce(catalog: &Rc<Catalog>, events: &[Event], wanted: &mut [Wanted<'_>], n
 
 /// Inserts the jobs of all queues together. A large payload that several jobs share is written once, in a row of its
 /// own.
-fn insert(catalog: &Catalog, events: &[Event], wanted: &mut [Wanted<'_>], now: i64) -> Result<()> {
+fn insert(events: &[Event], wanted: &mut [Wanted<'_>], now: i64) -> Result<()> {
     let node = ids::node();
     for wants_far in [false, true] {
-        let is_here = |one: &Wanted<'_>| enqueue::far(catalog, &one.options).is_some() == wants_far;
+        let is_here = |one: &Wanted<'_>| enqueue::far(&one.options).is_some() == wants_far;
         let mut chosen = memory::collect((0..wanted.len()).filter(|&n| is_here(&wanted[n])));
         let Some(&first) = chosen.first() else { continue };
         // The rows of a queue lie side by side, and so do their index entries. The jobs of a queue stay in the order of
         // the events.
         chosen.sort_by_key(|&n| wanted[n].bound.queue.lane);
         let mut counts = memory::list(chosen.len());
-        ids::take(catalog, chosen.len(), |count| counts.push(count))?;
-        let target = Target::open(catalog, enqueue::far(catalog, &wanted[first].options));
+        ids::take(chosen.len(), |count| counts.push(count))?;
+        let target = Target::open(enqueue::far(&wanted[first].options));
         let mut of_event = memory::filled(0_usize, events.len());
         chosen.iter().for_each(|&n| of_event[wanted[n].event] += 1);
-        let (holders, mut attempts) = shared_payloads(catalog, &target, events, &of_event, now)?;
+        let (holders, mut attempts) = shared_payloads(&target, events, &of_event, now)?;
         let shared = attempts.len() as i64;
         for (&n, count) in chosen.iter().zip(counts) {
             let Wanted { event, bound, options, job_id, .. } = &mut wanted[n];
@@ -382,16 +367,16 @@ fn insert(catalog: &Catalog, events: &[Event], wanted: &mut [Wanted<'_>], now: i
             };
             memory::push(&mut attempts, new);
         }
-        attempt::insert_admitted(catalog, &target, &attempts);
+        attempt::insert_admitted(&target, &attempts);
         if shared > 0 {
             let segment = target.home.segment;
-            transaction::record(catalog.number, SegmentStep::Counted { segment, attempts: shared, ended: shared });
+            transaction::record(SegmentStep::Counted { segment, attempts: shared, ended: shared });
         }
         let mut last = None;
         for &n in &chosen {
             let queue = &wanted[n].bound.queue;
             if last.replace(queue.id) != Some(queue.id) {
-                enqueue::announce(catalog, queue);
+                enqueue::announce(queue);
             }
         }
     }
@@ -400,19 +385,13 @@ fn insert(catalog: &Catalog, events: &[Event], wanted: &mut [Wanted<'_>], now: i
 
 /// Makes rows of payloads that several jobs share, if that takes less room. Returns the row with the payload of each
 /// event, or 0 if each job has the payload, and the rows.
-fn shared_payloads(
-    catalog: &Catalog,
-    target: &Target,
-    events: &[Event],
-    copies: &[usize],
-    now: i64,
-) -> Result<(Vec<i64>, Vec<New>)> {
+fn shared_payloads(target: &Target, events: &[Event], copies: &[usize], now: i64) -> Result<(Vec<i64>, Vec<New>)> {
     let mut holders = memory::filled(0, events.len());
     let is_shared = |n: &usize| copies[*n] > 1 && datum::stored_size(events[*n].payload) > attempt::REFER_ABOVE;
     let shared = memory::collect((0..events.len()).filter(is_shared));
     let mut counts = memory::list(shared.len());
     if !shared.is_empty() {
-        ids::take(catalog, shared.len(), |count| counts.push(count))?;
+        ids::take(shared.len(), |count| counts.push(count))?;
     }
     let node = ids::node();
     let row = |(&n, count): (&usize, i64)| {

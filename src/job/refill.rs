@@ -6,13 +6,12 @@
 
 use pg_queue_core::frontier::{Rank, Ready};
 
-use crate::catalog::Catalog;
 use crate::error::{self, Error, Result};
 use crate::log::parked::{self, Filled};
 use crate::log::waiting::{self, Order, Waiting};
 use crate::pg::fault::fault;
 use crate::pg::{memory, session, time};
-use crate::shmem;
+use crate::shmem::{self, here};
 
 /// Candidates handed over in one hold of the lock.
 const CANDIDATES_PER_HOLD: usize = 128;
@@ -20,17 +19,16 @@ const CANDIDATES_PER_HOLD: usize = 128;
 /// It is small in debug builds, so that tests reach it.
 const MAX_EXAMINED: usize = if cfg!(debug_assertions) { 2_000 } else { 100_000 };
 
-struct Flag<'a> {
-    catalog: &'a Catalog,
+struct Flag {
     lane: i32,
     session: u32,
 }
 
-impl Flag<'_> {
+impl Flag {
     fn push(&self, found: &mut Vec<Ready>, read_to: Rank) -> bool {
-        let (number, lane) = (self.catalog.number, self.lane);
+        let (number, lane) = (here::number(), self.lane);
         let filled = self.index(found);
-        let more = shmem::with_instance(number, |frontier, instance| {
+        let more = shmem::with_instance(|frontier, instance| {
             if filled.is_some_and(|filled| !filled.is_current(frontier, instance)) {
                 found.iter_mut().for_each(|entry| entry.place.is_indexed = false);
             }
@@ -45,20 +43,20 @@ impl Flag<'_> {
         if found.iter().all(|entry| entry.group == 0) {
             return None;
         }
-        let (number, lane) = (self.catalog.number, self.lane);
+        let (number, lane) = (here::number(), self.lane);
         shmem::with(|shared| {
             for entry in found.iter_mut() {
                 entry.place.is_indexed = shared.frontier.needs_index(number, lane, entry);
             }
         });
         let marked = found.iter().filter(|entry| entry.place.is_indexed);
-        marked.clone().next().is_some().then(|| parked::fill(self.catalog, lane, marked))
+        marked.clone().next().is_some().then(|| parked::fill(lane, marked))
     }
 }
 
-impl Drop for Flag<'_> {
+impl Drop for Flag {
     fn drop(&mut self) {
-        let (number, lane) = (self.catalog.number, self.lane);
+        let (number, lane) = (here::number(), self.lane);
         shmem::with(|shared| shared.frontier.refill_end(number, lane, self.session));
         while let Some(waiter) = shmem::with(|shared| shared.frontier.refill_wake(number, lane)) {
             shmem::wake(waiter);
@@ -73,11 +71,11 @@ impl Drop for Flag<'_> {
 /// which another session waits.
 ///
 /// Errors: 42704 when the extension was dropped since the session last heard of it.
-pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
+pub fn refill(lane: i32) -> Result<()> {
     let session = session::session();
     let now = time::now_us();
-    let begun = shmem::with_instance(catalog.number, |frontier, instance| {
-        let begun = frontier.refill_begin(catalog.number, lane, session).map(|after| (after, instance.due.to));
+    let begun = shmem::with_instance(|frontier, instance| {
+        let begun = frontier.refill_begin(here::number(), lane, session).map(|after| (after, instance.due.to));
         if begun.is_some() {
             instance.expiry.drops(now);
         }
@@ -87,11 +85,11 @@ pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
         return Err(Error::new(error::UNDEFINED, "extension \"pg_queue\" was dropped"));
     };
     let Some((after, due_to)) = begun else { return Ok(()) };
-    let flag = Flag { catalog, lane, session };
+    let flag = Flag { lane, session };
     fault!("refill.begun");
 
     let order = Order::Lane(lane);
-    let tables = waiting::open_tables(catalog);
+    let tables = waiting::open_tables();
     let mut waiting = Waiting::new(&tables, order, after, due_to, now);
     let mut found = memory::list(CANDIDATES_PER_HOLD);
     loop {
@@ -116,21 +114,21 @@ pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
 
 /// Puts the first entries of `ready` that must wait for their groups into the index of groups, so that they can be
 /// parked. It holds the lane's flag, as a refill does.
-pub fn index_ready(catalog: &Catalog, lane: i32) {
+pub fn index_ready(lane: i32) {
     /// Entries at a time. Those of a group go into the index together.
     const ENTRIES_PER_TURN: usize = 128;
-    let (number, session) = (catalog.number, session::session());
+    let (number, session) = (here::number(), session::session());
     let mut found = [Ready::default(); ENTRIES_PER_TURN];
     let count = shmem::with(|shared| shared.frontier.index_begin(number, lane, session, &mut found));
     let found = &found[..count];
     if found.is_empty() {
         return;
     }
-    let _flag = Flag { catalog, lane, session };
+    let _flag = Flag { lane, session };
     fault!("index.begun");
-    let filled = parked::fill(catalog, lane, found.iter());
+    let filled = parked::fill(lane, found.iter());
     fault!("index.filled");
-    shmem::with_instance(number, |frontier, instance| {
+    shmem::with_instance(|frontier, instance| {
         if filled.is_current(frontier, instance) {
             frontier.indexed(number, lane, found);
         }

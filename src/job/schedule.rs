@@ -6,11 +6,11 @@ use pg_queue_core::schedule::{LATEST, Missed, rfc3339};
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::permission::{self, Privilege};
+use crate::catalog::queue;
 use crate::catalog::queue::Queue;
 use crate::catalog::run_as::RunAs;
 use crate::catalog::schedule::{self, Schedule};
 use crate::catalog::topic::{self, Topic};
-use crate::catalog::{Catalog, queue};
 use crate::error::{self, Error, Result};
 use crate::job::enqueue::{self, By};
 use crate::job::options::Options;
@@ -30,14 +30,14 @@ pub fn next_run(schedule: &Schedule, log: &Log) -> Result<Option<i64>> {
 }
 
 /// Returns the first slot that no visible firing has handled.
-pub fn next_run_now(catalog: &Catalog, schedule: &Schedule) -> Result<Option<i64>> {
-    next_run(schedule, &Log::read(catalog))
+pub fn next_run_now(schedule: &Schedule) -> Result<Option<i64>> {
+    next_run(schedule, &Log::read())
 }
 
 /// Returns the slots that will be fired after `now`, even if the schedule is paused. After the clock went back, slots
 /// that were handled come after `now`, and are not fired again.
-pub fn upcoming(catalog: &Catalog, schedule: &Schedule, now: i64, count: usize) -> Result<Vec<i64>> {
-    let handled = handled(schedule, Log::read(catalog).last(schedule.id())).0;
+pub fn upcoming(schedule: &Schedule, now: i64, count: usize) -> Result<Vec<i64>> {
+    let handled = handled(schedule, Log::read().last(schedule.id())).0;
     Ok(schedule.plan()?.between(now.max(handled), LATEST).take(count).collect())
 }
 
@@ -65,8 +65,8 @@ pub enum Goal {
 
 impl Goal {
     /// Returns the queue or the topic of this number. `None`: there is none.
-    pub fn by_id(catalog: &Catalog, id: i32) -> Result<Option<Self>> {
-        Ok(match queue::by_id(catalog, id)? {
+    pub fn by_id(id: i32) -> Result<Option<Self>> {
+        Ok(match queue::by_id(id)? {
             Some(queue) => Some(Self::Queue(queue)),
             None => topic::by_id(id)?.map(Self::Topic),
         })
@@ -75,10 +75,10 @@ impl Goal {
     /// Returns the queue or the topic of this name.
     ///
     /// Errors: 42704 when there is none.
-    pub fn by_name(catalog: &Catalog, name: &str) -> Result<Self> {
+    pub fn by_name(name: &str) -> Result<Self> {
         match topic::find(name)? {
             Some(topic) => Ok(Self::Topic(topic)),
-            None => queue::by_name(catalog, name).map(Self::Queue),
+            None => queue::by_name(name).map(Self::Queue),
         }
     }
 
@@ -93,10 +93,10 @@ impl Goal {
     /// Checks that the current user may do this with it.
     ///
     /// Errors: 42501 otherwise.
-    pub fn check(&self, catalog: &Catalog, wanted: Privilege) -> Result<()> {
+    pub fn check(&self, wanted: Privilege) -> Result<()> {
         match self {
-            Self::Queue(queue) => permission::check(catalog, queue, wanted),
-            Self::Topic(topic) => permission::check_topic(catalog, topic, wanted),
+            Self::Queue(queue) => permission::check(queue, wanted),
+            Self::Topic(topic) => permission::check_topic(topic, wanted),
         }
     }
 
@@ -104,15 +104,15 @@ impl Goal {
     /// a copy.
     ///
     /// Errors: those of `enqueue::produce` and `publish::publish`.
-    pub fn produce(&self, catalog: &Rc<Catalog>, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
+    pub fn produce(&self, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
         let topic = match self {
-            Self::Queue(queue) => return Ok(enqueue::produce(catalog, queue, jobs, now, By::Producer)?.ids),
+            Self::Queue(queue) => return Ok(enqueue::produce(queue, jobs, now, By::Producer)?.ids),
             Self::Topic(topic) => topic,
         };
         let mut ids = memory::list(jobs.len());
         for (payload, options) in jobs {
             let event = Event { key: String::new(), payload: *payload, headers: options.headers, id: None };
-            let outcomes = publish::publish_plainly(catalog, topic, &[event], options, now, Full::AsBound)?;
+            let outcomes = publish::publish_plainly(topic, &[event], options, now, Full::AsBound)?;
             ids.extend(outcomes.iter().map(|outcome| outcome.copies.first().map_or(0, |copy| copy.job_id)));
         }
         Ok(ids)
@@ -122,8 +122,8 @@ impl Goal {
 /// Returns the target of a schedule's jobs.
 ///
 /// Errors: 42704 when the target is gone.
-pub fn goal(catalog: &Catalog, schedule: &Schedule) -> Result<Goal> {
-    Goal::by_id(catalog, schedule.queue_id())?.ok_or_else(|| {
+pub fn goal(schedule: &Schedule) -> Result<Goal> {
+    Goal::by_id(schedule.queue_id())?.ok_or_else(|| {
         let name = schedule.name();
         Error::new(error::UNDEFINED, format!("the queue of schedule \"{name}\" does not exist"))
             .hint(format!("Remove the schedule with SELECT queue.unschedule('{}').", name.replace('\'', "''")))
@@ -132,7 +132,7 @@ pub fn goal(catalog: &Catalog, schedule: &Schedule) -> Result<Goal> {
 
 impl Schedule {
     /// Returns the options of the job for a slot, or for a job without a slot. They are valid as long as this value.
-    pub fn options(&self, catalog: &Catalog, slot: Option<i64>) -> Options {
+    pub fn options(&self, slot: Option<i64>) -> Options {
         let mut own = serde_json::json!({ "schedule": self.name() });
         if let Some(slot) = slot {
             own["slot"] = rfc3339(slot).into();
@@ -149,7 +149,7 @@ impl Schedule {
             headers: Some(headers),
             group_key: row.group_key.map(|key| text_datum(&text(key))),
             // A job is newer than the last restore, but its schedule may be older.
-            run_as: RunAs::of(row.run_as, row.run_as_id).map(|role| role.renewed(catalog, row.created_at)),
+            run_as: RunAs::of(row.run_as, row.run_as_id).map(|role| role.renewed(row.created_at)),
             ..Options::default()
         }
     }

@@ -6,7 +6,7 @@
 
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::{Catalog, permission};
+use crate::catalog::permission;
 use crate::error::Error;
 use crate::job::held::Refusal;
 use crate::job::hold;
@@ -27,16 +27,16 @@ const MAX_DENSITY: usize = 16;
 ///
 /// Errors: 22023 not the id of an attempt, or the steps take too much; 42501, QJ001 the attempt is lost, 55006 it is in
 /// use.
-pub fn record(catalog: &Catalog, id: i64, body: Datum) -> std::result::Result<(), Refusal> {
-    let held = hold::check_claimed(catalog, id, &permission::rights(catalog))?;
-    hold::write_note(catalog, id, held.home, note::Kind::Step, None, Some(body))?;
+pub fn record(id: i64, body: Datum) -> std::result::Result<(), Refusal> {
+    let held = hold::check_claimed(id, &permission::rights())?;
+    hold::write_note(id, held.home, note::Kind::Step, None, Some(body))?;
     // The sum is taken after the note is written, with the notes of open transactions. So of two sessions that note
     // steps at the same time, one sees the other's.
-    let Some(attempt) = Reader::new(catalog).by_id(id) else { return Ok(()) };
+    let Some(attempt) = Reader::new().by_id(id) else { return Ok(()) };
     // A number of ten bytes can have 131,072 digits.
     let is_dense = stored_json::text_length(body) > MAX_DENSITY * whole_size(body);
     let measure = if is_dense { stored_json::text_length } else { whole_size };
-    let bytes = attempt.steps().map_or(0, measure) + note::steps_size(catalog, attempt.home.segment, id, measure);
+    let bytes = attempt.steps().map_or(0, measure) + note::steps_size(attempt.home.segment, id, measure);
     if bytes <= MAX_STEPS_BYTES {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use pg_queue_core::after::Upon;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::noted::Noted;
-use crate::catalog::{Catalog, queue};
+use crate::catalog::queue;
 use crate::error::{self, Error, Result};
 use crate::job::held::{Held, Refusal};
 use crate::job::options::{After, OwnFlow};
@@ -72,11 +72,11 @@ fn nothing(detail: &str) -> Error {
 /// was a flow or waited for members before has had some, which may be gone from history.
 ///
 /// Errors: 22023 otherwise.
-fn check_members(catalog: &Catalog, attempt: &Attempt) -> Result<()> {
+fn check_members(attempt: &Attempt) -> Result<()> {
     let job_id = attempt.job_id();
-    let has_any = || attempt.own_flow().is_some() || member::has_any(catalog, job_id);
+    let has_any = || attempt.own_flow().is_some() || member::has_any(job_id);
     // An open transaction may be adding the first one. If it was committed meanwhile, the second search sees it.
-    if has_any() || !flow::try_close(catalog, job_id) || has_any() {
+    if has_any() || !flow::try_close(job_id) || has_any() {
         return Ok(());
     }
     Err(nothing("The call has neither after nor until, and the job has no members."))
@@ -94,31 +94,26 @@ fn checked_until(until: i64, now: i64) -> Result<Option<i64>> {
 
 /// Ends a held attempt as suspended, or as cancelled if a cancellation was requested. Returns which of both. Adds the
 /// outcome to `outcomes`.
-pub fn suspend(
-    catalog: &Rc<Catalog>,
-    outcomes: &mut Outcomes,
-    held: &Held,
-    wait: Wait<'_>,
-) -> std::result::Result<Kind, Refusal> {
-    let unfit = |error| hold::unfit(catalog, held, error);
-    let mut reader = Reader::new(catalog);
-    let attempt = next_attempt::row_of(catalog, &mut reader, held)?;
+pub fn suspend(outcomes: &mut Outcomes, held: &Held, wait: Wait<'_>) -> std::result::Result<Kind, Refusal> {
+    let unfit = |error| hold::unfit(held, error);
+    let mut reader = Reader::new();
+    let attempt = next_attempt::row_of(&mut reader, held)?;
     let job_id = attempt.job_id();
     let (upon, after) = checked(job_id, wait.after, wait.upon.as_deref()).map_err(unfit)?;
     let now = time::now_us();
     let until = wait.until.map(|at| checked_until(at, now)).transpose().map_err(unfit)?;
     let is_own = after.jobs == [job_id];
     // This checks that the jobs exist and that the user may wait for them.
-    let unmet = if is_own { Some(after.clone()) } else { after::unmet(catalog, &after).map_err(unfit)? };
+    let unmet = if is_own { Some(after.clone()) } else { after::unmet(&after).map_err(unfit)? };
     // A time that has passed leaves nothing to wait for.
     let unmet = unmet.filter(|_| until != Some(None));
     let until = until.flatten().filter(|_| unmet.is_some());
-    let notes = note::summary(catalog, held.home.segment, held.id);
+    let notes = note::summary(held.home.segment, held.id);
     let is_cancelled = held.is_unwanted(&notes);
     if is_own && wait.until.is_none() && !is_cancelled {
-        check_members(catalog, &attempt).map_err(unfit)?;
+        check_members(&attempt).map_err(unfit)?;
     }
-    if let Some((next_id, _)) = rerun::follow(catalog, held)? {
+    if let Some((next_id, _)) = rerun::follow(held)? {
         let kind = if is_cancelled { Kind::Cancelled } else { Kind::Suspended };
         outcomes.add(held, New { next_id: Some(next_id), ..New::of(held.id, kind) });
         return Ok(kind);
@@ -127,11 +122,11 @@ pub fn suspend(
         outcomes.add(held, New::of(held.id, Kind::Cancelled));
         return Ok(Kind::Cancelled);
     }
-    let queue = queue::by_lane(catalog, attempt.lane())?;
+    let queue = queue::by_lane(attempt.lane())?;
     let expires = attempt.start_by().is_some() || queue.as_ref().is_some_and(|queue| queue.start_within.is_some());
     let lane = queue.and_then(|queue| queue.held);
     let lane = lane.ok_or_else(|| Error::new(error::UNDEFINED, "the queue was dropped, and its jobs with it"))?;
-    let (target, mut next) = next_attempt::make(catalog, &attempt, until)?;
+    let (target, mut next) = next_attempt::make(&attempt, until)?;
     notes.hand_on(&mut next);
     // The job has started.
     next.start_by = expires.then_some(start_by::NEVER);
@@ -149,8 +144,8 @@ pub fn suspend(
             |&job_id: &i64| Edge { id, job_id, upon, lane: goes_to, is_met: false, is_own, is_fail_fast: false, until };
         edges.extend(unmet.jobs.iter().map(edge));
     }
-    attempt::insert(catalog, &target, &[next])?;
-    after::insert_edges(catalog, &target, &edges, |_| job_id, None);
+    attempt::insert(&target, &[next])?;
+    after::insert_edges(&target, &edges, |_| job_id, None);
     outcomes.add(held, New { next_id: Some(next.id), ..New::of(held.id, Kind::Suspended) });
     Ok(Kind::Suspended)
 }

@@ -3,7 +3,6 @@
 
 use pg_queue_core::frontier::{State, TakeOne};
 
-use crate::catalog::Catalog;
 use crate::error::Result;
 use crate::job::held;
 use crate::log::attempt::Attempt;
@@ -12,28 +11,28 @@ use crate::log::segment::BoundedWait;
 use crate::pg::fault::fault;
 use crate::pg::scan::Probe;
 use crate::pg::{session, time};
-use crate::shmem;
+use crate::shmem::{self, here};
 use crate::transaction::{self, Step};
 
 /// Drops an entry that the logs proved wrong.
-pub fn forget_entry(catalog: &Catalog, id: i64) {
-    forget_unless(catalog, id, |_| false);
+pub fn forget_entry(id: i64) {
+    forget_unless(id, |_| false);
 }
 
 /// Drops the entry of an attempt that has ended according to the logs. If another session is ending the attempt, its
 /// callback removes the entry: requests until then have to find it.
-pub fn forget_ended(catalog: &Catalog, id: i64) {
-    forget_unless(catalog, id, |state| state == State::Ending);
+pub fn forget_ended(id: i64) {
+    forget_unless(id, |state| state == State::Ending);
 }
 
 /// Drops an entry unless its state says that it is needed.
-fn forget_unless(catalog: &Catalog, id: i64, is_wanted: impl FnOnce(State) -> bool) {
-    let woken = shmem::with_instance(catalog.number, |frontier, instance| {
-        if frontier.entry(catalog.number, id).is_some_and(|entry| is_wanted(entry.state)) {
+fn forget_unless(id: i64, is_wanted: impl FnOnce(State) -> bool) {
+    let woken = shmem::with_instance(|frontier, instance| {
+        if frontier.entry(here::number(), id).is_some_and(|entry| is_wanted(entry.state)) {
             return (None, None);
         }
         let worker = instance.entry_leaves(frontier, id);
-        (frontier.discard(&mut instance.deadlines, catalog.number, id), worker)
+        (frontier.discard(&mut instance.deadlines, here::number(), id), worker)
     });
     wake(woken);
 }
@@ -64,21 +63,21 @@ pub enum TakeWaiting {
 /// Takes a waiting attempt by a claim of the system, to end it unrun. The caller inserts the outcome.
 ///
 /// Errors: 53400 when `running` is full.
-pub fn take_waiting(catalog: &Catalog, attempt: &Attempt) -> Result<TakeWaiting> {
+pub fn take_waiting(attempt: &Attempt) -> Result<TakeWaiting> {
     let ready = attempt.ready();
     transaction::reserve(1);
     let (session, pid) = (session::session(), session::pid());
-    let taken = shmem::with_instance(catalog.number, |frontier, instance| {
+    let taken = shmem::with_instance(|frontier, instance| {
         let is_due = attempt.run_at().is_none_or(|at| at <= instance.due.to);
-        frontier.take_one(&mut instance.deadlines, catalog.number, attempt.lane(), session, pid, ready, is_due)
+        frontier.take_one(&mut instance.deadlines, here::number(), attempt.lane(), session, pid, ready, is_due)
     });
     match taken.unwrap_or(TakeOne::Full) {
         TakeOne::Taken => {
-            transaction::record(catalog.number, Step::EndedUnrun { id: ready.id, lane: attempt.lane() });
+            transaction::record(Step::EndedUnrun { id: ready.id, lane: attempt.lane() });
         }
         TakeOne::Full => return Err(held::running_full()),
         TakeOne::Busy => {
-            let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, ready.id));
+            let entry = shmem::with(|shared| shared.frontier.entry(here::number(), ready.id));
             return Ok(match entry {
                 Some(entry) if entry.state == State::Running => TakeWaiting::Running,
                 Some(_) => TakeWaiting::InUse,
@@ -89,7 +88,7 @@ pub fn take_waiting(catalog: &Catalog, attempt: &Attempt) -> Result<TakeWaiting>
     fault!("waiting.taken");
     // If its segment was emptied, the attempt has moved.
     let mut seen = Probe::Moved;
-    if let Some(writer) = claim::Writer::open_home(catalog, attempt.home) {
+    if let Some(writer) = claim::Writer::open_home(attempt.home) {
         // The probe avoids a dead row.
         seen = writer.probe(ready.id);
         if seen == Probe::Absent
@@ -100,54 +99,54 @@ pub fn take_waiting(catalog: &Catalog, attempt: &Attempt) -> Result<TakeWaiting>
         seen = BoundedWait::default().settled(|| writer.probe(ready.id));
     }
     if matches!(seen, Probe::Moved | Probe::Moving) {
-        keep_waiting(catalog, attempt);
+        keep_waiting(attempt);
     }
-    forget_taken(catalog, ready.id);
+    forget_taken(ready.id);
     Ok(TakeWaiting::Stale)
 }
 
 /// Lets a taken attempt that waits in another place go back to `ready` when its entry is forgotten. The move may have
 /// told the frontier of the attempt before it was taken.
-fn keep_waiting(catalog: &Catalog, attempt: &Attempt) {
-    shmem::with_instance(catalog.number, |frontier, instance| {
+fn keep_waiting(attempt: &Attempt) {
+    shmem::with_instance(|frontier, instance| {
         // A push of a taken attempt is held back until its entry goes.
         if attempt.run_at().is_none_or(|at| at <= instance.due.to) {
-            frontier.push_quietly(catalog.number, attempt.lane(), attempt.ready());
+            frontier.push_quietly(here::number(), attempt.lane(), attempt.ready());
         }
     });
 }
 
 /// Gives an attempt back that this transaction has taken and not claimed. It does not count as a start for the rate of
 /// its queue. If a cancellation was requested meanwhile, the background worker cancels it.
-pub fn give_back(catalog: &Catalog, attempt: &Attempt) {
+pub fn give_back(attempt: &Attempt) {
     let id = attempt.id();
     transaction::unrecord(id);
     let now = time::monotonic_us();
-    let woken = shmem::with_instance(catalog.number, |frontier, instance| {
-        if frontier.entry(catalog.number, id).is_some_and(|entry| entry.cancel != 0) {
-            return (frontier.give_back(&mut instance.deadlines, catalog.number, id, now), None);
+    let woken = shmem::with_instance(|frontier, instance| {
+        if frontier.entry(here::number(), id).is_some_and(|entry| entry.cancel != 0) {
+            return (frontier.give_back(&mut instance.deadlines, here::number(), id, now), None);
         }
         // A push of a taken attempt is held back until its entry goes. The entry then counts as no start.
         let worker = instance.entry_leaves(frontier, id);
-        frontier.push_quietly(catalog.number, attempt.lane(), attempt.ready());
-        (frontier.discard_stale(&mut instance.deadlines, catalog.number, id), worker)
+        frontier.push_quietly(here::number(), attempt.lane(), attempt.ready());
+        (frontier.discard_stale(&mut instance.deadlines, here::number(), id), worker)
     });
     wake(woken);
 }
 
 /// Drops an attempt that was taken after the time by which it had to start. The background worker ends it.
-pub fn forget_expired(catalog: &Catalog, attempt: &Attempt) {
+pub fn forget_expired(attempt: &Attempt) {
     let at = attempt.start_by().unwrap_or_default();
-    shmem::with_instance(catalog.number, |_, instance| instance.expiry.drops(at));
-    forget_taken(catalog, attempt.id());
+    shmem::with_instance(|_, instance| instance.expiry.drops(at));
+    forget_taken(attempt.id());
 }
 
 /// Drops an attempt that was taken although the log knows a claim of it.
-pub fn forget_taken(catalog: &Catalog, id: i64) {
+pub fn forget_taken(id: i64) {
     transaction::unrecord(id);
-    let woken = shmem::with_instance(catalog.number, |frontier, instance| {
+    let woken = shmem::with_instance(|frontier, instance| {
         let worker = instance.entry_leaves(frontier, id);
-        (frontier.discard_stale(&mut instance.deadlines, catalog.number, id), worker)
+        (frontier.discard_stale(&mut instance.deadlines, here::number(), id), worker)
     });
     wake(woken);
 }

@@ -12,7 +12,6 @@ use std::rc::Rc;
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::Catalog;
 use crate::catalog::queue::Queue;
 use crate::error::{self, Error, Result};
 use crate::job::debounce::{self, Bound};
@@ -32,7 +31,7 @@ use crate::log::{claim, retried};
 use crate::pg::scan::Probe;
 use crate::pg::time::LAST_TIME;
 use crate::pg::{datum, memory, process, transaction};
-use crate::shmem;
+use crate::shmem::{self, here};
 
 /// The holder of a key.
 enum Holder {
@@ -70,11 +69,10 @@ enum Answer {
 
 /// The decisions on the calls of a producer. This session holds the keys of the calls that have keys.
 pub struct Plan<'a> {
-    catalog: &'a Rc<Catalog>,
     queue: &'a Queue,
     jobs: &'a [(Datum, Options)],
     now: i64,
-    lookup: Lookup<'a>,
+    lookup: Lookup,
     keys: Keys,
     slots: Vec<Slot>,
     /// One for each call.
@@ -87,12 +85,12 @@ pub struct Plan<'a> {
 /// key.
 ///
 /// Errors: 23505 on 'error'.
-pub fn is_there(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)]) -> Result<Option<i64>> {
+pub fn is_there(queue: &Queue, jobs: &[(Datum, Options)]) -> Result<Option<i64>> {
     let [(_, Options { unique: Some(unique), .. })] = jobs else { return Ok(None) };
     match unique.on_duplicate {
-        OnDuplicate::Skip => Ok(peek(catalog, queue, unique)),
+        OnDuplicate::Skip => Ok(peek(queue, unique)),
         OnDuplicate::Error if unique.version.is_none() => {
-            peek(catalog, queue, unique).map_or(Ok(None), |job_id| Err(taken(unique, Some(job_id))))
+            peek(queue, unique).map_or(Ok(None), |job_id| Err(taken(unique, Some(job_id))))
         }
         OnDuplicate::Error | OnDuplicate::Renew => Ok(None),
     }
@@ -102,32 +100,27 @@ pub fn is_there(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)]) -> 
 /// one.
 ///
 /// Errors: 23505 on 'error', 53400 when too many keys are held.
-pub fn plan<'a>(
-    catalog: &'a Rc<Catalog>,
-    queue: &'a Queue,
-    jobs: &'a [(Datum, Options)],
-    now: i64,
-) -> Result<Plan<'a>> {
+pub fn plan<'a>(queue: &'a Queue, jobs: &'a [(Datum, Options)], now: i64) -> Result<Plan<'a>> {
     let uniques = || jobs.iter().filter_map(|(_, options)| options.unique.as_ref());
     let mut hashes = memory::collect(uniques().map(|unique| keys::hash(queue.id, datum::bytes_of(&unique.key))));
-    keys::acquire(catalog, &mut hashes)?;
+    keys::acquire(&mut hashes)?;
     if keys::may_miss_holders()? {
         for unique in uniques() {
-            while let Some(producer) = Lookup::new(catalog).open_producer(queue.living_lanes(), unique.key) {
+            while let Some(producer) = Lookup::new().open_producer(queue.living_lanes(), unique.key) {
                 transaction::wait_for_transaction(producer);
             }
         }
     }
-    let (lookup, keys) = (Lookup::new(catalog), Keys::open(catalog));
+    let (lookup, keys) = (Lookup::new(), Keys::open());
     let (slots, answers, new) = (memory::list(jobs.len()), memory::list(jobs.len()), Vec::new());
-    let mut plan = Plan { catalog, queue, jobs, now, lookup, keys, slots, answers, new };
+    let mut plan = Plan { queue, jobs, now, lookup, keys, slots, answers, new };
     plan.decide_all()?;
     Ok(plan)
 }
 
 /// Returns the living job under a key, without holding the key, for a call that would do nothing about the job.
-fn peek(catalog: &Catalog, queue: &Queue, unique: &Unique) -> Option<i64> {
-    let newest = Lookup::new(catalog).newest(queue.living_lanes(), unique.key)?;
+fn peek(queue: &Queue, unique: &Unique) -> Option<i64> {
+    let newest = Lookup::new().newest(queue.living_lanes(), unique.key)?;
     newest.is_live().then(|| newest.attempt.job_id())
 }
 
@@ -199,7 +192,7 @@ impl Plan<'_> {
     fn slot_of(&mut self, key: Datum) -> Slot {
         let known = self.keys.newest(self.queue.id, key).filter(|known| known.expires_at > self.now);
         let newest = self.lookup.newest(self.queue.living_lanes(), key);
-        let asked = newest.as_ref().and_then(|newest| rerun::owed(self.catalog, newest, &newest.attempt));
+        let asked = newest.as_ref().and_then(|newest| rerun::owed(newest, &newest.attempt));
         let of_attempt = newest.as_ref().and_then(|newest| newest.attempt.version());
         let taken_until = known.and_then(|known| known.taken_until);
         let holder = match newest {
@@ -239,7 +232,7 @@ impl Plan<'_> {
     fn renew(&mut self, slot: &Slot, at: usize) -> Result<i64> {
         let (payload, options) = self.contents(slot, at);
         let bound = Bound::of_call(options.timing.as_deref());
-        let asked = rerun::fresh_number(self.catalog)?;
+        let asked = rerun::fresh_number()?;
         let put_off = |since: Option<i64>| {
             let as_given = (options.timing.as_deref().copied(), options.run_at);
             let (timing, run_at) = bound.map_or(as_given, |bound| {
@@ -263,16 +256,16 @@ impl Plan<'_> {
             let Some(newest) = self.lookup.newest(self.queue.living_lanes(), slot.key) else { break };
             let attempt = &newest.attempt;
             let after_run = || {
-                let asked = bound.and_then(|_| rerun::owed(self.catalog, &newest, attempt));
+                let asked = bound.and_then(|_| rerun::owed(&newest, attempt));
                 put_off(asked.and_then(|asked| timing::since(asked.rerun().timing)))
             };
             let is_done = match newest.state {
                 State::Waiting => {
                     let rerun = put_off(bound.and_then(|_| debounce::since_of(self.queue, attempt)));
-                    renew_waiting(self.catalog, attempt, &rerun, after_run)?
+                    renew_waiting(attempt, &rerun, after_run)?
                 }
-                State::Running => rerun::ask(self.catalog, attempt, &after_run())?,
-                State::Ended => rerun_ended(self.catalog, attempt, &after_run())?,
+                State::Running => rerun::ask(attempt, &after_run())?,
+                State::Ended => rerun_ended(attempt, &after_run())?,
             };
             if is_done {
                 return Ok(attempt.job_id());
@@ -294,7 +287,7 @@ impl Plan<'_> {
             let expires_at = of_version.max(slot.taken_until.unwrap_or(self.now));
             let first = if let Holder::New(first) = slot.holder { first } else { at };
             let known = Known {
-                entry: id::count(rerun::fresh_number(self.catalog)?),
+                entry: id::count(rerun::fresh_number()?),
                 job_id: ids[first],
                 expires_at: if expires_at > LAST_TIME { i64::MAX } else { expires_at },
                 taken_until: slot.taken_until,
@@ -302,7 +295,7 @@ impl Plan<'_> {
             };
             memory::push(&mut rows, key::New { queue_id: self.queue.id, key: slot.key, known });
         }
-        key::insert(self.catalog, &rows);
+        key::insert(&rows);
         Ok(())
     }
 }
@@ -311,11 +304,11 @@ impl Plan<'_> {
 /// false if all of them were known.
 ///
 /// Errors: 55006 when an open transaction holds the key.
-pub fn take_over(catalog: &Rc<Catalog>, queue: &Queue, key: Datum, from: Known) -> Result<bool> {
-    if !keys::try_acquire(catalog, keys::hash(queue.id, datum::bytes_of(&key))) {
+pub fn take_over(queue: &Queue, key: Datum, from: Known) -> Result<bool> {
+    if !keys::try_acquire(keys::hash(queue.id, datum::bytes_of(&key))) {
         return Err(find::in_use(from.job_id));
     }
-    let here = Keys::open(catalog).newest(queue.id, key);
+    let here = Keys::open().newest(queue.id, key);
     let known = here.map_or(from, |here| Known {
         expires_at: here.expires_at.max(from.expires_at),
         taken_until: here.taken_until.max(from.taken_until),
@@ -328,8 +321,8 @@ pub fn take_over(catalog: &Rc<Catalog>, queue: &Queue, key: Datum, from: Known) 
     if here.is_some_and(is_known) {
         return Ok(false);
     }
-    let entry = id::count(rerun::fresh_number(catalog)?);
-    key::insert(catalog, &[key::New { queue_id: queue.id, key, known: Known { entry, ..known } }]);
+    let entry = id::count(rerun::fresh_number()?);
+    key::insert(&[key::New { queue_id: queue.id, key, known: Known { entry, ..known } }]);
     Ok(true)
 }
 
@@ -370,39 +363,34 @@ fn decide(slot: &mut Slot, at: usize, unique: &Unique) -> Result<Answer> {
 
 /// Gives other contents to a waiting attempt, or leaves a note about it. `after_run` makes the note if a worker is
 /// claiming the attempt. Returns false if the caller must search again.
-fn renew_waiting(
-    catalog: &Rc<Catalog>,
-    attempt: &Attempt,
-    rerun: &Rerun,
-    after_run: impl Fn() -> Rerun,
-) -> Result<bool> {
-    let is_in_use = match take::take_waiting(catalog, attempt)? {
+fn renew_waiting(attempt: &Attempt, rerun: &Rerun, after_run: impl Fn() -> Rerun) -> Result<bool> {
+    let is_in_use = match take::take_waiting(attempt)? {
         TakeWaiting::Taken => {
-            supersede(catalog, attempt, rerun)?;
+            supersede(attempt, rerun)?;
             return Ok(true);
         }
         TakeWaiting::Running | TakeWaiting::InUse => true,
         // A purge does not tell memory which attempts it has taken.
-        TakeWaiting::Stale => claim::probe(catalog, attempt.home.segment, attempt.id()) == Probe::InProgress,
+        TakeWaiting::Stale => claim::probe(attempt.home.segment, attempt.id()) == Probe::InProgress,
     };
     // A worker has the attempt, or an open transaction has it and may release it. This session does not wait for
     // either. The session that ends the attempt sees the note, or else the background worker does.
     if !is_in_use {
         return Ok(false);
     }
-    let is_claimed = shmem::with(|shared| shared.frontier.entry(catalog.number, attempt.id()))
+    let is_claimed = shmem::with(|shared| shared.frontier.entry(here::number(), attempt.id()))
         .is_some_and(|entry| entry.system == 0);
-    if is_claimed { rerun::ask(catalog, attempt, &after_run()) } else { rerun::ask(catalog, attempt, rerun) }
+    if is_claimed { rerun::ask(attempt, &after_run()) } else { rerun::ask(attempt, rerun) }
 }
 
 /// Replaces an attempt that this transaction has taken unrun by one with other contents. A held attempt stays held.
 ///
 /// Errors: 55000 when it is a flow that is being cancelled, 55006 when an open transaction cancels it.
-pub fn supersede(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<()> {
-    let (target, mut next) = rerun::renewed(catalog, attempt.copy(), rerun)?;
-    let edges = after::edges_of(catalog, attempt)?;
+pub fn supersede(attempt: &Attempt, rerun: &Rerun) -> Result<()> {
+    let (target, mut next) = rerun::renewed(attempt.copy(), rerun)?;
+    let edges = after::edges_of(attempt)?;
     // The attempt is taken, so no other transaction writes about it.
-    flow::check_goes_on(catalog, attempt)?;
+    flow::check_goes_on(attempt)?;
     if !edges.is_empty() {
         next.lane = attempt.lane();
         if edges.iter().any(|edge| edge.until.is_some()) {
@@ -414,37 +402,37 @@ pub fn supersede(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Res
         }
     }
     let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(attempt.id(), Kind::Superseded) };
-    end_unrun(catalog, attempt, outcome)?;
-    attempt::insert(catalog, &target, &[next])?;
-    after::insert_edges(catalog, &target, &edge::carried(&edges, next.id, next.run_at), |_| next.job_id, None);
+    end_unrun(attempt, outcome)?;
+    attempt::insert(&target, &[next])?;
+    after::insert_edges(&target, &edge::carried(&edges, next.id, next.run_at), |_| next.job_id, None);
     Ok(())
 }
 
 /// Makes another run of an ended job. Returns false if the caller must search again.
-pub fn rerun_ended(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<bool> {
+pub fn rerun_ended(attempt: &Attempt, rerun: &Rerun) -> Result<bool> {
     // The segment is not emptied before all sessions can see the row of the next attempt.
-    if outcome::Writer::open_home(catalog, attempt.home).is_none() {
+    if outcome::Writer::open_home(attempt.home).is_none() {
         return Ok(false);
     }
-    let (target, next) = rerun::renewed(catalog, attempt.copy(), rerun)?;
-    if !retried::insert(catalog, attempt.id(), next.id) {
+    let (target, next) = rerun::renewed(attempt.copy(), rerun)?;
+    if !retried::insert(attempt.id(), next.id) {
         return Err(find::in_use(attempt.job_id()));
     }
-    rerun::mark_served(catalog, attempt);
-    attempt::insert(catalog, &target, &[next])?;
+    rerun::mark_served(attempt);
+    attempt::insert(&target, &[next])?;
     Ok(true)
 }
 
 /// Checks that no other job has the key of an ended job that is revived by hand, and holds the key.
 ///
 /// Errors: 23505 when another living job has it, 55006 when an open transaction holds it.
-pub fn hold_key(catalog: &Catalog, queue: &Queue, ended: &New) -> Result<()> {
+pub fn hold_key(queue: &Queue, ended: &New) -> Result<()> {
     let Some(key) = ended.unique_key else { return Ok(()) };
     let key = datum::plain(key);
-    if !keys::try_acquire(catalog, keys::hash(queue.id, datum::bytes_of(&key))) {
+    if !keys::try_acquire(keys::hash(queue.id, datum::bytes_of(&key))) {
         return Err(find::in_use(ended.job_id));
     }
-    let live = Lookup::new(catalog).newest(queue.living_lanes(), key).filter(Newest::is_live);
+    let live = Lookup::new().newest(queue.living_lanes(), key).filter(Newest::is_live);
     match live.filter(|newest| id::count(newest.attempt.job_id()) != id::count(ended.job_id)) {
         Some(newest) => {
             let unique = Unique { key, on_duplicate: OnDuplicate::Error, version: None, taken_until: None };

@@ -7,14 +7,15 @@ use pg_queue_core::frontier::{Collect, WAIT_LANES, Wait};
 use pg_queue_core::share;
 
 use crate::catalog::permission::{self, Privilege};
+use crate::catalog::pin;
 use crate::catalog::queue::{self, Queue};
-use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
 use crate::job::notice;
 use crate::job::refill::refill;
 use crate::pg::fault::fault;
 use crate::pg::{process, session, time, transaction};
 use crate::restore;
+use crate::shmem::here;
 use crate::{guc, shmem};
 
 /// A queue that a call claims from.
@@ -55,8 +56,6 @@ impl Wanted {
 
 /// The queues as this session knows them, and the number of changes that it knows.
 pub struct ClaimScope {
-    /// The instance.
-    pub catalog: Rc<Catalog>,
     /// The queues, in the order of the names, each with the lanes of the wanted stages. Empty: all lanes of the queue.
     queues: Vec<(Rc<Queue>, Vec<i32>)>,
     /// True if the tables are being restored, so that no job can be found.
@@ -75,21 +74,20 @@ impl ClaimScope {
     pub fn now(wanted: &[Wanted], may_sleep: bool) -> Result<Self> {
         let mut changes = 0;
         if may_sleep {
-            let number = catalog::current()?.number;
             // A change is announced before it is counted, so the messages accepted below include all changes counted
             // here.
-            changes = shmem::with_instance(number, |_, instance| instance.changes).unwrap_or(0);
+            changes = shmem::with_instance(|_, instance| instance.changes).unwrap_or(0);
         }
-        let news = permission::news(&*catalog::current()?);
+        let news = permission::news();
         session::accept_invalidations();
-        let catalog = catalog::current()?;
-        let named = wanted.iter().map(|one| queue::by_name(&catalog, &one.queue_name)).collect::<Result<Vec<_>>>()?;
-        named.iter().try_for_each(|queue| permission::check(&catalog, queue, Privilege::Consume))?;
+        pin::renew()?;
+        let named = wanted.iter().map(|one| queue::by_name(&one.queue_name)).collect::<Result<Vec<_>>>()?;
+        named.iter().try_for_each(|queue| permission::check(queue, Privilege::Consume))?;
         named.iter().try_for_each(|queue| has_no_executor(queue))?;
         let with_lanes = |(queue, one): (Rc<Queue>, &Wanted)| Ok((Rc::clone(&queue), one.lanes(&queue)?));
         let queues = named.into_iter().zip(wanted).map(with_lanes).collect::<Result<Vec<_>>>()?;
-        let is_dormant = !restore::learn(&catalog);
-        let known = Self { catalog, queues, is_dormant, changes, news };
+        let is_dormant = !restore::learn();
+        let known = Self { queues, is_dormant, changes, news };
         if may_sleep {
             known.check_lanes()?;
         }
@@ -100,24 +98,18 @@ impl ClaimScope {
     ///
     /// Errors: 42501. The rollback gives the claimed jobs back.
     pub fn check_again(&self) -> Result<()> {
-        if !permission::has_news(&self.catalog, self.news) {
+        if !permission::has_news(self.news) {
             return Ok(());
         }
         fault!("claim.rechecked");
-        permission::wait_for_news(&self.catalog);
-        self.each().try_for_each(|(queue, _)| permission::check(&self.catalog, queue, Privilege::Consume))
+        permission::wait_for_news();
+        self.each().try_for_each(|(queue, _)| permission::check(queue, Privilege::Consume))
     }
 
     /// Returns the scope of one queue, for the process that runs its jobs in the server. No right is checked.
-    pub fn of_queue(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Self {
-        let is_dormant = !restore::learn(catalog);
-        Self {
-            catalog: Rc::clone(catalog),
-            queues: vec![(Rc::clone(queue), Vec::new())],
-            is_dormant,
-            changes: 0,
-            news: 0,
-        }
+    pub fn of_queue(queue: &Rc<Queue>) -> Self {
+        let is_dormant = !restore::learn();
+        Self { queues: vec![(Rc::clone(queue), Vec::new())], is_dormant, changes: 0, news: 0 }
     }
 
     /// Returns each queue with its wanted lanes.
@@ -191,10 +183,10 @@ impl Waiter {
             known.each().flat_map(|(q, lanes)| lanes.iter().map(|&lane| (lane, q.is_paused))).collect();
         let closed: Vec<(i32, bool)> = lanes.iter().map(|&(lane, _)| (lane, true)).collect();
         fault!("wait.begun");
-        let number = known.catalog.number;
+        let number = here::number();
         let begun = time::monotonic_us();
         let mut worker = None;
-        let answer = shmem::with_instance(number, |frontier, instance| {
+        let answer = shmem::with_instance(|frontier, instance| {
             let is_news = instance.changes != known.changes;
             let lanes = if instance.restore.is_awake() { &lanes } else { &closed };
             let answer = if is_news { Wait::Look } else { frontier.wait(session::session(), number, lanes, linger) };
@@ -233,14 +225,14 @@ impl Waiter {
         deadline: i64,
         waiter: &mut Option<Self>,
     ) -> Result<Option<bool>> {
-        let number = known.catalog.number;
+        let number = here::number();
         let Some((queue, &[lane])) = known.each().next() else { return Ok(None) };
         if queue.is_paused || known.is_dormant {
             return Ok(None);
         }
         fault!("collect.before");
         loop {
-            let answer = shmem::with_instance(number, |frontier, instance| {
+            let answer = shmem::with_instance(|frontier, instance| {
                 if instance.changes != known.changes {
                     return None;
                 }
@@ -256,7 +248,7 @@ impl Waiter {
             });
             let Some(answer) = answer.unwrap_or(Some(Collect::Take)) else { return Ok(Some(true)) };
             match answer {
-                Collect::Read => refill(&known.catalog, lane)?,
+                Collect::Read => refill(lane)?,
                 Collect::Sleep { due, next } => {
                     let waiter = waiter.get_or_insert_with(|| Self(()));
                     next.into_iter().for_each(shmem::wake);
@@ -303,16 +295,16 @@ pub fn lanes_full() -> Error {
 }
 
 /// Sleeps until another session's refill of the lane has ended. A refill reads and waits for nothing, so this is short.
-pub fn wait_for_refill(catalog: &Catalog, lane: i32) -> Result<()> {
+pub fn wait_for_refill(lane: i32) -> Result<()> {
     /// If the refilling session is lost, this session checks again after this many microseconds.
     const LOOK_AGAIN_AFTER_US: i64 = 1_000_000;
     let (next, answer) = shmem::with(|shared| {
-        if !shared.frontier.is_refilling(catalog.number, lane) {
+        if !shared.frontier.is_refilling(here::number(), lane) {
             return (None, None);
         }
         // A wake-up for another lane, which brought this call here, must not be forgotten.
         let next = shared.frontier.stop_waiting(session::session());
-        (next, Some(shared.frontier.wait(session::session(), catalog.number, &[(lane, false)], 0)))
+        (next, Some(shared.frontier.wait(session::session(), here::number(), &[(lane, false)], 0)))
     });
     if let Some(next) = next {
         shmem::wake(next);

@@ -8,7 +8,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::catalog::run_as::RunAs;
 use crate::catalog::tables::{attempt as columns, history};
-use crate::catalog::{Catalog, drops};
+use crate::catalog::{self, drops};
 use crate::error::Result;
 use crate::log::parked;
 use crate::log::segment::{Home, Target};
@@ -100,26 +100,26 @@ impl New {
 /// payload come first, and are no attempts.
 ///
 /// Errors: 55006 when a lane's queue is being dropped.
-pub fn insert(catalog: &Catalog, target: &Target, attempts: &[New]) -> Result<()> {
+pub fn insert(target: &Target, attempts: &[New]) -> Result<()> {
     let mut watched = 0;
     for new in attempts {
         if new.lane != watched {
-            drops::watch(catalog, new.lane)?;
+            drops::watch(new.lane)?;
             watched = new.lane;
         }
     }
-    append(catalog, target, attempts, false);
+    append(target, attempts, false);
     Ok(())
 }
 
 /// As `insert`, into lanes that `drops::admits` has admitted.
-pub fn insert_admitted(catalog: &Catalog, target: &Target, attempts: &[New]) {
-    append(catalog, target, attempts, false);
+pub fn insert_admitted(target: &Target, attempts: &[New]) {
+    append(target, attempts, false);
 }
 
 /// Inserts attempts that have moved here, and records the steps by which the commit tells the frontier.
-pub fn append_moved(catalog: &Catalog, target: &Target, attempts: &[New]) {
-    append(catalog, target, attempts, true);
+pub fn append_moved(target: &Target, attempts: &[New]) {
+    append(target, attempts, true);
 }
 
 /// Returns whether an attempt is its job's first. It has its job's count; or its job has an id of another server, and
@@ -128,49 +128,46 @@ fn is_first(id: i64, job_id: i64, asked: Option<i64>) -> bool {
     id::count(id) == id::count(job_id) || asked == Some(id & !id::JOB_NIBBLE)
 }
 
-fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool) {
-    let tids = insert_quietly(catalog, target, attempts);
+fn append(target: &Target, attempts: &[New], has_moved: bool) {
+    let tids = insert_quietly(target, attempts);
     let segment = target.home.segment;
     // It is not known whether moved attempts were parked.
     let is_indexed = |new: &New| new.group_hash.is_some() && has_moved;
     if attempts.iter().any(is_indexed) {
-        parked::fill_new(catalog, segment, &target.table, &tids, |n| {
+        parked::fill_new(segment, &target.table, &tids, |n| {
             let new = &attempts[n];
             let group = new.group_hash.filter(|_| has_moved)?;
             Some((new.lane, group, new.priority, new.job_id))
         });
     }
-    transaction::record_all(
-        catalog.number,
-        attempts.iter().zip(&tids).filter(|(new, _)| new.lane != 0).map(|(new, tid)| {
-            let rank = Rank { priority: new.priority, job_id: new.job_id };
-            let place = Place { is_indexed: is_indexed(new), ..tid.place(segment) };
-            let ready = Ready { rank, id: new.id, place, group: new.group_hash.unwrap_or(0) };
-            let is_retry = new.may_hold_group();
-            let is_first = is_first(new.id, new.job_id, new.asked);
-            Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0), has_moved, is_retry, is_first }
-        }),
-    );
+    transaction::record_all(attempts.iter().zip(&tids).filter(|(new, _)| new.lane != 0).map(|(new, tid)| {
+        let rank = Rank { priority: new.priority, job_id: new.job_id };
+        let place = Place { is_indexed: is_indexed(new), ..tid.place(segment) };
+        let ready = Ready { rank, id: new.id, place, group: new.group_hash.unwrap_or(0) };
+        let is_retry = new.may_hold_group();
+        let is_first = is_first(new.id, new.job_id, new.asked);
+        Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0), has_moved, is_retry, is_first }
+    }));
     if let Some(at) = attempts.iter().filter_map(New::expires_at).min() {
-        transaction::record(catalog.number, ExpiryStep::Waits { at });
+        transaction::record(ExpiryStep::Waits { at });
     }
 }
 
 /// Inserts attempts without telling the frontier. Returns their places.
-pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> Vec<Tid> {
+pub fn insert_quietly(target: &Target, attempts: &[New]) -> Vec<Tid> {
     /// At most this many rows are formed at a time: a caller decides how many there are.
     const MAX_ROWS: usize = 10_000;
     if attempts.len() <= MAX_ROWS {
-        return insert_some(catalog, target, attempts);
+        return insert_some(target, attempts);
     }
-    memory::collect(attempts.chunks(MAX_ROWS).flat_map(|some| insert_some(catalog, target, some)))
+    memory::collect(attempts.chunks(MAX_ROWS).flat_map(|some| insert_some(target, some)))
 }
 
-fn insert_some(catalog: &Catalog, target: &Target, attempts: &[New]) -> Vec<Tid> {
+fn insert_some(target: &Target, attempts: &[New]) -> Vec<Tid> {
     if attempts.is_empty() {
         return Vec::new();
     }
-    let oids = &catalog.segments[target.home.segment as usize];
+    let oids = catalog::segment(target.home.segment);
     let table = &target.table;
     let [pkey, lane] = Relation::write_indexes([oids.attempt_pkey, oids.attempt_lane]);
     let lane_key = |new: &New| [Datum::from(new.lane), Datum::from(new.priority), Datum::from(new.job_id)];

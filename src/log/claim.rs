@@ -2,7 +2,6 @@
 
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::Catalog;
 use crate::catalog::tables::claim as column;
 use crate::log::keyed::{Keyed, Log, MOVED};
 use crate::log::segment::Home;
@@ -53,13 +52,13 @@ pub struct Writer(Keyed);
 
 impl Writer {
     /// Opens the segment's claims.
-    pub fn open(catalog: &Catalog, segment: u8) -> Self {
-        Self(Keyed::write(catalog, segment, Log::Claim))
+    pub fn open(segment: u8) -> Self {
+        Self(Keyed::write(segment, Log::Claim))
     }
 
     /// Opens the claims for an attempt of this home. `None`: the segment has another generation now.
-    pub fn open_home(catalog: &Catalog, home: Home) -> Option<Self> {
-        Keyed::write_home(catalog, home, Log::Claim).map(Self)
+    pub fn open_home(home: Home) -> Option<Self> {
+        Keyed::write_home(home, Log::Claim).map(Self)
     }
 
     /// Returns whether the attempt is claimed, or being claimed.
@@ -102,23 +101,23 @@ fn row((id, lease_us): (i64, i64), claimed_at: i64, kind: Kind, worker: Option<D
 }
 
 /// A segment's claims, open to read.
-fn opened(catalog: &Catalog, segment: u8) -> Keyed {
-    Keyed::of(catalog, segment, Log::Claim)
+fn opened(segment: u8) -> Keyed {
+    Keyed::of(segment, Log::Claim)
 }
 
 /// Returns whether the attempt is claimed, being claimed, or moved. It opens the log only to read.
-pub fn probe(catalog: &Catalog, segment: u8, id: i64) -> Probe {
-    opened(catalog, segment).probe(id)
+pub fn probe(segment: u8, id: i64) -> Probe {
+    opened(segment).probe(id)
 }
 
 /// Returns the committed claim of an attempt in this segment.
-pub fn find(catalog: &Catalog, segment: u8, id: i64) -> Option<Claim> {
-    find_row(catalog, segment, id).map(|row| read(&row))
+pub fn find(segment: u8, id: i64) -> Option<Claim> {
+    find_row(segment, id).map(|row| read(&row))
 }
 
 /// Returns the row of that claim.
-pub fn find_row(catalog: &Catalog, segment: u8, id: i64) -> Option<Row> {
-    opened(catalog, segment).find(id, Snapshot::Now)
+pub fn find_row(segment: u8, id: i64) -> Option<Row> {
+    opened(segment).find(id, Snapshot::Now)
 }
 
 /// Returns the name that the worker gave.
@@ -127,13 +126,13 @@ pub fn worker(row: &Row) -> Option<String> {
 }
 
 /// Returns whether the attempt has moved away from this segment while it waited.
-pub fn has_moved(catalog: &Catalog, segment: u8, id: i64) -> bool {
-    opened(catalog, segment).has_moved(id)
+pub fn has_moved(segment: u8, id: i64) -> bool {
+    opened(segment).has_moved(id)
 }
 
 /// Returns the kind of the attempt's claim, even of one in an open transaction. `None`: there is no row.
-pub fn kind_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<Kind> {
-    opened(catalog, segment).find(id, Snapshot::Dirty).map(|row| read(&row).kind)
+pub fn kind_even_open(segment: u8, id: i64) -> Option<Kind> {
+    opened(segment).find(id, Snapshot::Dirty).map(|row| read(&row).kind)
 }
 
 /// Returns whether the row that a dirty scan has found is the mark of an unfinished move.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: each dead job that the calling statement sees is found once.
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::log::history::{self, Counting, Dead};
 use crate::log::retried;
 use crate::pg::process;
@@ -13,10 +13,10 @@ use crate::shmem::ledger::Ledger;
 const SNAPSHOT: Snapshot = Snapshot::Statement;
 
 /// Calls `f` with each of them. Can raise a cancel.
-pub fn each(catalog: &Catalog, ledger: &Ledger, mut f: impl FnMut(Dead)) {
-    let retried = retried::Reader::open(catalog, SNAPSHOT);
+pub fn each(ledger: &Ledger, mut f: impl FnMut(Dead)) {
+    let retried = retried::Reader::open(SNAPSHOT);
     for segment in ledger.read_here() {
-        let oids = &catalog.segments[segment as usize];
+        let oids = catalog::segment(segment);
         let outcomes = Relation::read(oids.outcome);
         if outcomes.blocks() == 0 {
             continue;
@@ -46,7 +46,7 @@ pub fn each(catalog: &Catalog, ledger: &Ledger, mut f: impl FnMut(Dead)) {
         }
     }
     // Attempts that are still being copied were found in their segment.
-    history::each_dead(catalog, SNAPSHOT, &Counting::of(ledger), |dead| {
+    history::each_dead(SNAPSHOT, &Counting::of(ledger), |dead| {
         if !retried.has(dead.id) {
             f(dead);
         }

@@ -5,13 +5,14 @@ use std::collections::HashSet;
 
 use pg_queue_core::frontier::{Rank, Ready};
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::log::attempt::{LAST_ERROR, RUN_AT};
 use crate::log::lane_counts::{Lane, LaneCounts};
 use crate::log::reader::Reader;
 use crate::log::tables::{self, Tables};
 use crate::pg::scan::{Key, Scan, Snapshot};
 use crate::pg::{memory, process, snapshot, time, transaction};
+use crate::shmem::here;
 use crate::shmem::ledger::Ledger;
 use crate::{guc, shmem};
 
@@ -67,20 +68,21 @@ pub struct Wanted {
 }
 
 /// Returns the counts of memory, completed from the logs. `None`: memory does not know them. Must not run on a standby.
-pub fn known(catalog: &Catalog, wanted: Wanted) -> Option<LaneCounts> {
+pub fn known(wanted: Wanted) -> Option<LaneCounts> {
     // The tables are opened before the snapshot is taken, so that none of them is emptied meanwhile.
-    let mut tables = Tables::open_all(catalog, tables::ALL);
-    let number = catalog.number;
+    let mut tables = Tables::open_all(tables::ALL);
+    let number = here::number();
     // The snapshot and the counters are of the same moment, because memory learns nothing while its lock is held.
     let mut found = memory::list(shmem::counters());
     let (_snapshot, is_known) = snapshot::ActiveSnapshot::take(|take| {
-        shmem::with_counters(number, |counters| {
+        shmem::with_counters(|counters| {
             take(&mut []);
             found.extend(counters.of(number).map(|(lane, counter)| (lane, Lane::of(*counter))));
         })
     });
     is_known?;
     let mut lane_counts = LaneCounts(found.into_iter().collect());
+    let catalog = catalog::pinned();
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
     tables.retain(|t| ledger.is_inhabited(t.home.segment) && !t.is_empty());
     tables.iter().for_each(Tables::open_indexes);
@@ -89,7 +91,7 @@ pub fn known(catalog: &Catalog, wanted: Wanted) -> Option<LaneCounts> {
         add_future(&tables, &mut lane_counts, now, wanted.soon);
     }
     if wanted.dead {
-        lane_counts.add_dead(catalog, &ledger);
+        lane_counts.add_dead(&ledger);
     }
     let mut ready = memory::list(usize::try_from(guc::MAX_READY.get()).unwrap_or(0));
     for (&lane, found) in &mut lane_counts.0 {
@@ -103,7 +105,7 @@ pub fn known(catalog: &Catalog, wanted: Wanted) -> Option<LaneCounts> {
                 })
             });
             let mut oldest = Oldest { lane, now, since: None, looked: 0 };
-            oldest.among(&ready, catalog, &tables);
+            oldest.among(&ready, &tables);
             oldest.behind(position.unwrap_or(Rank::MIN).max(found.counter.floor), &tables);
             found.oldest = oldest.since;
         }
@@ -163,8 +165,8 @@ impl Oldest {
     }
 
     /// Considers the attempts that memory has in `ready`.
-    fn among(&mut self, ready: &[Ready], catalog: &Catalog, tables: &[Tables]) {
-        let mut reader = Reader::new(catalog);
+    fn among(&mut self, ready: &[Ready], tables: &[Tables]) {
+        let mut reader = Reader::new();
         let mut done = None;
         for entry in ready {
             if done == Some(entry.rank.priority) {

@@ -6,7 +6,7 @@
 //!
 //! Invariant: the edges of an attempt lie in its segment. They are written with it, and move with it.
 
-use crate::catalog::Catalog;
+use crate::catalog;
 pub use crate::log::note::SEAL;
 use crate::log::note::{self, MET, column};
 use crate::log::segment::Home;
@@ -62,8 +62,8 @@ pub struct Ending {
 }
 
 /// Inserts a note that a flow is to end. False: as `insert_met`.
-pub fn insert_ending(catalog: &Catalog, home: Home, id: i64, job_id: i64, ending: &Ending) -> bool {
-    let Some(table) = note::open_home(catalog, home) else { return false };
+pub fn insert_ending(home: Home, id: i64, job_id: i64, ending: &Ending) -> bool {
+    let Some(table) = note::open_home(home) else { return false };
     let edge = Edge {
         id,
         job_id,
@@ -79,26 +79,26 @@ pub fn insert_ending(catalog: &Catalog, home: Home, id: i64, job_id: i64, ending
         "expired": ending.is_expired.then_some("true"), "reason": ending.reason,
     }));
     let row = column::Row { body, ..row(&edge, ENDING, time::now_us()) };
-    insert_row(catalog, home.segment, &table, &edge, row);
+    insert_row(home.segment, &table, &edge, row);
     true
 }
 
 /// Inserts edges of attempts that this transaction has inserted into this segment.
-pub fn insert(catalog: &Catalog, segment: u8, edges: &[Edge]) {
-    let table = Relation::write(catalog.segments[segment as usize].note);
+pub fn insert(segment: u8, edges: &[Edge]) {
+    let table = Relation::write(catalog::segment(segment).note);
     let now = time::now_us();
     if let [edge] = edges {
-        insert_row(catalog, segment, &table, edge, row(edge, AFTER, now));
+        insert_row(segment, &table, edge, row(edge, AFTER, now));
     } else {
-        insert_many(catalog, segment, &table, edges, now);
+        insert_many(segment, &table, edges, now);
     }
     for edge in edges.iter().filter(|edge| edge.is_met) {
-        insert_met_into(catalog, segment, &table, edge);
+        insert_met_into(segment, &table, edge);
     }
 }
 
-fn insert_many(catalog: &Catalog, segment: u8, table: &Relation, edges: &[Edge], now: i64) {
-    let oids = &catalog.segments[segment as usize];
+fn insert_many(segment: u8, table: &Relation, edges: &[Edge], now: i64) {
+    let oids = catalog::segment(segment);
     let mut rows = NewRows::new(column::COUNT, edges.len());
     edges.iter().for_each(|edge| rows.add(row(edge, AFTER, now).values()));
     let tids = table.insert(&mut rows);
@@ -109,18 +109,18 @@ fn insert_many(catalog: &Catalog, segment: u8, table: &Relation, edges: &[Edge],
 
 /// Inserts a note that the predecessor of an edge has completed. Returns false if the attempt's home has another
 /// generation now; nothing is inserted then. See `hold::note_where_it_is`.
-pub fn insert_met(catalog: &Catalog, home: Home, edge: &Edge) -> bool {
-    let Some(table) = note::open_home(catalog, home) else { return false };
-    insert_met_into(catalog, home.segment, &table, edge);
+pub fn insert_met(home: Home, edge: &Edge) -> bool {
+    let Some(table) = note::open_home(home) else { return false };
+    insert_met_into(home.segment, &table, edge);
     true
 }
 
-fn insert_met_into(catalog: &Catalog, segment: u8, table: &Relation, edge: &Edge) {
-    insert_row(catalog, segment, table, edge, row(edge, MET, time::now_us()));
+fn insert_met_into(segment: u8, table: &Relation, edge: &Edge) {
+    insert_row(segment, table, edge, row(edge, MET, time::now_us()));
 }
 
-fn insert_row(catalog: &Catalog, segment: u8, table: &Relation, edge: &Edge, row: column::Row) {
-    let oids = &catalog.segments[segment as usize];
+fn insert_row(segment: u8, table: &Relation, edge: &Edge, row: column::Row) {
+    let oids = catalog::segment(segment);
     let [by_id, by_job] = Relation::write_indexes([oids.note_id, oids.note_job]);
     let entries = &mut [
         Entry { index: &by_id, is_unique: false, key: &mut [edge.id.into()] },
@@ -152,8 +152,8 @@ pub struct Edges {
 
 impl Edges {
     /// Opens them. `None`: there are none.
-    pub fn open(catalog: &Catalog, segment: u8) -> Option<Self> {
-        let oids = &catalog.segments[segment as usize];
+    pub fn open(segment: u8) -> Option<Self> {
+        let oids = catalog::segment(segment);
         let table = Relation::read(oids.note);
         if table.blocks() == 0 {
             return None;

@@ -13,7 +13,7 @@
 use pgrx::pg_sys::{self, Datum};
 
 use crate::catalog::tables::firing as column;
-use crate::catalog::{Catalog, dump};
+use crate::catalog::{self, dump};
 use crate::error::{self, Error, Result};
 use crate::pg::emptying::{self, Trust};
 use crate::pg::row::NewRows;
@@ -65,7 +65,8 @@ impl Firing {
 }
 
 /// Takes the token until the transaction ends. Returns false if another transaction has it.
-pub fn try_lock(catalog: &Catalog) -> bool {
+pub fn try_lock() -> bool {
+    let catalog = catalog::pinned();
     lock::try_lock_token(catalog.halves[0].firing)
 }
 
@@ -80,7 +81,8 @@ struct Half {
 }
 
 impl Half {
-    fn read(catalog: &Catalog, number: usize) -> Self {
+    fn read(number: usize) -> Self {
+        let catalog = catalog::pinned();
         let oids = &catalog.halves[number];
         let (table, pkey) = (Relation::read(oids.firing), Relation::read_index(oids.firing_pkey));
         let mut half = Self { number, table, pkey, turn: None, is_own: false };
@@ -129,8 +131,8 @@ pub struct Log {
 
 impl Log {
     /// Opens the log.
-    pub fn read(catalog: &Catalog) -> Self {
-        let (first, second) = (Half::read(catalog, 0), Half::read(catalog, 1));
+    pub fn read() -> Self {
+        let (first, second) = (Half::read(0), Half::read(1));
         if second.turn > first.turn {
             Self { current: second, other: first }
         } else {
@@ -195,19 +197,20 @@ impl Log {
 /// Inserts firings into the current half. The caller holds the token.
 ///
 /// Errors: XX000 when the half has one of the slots. The caller's transaction must not go on then.
-pub fn insert(catalog: &Catalog, firings: &[Firing]) -> Result<()> {
-    let current = Log::read(catalog).current;
+pub fn insert(firings: &[Firing]) -> Result<()> {
+    let current = Log::read().current;
     // A crash has interrupted the emptying of this half. A session that reads it now ends soon.
-    if current.pkey.blocks() == 0 && !empty_half(catalog, current.number) {
+    if current.pkey.blocks() == 0 && !empty_half(current.number) {
         return Err(Error::new(error::IN_USE, "the log of firings is in use").hint("Try again."));
     }
-    append(catalog, current.number, current.turn.unwrap_or(1), firings)
+    append(current.number, current.turn.unwrap_or(1), firings)
 }
 
-fn append(catalog: &Catalog, half: usize, turn: i32, firings: &[Firing]) -> Result<()> {
+fn append(half: usize, turn: i32, firings: &[Firing]) -> Result<()> {
     if firings.is_empty() {
         return Ok(());
     }
+    let catalog = catalog::pinned();
     let oids = &catalog.halves[half];
     let (table, pkey) = Relation::write_both(oids.firing, oids.firing_pkey);
     let mut rows = NewRows::new(column::COUNT, firings.len());
@@ -226,9 +229,9 @@ fn append(catalog: &Catalog, half: usize, turn: i32, firings: &[Firing]) -> Resu
 
 /// Makes the other half, which has no rows, the current one. Returns false if a session reads it. The caller holds the
 /// token.
-pub fn turn(catalog: &Catalog, schedules: &[i32]) -> Result<bool> {
+pub fn turn(schedules: &[i32]) -> Result<bool> {
     let (current, half, turn, copies) = {
-        let log = Log::read(catalog);
+        let log = Log::read();
         let copies: Vec<Firing> = schedules
             .iter()
             .flat_map(|&schedule| log.newest(schedule))
@@ -238,23 +241,24 @@ pub fn turn(catalog: &Catalog, schedules: &[i32]) -> Result<bool> {
     };
     if copies.is_empty() {
         // A half without rows would not be the current one. These rows are of no schedule that still exists.
-        return Ok(!dump::is_running(catalog)? && empty_half(catalog, current));
+        return Ok(!dump::is_running()? && empty_half(current));
     }
-    if !empty_half(catalog, half) {
+    if !empty_half(half) {
         return Ok(false);
     }
-    append(catalog, half, turn, &copies)?;
+    append(half, turn, &copies)?;
     Ok(true)
 }
 
 /// Empties the half that is not the current one. Returns false if a session reads it. The caller holds the token, and
 /// an earlier transaction has copied the newest rows.
-pub fn empty_other(catalog: &Catalog) -> bool {
-    let half = Log::read(catalog).other.number;
-    empty_half(catalog, half)
+pub fn empty_other() -> bool {
+    let half = Log::read().other.number;
+    empty_half(half)
 }
 
-fn empty_half(catalog: &Catalog, half: usize) -> bool {
+fn empty_half(half: usize) -> bool {
+    let catalog = catalog::pinned();
     let table = catalog.halves[half].firing;
     if !lock::try_lock_whole(&[table], pg_sys::AccessExclusiveLock) {
         return false;

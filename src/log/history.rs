@@ -14,7 +14,7 @@ use pgrx::pg_sys::{self, Datum, Oid};
 
 pub use crate::catalog::tables::history as column;
 use crate::catalog::tables::{claim, outcome as ended};
-use crate::catalog::{Catalog, spi};
+use crate::catalog::{self, spi};
 use crate::error::{Error, Result};
 use crate::log::attempt::{AttemptOf, New};
 use crate::log::outcome;
@@ -35,19 +35,20 @@ pub struct Child {
 }
 
 /// Returns all child tables.
-pub fn children(catalog: &Catalog) -> Vec<Child> {
+pub fn children() -> Vec<Child> {
     let day = |name: &str| {
         let is_plain = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
         Day::parse(name.strip_prefix("history_")?.split('_').next()?).filter(|_| is_plain)
     };
-    syscache::children(catalog.history)
+    syscache::children(catalog::pinned().history)
         .into_iter()
         .filter_map(|table| Some(Child { day: day(&syscache::table_name(table)?)?, table }))
         .collect()
 }
 
 /// Makes the table for a day. Returns false if a lock of another session on the parent is in the way.
-pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
+pub fn create_child(day: Day) -> Result<bool> {
+    let catalog = catalog::pinned();
     // CREATE TABLE would wait for this lock, and with it the worker and all its duties.
     if !lock::try_lock(catalog.history, pg_sys::ShareUpdateExclusiveLock) {
         return Ok(false);
@@ -76,7 +77,7 @@ pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
     );
     spi::run(&settled, &[])?;
     close(&name)?;
-    adopt_children(catalog)?;
+    adopt_children()?;
     Ok(true)
 }
 
@@ -107,14 +108,14 @@ fn close(name: &str) -> Result<()> {
 
 /// Makes DROP EXTENSION drop the children, too. They are not members of the extension, so pg_dump treats them as tables
 /// with data.
-pub fn adopt_children(catalog: &Catalog) -> Result<()> {
+pub fn adopt_children() -> Result<()> {
     let orphans = spi::i64_column(
         "SELECT i.inhrelid::pg_catalog.int8 FROM pg_catalog.pg_inherits AS i
          WHERE i.inhparent OPERATOR(pg_catalog.=) $1 AND NOT EXISTS (
              SELECT FROM pg_catalog.pg_depend AS d WHERE d.classid OPERATOR(pg_catalog.=)
              'pg_catalog.pg_class'::pg_catalog.regclass
              AND d.objid OPERATOR(pg_catalog.=) i.inhrelid AND d.deptype OPERATOR(pg_catalog.=) 'x')",
-        &[oid_parameter(catalog.history)],
+        &[oid_parameter(catalog::pinned().history)],
     )?;
     for table in orphans {
         syscache::depend_on_our_extension(Oid::from(table as u32));
@@ -207,9 +208,9 @@ pub type EachOfFlow<'a> = dyn FnMut(i64, i64, i32, &outcome::Outcome) + 'a;
 
 /// Calls `each` with each attempt in history that is of a flow, as the active
 /// snapshot sees it. `ledger`: which segments are still read where they are.
-pub fn each_of_flow(catalog: &Catalog, flow: i64, ledger: &Ledger, each: &mut EachOfFlow<'_>) {
+pub fn each_of_flow(flow: i64, ledger: &Ledger, each: &mut EachOfFlow<'_>) {
     let counting = Counting::of(ledger);
-    for child in children(catalog) {
+    for child in children() {
         let Some(table) = open(child) else { continue };
         let Some(index) = index_by_flow(child) else { continue };
         let index = Relation::read_index(index);
@@ -247,8 +248,8 @@ pub struct Dead {
 }
 
 /// Calls `each` with the last attempts of dead jobs in history.
-pub fn each_dead(catalog: &Catalog, snapshot: Snapshot, counting: &Counting, mut each: impl FnMut(Dead)) {
-    for child in children(catalog) {
+pub fn each_dead(snapshot: Snapshot, counting: &Counting, mut each: impl FnMut(Dead)) {
+    for child in children() {
         let Some(table) = open(child) else { continue };
         let Some(index) = index_of_dead(child) else { continue };
         let index = Relation::read_index(index);
@@ -287,8 +288,8 @@ pub struct Counting([i64; id::SEGMENTS]);
 
 impl Counting {
     /// Returns the generations that count now.
-    pub fn now(catalog: &Catalog) -> Self {
-        Self::of_words(|segment| segment::word(catalog, segment))
+    pub fn now() -> Self {
+        Self::of_words(segment::word)
     }
 
     /// Returns the generations that count according to a ledger.
@@ -373,13 +374,12 @@ pub fn open(child: Child) -> Option<Relation> {
 
 /// Calls `f` with the attempts of a job in history, as a snapshot sees them, until it returns false.
 pub fn each_of_job(
-    catalog: &Catalog,
     job_id: i64,
     snapshot: Snapshot,
     counting: &Counting,
     f: &mut dyn FnMut(&Past) -> Result<bool>,
 ) -> Result<()> {
-    for child in children(catalog) {
+    for child in children() {
         let Some(table) = open(child) else { continue };
         let Some(index) = oid_by_job(child) else { continue };
         let index = Relation::read_index(index);
@@ -397,10 +397,10 @@ pub fn each_of_job(
 }
 
 /// Returns the newest attempt of a job that is only in history.
-pub fn newest(catalog: &Catalog, job_id: i64) -> Option<Past> {
-    let counting = Counting::now(catalog);
+pub fn newest(job_id: i64) -> Option<Past> {
+    let counting = Counting::now();
     let mut newest: Option<(i64, Child)> = None;
-    for child in children(catalog) {
+    for child in children() {
         let Some(table) = open(child) else { continue };
         let Some(index) = oid_by_job(child) else { continue };
         let index = Relation::read_index(index);
@@ -417,8 +417,8 @@ pub fn newest(catalog: &Catalog, job_id: i64) -> Option<Past> {
 }
 
 /// Returns an attempt in history.
-pub fn find(catalog: &Catalog, attempt: i64) -> Option<Past> {
-    children(catalog).into_iter().find_map(|child| find_in(child, attempt))
+pub fn find(attempt: i64) -> Option<Past> {
+    children().into_iter().find_map(|child| find_in(child, attempt))
 }
 
 /// Returns an attempt in a child, whether it counts or not.

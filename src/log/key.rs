@@ -7,7 +7,7 @@
 
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::catalog::tables::key as column;
 use crate::pg::row::{NewRows, Row};
 use crate::pg::scan::{Key, Scan, Snapshot};
@@ -46,41 +46,44 @@ impl New {
 }
 
 /// Returns the open half.
-pub fn open_half(catalog: &Catalog) -> usize {
-    (words::key_half(catalog.slot, catalog.number) & 1) as usize
+pub fn open_half() -> usize {
+    (words::key_half() & 1) as usize
 }
 
 /// Inserts rows into the open half.
-pub fn insert(catalog: &Catalog, rows: &[New]) {
+pub fn insert(rows: &[New]) {
     if rows.is_empty() {
         return;
     }
+    let catalog = catalog::pinned();
     let (half, table) = loop {
-        let half = open_half(catalog);
+        let half = open_half();
         let table = Relation::write(catalog.halves[half].key);
         // The check is made under the lock. While this session holds it, no rows are copied from that half.
-        if open_half(catalog) == half {
+        if open_half() == half {
             break (half, table);
         }
         table.unlock();
     };
-    insert_into(catalog, half, &table, rows);
+    insert_into(half, &table, rows);
 }
 
 /// Inserts rows into this half. The caller keeps it open.
-pub fn copy(catalog: &Catalog, half: usize, rows: &[New]) {
+pub fn copy(half: usize, rows: &[New]) {
+    let catalog = catalog::pinned();
     if !rows.is_empty() {
-        insert_into(catalog, half, &Relation::write(catalog.halves[half].key), rows);
+        insert_into(half, &Relation::write(catalog.halves[half].key), rows);
     }
 }
 
-fn insert_into(catalog: &Catalog, half: usize, table: &Relation, rows: &[New]) {
+fn insert_into(half: usize, table: &Relation, rows: &[New]) {
     let mut new = NewRows::new(column::COUNT, rows.len());
     for row in rows {
         new.add(row.row().values());
     }
     let tids = table.insert(&mut new);
     let key = |n: usize| Some([rows[n].key, rows[n].queue_id.into(), rows[n].known.entry.into()]);
+    let catalog = catalog::pinned();
     Relation::write_index(catalog.halves[half].key_index).insert_entries(table, &tids, false, key);
 }
 
@@ -89,7 +92,8 @@ pub struct Keys([Option<(Relation, Relation)>; 2]);
 
 impl Keys {
     /// Opens those that are not empty.
-    pub fn open(catalog: &Catalog) -> Self {
+    pub fn open() -> Self {
+        let catalog = catalog::pinned();
         // Both are locked before either is read, so that neither is emptied after the other was found empty.
         let tables = catalog.halves.map(|half| Relation::read(half.key));
         let mut halves = catalog.halves.iter();

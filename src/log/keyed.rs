@@ -7,7 +7,7 @@
 
 use pgrx::pg_sys::{Datum, Oid};
 
-use crate::catalog::{Catalog, Segment};
+use crate::catalog::{self, Segment};
 use crate::log::segment::Home;
 use crate::pg::row::{NewRows, Row, Tid};
 use crate::pg::scan::{Key, Probe, Scan, Snapshot};
@@ -25,7 +25,7 @@ pub enum Log {
 
 impl Log {
     /// Its table and its key.
-    fn oids(self, segment: &Segment) -> (Oid, Oid) {
+    fn oids(self, segment: Segment) -> (Oid, Oid) {
         match self {
             Self::Claim => (segment.claim, segment.claim_pkey),
             Self::Outcome => (segment.outcome, segment.outcome_pkey),
@@ -50,27 +50,27 @@ pub struct Keyed {
 
 impl Keyed {
     /// Opens a segment's log to read.
-    pub fn read(segment: &Segment, log: Log) -> Self {
+    pub fn read(segment: Segment, log: Log) -> Self {
         let (table, pkey) = log.oids(segment);
         Self { log, table: Relation::read(table), pkey: Relation::read_index(pkey) }
     }
 
     /// As `read`, by the segment's number.
-    pub fn of(catalog: &Catalog, segment: u8, log: Log) -> Self {
-        Self::read(&catalog.segments[segment as usize], log)
+    pub fn of(segment: u8, log: Log) -> Self {
+        Self::read(catalog::segment(segment), log)
     }
 
     /// Opens a segment's log to write.
-    pub fn write(catalog: &Catalog, segment: u8, log: Log) -> Self {
-        let (table, pkey) = log.oids(&catalog.segments[segment as usize]);
+    pub fn write(segment: u8, log: Log) -> Self {
+        let (table, pkey) = log.oids(catalog::segment(segment));
         let (table, pkey) = Relation::write_both(table, pkey);
         Self { log, table, pkey }
     }
 
     /// Opens the log for an attempt of this home. `None`: the segment has another generation now.
-    pub fn write_home(catalog: &Catalog, home: Home, log: Log) -> Option<Self> {
-        let opened = Self::write(catalog, home.segment, log);
-        if home.is_valid(catalog) {
+    pub fn write_home(home: Home, log: Log) -> Option<Self> {
+        let opened = Self::write(home.segment, log);
+        if home.is_valid() {
             return Some(opened);
         }
         opened.table.unlock();

@@ -8,7 +8,7 @@ use pg_queue_core::frontier::Rank;
 use pg_queue_core::rollup::Rollup;
 use pg_queue_core::totals::{End, Totals};
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::catalog::tables::total as column;
 use crate::log::tables::Tables;
 use crate::log::walk::Trace;
@@ -112,7 +112,8 @@ impl LaneCounts {
     }
 
     /// Adds the totals of segments that are gone.
-    pub fn add_totals(&mut self, catalog: &Catalog) {
+    pub fn add_totals(&mut self) {
+        let catalog = catalog::pinned();
         let table = Relation::read(catalog.total);
         let index = Relation::read_index(catalog.total_lane);
         let mut scan = table.scan(&index, &[], SNAPSHOT);
@@ -124,20 +125,21 @@ impl LaneCounts {
     }
 
     /// Counts dead jobs.
-    pub fn add_dead(&mut self, catalog: &Catalog, ledger: &Ledger) {
-        dead::each(catalog, ledger, |dead| self.lane(dead.lane).dead += 1);
+    pub fn add_dead(&mut self, ledger: &Ledger) {
+        dead::each(ledger, |dead| self.lane(dead.lane).dead += 1);
     }
 
     /// Counts everything by a walk through all segments. Attempts that are due up to `soon` count as due soon.
-    pub fn take(catalog: &Catalog, soon: i64) -> Self {
+    pub fn take(soon: i64) -> Self {
         let mut lane_counts = Self::default();
+        let catalog = catalog::pinned();
         let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, SNAPSHOT);
         let now = time::now_us();
-        for tables in Tables::open_all(catalog, ledger.read_here()) {
+        for tables in Tables::open_all(ledger.read_here()) {
             lane_counts.walk(&tables, now, soon, process::check_for_interrupts);
         }
-        lane_counts.add_totals(catalog);
-        lane_counts.add_dead(catalog, &ledger);
+        lane_counts.add_totals();
+        lane_counts.add_dead(&ledger);
         lane_counts
     }
 }
@@ -154,7 +156,7 @@ const TOTALS: [usize; 7] = [
 ];
 
 /// Appends the totals of a segment of this generation.
-pub fn write_totals(catalog: &Catalog, rollup: &Rollup, generation: i64) {
+pub fn write_totals(rollup: &Rollup, generation: i64) {
     let mut lanes: BTreeMap<i32, Totals> = BTreeMap::new();
     rollup.iter().for_each(|(_, lane, of_minute)| lanes.entry(lane).or_default().add(&of_minute.totals));
     if lanes.is_empty() {
@@ -177,6 +179,7 @@ pub fn write_totals(catalog: &Catalog, rollup: &Rollup, generation: i64) {
         rows.add(row.values());
     }
     let keys: Vec<i32> = lanes.into_keys().collect();
+    let catalog = catalog::pinned();
     let table = Relation::write(catalog.total);
     let tids = table.insert(&mut rows);
     Relation::write_index(catalog.total_lane).insert_entries(&table, &tids, false, |n| Some([keys[n].into()]));

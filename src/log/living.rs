@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use pg_queue_core::id;
 
 use crate::catalog::tables::attempt as columns;
-use crate::catalog::{Catalog, queue};
+use crate::catalog::{self, queue};
 use crate::log::claim;
 use crate::log::keyed::{Keyed, Log};
 use crate::log::segment;
@@ -18,17 +18,17 @@ use crate::pg::scan::{Key, Scan, Snapshot};
 use crate::pg::table::Relation;
 
 /// Removes the jobs that are found to live from a sorted list. Calls `pause` from time to time.
-pub fn retain_others(catalog: &Catalog, jobs: &mut Vec<i64>, mut pause: impl FnMut()) {
+pub fn retain_others(jobs: &mut Vec<i64>, mut pause: impl FnMut()) {
     let mut lanes: HashMap<i32, bool> = HashMap::new();
-    for segment in segment::inhabited(catalog) {
-        let oids = &catalog.segments[segment as usize];
+    for segment in segment::inhabited() {
+        let oids = catalog::segment(segment);
         let attempts = Relation::read(oids.attempt);
         // This is asked after the segment was opened, because it cannot be emptied since.
-        if attempts.blocks() == 0 || !segment::word(catalog, segment).state().is_inhabited() {
+        if attempts.blocks() == 0 || !segment::word(segment).state().is_inhabited() {
             continue;
         }
         let [by_id, by_job] = Relation::read_indexes([oids.attempt_pkey, oids.attempt_job]);
-        let (claims, outcomes) = (Keyed::of(catalog, segment, Log::Claim), Keyed::of(catalog, segment, Log::Outcome));
+        let (claims, outcomes) = (Keyed::of(segment, Log::Claim), Keyed::of(segment, Log::Outcome));
         let mut lives = |scan: &mut Scan<'_>| {
             let (id, lane) = {
                 let (values, _) = scan.columns(columns::LANE + 1);
@@ -36,7 +36,7 @@ pub fn retain_others(catalog: &Catalog, jobs: &mut Vec<i64>, mut pause: impl FnM
             };
             // The row is of a dropped queue, or only holds a payload.
             let is_there =
-                *lanes.entry(lane).or_insert_with(|| queue::by_lane(catalog, lane).is_ok_and(|queue| queue.is_some()));
+                *lanes.entry(lane).or_insert_with(|| queue::by_lane(lane).is_ok_and(|queue| queue.is_some()));
             // The mark is asked for first: if there is none, the end would be in this segment.
             let has_moved =
                 || claims.find(id, Snapshot::Now).is_some_and(|row| claim::read(&row).kind == claim::Kind::Moved);

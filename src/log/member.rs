@@ -11,7 +11,7 @@
 use std::cell::Cell;
 
 use crate::catalog::tables::attempt as columns;
-use crate::catalog::{Catalog, queue};
+use crate::catalog::{self, queue};
 use crate::log::outcome::{self, Kind, has_moved_claim};
 use crate::log::tables::{self, Tables};
 use crate::log::{claim, history, retried};
@@ -64,8 +64,7 @@ pub struct Blockers {
 }
 
 /// The tables that a search reads, by one snapshot.
-struct Members<'a> {
-    catalog: &'a Catalog,
+struct Members {
     segments: Vec<OfSegment>,
     retried: retried::Reader,
     ledger: Ledger,
@@ -74,18 +73,19 @@ struct Members<'a> {
     _snapshot: ActiveSnapshot,
 }
 
-impl<'a> Members<'a> {
-    fn open(catalog: &'a Catalog) -> Self {
-        let tables = Tables::open_all(catalog, tables::ALL);
+impl Members {
+    fn open() -> Self {
+        let tables = Tables::open_all(tables::ALL);
         let snapshot = ActiveSnapshot::with_own();
+        let catalog = catalog::pinned();
         let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
         let mut segments = Vec::new();
         for tables in tables.into_iter().filter(|t| ledger.is_read_here(t.home.segment) && !t.is_empty()) {
-            let by_flow = Relation::read_index(catalog.segments[tables.home.segment as usize].attempt_flow);
+            let by_flow = Relation::read_index(catalog::segment(tables.home.segment).attempt_flow);
             segments.push(OfSegment { tables, by_flow });
         }
-        let retried = retried::Reader::open(catalog, Snapshot::Statement);
-        Self { catalog, segments, retried, ledger, last_lane: Cell::new((0, false)), _snapshot: snapshot }
+        let retried = retried::Reader::open(Snapshot::Statement);
+        Self { segments, retried, ledger, last_lane: Cell::new((0, false)), _snapshot: snapshot }
     }
 
     /// Returns the standing of an attempt of a segment.
@@ -120,7 +120,7 @@ impl<'a> Members<'a> {
         if last == lane {
             return has;
         }
-        let has = queue::by_lane(self.catalog, lane).map_or(true, |queue| queue.is_some());
+        let has = queue::by_lane(lane).map_or(true, |queue| queue.is_some());
         self.last_lane.set((lane, has));
         has
     }
@@ -137,7 +137,7 @@ impl<'a> Members<'a> {
     }
 
     fn each_in_history(&self, flow: i64, mut each: impl FnMut(i64, Standing)) {
-        history::each_of_flow(self.catalog, flow, &self.ledger, &mut |job_id, id, lane, outcome| {
+        history::each_of_flow(flow, &self.ledger, &mut |job_id, id, lane, outcome| {
             each(job_id, self.of_outcome(outcome, &Member { id, job_id, lane }));
         });
     }
@@ -187,7 +187,7 @@ impl OfSegment {
     }
 
     /// Returns the newest living attempt among the last few.
-    fn newest_living(&self, flow: i64, members: &Members<'_>) -> Option<Member> {
+    fn newest_living(&self, flow: i64, members: &Members) -> Option<Member> {
         /// How many attempts are examined at most.
         const MAX_EXAMINED: usize = 64;
         let mut scan = self.tables.attempt.scan(&self.by_flow, &[Key::eq_i64(1, flow)], Snapshot::Statement);
@@ -204,13 +204,13 @@ impl OfSegment {
 
 /// Finds members that block a flow. `above`: attempts up to this one do not. `counts_dead`: dead members block it, too.
 /// `most`: how many attempts are read at most.
-pub fn find_blockers(catalog: &Catalog, flow: i64, above: i64, counts_dead: bool, most: usize) -> Blockers {
+pub fn find_blockers(flow: i64, above: i64, counts_dead: bool, most: usize) -> Blockers {
     let holds_up = |standing| match standing {
         Standing::Living => true,
         Standing::Dead => counts_dead,
         Standing::Buried | Standing::Unrun | Standing::Completed | Standing::Past => false,
     };
-    let members = Members::open(catalog);
+    let members = Members::open();
     let mut found = Blockers { members: Vec::new(), passed: i64::MAX, is_cut: false };
     let (mut looked, mut last) = (0, above);
     for segment in &members.segments {
@@ -250,8 +250,8 @@ pub struct Search {
 }
 
 /// Searches the members of a flow behind an attempt for one that has completed. `above`: `i64::MIN` reads history, too.
-pub fn find_completed(catalog: &Catalog, flow: i64, above: i64) -> Search {
-    let members = Members::open(catalog);
+pub fn find_completed(flow: i64, above: i64) -> Search {
+    let members = Members::open();
     let mut found = Search { has_completed: false, open: Vec::new(), last: above };
     for segment in &members.segments {
         segment.each(flow, above, |member| {
@@ -275,15 +275,15 @@ pub fn find_completed(catalog: &Catalog, flow: i64, above: i64) -> Search {
 }
 
 /// Returns a flow's newest living member, if it is among the last that came into a segment.
-pub fn newest_living(catalog: &Catalog, flow: i64) -> Option<i64> {
-    let members = Members::open(catalog);
+pub fn newest_living(flow: i64) -> Option<i64> {
+    let members = Members::open();
     let of_segments = members.segments.iter().filter_map(|segment| segment.newest_living(flow, &members));
     of_segments.max_by_key(|member| member.id).map(|member| member.job_id)
 }
 
 /// Returns true if a flow has a member, in the logs or in history, whatever its standing.
-pub fn has_any(catalog: &Catalog, flow: i64) -> bool {
-    let members = Members::open(catalog);
+pub fn has_any(flow: i64) -> bool {
+    let members = Members::open();
     let mut has = false;
     for segment in &members.segments {
         segment.each(flow, i64::MIN, |_| {
@@ -298,8 +298,8 @@ pub fn has_any(catalog: &Catalog, flow: i64) -> bool {
 }
 
 /// Returns a dead member, if there is one. A death counts even if the queue was dropped since.
-pub fn dead(catalog: &Catalog, flow: i64) -> Option<i64> {
-    let members = Members::open(catalog);
+pub fn dead(flow: i64) -> Option<i64> {
+    let members = Members::open();
     for segment in &members.segments {
         let mut found = None;
         segment.each(flow, i64::MIN, |member| {
@@ -314,8 +314,8 @@ pub fn dead(catalog: &Catalog, flow: i64) -> Option<i64> {
 }
 
 /// Returns the living members of a flow above an attempt, at most `most` of each segment.
-pub fn living(catalog: &Catalog, flow: i64, above: i64, most: usize) -> Vec<i64> {
-    let members = Members::open(catalog);
+pub fn living(flow: i64, above: i64, most: usize) -> Vec<i64> {
+    let members = Members::open();
     let mut jobs = Vec::new();
     for segment in &members.segments {
         let before = jobs.len();
@@ -332,8 +332,8 @@ pub fn living(catalog: &Catalog, flow: i64, above: i64, most: usize) -> Vec<i64>
 }
 
 /// Returns the members of a flow with one of these standings, in the logs and in history.
-pub fn of_standing(catalog: &Catalog, flow: i64, wanted: &[Standing]) -> Vec<i64> {
-    let members = Members::open(catalog);
+pub fn of_standing(flow: i64, wanted: &[Standing]) -> Vec<i64> {
+    let members = Members::open();
     let mut jobs = Vec::new();
     for segment in &members.segments {
         segment.each(flow, i64::MIN, |member| {
@@ -354,8 +354,8 @@ pub fn of_standing(catalog: &Catalog, flow: i64, wanted: &[Standing]) -> Vec<i64
 }
 
 /// Returns all known members of a flow, in the logs and in history, in their order.
-pub fn all(catalog: &Catalog, flow: i64) -> Vec<i64> {
-    let members = Members::open(catalog);
+pub fn all(flow: i64) -> Vec<i64> {
+    let members = Members::open();
     let mut jobs = Vec::new();
     for segment in &members.segments {
         segment.each(flow, i64::MIN, |member| {

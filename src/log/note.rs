@@ -2,7 +2,7 @@
 
 use pgrx::pg_sys::{Datum, Oid};
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::catalog::run_as::RunAs;
 pub(super) use crate::catalog::tables::note as column;
 use crate::log::attempt::New;
@@ -85,9 +85,9 @@ impl Asked {
 }
 
 /// Opens the notes for an attempt of this home, to write. `None`: the segment has another generation now.
-pub(super) fn open_home(catalog: &Catalog, home: Home) -> Option<Relation> {
-    let table = Relation::write(catalog.segments[home.segment as usize].note);
-    if home.is_valid(catalog) {
+pub(super) fn open_home(home: Home) -> Option<Relation> {
+    let table = Relation::write(catalog::segment(home.segment).note);
+    if home.is_valid() {
         return Some(table);
     }
     table.unlock();
@@ -100,8 +100,8 @@ fn noted(id: i64, kind: u8) -> column::Row {
 }
 
 /// Inserts a note that requests another run. Returns false as `insert` does.
-pub fn insert_rerun(catalog: &Catalog, home: Home, id: i64, rerun: &Rerun) -> bool {
-    let Some(table) = open_home(catalog, home) else { return false };
+pub fn insert_rerun(home: Home, id: i64, rerun: &Rerun) -> bool {
+    let Some(table) = open_home(home) else { return false };
     let Rerun { asked, payload, headers, timing, priority, run_at, version, max_attempts, lease, run_as } = *rerun;
     let row = column::Row {
         body: payload,
@@ -117,7 +117,7 @@ pub fn insert_rerun(catalog: &Catalog, home: Home, id: i64, rerun: &Rerun) -> bo
         run_as_id: run_as.map(|role| role.id),
         ..noted(id, b'r')
     };
-    let index = Relation::write_index(catalog.segments[home.segment as usize].note_rerun);
+    let index = Relation::write_index(catalog::segment(home.segment).note_rerun);
     table.insert_row(
         row.values(),
         &mut [Entry { index: &index, is_unique: false, key: &mut [id.into(), rerun.asked.into()] }],
@@ -127,10 +127,10 @@ pub fn insert_rerun(catalog: &Catalog, home: Home, id: i64, rerun: &Rerun) -> bo
 
 /// Inserts a note that the run of this call and of earlier calls was made, or is no longer needed. Inserts nothing if
 /// the attempt's home has another generation now.
-pub fn insert_served(catalog: &Catalog, home: Home, id: i64, asked: i64) {
-    let oids = &catalog.segments[home.segment as usize];
+pub fn insert_served(home: Home, id: i64, asked: i64) {
+    let oids = catalog::segment(home.segment);
     let table = Relation::write(oids.note);
-    if !home.is_valid(catalog) {
+    if !home.is_valid() {
         table.unlock();
         return;
     }
@@ -147,8 +147,8 @@ pub fn insert_served(catalog: &Catalog, home: Home, id: i64, asked: i64) {
 
 /// Returns the newest request for another run after an attempt, if that run was not made. It reads only this note, even
 /// if there are many.
-pub fn newest_rerun(catalog: &Catalog, segment: u8, id: i64) -> Option<Asked> {
-    let oids = &catalog.segments[segment as usize];
+pub fn newest_rerun(segment: u8, id: i64) -> Option<Asked> {
+    let oids = catalog::segment(segment);
     let table = Relation::read(oids.note);
     if table.blocks() == 0 {
         return None;
@@ -162,8 +162,8 @@ pub fn newest_rerun(catalog: &Catalog, segment: u8, id: i64) -> Option<Asked> {
 
 /// As `newest_rerun`, and also whether the note is of an open transaction. A key has one producer at a time, so if any
 /// note is of an open transaction, the newest is.
-pub fn newest_rerun_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<(Asked, bool)> {
-    let oids = &catalog.segments[segment as usize];
+pub fn newest_rerun_even_open(segment: u8, id: i64) -> Option<(Asked, bool)> {
+    let oids = catalog::segment(segment);
     let table = Relation::read(oids.note);
     if table.blocks() == 0 {
         return None;
@@ -177,8 +177,8 @@ pub fn newest_rerun_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option
 
 /// Returns another open transaction that has requested another run after an attempt. A key has one producer at a time,
 /// so the newest note is of that transaction.
-pub fn open_producer(catalog: &Catalog, segment: u8, id: i64) -> Option<u32> {
-    let oids = &catalog.segments[segment as usize];
+pub fn open_producer(segment: u8, id: i64) -> Option<u32> {
+    let oids = catalog::segment(segment);
     let table = Relation::read(oids.note);
     let index = Relation::read_index(oids.note_rerun);
     let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
@@ -187,19 +187,19 @@ pub fn open_producer(catalog: &Catalog, segment: u8, id: i64) -> Option<u32> {
 }
 
 /// Returns the attempts of a segment, ascending, after which another run was requested.
-pub fn with_rerun(catalog: &Catalog, segment: u8) -> Vec<i64> {
-    ids_with(catalog, segment, catalog.segments[segment as usize].note_rerun, |_| true)
+pub fn with_rerun(segment: u8) -> Vec<i64> {
+    ids_with(segment, catalog::segment(segment).note_rerun, |_| true)
 }
 
 /// Returns the attempts of a segment, ascending, with a request to cancel.
-pub fn with_cancel(catalog: &Catalog, segment: u8) -> Vec<i64> {
+pub fn with_cancel(segment: u8) -> Vec<i64> {
     let is_request = |kind| kind == Kind::CancelRequested.char();
-    ids_with(catalog, segment, catalog.segments[segment as usize].note_id, is_request)
+    ids_with(segment, catalog::segment(segment).note_id, is_request)
 }
 
 /// Returns the attempts with notes of these kinds, by an index.
-fn ids_with(catalog: &Catalog, segment: u8, index: Oid, is_wanted: impl Fn(u8) -> bool) -> Vec<i64> {
-    let table = Relation::read(catalog.segments[segment as usize].note);
+fn ids_with(segment: u8, index: Oid, is_wanted: impl Fn(u8) -> bool) -> Vec<i64> {
+    let table = Relation::read(catalog::segment(segment).note);
     if table.blocks() == 0 {
         return Vec::new();
     }
@@ -225,20 +225,20 @@ fn ids_with(catalog: &Catalog, segment: u8, index: Oid, is_wanted: impl Fn(u8) -
 
 /// Inserts a note. Returns false if the attempt's home has another generation now; nothing is inserted then. See
 /// `hold::write_note`.
-pub fn insert(catalog: &Catalog, home: Home, id: i64, kind: Kind, lease: Option<i64>, body: Option<Datum>) -> bool {
-    let Some(table) = open_home(catalog, home) else { return false };
+pub fn insert(home: Home, id: i64, kind: Kind, lease: Option<i64>, body: Option<Datum>) -> bool {
+    let Some(table) = open_home(home) else { return false };
     let row = column::Row { lease_us: lease, body, ..noted(id, kind.char()) };
-    let index = Relation::write_index(catalog.segments[home.segment as usize].note_id);
+    let index = Relation::write_index(catalog::segment(home.segment).note_id);
     table.insert_row(row.values(), &mut [Entry { index: &index, is_unique: false, key: &mut [id.into()] }]);
     true
 }
 
 /// Copies notes unchanged into a segment.
-pub fn copy(catalog: &Catalog, segment: u8, notes: &[Row]) {
+pub fn copy(segment: u8, notes: &[Row]) {
     if notes.is_empty() {
         return;
     }
-    let oids = &catalog.segments[segment as usize];
+    let oids = catalog::segment(segment);
     let table = Relation::write(oids.note);
     let mut rows = NewRows::new(column::COUNT, notes.len());
     for row in notes {
@@ -263,8 +263,8 @@ pub fn copy(catalog: &Catalog, segment: u8, notes: &[Row]) {
 
 /// Returns the notes of an attempt that still count: the newest of each kind, and the longest lease. `None`: an open
 /// transaction is writing one.
-pub fn all_settled(catalog: &Catalog, segment: u8, id: i64) -> Option<Vec<Row>> {
-    let oids = &catalog.segments[segment as usize];
+pub fn all_settled(segment: u8, id: i64) -> Option<Vec<Row>> {
+    let oids = catalog::segment(segment);
     let table = Relation::read(oids.note);
     if table.blocks() == 0 {
         return Some(Vec::new());
@@ -293,8 +293,8 @@ pub fn all_settled(catalog: &Catalog, segment: u8, id: i64) -> Option<Vec<Row>> 
 
 /// Returns whether there is a request to cancel an attempt. `Some(true)`: the transaction that requests it is open.
 /// `None`: there is no such note.
-pub fn cancel_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<bool> {
-    let oids = &catalog.segments[segment as usize];
+pub fn cancel_even_open(segment: u8, id: i64) -> Option<bool> {
+    let oids = catalog::segment(segment);
     let table = Relation::read(oids.note);
     if table.blocks() == 0 {
         return None;
@@ -311,8 +311,8 @@ pub fn cancel_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<bool>
 }
 
 /// Returns the sum of a measure of the steps of an attempt, with those that open transactions have noted.
-pub fn steps_size(catalog: &Catalog, segment: u8, id: i64, measure: fn(Datum) -> usize) -> usize {
-    let oids = &catalog.segments[segment as usize];
+pub fn steps_size(segment: u8, id: i64, measure: fn(Datum) -> usize) -> usize {
+    let oids = catalog::segment(segment);
     let table = Relation::read(oids.note);
     let index = Relation::read_index(oids.note_id);
     let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
@@ -435,8 +435,8 @@ pub struct Reader {
 
 impl Reader {
     /// Opens them.
-    pub fn open(catalog: &Catalog, segment: u8, snapshot: Snapshot) -> Self {
-        let oids = &catalog.segments[segment as usize];
+    pub fn open(segment: u8, snapshot: Snapshot) -> Self {
+        let oids = catalog::segment(segment);
         let table = Relation::read(oids.note);
         Self { is_empty: table.blocks() == 0, index: Relation::read_index(oids.note_id), table, snapshot }
     }
@@ -453,8 +453,8 @@ impl Reader {
 }
 
 /// Reads all notes of an attempt.
-pub fn summary(catalog: &Catalog, segment: u8, id: i64) -> Summary {
-    Reader::open(catalog, segment, Snapshot::Now).summary(id)
+pub fn summary(segment: u8, id: i64) -> Summary {
+    Reader::open(segment, Snapshot::Now).summary(id)
 }
 
 fn summarize(table: &Relation, index: &Relation, id: i64, snapshot: Snapshot) -> Summary {

@@ -2,7 +2,7 @@
 
 use pgrx::pg_sys::{Datum, Oid};
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::catalog::tables::outcome as column;
 use crate::log::claim;
 use crate::log::keyed::{Keyed, Log, MOVED};
@@ -173,18 +173,18 @@ pub struct Writer {
 }
 
 impl Writer {
-    fn of(catalog: &Catalog, segment: u8, log: Keyed) -> Self {
-        Self { log, dead: catalog.segments[segment as usize].outcome_dead }
+    fn of(segment: u8, log: Keyed) -> Self {
+        Self { log, dead: catalog::segment(segment).outcome_dead }
     }
 
     /// Opens the segment's outcomes.
-    pub fn open(catalog: &Catalog, segment: u8) -> Self {
-        Self::of(catalog, segment, Keyed::write(catalog, segment, Log::Outcome))
+    pub fn open(segment: u8) -> Self {
+        Self::of(segment, Keyed::write(segment, Log::Outcome))
     }
 
     /// Opens the outcomes for an attempt of this home. `None`: the segment has another generation now.
-    pub fn open_home(catalog: &Catalog, home: Home) -> Option<Self> {
-        Keyed::write_home(catalog, home, Log::Outcome).map(|log| Self::of(catalog, home.segment, log))
+    pub fn open_home(home: Home) -> Option<Self> {
+        Keyed::write_home(home, Log::Outcome).map(|log| Self::of(home.segment, log))
     }
 
     /// Returns whether the attempt has ended, or is being ended.
@@ -235,34 +235,34 @@ pub fn read(row: &impl Columns) -> Outcome {
 }
 
 /// A segment's outcomes, open to read.
-fn opened(catalog: &Catalog, segment: u8) -> Keyed {
-    Keyed::of(catalog, segment, Log::Outcome)
+fn opened(segment: u8) -> Keyed {
+    Keyed::of(segment, Log::Outcome)
 }
 
 /// Returns whether the attempt has moved away from this segment while it ran.
-pub fn has_moved(catalog: &Catalog, segment: u8, id: i64) -> bool {
-    opened(catalog, segment).has_moved(id)
+pub fn has_moved(segment: u8, id: i64) -> bool {
+    opened(segment).has_moved(id)
 }
 
 /// Returns whether the attempt has ended, is being ended, or has moved. It opens nothing to write.
-pub fn probe(catalog: &Catalog, segment: u8, id: i64) -> Probe {
-    opened(catalog, segment).probe(id)
+pub fn probe(segment: u8, id: i64) -> Probe {
+    opened(segment).probe(id)
 }
 
 /// Returns the whole result of an ended attempt in this segment. The outer `None`: the attempt is gone.
-pub fn result(catalog: &Catalog, segment: u8, id: i64) -> Option<Option<Datum>> {
+pub fn result(segment: u8, id: i64) -> Option<Option<Datum>> {
     // The toast table keeps its rows as long as the segment is open.
-    let log = opened(catalog, segment);
+    let log = opened(segment);
     log.find(id, Snapshot::Now).map(|row| row.get(column::RESULT).map(datum::owned))
 }
 
 /// Returns the committed outcome of an attempt in this segment.
-pub fn find(catalog: &Catalog, segment: u8, id: i64) -> Option<Outcome> {
-    opened(catalog, segment).find(id, Snapshot::Now).map(|row| read(&row))
+pub fn find(segment: u8, id: i64) -> Option<Outcome> {
+    opened(segment).find(id, Snapshot::Now).map(|row| read(&row))
 }
 
 /// Returns the error of an attempt's outcome, if it has one.
-pub fn error_of(catalog: &Catalog, segment: u8, id: i64) -> Option<String> {
-    let outcomes = Keyed::read(&catalog.segments[segment as usize], Log::Outcome);
+pub fn error_of(segment: u8, id: i64) -> Option<String> {
+    let outcomes = Keyed::read(catalog::segment(segment), Log::Outcome);
     outcomes.find(id, Snapshot::Now)?.get(column::COUNT - 1).map(crate::pg::datum::text)
 }

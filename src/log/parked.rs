@@ -13,7 +13,7 @@ use pg_queue_core::frontier::{Frontier, Ready};
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::catalog::tables::attempt as columns;
 use crate::log::segment::{self, Home};
 use crate::pg::row::Tid;
@@ -68,20 +68,20 @@ impl Filled {
 
 /// Inserts entries for waiting attempts of a lane, at the places where they were found. An attempt that is no longer
 /// there has moved, and got its entry when it moved. The caller has raised the lane's flag.
-pub fn fill<'a>(catalog: &Catalog, lane: i32, attempts: impl Iterator<Item = &'a Ready> + Clone) -> Filled {
+pub fn fill<'a>(lane: i32, attempts: impl Iterator<Item = &'a Ready> + Clone) -> Filled {
     let mut filled = Filled { files: Files::default(), _open: Vec::new() };
     for segment in 0..SEGMENTS as u8 {
         let here = attempts.clone().filter(|ready| ready.place.segment == segment);
         if here.clone().next().is_none() {
             continue;
         }
-        let oids = &catalog.segments[segment as usize];
+        let oids = catalog::segment(segment);
         // The table is locked before the segment's state is read.
         let table = Relation::read(oids.attempt);
-        if !segment::word(catalog, segment).state().is_inhabited() {
+        if !segment::word(segment).state().is_inhabited() {
             continue;
         }
-        let home = Home::now(catalog, segment);
+        let home = Home::now(segment);
         let (owner, index) = (Relation::read(oids.parked), Relation::fill_index(oids.parked_index));
         filled.files.note(segment, &table, &index);
         let mut entries: Vec<(EntryKey, Tid)> = here
@@ -110,19 +110,13 @@ pub fn datums((lane, group, priority, job_id): EntryKey) -> [Datum; COLUMNS] {
 /// Inserts entries for attempts that this transaction has moved here. An earlier attempt of the same job may have left
 /// the same entry. `REINDEX CONCURRENTLY` may replace the index before the transaction commits. Then `unpark_all` does
 /// not reach the attempts, because the frontier does not know them yet. So the commit compares the versions.
-pub fn fill_new(
-    catalog: &Catalog,
-    segment: u8,
-    table: &Relation,
-    tids: &[Tid],
-    key: impl Fn(usize) -> Option<EntryKey>,
-) {
-    let oids = &catalog.segments[segment as usize];
+pub fn fill_new(segment: u8, table: &Relation, tids: &[Tid], key: impl Fn(usize) -> Option<EntryKey>) {
+    let oids = catalog::segment(segment);
     let (_, index) = Relation::write_both(oids.parked, oids.parked_index);
     let mut files = Files::default();
     files.note(segment, table, &index);
     index.insert_missing_entries(table, tids, |n| key(n).map(datums));
-    let version = shmem::with_instance(catalog.number, |frontier, instance| {
+    let version = shmem::with_instance(|frontier, instance| {
         files.are_current(frontier, instance);
         instance.storage.parked_version
     });

@@ -10,8 +10,8 @@ use pg_queue_core::frontier::Ready;
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
+use crate::catalog;
 use crate::catalog::tables::attempt as columns;
-use crate::catalog::{Catalog, Segment};
 use crate::log::attempt::Attempt;
 use crate::log::segment::{self, Home};
 use crate::log::{claim, outcome};
@@ -25,35 +25,30 @@ use crate::shmem::segments::{OLD, State, Word};
 const MAX_SEARCHES: usize = 4;
 
 /// Reads attempts. Keeps the opened tables until it is dropped.
-pub struct Reader<'a> {
-    catalog: &'a Catalog,
+pub struct Reader {
     tables: [Option<Relation>; id::SEGMENTS],
     pkeys: [Option<Relation>; id::SEGMENTS],
 }
 
-impl<'a> Reader<'a> {
+impl Reader {
     /// Returns a reader with nothing open.
-    pub fn new(catalog: &'a Catalog) -> Self {
-        Self { catalog, tables: std::array::from_fn(|_| None), pkeys: std::array::from_fn(|_| None) }
-    }
-
-    fn oids(&self, segment: u8) -> &'a Segment {
-        &self.catalog.segments[segment as usize]
+    pub fn new() -> Self {
+        Self { tables: std::array::from_fn(|_| None), pkeys: std::array::from_fn(|_| None) }
     }
 
     /// Opens a segment and then reads its generation. Unless the segment was free, the generation stays the same as
     /// long as it is open.
     fn table(&mut self, segment: u8) -> (&Relation, Home) {
-        let (catalog, oid) = (self.catalog, self.oids(segment).attempt);
-        let table = self.tables[segment as usize].get_or_insert_with(|| Relation::read(oid));
-        (table, Home::now(catalog, segment))
+        let table =
+            self.tables[segment as usize].get_or_insert_with(|| Relation::read(catalog::segment(segment).attempt));
+        (table, Home::now(segment))
     }
 
     /// The table with its key, which most calls do not need.
     fn keyed(&mut self, segment: u8) -> (&Relation, &Relation, Home) {
-        let oid = self.oids(segment).attempt_pkey;
         let (_, home) = self.table(segment);
-        self.pkeys[segment as usize].get_or_insert_with(|| Relation::read_index(oid));
+        let open = || Relation::read_index(catalog::segment(segment).attempt_pkey);
+        self.pkeys[segment as usize].get_or_insert_with(open);
         match (&self.tables[segment as usize], &self.pkeys[segment as usize]) {
             (Some(table), Some(pkey)) => (table, pkey, home),
             _ => unreachable!("both were opened above"),
@@ -62,7 +57,7 @@ impl<'a> Reader<'a> {
 
     /// The table with its key and its index by job, opened in the order that `Relation::read_indexes` keeps.
     fn keyed_by_job(&mut self, segment: u8) -> (&Relation, &Relation, Relation, Home) {
-        let oids = self.oids(segment);
+        let oids = catalog::segment(segment);
         self.pkeys[segment as usize] = None;
         let (_, home) = self.table(segment);
         let [pkey, by_job] = Relation::read_indexes([oids.attempt_pkey, oids.attempt_job]);
@@ -98,7 +93,7 @@ impl<'a> Reader<'a> {
     /// Returns whether a segment has rows, and indexes that a crash has not left half emptied.
     fn is_whole(&mut self, segment: u8) -> bool {
         // The order matters: opening takes a lock under which no emptying begins.
-        self.table(segment).0.blocks() > 0 && segment::word(self.catalog, segment).state() != State::Emptying
+        self.table(segment).0.blocks() > 0 && segment::word(segment).state() != State::Emptying
     }
 
     /// Returns the row with this id in a segment: an attempt, only its payload, or the trace of an attempt that has
@@ -118,7 +113,7 @@ impl<'a> Reader<'a> {
     pub fn first(&mut self, job_id: i64) -> Option<Attempt> {
         let mut segments: [u8; OLD as usize] = std::array::from_fn(|segment| segment as u8);
         // The open segment comes first, because the row is most probably there.
-        segments.sort_unstable_by_key(|&segment| segment::word(self.catalog, segment).state() != State::Open);
+        segments.sort_unstable_by_key(|&segment| segment::word(segment).state() != State::Open);
         segments.into_iter().find_map(|segment| {
             let found =
                 if self.is_of_interest(segment) { self.at(segment, id::first_attempt(job_id, segment)) } else { None };
@@ -153,20 +148,19 @@ impl<'a> Reader<'a> {
     /// Returns whether a segment may have attempts that are not in history yet. Searches skip the other segments or
     /// read them last, because a session could wait for their emptying, or see what a crash during that has left.
     fn is_of_interest(&self, segment: u8) -> bool {
-        !matches!(segment::word(self.catalog, segment).state(), State::Free | State::Copied | State::Emptying)
+        !matches!(segment::word(segment).state(), State::Free | State::Copied | State::Emptying)
     }
 
     /// Returns the halves of old. If they change during a search, the search may have missed an attempt.
     fn old_words(&self) -> [Word; 2] {
-        [OLD, OLD + 1].map(|segment| segment::word(self.catalog, segment))
+        [OLD, OLD + 1].map(segment::word)
     }
 
     /// Returns whether an attempt has moved since it was found.
     fn has_moved(&self, attempt: &Attempt) -> bool {
         let segment = attempt.home.segment;
-        segment::word(self.catalog, segment).state() >= State::Moving
-            && (claim::has_moved(self.catalog, segment, attempt.id())
-                || outcome::has_moved(self.catalog, segment, attempt.id()))
+        segment::word(segment).state() >= State::Moving
+            && (claim::has_moved(segment, attempt.id()) || outcome::has_moved(segment, attempt.id()))
     }
 
     /// Returns the attempt with this id: from the segment in which it was inserted, else from one of the halves of old.

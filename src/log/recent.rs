@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use pg_queue_core::rollup::{Life, Times};
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::log::rollup;
 use crate::log::tables::{self, Tables};
 use crate::pg::process;
@@ -26,9 +26,10 @@ pub struct Recent {
 }
 
 /// Returns the times of each lane since `since`, as the calling statement sees them.
-pub fn read(catalog: &Catalog, since: i64) -> BTreeMap<i32, Recent> {
+pub fn read(since: i64) -> BTreeMap<i32, Recent> {
+    let catalog = catalog::pinned();
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
-    let segments = Tables::open_all(catalog, tables::ALL.filter(|&segment| ledger.is_inhabited(segment)));
+    let segments = Tables::open_all(tables::ALL.filter(|&segment| ledger.is_inhabited(segment)));
     let (mut claimed, mut ended) = (Vec::new(), Vec::new());
     for tables in &segments {
         let [claims, ends] = tables.newest(MAX_SAMPLED_ROWS, since);

@@ -6,7 +6,7 @@
 //! Invariant: the key ensures that two callers make one attempt. The table is not part of the segments, because an
 //! ended attempt may be in history.
 
-use crate::catalog::{Catalog, spi};
+use crate::catalog::{self, spi};
 use crate::error::Result;
 use crate::log::segment;
 use crate::pg::scan::{Key, Snapshot};
@@ -18,7 +18,8 @@ const COLUMNS: usize = 3;
 
 /// Inserts the row with the next attempt. If there is a row, or another session is inserting one, inserts nothing and
 /// returns false.
-pub fn insert(catalog: &Catalog, id: i64, next_id: i64) -> bool {
+pub fn insert(id: i64, next_id: i64) -> bool {
+    let catalog = catalog::pinned();
     let table = Relation::write(catalog.successor);
     let pkey = Relation::write_index(catalog.successor_pkey);
     let row: [_; COLUMNS] = [Some(id.into()), Some(next_id.into()), Some(time::now_us().into())];
@@ -26,7 +27,8 @@ pub fn insert(catalog: &Catalog, id: i64, next_id: i64) -> bool {
 }
 
 /// Returns all attempts that were retried.
-pub fn all(catalog: &Catalog) -> Vec<i64> {
+pub fn all() -> Vec<i64> {
+    let catalog = catalog::pinned();
     let table = Relation::read(catalog.successor);
     let pkey = Relation::read_index(catalog.successor_pkey);
     let mut scan = table.scan(&pkey, &[], Snapshot::Now);
@@ -42,7 +44,8 @@ pub struct Reader {
 
 impl Reader {
     /// Opens the table.
-    pub fn open(catalog: &Catalog, snapshot: Snapshot) -> Self {
+    pub fn open(snapshot: Snapshot) -> Self {
+        let catalog = catalog::pinned();
         Self { table: Relation::read(catalog.successor), pkey: Relation::read_index(catalog.successor_pkey), snapshot }
     }
 
@@ -54,8 +57,8 @@ impl Reader {
 
 /// Deletes the rows of a segment's attempts that history does not have, before the segment is emptied. No session adds
 /// such a row meanwhile, because that takes a lock on the outcomes.
-pub fn forget(catalog: &Catalog, segment: u8) -> Result<()> {
-    if Relation::read(catalog.successor).blocks() == 0 || !segment::plannable(catalog).contains(&segment) {
+pub fn forget(segment: u8) -> Result<()> {
+    if Relation::read(catalog::pinned().successor).blocks() == 0 || !segment::plannable().contains(&segment) {
         return Ok(());
     }
     spi::run(

@@ -4,7 +4,7 @@ use pg_queue_core::rollup::{Entry, Life, Rollup, Times};
 use pg_queue_core::totals::Totals;
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::catalog::tables::rollup as column;
 use crate::log::claim;
 use crate::log::outcome::{self, has_moved_claim};
@@ -66,10 +66,11 @@ pub fn life(trace: &Trace<impl Columns>) -> Option<Life> {
 }
 
 /// Appends the minutes of the segment with this generation.
-pub fn write(catalog: &Catalog, rollup: &Rollup, generation: i64) {
+pub fn write(rollup: &Rollup, generation: i64) {
     let mut rows = NewRows::new(column::COUNT, rollup.iter().len());
     rollup.iter().for_each(|entry| rows.add(row(entry, Some(generation))));
     let minutes: Vec<i64> = rollup.iter().map(|(minute, ..)| minute).collect();
+    let catalog = catalog::pinned();
     let table = Relation::write(catalog.rollup);
     let tids = table.insert(&mut rows);
     Relation::write_index(catalog.rollup_minute)
@@ -77,7 +78,8 @@ pub fn write(catalog: &Catalog, rollup: &Rollup, generation: i64) {
 }
 
 /// Returns the earliest minute.
-pub fn earliest(catalog: &Catalog) -> Option<i64> {
+pub fn earliest() -> Option<i64> {
+    let catalog = catalog::pinned();
     let table = Relation::read(catalog.rollup);
     let index = Relation::read_index(catalog.rollup_minute);
     let mut scan = table.scan(&index, &[], Snapshot::Now);

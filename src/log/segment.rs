@@ -14,7 +14,7 @@ use std::cell::Cell;
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys;
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::pg::scan::{Probe, Snapshot};
 use crate::pg::table::{Entry, Relation};
 use crate::pg::{lock, process, session, time};
@@ -68,8 +68,8 @@ pub struct Home {
 impl Home {
     /// Returns the segment with its present generation. For rows the caller must hold the segment's lock, or the
     /// frontier's.
-    pub fn now(catalog: &Catalog, segment: u8) -> Self {
-        Self { segment, generation: word(catalog, segment).generation() }
+    pub fn now(segment: u8) -> Self {
+        Self { segment, generation: word(segment).generation() }
     }
 
     /// Returns it for the moment at which the caller holds the frontier's lock.
@@ -83,47 +83,49 @@ impl Home {
     }
 
     /// Returns whether the segment was not emptied since. The caller holds a lock on one of the segment's tables.
-    pub fn is_valid(self, catalog: &Catalog) -> bool {
-        word(catalog, self.segment).generation() == self.generation
+    pub fn is_valid(self) -> bool {
+        word(self.segment).generation() == self.generation
     }
 }
 
 /// Returns generation and state of a segment.
-pub fn word(catalog: &Catalog, segment: u8) -> Word {
-    let word = Word(words::segment_word(catalog.slot, catalog.number, segment as usize));
+pub fn word(segment: u8) -> Word {
+    let word = Word(words::segment_word(segment as usize));
     // This is asked only if memory says that the segment is free. On a standby memory says so of all segments.
     if word == Word::default() && session::in_recovery() {
+        let catalog = catalog::pinned();
         return Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now).word(segment);
     }
     word
 }
 
 /// Returns the open young segment and the open half of old.
-fn open(catalog: &Catalog) -> (u8, u8) {
-    let word = words::open_word(catalog.slot, catalog.number);
+fn open() -> (u8, u8) {
+    let word = words::open_word();
     // An instance that is gone has no segments. Any word will do, because the transaction can no longer commit.
     ((word as u8).min(OLD - 1), ((word >> 8) as u8).clamp(OLD, OLD + 1))
 }
 
 /// Returns the open half of old.
-pub fn open_old(catalog: &Catalog) -> u8 {
-    open(catalog).1
+pub fn open_old() -> u8 {
+    open().1
 }
 
 /// Returns the segments in which attempts may live. A reader in this order meets every attempt that moves meanwhile at
 /// least once, because attempts move into the open half of old, which comes last.
-pub fn inhabited(catalog: &Catalog) -> impl Iterator<Item = u8> {
-    let last = open_old(catalog);
+pub fn inhabited() -> impl Iterator<Item = u8> {
+    let last = open_old();
     let other = if last == OLD { OLD + 1 } else { OLD };
     let young = 0..OLD;
-    let words: [Word; SEGMENTS] = std::array::from_fn(|n| word(catalog, n as u8));
+    let words: [Word; SEGMENTS] = std::array::from_fn(|n| word(n as u8));
     young.chain([other, last]).filter(move |&n| n == last || words[n as usize].state().is_inhabited())
 }
 
 /// Returns the segments whose tables a statement may name. The planner reads the first page of each index. If a crash
 /// has interrupted the emptying of a table, its indexes lack that page, and the segment is on record as being emptied.
 /// History has its rows.
-pub fn plannable(catalog: &Catalog) -> Vec<u8> {
+pub fn plannable() -> Vec<u8> {
+    let catalog = catalog::pinned();
     // The log is read, because memory may not have been told yet.
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now);
     let is_whole = |n: &u8| ledger.word(*n).state() != State::Emptying;
@@ -140,17 +142,17 @@ pub struct Target {
 
 impl Target {
     /// Returns the open segment for an attempt that is to run at this time. Distant ones go to old.
-    pub fn open(catalog: &Catalog, run_at: Option<i64>) -> Self {
-        let is_far = run_at.is_some_and(|at| is_far(catalog, at));
+    pub fn open(run_at: Option<i64>) -> Self {
+        let is_far = run_at.is_some_and(is_far);
         let wanted = || {
-            let (young, old) = open(catalog);
+            let (young, old) = open();
             if is_far { old } else { young }
         };
         loop {
             let segment = wanted();
-            let table = Relation::write(catalog.segments[segment as usize].attempt);
+            let table = Relation::write(catalog::segment(segment).attempt);
             if wanted() == segment {
-                return Self { home: Home::now(catalog, segment), table };
+                return Self { home: Home::now(segment), table };
             }
             // The segment was closed meanwhile. The lock is released immediately.
             table.unlock();
@@ -158,9 +160,9 @@ impl Target {
     }
 
     /// Returns this segment, for the duty that moves rows there and keeps it open.
-    pub fn of(catalog: &Catalog, segment: u8) -> Self {
-        let table = Relation::write(catalog.segments[segment as usize].attempt);
-        Self { home: Home::now(catalog, segment), table }
+    pub fn of(segment: u8) -> Self {
+        let table = Relation::write(catalog::segment(segment).attempt);
+        Self { home: Home::now(segment), table }
     }
 }
 
@@ -170,13 +172,13 @@ impl Target {
 /// A step takes this lock before it reads the segment. REINDEX locks a table against writers, and then its indexes one
 /// by one. Without this lock REINDEX could wait for an index that the step has read, and the step for the lock of a
 /// writer, or for another index that REINDEX has locked.
-pub fn try_lock_to_write(catalog: &Catalog, segment: u8) -> bool {
-    let mut tables = catalog.segments[segment as usize].tables();
-    tables.all(|table| lock::try_lock(table, pg_sys::RowExclusiveLock))
+pub fn try_lock_to_write(segment: u8) -> bool {
+    let segment = catalog::segment(segment);
+    segment.tables().all(|table| lock::try_lock(table, pg_sys::RowExclusiveLock))
 }
 
 /// Returns whether the ring would turn several times before an attempt of this time runs.
-pub fn is_far(catalog: &Catalog, run_at: i64) -> bool {
+pub fn is_far(run_at: i64) -> bool {
     thread_local! {
         // Every delayed job asks for it, and it changes seldom.
         static KNOWN: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
@@ -187,7 +189,7 @@ pub fn is_far(catalog: &Catalog, run_at: i64) -> bool {
     let far = if (now - at).abs() < MAX_AGE_US {
         far
     } else {
-        let far = shmem::with_instance(catalog.number, |_, instance| instance.storage.far).unwrap_or(i64::MAX);
+        let far = shmem::with_instance(|_, instance| instance.storage.far).unwrap_or(i64::MAX);
         KNOWN.set((now, far));
         far
     };
@@ -232,12 +234,13 @@ impl Ledger {
 }
 
 /// Records the change of a segment's state in the log, and after the commit in memory.
-pub fn record(catalog: &Catalog, segment: u8, generation: i64, state: State, copied_to: Option<i64>) {
-    let entry = shmem::with_instance(catalog.number, |_, instance| {
+pub fn record(segment: u8, generation: i64, state: State, copied_to: Option<i64>) {
+    let entry = shmem::with_instance(|_, instance| {
         instance.storage.last_entry += 1;
         instance.storage.last_entry
     });
     let Some(entry) = entry else { return };
+    let catalog = catalog::pinned();
     let table = Relation::write(catalog.segment_log);
     let row: [_; COLUMNS] = [
         Some(entry.into()),
@@ -250,5 +253,5 @@ pub fn record(catalog: &Catalog, segment: u8, generation: i64, state: State, cop
     let pkey = Relation::write_index(catalog.segment_log_pkey);
     table.insert_row(row, &mut [Entry { index: &pkey, is_unique: false, key: &mut [entry.into()] }]);
     let step = SegmentStep::Changed { segment, generation, state, copied_to: copied_to.unwrap_or(0) };
-    transaction::record(catalog.number, step);
+    transaction::record(step);
 }

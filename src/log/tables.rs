@@ -12,7 +12,7 @@ use std::ops::Range;
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Oid;
 
-use crate::catalog::{Catalog, Segment};
+use crate::catalog::{self, Segment};
 use crate::log::keyed::{Keyed, Log};
 use crate::log::segment::Home;
 use crate::pg::table::Relation;
@@ -38,11 +38,11 @@ pub struct Tables {
 
 impl Tables {
     /// Opens a segment's attempts.
-    pub fn open(catalog: &Catalog, segment: u8) -> Self {
-        let oids = catalog.segments[segment as usize];
+    pub fn open(segment: u8) -> Self {
+        let oids = catalog::segment(segment);
         let attempt = Relation::read(oids.attempt);
         Self {
-            home: Home::now(catalog, segment),
+            home: Home::now(segment),
             attempt,
             oids,
             claims: OnceCell::new(),
@@ -58,8 +58,8 @@ impl Tables {
 
     /// Opens the attempts of these segments, all of them before any is read. To read one may take long, and the next
     /// one could be emptied meanwhile.
-    pub fn open_all(catalog: &Catalog, segments: impl Iterator<Item = u8>) -> Vec<Self> {
-        segments.map(|segment| Self::open(catalog, segment)).collect()
+    pub fn open_all(segments: impl Iterator<Item = u8>) -> Vec<Self> {
+        segments.map(Self::open).collect()
     }
 
     /// Opens the indexes of the attempts' table, for a reader that needs several of them, in the order of
@@ -81,12 +81,12 @@ impl Tables {
 
     /// The claims.
     pub fn claims(&self) -> &Keyed {
-        self.claims.get_or_init(|| Keyed::read(&self.oids, Log::Claim))
+        self.claims.get_or_init(|| Keyed::read(self.oids, Log::Claim))
     }
 
     /// The outcomes.
     pub fn outcomes(&self) -> &Keyed {
-        self.outcomes.get_or_init(|| Keyed::read(&self.oids, Log::Outcome))
+        self.outcomes.get_or_init(|| Keyed::read(self.oids, Log::Outcome))
     }
 
     /// The attempts' index by id.

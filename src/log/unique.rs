@@ -5,7 +5,7 @@
 use pg_queue_core::id::{self, SEGMENTS};
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::{Catalog, ids, queue};
+use crate::catalog::{self, ids, queue};
 use crate::log::attempt::Attempt;
 use crate::log::outcome::{self, has_moved_claim};
 use crate::log::reader::Reader;
@@ -39,21 +39,20 @@ impl Newest {
 }
 
 /// Looks keys up. Keeps the opened tables until it is dropped.
-pub struct Lookup<'a> {
-    catalog: &'a Catalog,
-    reader: Reader<'a>,
+pub struct Lookup {
+    reader: Reader,
     open: [Option<(Relation, Relation)>; SEGMENTS],
 }
 
-impl<'a> Lookup<'a> {
+impl Lookup {
     /// Returns a value with nothing open.
-    pub fn new(catalog: &'a Catalog) -> Self {
-        Self { catalog, reader: Reader::new(catalog), open: std::array::from_fn(|_| None) }
+    pub fn new() -> Self {
+        Self { reader: Reader::new(), open: std::array::from_fn(|_| None) }
     }
 
     /// As `newest`, in the queue of this lane. `None` also if the queue was dropped.
     pub fn newest_beside(&mut self, lane: i32, key: Datum) -> Option<Newest> {
-        let queue = queue::by_lane(self.catalog, lane).ok().flatten()?;
+        let queue = queue::by_lane(lane).ok().flatten()?;
         self.newest(queue.living_lanes(), key)
     }
 
@@ -62,22 +61,22 @@ impl<'a> Lookup<'a> {
     pub fn newest(&mut self, lanes: &[i32], key: Datum) -> Option<Newest> {
         /// How often to search: meanwhile the attempt may have moved, or another attempt may have followed.
         const MAX_SEARCHES: usize = 8;
-        let old_words = |catalog| [OLD, OLD + 1].map(|segment| segment::word(catalog, segment));
+        let old_words = || [OLD, OLD + 1].map(segment::word);
         for search in 1..=MAX_SEARCHES {
             process::check_for_interrupts();
-            let words = old_words(self.catalog);
+            let words = old_words();
             let found = self.newest_id(lanes, key).and_then(|id| self.reader.by_id(id));
             let Some(attempt) = found else {
-                if words == old_words(self.catalog) {
+                if words == old_words() {
                     return None;
                 }
                 continue;
             };
             let (home, id) = (attempt.home, attempt.id());
             // The claim is read first, because an outcome comes after it.
-            let claim = claim::find(self.catalog, home.segment, id);
-            let outcome = outcome::find(self.catalog, home.segment, id);
-            let is_here = !has_moved_claim(claim.as_ref(), outcome.as_ref()) && home.is_valid(self.catalog);
+            let claim = claim::find(home.segment, id);
+            let outcome = outcome::find(home.segment, id);
+            let is_here = !has_moved_claim(claim.as_ref(), outcome.as_ref()) && home.is_valid();
             let went_on = outcome.is_some_and(|outcome| outcome.next_id.is_some());
             // The next attempt may have ended and left the segments before this one.
             if is_here && (!went_on || search == MAX_SEARCHES) {
@@ -95,14 +94,13 @@ impl<'a> Lookup<'a> {
     /// Returns another open transaction that has made an attempt under a key, or has requested another run after one.
     /// It is for keys that memory may not know (`keys::may_miss_holders`), and reads all attempts of the key.
     pub fn open_producer(&mut self, lanes: &[i32], key: Datum) -> Option<u32> {
-        let catalog = self.catalog;
-        for segment in segment::inhabited(catalog) {
+        for segment in segment::inhabited() {
             let (table, index) = self.opened(segment);
             for &lane in lanes {
                 let mut scan = table.scan(index, &[Key::eq_text(1, key), Key::eq_i32(2, lane)], Snapshot::Dirty);
                 while scan.next().is_some() {
                     let id = scan.columns(1).0[0].value() as i64;
-                    let asker = || note::open_producer(catalog, segment, id);
+                    let asker = || note::open_producer(segment, id);
                     if let Some(producer) = scan.inserter().or_else(asker) {
                         return Some(producer);
                     }
@@ -114,7 +112,7 @@ impl<'a> Lookup<'a> {
     }
 
     fn opened(&mut self, segment: u8) -> (&Relation, &Relation) {
-        let oids = &self.catalog.segments[segment as usize];
+        let oids = catalog::segment(segment);
         let (table, index) = self.open[segment as usize]
             .get_or_insert_with(|| (Relation::read(oids.attempt), Relation::read_index(oids.attempt_unique)));
         (table, index)
@@ -126,7 +124,7 @@ impl<'a> Lookup<'a> {
         // Ids of another node say nothing about the order.
         let age = |id: &i64| (id::node(*id) == node, *id);
         let mut newest: Option<i64> = None;
-        for segment in segment::inhabited(self.catalog) {
+        for segment in segment::inhabited() {
             let (table, index) = self.opened(segment);
             if table.blocks() == 0 {
                 continue;

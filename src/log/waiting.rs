@@ -6,7 +6,7 @@
 
 use pg_queue_core::frontier::{Rank, Ready};
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::catalog::tables::attempt as column;
 use crate::error::Result;
 use crate::log::attempt::Attempt;
@@ -139,8 +139,8 @@ impl<'a> Claims<'a> {
 }
 
 /// Opens the segments in which attempts may live, except empty ones.
-pub fn open_tables(catalog: &Catalog) -> Vec<Tables> {
-    let mut tables = Tables::open_all(catalog, segment::inhabited(catalog));
+pub fn open_tables() -> Vec<Tables> {
+    let mut tables = Tables::open_all(segment::inhabited());
     tables.retain(|tables| !tables.is_empty());
     tables
 }
@@ -272,8 +272,8 @@ impl<'a> Waiting<'a> {
 /// Calls `each` with the group and the id of all attempts of a lane in one segment that may hold up their group in
 /// strict order: they have a number above 1 and are not claimed, or their claim may be rolled back. An attempt that has
 /// moved counts, because its new place may have been read before.
-pub fn for_each_retry(catalog: &Catalog, tables: &Tables, lane: i32, mut each: impl FnMut(i64, i64)) {
-    let index = Relation::read_index(catalog.segments[tables.home.segment as usize].attempt_holder);
+pub fn for_each_retry(tables: &Tables, lane: i32, mut each: impl FnMut(i64, i64)) {
+    let index = Relation::read_index(catalog::segment(tables.home.segment).attempt_holder);
     let mut scan = tables.attempt.scan(&index, &[Key::eq_i32(1, lane)], Snapshot::Now);
     let mut examined = 0usize;
     while scan.next().is_some() {
@@ -292,8 +292,8 @@ pub fn for_each_retry(catalog: &Catalog, tables: &Tables, lane: i32, mut each: i
 const ROWS_PER_BATCH: usize = 256;
 
 /// Calls `each` with all waiting attempts of a lane, due or not, in batches of one segment.
-pub fn for_each_waiting(catalog: &Catalog, lane: i32, mut each: impl FnMut(&[Attempt]) -> Result<()>) -> Result<()> {
-    for tables in open_tables(catalog) {
+pub fn for_each_waiting(lane: i32, mut each: impl FnMut(&[Attempt]) -> Result<()>) -> Result<()> {
+    for tables in open_tables() {
         let mut scan = tables.attempt.scan(tables.by_lane(), &[Key::eq_i32(1, lane)], Snapshot::Now);
         let mut batch = memory::list(ROWS_PER_BATCH);
         while scan.next().is_some() {
@@ -316,8 +316,8 @@ pub fn for_each_waiting(catalog: &Catalog, lane: i32, mut each: impl FnMut(&[Att
 
 /// Returns a sentence if a lane has a living job for which `matters` is true. A job that an open transaction is adding,
 /// claiming or ending counts, too.
-pub fn any_living(catalog: &Catalog, lane: i32, matters: &dyn Fn(&Attempt) -> bool) -> Result<Option<String>> {
-    for tables in open_tables(catalog) {
+pub fn any_living(lane: i32, matters: &dyn Fn(&Attempt) -> bool) -> Result<Option<String>> {
+    for tables in open_tables() {
         let mut scan = tables.attempt.scan(tables.by_lane(), &[Key::eq_i32(1, lane)], Snapshot::Dirty);
         while scan.next().is_some() {
             let attempt = Attempt::new(scan.row(), tables.home);

@@ -10,13 +10,11 @@
 //! `shmem::awake`. It falls asleep before the first foreign row is visible. It awakes after every session can know of
 //! the new rows.
 
-use std::sync::atomic::Ordering;
-
 use pg_queue_core::id;
 use pgrx::pg_sys;
 
 use crate::catalog::spi::{self, OWN_STATEMENTS};
-use crate::catalog::{self, Catalog, grants, ids, queue, triggers};
+use crate::catalog::{self, grants, ids, queue, triggers};
 use crate::error::{self, Error, Result};
 use crate::guc;
 use crate::log::{history, segment};
@@ -27,26 +25,27 @@ use crate::pg::{self, role, session, syscache, time, trigger};
 use crate::shmem::awake::{self, LEDGER};
 use crate::shmem::ledger::Ledger;
 use crate::shmem::restore::{self, RestoreState, State, Writer};
-use crate::shmem::{self, words};
+use crate::shmem::{self, here};
 use crate::transaction::foreign::{HAS_WRITTEN, TOUCHED};
 use crate::transaction::{self, ExtensionStep, hooks};
 
 /// True if the instance may be used. The first session that asks after a start or a promotion reads the states of the
 /// segments. It also reads whether a restore was in progress before the crash.
-pub fn learn(catalog: &Catalog) -> bool {
-    if words::awake(catalog.slot).load(Ordering::Acquire) == catalog.number || awake::is_awake(catalog.number) {
+pub fn learn() -> bool {
+    if awake::is_awake() {
         return true;
     }
-    let state = shmem::with_instance(catalog.number, |_, instance| instance.restore.state);
+    let state = shmem::with_instance(|_, instance| instance.restore.state);
     // A standby may still receive a restore. It reads the state when it has become a primary.
     if state == Some(State::Unread) && !session::in_recovery() {
+        let catalog = catalog::pinned();
         let table = Relation::read(catalog.restoring);
         let index = Relation::read_index(catalog.restoring_idx);
         let is_restoring = table.scan(&index, &[], Snapshot::Now).next().is_some();
         // A standby does not learn the changes of segments.
         let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now);
         let now = time::monotonic_us();
-        awake::change(catalog.number, |_, instance| {
+        awake::change(here::number(), |_, instance| {
             // Foreign writes that began meanwhile have set the state.
             if instance.restore.state == State::Unread {
                 let state = if is_restoring { State::Restoring } else { State::Awake };
@@ -55,17 +54,17 @@ pub fn learn(catalog: &Catalog) -> bool {
             }
         });
     }
-    awake::is_awake(catalog.number)
+    awake::is_awake()
 }
 
 /// Refuses verbs that write while the tables are being restored.
 ///
 /// Errors: 55000 while the tables are being restored.
-pub fn refuse(catalog: &Catalog) -> Result<()> {
-    if learn(catalog) {
+pub fn refuse() -> Result<()> {
+    if learn() {
         return Ok(());
     }
-    let writer = shmem::with_instance(catalog.number, |_, instance| instance.restore.writer()).flatten();
+    let writer = shmem::with_instance(|_, instance| instance.restore.writer()).flatten();
     let by = writer.map_or_else(String::new, |writer| format!(", last by {writer}"));
     Err(Error::new(error::WRONG_STATE, "the queues of this database are being restored")
         .detail(format!("Their tables are being written by SQL, or were a moment ago{by}."))
@@ -98,10 +97,10 @@ pub fn mark(table: pg_sys::Oid, counts: bool) -> Result<()> {
     if OWN_STATEMENTS.get() > 0 || session::is_in_extension_script() || session::is_binary_upgrade() {
         return Ok(());
     }
+    catalog::current()?;
     transaction::register();
     hooks::before_commit(before_commit);
-    let catalog = catalog::current()?;
-    let known = transaction::foreign_writer(catalog.number);
+    let known = transaction::foreign_writer(here::number());
     let from = known.unwrap_or_else(|| TOUCHED.with_borrow(Vec::len));
     let count = if counts { pg::transaction::rows_written(table) } else { None };
     TOUCHED.with_borrow_mut(|touched| match touched[from..].iter_mut().find(|(t, _)| *t == table) {
@@ -113,8 +112,8 @@ pub fn mark(table: pg_sys::Oid, counts: bool) -> Result<()> {
         return Ok(());
     }
     let writer = Writer::this_session(table);
-    transaction::record(catalog.number, ExtensionStep::ForeignWrite { from });
-    let before = awake::change(catalog.number, |_, instance| {
+    transaction::record(ExtensionStep::ForeignWrite { from });
+    let before = awake::change(here::number(), |_, instance| {
         let restore = &mut instance.restore;
         let before = restore.state;
         if before != State::Restoring {
@@ -144,7 +143,7 @@ fn before_commit() -> Result<()> {
         return Ok(());
     }
     let Ok(catalog) = catalog::current() else { return Ok(()) };
-    if transaction::foreign_writer(catalog.number).is_none() || transaction::is_dropping(catalog.number) {
+    if transaction::foreign_writer(here::number()).is_none() || transaction::is_dropping(here::number()) {
         return Ok(());
     }
     let table = Relation::write(catalog.restoring);
@@ -163,7 +162,7 @@ struct Lag {
 }
 
 /// Returns the sequences that would return numbers that are in use.
-fn lags(catalog: &Catalog) -> Result<Vec<Lag>> {
+fn lags() -> Result<Vec<Lag>> {
     let (from, to) = (id::attempt(ids::node(), 0, 0), id::attempt(ids::node() + 1, 0, 0));
     let newest = |n| {
         format!(
@@ -173,7 +172,7 @@ fn lags(catalog: &Catalog) -> Result<Vec<Lag>> {
     };
     // Job ids share the counts of first attempts.
     let none = std::iter::once("SELECT NULL::pg_catalog.int8 AS id".to_owned());
-    let newest: Vec<String> = none.chain(segment::plannable(catalog).into_iter().map(newest)).collect();
+    let newest: Vec<String> = none.chain(segment::plannable().into_iter().map(newest)).collect();
     let sql = format!(
         "SELECT v FROM (VALUES
              (1, (SELECT pg_catalog.max(id) FROM ({}) AS newest)),
@@ -221,7 +220,7 @@ enum Obstacle {
     Lasting(String),
 }
 
-fn obstacle(catalog: &Catalog) -> Result<Option<Obstacle>> {
+fn obstacle() -> Result<Option<Obstacle>> {
     let busy = spi::i64_column(
         "SELECT a.pid::pg_catalog.int8 FROM pg_catalog.pg_stat_activity AS a JOIN queue_internal.restoring AS r
              ON a.pid OPERATOR(pg_catalog.=) r.pid AND a.backend_start OPERATOR(pg_catalog.<=) r.written_at
@@ -246,37 +245,37 @@ fn obstacle(catalog: &Catalog) -> Result<Option<Obstacle>> {
     if let Some(found) = triggers::found(false)?.into_iter().next() {
         return Ok(Some(Obstacle::Lasting(found)));
     }
-    Ok(behind(catalog)?.into_iter().next().map(Obstacle::Lasting))
+    Ok(behind()?.into_iter().next().map(Obstacle::Lasting))
 }
 
 /// Returns a sentence for each sequence that would return numbers that are in use.
-pub fn behind(catalog: &Catalog) -> Result<Vec<String>> {
+pub fn behind() -> Result<Vec<String>> {
     let sentence = |Lag { sequence, largest, handed_out }| {
         format!("{sequence} has reached {handed_out}, while {largest} is in use.")
     };
-    Ok(lags(catalog)?.into_iter().map(sentence).collect())
+    Ok(lags()?.into_iter().map(sentence).collect())
 }
 
 /// True if it is time to check whether the restore is over. Reads only memory.
-pub fn should_look(number: u32) -> bool {
-    let look_at = shmem::with_instance(number, |_, instance| instance.restore.look_at()).unwrap_or(i64::MAX);
+pub fn should_look() -> bool {
+    let number = here::number();
+    let look_at = shmem::with_instance(|_, instance| instance.restore.look_at()).unwrap_or(i64::MAX);
     look_at < i64::MAX && look_at <= time::monotonic_us() && !transaction::is_adopting(number)
 }
 
 /// If the restore is over, ends it with the commit. Returns true if it is over.
-pub fn end_if_over(catalog: &Catalog) -> Result<bool> {
-    if learn(catalog) || !should_look(catalog.number) || pg::transaction::uses_one_snapshot() {
+pub fn end_if_over() -> Result<bool> {
+    if learn() || !should_look() || pg::transaction::uses_one_snapshot() {
         return Ok(false);
     }
-    let number = catalog.number;
     // This is read before the checks. A foreign write that begins now voids the adoption.
-    let marks = shmem::with_instance(number, |_, instance| instance.restore.marks).unwrap_or(0);
-    let Some(obstacle) = obstacle(catalog)? else {
-        adopt(catalog, marks)?;
+    let marks = shmem::with_instance(|_, instance| instance.restore.marks).unwrap_or(0);
+    let Some(obstacle) = obstacle()? else {
+        adopt(marks)?;
         return Ok(true);
     };
     let look_at = time::monotonic_us().saturating_add(restore::quiet_us());
-    let is_news = shmem::with_instance(number, |_, instance| {
+    let is_news = shmem::with_instance(|_, instance| {
         let restore = &mut instance.restore;
         restore.look_at = look_at;
         let is_told = match obstacle {
@@ -307,10 +306,10 @@ pub fn end_if_over(catalog: &Catalog) -> Result<bool> {
 ///
 /// Errors: 55006 if another transaction with foreign writes is open; 55000 if the tables have row triggers that are not
 /// ours.
-pub fn end_now(catalog: &Catalog) -> Result<()> {
-    learn(catalog);
-    let own = transaction::foreign_writes(catalog.number);
-    let found = shmem::with_instance(catalog.number, |_, i| (i.restore.writers as usize, i.restore.marks));
+pub fn end_now() -> Result<()> {
+    learn();
+    let own = transaction::foreign_writes(here::number());
+    let found = shmem::with_instance(|_, i| (i.restore.writers as usize, i.restore.marks));
     let (writers, marks) = found.unwrap_or((0, 0));
     if writers > own {
         return Err(Error::new(error::IN_USE, "a transaction that writes to the tables of pg_queue has not ended")
@@ -324,17 +323,17 @@ pub fn end_now(catalog: &Catalog) -> Result<()> {
         .detail(found)
         .hint(trigger::DROP_IT));
     }
-    for Lag { sequence, largest, .. } in lags(catalog)? {
+    for Lag { sequence, largest, .. } in lags()? {
         spi::i64_column(
             "SELECT pg_catalog.setval($1::pg_catalog.regclass, $2)",
             &[sequence.to_owned().into(), largest.into()],
         )?;
     }
-    adopt(catalog, marks)
+    adopt(marks)
 }
 
 /// Adopts the contents of the tables with the commit. A foreign write before the commit voids the adoption.
-fn adopt(catalog: &Catalog, marks: u64) -> Result<()> {
+fn adopt(marks: u64) -> Result<()> {
     // Another session that is adopting deletes the rows that it has locked.
     spi::run(
         "DELETE FROM queue_internal.restoring AS r USING (SELECT ctid
@@ -349,11 +348,12 @@ fn adopt(catalog: &Catalog, marks: u64) -> Result<()> {
          AND n.is_held)",
         &[],
     )?;
-    queue::changed(catalog);
-    history::adopt_children(catalog)?;
-    grants::derive(catalog)?;
+    queue::changed();
+    history::adopt_children()?;
+    grants::derive()?;
+    let catalog = catalog::pinned();
     LEDGER.set(Some(Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now)));
-    transaction::record(catalog.number, ExtensionStep::Adopted { marks });
+    transaction::record(ExtensionStep::Adopted { marks });
     let name = syscache::database_name(session::database());
     pgrx::log!("pg_queue of database \"{name}\" adopts what is in its tables");
     Ok(())

@@ -12,34 +12,28 @@ use pg_queue_core::frontier::Frontier;
 
 use crate::pg::time;
 use crate::shmem::drops::Dropping;
+use crate::shmem::here::{self, Here};
 use crate::shmem::instance::Instance;
 use crate::shmem::ledger::Ledger;
 use crate::shmem::restore::{RestoreState, State};
 use crate::shmem::{lock, words};
 
 thread_local! {
-    /// The last instance for which this session asked, by its number, and its slot in shared memory.
-    static SLOT: Cell<(u32, usize)> = const { Cell::new((0, 0)) };
     /// The state of the segments, as the adopting transaction read it.
     pub static LEDGER: Cell<Option<Ledger>> = const { Cell::new(None) };
 }
 
-/// True if the instance may be used, as far as memory knows. False also if memory does not know yet. True if the
-/// instance was dropped: the caller's next step finds that out. If the mirror says that it is awake, the call costs one
-/// atomic load. Otherwise it takes the frontier's lock, so it must not be called under that lock.
-pub fn is_awake(number: u32) -> bool {
-    let (known, slot) = SLOT.get();
-    if known == number && number != 0 && words::awake(slot).load(Ordering::Acquire) == number {
+/// True if the instance that this process works for may be used, as far as memory knows. False also if memory does not
+/// know yet. True if the instance was dropped: the caller's next step finds that out. If the mirror says that it is
+/// awake, the call costs one atomic load. Otherwise it takes the frontier's lock, so it must not be called under that
+/// lock.
+pub fn is_awake() -> bool {
+    let Here { number, slot } = here::here();
+    if words::awake(slot).load(Ordering::Acquire) == number && number != 0 {
         return true;
     }
-    let found = lock::with(|shared| {
-        let slot = slot_of(shared.instances, number)?;
-        Some((slot, shared.instances[slot].restore.is_awake()))
-    });
     // If the instance was dropped, the caller's next step finds that out.
-    let Some((slot, is_awake)) = found else { return true };
-    SLOT.set((number, slot));
-    is_awake
+    lock::with_instance(|_, instance| instance.restore.is_awake()).unwrap_or(true)
 }
 
 /// Returns the slot of an instance. `None`: the instance was dropped.
@@ -88,6 +82,6 @@ pub fn wake(number: u32, marks: u64) -> bool {
         frontier.forget_ready(number);
         true
     });
-    lock::with_awaited(number, |awaited, _| awaited.order());
+    lock::with_awaited_of(number, |awaited, _| awaited.order());
     is_awake.unwrap_or(false)
 }

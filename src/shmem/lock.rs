@@ -15,6 +15,7 @@ use pg_queue_core::watchers::Watchers;
 use pgrx::pg_sys;
 
 use crate::pg::time;
+use crate::shmem::here;
 use crate::shmem::instance::Instance;
 use crate::shmem::layout::{BASE, Header, LAYOUT};
 
@@ -138,7 +139,7 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
 }
 
 /// Runs `f` on one instance under the frontier's lock, as `with` does. `None`: the instance was dropped.
-pub fn with_instance<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Instance) -> R) -> Option<R> {
+pub fn with_instance_of<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Instance) -> R) -> Option<R> {
     with(|shared| {
         let Shared { frontier, instances, .. } = shared;
         let instance = instances.iter_mut().find(|i| i.number == number && number != 0)?;
@@ -146,21 +147,29 @@ pub fn with_instance<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Inst
     })
 }
 
+/// As `with_instance_of`, on the instance that this process works for.
+pub fn with_instance<R>(f: impl FnOnce(&mut Frontier<'_>, &mut Instance) -> R) -> Option<R> {
+    with_instance_of(here::number(), f)
+}
+
 /// Runs `f` on the known jobs with successors of an instance, under the frontier's lock, as `with` does. `None`: the
 /// instance was dropped.
-pub fn with_awaited<R>(number: u32, f: impl FnOnce(&mut Awaited, &Instance) -> R) -> Option<R> {
+pub fn with_awaited_of<R>(number: u32, f: impl FnOnce(&mut Awaited, &Instance) -> R) -> Option<R> {
     with(|shared| {
         let slot = shared.instances.iter().position(|i| i.number == number && number != 0)?;
         Some(f(&mut shared.awaited[slot], &shared.instances[slot]))
     })
 }
 
-/// Runs `f` on one instance and its known jobs with successors, under the frontier's lock, as `with` does. `None`: the
-/// instance was dropped.
-pub fn with_instance_and_awaited<R>(
-    number: u32,
-    f: impl FnOnce(&mut Frontier<'_>, &mut Instance, &Awaited) -> R,
-) -> Option<R> {
+/// As `with_awaited_of`, on the instance that this process works for.
+pub fn with_awaited<R>(f: impl FnOnce(&mut Awaited, &Instance) -> R) -> Option<R> {
+    with_awaited_of(here::number(), f)
+}
+
+/// Runs `f` on the instance that this process works for and its known jobs with successors, under the frontier's lock,
+/// as `with` does. `None`: the instance was dropped.
+pub fn with_instance_and_awaited<R>(f: impl FnOnce(&mut Frontier<'_>, &mut Instance, &Awaited) -> R) -> Option<R> {
+    let number = here::number();
     with(|shared| {
         let slot = shared.instances.iter().position(|i| i.number == number && number != 0)?;
         Some(f(&mut shared.frontier, &mut shared.instances[slot], &shared.awaited[slot]))
@@ -175,7 +184,8 @@ pub fn counters() -> usize {
 
 /// Runs `f` on the counters under the frontier's lock, as `with` does. `None`: the instance was dropped, or its
 /// counters are unknown.
-pub fn with_counters<R>(number: u32, f: impl FnOnce(&Counters<'_>) -> R) -> Option<R> {
+pub fn with_counters<R>(f: impl FnOnce(&Counters<'_>) -> R) -> Option<R> {
+    let number = here::number();
     with(|shared| {
         let instance = shared.instances.iter().find(|i| i.number == number && number != 0)?;
         instance.counting.is_known().then(|| f(&shared.counters))
@@ -183,29 +193,30 @@ pub fn with_counters<R>(number: u32, f: impl FnOnce(&Counters<'_>) -> R) -> Opti
 }
 
 /// Returns a copy of what memory has counted of a lane in the last hour. `None`: nothing, or the counts are not known.
-pub fn minutes_of(number: u32, lane: i32) -> Option<Minutes> {
-    with_counters(number, |counters| counters.minutes_of(number, lane).copied()).flatten()
+pub fn minutes_of(lane: i32) -> Option<Minutes> {
+    with_counters(|counters| counters.minutes_of(here::number(), lane).copied()).flatten()
 }
 
-/// Returns the entries of `running` of an instance, one in each hold of the frontier's lock. An entry that is added or
-/// removed meanwhile may or may not be among them. Can raise a cancel between two entries.
-pub fn each_running(number: u32) -> impl Iterator<Item = Running> {
+/// Returns the entries of `running` of the instance that this process works for, one in each hold of the frontier's
+/// lock. An entry that is added or removed meanwhile may or may not be among them. Can raise a cancel between two
+/// entries.
+pub fn each_running() -> impl Iterator<Item = Running> {
     let mut from = 0;
     std::iter::from_fn(move || {
         crate::pg::process::check_for_interrupts();
-        let (next, entry) = with(|shared| shared.frontier.next_running(number, from))?;
+        let (next, entry) = with(|shared| shared.frontier.next_running(here::number(), from))?;
         from = next;
         Some(entry)
     })
 }
 
-/// Returns the sessions of an instance that sleep until there is a job, one in each hold of the frontier's lock. Can
-/// raise a cancel between two sessions.
-pub fn each_sleeper(number: u32) -> impl Iterator<Item = Sleeper> {
+/// Returns the sessions of the instance that this process works for that sleep until there is a job, one in each hold
+/// of the frontier's lock. Can raise a cancel between two sessions.
+pub fn each_sleeper() -> impl Iterator<Item = Sleeper> {
     let mut from = 0;
     std::iter::from_fn(move || {
         crate::pg::process::check_for_interrupts();
-        let (next, sleeper) = with(|shared| shared.frontier.next_sleeper(number, from))?;
+        let (next, sleeper) = with(|shared| shared.frontier.next_sleeper(here::number(), from))?;
         from = next;
         Some(sleeper)
     })

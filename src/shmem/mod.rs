@@ -14,6 +14,7 @@ pub mod databases;
 pub mod drops;
 pub mod executor;
 pub mod executors;
+pub mod here;
 pub mod instance;
 pub mod key_halves;
 pub mod keys;
@@ -38,5 +39,5 @@ pub use instance::Instance;
 pub use latch::{wake, wake_latch, wake_watchers};
 pub use lock::{
     Shared, born_at, counters, each_running, each_sleeper, is_after_crash, minutes_of, with, with_awaited,
-    with_counters, with_instance, with_instance_and_awaited,
+    with_awaited_of, with_counters, with_instance, with_instance_and_awaited, with_instance_of,
 };

@@ -15,7 +15,7 @@ use crate::shmem::lock::{self, Shared};
 /// Forgets that a transaction that has enqueued was prepared. The caller must look afterwards whether one exists, so
 /// that none is missed.
 pub fn forget_prepared(number: u32) {
-    lock::with_instance(number, |_, instance| instance.counting.has_prepared = false);
+    lock::with_instance_of(number, |_, instance| instance.counting.has_prepared = false);
 }
 
 /// Voids the recount that this process has begun. Called when the process exits, because an exit may run no
@@ -95,7 +95,7 @@ impl Recount {
 impl Drop for Recount {
     fn drop(&mut self) {
         COUNTING.set(0);
-        lock::with_instance(self.number, |_, instance| {
+        lock::with_instance_of(self.number, |_, instance| {
             if instance.counting.state == State::Counting {
                 instance.invalidate_counters();
             }

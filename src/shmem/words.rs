@@ -8,12 +8,15 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::shmem::here::{self, Here};
 use crate::shmem::instance::Instance;
 use crate::shmem::layout::{BASE, LAYOUT};
 use crate::shmem::shared_word::SharedWord;
 
-/// Reads a word of an instance without the lock. Returns 0 if the slot belongs to another instance.
-fn read_word(slot: usize, number: u32, word: impl FnOnce(*mut Instance) -> *mut SharedWord) -> u64 {
+/// Reads a word of the instance that this process works for, without the lock. Returns 0 if its slot belongs to another
+/// one now.
+fn read_word(word: impl FnOnce(*mut Instance) -> *mut SharedWord) -> u64 {
+    let Here { number, slot } = here::here();
     // SAFETY: the slot lies in the array, which is never freed. Words are aligned, and while other processes may read
     // them they are accessed only as atomics. The number is read after the word, because the words of a dropped
     // instance mean nothing.
@@ -27,42 +30,42 @@ fn read_word(slot: usize, number: u32, word: impl FnOnce(*mut Instance) -> *mut 
 }
 
 /// Returns the word of a segment, read without the lock. 0 (`Free`): the instance was dropped.
-pub fn segment_word(slot: usize, number: u32, segment: usize) -> u64 {
+pub fn segment_word(segment: usize) -> u64 {
     // SAFETY: an address within the instance.
-    read_word(slot, number, |instance| unsafe { &raw mut (*instance).storage.words[segment] })
+    read_word(|instance| unsafe { &raw mut (*instance).storage.words[segment] })
 }
 
 /// Returns which segments are open (`Storage::open`), read without the lock. 0: the instance was dropped.
-pub fn open_word(slot: usize, number: u32) -> u64 {
+pub fn open_word() -> u64 {
     // SAFETY: an address within the instance.
-    read_word(slot, number, |instance| unsafe { &raw mut (*instance).storage.open })
+    read_word(|instance| unsafe { &raw mut (*instance).storage.open })
 }
 
 /// Returns the number of the open half of the keys' tables (`KeyHalves::open`), read without the lock. 0 also if the
 /// instance was dropped.
-pub fn key_half(slot: usize, number: u32) -> u64 {
+pub fn key_half() -> u64 {
     // SAFETY: an address within the instance.
-    read_word(slot, number, |instance| unsafe { &raw mut (*instance).keys.open })
+    read_word(|instance| unsafe { &raw mut (*instance).keys.open })
 }
 
 /// Returns how many drops of queues have begun (`Drops::begun`), read without the lock. 0: the instance was dropped.
-pub fn drops_word(slot: usize, number: u32) -> u64 {
+pub fn drops_word() -> u64 {
     // SAFETY: an address within the instance.
-    read_word(slot, number, |instance| unsafe { &raw mut (*instance).drops.begun })
+    read_word(|instance| unsafe { &raw mut (*instance).drops.begun })
 }
 
 /// Returns how many changes of rights have begun to commit (`RightsChanges::begun`), read without the lock. 0: the
 /// instance was dropped.
-pub fn rights_begun(slot: usize, number: u32) -> u64 {
+pub fn rights_begun() -> u64 {
     // SAFETY: an address within the instance.
-    read_word(slot, number, |instance| unsafe { &raw mut (*instance).rights.begun })
+    read_word(|instance| unsafe { &raw mut (*instance).rights.begun })
 }
 
 /// Returns how many changes of rights all sessions were told of (`RightsChanges::told`), read without the lock. 0:
 /// the instance was dropped.
-pub fn rights_told(slot: usize, number: u32) -> u64 {
+pub fn rights_told() -> u64 {
     // SAFETY: an address within the instance.
-    read_word(slot, number, |instance| unsafe { &raw mut (*instance).rights.told })
+    read_word(|instance| unsafe { &raw mut (*instance).rights.told })
 }
 
 /// Returns the mirror of this slot: the number of the instance if it is awake, else 0. Callers need not hold the lock.

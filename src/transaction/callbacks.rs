@@ -28,7 +28,7 @@ thread_local! {
 fn rights_begin() {
     if let Some(number) = pending::rights_instance() {
         CHANGING_RIGHTS.set(number);
-        shmem::with_instance(number, |_, instance| instance.rights.begun.increment());
+        shmem::with_instance_of(number, |_, instance| instance.rights.begun.increment());
     }
 }
 
@@ -36,7 +36,7 @@ fn rights_begin() {
 fn rights_told() {
     let number = CHANGING_RIGHTS.take();
     if number != 0 {
-        shmem::with_instance(number, |_, instance| instance.rights.told.increment());
+        shmem::with_instance_of(number, |_, instance| instance.rights.told.increment());
     }
 }
 
@@ -60,7 +60,7 @@ pub fn register() {
 /// Frees the instance when this transaction commits, because its extension is being dropped.
 pub fn on_commit_drop_instance(number: u32) {
     register();
-    pending::record(number, ExtensionStep::Dropped);
+    pending::record_of(number, ExtensionStep::Dropped);
 }
 
 /// Wakes the sessions whose wake-up had to wait for the end of the commit.
@@ -124,7 +124,7 @@ unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg:
                 settle::count_prepared(pending);
                 let enqueued = pending.iter().find(|p| matches!(p.step, Step::Enqueued { .. }));
                 if let Some(p) = enqueued {
-                    shmem::with_instance(p.instance, |_, instance| instance.enqueued_in_prepared());
+                    shmem::with_instance_of(p.instance, |_, instance| instance.enqueued_in_prepared());
                 }
                 pending.clear();
             });

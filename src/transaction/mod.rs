@@ -23,7 +23,7 @@ mod tell;
 pub use callbacks::{on_commit_drop_instance, register};
 pub use pending::{
     added, completes, decide, drops, ending, foreign_writer, foreign_writes, has_altered_limits, has_any, has_dropped,
-    is_adopting, is_dropping, lanes_added, lease_of, record, record_all, reserve, rights_changed, set_lease,
+    is_adopting, is_dropping, lanes_added, lease_of, record, record_all, record_of, reserve, rights_changed, set_lease,
     tell_retries, unrecord,
 };
 pub use settle::prepared_ended;

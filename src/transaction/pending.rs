@@ -15,6 +15,7 @@ use pg_queue_core::totals::End;
 use pgrx::pg_sys;
 
 use crate::pg::{memory, transaction};
+use crate::shmem::here;
 use crate::transaction::steps::{ExpiryStep, ExtensionStep, QueueStep, ScheduleStep, Step};
 use crate::transaction::tell::TO_TELL;
 
@@ -44,7 +45,12 @@ thread_local! {
 
 /// Records a step. The caller calls it before it changes the frontier. Returns the step's place in the list. Later the
 /// step may have a smaller place, because steps before it are removed.
-pub fn record(instance: u32, step: impl Into<Step>) -> usize {
+pub fn record(step: impl Into<Step>) -> usize {
+    record_of(here::number(), step)
+}
+
+/// As `record`, about an instance that need not be the one that this process works for.
+pub fn record_of(instance: u32, step: impl Into<Step>) -> usize {
     let step = step.into();
     note_disconnect(instance, step);
     if let Step::Queue(QueueStep::LimitsAltered { .. }) = step {
@@ -75,8 +81,8 @@ fn note_disconnect(instance: u32, step: Step) {
 
 /// Records many steps. They must not be of the kinds for which `record` makes room to tell them later, nor
 /// `LimitsAltered`. All attempts are recorded by this function. Returns the place of the first one, as `record` does.
-pub fn record_all<S: Into<Step>>(instance: u32, steps: impl Iterator<Item = S>) -> usize {
-    let subtransaction = transaction::subtransaction();
+pub fn record_all<S: Into<Step>>(steps: impl Iterator<Item = S>) -> usize {
+    let (instance, subtransaction) = (here::number(), transaction::subtransaction());
     PENDING.with_borrow_mut(|pending| {
         memory::grow(pending, steps.size_hint().0);
         let first = pending.len();

@@ -35,7 +35,7 @@ pub(super) fn tell(number: u32, step: Step) {
         return;
     }
     // From here on, no session goes to sleep with the old settings.
-    let worker = shmem::with_instance(number, |_, instance| {
+    let worker = shmem::with_instance_of(number, |_, instance| {
         instance.changes += 1;
         instance.worker.latch
     });
@@ -52,12 +52,12 @@ pub(super) fn tell(number: u32, step: Step) {
         }
         Step::Queue(QueueStep::Dropped { lane }) => {
             // Successors of the queue's jobs can no longer be met, and the worker can know now that it was dropped.
-            if shmem::with_awaited(number, |awaited, _| awaited.ended_unknown()) == Some(true) {
+            if shmem::with_awaited_of(number, |awaited, _| awaited.ended_unknown()) == Some(true) {
                 wake_worker();
             }
             wake_watchers(number);
             wake_all(|shared| shared.frontier.wake_any(number, lane));
-            let woken = shmem::with_instance(number, |frontier, instance| {
+            let woken = shmem::with_instance_of(number, |frontier, instance| {
                 frontier.drop_lane(&mut instance.deadlines, number, lane)
             });
             woken.flatten().into_iter().for_each(shmem::wake);

@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use pg_queue_core::after::Upon;
 use pgrx::pg_sys::Datum;
 
-use crate::api::sql_function;
+use crate::api::{self, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::rows::{LifeRow, ListedJob};
 use crate::catalog::tables as columns;
-use crate::catalog::{self, Catalog, ids, queue};
+use crate::catalog::{self, ids, queue};
 use crate::error::Result;
 use crate::job::find::Doing;
 use crate::log::attempt::Attempt;
@@ -39,25 +39,25 @@ sql_function!(pg_queue_live, pg_finfo_pg_queue_live => live);
 sql_function!(pg_queue_life_of, pg_finfo_pg_queue_life_of => life_of);
 sql_function!(pg_queue_job, pg_finfo_pg_queue_job => job);
 sql_function!(pg_queue_job_attempts, pg_finfo_pg_queue_job_attempts => job_attempts);
-sql_function!(pg_queue_job_state, pg_finfo_pg_queue_job_state => job_state);
-sql_function!(pg_queue_attempt_state, pg_finfo_pg_queue_attempt_state => attempt_state);
+sql_function!(pg_queue_job_state, pg_finfo_pg_queue_job_state => job_state, api::run_unpinned);
+sql_function!(pg_queue_attempt_state, pg_finfo_pg_queue_attempt_state => attempt_state, api::run_unpinned);
 
 const SNAPSHOT: Snapshot = Snapshot::Statement;
 
-fn ledger(catalog: &Catalog) -> Ledger {
+fn ledger() -> Ledger {
+    let catalog = catalog::pinned();
     Ledger::read(catalog.segment_log, catalog.segment_log_pkey, SNAPSHOT)
 }
 
 /// `queue_internal.live()`: returns all attempts in the segments.
 fn live(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = catalog::current()?;
-    let ledger = ledger(&catalog);
-    let retried = retried::Reader::open(&catalog, SNAPSHOT);
-    let rights = permission::rights(&catalog);
+    let ledger = ledger();
+    let retried = retried::Reader::open(SNAPSHOT);
+    let rights = permission::rights();
     let mut scratch = datum::Scratch::new();
-    for tables in Tables::open_all(&catalog, ledger.read_here()) {
-        let notes = note::Reader::open(&catalog, tables.home.segment, SNAPSHOT);
+    for tables in Tables::open_all(ledger.read_here()) {
+        let notes = note::Reader::open(tables.home.segment, SNAPSHOT);
         let Some(mut walk) = tables.walk(i64::MIN, SNAPSHOT) else { continue };
         for n in 0_u32.. {
             let Some(lane) = walk.next().map(|trace| trace.attempt.lane()) else { break };
@@ -85,9 +85,8 @@ fn live(call: &Call) -> Result<Option<Datum>> {
 fn life_of(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let Some(id) = call.get(args::life_of::JOB_ID) else { return Ok(None) };
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
-    each_life(&catalog, ids::job_id(id)?, &rights, &mut |row| rows.add_options(&row.columns()).map(|()| true))?;
+    let rights = permission::rights();
+    each_life(ids::job_id(id)?, &rights, &mut |row| rows.add_options(&row.columns()).map(|()| true))?;
     Ok(None)
 }
 
@@ -106,9 +105,8 @@ fn job(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     // NULL comes from joins with rows that may have no job.
     let Some(id) = call.get(args::job::JOB_ID) else { return Ok(None) };
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
-    with_newest(&catalog, ids::job_id(id)?, &rights, &mut |_, row| rows.add_options(&of_view(row)))?;
+    let rights = permission::rights();
+    with_newest(ids::job_id(id)?, &rights, &mut |_, row| rows.add_options(&of_view(row)))?;
     Ok(None)
 }
 
@@ -117,10 +115,9 @@ fn job(call: &Call) -> Result<Option<Datum>> {
 fn job_attempts(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let Some(id) = call.get(args::job_attempts::JOB_ID) else { return Ok(None) };
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
-    each_life(&catalog, ids::job_id(id)?, &rights, &mut |life| {
-        if let Some(row) = attempt_row(&catalog, life)? {
+    let rights = permission::rights();
+    each_life(ids::job_id(id)?, &rights, &mut |life| {
+        if let Some(row) = attempt_row(life)? {
             rows.add_options(&row)?;
         }
         Ok(true)
@@ -129,9 +126,9 @@ fn job_attempts(call: &Call) -> Result<Option<Datum>> {
 }
 
 /// Returns the row of `queue.attempts` for an attempt. `None`: the queue was dropped.
-fn attempt_row(catalog: &Catalog, life: &LifeRow) -> Result<Option<[Option<Datum>; 10]>> {
+fn attempt_row(life: &LifeRow) -> Result<Option<[Option<Datum>; 10]>> {
     let (lane, doing) = (lane(life), doing(life));
-    let Some(queue) = queue::by_lane(catalog, lane)? else { return Ok(None) };
+    let Some(queue) = queue::by_lane(lane)? else { return Ok(None) };
     Ok(Some([
         life.id,
         life.job_id,
@@ -192,18 +189,13 @@ fn attempt_state(call: &Call) -> Result<Option<Datum>> {
 
 /// Calls `f` with the lane and the row of `queue.jobs` for a job, if the job exists and the user may observe it. The
 /// values are valid during the call.
-pub fn with_newest(
-    catalog: &Catalog,
-    job_id: i64,
-    rights: &Rights,
-    f: &mut dyn FnMut(i32, &ListedJob) -> Result<()>,
-) -> Result<()> {
-    each_life(catalog, job_id, rights, &mut |row| {
+pub fn with_newest(job_id: i64, rights: &Rights, f: &mut dyn FnMut(i32, &ListedJob) -> Result<()>) -> Result<()> {
+    each_life(job_id, rights, &mut |row| {
         if !is_newest(row) {
             return Ok(true);
         }
         let lane = lane(row);
-        if let Some(row) = job_row(catalog, row, rights)? {
+        if let Some(row) = job_row(row, rights)? {
             f(lane, &row)?;
         }
         Ok(false)
@@ -212,24 +204,16 @@ pub fn with_newest(
 
 /// A page of jobs, read row by row.
 pub struct Page<'a> {
-    catalog: &'a Catalog,
     opened: &'a Opened,
     rights: &'a Rights,
-    reader: Reader<'a>,
+    reader: Reader,
     retried: retried::Reader,
     notes: BTreeMap<u8, note::Reader>,
 }
 
 impl<'a> Page<'a> {
-    pub fn new(catalog: &'a Catalog, opened: &'a Opened, rights: &'a Rights) -> Self {
-        Self {
-            catalog,
-            opened,
-            rights,
-            reader: Reader::new(catalog),
-            retried: retried::Reader::open(catalog, SNAPSHOT),
-            notes: BTreeMap::new(),
-        }
+    pub fn new(opened: &'a Opened, rights: &'a Rights) -> Self {
+        Self { opened, rights, reader: Reader::new(), retried: retried::Reader::open(SNAPSHOT), notes: BTreeMap::new() }
     }
 
     /// Calls `f` with the row of `queue.jobs` for a job that a walk has found, and whether the job is a flow. It does
@@ -239,7 +223,7 @@ impl<'a> Page<'a> {
         let mut tell = |life: &LifeRow| {
             if is_newest(life)
                 && rights.on_lane(lane(life), Privilege::Observe)
-                && let Some(row) = job_row(self.catalog, life, rights)?
+                && let Some(row) = job_row(life, rights)?
             {
                 f(&row, life.own_flow.is_some())?;
             }
@@ -250,8 +234,7 @@ impl<'a> Page<'a> {
             Where::Segment(segment) => *segment,
         };
         let Some((attempt, claim, outcome)) = self.opened.attempt(segment, found.id) else { return Ok(()) };
-        let catalog = self.catalog;
-        let notes = self.notes.entry(segment).or_insert_with(|| note::Reader::open(catalog, segment, SNAPSHOT));
+        let notes = self.notes.entry(segment).or_insert_with(|| note::Reader::open(segment, SNAPSHOT));
         let life = Life { attempt: &attempt, claim: claim.as_ref(), outcome: outcome.as_ref() };
         self.reader.payload(&attempt, |payload| {
             life.row(notes, &self.retried, payload.map(datum::fetched)).map_or(Ok(()), |row| tell(&row))
@@ -260,13 +243,13 @@ impl<'a> Page<'a> {
 }
 
 /// Returns the row of `queue_internal.job_life` for the row of the job's newest attempt. `None`: the queue was dropped.
-fn job_row(catalog: &Catalog, life: &LifeRow, rights: &Rights) -> Result<Option<ListedJob>> {
+fn job_row(life: &LifeRow, rights: &Rights) -> Result<Option<ListedJob>> {
     let number = |column: Option<Datum>| column.map(|datum| datum.value() as i64);
     let (lane, doing) = (lane(life), doing(life));
-    let Some(queue) = queue::by_lane(catalog, lane)? else { return Ok(None) };
+    let Some(queue) = queue::by_lane(lane)? else { return Ok(None) };
     let lease_expires_at = || {
         let by_claim = || Some(Datum::from(number(life.claimed_at)?.saturating_add(number(life.lease_us)?)));
-        running::lease_end(catalog, number(life.id).unwrap_or(0), rights).map(Datum::from).or_else(by_claim)
+        running::lease_end(number(life.id).unwrap_or(0), rights).map(Datum::from).or_else(by_claim)
     };
     let is_running = doing.outcome.is_none() && doing.is_claimed;
     Ok(Some(ListedJob {
@@ -303,28 +286,23 @@ fn job_row(catalog: &Catalog, life: &LifeRow, rights: &Rights) -> Result<Option<
 
 /// Calls `f` with each attempt of a job that the user may observe, in the columns of `queue_internal.life_of`. Stops if
 /// `f` returns false.
-fn each_life(
-    catalog: &Catalog,
-    job_id: i64,
-    rights: &Rights,
-    f: &mut dyn FnMut(&LifeRow) -> Result<bool>,
-) -> Result<()> {
+fn each_life(job_id: i64, rights: &Rights, f: &mut dyn FnMut(&LifeRow) -> Result<bool>) -> Result<()> {
     let may_see = |lane: i32| rights.on_lane(lane, Privilege::Observe);
-    let ledger = ledger(catalog);
-    let retried = retried::Reader::open(catalog, SNAPSHOT);
-    let mut reader = Reader::new(catalog);
+    let ledger = ledger();
+    let retried = retried::Reader::open(SNAPSHOT);
+    let mut reader = Reader::new();
     for segment in ledger.read_here() {
         let found = reader.of_job(segment, job_id, SNAPSHOT);
         if found.is_empty() {
             continue;
         }
-        let oids = &catalog.segments[segment as usize];
+        let oids = catalog::segment(segment);
         let side = |table, pkey, id: i64| {
             let (table, pkey) = (Relation::read(table), Relation::read_index(pkey));
             let mut scan = table.scan(&pkey, &[Key::eq_i64(1, id)], SNAPSHOT);
             scan.next().map(|_| scan.row())
         };
-        let notes = note::Reader::open(catalog, segment, SNAPSHOT);
+        let notes = note::Reader::open(segment, SNAPSHOT);
         for attempt in found.iter().filter(|attempt| may_see(attempt.lane())) {
             let claim = side(oids.claim, oids.claim_pkey, attempt.id());
             let outcome = side(oids.outcome, oids.outcome_pkey, attempt.id());
@@ -338,7 +316,7 @@ fn each_life(
         }
     }
     // Attempts that are still being copied were read in their segment.
-    history::each_of_job(catalog, job_id, SNAPSHOT, &Counting::of(&ledger), &mut |past| {
+    history::each_of_job(job_id, SNAPSHOT, &Counting::of(&ledger), &mut |past| {
         if may_see(past.lane()) { f(&past_row(&retried, past)) } else { Ok(true) }
     })
 }

@@ -8,7 +8,7 @@ use pgrx::pg_sys::Datum;
 use crate::api::claim::add_row;
 use crate::api::{self, sql_function};
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::{self, queue};
+use crate::catalog::queue;
 use crate::error::Result;
 use crate::executor::{job, table};
 use crate::job::claim::ClaimedAttempt;
@@ -16,22 +16,21 @@ use crate::log::reader::Reader;
 use crate::pg::datum::text_datum;
 use crate::pg::function::Call;
 use crate::pg::{role, time};
-use crate::shmem;
 use crate::shmem::executors::State;
+use crate::shmem::{self, here};
 
 sql_function!(pg_queue_current_job, pg_finfo_pg_queue_current_job => current_job);
 sql_function!(pg_queue_executors_now, pg_finfo_pg_queue_executors_now => executors_now, api::run_briefly);
-sql_function!(pg_queue_executor_counts, pg_finfo_pg_queue_executor_counts => executor_counts);
+sql_function!(pg_queue_executor_counts, pg_finfo_pg_queue_executor_counts => executor_counts, api::run_unpinned);
 
 /// `queue.current_job()`: returns a row as `queue.claim` does. Outside a job's command it returns none.
 fn current_job(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let Some(current) = job::current() else { return Ok(None) };
-    let catalog = catalog::current()?;
-    let mut reader = Reader::new(&catalog);
+    let mut reader = Reader::new();
     let Some(attempt) = reader.by_id(current.id) else { return Ok(None) };
-    let Some(queue) = queue::by_lane(&catalog, attempt.lane())? else { return Ok(None) };
-    let deadline = shmem::with(|shared| shared.frontier.entry(catalog.number, current.id)).map(|entry| entry.deadline);
+    let Some(queue) = queue::by_lane(attempt.lane())? else { return Ok(None) };
+    let deadline = shmem::with(|shared| shared.frontier.entry(here::number(), current.id)).map(|entry| entry.deadline);
     let left = deadline.map_or(0, |deadline| deadline.saturating_sub(time::monotonic_us()));
     let expires_at = time::now_us().saturating_add(left);
     let queue_name = text_datum(&queue.name);
@@ -42,10 +41,9 @@ fn current_job(call: &Call) -> Result<Option<Datum>> {
 /// `queue_internal.executors_now()`: returns the processes of this database for queues that the user may observe.
 fn executors_now(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
+    let rights = permission::rights();
     let (now, wall) = (time::monotonic_us(), time::now_us());
-    for slot in table::all(catalog.number).iter().filter(|slot| rights.on_lane(slot.lane, Privilege::Observe)) {
+    for slot in table::all(here::number()).iter().filter(|slot| rights.on_lane(slot.lane, Privilege::Observe)) {
         let state = match slot.state {
             State::Starting => "starting",
             State::Idle => "idle",

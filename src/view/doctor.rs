@@ -17,7 +17,7 @@ use crate::shmem::{layout, usage};
 use crate::{catalog, doctor, job};
 
 sql_function!(pg_queue_doctor, pg_finfo_pg_queue_doctor => look, run_unloaded);
-sql_function!(pg_queue_memory_use, pg_finfo_pg_queue_memory_use => memory_use);
+sql_function!(pg_queue_memory_use, pg_finfo_pg_queue_memory_use => memory_use, api::run_unpinned);
 sql_function!(pg_queue_held_by_dead, pg_finfo_pg_queue_held_by_dead => held_by_dead, api::run_briefly);
 sql_function!(pg_queue_recent_times, pg_finfo_pg_queue_recent_times => recent_times, api::run_briefly);
 
@@ -29,10 +29,8 @@ fn look(call: &Call) -> Result<Option<Datum>> {
     // A check does not wait for a lock. If another session holds the lock, the check reports that.
     let settings = [(c"lock_timeout", c"10ms"), (c"search_path", c"pg_catalog, pg_temp")];
     session::with_settings(&settings, || {
-        if layout::is_there()
-            && let Ok(catalog) = catalog::current()
-        {
-            match session::without_waiting(|| permission::check_everywhere(&catalog, Privilege::Observe)) {
+        if layout::is_there() && catalog::current().is_ok() {
+            match session::without_waiting(|| permission::check_everywhere(Privilege::Observe)) {
                 Err(error) if error.code == error::LOCKED => return rights_are_locked(&rows),
                 other => other?,
             }
@@ -75,13 +73,12 @@ fn memory_use(call: &Call) -> Result<Option<Datum>> {
 /// `queue_internal.held_by_dead()`: returns for each lane of held jobs how many of them wait for dead ones.
 fn held_by_dead(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = catalog::current()?;
     if session::in_recovery() {
         return Ok(None);
     }
-    let rights = permission::rights(&catalog);
+    let rights = permission::rights();
     let mut lanes: BTreeMap<i32, i64> = BTreeMap::new();
-    for (lane, held) in job::held_by_dead::find(&catalog)?.into_iter().flat_map(|holder| holder.held) {
+    for (lane, held) in job::held_by_dead::find()?.into_iter().flat_map(|holder| holder.held) {
         *lanes.entry(lane).or_default() += held;
     }
     for (lane, held) in lanes.into_iter().filter(|(lane, _)| rights.on_lane(*lane, Privilege::Observe)) {
@@ -98,9 +95,8 @@ const RECENT_US: i64 = 60_000_000;
 /// `queue_internal.recent_times()`: returns quantiles, in seconds, of the waiting and running times of the last minute.
 fn recent_times(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
-    for (lane, Recent { wait, run }) in recent::read(&catalog, time::now_us().saturating_sub(RECENT_US)) {
+    let rights = permission::rights();
+    for (lane, Recent { wait, run }) in recent::read(time::now_us().saturating_sub(RECENT_US)) {
         if !rights.on_lane(lane, Privilege::Observe) {
             continue;
         }

@@ -9,7 +9,7 @@ use pgrx::pg_sys::Datum;
 use crate::api::sql_function;
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::{self, queue};
+use crate::catalog::queue;
 use crate::error::Result;
 use crate::log::listing::JobState;
 use crate::pg::datum::{self, text_datum};
@@ -35,18 +35,17 @@ fn error_groups(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let name = call.get(args::error_groups::QUEUE_NAME);
     let max_jobs = i64::from(at_most("max_jobs", call.get(args::error_groups::MAX_JOBS), 10_000, 1_000_000)?);
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
+    let rights = permission::rights();
     let mut queues = BTreeMap::new();
     match name {
         Some(name) => {
-            if let Some(queue) = observed(&catalog, &rights, &name)? {
+            if let Some(queue) = observed(&rights, &name)? {
                 queues.insert(queue.name.clone(), queue);
             }
         }
         None => {
-            for lane in queue::lanes(&catalog).into_iter().filter(|&lane| rights.on_lane(lane, Privilege::Observe)) {
-                if let Some(queue) = queue::by_lane(&catalog, lane)? {
+            for lane in queue::lanes().into_iter().filter(|&lane| rights.on_lane(lane, Privilege::Observe)) {
+                if let Some(queue) = queue::by_lane(lane)? {
                     queues.insert(queue.name.clone(), queue);
                 }
             }
@@ -58,7 +57,6 @@ fn error_groups(call: &Call) -> Result<Option<Datum>> {
         for state in [JobState::Retrying, JobState::Dead] {
             let mut left = max_jobs;
             let look = Look {
-                catalog: &catalog,
                 queue,
                 lane: None,
                 states: vec![state],

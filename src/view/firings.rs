@@ -17,11 +17,10 @@ sql_function!(pg_queue_firings, pg_finfo_pg_queue_firings => firings);
 /// `queue_internal.firings()`: returns for each schedule its last job and its next run.
 fn firings(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = catalog::current()?;
-    let log = Log::read(&catalog);
-    let rights = permission::rights(&catalog);
+    let log = Log::read();
+    let rights = permission::rights();
     let mut found = Vec::new();
-    catalog::schedule::each_seen(&catalog, |schedule| {
+    catalog::schedule::each_seen(|schedule| {
         if !rights.on_queue(schedule.queue_id(), Privilege::Observe) {
             return;
         }

@@ -6,8 +6,8 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::sql_function;
 use crate::catalog::arguments as args;
+use crate::catalog::ids;
 use crate::catalog::permission::{self, Privilege, Rights};
-use crate::catalog::{self, ids};
 use crate::error::Result;
 use crate::job::find;
 use crate::log::member;
@@ -32,19 +32,18 @@ fn inputs(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let id = call.need(args::inputs::ID)?;
     ids::attempt_id(id)?;
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
-    let attempt = Reader::new(&catalog).by_id(id).ok_or_else(|| find::no_attempt(id))?;
+    let rights = permission::rights();
+    let attempt = Reader::new().by_id(id).ok_or_else(|| find::no_attempt(id))?;
     if !may_see(&rights, attempt.lane()) {
-        return Err(permission::denied_lane(&catalog, attempt.lane(), Privilege::Consume)?);
+        return Err(permission::denied_lane(attempt.lane(), Privilege::Consume)?);
     }
     let after = attempt.after().map(datum::i64_array).unwrap_or_default();
-    let mut jobs: Vec<i64> = after.into_iter().chain(member::all(&catalog, attempt.job_id())).collect();
+    let mut jobs: Vec<i64> = after.into_iter().chain(member::all(attempt.job_id())).collect();
     jobs.sort_unstable();
     jobs.dedup();
     for job_id in jobs {
         let mut is_known = false;
-        attempts::with_newest(&catalog, job_id, &Rights::everything(), &mut |lane, job| {
+        attempts::with_newest(job_id, &Rights::everything(), &mut |lane, job| {
             is_known = true;
             let shown = |column: Option<Datum>| column.filter(|_| may_see(&rights, lane));
             rows.add_options(&[
@@ -73,14 +72,13 @@ fn members(call: &Call) -> Result<Option<Datum>> {
     let state = call.get(args::members::STATE);
     let beyond = call.get(args::members::BEYOND).unwrap_or(i64::MIN);
     let mut left = call.get(args::members::MAX_JOBS).unwrap_or(100);
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
-    for job_id in member::all(&catalog, ids::job_id(flow)?).into_iter().filter(|&job_id| job_id > beyond) {
+    let rights = permission::rights();
+    for job_id in member::all(ids::job_id(flow)?).into_iter().filter(|&job_id| job_id > beyond) {
         if left <= 0 {
             break;
         }
         process::check_for_interrupts();
-        attempts::with_newest(&catalog, job_id, &rights, &mut |_, row| {
+        attempts::with_newest(job_id, &rights, &mut |_, row| {
             let is_wanted = |state: &String| row.state.map(datum::text).as_ref() == Some(state);
             if state.as_ref().is_none_or(is_wanted) {
                 rows.add_options(&attempts::of_view(row))?;

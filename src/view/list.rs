@@ -15,7 +15,6 @@ use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::rows::ListedJob;
-use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
 use crate::job::notice;
 use crate::log::listing::{Found, JobState, Opened, Wanted};
@@ -32,7 +31,6 @@ const MAX_PAGE_JOBS: i32 = 10_000;
 
 /// A search for jobs.
 pub struct Look<'a> {
-    pub catalog: &'a Catalog,
     pub queue: &'a Queue,
     pub lane: Option<i32>,
     pub states: Vec<JobState>,
@@ -71,16 +69,16 @@ impl Look<'_> {
     /// `with_rows`: only jobs that are in the state by the calling statement's snapshot. Otherwise also some that have
     /// left the state.
     pub fn run(&self, with_rows: bool, f: &mut dyn FnMut(Hit<'_>) -> Result<Answer>) -> Result<(End, i64)> {
-        let opened = Opened::open(self.catalog);
-        let rights = permission::rights(self.catalog);
-        let mut page = Page::new(self.catalog, &opened, &rights);
+        let opened = Opened::open();
+        let rights = permission::rights();
+        let mut page = Page::new(&opened, &rights);
         let mut scratch = datum::Scratch::new();
         let begun = self.beyond.as_ref().and_then(|beyond| JobState::parse(beyond.get("state")?.as_str()?));
         let first = self.states.iter().position(|state| Some(*state) == begun);
         let mut beyond = self.beyond.as_ref().filter(|_| first.is_some());
         let mut rows_read = 0;
         for &state in &self.states[first.unwrap_or(0)..] {
-            let wanted = Wanted { catalog: self.catalog, queue: self.queue, lane: self.lane, state };
+            let wanted = Wanted { queue: self.queue, lane: self.lane, state };
             let mut walk = wanted.walk(&opened, beyond.take().and_then(|beyond| beyond.get("at")));
             let with_state = |at: Value| json!({ "state": state.name(), "at": at });
             loop {
@@ -187,8 +185,8 @@ fn document(row: &ListedJob, is_flow: bool) -> String {
 /// Returns a queue that the user may observe. `None`: the queue does not exist, or the user may not observe it.
 ///
 /// Errors: 42704 if the queue does not exist and the user may observe every queue.
-pub fn observed(catalog: &Catalog, rights: &Rights, name: &str) -> Result<Option<Rc<Queue>>> {
-    match queue::by_name(catalog, name) {
+pub fn observed(rights: &Rights, name: &str) -> Result<Option<Rc<Queue>>> {
+    match queue::by_name(name) {
         Ok(queue) => Ok(rights.on_lane(queue.lane, Privilege::Observe).then_some(queue)),
         // The call does not reveal which queues exist.
         Err(e) if e.code == error::UNDEFINED && !rights.everywhere(Privilege::Observe) => Ok(None),
@@ -272,14 +270,13 @@ fn search(call: &Call) -> Result<Option<Datum>> {
     let max_rows = at_most("max_rows", call.get(args::search::MAX_ROWS), 20_000, 1_000_000)?.into();
     filter.inspect(|filter| look_at_filter(*filter));
     let states = names.map_or_else(|| Ok(JobState::ALL.iter().map(|(state, _)| *state).collect()), states)?;
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
-    let Some(queue) = observed(&catalog, &rights, &name)? else {
+    let rights = permission::rights();
+    let Some(queue) = observed(&rights, &name)? else {
         return call.rows().map(|_| None);
     };
     let lane = stage.map(|stage| queue.stage(&stage)).transpose()?;
     let until = Some(time::monotonic_us().saturating_add(MAX_TIME_US));
-    let look = Look { catalog: &catalog, queue: &queue, lane, states, filter, beyond, max_rows, until };
+    let look = Look { queue: &queue, lane, states, filter, beyond, max_rows, until };
     page(call, &look, max_jobs)?;
     Ok(None)
 }

@@ -12,8 +12,8 @@ use pgrx::pg_sys::Datum;
 use crate::api::{self, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege, Rights};
+use crate::catalog::queue;
 use crate::catalog::queue::Queue;
-use crate::catalog::{self, Catalog, queue};
 use crate::error::{Error, Result};
 use crate::log::depth::{self, Wanted};
 use crate::log::lane_counts::{Lane, LaneCounts};
@@ -42,23 +42,22 @@ fn load(call: &Call) -> Result<Option<Datum>> {
             .detail(format!("It is {given}."))
             .hint("Leave it out for 30 seconds."));
     }
-    let catalog = catalog::current()?;
-    let queues = queues(&catalog, &permission::rights(&catalog), name.as_deref())?;
+    let queues = queues(&permission::rights(), name.as_deref())?;
     if session::in_recovery() || queues.is_empty() {
         return Ok(None);
     }
     let soon = time::now_us().saturating_add(target_age_us);
-    let known = depth::known(&catalog, Wanted { future: true, soon, ..Wanted::default() });
+    let known = depth::known(Wanted { future: true, soon, ..Wanted::default() });
     let is_counted = known.is_some();
-    let lane_counts = known.unwrap_or_else(|| LaneCounts::take(&catalog, soon));
-    let started = started(&catalog);
+    let lane_counts = known.unwrap_or_else(|| LaneCounts::take(soon));
+    let started = started();
     let now_us = time::now_us();
     for (name, queue) in queues {
         let lanes = shown(&queue, &lane_counts);
         let limits = queue.limits.unwrap_or_default();
         let mut loads: Vec<Load> = memory::list(lanes.len());
         for &(lane, found) in &lanes {
-            let minutes = if is_counted { shmem::minutes_of(catalog.number, lane) } else { None };
+            let minutes = if is_counted { shmem::minutes_of(lane) } else { None };
             let seen = Seen {
                 ready: found.ready(),
                 due_soon: found.due_soon,
@@ -95,10 +94,10 @@ fn load(call: &Call) -> Result<Option<Datum>> {
 }
 
 /// Returns when each running attempt of each lane was claimed, as far as memory knows.
-fn started(catalog: &Catalog) -> BTreeMap<i32, Vec<i64>> {
+fn started() -> BTreeMap<i32, Vec<i64>> {
     let mut started = BTreeMap::<i32, Vec<i64>>::new();
     let is_known = |entry: &Running| entry.claimed != 0 && entry.system == 0 && entry.started_at != 0;
-    for entry in shmem::each_running(catalog.number).filter(is_known) {
+    for entry in shmem::each_running().filter(is_known) {
         started.entry(entry.lane).or_default().push(entry.started_at);
     }
     started
@@ -107,14 +106,14 @@ fn started(catalog: &Catalog) -> BTreeMap<i32, Vec<i64>> {
 /// Returns the queue of this name, or all queues, as far as the user may observe them.
 ///
 /// Errors: 42704.
-fn queues(catalog: &Catalog, rights: &Rights, name: Option<&str>) -> Result<BTreeMap<String, Rc<Queue>>> {
+fn queues(rights: &Rights, name: Option<&str>) -> Result<BTreeMap<String, Rc<Queue>>> {
     let mut queues = BTreeMap::new();
     if let Some(name) = name {
-        queues.extend(observed(catalog, rights, name)?.map(|queue| (queue.name.clone(), queue)));
+        queues.extend(observed(rights, name)?.map(|queue| (queue.name.clone(), queue)));
         return Ok(queues);
     }
-    for lane in queue::lanes(catalog).into_iter().filter(|&lane| rights.on_lane(lane, Privilege::Observe)) {
-        if let Some(queue) = queue::by_lane(catalog, lane)? {
+    for lane in queue::lanes().into_iter().filter(|&lane| rights.on_lane(lane, Privilege::Observe)) {
+        if let Some(queue) = queue::by_lane(lane)? {
             queues.insert(queue.name.clone(), queue);
         }
     }

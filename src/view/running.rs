@@ -10,7 +10,6 @@ use pgrx::pg_sys::Datum;
 use crate::api::{self, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege, Rights};
-use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
 use crate::log::outcome::{Kind, Outcome};
 use crate::log::reader::Reader;
@@ -18,9 +17,9 @@ use crate::log::{claim, history, segment};
 use crate::pg::datum::text_datum;
 use crate::pg::function::{Call, VOID};
 use crate::pg::{process, session, time};
-use crate::shmem;
+use crate::shmem::{self, here};
 
-sql_function!(pg_queue_assert_loaded, pg_finfo_pg_queue_assert_loaded => assert_loaded);
+sql_function!(pg_queue_assert_loaded, pg_finfo_pg_queue_assert_loaded => assert_loaded, api::run_unpinned);
 sql_function!(pg_queue_running_now, pg_finfo_pg_queue_running_now => running_now, api::run_briefly);
 sql_function!(pg_queue_claims_now, pg_finfo_pg_queue_claims_now => claims_now, api::run_briefly);
 sql_function!(pg_queue_sleepers_now, pg_finfo_pg_queue_sleepers_now => sleepers_now, api::run_briefly);
@@ -45,10 +44,9 @@ fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
 /// attempt does not exist, or the current user may not observe it.
 fn payload_of(call: &Call) -> Result<Option<Datum>> {
     let Some(mut id) = call.get(args::payload_of::ID) else { return Ok(None) };
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
+    let rights = permission::rights();
     let may = |lane: i32| rights.on_lane(lane, Privilege::Observe);
-    let mut reader = Reader::new(&catalog);
+    let mut reader = Reader::new();
     loop {
         if let Some(attempt) = reader.payload_in(id).or_else(|| reader.trace(id)) {
             if !may(attempt.lane()) {
@@ -60,7 +58,7 @@ fn payload_of(call: &Call) -> Result<Option<Datum>> {
         }
         // The segment of the attempt or of its payload may have been emptied since the view read it. A query over many
         // rows takes long, and so does a cursor.
-        let Some(past) = history::find(&catalog, id).filter(|past| may(past.lane())) else { return Ok(None) };
+        let Some(past) = history::find(id).filter(|past| may(past.lane())) else { return Ok(None) };
         if let Some(payload) = past.get(history::column::PAYLOAD) {
             return Ok(Some(crate::pg::jsonb::copy(payload)));
         }
@@ -83,9 +81,8 @@ fn wall_time(deadline: i64) -> i64 {
 /// `queue_internal.running_now()`: returns the attempts that are taken now, as memory knows.
 fn running_now(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
-    for entry in shmem::each_running(catalog.number).filter(|e| rights.on_lane(e.lane, Privilege::Observe)) {
+    let rights = permission::rights();
+    for entry in shmem::each_running().filter(|e| rights.on_lane(e.lane, Privilege::Observe)) {
         let state = match entry.state {
             State::Taken => "claiming",
             State::Ending => "ending",
@@ -107,12 +104,11 @@ fn running_now(call: &Call) -> Result<Option<Datum>> {
 /// by its place.
 fn claims_now(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
-    for entry in shmem::each_running(catalog.number).filter(|e| rights.on_lane(e.lane, Privilege::Observe)) {
+    let rights = permission::rights();
+    for entry in shmem::each_running().filter(|e| rights.on_lane(e.lane, Privilege::Observe)) {
         // If the attempt is being moved now, its claim is in one of the two segments.
-        let places = [entry.place.segment, segment::open_old(&catalog)];
-        let Some(row) = places.into_iter().find_map(|place| claim::find_row(&catalog, place, entry.id)) else {
+        let places = [entry.place.segment, segment::open_old()];
+        let Some(row) = places.into_iter().find_map(|place| claim::find_row(place, entry.id)) else {
             continue;
         };
         let found = claim::read(&row);
@@ -132,9 +128,8 @@ fn claims_now(call: &Call) -> Result<Option<Datum>> {
 /// row for each lane that the session waits for and the user may observe.
 fn sleepers_now(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
-    for sleeper in shmem::each_sleeper(catalog.number) {
+    let rights = permission::rights();
+    for sleeper in shmem::each_sleeper() {
         let since = wall_time(sleeper.since);
         for &lane in sleeper.lanes().iter().filter(|&&lane| rights.on_lane(lane, Privilege::Observe)) {
             rows.add_options(&[Some(lane.into()), Some(sleeper.pid.into()), Some(since.into())])?;
@@ -146,15 +141,14 @@ fn sleepers_now(call: &Call) -> Result<Option<Datum>> {
 /// `queue_internal.lease_expires_at(id)`: returns NULL if memory does not know the lease.
 fn lease_expires_at(call: &Call) -> Result<Option<Datum>> {
     let Some(id) = call.get(args::lease_expires_at::ID) else { return Ok(None) };
-    let catalog = catalog::current()?;
-    let rights = permission::rights(&catalog);
-    Ok(lease_end(&catalog, id, &rights).map(Datum::from))
+    let rights = permission::rights();
+    Ok(lease_end(id, &rights).map(Datum::from))
 }
 
 /// Returns the wall time at which the lease of a running attempt ends. `None`: memory does not know it, or the user may
 /// not observe its queue.
-pub fn lease_end(catalog: &Catalog, id: i64, rights: &Rights) -> Option<i64> {
-    let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, id));
+pub fn lease_end(id: i64, rights: &Rights) -> Option<i64> {
+    let entry = shmem::with(|shared| shared.frontier.entry(here::number(), id));
     entry
         .filter(|e| e.claimed != 0 && e.deadline > i64::MIN && rights.on_lane(e.lane, Privilege::Observe))
         .map(|e| wall_time(e.deadline))

@@ -13,7 +13,7 @@ use pgrx::pg_sys::Datum;
 use crate::api::{self, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::{self, queue};
+use crate::catalog::queue;
 use crate::error::Result;
 use crate::log::depth::{self, Wanted};
 use crate::log::lane_counts::LaneCounts;
@@ -29,12 +29,10 @@ sql_function!(pg_queue_minutes_now, pg_finfo_pg_queue_minutes_now => minutes_now
 /// incomplete. Returns nothing on a standby, or while memory does not know the counts.
 fn minutes_now(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = catalog::current()?;
-    let number = catalog.number;
-    let rights = permission::rights(&catalog);
+    let rights = permission::rights();
     let now = time::now_us() / MINUTE_US;
-    for lane in queue::lanes(&catalog).into_iter().filter(|&lane| rights.on_lane(lane, Privilege::Observe)) {
-        let found = shmem::minutes_of(number, lane);
+    for lane in queue::lanes().into_iter().filter(|&lane| rights.on_lane(lane, Privilege::Observe)) {
+        let found = shmem::minutes_of(lane);
         let Some((minutes, since)) = found.and_then(|minutes| Some((minutes, minutes.since()?))) else { continue };
         let of_lane =
             [lane.into(), (since * MINUTE_US).into(), (since.max(now - KEPT + 1) * MINUTE_US).into()].map(Some);
@@ -58,13 +56,12 @@ fn minutes_now(call: &Call) -> Result<Option<Datum>> {
 /// lane says that there is an answer.
 fn tallies(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = catalog::current()?;
     let must_walk = call.get(args::tallies::WALK).unwrap_or(false) || session::in_recovery();
     let wanted = Wanted { future: true, dead: true, ..Wanted::default() };
-    let known = if must_walk { None } else { depth::known(&catalog, wanted) };
+    let known = if must_walk { None } else { depth::known(wanted) };
     let is_counted = known.is_some();
-    let lane_counts = known.unwrap_or_else(|| LaneCounts::take(&catalog, i64::MIN));
-    let rights = permission::rights(&catalog);
+    let lane_counts = known.unwrap_or_else(|| LaneCounts::take(i64::MIN));
+    let rights = permission::rights();
     rows.add_options(&[None; 15])?;
     for (&lane, found) in lane_counts.0.iter().filter(|(lane, _)| rights.on_lane(**lane, Privilege::Observe)) {
         let counts = &found.counter.counts;

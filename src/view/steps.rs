@@ -8,7 +8,6 @@ use pgrx::pg_sys::Datum;
 use crate::api::{self, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::{self, Catalog};
 use crate::error::{Error, Result};
 use crate::job::find::{self, Found};
 use crate::job::{hold, steps};
@@ -36,9 +35,9 @@ fn name(call: &Call) -> Result<String> {
 }
 
 /// Returns the steps of an attempt that lies in the logs, as an object. `None`: there are none.
-fn steps_of(catalog: &Catalog, id: i64) -> Option<Datum> {
-    let attempt = Reader::new(catalog).by_id(id)?;
-    let notes = note::summary(catalog, attempt.home.segment, id);
+fn steps_of(id: i64) -> Option<Datum> {
+    let attempt = Reader::new().by_id(id)?;
+    let notes = note::summary(attempt.home.segment, id);
     notes.steps(attempt.steps()).map(jsonb::copy)
 }
 
@@ -47,9 +46,8 @@ fn steps_of(catalog: &Catalog, id: i64) -> Option<Datum> {
 fn step(call: &Call) -> Result<Option<Datum>> {
     let id = call.need(args::step::ID)?;
     let name = name(call)?;
-    let catalog = catalog::current()?;
-    hold::check_claimed(&catalog, id, &permission::rights(&catalog))?;
-    Ok(steps_of(&catalog, id).and_then(|steps| jsonb::field(steps, &name)).map(|value| value.datum()))
+    hold::check_claimed(id, &permission::rights())?;
+    Ok(steps_of(id).and_then(|steps| jsonb::field(steps, &name)).map(|value| value.datum()))
 }
 
 /// `queue.step_done(id, name, result)`.
@@ -57,10 +55,9 @@ fn step_done(call: &Call) -> Result<Option<Datum>> {
     api::writable("note a step")?;
     let id = call.need(args::step_done::ID)?;
     let name = name(call)?;
-    let catalog = catalog::current()?;
     let body = jsonb::object_of(&name, call.json(args::step_done::RESULT)?);
     let body = body.ok_or_else(|| Error::invalid("name cannot be stored as JSON"))?;
-    steps::record(&catalog, id, body)?;
+    steps::record(id, body)?;
     Ok(Some(VOID))
 }
 
@@ -68,14 +65,13 @@ fn step_done(call: &Call) -> Result<Option<Datum>> {
 fn job_steps(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let Some(job_id) = call.get(args::job_steps::JOB_ID) else { return Ok(None) };
-    let catalog = catalog::current()?;
-    let found = find::find_settled(&catalog, job_id)?;
-    let rights = permission::rights(&catalog);
+    let found = find::find_settled(job_id)?;
+    let rights = permission::rights();
     if ![Privilege::Observe, Privilege::Consume].iter().any(|&privilege| rights.on_lane(found.lane(), privilege)) {
-        return Err(permission::denied_lane(&catalog, found.lane(), Privilege::Observe)?);
+        return Err(permission::denied_lane(found.lane(), Privilege::Observe)?);
     }
     let steps = match &found {
-        Found::Here(job) => steps_of(&catalog, job.attempt.id()),
+        Found::Here(job) => steps_of(job.attempt.id()),
         Found::Past(past) => past.get(history::column::STEPS),
     };
     for (name, value) in steps.map(jsonb::fields).unwrap_or_default() {

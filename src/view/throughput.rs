@@ -29,7 +29,7 @@ fn throughput_live(call: &Call) -> Result<Option<Datum>> {
     let catalog = catalog::current()?;
     let mut minutes = Rollup::default();
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
-    for tables in Tables::open_all(&catalog, ledger.read_here()) {
+    for tables in Tables::open_all(ledger.read_here()) {
         let Some(mut walk) = tables.walk(i64::MIN, Snapshot::Statement) else { continue };
         for n in 0_u32.. {
             let Some(trace) = walk.next() else { break };
@@ -39,7 +39,7 @@ fn throughput_live(call: &Call) -> Result<Option<Datum>> {
             }
         }
     }
-    let rights = permission::rights(&catalog);
+    let rights = permission::rights();
     for entry in minutes.iter().filter(|(_, lane, _)| rights.on_lane(*lane, Privilege::Observe)) {
         rows.add_options(&rollup::row(entry, None))?;
     }

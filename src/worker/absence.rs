@@ -48,7 +48,7 @@ pub fn warn(number: u32) {
 }
 
 fn find(number: u32, now: i64) -> Option<Absence> {
-    let worker = shmem::with_instance(number, |_, instance| instance.worker)?;
+    let worker = shmem::with_instance_of(number, |_, instance| instance.worker)?;
     if worker.maintained_at.saturating_add(MAINTAINED_US) > now {
         return None;
     }

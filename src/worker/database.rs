@@ -122,7 +122,7 @@ fn attach() -> Option<u32> {
     if let Some(number) = number {
         INSTANCE.set(number);
         let (latch, now) = (process::my_latch(), time::monotonic_us());
-        shmem::with_instance(number, |_, instance| {
+        shmem::with_instance_of(number, |_, instance| {
             instance.worker.latch = latch;
             instance.worker.pid = session::pid();
             // The status of the previous worker is discarded, because that worker may have been silent for long.
@@ -134,7 +134,7 @@ fn attach() -> Option<u32> {
 
 /// Gives up the place of the instance's worker.
 fn detach() {
-    shmem::with_instance(INSTANCE.replace(0), |_, instance| {
+    shmem::with_instance_of(INSTANCE.replace(0), |_, instance| {
         if instance.worker.pid == session::pid() {
             instance.worker.latch = std::ptr::null_mut();
             instance.worker.pid = 0;
@@ -145,7 +145,7 @@ fn detach() {
 /// Locks the extension against DROP EXTENSION until the transaction ends. Returns false if DROP EXTENSION came first:
 /// the two would deadlock, because the duty takes its locks one by one.
 fn may_work(instance: u32) -> bool {
-    let extension = shmem::with_instance(instance, |_, instance| instance.extension);
+    let extension = shmem::with_instance_of(instance, |_, instance| instance.extension);
     extension.is_some_and(lock::try_lock_extension)
 }
 
@@ -207,7 +207,7 @@ impl Worker {
         let failing =
             (0..).zip(&self.duties).filter(|(_, health)| health.pause > 0).fold(0, |bits, (n, _)| bits | 1 << n);
         let status = WorkerStatus { at: time::monotonic_us(), is_off: !guc::WORKER.get(), failing };
-        shmem::with_instance(self.instance, |_, instance| instance.worker.status = status);
+        shmem::with_instance_of(self.instance, |_, instance| instance.worker.status = status);
     }
 
     /// Runs one batch of each duty that is due. Returns true if any duty did something.
@@ -217,7 +217,7 @@ impl Worker {
             if worker::was_terminated() {
                 break;
             }
-            if !self.duties[n].is_due(self.instance) {
+            if !self.duties[n].is_due() {
                 continue;
             }
             self.publish_status();
@@ -234,7 +234,7 @@ impl Worker {
 
     /// Returns how long to sleep, in milliseconds. `None`: until woken.
     fn sleep_ms(&mut self) -> Option<i64> {
-        let sleep = all::sleep_ms(self.instance);
+        let sleep = all::sleep_ms();
         if sleep.is_none_or(|sleep| sleep > 0) {
             self.min_sleep = 0;
             return self.paused_ms().into_iter().chain(sleep).min();
@@ -260,22 +260,22 @@ impl Worker {
 }
 
 impl Health {
-    fn is_due(&self, instance: u32) -> bool {
-        (self.pause == 0 || self.retry_at <= time::monotonic_us()) && self.duty.is_due(instance)
+    fn is_due(&self) -> bool {
+        (self.pause == 0 || self.retry_at <= time::monotonic_us()) && self.duty.is_due()
     }
 
     /// Runs one batch in a transaction of its own. Returns true if the batch did something.
     fn run(&mut self, instance: u32) -> Result<bool, Failure> {
         process::report_activity_text(self.duty.name);
-        let did = attempt(|| transaction::in_transaction(|| if may_work(instance) { self.step(instance) } else { 0 }))?;
+        let did = attempt(|| transaction::in_transaction(|| if may_work(instance) { self.step() } else { 0 }))?;
         self.pause = 0;
         Ok(did > 0)
     }
 
     /// Runs one batch in the open transaction. Returns how much the batch did.
-    fn step(&self, instance: u32) -> i64 {
+    fn step(&self) -> i64 {
         fault!(&format!("duty.{}.before", self.duty.name));
-        let did = self.duty.run(instance);
+        let did = self.duty.run();
         fault!(&format!("duty.{}.after", self.duty.name));
         did
     }

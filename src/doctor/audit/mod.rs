@@ -10,13 +10,14 @@
 
 pub use fault::Fault;
 
-use crate::catalog::{Catalog, queue, spi};
+use crate::catalog::{self, queue, spi};
 use crate::error::Result;
 use crate::log::reader::Reader;
 use crate::log::segment::Home;
 use crate::log::{claim, outcome};
 use crate::pg::{self, lock, process, session, transaction};
 use crate::restore;
+use crate::shmem::here;
 
 mod fault;
 mod memory;
@@ -24,47 +25,47 @@ mod rows;
 
 /// Returns the faults. If the transaction has written, its own rows count, and shared memory is skipped: memory does
 /// not know these rows yet.
-pub fn look(catalog: &Catalog) -> Result<Vec<Fault>> {
+pub fn look() -> Result<Vec<Fault>> {
     const SECOND_LOOK_AFTER_MS: i64 = 200;
-    let mut found = rows::look(catalog)?;
+    let mut found = rows::look()?;
     if !session::in_recovery() {
-        found.extend(sequences(catalog)?);
+        found.extend(sequences()?);
     }
     if !found.is_empty() {
         process::sleep(SECOND_LOOK_AFTER_MS);
-        let again = rows::look(catalog)?;
-        let sequences = if session::in_recovery() { Vec::new() } else { sequences(catalog)? };
+        let again = rows::look()?;
+        let sequences = if session::in_recovery() { Vec::new() } else { sequences()? };
         found.retain(|fault| again.contains(fault) || sequences.contains(fault));
     }
     if !session::in_recovery() && !transaction::has_xid() {
-        found.extend(memory::look(catalog)?);
+        found.extend(memory::look()?);
     }
     Ok(found)
 }
 
 /// Finds sequences that would return numbers that are in use.
-fn sequences(catalog: &Catalog) -> Result<Vec<Fault>> {
-    let behind = transaction::look(|| restore::behind(catalog))?;
+fn sequences() -> Result<Vec<Fault>> {
+    let behind = transaction::look(restore::behind)?;
     Ok(behind.iter().map(|problem| Fault::new("sequence", problem)).collect())
 }
 
 /// Mends the faults that can be mended. The commit makes it effective. Returns for each fault whether it is mended.
 ///
 /// Errors: as `restore::end_now`.
-pub fn mend(catalog: &Catalog, faults: &[Fault]) -> Result<Vec<bool>> {
+pub fn mend(faults: &[Fault]) -> Result<Vec<bool>> {
     let mut mended = pg::memory::list(faults.len());
     for fault in faults {
-        mended.push(fault.remedy().is_some() && mend_row(catalog, fault)?);
+        mended.push(fault.remedy().is_some() && mend_row(fault)?);
     }
     // Memory may or may not have known the mended rows.
     if mended.contains(&true) {
-        restore::end_now(catalog)?;
+        restore::end_now()?;
     }
     Ok(mended)
 }
 
 /// Mends the row of a fault. Also returns true for faults that need no row changed: `restore::end_now` mends them.
-fn mend_row(catalog: &Catalog, fault: &Fault) -> Result<bool> {
+fn mend_row(fault: &Fault) -> Result<bool> {
     let (Some(id), segment) = (fault.attempt_id, fault.segment) else { return Ok(true) };
     if fault.name == "orphan_successor" {
         let sql = "DELETE FROM queue_internal.successor WHERE id = $1";
@@ -72,8 +73,8 @@ fn mend_row(catalog: &Catalog, fault: &Fault) -> Result<bool> {
     }
     let Some(n) = segment else { return Ok(true) };
     // The lock keeps the segment's tables from being emptied.
-    lock::lock(catalog.segments[n as usize].attempt, pgrx::pg_sys::RowExclusiveLock);
-    if !rows::may_write(catalog, n) {
+    lock::lock(catalog::segment(n).attempt, pgrx::pg_sys::RowExclusiveLock);
+    if !rows::may_write(n) {
         return Ok(false);
     }
     let delete = |log: &str, condition: &str| -> Result<bool> {
@@ -86,17 +87,17 @@ fn mend_row(catalog: &Catalog, fault: &Fault) -> Result<bool> {
         "orphan_outcome" => delete("outcome", &is_orphan),
         "orphan_note" => delete("note", &is_orphan),
         "lost_move" => Ok(delete("claim", "r.kind = 'm'")? | delete("outcome", "r.outcome = 'm'")?),
-        "two_places" => mark_one(catalog, id),
+        "two_places" => mark_one(id),
         _ => Ok(true),
     }
 }
 
 /// Marks an attempt that waits in several segments as moved in all but one. It stays in old, where moved attempts go.
-fn mark_one(catalog: &Catalog, id: i64) -> Result<bool> {
+fn mark_one(id: i64) -> Result<bool> {
     let mut places = Vec::new();
-    for n in (0..pg_queue_core::id::SEGMENTS as u8).filter(|&n| rows::may_write(catalog, n)) {
-        let lives = Reader::new(catalog).has_row(n, id) && outcome::find(catalog, n, id).is_none();
-        match claim::find(catalog, n, id) {
+    for n in (0..pg_queue_core::id::SEGMENTS as u8).filter(|&n| rows::may_write(n)) {
+        let lives = Reader::new().has_row(n, id) && outcome::find(n, id).is_none();
+        match claim::find(n, id) {
             None if lives => places.push(n),
             Some(claim) if lives && claim.kind != claim::Kind::Moved => return Ok(false),
             _ => {}
@@ -108,8 +109,8 @@ fn mark_one(catalog: &Catalog, id: i64) -> Result<bool> {
         return Ok(false);
     };
     for &n in others {
-        let home = Home::now(catalog, n);
-        let marked = claim::Writer::open_home(catalog, home).and_then(|claims| claims.mark_moved(id));
+        let home = Home::now(n);
+        let marked = claim::Writer::open_home(home).and_then(|claims| claims.mark_moved(id));
         if marked.is_none() {
             return Ok(false);
         }
@@ -119,15 +120,15 @@ fn mark_one(catalog: &Catalog, id: i64) -> Result<bool> {
 
 /// Returns faults that can be found without reading all rows, in sentences: of the sequences and of the counts in
 /// memory. For the doctor.
-pub fn cheap(catalog: &Catalog) -> Result<Vec<String>> {
-    let mut troubles = restore::behind(catalog)?;
+pub fn cheap() -> Result<Vec<String>> {
+    let mut troubles = restore::behind()?;
     let mut negative = pg::memory::list(crate::shmem::counters());
-    crate::shmem::with_counters(catalog.number, |counters| {
-        let wrong = counters.of(catalog.number).filter(|(_, c)| c.counts.waiting < 0 || c.counts.running < 0);
+    crate::shmem::with_counters(|counters| {
+        let wrong = counters.of(here::number()).filter(|(_, c)| c.counts.waiting < 0 || c.counts.running < 0);
         negative.extend(wrong.map(|(lane, _)| lane));
     });
     for lane in negative {
-        if let Some(queue) = queue::by_lane(catalog, lane)? {
+        if let Some(queue) = queue::by_lane(lane)? {
             troubles.push(format!("Queue \"{}\" has a negative count of jobs in memory.", queue.name));
         }
     }

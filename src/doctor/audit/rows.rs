@@ -11,7 +11,7 @@
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys;
 
-use crate::catalog::{Catalog, spi, triggers};
+use crate::catalog::{self, spi, triggers};
 use crate::doctor::audit::fault::Fault;
 use crate::error::Result;
 use crate::log::segment;
@@ -22,12 +22,13 @@ use crate::shmem::ledger::Ledger;
 use crate::shmem::segments::{OLD, State, Word};
 
 /// Reads all tables and returns the faults. Keeps no lock. Expects the doctor's search_path.
-pub fn look(catalog: &Catalog) -> Result<Vec<Fault>> {
+pub fn look() -> Result<Vec<Fault>> {
+    let catalog = catalog::pinned();
     transaction::look(|| {
-        lock_segments(catalog);
+        lock_segments();
         let _snapshot = ActiveSnapshot::latest();
         let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
-        let segments: Vec<Segment> = segment::plannable(catalog)
+        let segments: Vec<Segment> = segment::plannable()
             .into_iter()
             .map(|n| Segment { n, is_read: ledger.is_read_here(n), is_free: ledger.word(n).state() == State::Free })
             .collect();
@@ -45,7 +46,8 @@ pub fn look(catalog: &Catalog) -> Result<Vec<Fault>> {
 }
 
 /// Locks the tables of all segments, so that none is emptied until the transaction, or `transaction::look`, ends.
-pub fn lock_segments(catalog: &Catalog) {
+pub fn lock_segments() {
+    let catalog = catalog::pinned();
     let tables = catalog.segments.iter().flat_map(|segment| segment.tables());
     tables.for_each(|table| lock::lock(table, pg_sys::AccessShareLock));
 }
@@ -284,8 +286,8 @@ fn union(queries: String) -> String {
 }
 
 /// True if SQL may write rows of this segment.
-pub fn may_write(catalog: &Catalog, n: u8) -> bool {
-    usize::from(n) < SEGMENTS && segment::plannable(catalog).contains(&n)
+pub fn may_write(n: u8) -> bool {
+    usize::from(n) < SEGMENTS && segment::plannable().contains(&n)
 }
 
 /// True if a segment is one of the halves of old.
@@ -294,6 +296,7 @@ pub fn is_old(n: u8) -> bool {
 }
 
 /// Returns the state of a segment by the log of segments.
-pub fn logged(catalog: &Catalog, n: u8) -> Word {
+pub fn logged(n: u8) -> Word {
+    let catalog = catalog::pinned();
     Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now).word(n)
 }

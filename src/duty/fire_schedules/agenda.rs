@@ -12,10 +12,11 @@ use std::ops::RangeInclusive;
 
 use pg_queue_core::schedule::{MAX_MISSED_SLOTS, Plan, rfc3339};
 
-use crate::catalog::{Catalog, schedule};
+use crate::catalog::schedule;
 use crate::error::{Error, Result};
 use crate::job;
 use crate::log::firing::{Log, Owed};
+use crate::shmem::here;
 
 /// The first and the longest pause before a schedule that could not be fired is retried, in microseconds.
 const RETRY_PAUSE_US: RangeInclusive<i64> = 1_000_000..=60_000_000;
@@ -71,10 +72,10 @@ impl Entry {
 
     /// Records that the schedule could not be fired. Its slots stay due until the retry. The first failure is reported
     /// in the server log.
-    pub fn failed(&mut self, catalog: &Catalog, error: &Error, now: i64) {
+    pub fn failed(&mut self, error: &Error, now: i64) {
         let pause = self.retry.map_or(*RETRY_PAUSE_US.start(), |(_, pause)| (pause * 2).min(*RETRY_PAUSE_US.end()));
         if self.retry.replace((now.saturating_add(pause), pause)).is_none() {
-            let name = schedule::by_id(catalog, self.id).map_or_else(String::new, |schedule| schedule.name());
+            let name = schedule::by_id(self.id).map_or_else(String::new, |schedule| schedule.name());
             let slot = self.next.map_or_else(String::new, rfc3339);
             let mut warning =
                 Error::new(error.code, format!("schedule \"{name}\" could not be fired: {}", error.message)).detail(
@@ -107,17 +108,17 @@ pub struct Agenda {
 
 impl Agenda {
     /// Returns this agenda if it was read at this number of changes, else a new one. The caller holds the token.
-    pub fn current(self, catalog: &Catalog, changes: u64) -> Self {
-        if (self.instance, self.changes) == (catalog.number, changes) {
+    pub fn current(self, changes: u64) -> Self {
+        if (self.instance, self.changes) == (here::number(), changes) {
             return self;
         }
         let mut known: HashMap<(i32, i32), Entry> = HashMap::new();
-        if self.instance == catalog.number {
+        if self.instance == here::number() {
             known.extend(self.entries.into_iter().map(|entry| ((entry.id, entry.version), entry)));
         }
-        let log = Log::read(catalog);
+        let log = Log::read();
         let mut entries = Vec::new();
-        schedule::each(catalog, |schedule| {
+        schedule::each(|schedule| {
             if schedule.is_paused() {
                 return;
             }
@@ -136,7 +137,7 @@ impl Agenda {
             let last = firing.and_then(|firing| firing.last);
             entries.push(Entry { id, version, plan, handled, last, owed, next, retry });
         });
-        Self { instance: catalog.number, changes, entries }
+        Self { instance: here::number(), changes, entries }
     }
 
     /// Returns the indexes of at most `most` due schedules, the earliest slots first.

@@ -10,15 +10,13 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use agenda::{Agenda, Entry};
 use pg_queue_core::schedule::{Due, MAX_MISSED_SLOTS};
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::queue;
 use crate::catalog::schedule::Schedule;
-use crate::catalog::{self, Catalog};
+use crate::catalog::{self, queue};
 use crate::duty::care::{self, Care};
 use crate::duty::{self, Duty, Memory, rotate_firings};
 use crate::error::{self, Result};
@@ -50,16 +48,15 @@ thread_local! {
     static AGENDA: Cell<Agenda> = Cell::default();
 }
 
-fn run(number: u32, _: &Care) -> Result<i64> {
+fn run(_: &Care) -> Result<i64> {
     transaction::register();
-    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     // A slot must be committed before any process fires the next one.
-    if pg::transaction::in_transaction_block() || !firing::try_lock(&catalog) {
+    if pg::transaction::in_transaction_block() || !firing::try_lock() {
         return Ok(0);
     }
-    transaction::record(number, ScheduleStep::SlotsTaken);
+    transaction::record(ScheduleStep::SlotsTaken);
     let pid = session::pid();
-    let changes = shmem::with_instance(number, |_, instance| {
+    let changes = shmem::with_instance(|_, instance| {
         let known = &mut instance.schedules;
         if std::mem::replace(&mut known.firer, pid) != pid {
             known.changes += 1;
@@ -67,11 +64,11 @@ fn run(number: u32, _: &Care) -> Result<i64> {
         known.changes
     });
     let Some(changes) = changes else { return Ok(0) };
-    let mut agenda = AGENDA.take().current(&catalog, changes);
+    let mut agenda = AGENDA.take().current(changes);
     let now = catalog::schedule::now_us();
-    let done = fire_due(&catalog, &mut agenda, now);
+    let done = fire_due(&mut agenda, now);
     let next = agenda.next_at(now);
-    shmem::with_instance(number, |_, instance| {
+    shmem::with_instance(|_, instance| {
         // The condition fails if a commit has set it to "look" meanwhile.
         if instance.schedules.changes == changes {
             instance.schedules.next_slot = next;
@@ -83,32 +80,32 @@ fn run(number: u32, _: &Care) -> Result<i64> {
 
 /// Fires the due schedules together. If that fails, fires them one by one. Schedules that failed before are also fired
 /// one by one. Returns how many slots were handled.
-fn fire_due(catalog: &Rc<Catalog>, agenda: &mut Agenda, now: i64) -> i64 {
+fn fire_due(agenda: &mut Agenda, now: i64) -> i64 {
     let due = agenda.due(now, BATCH_SCHEDULES);
     let (alone, together): (Vec<usize>, Vec<usize>) = due.into_iter().partition(|&n| agenda.entries[n].has_failed());
     let mut done = 0;
     if !together.is_empty() {
-        match datum::Scratch::new().lend(|| attempt(catalog, agenda, &together, now, usize::MAX)) {
+        match datum::Scratch::new().lend(|| attempt(agenda, &together, now, usize::MAX)) {
             Ok(count) => done += count,
-            Err(_) => together.iter().for_each(|&n| done += fire_alone(catalog, agenda, n, now)),
+            Err(_) => together.iter().for_each(|&n| done += fire_alone(agenda, n, now)),
         }
     }
-    alone.into_iter().for_each(|n| done += fire_alone(catalog, agenda, n, now));
+    alone.into_iter().for_each(|n| done += fire_alone(agenda, n, now));
     done
 }
 
-fn fire_alone(catalog: &Rc<Catalog>, agenda: &mut Agenda, n: usize, now: i64) -> i64 {
+fn fire_alone(agenda: &mut Agenda, n: usize, now: i64) -> i64 {
     /// If the queue has no room for all slots, this many are tried, then half as many, and so on.
     const MAX_SLOTS: usize = 512;
     let mut most = usize::MAX;
     let mut scratch = datum::Scratch::new();
     loop {
-        match scratch.lend(|| attempt(catalog, agenda, &[n], now, most)) {
+        match scratch.lend(|| attempt(agenda, &[n], now, most)) {
             Ok(count) => return count,
             // The queue has room for fewer jobs. As many as fit are fired, the oldest first.
             Err(error) if error.code == error::LIMIT && most > 1 => most = MAX_SLOTS.min(most / 2),
             Err(error) => {
-                agenda.entries[n].failed(catalog, &error, now);
+                agenda.entries[n].failed(&error, now);
                 return 0;
             }
         }
@@ -116,13 +113,13 @@ fn fire_alone(catalog: &Rc<Catalog>, agenda: &mut Agenda, n: usize, now: i64) ->
 }
 
 /// Fires all chosen schedules in a subtransaction, or none of them: at most `most` slots of each.
-fn attempt(catalog: &Rc<Catalog>, agenda: &mut Agenda, chosen: &[usize], now: i64, most: usize) -> Result<i64> {
+fn attempt(agenda: &mut Agenda, chosen: &[usize], now: i64, most: usize) -> Result<i64> {
     let works = care::apart(|| {
-        let works = chosen.iter().filter_map(|&n| Work::of(catalog, n, &agenda.entries[n], now, most).transpose());
+        let works = chosen.iter().filter_map(|&n| Work::of(n, &agenda.entries[n], now, most).transpose());
         let mut works = works.collect::<Result<Vec<_>>>()?;
-        enqueue(catalog, &mut works)?;
+        enqueue(&mut works)?;
         let firings: Vec<Firing> = works.iter().flat_map(|work| work.firings(now)).collect();
-        firing::insert(catalog, &firings)?;
+        firing::insert(&firings)?;
         rotate_firings::inserted(firings.len());
         Ok(works)
     })?;
@@ -163,10 +160,8 @@ struct Work {
 
 impl Work {
     /// Plans at most `most` jobs of a schedule. `None`: nothing is due, or the schedule has changed meanwhile.
-    fn of(catalog: &Rc<Catalog>, n: usize, entry: &Entry, now: i64, most: usize) -> Result<Option<Self>> {
-        let Some(schedule) =
-            catalog::schedule::by_id(catalog, entry.id).filter(|found| found.version() == entry.version)
-        else {
+    fn of(n: usize, entry: &Entry, now: i64, most: usize) -> Result<Option<Self>> {
+        let Some(schedule) = catalog::schedule::by_id(entry.id).filter(|found| found.version() == entry.version) else {
             return Ok(None);
         };
         let due = match entry.owed {
@@ -178,11 +173,11 @@ impl Work {
             None => entry.plan()?.due(entry.handled, now, schedule.missed()),
         };
         let Some(mut handled) = due.last else { return Ok(None) };
-        let goal = job::schedule::goal(catalog, &schedule)?;
+        let goal = job::schedule::goal(&schedule)?;
         let (mut slots, too_many, mut owed) = (due.run, due.too_many, entry.owed);
         if !schedule.may_overlap() {
             let is_live = match entry.last {
-                Some((_, job_id)) => is_live(catalog, job_id)?,
+                Some((_, job_id)) => is_live(job_id)?,
                 None => false,
             };
             // When the other slots would run, the first slot's job still waits or runs.
@@ -224,10 +219,10 @@ impl Work {
     }
 }
 
-fn is_live(catalog: &Rc<Catalog>, job_id: i64) -> Result<bool> {
-    match find::find_any(catalog, job_id) {
+fn is_live(job_id: i64) -> Result<bool> {
+    match find::find_any(job_id) {
         // If its queue is dropped before a job has ended, the job never gets an outcome.
-        Ok(found) => Ok(found.outcome().is_none() && queue::by_lane(catalog, found.lane())?.is_some()),
+        Ok(found) => Ok(found.outcome().is_none() && queue::by_lane(found.lane())?.is_some()),
         // An open transaction is ending the job, or makes its next attempt.
         Err(error) if error.code == error::IN_USE => Ok(true),
         Err(error) if error.code == error::NO_DATA => Ok(false),
@@ -236,7 +231,7 @@ fn is_live(catalog: &Rc<Catalog>, job_id: i64) -> Result<bool> {
 }
 
 /// Enqueues the jobs, those of each queue or topic together.
-fn enqueue(catalog: &Rc<Catalog>, works: &mut [Work]) -> Result<()> {
+fn enqueue(works: &mut [Work]) -> Result<()> {
     let now = time::now_us();
     let mut goals: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
     for (n, work) in works.iter().enumerate() {
@@ -248,14 +243,14 @@ fn enqueue(catalog: &Rc<Catalog>, works: &mut [Work]) -> Result<()> {
             && let Some(most) = queue.max_waiting
         {
             // This is checked before anything is made for jobs that do not fit.
-            limits::has_room(catalog, queue, most, members.iter().map(|&n| works[n].slots.len()).sum())?;
+            limits::has_room(queue, most, members.iter().map(|&n| works[n].slots.len()).sum())?;
         }
         let jobs: Vec<(Datum, Options)> = members
             .iter()
             .flat_map(|&n| works[n].slots.iter().map(move |&slot| (n, slot)))
-            .map(|(n, slot)| (works[n].payload, works[n].schedule.options(catalog, Some(slot))))
+            .map(|(n, slot)| (works[n].payload, works[n].schedule.options(Some(slot))))
             .collect();
-        let mut ids = goal.produce(catalog, &jobs, now)?.into_iter();
+        let mut ids = goal.produce(&jobs, now)?.into_iter();
         for &n in members {
             works[n].job_ids = ids.by_ref().take(works[n].slots.len()).collect();
         }

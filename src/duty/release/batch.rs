@@ -13,7 +13,7 @@ use pg_queue_core::{id, totals};
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::queue::{self, Queue};
-use crate::catalog::{Catalog, drops, ids};
+use crate::catalog::{drops, ids};
 use crate::duty::care::Care;
 use crate::duty::release::known;
 use crate::duty::release::work::Position;
@@ -77,7 +77,6 @@ impl Act {
 
 /// The work of one transaction.
 pub struct Batch<'a> {
-    pub catalog: &'a Rc<Catalog>,
     /// True if this transaction completes the jobs. Then it only makes plain releases, and leaves the rest to the duty.
     is_at_commit: bool,
     care: &'a Care,
@@ -100,12 +99,11 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub fn new(catalog: &'a Rc<Catalog>, care: &'a Care) -> Self {
-        let read = shmem::with_awaited(catalog.number, |awaited, instance| (instance.due.to, awaited.epoch()));
+    pub fn new(care: &'a Care) -> Self {
+        let read = shmem::with_awaited(|awaited, instance| (instance.due.to, awaited.epoch()));
         let (cursor, epoch) = read.unwrap_or((i64::MIN, 0));
         known::catch_up(epoch);
         Self {
-            catalog,
             is_at_commit: false,
             care,
             failed: Vec::new(),
@@ -121,8 +119,8 @@ impl<'a> Batch<'a> {
     }
 
     /// Returns a batch for the open transaction, which completes these jobs.
-    pub fn of_commit(catalog: &'a Rc<Catalog>, care: &'a Care, jobs: &[i64]) -> Self {
-        let mut batch = Self::new(catalog, care);
+    pub fn of_commit(care: &'a Care, jobs: &[i64]) -> Self {
+        let mut batch = Self::new(care);
         batch.is_at_commit = true;
         batch.fates.extend(jobs.iter().map(|job_id| (*job_id, (Fate::Completed, false))));
         batch
@@ -144,7 +142,7 @@ impl<'a> Batch<'a> {
         let known = self.fates.get(&edge.job_id).copied();
         let (fate, is_flow) = match known {
             Some(known) => known,
-            None => self.note_fate(edge.job_id, &after::fate(self.catalog, edge.job_id)?),
+            None => self.note_fate(edge.job_id, &after::fate(edge.job_id)?),
         };
         let has_failed = is_flow && edge.upon == Upon::Failed && self.dead_member(edge.job_id)?.is_some();
         Ok(if has_failed { Fate::Dead } else { fate })
@@ -167,7 +165,7 @@ impl<'a> Batch<'a> {
     pub fn walk(&mut self, job_id: i64, from: Option<Position>) -> Result<Option<Position>> {
         // Finding the job costs about as much as looking at some attempts.
         self.looked += 10;
-        let job = after::fate(self.catalog, job_id)?;
+        let job = after::fate(job_id)?;
         let (fate, is_flow) = self.note_fate(job_id, &job);
         if let Some(attempt) = &job.held
             && from.is_none()
@@ -187,12 +185,12 @@ impl<'a> Batch<'a> {
     pub fn walk_after(&mut self, job_id: i64, from: Option<Position>) -> Result<Option<Position>> {
         let (most, _) = self.limits();
         // In this order, an attempt that moves meanwhile is met at least once.
-        let segments: Vec<u8> = segment::inhabited(self.catalog).collect();
+        let segments: Vec<u8> = segment::inhabited().collect();
         let start = from.and_then(|from| segments.iter().position(|segment| *segment == from.segment));
         let mut after = from.filter(|_| start.is_some()).map_or(0, |from| from.attempt);
         for &segment in &segments[start.unwrap_or(0)..] {
-            let Some(edges) = Edges::open(self.catalog, segment) else { continue };
-            let tables = Tables::open(self.catalog, segment);
+            let Some(edges) = Edges::open(segment) else { continue };
+            let tables = Tables::open(segment);
             loop {
                 let mut found = Vec::new();
                 edges.each_after(job_id, after, |edge| {
@@ -221,7 +219,7 @@ impl<'a> Batch<'a> {
     fn claims(&mut self, home: Home) -> Option<&claim::Writer> {
         let opened = &mut self.claims[home.segment as usize];
         if opened.is_none() {
-            *opened = claim::Writer::open_home(self.catalog, home);
+            *opened = claim::Writer::open_home(home);
         }
         opened.as_ref()
     }
@@ -229,8 +227,8 @@ impl<'a> Batch<'a> {
     /// Decides about an attempt whose own time may have come.
     fn decide_by_own_time(&mut self, attempt: &Attempt) -> Result<()> {
         let segment = attempt.home.segment;
-        let Some(edges) = Edges::open(self.catalog, segment) else { return Ok(()) };
-        let tables = Tables::open(self.catalog, segment);
+        let Some(edges) = Edges::open(segment) else { return Ok(()) };
+        let tables = Tables::open(segment);
         if tables.home != attempt.home {
             self.again.push(attempt.job_id());
             return Ok(());
@@ -258,7 +256,7 @@ impl<'a> Batch<'a> {
         }
         let attempt = Attempt::new(attempts.row(), tables.home);
         drop(attempts);
-        let Some(queue) = queue::by_lane(self.catalog, attempt.lane())? else { return Ok(()) };
+        let Some(queue) = queue::by_lane(attempt.lane())? else { return Ok(()) };
         if !queue.is_held(attempt.lane()) {
             return Ok(());
         }
@@ -344,10 +342,8 @@ impl<'a> Batch<'a> {
         let mut acts = std::mem::take(&mut self.acts);
         // A lane's queue may be about to be dropped.
         let mut lanes: HashMap<i32, bool> = HashMap::new();
-        let catalog = self.catalog;
         acts.retain(|act| {
-            let is_there =
-                act.lane().is_none_or(|lane| *lanes.entry(lane).or_insert_with(|| drops::admits(catalog, lane)));
+            let is_there = act.lane().is_none_or(|lane| *lanes.entry(lane).or_insert_with(|| drops::admits(lane)));
             if !is_there {
                 self.again.push(act.because);
             }
@@ -375,14 +371,13 @@ impl<'a> Batch<'a> {
 
     /// Writes a note that an edge is met.
     fn remember(&mut self, home: Home, edge: &Edge) {
-        let catalog = self.catalog;
-        self.note(home, edge.id, edge.job_id, |home| edge::insert_met(catalog, home, edge));
+        self.note(home, edge.id, edge.job_id, |home| edge::insert_met(home, edge));
     }
 
     /// Writes a note about a held attempt where the attempt is, with `insert`. If the attempt keeps moving for too
     /// long, hands the job over again.
     pub fn note(&mut self, home: Home, id: i64, job_id: i64, insert: impl Fn(Home) -> bool) {
-        if let hold::Noted::Moving = hold::note_held(self.catalog, id, home, insert) {
+        if let hold::Noted::Moving = hold::note_held(id, home, insert) {
             self.again.push(job_id);
         }
     }
@@ -401,17 +396,17 @@ impl<'a> Batch<'a> {
         }
         fault!(if self.is_at_commit { "ender.claimed" } else { "release.claimed" });
         let mut counts = memory::list(acts.len());
-        ids::take(self.catalog, acts.len(), |count| counts.push(count))?;
+        ids::take(acts.len(), |count| counts.push(count))?;
         let now = time::now_us();
         let mut outcomes = memory::list(acts.len());
         let mut reasons: HashMap<(i64, u8), Datum> = HashMap::new();
         for wants_far in [false, true] {
             let run_at = |act: &Act| act.run_at.filter(|&at| at > now);
-            let far = |act: &Act| run_at(act).filter(|&at| is_far(self.catalog, at));
+            let far = |act: &Act| run_at(act).filter(|&at| is_far(at));
             let chosen = acts.iter().zip(&counts).filter(|(act, _)| act.lane().is_some());
             let mut chosen = chosen.filter(|(act, _)| far(act).is_some() == wants_far).peekable();
             let Some((first, _)) = chosen.peek() else { continue };
-            let target = Target::open(self.catalog, far(first));
+            let target = Target::open(far(first));
             let attempts: Vec<New> = chosen
                 .map(|(act, &count)| {
                     let next_id = id::attempt(ids::node(), count, target.home.segment);
@@ -421,7 +416,7 @@ impl<'a> Batch<'a> {
                     after::released(&act.queue, &act.attempt, next_id, lane, run_at(act), now)
                 })
                 .collect();
-            attempt::insert_admitted(self.catalog, &target, &attempts);
+            attempt::insert_admitted(&target, &attempts);
         }
         for act in &acts {
             let (kind, error) = match &act.decision {
@@ -437,23 +432,23 @@ impl<'a> Batch<'a> {
                 Decision::Cancel(reason) => (Kind::Cancelled, reason.as_deref().map(text_datum)),
                 Decision::Expire => (Kind::Expired, None),
                 Decision::Die(error) => {
-                    dead_letter::copy(self.catalog, &act.queue, &act.attempt, error);
+                    dead_letter::copy(&act.queue, &act.attempt, error);
                     (Kind::Dead, Some(text_datum(error)))
                 }
             };
             outcomes.push(outcome::New { error, ..outcome::New::of(act.attempt.id(), kind) });
             if matches!(kind, Kind::Completed | Kind::Dead | Kind::Expired) {
                 let end = totals::End { outcome: kind.char(), has_next: false };
-                transaction::record(self.catalog.number, Step::EndCounted { lane: act.attempt.lane(), end });
+                transaction::record(Step::EndCounted { lane: act.attempt.lane(), end });
             }
             let job_id = act.attempt.job_id();
-            transaction::record(self.catalog.number, FlowStep::JobEnded { job_id });
+            transaction::record(FlowStep::JobEnded { job_id });
             // The flow to which the job belongs may end with it.
             if kind == Kind::Dead && act.attempt.flow().is_some() {
-                transaction::record(self.catalog.number, FlowStep::Awaited { job_id, mark: None });
+                transaction::record(FlowStep::Awaited { job_id, mark: None });
             }
         }
-        let writer = outcome::Writer::open_home(self.catalog, home);
+        let writer = outcome::Writer::open_home(home);
         let lost = writer.map_or(outcomes.len(), |writer| writer.insert(&outcomes).len());
         if lost > 0 {
             return Err(Error::internal("a held attempt without a claim has an outcome"));
@@ -464,15 +459,14 @@ impl<'a> Batch<'a> {
 
     /// Records what the commit changes in memory, except for the new attempts.
     fn record_in_memory(&self, segment: u8, acts: &[Act]) {
-        let number = self.catalog.number;
         let mut lanes: HashMap<i32, i64> = HashMap::new();
         acts.iter().for_each(|act| *lanes.entry(act.attempt.lane()).or_default() += 1);
-        transaction::record(number, SegmentStep::Counted { segment, attempts: 0, ended: acts.len() as i64 });
-        transaction::record_all(number, lanes.into_iter().map(|(lane, count)| Step::Purged { lane, count }));
+        transaction::record(SegmentStep::Counted { segment, attempts: 0, ended: acts.len() as i64 });
+        transaction::record_all(lanes.into_iter().map(|(lane, count)| Step::Purged { lane, count }));
         let mut told = HashSet::new();
         for act in acts.iter().filter(|act| act.lane().is_some() && act.queue.notify) {
             if told.insert(act.queue.lane) {
-                transaction::record(number, QueueStep::NotifyDue { lane: act.queue.lane });
+                transaction::record(QueueStep::NotifyDue { lane: act.queue.lane });
             }
         }
     }

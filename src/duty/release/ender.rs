@@ -7,7 +7,7 @@
 //! Invariant: a job is served if this transaction or another one has released all successors that commits had announced
 //! to memory before the look. The commit hands over any other job to the duty.
 
-use crate::catalog;
+use crate::catalog::pin;
 use crate::duty::care::Care;
 use crate::duty::release::batch::Batch;
 use crate::error::Result;
@@ -31,14 +31,14 @@ pub fn before_commit() -> Result<()> {
 
 /// Releases the successors of these jobs of an instance. Returns which of the jobs are served.
 fn release(number: u32, jobs: &[i64]) -> Result<Served> {
-    let Some(catalog) = catalog::of_duty(number).filter(|_| awake::is_awake(number)) else { return Ok(Served::new()) };
+    let Some(_call) = pin::begin_duty(number).filter(|_| awake::is_awake()) else { return Ok(Served::new()) };
     // The commit sees successors that are announced after this moment. Successors announced earlier are visible to the
     // snapshot.
-    let Some(adds) = shmem::with_awaited(number, |awaited, _| awaited.adds()) else { return Ok(Served::new()) };
+    let Some(adds) = shmem::with_awaited(|awaited, _| awaited.adds()) else { return Ok(Served::new()) };
     let _snapshot = ActiveSnapshot::latest();
     fault!("ender.counted");
     let care = Care::none();
-    let mut batch = Batch::of_commit(&catalog, &care, jobs);
+    let mut batch = Batch::of_commit(&care, jobs);
     let mut served = Served::new();
     for &job_id in jobs {
         // The duty will meet the same error and report it. It does not concern this transaction.

@@ -44,7 +44,7 @@ impl Batch<'_> {
         if upon == Upon::Failed && self.dead_member(flow)?.is_some() {
             return Ok(Some(Fate::Dead));
         }
-        if !flow::try_close(self.catalog, flow) {
+        if !flow::try_close(flow) {
             self.again.push(flow);
             return Ok(None);
         }
@@ -53,8 +53,7 @@ impl Batch<'_> {
             return Ok(Some(Fate::Completed));
         }
         fault!("release.searched");
-        let found =
-            member::find_blockers(self.catalog, flow, known::of(flow).passed, upon != Upon::Ended, MAX_ATTEMPTS_READ);
+        let found = member::find_blockers(flow, known::of(flow).passed, upon != Upon::Ended, MAX_ATTEMPTS_READ);
         self.looked += 10;
         known::remember(flow, |known| {
             known.passed = known.passed.max(found.passed);
@@ -68,8 +67,8 @@ impl Batch<'_> {
             known::forget_flow(flow);
             // The last member may have completed or died after the search above.
             return Ok(Some(match upon {
-                Upon::Any if !member::find_completed(self.catalog, flow, i64::MIN).has_completed => Fate::Cancelled,
-                Upon::Failed if member::dead(self.catalog, flow).is_some() => Fate::Dead,
+                Upon::Any if !member::find_completed(flow, i64::MIN).has_completed => Fate::Cancelled,
+                Upon::Failed if member::dead(flow).is_some() => Fate::Dead,
                 _ => Fate::Completed,
             }));
         };
@@ -77,7 +76,7 @@ impl Batch<'_> {
             // All its members are watched.
             return Ok(Some(if first.standing == Standing::Dead { Fate::Dead } else { Fate::Living }));
         }
-        let newest = member::newest_living(self.catalog, flow);
+        let newest = member::newest_living(flow);
         known::remember(flow, |known| known.newest = newest);
         for job_id in [Some(first.job_id), newest].into_iter().flatten() {
             self.watch(flow, job_id, if job_id == first.job_id { first.standing } else { Standing::Living })?;
@@ -91,13 +90,13 @@ impl Batch<'_> {
         /// At most this many members are watched in one hold of the lock.
         const MEMBERS_PER_HOLD: usize = 256;
         let known::Completions::NoneTo(above) = known::of(flow).completions else { return true };
-        let found = member::find_completed(self.catalog, flow, above);
+        let found = member::find_completed(flow, above);
         for members in found.open.chunks(MEMBERS_PER_HOLD) {
             let watch = |awaited: &mut Awaited| members.iter().for_each(|job| awaited.watch(*job));
-            shmem::with_awaited(self.catalog.number, |awaited, _| watch(awaited));
+            shmem::with_awaited(|awaited, _| watch(awaited));
         }
         // A member may have completed before it was watched.
-        let has = found.has_completed || member::find_completed(self.catalog, flow, above).has_completed;
+        let has = found.has_completed || member::find_completed(flow, above).has_completed;
         let completions = if has { known::Completions::Some } else { known::Completions::NoneTo(found.last) };
         known::remember(flow, |known| known.completions = completions);
         self.looked += 10;
@@ -106,9 +105,9 @@ impl Batch<'_> {
 
     /// Watches a member, so that its end hands it over. Then checks whether it has already ended.
     fn watch(&mut self, flow: i64, job_id: i64, standing: Standing) -> Result<()> {
-        shmem::with_awaited(self.catalog.number, |awaited, _| awaited.watch(job_id));
+        shmem::with_awaited(|awaited, _| awaited.watch(job_id));
         let was = if standing == Standing::Dead { Fate::Dead } else { Fate::Living };
-        if after::fate(self.catalog, job_id)?.fate != was {
+        if after::fate(job_id)?.fate != was {
             look_later(flow, i64::MIN);
         }
         Ok(())
@@ -118,45 +117,45 @@ impl Batch<'_> {
     pub fn dead_member(&mut self, flow: i64) -> Result<Option<i64>> {
         match known::of(flow).deaths {
             known::Deaths::None => return Ok(None),
-            known::Deaths::One(job_id) if Upon::Failed.is_met_by(after::fate(self.catalog, job_id)?.fate) => {
+            known::Deaths::One(job_id) if Upon::Failed.is_met_by(after::fate(job_id)?.fate) => {
                 return Ok(Some(job_id));
             }
             known::Deaths::One(_) | known::Deaths::Unknown => {}
         }
-        let dead = member::dead(self.catalog, flow);
+        let dead = member::dead(flow);
         known::remember(flow, |known| known.deaths = dead.map_or(known::Deaths::None, known::Deaths::One));
         Ok(dead)
     }
 
     /// Makes a flow end because one of its members is dead.
     pub fn fail_fast(&mut self, attempt: &Attempt, dead: i64) -> Result<()> {
-        let ending = Ending { is_forced: false, dead: Some(dead), is_expired: false, reason: error_of(self, dead) };
+        let ending = Ending { is_forced: false, dead: Some(dead), is_expired: false, reason: error_of(dead) };
         self.note_ending(attempt, &ending);
         look_later(attempt.job_id(), i64::MIN);
         Ok(())
     }
 
     fn note_ending(&mut self, attempt: &Attempt, ending: &Ending) {
-        let (catalog, id, job_id) = (self.catalog, attempt.id(), attempt.job_id());
-        self.note(attempt.home, id, job_id, |home| edge::insert_ending(catalog, home, id, job_id, ending));
+        let (id, job_id) = (attempt.id(), attempt.job_id());
+        self.note(attempt.home, id, job_id, |home| edge::insert_ending(home, id, job_id, ending));
     }
 
     /// Cancels the members of a flow that must end, as many as fit into a transaction. When none lives any more, ends
     /// the flow.
     pub fn end_flow(&mut self, attempt: Attempt, ending: &Ending) -> Result<()> {
         let flow = attempt.job_id();
-        if !flow::try_close(self.catalog, flow) {
+        if !flow::try_close(flow) {
             self.again.push(flow);
             return Ok(());
         }
         // The search skips members that have ended before: a wide flow has many of them.
-        let found = member::find_blockers(self.catalog, flow, known::of(flow).passed, false, MAX_ATTEMPTS_READ);
+        let found = member::find_blockers(flow, known::of(flow).passed, false, MAX_ATTEMPTS_READ);
         known::remember(flow, |known| known.passed = known.passed.max(found.passed));
         if found.is_cut {
             look_later(flow, i64::MIN);
             return Ok(());
         }
-        let living = member::living(self.catalog, flow, found.passed, MAX_CANCELS);
+        let living = member::living(flow, found.passed, MAX_CANCELS);
         let reason = match ending.dead {
             Some(dead) => format!("its flow {flow} has failed: job {dead} is dead"),
             None if ending.is_expired => format!("its flow {flow} has expired"),
@@ -177,7 +176,7 @@ impl Batch<'_> {
             }
             return Ok(());
         }
-        let Some(queue) = crate::catalog::queue::by_lane(self.catalog, attempt.lane())? else { return Ok(()) };
+        let Some(queue) = crate::catalog::queue::by_lane(attempt.lane())? else { return Ok(()) };
         let words = match (ending.dead, &ending.reason) {
             (Some(dead), reason) => {
                 Some(format!("job {dead} is dead: {}", reason.as_deref().unwrap_or("no error is kept")))
@@ -197,15 +196,15 @@ impl Batch<'_> {
     /// Ends a member, or asks its worker to stop. Returns true if there was anything to do. `None`: memory has no room
     /// for more in this transaction.
     fn cancel_member(&mut self, flow: i64, job_id: i64, ending: &Ending, reason: &str) -> Result<Option<bool>> {
-        let Ok(Found::Here(job)) = find::find_settled(self.catalog, job_id) else { return Ok(Some(true)) };
+        let Ok(Found::Here(job)) = find::find_settled(job_id) else { return Ok(Some(true)) };
         if job.outcome.is_some() {
             return Ok(Some(true));
         }
         let attempt = &job.attempt;
         let error = Some(text_datum(reason));
         if !job.is_claimed {
-            if flow::is_flow(attempt) && after::is_held(self.catalog, attempt.lane())? {
-                let edges = Edges::open(self.catalog, attempt.home.segment);
+            if flow::is_flow(attempt) && after::is_held(attempt.lane())? {
+                let edges = Edges::open(attempt.home.segment);
                 if edges.is_some_and(|edges| edges.ending_of(attempt.id()).is_some()) {
                     return Ok(Some(false));
                 }
@@ -216,12 +215,12 @@ impl Batch<'_> {
                     reason: Some(reason.to_owned()),
                 };
                 self.note_ending(attempt, &nested);
-                transaction::record(self.catalog.number, FlowStep::Awaited { job_id, mark: None });
+                transaction::record(FlowStep::Awaited { job_id, mark: None });
                 return Ok(Some(true));
             }
-            match take::take_waiting(self.catalog, attempt) {
+            match take::take_waiting(attempt) {
                 Ok(TakeWaiting::Taken) => {
-                    end_unrun(self.catalog, attempt, New { error, ..New::of(attempt.id(), Kind::Cancelled) })?;
+                    end_unrun(attempt, New { error, ..New::of(attempt.id(), Kind::Cancelled) })?;
                     return Ok(Some(true));
                 }
                 Ok(TakeWaiting::Running) => {}
@@ -237,10 +236,10 @@ impl Batch<'_> {
             }
         }
         if !ending.is_forced {
-            if serve_cancels::is_requested(self.catalog, attempt) {
+            if serve_cancels::is_requested(attempt) {
                 return Ok(Some(false));
             }
-            return match cancel::ask(self.catalog, attempt, note::Cancel::new_body(Some(reason))) {
+            return match cancel::ask(attempt, note::Cancel::new_body(Some(reason))) {
                 Ok(()) => Ok(Some(true)),
                 Err(Refusal::Lost(_) | Refusal::Busy(_)) => {
                     self.again.push(flow);
@@ -249,7 +248,7 @@ impl Batch<'_> {
                 Err(Refusal::Unfit(error) | Refusal::Wrong(error)) => Err(error),
             };
         }
-        match cancel::end_claimed(self.catalog, attempt.id(), error) {
+        match cancel::end_claimed(attempt.id(), error) {
             Ok(()) => Ok(Some(true)),
             Err(Refusal::Lost(_) | Refusal::Busy(_)) => {
                 self.again.push(flow);
@@ -277,9 +276,9 @@ impl Batch<'_> {
 }
 
 /// Returns the error with which a job died.
-fn error_of(batch: &Batch<'_>, job_id: i64) -> Option<String> {
-    let error = match find::find_settled(batch.catalog, job_id).ok()? {
-        Found::Here(job) => outcome::error_of(batch.catalog, job.attempt.home.segment, job.attempt.id()),
+fn error_of(job_id: i64) -> Option<String> {
+    let error = match find::find_settled(job_id).ok()? {
+        Found::Here(job) => outcome::error_of(job.attempt.home.segment, job.attempt.id()),
         Found::Past(past) => past.get(history::column::ERROR).map(crate::pg::datum::text),
     };
     error.map(|error| fail::cut(&error).to_owned())

@@ -11,12 +11,10 @@
 //! served, or handed over again by a rollback or by the end of the process.
 
 use std::cell::Cell;
-use std::rc::Rc;
 
 use pg_queue_core::awaited::Awaited;
 use pgrx::pg_sys::Latch;
 
-use crate::catalog::{self, Catalog};
 use crate::duty::care::{Care, PUT_OFF_US};
 use crate::duty::release::batch::Batch;
 use crate::duty::release::work::{Position, WORK, Work};
@@ -29,7 +27,7 @@ use crate::log::tables::Tables;
 use crate::pg::fault::fault;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::{self, memory, process, session, time};
-use crate::shmem::{self, Instance, awake};
+use crate::shmem::{self, Instance, awake, here};
 use crate::transaction::{self, hooks};
 
 mod batch;
@@ -57,11 +55,12 @@ thread_local! {
 }
 
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
-    own_at(memory.instance.number).min(memory.awaited.look_at())
+    own_at().min(memory.awaited.look_at())
 }
 
 /// Returns the monotonic time at which this process has something to serve that it has taken.
-fn own_at(number: u32) -> i64 {
+fn own_at() -> i64 {
+    let number = here::number();
     if OF.get() != number {
         return i64::MAX;
     }
@@ -72,8 +71,8 @@ fn own_at(number: u32) -> i64 {
 
 /// True if every end so far was looked at, so that ended jobs may be deleted. Sessions that have ended jobs hold locks
 /// until they have handed the jobs over.
-pub fn is_idle(number: u32) -> bool {
-    shmem::with_awaited(number, |awaited, _| awaited.is_quiet() || awaited.is_idle()).unwrap_or(true)
+pub fn is_idle() -> bool {
+    shmem::with_awaited(|awaited, _| awaited.is_quiet() || awaited.is_idle()).unwrap_or(true)
 }
 
 /// Hands over again the jobs that the rolled-back transaction has served. Also hands over the remaining jobs, unless
@@ -82,7 +81,7 @@ fn undone() {
     WORK.with_borrow_mut(|work| {
         // A look at a flow without need does no harm.
         let mut jobs = std::mem::take(&mut work.taken);
-        shmem::with_awaited(OF.get(), |awaited, instance| {
+        shmem::with_awaited_of(OF.get(), |awaited, instance| {
             if instance.worker.pid != session::pid() {
                 jobs.extend(std::mem::take(&mut work.left).into_iter().map(|(job_id, _)| job_id));
                 jobs.extend(std::mem::take(&mut work.later).into_keys());
@@ -96,7 +95,7 @@ fn undone() {
 fn settled() {
     let is_done = WORK.with_borrow_mut(|work| work.left.is_empty() && std::mem::take(&mut work.is_serving));
     if is_done {
-        shmem::with_awaited(OF.get(), |awaited, _| awaited.serve(false));
+        shmem::with_awaited_of(OF.get(), |awaited, _| awaited.serve(false));
     }
 }
 
@@ -120,9 +119,9 @@ fn abandon(instances: &mut [Instance], awaited: &mut [Awaited]) -> Option<*mut L
     Some(instances[slot].worker.latch)
 }
 
-fn run(number: u32, care: &Care) -> Result<i64> {
+fn run(care: &Care) -> Result<i64> {
+    let number = here::number();
     transaction::register();
-    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     // Jobs that a transaction block takes would wait for its end.
     if pg::transaction::in_transaction_block() {
         return Ok(0);
@@ -135,19 +134,19 @@ fn run(number: u32, care: &Care) -> Result<i64> {
     hooks::on_rollback(undone);
     hooks::at_end(settled);
     WORK.with_borrow_mut(|work| work.taken.clear());
-    serve(&catalog, care)
+    serve(care)
 }
 
 /// Serves the jobs that memory has and the remaining ones, as many as fit into a transaction. After an error, each job
 /// that was handed over is served by itself, and so is each job held because of it.
-fn serve(catalog: &Rc<Catalog>, care: &Care) -> Result<i64> {
+fn serve(care: &Care) -> Result<i64> {
     /// At most this many jobs are served by themselves in one transaction.
     const MAX_JOBS: i64 = 100;
-    if !take_jobs(catalog) {
+    if !take_jobs() {
         return Ok(0);
     }
     fault!("release.taken");
-    let mut batch = Batch::new(catalog, care);
+    let mut batch = Batch::new(care);
     let (mut did, mut again, mut failed) = (0, Vec::new(), Vec::new());
     while !(batch.is_full() || care.is_careful() && did == MAX_JOBS)
         && let Some((job_id, from)) = next_left()
@@ -156,7 +155,7 @@ fn serve(catalog: &Rc<Catalog>, care: &Care) -> Result<i64> {
         if care.is_careful() {
             let what = || format!("what is after job {job_id} could not be looked at");
             let served = care.serve(what, || {
-                let mut batch = Batch::new(catalog, care);
+                let mut batch = Batch::new(care);
                 walk(&mut batch, job_id, from)?;
                 batch.write()?;
                 Ok((batch.again, batch.failed))
@@ -178,7 +177,7 @@ fn serve(catalog: &Rc<Catalog>, care: &Care) -> Result<i64> {
     batch.write()?;
     fault!("release.written");
     again.extend(batch.again);
-    leave_for_later(catalog, again, failed);
+    leave_for_later(again, failed);
     Ok(did)
 }
 
@@ -199,9 +198,9 @@ fn walk(batch: &mut Batch<'_>, job_id: i64, from: Option<Position>) -> Result<()
 }
 
 /// Leaves jobs for later: a short while if an open transaction blocks them, a minute if they failed.
-fn leave_for_later(catalog: &Catalog, again: Vec<i64>, failed: Vec<i64>) {
+fn leave_for_later(again: Vec<i64>, failed: Vec<i64>) {
     let now = time::monotonic_us();
-    shmem::with_awaited(catalog.number, |awaited, instance| {
+    shmem::with_awaited(|awaited, instance| {
         again.iter().for_each(|job_id| awaited.put_off(*job_id, now.saturating_add(BLOCKED_PAUSE_US)));
         failed.iter().for_each(|job_id| awaited.put_off(*job_id, now.saturating_add(PUT_OFF_US)));
         // Only the worker will serve the remaining jobs later.
@@ -218,12 +217,11 @@ fn leave_for_later(catalog: &Catalog, again: Vec<i64>, failed: Vec<i64>) {
 ///
 /// Jobs that were handed over come before the remaining ones. After a start the remaining ones may be all held jobs,
 /// and most of those must wait.
-fn take_jobs(catalog: &Rc<Catalog>) -> bool {
-    let number = catalog.number;
+fn take_jobs() -> bool {
     let now = time::monotonic_us();
     let mut is_look = false;
     let mut jobs = memory::list(Awaited::ROOM);
-    shmem::with_awaited(number, |awaited, _| {
+    shmem::with_awaited(|awaited, _| {
         awaited.take(now, session::pid(), &mut jobs);
         is_look = WORK.with_borrow(|work| work.left.is_empty()) && awaited.begin_look(now);
         IS_LOOKING.set(is_look);
@@ -237,7 +235,7 @@ fn take_jobs(catalog: &Rc<Catalog>) -> bool {
                 jobs.rev().for_each(|job| work.left.push_front(job))
             }
             if !work.left.is_empty() && !std::mem::replace(&mut work.is_serving, true) {
-                shmem::with_awaited(number, |awaited, _| awaited.serve(true));
+                shmem::with_awaited(|awaited, _| awaited.serve(true));
             }
         });
     };
@@ -245,7 +243,7 @@ fn take_jobs(catalog: &Rc<Catalog>) -> bool {
     add(jobs, false);
     add(WORK.with_borrow_mut(|work| work.later.extract_if(|_, at| *at <= now).map(|(flow, _)| flow).collect()), true);
     if is_look {
-        add(look_at_everything(catalog), true);
+        add(look_at_everything(), true);
     }
     is_look || WORK.with_borrow(|work| !work.left.is_empty())
 }
@@ -256,31 +254,31 @@ struct Look(u32);
 impl Drop for Look {
     fn drop(&mut self) {
         if IS_LOOKING.take() {
-            shmem::with_awaited(self.0, |awaited, _| awaited.give_up_look());
+            shmem::with_awaited_of(self.0, |awaited, _| awaited.give_up_look());
         }
     }
 }
 
 /// Reads which jobs have held successors, and makes memory know them. Returns these, because some may have ended, and
 /// held jobs whose time may have come.
-fn look_at_everything(catalog: &Rc<Catalog>) -> Vec<i64> {
+fn look_at_everything() -> Vec<i64> {
     /// At most this many jobs are made known in one hold of the lock.
     const JOBS_PER_HOLD: usize = 256;
-    let number = catalog.number;
+    let number = here::number();
     let look = Look(number);
     let began = time::monotonic_us();
     fault!("release.begun");
     let catch_up = || {
         process::check_for_interrupts();
-        if awake::is_awake(number) {
-            start_due::catch_up(number);
+        if awake::is_awake() {
+            start_due::catch_up();
         }
     };
     let mut awaited: Vec<i64> = Vec::new();
     let mut due: Vec<i64> = Vec::new();
-    for segment in segment::inhabited(catalog) {
-        let Some(edges) = Edges::open(catalog, segment) else { continue };
-        let tables = Tables::open(catalog, segment);
+    for segment in segment::inhabited() {
+        let Some(edges) = Edges::open(segment) else { continue };
+        let tables = Tables::open(segment);
         let mut n = 0_u32;
         edges.each(|edge| {
             if edge.job_id == edge::SEAL {
@@ -307,13 +305,13 @@ fn look_at_everything(catalog: &Rc<Catalog>) -> Vec<i64> {
     awaited.sort_unstable();
     awaited.dedup();
     for chunk in awaited.chunks(JOBS_PER_HOLD) {
-        shmem::with_awaited(number, |known, _| chunk.iter().for_each(|job_id| known.found(*job_id)));
+        shmem::with_awaited(|known, _| chunk.iter().for_each(|job_id| known.found(*job_id)));
     }
     // If such a job lives, its end will hand it over.
-    living::retain_others(catalog, &mut awaited, catch_up);
+    living::retain_others(&mut awaited, catch_up);
     let now = time::monotonic_us();
     let pause = (now - began).saturating_mul(PAUSES_PER_LOOK).min(MAX_PAUSE_US);
-    shmem::with_awaited(number, |awaited, _| awaited.looked(now.saturating_add(pause)));
+    shmem::with_awaited(|awaited, _| awaited.looked(now.saturating_add(pause)));
     IS_LOOKING.set(false);
     drop(look);
     due.sort_unstable();

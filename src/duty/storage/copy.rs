@@ -13,13 +13,11 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
 
 use pg_queue_core::day::Day;
 use pg_queue_core::rollup::{Life, Rollup};
 use pgrx::pg_sys;
 
-use crate::catalog::Catalog;
 use crate::catalog::queue::{self, Queue};
 use crate::duty::care::Care;
 use crate::duty::storage::states::{BLOCKED_PAUSE_US, SegmentStates, StepResult};
@@ -143,12 +141,12 @@ enum Refused {
 
 impl Batch {
     /// Returns the writer of a day. Does not wait for a lock.
-    fn day(&mut self, catalog: &Catalog, day: Day) -> std::result::Result<&mut history::Writer, Refused> {
+    fn day(&mut self, day: Day) -> std::result::Result<&mut history::Writer, Refused> {
         let found = self.days.iter().position(|writer| writer.day() == day);
         let n = match found {
             Some(n) => n,
             None => {
-                let child = child(catalog, day).ok_or(Refused::NoTable)?;
+                let child = child(day).ok_or(Refused::NoTable)?;
                 if !lock::try_lock(child.table, pg_sys::RowExclusiveLock) {
                     return Err(Refused::Locked);
                 }
@@ -163,11 +161,10 @@ impl Batch {
     /// left out.
     fn add<R: Columns>(
         &mut self,
-        catalog: &Catalog,
         day: Day,
         (trace, outcome): (&Trace<R>, &R),
         notes: &note::Reader,
-        reader: &mut Reader<'_>,
+        reader: &mut Reader,
         (part, why): (Part, &str),
     ) -> std::result::Result<(), Refused> {
         let attempt = &trace.attempt;
@@ -185,7 +182,7 @@ impl Batch {
         if noted.is_sealed {
             row.own_flow = row.own_flow.and_then(OwnFlow::sealed);
         }
-        self.day(catalog, day)?.add(&row);
+        self.day(day)?.add(&row);
         self.bytes += size(&row);
         Ok(())
     }
@@ -196,11 +193,11 @@ impl Batch {
 }
 
 /// Returns the table of a day. `None`: there is none.
-fn child(catalog: &Catalog, day: Day) -> Option<Child> {
+fn child(day: Day) -> Option<Child> {
     let find = |children: &[Child]| children.iter().copied().find(|child| child.day == day);
     let known = CHILDREN.with_borrow(|children| find(children));
     known.filter(|child| syscache::table_name(child.table).is_some()).or_else(|| {
-        CHILDREN.set(history::children(catalog));
+        CHILDREN.set(history::children());
         CHILDREN.with_borrow(|children| find(children))
     })
 }
@@ -212,9 +209,8 @@ fn size(row: &history::column::Row) -> usize {
 
 /// The copy of a stretch of a segment, within one transaction.
 pub struct Copying<'a> {
-    catalog: &'a Rc<Catalog>,
     care: &'a Care,
-    reader: Reader<'a>,
+    reader: Reader,
     notes: note::Reader,
     minutes: Minutes,
     lives: Vec<Life>,
@@ -224,13 +220,12 @@ pub struct Copying<'a> {
 
 impl<'a> Copying<'a> {
     /// Begins behind `copied_to`.
-    pub fn begin(catalog: &'a Rc<Catalog>, tables: &Tables, copied_to: i64, care: &'a Care) -> Self {
+    pub fn begin(tables: &Tables, copied_to: i64, care: &'a Care) -> Self {
         let home = tables.home;
         Self {
-            catalog,
             care,
-            reader: Reader::new(catalog),
-            notes: note::Reader::open(catalog, home.segment, Snapshot::Now),
+            reader: Reader::new(),
+            notes: note::Reader::open(home.segment, Snapshot::Now),
             minutes: Minutes::resume(tables, home.generation, copied_to),
             lives: Vec::new(),
             batch: Batch::default(),
@@ -245,18 +240,18 @@ impl<'a> Copying<'a> {
         self.lives.extend(rollup::life(trace));
         let Some(ended) = ended(trace) else { return Ok(None) };
         let outcome = outcome::read(ended);
-        let day = expiry(self.catalog, &mut self.reader, &trace.attempt, &outcome, &mut self.fates)?;
+        let day = expiry(&mut self.reader, &trace.attempt, &outcome, &mut self.fates)?;
         let Some(day) = day else { return Ok(None) };
         let (part, why) = if self.care.is_careful() { self.try_parts(day, trace, ended) } else { WHOLE };
         if part == Part::Nothing {
             return Ok(None);
         }
         let (batch, notes, reader) = (&mut self.batch, &self.notes, &mut self.reader);
-        let Err(refused) = batch.add(self.catalog, day, (trace, ended), notes, reader, (part, &why)) else {
+        let Err(refused) = batch.add(day, (trace, ended), notes, reader, (part, &why)) else {
             return Ok(None);
         };
         // A separate transaction creates the table before anything is inserted.
-        Ok(Some(if matches!(refused, Refused::NoTable) && history::create_child(self.catalog, day)? {
+        Ok(Some(if matches!(refused, Refused::NoTable) && history::create_child(day)? {
             StepResult::Did(1)
         } else {
             StepResult::Later(BLOCKED_PAUSE_US)
@@ -268,9 +263,9 @@ impl<'a> Copying<'a> {
         let (mut part, mut why) = WHOLE;
         while part != Part::Nothing {
             let tried = self.care.try_out(|| {
-                let (mut batch, mut reader) = (Batch::default(), Reader::new(self.catalog));
+                let (mut batch, mut reader) = (Batch::default(), Reader::new());
                 // If the day has no table, the caller makes one.
-                _ = batch.add(self.catalog, day, (trace, ended), &self.notes, &mut reader, (part, &why));
+                _ = batch.add(day, (trace, ended), &self.notes, &mut reader, (part, &why));
                 batch.insert();
                 Ok(())
             });
@@ -309,15 +304,15 @@ impl<'a> Copying<'a> {
 }
 
 /// Copies one batch.
-pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates, care: &Care) -> Result<StepResult> {
+pub fn step(segment: u8, states: &SegmentStates, care: &Care) -> Result<StepResult> {
     fault!("copy.begun");
     let generation = states.words[segment as usize].generation();
     let copied_to = states.filling(segment).copied_to;
-    if !segment::try_lock_to_write(catalog, segment) {
+    if !segment::try_lock_to_write(segment) {
         return Ok(StepResult::Later(BLOCKED_PAUSE_US));
     }
-    let tables = Tables::open(catalog, segment);
-    let mut copying = Copying::begin(catalog, &tables, copied_to, care);
+    let tables = Tables::open(segment);
+    let mut copying = Copying::begin(&tables, copied_to, care);
     let (mut looked, mut last) = (0, copied_to);
     let mut is_end = true;
     let mut walk = tables.walk(copied_to, Snapshot::Now);
@@ -338,11 +333,11 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates, care: &C
     copying.write(last);
     let state = if is_end { State::Copied } else { State::Drained };
     if is_end && let Some(minutes) = MINUTES.take() {
-        rollup::write(catalog, &minutes.rollup, generation);
+        rollup::write(&minutes.rollup, generation);
         group_start::write(segment)?;
-        lane_counts::write_totals(catalog, &minutes.rollup, generation);
+        lane_counts::write_totals(&minutes.rollup, generation);
     }
-    segment::record(catalog, segment, generation, state, Some(last));
+    segment::record(segment, generation, state, Some(last));
     Ok(if is_end { StepResult::Did(looked.max(1)) } else { StepResult::DidPart(looked) })
 }
 
@@ -364,14 +359,14 @@ struct Fates {
 }
 
 impl Fates {
-    fn is_dead(&mut self, catalog: &Catalog, reader: &mut Reader<'_>, job_id: i64) -> bool {
+    fn is_dead(&mut self, reader: &mut Reader, job_id: i64) -> bool {
         let Self { known, cost } = self;
         *known.entry(job_id).or_insert_with(|| {
             *cost += SEARCH_COST;
             let (newest, _) = reader.newest(job_id);
             let newest = match newest {
-                Some(newest) => outcome::find(catalog, newest.home.segment, newest.id()),
-                None => history::newest(catalog, job_id).map(|past| past.outcome()),
+                Some(newest) => outcome::find(newest.home.segment, newest.id()),
+                None => history::newest(job_id).map(|past| past.outcome()),
             };
             // A job that has not ended may die.
             !newest.is_some_and(|outcome| {
@@ -383,14 +378,13 @@ impl Fates {
 
 /// Returns the day on which an ended attempt expires. `None`: nothing of it is kept.
 fn expiry(
-    catalog: &Catalog,
-    reader: &mut Reader<'_>,
+    reader: &mut Reader,
     attempt: &AttemptOf<impl Columns>,
     outcome: &Outcome,
     fates: &mut Fates,
 ) -> Result<Option<Day>> {
-    let Some(queue) = queue::by_lane(catalog, attempt.lane())? else { return Ok(None) };
-    let retention = retention(catalog, reader, &queue, attempt.job_id(), outcome, fates);
+    let Some(queue) = queue::by_lane(attempt.lane())? else { return Ok(None) };
+    let retention = retention(reader, &queue, attempt.job_id(), outcome, fates);
     if retention == 0 {
         return Ok(None);
     }
@@ -399,20 +393,11 @@ fn expiry(
 }
 
 /// Returns how long an ended attempt is kept, in microseconds. A failed attempt is kept as long as its job.
-fn retention(
-    catalog: &Catalog,
-    reader: &mut Reader<'_>,
-    queue: &Queue,
-    job_id: i64,
-    outcome: &Outcome,
-    fates: &mut Fates,
-) -> i64 {
+fn retention(reader: &mut Reader, queue: &Queue, job_id: i64, outcome: &Outcome, fates: &mut Fates) -> i64 {
     let is_dead = match outcome.kind {
         Kind::Dead => true,
         Kind::TimedOut if outcome.next_id.is_none() => true,
-        Kind::Failed | Kind::TimedOut if queue.retention != queue.dead_retention => {
-            fates.is_dead(catalog, reader, job_id)
-        }
+        Kind::Failed | Kind::TimedOut if queue.retention != queue.dead_retention => fates.is_dead(reader, job_id),
         _ => false,
     };
     if is_dead { queue.dead_retention } else { queue.retention }

@@ -9,7 +9,7 @@
 
 use pgrx::pg_sys;
 
-use crate::catalog::{Catalog, dump, spi};
+use crate::catalog::{self, dump, spi};
 use crate::duty::release;
 use crate::duty::storage::states::{BLOCKED_PAUSE_US, SegmentStates, StepResult};
 use crate::error::Result;
@@ -21,7 +21,7 @@ use crate::shmem::segments::State;
 use crate::transaction::{FlowStep, record};
 
 /// Begins to empty a segment, empties one of its tables, or finishes. `now` is wall time in microseconds.
-pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) -> Result<StepResult> {
+pub fn step(segment: u8, states: &SegmentStates, now: i64) -> Result<StepResult> {
     let has_begun = states.state(segment) == State::Emptying;
     // A dump takes its snapshot a moment before other sessions can see it.
     let delay = i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
@@ -31,15 +31,15 @@ pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) ->
     if !has_begun && left > 0 {
         return Ok(StepResult::Later(left));
     }
-    if !has_begun && dump::is_running(catalog)? {
+    if !has_begun && dump::is_running()? {
         return Ok(StepResult::Later(BLOCKED_PAUSE_US));
     }
-    let is_owed = || !has_begun && !release::is_idle(catalog.number);
+    let is_owed = || !has_begun && !release::is_idle();
     if is_owed() {
         return Ok(StepResult::Later(BLOCKED_PAUSE_US));
     }
-    let tables = Vec::from_iter(catalog.segments[segment as usize].tables());
-    if is_held(catalog, segment) || !lock::try_lock_whole(&tables, pg_sys::AccessExclusiveLock) {
+    let tables = Vec::from_iter(catalog::segment(segment).tables());
+    if is_held(segment) || !lock::try_lock_whole(&tables, pg_sys::AccessExclusiveLock) {
         return Ok(StepResult::Later(BLOCKED_PAUSE_US));
     }
     // Sessions that have ended jobs here have now handed them over.
@@ -47,11 +47,11 @@ pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) ->
         return Ok(StepResult::Later(BLOCKED_PAUSE_US));
     }
     if !has_begun {
-        retried::forget(catalog, segment)?;
+        retried::forget(segment)?;
         // This is recorded before anything is emptied. If a crash leaves a table half emptied, the planner cannot even
         // read its indexes. The record tells every session which tables these are.
         let generation = states.words[segment as usize].generation();
-        segment::record(catalog, segment, generation, State::Emptying, Some(0));
+        segment::record(segment, generation, State::Emptying, Some(0));
         return Ok(StepResult::Did(1));
     }
     // One table per transaction, because each waits for the disk a few times. The attempts come first, because without
@@ -70,20 +70,20 @@ pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) ->
         emptying::empty(table, trust);
         // The generation changes. A session that has found a row here earlier learns, when it has a lock, that the row
         // is no longer here.
-        segment::record(catalog, segment, 0, State::Emptying, Some(done as i64 + 1));
+        segment::record(segment, 0, State::Emptying, Some(done as i64 + 1));
     } else {
-        segment::record(catalog, segment, 0, State::Free, None);
+        segment::record(segment, 0, State::Free, None);
         // Jobs that were not kept may have successors.
-        record(catalog.number, FlowStep::JobEnded { job_id: 0 });
+        record(FlowStep::JobEnded { job_id: 0 });
         prune_log()?;
     }
     Ok(StepResult::Did(1))
 }
 
 /// True if a session holds a lock on one of the segment's tables, so that the segment cannot be emptied now.
-pub fn is_held(catalog: &Catalog, segment: u8) -> bool {
-    let mut tables = catalog.segments[segment as usize].tables();
-    tables.any(|table| lock::lock_holders(table, pg_sys::AccessExclusiveLock) > 0)
+pub fn is_held(segment: u8) -> bool {
+    let segment = catalog::segment(segment);
+    segment.tables().any(|table| lock::lock_holders(table, pg_sys::AccessExclusiveLock) > 0)
 }
 
 /// Deletes the rows of the log of segments for former generations. The first two rows stay, because every database's

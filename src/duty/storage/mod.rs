@@ -10,13 +10,12 @@
 //! up. See `docs/internals/segments.md`.
 
 use std::cell::Cell;
-use std::rc::Rc;
 
 use pg_queue_core::awaited::Awaited;
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys;
 
-use crate::catalog::{self, Catalog};
+use crate::catalog;
 use crate::duty::care::Care;
 use crate::duty::storage::states::{BLOCKED_PAUSE_US, SegmentStates, StepResult};
 use crate::duty::{Duty, Work};
@@ -26,6 +25,7 @@ use crate::pg::fault::fault;
 use crate::pg::scan::Snapshot;
 use crate::pg::table::Relation;
 use crate::pg::{self, lock, session, time};
+use crate::shmem::here;
 use crate::shmem::segments::{Filling, OLD, State};
 use crate::transaction::{self, hooks};
 use crate::{guc, shmem};
@@ -50,14 +50,14 @@ thread_local! {
     static LOOKING: Cell<u32> = const { Cell::new(0) };
 }
 
-fn is_due(number: u32) -> bool {
+fn is_due() -> bool {
     // The settings of the last look decided the time of the next one. Other settings need a new look.
     let settings = (guc::SEGMENT_ROWS.get(), guc::SEGMENT_AGE.get(), guc::RECLAIM.get());
     if SETTINGS.get() != settings {
         return true;
     }
     let now = time::monotonic_us();
-    shmem::with_instance(number, |_, instance| instance.storage.look_at <= now).unwrap_or(false)
+    shmem::with_instance(|_, instance| instance.storage.look_at <= now).unwrap_or(false)
 }
 
 /// Makes another process look. Called if this process ends by an error that runs no destructors, maybe in the middle of
@@ -69,22 +69,21 @@ fn abandon(instances: &mut [shmem::Instance], _: &mut [Awaited]) -> Option<*mut 
     Some(instance.worker.latch)
 }
 
-fn run(number: u32, care: &Care) -> Result<i64> {
+fn run(care: &Care) -> Result<i64> {
     transaction::register();
-    let Some(catalog) = catalog::of_duty(number) else { return Ok(0) };
     // A second step in the same transaction would rely on a step that is not committed.
     if pg::transaction::in_transaction_block() || pg::transaction::has_xid() {
         return Ok(0);
     }
-    let watch = Watch::begin(number);
+    let watch = Watch::begin();
     // This lock excludes all other processes that do this duty. Otherwise only autovacuum takes it.
-    if !lock::try_lock(catalog.segment_log, pg_sys::ShareUpdateExclusiveLock) {
+    if !lock::try_lock(catalog::pinned().segment_log, pg_sys::ShareUpdateExclusiveLock) {
         watch.end(BLOCKED_PAUSE_US);
         return Ok(0);
     }
-    let Some(states) = read_states(&catalog) else { return Ok(0) };
+    let Some(states) = read_states() else { return Ok(0) };
     let began = time::monotonic_us();
-    Ok(match step(&catalog, &states, care)? {
+    Ok(match step(&states, care)? {
         // The commit of the step changes the states of the segments.
         StepResult::Did(count) => {
             watch.end(0);
@@ -103,34 +102,34 @@ fn run(number: u32, care: &Care) -> Result<i64> {
 }
 
 /// Makes later requests for a look count. If an error ends this run, the next one is after `BLOCKED_PAUSE_US`.
-struct Watch(u32);
+struct Watch(());
 
 impl Watch {
-    fn begin(number: u32) -> Self {
+    fn begin() -> Self {
         SETTINGS.set((guc::SEGMENT_ROWS.get(), guc::SEGMENT_AGE.get(), guc::RECLAIM.get()));
         hooks::at_exit(abandon);
-        LOOKING.set(number);
-        shmem::with_instance(number, |_, instance| instance.storage.look_at = i64::MAX);
-        Self(number)
+        LOOKING.set(here::number());
+        shmem::with_instance(|_, instance| instance.storage.look_at = i64::MAX);
+        Self(())
     }
 
     fn end(self, pause: i64) {
-        again(self.0, pause);
+        again(pause);
         std::mem::forget(self);
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        again(self.0, BLOCKED_PAUSE_US);
+        again(BLOCKED_PAUSE_US);
     }
 }
 
-fn again(number: u32, pause: i64) {
+fn again(pause: i64) {
     LOOKING.set(0);
     if pause < i64::MAX {
         let at = time::monotonic_us().saturating_add(pause);
-        let worker = shmem::with_instance(number, |_, instance| {
+        let worker = shmem::with_instance(|_, instance| {
             instance.storage.look_by(at);
             // The worker itself computes its sleep again.
             if instance.worker.pid == session::pid() { None } else { instance.worker.wake_by(at) }
@@ -142,8 +141,8 @@ fn again(number: u32, pause: i64) {
 }
 
 /// Returns the states of the segments.
-fn read_states(catalog: &Catalog) -> Option<SegmentStates> {
-    shmem::with_instance(catalog.number, |_, instance| SegmentStates {
+fn read_states() -> Option<SegmentStates> {
+    shmem::with_instance(|_, instance| SegmentStates {
         words: std::array::from_fn(|n| instance.storage.word(n as u8)),
         fillings: instance.storage.fillings,
         young: instance.storage.young(),
@@ -155,8 +154,8 @@ fn read_states(catalog: &Catalog) -> Option<SegmentStates> {
 ///
 /// Sessions continue meanwhile. Their changes since the count began are added to it, so that nothing is missing from
 /// the sum. A transaction that commits in the middle of the count may be counted twice.
-fn count_one(catalog: &Catalog) -> bool {
-    let unknown = shmem::with_instance(catalog.number, |_, instance| {
+fn count_one() -> bool {
+    let unknown = shmem::with_instance(|_, instance| {
         let storage = &mut instance.storage;
         let is_inhabited = |n: usize| storage.word(n as u8).state().is_inhabited();
         let segment = (0..SEGMENTS).find(|&n| !storage.fillings[n].is_counted && is_inhabited(n))?;
@@ -165,6 +164,7 @@ fn count_one(catalog: &Catalog) -> bool {
         Some(segment)
     });
     let Some(segment) = unknown.flatten() else { return false };
+    let catalog = catalog::pinned();
     let oids = &catalog.segments[segment];
     let table = Relation::read(oids.attempt);
     let mut attempts = table.line_pointers();
@@ -185,7 +185,7 @@ fn count_one(catalog: &Catalog) -> bool {
         ended += aborted;
     }
     fault!("segment.counted");
-    shmem::with_instance(catalog.number, |_, instance| {
+    shmem::with_instance(|_, instance| {
         let filling = &mut instance.storage.fillings[segment];
         filling.attempts += attempts + notes;
         filling.ended += ended + notes;
@@ -195,7 +195,7 @@ fn count_one(catalog: &Catalog) -> bool {
 }
 
 /// Does the most urgent step. Returns `Later` with the shortest pause, in microseconds, if no step is possible now.
-fn step(catalog: &Rc<Catalog>, states: &SegmentStates, care: &Care) -> Result<StepResult> {
+fn step(states: &SegmentStates, care: &Care) -> Result<StepResult> {
     let now = time::now_us();
     let mut later = i64::MAX;
     let consider = |step: StepResult, later: &mut i64| match step {
@@ -207,14 +207,14 @@ fn step(catalog: &Rc<Catalog>, states: &SegmentStates, care: &Care) -> Result<St
     };
     // Emptying that has begun is finished whatever the settings are: a crash may have interrupted it.
     for segment in states.with(State::Emptying) {
-        if let Some(done) = consider(empty::step(catalog, segment, states, now)?, &mut later) {
+        if let Some(done) = consider(empty::step(segment, states, now)?, &mut later) {
             return Ok(done);
         }
     }
-    if count_one(catalog) {
+    if count_one() {
         return Ok(StepResult::Did(1));
     }
-    if let Some(step) = rotate(catalog, states, now, &mut later) {
+    if let Some(step) = rotate(states, now, &mut later) {
         return Ok(step);
     }
     if !guc::RECLAIM.get() {
@@ -222,21 +222,21 @@ fn step(catalog: &Rc<Catalog>, states: &SegmentStates, care: &Care) -> Result<St
     }
     let mut consider = |step: StepResult| consider(step, &mut later);
     for segment in states.with(State::Copied) {
-        if let Some(done) = consider(empty::step(catalog, segment, states, now)?) {
+        if let Some(done) = consider(empty::step(segment, states, now)?) {
             return Ok(done);
         }
     }
     for segment in states.with(State::Drained) {
-        if let Some(done) = consider(copy::step(catalog, segment, states, care)?) {
+        if let Some(done) = consider(copy::step(segment, states, care)?) {
             return Ok(done);
         }
     }
     for segment in states.with(State::Moving) {
-        if let Some(done) = consider(move_living::step(catalog, segment, states, care)?) {
+        if let Some(done) = consider(move_living::step(segment, states, care)?) {
             return Ok(done);
         }
     }
-    if let Some(done) = choose(catalog, states, now, &mut later) {
+    if let Some(done) = choose(states, now, &mut later) {
         return Ok(done);
     }
     Ok(StepResult::Later(later))
@@ -259,7 +259,7 @@ fn pace(states: &SegmentStates, count: i64, now: i64) -> i64 {
 
 /// Closes the open young segment if it is large or old enough. Closes the open half of old if half of it has ended, or
 /// its ended attempts have waited long enough (`patience`).
-fn rotate(catalog: &Catalog, states: &SegmentStates, now: i64, later: &mut i64) -> Option<StepResult> {
+fn rotate(states: &SegmentStates, now: i64, later: &mut i64) -> Option<StepResult> {
     let young = states.filling(states.young);
     let age_limit = i64::from(guc::SEGMENT_AGE.get()) * 1_000_000;
     if young.attempts > 0 {
@@ -268,7 +268,7 @@ fn rotate(catalog: &Catalog, states: &SegmentStates, now: i64, later: &mut i64) 
         if !is_full && left > 0 {
             *later = (*later).min(left);
         } else if let Some(next) = (0..OLD).find(|&n| states.state(n) == State::Free) {
-            open_next(catalog, states, states.young, next);
+            open_next(states, states.young, next);
             return Some(StepResult::Did(1));
         }
     }
@@ -280,7 +280,7 @@ fn rotate(catalog: &Catalog, states: &SegmentStates, now: i64, later: &mut i64) 
         let turns = age_limit * i64::from(OLD);
         let left = filling.opened_at.saturating_add(patience(filling, turns)) - now;
         if is_worth_it || left <= 0 {
-            open_next(catalog, states, old, other);
+            open_next(states, old, other);
             return Some(StepResult::Did(1));
         }
         // If more attempts end meanwhile, the time comes sooner. So the next look is after one turn at the latest.
@@ -299,9 +299,9 @@ fn patience(filling: &Filling, turns: i64) -> i64 {
     turns.saturating_mul(moved_for_each.max(1)).min(turns.max(DAY_US))
 }
 
-fn open_next(catalog: &Catalog, states: &SegmentStates, closing: u8, opening: u8) {
+fn open_next(states: &SegmentStates, closing: u8, opening: u8) {
     let now = time::now_us();
-    let generation = shmem::with_instance(catalog.number, |_, instance| {
+    let generation = shmem::with_instance(|_, instance| {
         if opening < OLD {
             // The duration of two turns of the ring at the present speed.
             let age_limit = i64::from(guc::SEGMENT_AGE.get()) * 1_000_000;
@@ -313,15 +313,16 @@ fn open_next(catalog: &Catalog, states: &SegmentStates, closing: u8, opening: u8
         instance.storage.last_generation
     });
     let Some(generation) = generation else { return };
-    segment::record(catalog, closing, states.words[closing as usize].generation(), State::Closed, None);
-    segment::record(catalog, opening, generation, State::Open, None);
+    segment::record(closing, states.words[closing as usize].generation(), State::Closed, None);
+    segment::record(opening, generation, State::Open, None);
 }
 
 /// Begins to reclaim a closed segment: one with few living attempts, a half of old, or, if no segment is free, the one
 /// with the fewest living attempts. `step` serves segments in state `Moving` before. If there is one now, it waits for
 /// a session.
-fn choose(catalog: &Catalog, states: &SegmentStates, now: i64, later: &mut i64) -> Option<StepResult> {
+fn choose(states: &SegmentStates, now: i64, later: &mut i64) -> Option<StepResult> {
     let mut is_blocked = false;
+    let catalog = catalog::pinned();
     // A session that holds a lock may still insert into the segment.
     let mut is_free = |n: &u8| {
         let is_free = lock::lock_holders(catalog.segments[*n as usize].attempt, pg_sys::ShareLock) == 0;
@@ -340,7 +341,7 @@ fn choose(catalog: &Catalog, states: &SegmentStates, now: i64, later: &mut i64) 
     // such.
     let is_soon_free = |n: u8| match states.state(n) {
         State::Free | State::Drained => true,
-        State::Copied | State::Emptying => !empty::is_held(catalog, n),
+        State::Copied | State::Emptying => !empty::is_held(n),
         State::Open | State::Closed | State::Moving => false,
     };
     if chosen.is_none() && !(0..OLD).any(is_soon_free) {
@@ -358,6 +359,6 @@ fn choose(catalog: &Catalog, states: &SegmentStates, now: i64, later: &mut i64) 
         }
         return None;
     };
-    segment::record(catalog, chosen, states.words[chosen as usize].generation(), State::Moving, None);
+    segment::record(chosen, states.words[chosen as usize].generation(), State::Moving, None);
     Some(StepResult::Did(1))
 }

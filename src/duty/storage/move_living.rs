@@ -9,12 +9,11 @@
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
-use std::rc::Rc;
 
 use pg_queue_core::frontier::Place;
 use pg_queue_core::id::SEGMENTS;
 
-use crate::catalog::{Catalog, queue};
+use crate::catalog::queue;
 use crate::duty::care::{Care, PUT_OFF_US};
 use crate::duty::serve_cancels;
 use crate::duty::storage::copy::Copying;
@@ -81,7 +80,7 @@ fn undone() {
 }
 
 /// Moves one batch.
-pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates, care: &Care) -> Result<StepResult> {
+pub fn step(segment: u8, states: &SegmentStates, care: &Care) -> Result<StepResult> {
     hooks::on_rollback(undone);
     let generation = states.words[segment as usize].generation();
     let copied_to = states.filling(segment).copied_to;
@@ -93,16 +92,16 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates, care: &C
     if left > 0 {
         return Ok(StepResult::Later(left));
     }
-    if ![segment, states.old].into_iter().all(|segment| segment::try_lock_to_write(catalog, segment)) {
+    if ![segment, states.old].into_iter().all(segment::try_lock_to_write) {
         return Ok(StepResult::Later(BLOCKED_PAUSE_US));
     }
     // The progress is set again when this batch is done.
     set_progress(segment, None);
-    let tables = Tables::open(catalog, segment);
+    let tables = Tables::open(segment);
     // Nothing was left for later before this batch.
     let is_beginning = progress.looked_to == copied_to && progress.left_from.is_none();
-    let batch = Batch::new(catalog, segment, states.old);
-    let copying = is_beginning.then(|| Copying::begin(catalog, &tables, copied_to, care));
+    let batch = Batch::new(segment, states.old);
+    let copying = is_beginning.then(|| Copying::begin(&tables, copied_to, care));
     let mut pass = Pass { care, progress, copied_to, looked: 0, batch, copying };
     match pass.look(&tables)? {
         ControlFlow::Continue(is_end) => pass.write(is_end),
@@ -116,7 +115,7 @@ struct Pass<'a> {
     progress: Progress,
     copied_to: i64,
     looked: usize,
-    batch: Batch<'a>,
+    batch: Batch,
     /// The copy to history of what has ended. `None` behind the first attempt that was left for later.
     copying: Option<Copying<'a>>,
 }
@@ -183,7 +182,7 @@ impl Pass<'_> {
     /// Moves and copies the attempts that were chosen, and records how far the segment is.
     fn write(self, is_end: bool) -> Result<StepResult> {
         let Self { care, mut progress, mut copied_to, looked, batch, copying } = self;
-        let (catalog, segment, generation) = (batch.catalog, batch.segment, progress.generation);
+        let (segment, generation) = (batch.segment, progress.generation);
         for batch in if care.is_careful() { batch.singly() } else { vec![batch] } {
             let first = batch.first();
             let left = care.serve(|| not_moved(first.unwrap_or_default()), || batch.move_all())?;
@@ -201,7 +200,7 @@ impl Pass<'_> {
                 // They need not be looked at again.
                 looks *= 2;
                 if !is_end {
-                    segment::record(catalog, segment, generation, State::Moving, Some(copied_to));
+                    segment::record(segment, generation, State::Moving, Some(copied_to));
                 }
             } else {
                 copying.give_up();
@@ -212,7 +211,7 @@ impl Pass<'_> {
             return Ok(StepResult::DidPart(looks));
         }
         let Some(left) = progress.left_from else {
-            segment::record(catalog, segment, generation, State::Drained, Some(copied_to).filter(|&id| id > 0));
+            segment::record(segment, generation, State::Drained, Some(copied_to).filter(|&id| id > 0));
             return Ok(StepResult::Did(1));
         };
         let pause = (progress.pause * 2).min(MAX_PAUSE_US);
@@ -239,8 +238,7 @@ enum Fate {
     Open,
 }
 
-struct Batch<'a> {
-    catalog: &'a Rc<Catalog>,
+struct Batch {
     segment: u8,
     target: u8,
     bytes: usize,
@@ -250,14 +248,14 @@ struct Batch<'a> {
     payloads: Vec<Attempt>,
 }
 
-impl<'a> Batch<'a> {
-    fn new(catalog: &'a Rc<Catalog>, segment: u8, target: u8) -> Self {
-        Self { catalog, segment, target, bytes: 0, waiting: Vec::new(), running: Vec::new(), payloads: Vec::new() }
+impl Batch {
+    fn new(segment: u8, target: u8) -> Self {
+        Self { segment, target, bytes: 0, waiting: Vec::new(), running: Vec::new(), payloads: Vec::new() }
     }
 
     /// Returns a batch for each attempt.
     fn singly(self) -> Vec<Self> {
-        let empty = || Self::new(self.catalog, self.segment, self.target);
+        let empty = || Self::new(self.segment, self.target);
         let waiting = self.waiting.into_iter().map(|attempt| Self { waiting: vec![attempt], ..empty() });
         let running = self.running.into_iter().map(|claimed| Self { running: vec![claimed], ..empty() });
         let payloads = self.payloads.into_iter().map(|attempt| Self { payloads: vec![attempt], ..empty() });
@@ -278,7 +276,7 @@ impl<'a> Batch<'a> {
     fn add(&mut self, trace: Trace<Row>) -> Result<Fate> {
         let Trace { attempt, claim, outcome } = trace;
         if attempt.is_payload_only() {
-            if is_referred_to(self.catalog, &attempt) {
+            if is_referred_to(&attempt) {
                 self.bytes += attempt.payload_size();
                 self.payloads.push(attempt);
             }
@@ -289,26 +287,26 @@ impl<'a> Batch<'a> {
             // A session claimed and ended the attempt after the claims were read. The next pass reads its claim.
             (Seen::Absent, Seen::There(_)) => return Ok(Fate::Open),
             // Its notes request another run that is still to be made. They stay where they are.
-            (_, Seen::There(outcome)) if is_owed(self.catalog, &attempt, &outcome)? => return Ok(Fate::Open),
+            (_, Seen::There(outcome)) if is_owed(&attempt, &outcome)? => return Ok(Fate::Open),
             // A cancel of its job was requested, and the job still continues. The request would be lost with the
             // segment.
-            (_, Seen::There(outcome)) if is_cancel_owed(self.catalog, &attempt, &outcome)? => return Ok(Fate::Open),
+            (_, Seen::There(outcome)) if is_cancel_owed(&attempt, &outcome)? => return Ok(Fate::Open),
             (_, Seen::There(_)) => {
-                if attempt.has_large_payload() && is_referred_to(self.catalog, &attempt) {
+                if attempt.has_large_payload() && is_referred_to(&attempt) {
                     self.bytes += attempt.payload_size();
                     self.payloads.push(attempt);
                 }
             }
             (Seen::There(claim), Seen::Absent) => match claim::read(&claim).kind {
                 // The outcomes were read before the attempt was ended. The next pass looks at what it leaves behind.
-                claim::Kind::System if outcome::find(self.catalog, self.segment, attempt.id()).is_some() => {
+                claim::Kind::System if outcome::find(self.segment, attempt.id()).is_some() => {
                     return Ok(Fate::Open);
                 }
                 // It was moved before. A claim by the system whose outcome was rolled back cannot be here, because one
                 // transaction writes both.
                 claim::Kind::Moved | claim::Kind::System => {}
                 claim::Kind::Worker | claim::Kind::Bound => {
-                    if is_wanted(self.catalog, &attempt)? {
+                    if is_wanted(&attempt)? {
                         self.bytes += attempt.payload_size();
                         self.running.push((attempt, claim));
                         return Ok(Fate::Moves);
@@ -316,9 +314,9 @@ impl<'a> Batch<'a> {
                 }
             },
             (Seen::Absent, Seen::Absent) => {
-                if is_wanted(self.catalog, &attempt)? {
+                if is_wanted(&attempt)? {
                     // Its claim was rolled back after another run was requested.
-                    if has_rerun(self.catalog, &attempt) {
+                    if has_rerun(&attempt) {
                         return Ok(Fate::Open);
                     }
                     self.bytes += attempt.payload_size();
@@ -338,20 +336,20 @@ impl<'a> Batch<'a> {
             return Ok(None);
         }
         fault!("move.chosen");
-        let target = Target::of(self.catalog, self.target);
-        let mut reader = Reader::new(self.catalog);
+        let target = Target::of(self.target);
+        let mut reader = Reader::new();
 
         // A session that claims one of them meanwhile may give up and drop the entry that it has taken. So after a
         // rollback the frontier must look again.
         let mut lanes: Vec<i32> = self.waiting.iter().map(|attempt| attempt.lane()).collect();
         lanes.sort_unstable();
         lanes.dedup();
-        transaction::record_all(self.catalog.number, lanes.into_iter().map(|lane| transaction::Step::Unseen { lane }));
+        transaction::record_all(lanes.into_iter().map(|lane| transaction::Step::Unseen { lane }));
         // Each attempt is checked on its own whether it is still free: an unneeded mark would be a dead row.
-        let claims = (!self.waiting.is_empty()).then(|| claim::Writer::open(self.catalog, self.segment));
+        let claims = (!self.waiting.is_empty()).then(|| claim::Writer::open(self.segment));
         let mark = |id: i64| claims.as_ref().and_then(|claims| claims.mark_moved(id));
         let mut moved = memory::list(self.waiting.len());
-        let edges = Edges::open(self.catalog, self.segment);
+        let edges = Edges::open(self.segment);
         let mut edge_rows = Vec::new();
         for attempt in &self.waiting {
             let Some(mark) = mark(attempt.id()) else {
@@ -361,10 +359,10 @@ impl<'a> Batch<'a> {
             // This check comes after the mark: a session that writes such a note looks for the mark after it has
             // written. See `rerun::ask`, `hold::write_note` and `hold::note_held`.
             let of_held = match &edges {
-                Some(edges) if after::is_held(self.catalog, attempt.lane())? => edges.rows_settled(attempt.id()),
+                Some(edges) if after::is_held(attempt.lane())? => edges.rows_settled(attempt.id()),
                 _ => Some(Vec::new()),
             };
-            let is_free = !has_rerun(self.catalog, attempt) && !serve_cancels::is_requested(self.catalog, attempt);
+            let is_free = !has_rerun(attempt) && !serve_cancels::is_requested(attempt);
             if let Some(rows) = of_held.filter(|_| is_free) {
                 moved.push(with_payload(&mut reader, attempt));
                 edge_rows.extend(rows);
@@ -374,14 +372,14 @@ impl<'a> Batch<'a> {
             }
         }
         fault!("move.marked");
-        attempt::append_moved(self.catalog, &target, &moved);
-        note::copy(self.catalog, self.target, &edge_rows);
+        attempt::append_moved(&target, &moved);
+        note::copy(self.target, &edge_rows);
         let count = moved.len();
 
         let mut running = Vec::new();
         let mut places: Vec<(i64, Place)> = Vec::new();
         if !self.running.is_empty() {
-            let outcomes = outcome::Writer::open(self.catalog, self.segment);
+            let outcomes = outcome::Writer::open(self.segment);
             let mut claims = Vec::new();
             let mut notes = Vec::new();
             let mut noted = 0;
@@ -397,7 +395,7 @@ impl<'a> Batch<'a> {
                 };
                 // This check comes after the mark: a session that writes a note looks for the mark after it has
                 // written. See `hold::write_note`.
-                let Some(found) = note::all_settled(self.catalog, self.segment, id) else {
+                let Some(found) = note::all_settled(self.segment, id) else {
                     outcomes.take_back(mark);
                     leave(id);
                     continue;
@@ -408,34 +406,34 @@ impl<'a> Batch<'a> {
                 notes.extend(found);
             }
             if !running.is_empty() {
-                let tids: Vec<Tid> = attempt::insert_quietly(self.catalog, &target, &running);
-                claim::Writer::open(self.catalog, self.target).copy(&claims);
-                note::copy(self.catalog, self.target, &notes);
+                let tids: Vec<Tid> = attempt::insert_quietly(&target, &running);
+                claim::Writer::open(self.target).copy(&claims);
+                note::copy(self.target, &notes);
                 places.extend(running.iter().zip(tids).map(|(new, tid)| (new.id, tid.place(self.target))));
             }
         }
         let kept: Vec<New> =
             self.payloads.iter().filter(|a| !self.is_kept(&mut reader, a)).map(Attempt::payload_only).collect();
-        attempt::insert_quietly(self.catalog, &target, &kept);
+        attempt::insert_quietly(&target, &kept);
 
         fault!("move.written");
-        let (number, segment) = (self.catalog.number, self.segment);
-        transaction::record_all(number, places.iter().map(|&(id, place)| SegmentStep::Relocated { id, place }));
+        let segment = self.segment;
+        transaction::record_all(places.iter().map(|&(id, place)| SegmentStep::Relocated { id, place }));
         let quiet = places.len() as i64;
-        transaction::record(number, SegmentStep::Counted { segment: self.target, attempts: quiet, ended: 0 });
-        transaction::record(number, SegmentStep::Counted { segment, attempts: 0, ended: count as i64 + quiet });
+        transaction::record(SegmentStep::Counted { segment: self.target, attempts: quiet, ended: 0 });
+        transaction::record(SegmentStep::Counted { segment, attempts: 0, ended: count as i64 + quiet });
         Ok(left)
     }
 
     /// True if an earlier pass that was interrupted has already kept this payload.
-    fn is_kept(&self, reader: &mut Reader<'_>, attempt: &Attempt) -> bool {
+    fn is_kept(&self, reader: &mut Reader, attempt: &Attempt) -> bool {
         reader.has_row(self.target, attempt.id())
     }
 }
 
 /// Returns a copy of the row. If its payload lies in another row, the copy gets the payload, because it may outlive
 /// that row.
-fn with_payload(reader: &mut Reader<'_>, attempt: &Attempt) -> New {
+fn with_payload(reader: &mut Reader, attempt: &Attempt) -> New {
     let own = attempt.copy();
     if own.payload_of.is_none() {
         return own;
@@ -446,18 +444,18 @@ fn with_payload(reader: &mut Reader<'_>, attempt: &Attempt) -> New {
 
 /// True if the payload of an ended attempt is still needed: by a living attempt that refers to it, or by the attempt
 /// that ended last and is not in history yet. If unsure, returns true.
-fn is_referred_to(catalog: &Catalog, ended: &Attempt) -> bool {
-    let (newest, is_growing) = Reader::new(catalog).newest(ended.job_id());
+fn is_referred_to(ended: &Attempt) -> bool {
+    let (newest, is_growing) = Reader::new().newest(ended.job_id());
     let Some(newest) = newest.filter(|_| !is_growing) else { return is_growing };
     if newest.payload_of() != Some(ended.id()) {
         return false;
     }
     let segment = newest.home.segment;
-    match outcome::find(catalog, segment, newest.id()) {
+    match outcome::find(segment, newest.id()) {
         // If that attempt lies in the same segment, both are copied together. Otherwise it may have been copied
         // already.
         Some(outcome) if outcome.kind != outcome::Kind::Moved && outcome.next_id.is_none() => {
-            segment != ended.home.segment && segment::word(catalog, segment).state() < State::Copied
+            segment != ended.home.segment && segment::word(segment).state() < State::Copied
         }
         // The attempt lives. Or since it was found, it has moved, or another attempt has followed it.
         _ => true,
@@ -475,29 +473,28 @@ fn leaves_nothing(trace: &Trace<impl Columns>) -> bool {
 }
 
 /// True if another run was requested after a waiting attempt.
-fn has_rerun(catalog: &Catalog, attempt: &Attempt) -> bool {
-    attempt.unique_key().is_some()
-        && note::newest_rerun_even_open(catalog, attempt.home.segment, attempt.id()).is_some()
+fn has_rerun(attempt: &Attempt) -> bool {
+    attempt.unique_key().is_some() && note::newest_rerun_even_open(attempt.home.segment, attempt.id()).is_some()
 }
 
 /// True if another run after an attempt that ended here is still to be made, or may be.
-fn is_owed(catalog: &Catalog, attempt: &Attempt, outcome: &Row) -> Result<bool> {
+fn is_owed(attempt: &Attempt, outcome: &Row) -> Result<bool> {
     Ok(attempt.unique_key().is_some()
         && outcome::read(outcome).kind != outcome::Kind::Moved
-        && rerun::may_be_owed(catalog, attempt)
-        && is_wanted(catalog, attempt)?)
+        && rerun::may_be_owed(attempt)
+        && is_wanted(attempt)?)
 }
 
 /// True if the job of an attempt that ended here is still to be cancelled, or may be.
-fn is_cancel_owed(catalog: &Catalog, attempt: &Attempt, outcome: &Row) -> Result<bool> {
+fn is_cancel_owed(attempt: &Attempt, outcome: &Row) -> Result<bool> {
     let outcome = outcome::read(outcome);
     Ok(outcome.kind != outcome::Kind::Moved
         && outcome.next_id.is_some()
-        && serve_cancels::may_be_owed(catalog, attempt)
-        && is_wanted(catalog, attempt)?)
+        && serve_cancels::may_be_owed(attempt)
+        && is_wanted(attempt)?)
 }
 
 /// True if the attempt's queue exists. Attempts of a dropped queue are not moved.
-fn is_wanted(catalog: &Catalog, attempt: &Attempt) -> Result<bool> {
-    Ok(queue::by_lane(catalog, attempt.lane())?.is_some())
+fn is_wanted(attempt: &Attempt) -> Result<bool> {
+    Ok(queue::by_lane(attempt.lane())?.is_some())
 }

@@ -153,7 +153,7 @@ impl<'a> Ends<'a> {
         let mut walk = Self {
             wanted,
             sources,
-            retried: retried::Reader::open(wanted.catalog, SNAPSHOT),
+            retried: retried::Reader::open(SNAPSHOT),
             counting: Counting::of(&opened.ledger),
             until,
             gone: BTreeMap::new(),

@@ -11,6 +11,7 @@ use crate::log::tables::Tables;
 use crate::log::waiting::{Order, Waiting};
 use crate::pg::memory;
 use crate::pg::time;
+use crate::shmem::here;
 use crate::{guc, shmem};
 
 /// The walk over ready or held jobs, lane by lane.
@@ -52,8 +53,8 @@ impl<'a> Ranked<'a> {
     /// Begins with the current lane, behind `at`.
     fn begin(&mut self) {
         let Some(&lane) = self.lanes.get(self.nth) else { return };
-        let number = self.wanted.catalog.number;
-        let floor = shmem::with_counters(number, |counters| counters.get(number, lane).map(|found| found.floor));
+        let number = here::number();
+        let floor = shmem::with_counters(|counters| counters.get(number, lane).map(|found| found.floor));
         let mut from = self.at.max(floor.flatten().unwrap_or(Rank::MIN));
         // Attempts that wait for others of their group are not ready, and may lie before the position.
         if self.wanted.state == JobState::Ready && !self.wanted.queue.has_groups() {

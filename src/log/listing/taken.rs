@@ -17,14 +17,13 @@ use crate::shmem;
 
 /// Begins a walk over running jobs.
 pub fn walk<'a>(wanted: &'a Wanted<'a>, opened: &'a Opened, beyond: Option<&Value>) -> Box<dyn Walk + 'a> {
-    let number = wanted.catalog.number;
     // Shortly after a start, memory does not know yet which jobs run.
-    let is_known = shmem::with_instance(number, |_, instance| instance.is_recovered()).unwrap_or(false);
+    let is_known = shmem::with_instance(|_, instance| instance.is_recovered()).unwrap_or(false);
     if session::in_recovery() || !is_known {
         return Box::new(Claims::new(wanted, opened, beyond));
     }
     let after = beyond.and_then(|beyond| beyond.get("id")).and_then(Value::as_i64).unwrap_or(i64::MIN);
-    let entries = shmem::each_running(number);
+    let entries = shmem::each_running();
     let is_it = |entry: &Running| wanted.has(entry.lane) && entry.claimed != 0 && entry.id >> 4 > after >> 4;
     let mut found: Vec<(i64, Found)> = entries
         .filter(is_it)

@@ -5,7 +5,7 @@
 use pg_queue_core::id;
 use serde_json::Value;
 
-use crate::catalog::Catalog;
+use crate::catalog;
 use crate::catalog::queue::Queue;
 use crate::log::attempt::Attempt;
 use crate::log::history::{self, Child, Past};
@@ -94,8 +94,8 @@ pub struct PastTable {
 }
 
 /// Opens the tables of history.
-fn open_history(catalog: &Catalog) -> Vec<PastTable> {
-    let opened = history::children(catalog).into_iter().filter_map(|child| {
+fn open_history() -> Vec<PastTable> {
+    let opened = history::children().into_iter().filter_map(|child| {
         let table = history::open(child)?;
         let dead = history::index_of_dead(child).map(Relation::read_index);
         Some(PastTable { child, table, dead })
@@ -113,12 +113,13 @@ pub struct Opened {
 
 impl Opened {
     /// Opens segments and history. All are opened before one of them is read, so that none is emptied meanwhile.
-    pub fn open(catalog: &Catalog) -> Self {
+    pub fn open() -> Self {
+        let catalog = catalog::pinned();
         let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, SNAPSHOT);
-        let mut segments = Tables::open_all(catalog, tables::ALL.filter(|&segment| ledger.is_read_here(segment)));
+        let mut segments = Tables::open_all(tables::ALL.filter(|&segment| ledger.is_read_here(segment)));
         segments.retain(|tables| !tables.is_empty());
         segments.iter().for_each(Tables::open_indexes);
-        Self { segments, history: open_history(catalog), ledger }
+        Self { segments, history: open_history(), ledger }
     }
 
     /// Returns an attempt with the rows of its claim and of its outcome. `None` if it is not in this segment.
@@ -133,7 +134,6 @@ impl Opened {
 
 /// The jobs that a walk shall find.
 pub struct Wanted<'a> {
-    pub catalog: &'a Catalog,
     pub queue: &'a Queue,
     /// The stage's lane. `None` for all lanes of the queue.
     pub lane: Option<i32>,
