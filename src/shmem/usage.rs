@@ -28,12 +28,11 @@ pub fn in_use() -> [Use; 5] {
     let keys = keys::with_holders(|holders| (holders.head.held as usize, holders.most));
     let mut uses = lock::with(|shared| {
         let databases = shared.instances.iter().filter(|i| i.number != 0).count();
-        let head = &shared.frontier.head;
         let of = |setting, (used, size)| Use { setting, used, size, most: None };
         [
             of("pg_queue.max_databases", (databases, shared.instances.len())),
-            of("pg_queue.max_lanes", (head.lanes as usize, shared.frontier.lanes.len())),
-            of("pg_queue.max_running", (head.running as usize, shared.frontier.running.len())),
+            of("pg_queue.max_lanes", shared.frontier.lanes_in_use()),
+            of("pg_queue.max_running", shared.frontier.running_in_use()),
             of("pg_queue.max_keys", keys),
             of("pg_queue.max_rated_groups", shared.frontier.rates_in_use()),
         ]

@@ -4,6 +4,7 @@
 
 use super::rank::Rank;
 use super::ready::Ready;
+use super::slots::{Listed, Slot};
 use crate::id;
 
 /// A turn reads ahead this many attempts.
@@ -19,8 +20,20 @@ pub struct Ahead {
     pub(super) read_to: Rank,
     pub(super) first: u8,
     pub(super) end: u8,
-    /// The next free slot, plus one.
-    pub(super) next: u32,
+    /// The next free slot.
+    pub(super) next: Option<Slot<Ahead>>,
+}
+
+impl Listed for Ahead {
+    #[inline]
+    fn next_free(&self) -> Option<Slot<Self>> {
+        self.next
+    }
+
+    #[inline]
+    fn set_next_free(&mut self, next: Option<Slot<Self>>) {
+        self.next = next;
+    }
 }
 
 impl Ahead {

@@ -6,11 +6,11 @@
 use super::answers::{End, TakeOne};
 use super::deadlines;
 use super::disconnect::Disconnect;
-use super::index;
+use super::limits::GateSlot;
 use super::memory::{DeadlineRoot, Frontier};
 use super::rank::Place;
 use super::ready::Ready;
-use super::running::{MISSED_CANCEL, MISSED_RERUN, Running, State};
+use super::running::{MISSED_CANCEL, MISSED_RERUN, Running, RunningSlot, State};
 use crate::share;
 
 impl Frontier<'_> {
@@ -18,7 +18,7 @@ impl Frontier<'_> {
     /// for the counts of the parties, too, unless nearly every entry belongs to another lane.
     pub(super) fn running_is_full(&self) -> bool {
         let buckets = (self.head.running + self.head.parties) as usize + 3;
-        self.head.running as usize == self.running.len() || buckets >= self.running_index.len()
+        self.head.running as usize == self.running.len() || buckets >= self.running_index.buckets.len()
     }
 
     pub(super) fn free_places(&self) -> usize {
@@ -27,46 +27,46 @@ impl Frontier<'_> {
 
     /// Returns how many more attempts of a lane may be claimed within its share of the places in `running`.
     pub fn places(&self, instance: u32, lane: i32) -> u32 {
-        share::room_of(self.running_index, instance, lane.cast_unsigned(), self.free_places())
+        share::room_of(self.running_index.buckets, instance, lane.cast_unsigned(), self.free_places())
     }
 
     /// Returns how many attempts of a lane are taken, and how many of its instance.
     pub fn held(&self, instance: u32, lane: i32) -> (u32, u32) {
-        let index = &*self.running_index;
+        let index = &*self.running_index.buckets;
         (share::held_of(index, instance, lane.cast_unsigned()), share::held(index, instance))
     }
 
-    pub(super) fn add_running(&mut self, entry: Running) -> Option<u32> {
+    pub(super) fn add_running(&mut self, entry: Running) -> Option<RunningSlot> {
         if self.running_is_full() {
             return None;
         }
-        let running = &self.running;
-        let slot = self.head.running_slots.take(running.len(), |slot| running[slot as usize].next)?;
-        self.running[slot as usize] = entry;
+        let slot = self.head.running_slots.take(&mut self.running)?;
+        self.running[slot] = entry;
         self.head.running += 1;
-        index::insert(self.running_index, entry.instance, entry.id, slot);
-        self.head.parties += share::enter_of(self.running_index, entry.instance, entry.lane.cast_unsigned());
+        self.running_index.insert(entry.instance, entry.id, slot);
+        self.head.parties += share::enter_of(self.running_index.buckets, entry.instance, entry.lane.cast_unsigned());
         Some(slot)
     }
 
-    pub(super) fn forget_running(&mut self, root: &mut DeadlineRoot, slot: u32) -> Running {
-        deadlines::remove(self.running, root, slot);
+    pub(super) fn forget_running(&mut self, root: &mut DeadlineRoot, slot: RunningSlot) -> Running {
+        deadlines::remove(&mut self.running, root, slot);
         self.count_out(slot);
-        let entry = self.running[slot as usize];
-        index::remove(self.running_index, entry.instance, entry.id);
-        self.head.parties -= share::leave_of(self.running_index, entry.instance, entry.lane.cast_unsigned());
-        self.running[slot as usize] = Running { next: self.head.running_slots.give(slot), ..Running::default() };
+        let entry = self.running[slot];
+        self.running_index.remove(entry.instance, entry.id);
+        self.head.parties -= share::leave_of(self.running_index.buckets, entry.instance, entry.lane.cast_unsigned());
+        self.running[slot] = Running::default();
+        self.head.running_slots.give(&mut self.running, slot);
         self.head.running -= 1;
         entry
     }
 
-    pub(super) fn running_slot(&self, instance: u32, id: i64) -> Option<u32> {
-        index::find(self.running_index, instance, id)
+    pub(super) fn running_slot(&self, instance: u32, id: i64) -> Option<RunningSlot> {
+        self.running_index.find(instance, id)
     }
 
     /// Returns the entry of a taken attempt.
     pub fn entry(&self, instance: u32, id: i64) -> Option<Running> {
-        self.running_slot(instance, id).map(|slot| self.running[slot as usize])
+        self.running_slot(instance, id).map(|slot| self.running[slot])
     }
 
     /// Takes one given waiting attempt as a claim does, so that no other transaction can take it. If `is_due` is false,
@@ -83,11 +83,11 @@ impl Frontier<'_> {
         is_due: bool,
     ) -> TakeOne {
         if let Some(slot) = self.running_slot(instance, entry.id) {
-            if !self.running[slot as usize].awaits_cancel() {
+            if !self.running[slot].awaits_cancel() {
                 return TakeOne::Busy;
             }
-            deadlines::remove(self.running, root, slot);
-            let entry = &mut self.running[slot as usize];
+            deadlines::remove(&mut self.running, root, slot);
+            let entry = &mut self.running[slot];
             (entry.state, entry.owner, entry.session, entry.pid) = (State::Taken, owner, owner + 1, pid);
             return TakeOne::Taken;
         }
@@ -122,9 +122,9 @@ impl Frontier<'_> {
     ) -> Option<&mut Running> {
         let slot = self.running_slot(instance, id)?;
         self.settle_token(slot, deadline - lease);
-        let Running { lane, group, .. } = self.running[slot as usize];
+        let Running { lane, group, .. } = self.running[slot];
         self.retry_left(instance, lane, group, id);
-        let entry = &mut self.running[slot as usize];
+        let entry = &mut self.running[slot];
         entry.claimed = 1;
         entry.lease = lease;
         entry.longest = entry.longest.max(lease);
@@ -133,15 +133,15 @@ impl Frontier<'_> {
         if entry.state == State::Taken {
             entry.state = State::Running;
             entry.owner = 0;
-            deadlines::insert(self.running, root, slot);
+            deadlines::insert(&mut self.running, root, slot);
         }
-        Some(&mut self.running[slot as usize])
+        Some(&mut self.running[slot])
     }
 
     /// Notes that a taken attempt is to be cancelled. Returns false if the attempt is not in memory.
     pub fn request_cancel(&mut self, instance: u32, id: i64) -> bool {
         let Some(slot) = self.running_slot(instance, id) else { return false };
-        let entry = &mut self.running[slot as usize];
+        let entry = &mut self.running[slot];
         entry.cancel = 1;
         entry.note_missed(MISSED_CANCEL);
         true
@@ -151,7 +151,7 @@ impl Frontier<'_> {
     /// transaction has it: then there is nothing to note.
     pub fn mark_late(&mut self, instance: u32, id: i64) -> bool {
         let Some(slot) = self.running_slot(instance, id) else { return false };
-        let entry = &mut self.running[slot as usize];
+        let entry = &mut self.running[slot];
         let is_open = entry.claimed == 0 && matches!(entry.state, State::Taken | State::Ending);
         entry.late |= u8::from(is_open);
         is_open
@@ -161,7 +161,7 @@ impl Frontier<'_> {
     /// memory.
     pub fn request_rerun(&mut self, instance: u32, id: i64) -> bool {
         let Some(slot) = self.running_slot(instance, id) else { return false };
-        let entry = &mut self.running[slot as usize];
+        let entry = &mut self.running[slot];
         entry.rerun = 1;
         entry.note_missed(MISSED_RERUN);
         true
@@ -173,19 +173,19 @@ impl Frontier<'_> {
     /// period after `now`.
     pub fn give_back(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, now: i64) -> Option<u32> {
         let slot = self.running_slot(instance, id)?;
-        let entry = &mut self.running[slot as usize];
+        let entry = &mut self.running[slot];
         if entry.claimed != 0 {
             return None;
         }
         self.settle_token(slot, now);
-        let gate = self.running[slot as usize].gate;
-        let entry = &mut self.running[slot as usize];
+        let gate = self.running[slot].gate;
+        let entry = &mut self.running[slot];
         if entry.cancel != 0 {
             (entry.state, entry.owner, entry.deadline, entry.system) = (State::Running, 0, i64::MIN, 1);
-            deadlines::remove(self.running, root, slot);
-            deadlines::insert(self.running, root, slot);
+            deadlines::remove(&mut self.running, root, slot);
+            deadlines::insert(&mut self.running, root, slot);
             self.count_out(slot);
-            let entry = self.running[slot as usize];
+            let entry = self.running[slot];
             return self.wake_after(gate, &entry);
         }
         let entry = self.forget_running(root, slot);
@@ -205,26 +205,26 @@ impl Frontier<'_> {
     /// meanwhile, the owner may have read the logs too early, so the attempt is pushed. Returns a session to wake.
     pub fn discard_stale(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<u32> {
         let slot = self.running_slot(instance, id)?;
-        if self.running[slot as usize].push_held == 0 {
+        if self.running[slot].push_held == 0 {
             return self.leave(root, slot).1;
         }
-        let gate = self.running[slot as usize].gate;
+        let gate = self.running[slot].gate;
         let entry = self.forget_running(root, slot);
         let pushed = self.push(instance, entry.lane, entry.ready());
         pushed.or_else(|| self.wake_after(gate, &entry))
     }
 
     /// Forgets an entry. Returns the entry, and a session to wake because another job may start now.
-    pub(super) fn leave(&mut self, root: &mut DeadlineRoot, slot: u32) -> (Running, Option<u32>) {
-        let gate = self.running[slot as usize].gate;
+    pub(super) fn leave(&mut self, root: &mut DeadlineRoot, slot: RunningSlot) -> (Running, Option<u32>) {
+        let gate = self.running[slot].gate;
         let entry = self.forget_running(root, slot);
         (entry, self.wake_after(gate, &entry))
     }
 
     /// Wakes a session for a job that may start because an entry is gone: a job of the same limited queue, of the same
     /// group, or any job that had no place.
-    pub(super) fn wake_after(&mut self, gate: u32, entry: &Running) -> Option<u32> {
-        let woken = match gate.checked_sub(1) {
+    pub(super) fn wake_after(&mut self, gate: Option<GateSlot>, entry: &Running) -> Option<u32> {
+        let woken = match gate {
             Some(gate) => self.wake_at_gate(gate),
             None if entry.group != 0 && self.head.groups > 0 => self.pass_on(entry.instance, entry.lane),
             None => None,
@@ -240,9 +240,9 @@ impl Frontier<'_> {
             return false;
         }
         let Some(slot) = self.running_slot(instance, entry.id) else { return false };
-        let expired = &mut self.running[slot as usize];
+        let expired = &mut self.running[slot];
         (expired.state, expired.session, expired.cancel, expired.deadline) = (State::Running, 0, 1, i64::MIN);
-        deadlines::insert(self.running, root, slot);
+        deadlines::insert(&mut self.running, root, slot);
         true
     }
 
@@ -252,8 +252,17 @@ impl Frontier<'_> {
         if self.running_slot(entry.instance, entry.id).is_some() {
             return true;
         }
-        let unlinked =
-            Running { claimed: 1, timed: 0, child: 0, next: 0, prev: 0, gate: 0, grouped: 0, token: 0, ..entry };
+        let unlinked = Running {
+            claimed: 1,
+            timed: 0,
+            child: None,
+            next: None,
+            prev: None,
+            gate: None,
+            grouped: 0,
+            token: 0,
+            ..entry
+        };
         let Some(slot) = self.add_running(unlinked) else {
             return false;
         };
@@ -261,7 +270,7 @@ impl Frontier<'_> {
             self.count_in(gate, slot);
         }
         if entry.state == State::Running {
-            deadlines::insert(self.running, root, slot);
+            deadlines::insert(&mut self.running, root, slot);
         }
         true
     }
@@ -283,7 +292,7 @@ impl Frontier<'_> {
         deadline: i64,
     ) -> Option<End> {
         let Some(slot) = self.running_slot(instance, id) else { return Some(End::Unknown) };
-        let entry = self.running[slot as usize];
+        let entry = self.running[slot];
         match entry.state {
             State::Running if entry.awaits_cancel() => return Some(End::Unknown),
             State::Running if entry.deadline > deadline => return None,
@@ -291,8 +300,8 @@ impl Frontier<'_> {
             State::Taken if entry.owner == owner => {}
             _ => return Some(End::Busy(entry)),
         }
-        deadlines::remove(self.running, root, slot);
-        let this = &mut self.running[slot as usize];
+        deadlines::remove(&mut self.running, root, slot);
+        let this = &mut self.running[slot];
         this.state = State::Ending;
         this.owner = owner;
         this.missed = 0;
@@ -302,7 +311,7 @@ impl Frontier<'_> {
     /// Forgets an attempt whose outcome is committed. Returns its entry, and a session to wake.
     pub fn ended(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<(Running, Option<u32>)> {
         let slot = self.running_slot(instance, id)?;
-        let Running { lane, group, .. } = self.running[slot as usize];
+        let Running { lane, group, .. } = self.running[slot];
         self.retry_left(instance, lane, group, id);
         Some(self.leave(root, slot))
     }
@@ -310,14 +319,14 @@ impl Frontier<'_> {
     /// Notes where the row of a taken attempt lies now.
     pub fn relocate(&mut self, instance: u32, id: i64, place: Place) {
         if let Some(slot) = self.running_slot(instance, id) {
-            self.running[slot as usize].place = place;
+            self.running[slot].place = place;
         }
     }
 
     /// Undoes [`Self::end`] after the outcome was rolled back. The deadline counts again.
     pub fn undo_end(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) {
         let Some(slot) = self.running_slot(instance, id) else { return };
-        let entry = &mut self.running[slot as usize];
+        let entry = &mut self.running[slot];
         if entry.state != State::Ending {
             return;
         }
@@ -327,12 +336,12 @@ impl Frontier<'_> {
         }
         entry.state = State::Running;
         entry.owner = 0;
-        deadlines::insert(self.running, root, slot);
+        deadlines::insert(&mut self.running, root, slot);
     }
 
     /// Sets a new deadline for an attempt whose deadline has passed.
     pub fn postpone(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, now: i64, until: i64) {
-        let entry = self.running_slot(instance, id).map(|slot| self.running[slot as usize]);
+        let entry = self.running_slot(instance, id).map(|slot| self.running[slot]);
         if entry.is_some_and(|entry| entry.deadline <= now) {
             self.extend(root, instance, id, 0, until);
         }
@@ -349,21 +358,21 @@ impl Frontier<'_> {
         deadline: i64,
     ) -> Option<Running> {
         let slot = self.running_slot(instance, id)?;
-        let Running { state, .. } = self.running[slot as usize];
-        if state == State::Ending || self.running[slot as usize].awaits_cancel() {
+        let Running { state, .. } = self.running[slot];
+        if state == State::Ending || self.running[slot].awaits_cancel() {
             return None;
         }
         let timed = state == State::Running;
         if timed {
-            deadlines::remove(self.running, root, slot);
+            deadlines::remove(&mut self.running, root, slot);
         }
-        let entry = &mut self.running[slot as usize];
+        let entry = &mut self.running[slot];
         entry.deadline = deadline;
         entry.disconnect.note_extended();
         entry.longest = entry.longest.max(lease);
         let entry = *entry;
         if timed {
-            deadlines::insert(self.running, root, slot);
+            deadlines::insert(&mut self.running, root, slot);
         }
         Some(entry)
     }
@@ -372,7 +381,7 @@ impl Frontier<'_> {
     /// lease lasts until `deadline` at least.
     pub fn lengthen(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, lease: i64, deadline: i64) {
         let Some(slot) = self.running_slot(instance, id) else { return };
-        let entry = &mut self.running[slot as usize];
+        let entry = &mut self.running[slot];
         entry.longest = entry.longest.max(lease);
         if entry.deadline >= deadline {
             return;
@@ -388,12 +397,12 @@ impl Frontier<'_> {
 
     /// Returns the earliest deadline of the instance.
     pub fn next_deadline(&self, root: DeadlineRoot) -> Option<i64> {
-        deadlines::first(root).map(|slot| self.running[slot as usize].deadline)
+        root.map(|slot| self.running[slot].deadline)
     }
 
     /// Returns the running attempt with the earliest deadline, if that deadline has passed.
     pub fn expired(&self, root: DeadlineRoot, now: i64) -> Option<Running> {
-        let entry = self.running[deadlines::first(root)? as usize];
+        let entry = self.running[root?];
         (entry.deadline <= now).then_some(entry)
     }
 
@@ -409,8 +418,8 @@ impl Frontier<'_> {
         has_broken: bool,
     ) -> Option<i64> {
         let mut earliest = None;
-        for slot in 0..self.head.running_slots.fresh() {
-            let entry = &mut self.running[slot as usize];
+        for slot in self.head.running_slots.used_from(0) {
+            let entry = &mut self.running[slot];
             if entry.state == State::Free || entry.instance != instance || entry.session != session + 1 {
                 continue;
             }
@@ -419,12 +428,12 @@ impl Frontier<'_> {
                 continue;
             };
             let timed = entry.state == State::Running;
-            deadlines::remove(self.running, root, slot);
-            let entry = &mut self.running[slot as usize];
+            deadlines::remove(&mut self.running, root, slot);
+            let entry = &mut self.running[slot];
             entry.deadline = deadline;
             entry.disconnect.note_broken();
             if timed {
-                deadlines::insert(self.running, root, slot);
+                deadlines::insert(&mut self.running, root, slot);
                 earliest = Some(earliest.map_or(deadline, |at: i64| at.min(deadline)));
             }
         }
@@ -433,9 +442,9 @@ impl Frontier<'_> {
 
     /// Returns the next entry of an instance at slot `from` or behind it, and the slot at which the next call begins.
     pub fn next_running(&self, instance: u32, from: u32) -> Option<(u32, Running)> {
-        (from..self.head.running_slots.fresh()).find_map(|slot| {
-            let entry = self.running[slot as usize];
-            (entry.state != State::Free && entry.instance == instance).then_some((slot + 1, entry))
+        self.head.running_slots.used_from(from).find_map(|slot| {
+            let entry = self.running[slot];
+            (entry.state != State::Free && entry.instance == instance).then_some((slot.number() + 1, entry))
         })
     }
 }

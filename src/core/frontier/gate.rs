@@ -10,16 +10,17 @@
 //! that a session is ending while it has claimed others instead. A rollback undoes both.
 
 use super::ending::Ending;
-use super::limits::{Claimer, GATE_LANES, Gate};
+use super::lane::LaneSlot;
+use super::limits::{Claimer, GATE_LANES, Gate, GateSlot};
 use super::memory::Frontier;
 use super::rates::{OF_GROUP, OF_QUEUE};
-use super::running::{Running, State};
+use super::running::{Running, RunningSlot, State};
 use super::starts::PastStart;
 
 impl Frontier<'_> {
     /// Counts the attempts of `ending` that were not counted yet, or all if gates have changed since. A claim calls it
     /// after it has passed the gate.
-    pub(super) fn count_ending(&self, instance: u32, gate: u32, ending: Option<&Ending>) {
+    pub(super) fn count_ending(&self, instance: u32, gate: GateSlot, ending: Option<&Ending>) {
         let Some(ending) = ending else { return };
         let counts = &mut *ending.0.borrow_mut();
         if counts.gate_changes != self.head.gate_changes {
@@ -27,7 +28,7 @@ impl Frontier<'_> {
             (counts.looked, counts.running, counts.gate_changes) = (0, 0, self.head.gate_changes);
         }
         for &id in &counts.ids[counts.looked..] {
-            let is_counted = |entry: &Running| entry.gate == gate + 1 && entry.state == State::Ending;
+            let is_counted = |entry: &Running| entry.gate == Some(gate) && entry.state == State::Ending;
             let Some(entry) = self.entry(instance, id).filter(is_counted) else { continue };
             counts.running += 1;
             if entry.grouped != 0 {
@@ -41,23 +42,28 @@ impl Frontier<'_> {
         counts.looked = counts.ids.len();
     }
 
-    fn gate_at(&mut self, slot: u32) -> &mut Gate {
-        &mut self.gates[slot as usize]
+    fn gate_at(&mut self, slot: GateSlot) -> &mut Gate {
+        &mut self.gates[slot]
     }
 
     /// Returns the gate of a lane, even if the lane has no slot.
-    pub(super) fn gate_of(&self, instance: u32, lane: i32) -> Option<u32> {
+    pub(super) fn gate_of(&self, instance: u32, lane: i32) -> Option<GateSlot> {
         if self.head.gates == 0 {
             return None;
         }
         let is_it = |gate: &Gate| gate.instance == instance && gate.len > 0 && gate.lanes().contains(&lane);
-        self.gates.iter().position(is_it).map(|slot| slot as u32)
+        self.gates.find(is_it)
     }
 
     /// Returns the gate that a claim has to pass, updated to the claim's settings. `Err`: there is no slot for the
     /// gate.
-    pub(super) fn pass(&mut self, instance: u32, lane: u32, claimer: Option<&Claimer<'_>>) -> Result<Option<u32>, ()> {
-        let known = self.lanes[lane as usize].gate.checked_sub(1);
+    pub(super) fn pass(
+        &mut self,
+        instance: u32,
+        lane: LaneSlot,
+        claimer: Option<&Claimer<'_>>,
+    ) -> Result<Option<GateSlot>, ()> {
+        let known = self.lanes[lane].gate;
         if let Some(claimer) = claimer {
             self.head.now = self.head.now.max(claimer.now);
         }
@@ -70,7 +76,7 @@ impl Frontier<'_> {
             (Some(gate), Some(claimer)) if self.is_as(gate, claimer) => Ok(Some(gate)),
             (_, Some(claimer)) => {
                 let gate = self.set_gate(instance, claimer).ok_or(())?;
-                self.lanes[lane as usize].gate = gate + 1;
+                self.lanes[lane].gate = Some(gate);
                 Ok(Some(gate))
             }
         }
@@ -79,23 +85,23 @@ impl Frontier<'_> {
     /// Updates the lane's gate, if it has one, to its queue's settings. For a session that looks and claims nothing.
     pub fn update_gate(&mut self, instance: u32, lane: i32, claimer: Option<&Claimer<'_>>) {
         if let Some(slot) = self.lane_slot(instance, lane)
-            && self.lanes[slot as usize].gate != 0
+            && self.lanes[slot].gate.is_some()
         {
             // It cannot fail, because the gate has its slot.
             let _ = self.pass(instance, slot, claimer);
         }
     }
 
-    fn is_as(&self, gate: u32, claimer: &Claimer<'_>) -> bool {
-        let gate = &self.gates[gate as usize];
+    fn is_as(&self, gate: GateSlot, claimer: &Claimer<'_>) -> bool {
+        let gate = &self.gates[gate];
         gate.limits == claimer.limits && gate.lanes() == claimer.lanes
     }
 
-    pub(super) fn set_gate(&mut self, instance: u32, claimer: &Claimer<'_>) -> Option<u32> {
+    pub(super) fn set_gate(&mut self, instance: u32, claimer: &Claimer<'_>) -> Option<GateSlot> {
         let is_it = |gate: &Gate| gate.len > 0 && gate.instance == instance && gate.queue == claimer.queue;
-        let slot = match self.gates.iter().position(is_it) {
-            Some(slot) if self.is_as(slot as u32, claimer) => return Some(slot as u32),
-            Some(slot) => slot as u32,
+        let slot = match self.gates.find(is_it) {
+            Some(slot) if self.is_as(slot, claimer) => return Some(slot),
+            Some(slot) => slot,
             None => {
                 let slot = self.free_gate(claimer.now)?;
                 self.head.gates += 1;
@@ -113,10 +119,11 @@ impl Frontier<'_> {
         (gate.instance, gate.queue, gate.limits, gate.running) = (instance, claimer.queue, claimer.limits, 0);
         gate.len = claimer.lanes.len().min(GATE_LANES) as u32;
         gate.lanes[..gate.len as usize].copy_from_slice(&claimer.lanes[..gate.len as usize]);
-        for n in 0..self.head.running_slots.fresh() {
-            let entry = self.running[n as usize];
+        for n in self.head.running_slots.used_from(0) {
+            let entry = self.running[n];
             // This includes entries in a lane that an earlier claim knew and this one does not know.
-            let is_own = entry.instance == instance && (entry.gate == slot + 1 || claimer.lanes.contains(&entry.lane));
+            let is_own =
+                entry.instance == instance && (entry.gate == Some(slot) || claimer.lanes.contains(&entry.lane));
             if entry.state != State::Free && is_own && entry.system == 0 {
                 self.count_in(slot, n);
             }
@@ -125,42 +132,46 @@ impl Frontier<'_> {
     }
 
     /// Returns a slot for a gate: a free one, or the slot of a gate that counts nothing.
-    fn free_gate(&mut self, now: i64) -> Option<u32> {
-        if let Some(free) = self.gates.iter().position(|gate| gate.len == 0) {
-            return Some(free as u32);
+    fn free_gate(&mut self, now: i64) -> Option<GateSlot> {
+        if let Some(free) = self.gates.find(|gate| gate.len == 0) {
+            return Some(free);
         }
         // A gate with groups is the last choice: its groups are forgotten, and their lanes are read again.
         let idle = [false, true].into_iter().find_map(|with_groups| {
-            (0..self.gates.len()).find(|&slot| {
+            self.gates.slots().find(|&slot| {
                 let gate = &mut self.gates[slot];
                 gate.window.expire(gate.limits.period, now);
                 let is_idle = gate.running == 0 && gate.window.is_empty();
-                let is_idle = is_idle && (gate.groups == 0 || with_groups && self.groups_are_idle(slot as u32));
-                is_idle && self.rates_are_over(slot as u32)
+                let is_idle = is_idle && (gate.groups == 0 || with_groups && self.groups_are_idle(slot));
+                is_idle && self.rates_are_over(slot)
             })
         })?;
-        self.drop_gate(idle as u32);
-        Some(idle as u32)
+        self.drop_gate(idle);
+        Some(idle)
     }
 
     /// True if no job of the gate's groups runs and no session serves one of these groups.
-    fn groups_are_idle(&self, gate: u32) -> bool {
-        self.groups.iter().filter(|group| group.gate == gate + 1).all(|group| group.running == 0 && group.server == 0)
+    fn groups_are_idle(&self, gate: GateSlot) -> bool {
+        self.groups
+            .iter()
+            .filter(|group| group.gate == Some(gate))
+            .all(|group| group.running == 0 && group.server.is_none())
     }
 
     /// Forgets a gate whose queue has no limits any more or was dropped.
-    pub(super) fn drop_gate(&mut self, slot: u32) {
+    pub(super) fn drop_gate(&mut self, slot: GateSlot) {
         self.head.gate_changes = self.head.gate_changes.wrapping_add(1);
         self.clear_groups(slot);
         self.drop_rates(slot);
         self.forget_retries(slot);
-        for entry in &mut self.running[..self.head.running_slots.fresh() as usize] {
-            if entry.gate == slot + 1 {
-                (entry.gate, entry.token) = (0, 0);
+        for n in self.head.running_slots.used_from(0) {
+            let entry = &mut self.running[n];
+            if entry.gate == Some(slot) {
+                (entry.gate, entry.token) = (None, 0);
             }
         }
-        for lane in self.lanes.iter_mut().filter(|lane| lane.gate == slot + 1) {
-            lane.gate = 0;
+        for lane in self.lanes.iter_mut().filter(|lane| lane.gate == Some(slot)) {
+            lane.gate = None;
         }
         *self.gate_at(slot) = Gate::default();
         self.head.gates -= 1;
@@ -168,27 +179,27 @@ impl Frontier<'_> {
 
     /// Forgets the gates of an instance, or only the gate that counts the given lane.
     pub(super) fn drop_gates(&mut self, instance: u32, lane: Option<i32>) {
-        for slot in 0..self.gates.len() {
+        for slot in self.gates.slots() {
             let gate = &self.gates[slot];
             let is_it = lane.is_none_or(|lane| gate.lanes().contains(&lane));
             if gate.len > 0 && gate.instance == instance && is_it {
-                self.drop_gate(slot as u32);
+                self.drop_gate(slot);
             }
         }
     }
 
     /// Forgets a gate's groups and orders their lanes to be read again.
-    fn clear_groups(&mut self, slot: u32) {
-        if !self.gates[slot as usize].has_groups() {
+    fn clear_groups(&mut self, slot: GateSlot) {
+        if !self.gates[slot].has_groups() {
             return;
         }
-        for n in 0..self.groups.len() as u32 {
-            if self.groups[n as usize].gate == slot + 1 {
+        for n in self.groups.slots() {
+            if self.groups[n].gate == Some(slot) {
                 self.forget_group(n);
             }
         }
-        for n in 0..self.lanes.len() {
-            if self.lanes[n].gate == slot + 1 {
+        for n in self.lanes.slots() {
+            if self.lanes[n].gate == Some(slot) {
                 self.lanes[n].invalidate();
             }
         }
@@ -196,25 +207,25 @@ impl Frontier<'_> {
 
     /// Counts an entry of `running`. If groups are limited, the entry's group must have a slot or there must be a free
     /// one.
-    pub(super) fn count_in(&mut self, gate: u32, slot: u32) {
-        let entry = &mut self.running[slot as usize];
-        entry.gate = gate + 1;
+    pub(super) fn count_in(&mut self, gate: GateSlot, slot: RunningSlot) {
+        let entry = &mut self.running[slot];
+        entry.gate = Some(gate);
         let (instance, lane, group) = (entry.instance, entry.lane, entry.group);
         self.gate_at(gate).running += 1;
         if group != 0
-            && self.gates[gate as usize].has_groups()
+            && self.gates[gate].has_groups()
             && let Some(group) = self.group_or_create(instance, lane, gate, group)
         {
             self.enter_group(group);
-            self.running[slot as usize].grouped = 1;
+            self.running[slot].grouped = 1;
         }
     }
 
     /// Ends the counting of an entry of `running`.
-    pub(super) fn count_out(&mut self, slot: u32) {
-        let entry = &mut self.running[slot as usize];
-        let (gate, grouped) = (entry.gate.checked_sub(1), entry.grouped);
-        (entry.gate, entry.grouped) = (0, 0);
+    pub(super) fn count_out(&mut self, slot: RunningSlot) {
+        let entry = &mut self.running[slot];
+        let (gate, grouped) = (entry.gate, entry.grouped);
+        (entry.gate, entry.grouped) = (None, 0);
         let entry = *entry;
         if let Some(slot) = gate {
             let gate = self.gate_at(slot);
@@ -228,7 +239,7 @@ impl Frontier<'_> {
                 self.close_start(slot, &entry, None);
             }
         }
-        self.running[slot as usize].token = 0;
+        self.running[slot].token = 0;
         if entry.group != 0
             && let Some(group) = self.group_slot(entry.instance, entry.lane, entry.group)
         {
@@ -237,14 +248,14 @@ impl Frontier<'_> {
     }
 
     /// Turns an entry's open start into a start at `now`, the latest time at which it may have happened.
-    pub(super) fn settle_token(&mut self, slot: u32, now: i64) {
-        let entry = &mut self.running[slot as usize];
+    pub(super) fn settle_token(&mut self, slot: RunningSlot, now: i64) {
+        let entry = &mut self.running[slot];
         if entry.token == 0 {
             return;
         }
         let token = std::mem::take(&mut entry.token);
         let entry = *entry;
-        let Some(slot) = entry.gate.checked_sub(1) else { return };
+        let Some(slot) = entry.gate else { return };
         if token & OF_QUEUE != 0 {
             let gate = self.gate_at(slot);
             gate.window.open -= 1;
@@ -260,12 +271,12 @@ impl Frontier<'_> {
 
     /// Returns how many more attempts a claim may take. Its own ends must be counted before. 0: the gate is closed to
     /// it.
-    pub(super) fn room(&mut self, gate_slot: u32, claimer: &Claimer<'_>) -> u32 {
-        let limits = self.gates[gate_slot as usize].limits;
+    pub(super) fn room(&mut self, gate_slot: GateSlot, claimer: &Claimer<'_>) -> u32 {
+        let limits = self.gates[gate_slot].limits;
         let mut room = u32::MAX;
         if limits.running > 0 {
             let most = limits.running.saturating_add(claimer.ending.map_or(0, Ending::running));
-            room = most.saturating_sub(self.gates[gate_slot as usize].running);
+            room = most.saturating_sub(self.gates[gate_slot].running);
         }
         if limits.rate > 0 && room > 0 {
             let gate = self.gate_at(gate_slot);
@@ -290,7 +301,7 @@ impl Frontier<'_> {
         room
     }
 
-    fn close_until(&mut self, gate: u32, opens_at: i64) {
+    fn close_until(&mut self, gate: GateSlot, opens_at: i64) {
         self.gate_at(gate).opens_at = opens_at;
         if self.head.opens_at == 0 || opens_at < self.head.opens_at {
             self.head.opens_at = opens_at;
@@ -328,7 +339,7 @@ impl Frontier<'_> {
     /// Returns a monotonic time before which no gate opens that a rate has closed, over all instances.
     pub fn next_opening(&self) -> Option<i64> {
         let of_gate = (self.head.opens_at != 0).then_some(self.head.opens_at);
-        let of_group = self.head.resting.first().map(|slot| self.groups[slot as usize].order);
+        let of_group = self.head.resting.first().map(|slot| self.groups[slot].order);
         of_gate.into_iter().chain(of_group).min()
     }
 
@@ -336,8 +347,8 @@ impl Frontier<'_> {
     /// The caller repeats it until it returns `None`.
     pub fn open_gates(&mut self, now: i64) -> Option<u32> {
         self.head.now = self.head.now.max(now);
-        while let Some(slot) = self.head.resting.first().filter(|&slot| self.groups[slot as usize].order <= now) {
-            let group = self.groups[slot as usize];
+        while let Some(slot) = self.head.resting.first().filter(|&slot| self.groups[slot].order <= now) {
+            let group = self.groups[slot];
             self.unlist(slot);
             self.relist(slot);
             if let Some(session) = self.pass_on(group.instance, group.lane) {
@@ -347,7 +358,7 @@ impl Frontier<'_> {
         if self.head.opens_at == 0 || self.head.opens_at > now {
             return None;
         }
-        for slot in 0..self.gates.len() as u32 {
+        for slot in self.gates.slots() {
             let gate = self.gate_at(slot);
             if gate.opens_at != 0 && gate.opens_at <= now {
                 gate.opens_at = 0;
@@ -361,8 +372,8 @@ impl Frontier<'_> {
     }
 
     /// If the gate is open, wakes a session that waits for one of its lanes and may find a job there.
-    pub(super) fn wake_at_gate(&mut self, slot: u32) -> Option<u32> {
-        let gate = self.gates[slot as usize];
+    pub(super) fn wake_at_gate(&mut self, slot: GateSlot) -> Option<u32> {
+        let gate = self.gates[slot];
         if gate.is_closed() {
             return None;
         }

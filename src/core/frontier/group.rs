@@ -3,7 +3,14 @@
 //! Responsible for the fields of a slot. Not responsible for the order of groups (`turns`) nor for their changes
 //! (`groups`, `serving`).
 
+use super::ahead::Ahead;
+use super::limits::{Gate, GateSlot};
 use super::rank::Rank;
+use super::session::Session;
+use super::slots::{Listed, Slot};
+
+/// The number of a group's slot.
+pub(super) type GroupSlot = Slot<Group>;
 
 /// The list of its lane in which a group stands.
 #[repr(u8)]
@@ -31,19 +38,19 @@ pub struct Group {
     pub(super) instance: u32,
     pub(super) lane: i32,
     pub(super) hash: i64,
-    /// The slot of its gate, plus one. 0: the slot is free.
-    pub(super) gate: u32,
+    /// Its gate. `None`: the slot is free.
+    pub(super) gate: Option<Slot<Gate>>,
     pub(super) running: u32,
     /// All its parked attempts rank behind this.
     pub(super) position: Rank,
     /// The smallest position to which parking would have moved `position` since a session began to serve the group.
     pub(super) spill: Rank,
-    /// The number of the session that serves it, plus one. 0: no session serves it.
-    pub(super) server: u32,
-    /// The slot of the attempts that were read ahead of it, plus one. While a session serves it, there is none.
-    pub(super) ahead: u32,
-    /// The slot of its parent in a tree, plus one.
-    pub(super) up: u32,
+    /// The session that serves it. `None`: no session serves it.
+    pub(super) server: Option<Slot<Session>>,
+    /// The attempts that were read ahead of it. While a session serves it, there are none.
+    pub(super) ahead: Option<Slot<Ahead>>,
+    /// Its parent in a tree.
+    pub(super) up: Option<GroupSlot>,
     /// The lane's count of hand-outs when the group was last served.
     pub(super) served_at: u64,
     pub(super) list: List,
@@ -59,12 +66,30 @@ pub struct Group {
     /// The sort key in a tree: the urgency, or the time until which the group rests. It does not change while the group
     /// is in the tree.
     pub(super) order: i64,
-    /// Links (slots plus one) to its neighbours in a list, or to its right and left child in a tree.
-    pub(super) next: u32,
-    pub(super) prev: u32,
+    /// Its neighbours in a list, or its right and left child in a tree.
+    pub(super) next: Option<GroupSlot>,
+    pub(super) prev: Option<GroupSlot>,
+}
+
+impl Listed for Group {
+    #[inline]
+    fn next_free(&self) -> Option<Slot<Self>> {
+        self.next
+    }
+
+    #[inline]
+    fn set_next_free(&mut self, next: Option<Slot<Self>>) {
+        self.next = next;
+    }
 }
 
 impl Group {
+    /// Returns the gate of a slot that is in use.
+    #[inline]
+    pub(super) fn gate(&self) -> GateSlot {
+        self.gate.unwrap_or(GateSlot::BEYOND)
+    }
+
     /// Returns the rank behind which all parked attempts lie, also while a session serves the group.
     pub(super) fn from(&self) -> Rank {
         self.position.min(self.spill)

@@ -5,6 +5,7 @@
 use super::memory::Frontier;
 use super::rank::Rank;
 use super::ready::Ready;
+use super::session::SessionSlot;
 
 impl Frontier<'_> {
     /// True if an attempt that a refill has read needs an entry in the groups' index before it is handed over.
@@ -13,7 +14,7 @@ impl Frontier<'_> {
             return false;
         }
         let Some(slot) = self.lane_slot(instance, lane) else { return false };
-        let gate = self.lanes[slot as usize].gate.checked_sub(1);
+        let gate = self.lanes[slot].gate;
         gate.is_some_and(|gate| self.is_retrying(gate, lane, entry.group)) || self.waits_for_group(slot, entry)
     }
 
@@ -25,11 +26,11 @@ impl Frontier<'_> {
         /// may change before they are next.
         const NEAR: usize = 32;
         let Some(slot) = self.lane_slot(instance, lane) else { return 0 };
-        if self.lanes[slot as usize].refiller != 0 {
+        if self.lanes[slot].refiller.is_some() {
             return 0;
         }
         let mut found = 0;
-        for nth in 0..self.lanes[slot as usize].len as usize {
+        for nth in 0..self.lanes[slot].len as usize {
             let entry = self.ring(slot).get(nth);
             let follows = found > 0 && out[found - 1].group == entry.group;
             if found == out.len() || nth >= NEAR && !follows {
@@ -41,8 +42,8 @@ impl Frontier<'_> {
             }
         }
         if found > 0 {
-            let lane = &mut self.lanes[slot as usize];
-            lane.refiller = session + 1;
+            let lane = &mut self.lanes[slot];
+            lane.refiller = Some(SessionSlot::new(session));
             (lane.read, lane.spill) = (lane.position, Rank::MAX);
         }
         found
@@ -64,18 +65,18 @@ impl Frontier<'_> {
     /// Moves everything that was parked behind P. The caller has rebuilt the instance's groups' index, which is empty
     /// now.
     pub fn unpark_all(&mut self, instance: u32) {
-        for slot in 0..self.groups.len() as u32 {
-            let group = self.groups[slot as usize];
-            if group.gate == 0 || group.instance != instance || group.from() == Rank::MAX {
+        for slot in self.groups.slots() {
+            let group = self.groups[slot];
+            if group.gate.is_none() || group.instance != instance || group.from() == Rank::MAX {
                 continue;
             }
             self.forget_ahead(slot);
             if let Some(lane) = self.lane_slot(instance, group.lane) {
-                self.lanes[lane as usize].go_back(group.from());
+                self.lanes[lane].go_back(group.from());
             }
-            let group = &mut self.groups[slot as usize];
+            let group = &mut self.groups[slot];
             // The session that serves the group will not find all its attempts.
-            group.spill = if group.server != 0 { group.from() } else { Rank::MAX };
+            group.spill = if group.server.is_some() { group.from() } else { Rank::MAX };
             group.position = Rank::MAX;
             self.relist(slot);
         }

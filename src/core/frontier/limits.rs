@@ -4,7 +4,11 @@
 
 use super::ending::Ending;
 use super::retries::Retries;
+use super::slots::Slot;
 use super::window::Window;
+
+/// The number of a gate's slot.
+pub(super) type GateSlot = Slot<Gate>;
 
 /// How many lanes a gate can count: those of a queue and its stages.
 pub const GATE_LANES: usize = 33;

@@ -5,15 +5,15 @@
 //! Invariant: all zero is a valid start.
 
 use super::ahead::Ahead;
-use super::free_slots::FreeSlots;
 use super::group::Group;
 use super::index::Bucket;
 use super::lane::Lane;
 use super::limits::Gate;
 use super::ready::Ready;
 use super::retries::Retrying;
-use super::running::Running;
+use super::running::{Running, RunningSlot};
 use super::session::Session;
+use super::slots::{FreeSlots, SlotIndex, Slots};
 use super::starts::{Rate, Starts};
 use super::turns::Turns;
 
@@ -23,7 +23,7 @@ use super::turns::Turns;
 pub struct Head {
     pub(super) clock: u64,
     /// The free slots of `running`.
-    pub(super) running_slots: FreeSlots,
+    pub(super) running_slots: FreeSlots<Running>,
     /// How many entries of `running` are in use.
     pub running: u32,
     /// How many lanes are in use.
@@ -36,8 +36,8 @@ pub struct Head {
     pub groups: u32,
     /// How many groups are being served by sessions.
     pub(super) servers: u32,
-    pub(super) group_slots: FreeSlots,
-    pub(super) ahead_slots: FreeSlots,
+    pub(super) group_slots: FreeSlots<Group>,
+    pub(super) ahead_slots: FreeSlots<Ahead>,
     /// The present time, in monotonic microseconds. The caller sets it before each call if [`Self::needs_now`].
     pub now: i64,
     /// The monotonic time before which no gate opens that a rate has closed. 0: no rate has closed a gate.
@@ -48,15 +48,15 @@ pub struct Head {
     /// How many records of groups' starts are in use. `rates_hand` is the slot at which the next search for expired
     /// records begins. If none was free, none is before `rates_free_at`.
     pub rates: u32,
-    pub(super) rate_slots: FreeSlots,
+    pub(super) rate_slots: FreeSlots<Rate>,
     pub(super) rates_hand: u32,
     pub(super) rates_free_at: i64,
     /// As `rates`, for the pool of older starts.
     pub(super) starts: u32,
-    pub(super) start_slots: FreeSlots,
+    pub(super) start_slots: FreeSlots<Starts>,
     /// How many groups are retrying.
     pub retrying: u32,
-    pub(super) retrying_slots: FreeSlots,
+    pub(super) retrying_slots: FreeSlots<Retrying>,
     /// How many lanes a call has lingered for.
     pub(super) collected: u32,
     /// How many lanes have waiting sessions.
@@ -75,10 +75,10 @@ impl Head {
 }
 
 /// The root of one instance's deadlines. The caller keeps it in the instance's slot.
-pub type DeadlineRoot = u32;
+pub type DeadlineRoot = Option<RunningSlot>;
 
-/// The frontier, in memory of the caller. See the head of `frontier`.
-pub struct Frontier<'a> {
+/// The arrays of the frontier, in memory of the caller.
+pub struct Arrays<'a> {
     /// Counts of used slots, free lists, and the clock.
     pub head: &'a mut Head,
     /// The slots of lanes.
@@ -111,4 +111,65 @@ pub struct Frontier<'a> {
     pub retrying: &'a mut [Retrying],
     /// The index of `retrying`, with as many buckets as [`super::index::buckets_for`] says.
     pub retrying_index: &'a mut [Bucket],
+}
+
+/// The frontier, in memory of the caller. See the head of `frontier`.
+pub struct Frontier<'a> {
+    /// Counts of used slots, free lists, and the clock.
+    pub head: &'a mut Head,
+    /// The slots of lanes.
+    pub(super) lanes: Slots<'a, Lane>,
+    /// The index of `lanes`.
+    pub(super) lane_index: SlotIndex<'a, Lane>,
+    /// The `ready` of all lanes, an equal part for each.
+    pub ready: &'a mut [Ready],
+    /// An entry for each taken attempt.
+    pub(super) running: Slots<'a, Running>,
+    /// The index of `running`.
+    pub(super) running_index: SlotIndex<'a, Running>,
+    /// The sessions that may wait.
+    pub(super) sessions: Slots<'a, Session>,
+    /// The gates of limited queues.
+    pub(super) gates: Slots<'a, Gate>,
+    /// The managed groups: they have running jobs, or were served recently, or wait for a turn.
+    pub(super) groups: Slots<'a, Group>,
+    /// The index of `groups`.
+    pub(super) group_index: SlotIndex<'a, Group>,
+    /// The attempts that turns of groups have read ahead.
+    pub(super) ahead: Slots<'a, Ahead>,
+    /// The starts of groups that have a rate.
+    pub(super) rates: Slots<'a, Rate>,
+    /// The index of `rates`.
+    pub(super) rate_index: SlotIndex<'a, Rate>,
+    /// The pool of older starts.
+    pub(super) starts: Slots<'a, Starts>,
+    /// The retrying groups of strict queues.
+    pub(super) retrying: Slots<'a, Retrying>,
+    /// The index of `retrying`.
+    pub(super) retrying_index: SlotIndex<'a, Retrying>,
+}
+
+impl<'a> Frontier<'a> {
+    /// Lays the frontier over its arrays.
+    #[inline]
+    pub fn over(arrays: Arrays<'a>) -> Self {
+        Self {
+            head: arrays.head,
+            lanes: Slots::new(arrays.lanes),
+            lane_index: SlotIndex::new(arrays.lane_index),
+            ready: arrays.ready,
+            running: Slots::new(arrays.running),
+            running_index: SlotIndex::new(arrays.running_index),
+            sessions: Slots::new(arrays.sessions),
+            gates: Slots::new(arrays.gates),
+            groups: Slots::new(arrays.groups),
+            group_index: SlotIndex::new(arrays.group_index),
+            ahead: Slots::new(arrays.ahead),
+            rates: Slots::new(arrays.rates),
+            rate_index: SlotIndex::new(arrays.rate_index),
+            starts: Slots::new(arrays.starts),
+            retrying: Slots::new(arrays.retrying),
+            retrying_index: SlotIndex::new(arrays.retrying_index),
+        }
+    }
 }

@@ -4,11 +4,10 @@
 //! not fit.
 
 use super::answers::Wait;
-use super::index;
-use super::lane::Lane;
+use super::lane::{Lane, LaneSlot};
 use super::memory::Frontier;
 use super::ready::Ready;
-use super::session::WAIT_LANES;
+use super::session::{SessionSlot, WAIT_LANES};
 use crate::id;
 
 impl Frontier<'_> {
@@ -28,24 +27,24 @@ impl Frontier<'_> {
     /// True if [`Self::push`] would keep this attempt in memory. Otherwise the attempt is left to the index, where it
     /// ranks behind P, and `push` only wakes a session.
     pub fn wants(&self, instance: u32, lane: i32, entry: Ready) -> bool {
-        index::find(self.running_index, instance, entry.id).is_some()
+        self.running_index.find(instance, entry.id).is_some()
             || entry.place.is_indexed && self.group_slot(instance, lane, entry.group).is_some()
-            || self.lane_slot(instance, lane).is_some_and(|slot| self.lanes[slot as usize].keeps(entry.rank))
+            || self.lane_slot(instance, lane).is_some_and(|slot| self.lanes[slot].keeps(entry.rank))
     }
 
-    pub(super) fn learn(&mut self, instance: u32, lane: i32, entry: Ready) -> Option<u32> {
-        if let Some(taken) = index::find(self.running_index, instance, entry.id) {
-            self.running[taken as usize].push_held = 1;
+    pub(super) fn learn(&mut self, instance: u32, lane: i32, entry: Ready) -> Option<LaneSlot> {
+        if let Some(taken) = self.running_index.find(instance, entry.id) {
+            self.running[taken].push_held = 1;
             return None;
         }
         let slot = self.lane_slot(instance, lane)?;
-        if self.lanes[slot as usize].collected.batch != 0 {
+        if self.lanes[slot].collected.batch != 0 {
             self.count_in_batch(slot);
         }
         if entry.place.is_indexed && self.park(slot, &entry) {
             return self.has_turn(slot, &entry).then_some(slot);
         }
-        if self.lanes[slot as usize].keeps(entry.rank) {
+        if self.lanes[slot].keeps(entry.rank) {
             self.put(slot, entry);
         }
         Some(slot)
@@ -65,7 +64,7 @@ impl Frontier<'_> {
     }
 
     /// Puts an entry into `ready`. If that is full, spills the largest entry.
-    pub(super) fn put(&mut self, slot: u32, entry: Ready) {
+    pub(super) fn put(&mut self, slot: LaneSlot, entry: Ready) {
         let mut ring = self.ring(slot);
         let at = match ring.search(entry.rank) {
             Err(at) => at,
@@ -88,11 +87,11 @@ impl Frontier<'_> {
             ring.insert(at, entry);
             last.rank
         };
-        self.lanes[slot as usize].go_back(spilled.before());
+        self.lanes[slot].go_back(spilled.before());
     }
 
     /// Puts entries into `ready` whose ranks ascend. Those that belong into one gap move the others once.
-    pub(super) fn put_all(&mut self, slot: u32, mut entries: &[Ready]) {
+    pub(super) fn put_all(&mut self, slot: LaneSlot, mut entries: &[Ready]) {
         while let Some(&first) = entries.first() {
             let run = self.ring(slot).insert_run(entries);
             if run == 0 {
@@ -113,7 +112,8 @@ impl Frontier<'_> {
     /// paused. The session waits for a job in any of them, and for the end of running refills there. A session that was
     /// woken must call [`Self::stop_waiting`] first. If `linger` is larger than 0, the session calls [`Self::collect`]
     /// when it is woken.
-    pub fn wait(&mut self, session: u32, instance: u32, lanes: &[(i32, bool)], linger: i64) -> Wait {
+    pub fn wait(&mut self, number: u32, instance: u32, lanes: &[(i32, bool)], linger: i64) -> Wait {
+        let session = SessionSlot::new(number);
         self.delist(session);
         let (mut look, mut for_refill) = (false, false);
         for (nth, &(lane, paused)) in lanes.iter().take(WAIT_LANES).enumerate() {
@@ -127,16 +127,16 @@ impl Frontier<'_> {
             }
             // A session waits for this lane now, so it is not evicted while the next lanes look for a slot.
             self.enlist(session, nth, slot);
-            self.lanes[slot as usize].paused = u8::from(paused);
+            self.lanes[slot].paused = u8::from(paused);
             if paused {
                 continue;
             }
             let is_closed = self.is_closed_for_now(slot);
-            if self.lanes[slot as usize].is_read() && !is_closed {
+            if self.lanes[slot].is_read() && !is_closed {
                 for_refill = true;
                 look |= self.has_choice(slot);
             } else {
-                look |= self.lanes[slot as usize].may_have_jobs() && !is_closed;
+                look |= self.lanes[slot].may_have_jobs() && !is_closed;
             }
         }
         if look {
@@ -148,19 +148,19 @@ impl Frontier<'_> {
         Wait::Sleep
     }
 
-    pub(super) fn gate_is_closed(&self, slot: u32) -> bool {
-        let gate = self.lanes[slot as usize].gate.checked_sub(1);
-        gate.is_some_and(|gate| self.gates[gate as usize].is_closed())
+    pub(super) fn gate_is_closed(&self, slot: LaneSlot) -> bool {
+        let gate = self.lanes[slot].gate;
+        gate.is_some_and(|gate| self.gates[gate].is_closed())
     }
 
-    pub(super) fn has_place(&self, slot: u32) -> bool {
-        let Lane { instance, id, .. } = self.lanes[slot as usize];
+    pub(super) fn has_place(&self, slot: LaneSlot) -> bool {
+        let Lane { instance, id, .. } = self.lanes[slot];
         self.places(instance, id) > 0
     }
 
     /// True if no job of this lane can start now. If the cause is a full `running`, notes it: [`Self::wake_for_place`]
     /// then wakes a session that sleeps there as soon as a place is free.
-    pub(super) fn is_closed_for_now(&mut self, slot: u32) -> bool {
+    pub(super) fn is_closed_for_now(&mut self, slot: LaneSlot) -> bool {
         if self.gate_is_closed(slot) {
             return true;
         }
@@ -170,8 +170,8 @@ impl Frontier<'_> {
     }
 
     /// True if a session waits for this lane and could start a job now.
-    pub(super) fn may_wake(&mut self, slot: u32) -> bool {
-        let lane = &self.lanes[slot as usize];
-        lane.waiters_first != 0 && lane.paused == 0 && !self.is_closed_for_now(slot)
+    pub(super) fn may_wake(&mut self, slot: LaneSlot) -> bool {
+        let lane = &self.lanes[slot];
+        lane.waiters_first.is_some() && lane.paused == 0 && !self.is_closed_for_now(slot)
     }
 }

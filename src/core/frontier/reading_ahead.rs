@@ -9,89 +9,91 @@
 //! waits is in the slot.
 
 use super::ahead::{AHEAD, Ahead};
+use super::group::GroupSlot;
 use super::memory::Frontier;
 use super::rank::Rank;
 use super::ready::Ready;
+#[cfg(test)]
+use super::slots::Slot;
 
 impl Frontier<'_> {
     /// Returns how many attempts the next turn should read ahead.
     pub(super) fn room_ahead(&self) -> usize {
-        if self.head.ahead_slots.is_empty(self.ahead.len()) { 0 } else { AHEAD }
+        if self.head.ahead_slots.is_empty(&self.ahead) { 0 } else { AHEAD }
     }
 
     /// Returns the attempts of a group that were read ahead.
-    pub(super) fn read_ahead(&self, group: u32) -> &[Ready] {
-        match self.groups[group as usize].ahead.checked_sub(1) {
-            Some(slot) => self.ahead[slot as usize].waiting(),
+    pub(super) fn read_ahead(&self, group: GroupSlot) -> &[Ready] {
+        match self.groups[group].ahead {
+            Some(slot) => self.ahead[slot].waiting(),
             None => &[],
         }
     }
 
     /// Returns the priority of the first parked attempt of a group, or a smaller one.
-    pub(super) fn parked_priority(&self, group: u32) -> i32 {
+    pub(super) fn parked_priority(&self, group: GroupSlot) -> i32 {
         let first = self.read_ahead(group).first().map(|entry| entry.rank);
-        first.unwrap_or(self.groups[group as usize].from()).priority
+        first.unwrap_or(self.groups[group].from()).priority
     }
 
     /// Keeps attempts that rank behind the position of a group. `read_to`: up to this rank, nothing else is parked
     /// there.
-    pub(super) fn keep_ahead(&mut self, group: u32, entries: &[Ready], read_to: Rank) {
+    pub(super) fn keep_ahead(&mut self, group: GroupSlot, entries: &[Ready], read_to: Rank) {
         let known = entries.partition_point(|entry| entry.rank <= read_to);
         let kept = known.min(AHEAD);
-        if kept == 0 || self.groups[group as usize].ahead != 0 {
+        if kept == 0 || self.groups[group].ahead.is_some() {
             return;
         }
-        let slots = &self.ahead;
-        let Some(slot) = self.head.ahead_slots.take(slots.len(), |slot| slots[slot as usize].next) else { return };
+        let Some(slot) = self.head.ahead_slots.take(&mut self.ahead) else { return };
         let read_to = entries.get(kept).map_or(read_to, |next| next.rank.before().min(read_to));
-        let ahead = &mut self.ahead[slot as usize];
+        let ahead = &mut self.ahead[slot];
         *ahead = Ahead { read_to, end: kept as u8, ..Ahead::default() };
         ahead.entries[..kept].copy_from_slice(&entries[..kept]);
-        self.groups[group as usize].ahead = slot + 1;
+        self.groups[group].ahead = Some(slot);
     }
 
     /// Removes the first of the attempts that were read ahead. The group's position moves behind it. The caller lists
     /// the group again.
-    pub(super) fn pop_ahead(&mut self, group: u32) {
+    pub(super) fn pop_ahead(&mut self, group: GroupSlot) {
         self.unlist(group);
-        let Some(slot) = self.groups[group as usize].ahead.checked_sub(1) else { return };
-        let ahead = &mut self.ahead[slot as usize];
+        let Some(slot) = self.groups[group].ahead else { return };
+        let ahead = &mut self.ahead[slot];
         let Some(&Ready { rank, .. }) = ahead.waiting().first() else { return };
         ahead.first += 1;
         let (is_last, read_to) = (ahead.first == ahead.end, ahead.read_to);
-        self.groups[group as usize].position = if is_last { read_to } else { rank };
+        self.groups[group].position = if is_last { read_to } else { rank };
         if is_last {
             self.forget_ahead(group);
         }
-        self.groups[group as usize].urgency = self.parked_priority(group);
+        self.groups[group].urgency = self.parked_priority(group);
     }
 
     /// Adds an attempt of a group that is parked, if it ranks within what was read.
-    pub(super) fn add_ahead(&mut self, group: u32, entry: &Ready) {
-        let Some(slot) = self.groups[group as usize].ahead.checked_sub(1) else { return };
-        self.ahead[slot as usize].add(entry);
+    pub(super) fn add_ahead(&mut self, group: GroupSlot, entry: &Ready) {
+        let Some(slot) = self.groups[group].ahead else { return };
+        self.ahead[slot].add(entry);
     }
 
     /// Forgets what was read ahead of a group.
-    pub(super) fn forget_ahead(&mut self, group: u32) {
-        let Some(slot) = std::mem::take(&mut self.groups[group as usize].ahead).checked_sub(1) else { return };
-        self.ahead[slot as usize].next = self.head.ahead_slots.give(slot);
+    pub(super) fn forget_ahead(&mut self, group: GroupSlot) {
+        let Some(slot) = self.groups[group].ahead.take() else { return };
+        self.head.ahead_slots.give(&mut self.ahead, slot);
     }
 }
 
 #[cfg(test)]
 impl Frontier<'_> {
     /// Returns what was read ahead of a group, and up to which rank.
-    pub(super) fn whole_ahead(&self, group: u32) -> Option<(Vec<Ready>, Rank)> {
-        let slot = self.groups[group as usize].ahead.checked_sub(1)?;
-        Some((self.read_ahead(group).to_vec(), self.ahead[slot as usize].read_to))
+    pub(super) fn whole_ahead(&self, group: GroupSlot) -> Option<(Vec<Ready>, Rank)> {
+        let slot = self.groups[group].ahead?;
+        Some((self.read_ahead(group).to_vec(), self.ahead[slot].read_to))
     }
 
     /// Checks that each slot is free or belongs to one group.
     pub(super) fn check_ahead(&self) {
-        let mut slots: Vec<u32> = self.groups.iter().filter_map(|group| group.ahead.checked_sub(1)).collect();
-        slots.extend(self.head.ahead_slots.listed(|slot| self.ahead[slot as usize].next));
+        let mut slots: Vec<Slot<Ahead>> = self.groups.iter().filter_map(|group| group.ahead).collect();
+        slots.extend(self.head.ahead_slots.listed(&self.ahead));
         slots.sort_unstable();
-        assert_eq!(slots, (0..self.head.ahead_slots.fresh()).collect::<Vec<_>>());
+        assert_eq!(slots, self.head.ahead_slots.used_from(0).collect::<Vec<_>>());
     }
 }

@@ -2,25 +2,25 @@
 //!
 //! Invariant: while the flag is up, every commit pushes its attempts. One step both sets P and lowers the flag.
 
-use super::index;
 use super::memory::Frontier;
 use super::rank::Rank;
 use super::ready::Ready;
+use super::session::SessionSlot;
 
 impl Frontier<'_> {
     /// Raises the lane's flag. Returns the position behind which the caller reads the index, with a snapshot taken
     /// *after* this call. `None` if another session is refilling, if there is nothing to read, or if there is no slot.
     pub fn refill_begin(&mut self, instance: u32, lane: i32, session: u32) -> Option<Rank> {
         let slot = self.lane_or_create(instance, lane)?;
-        let lane = &mut self.lanes[slot as usize];
-        if lane.refiller != 0 || lane.position == Rank::MAX {
+        let lane = &mut self.lanes[slot];
+        if lane.refiller.is_some() || lane.position == Rank::MAX {
             return None;
         }
         let after = if lane.goes_on != 0 { lane.lenient.max(lane.position) } else { lane.position };
         lane.goes_on = 0;
         // Attempts before this position are still unread, as if the lane were invalidated only now.
         lane.invalidated = u8::from(after > lane.position);
-        lane.refiller = session + 1;
+        lane.refiller = Some(SessionSlot::new(session));
         lane.read = after;
         lane.spill = Rank::MAX;
         Some(after)
@@ -32,15 +32,15 @@ impl Frontier<'_> {
     /// should stop. Changes the order of `found`.
     pub fn refill_push(&mut self, instance: u32, lane: i32, session: u32, found: &mut [Ready], read_to: Rank) -> bool {
         let Some(slot) = self.lane_slot(instance, lane) else { return false };
-        if self.lanes[slot as usize].refiller != session + 1 {
+        if self.lanes[slot].refiller != Some(SessionSlot::new(session)) {
             return false;
         }
         // The attempts to be put into `ready` move to the front, until they fill it.
         let mut kept = 0;
         for nth in 0..found.len() {
             let entry = found[nth];
-            if let Some(taken) = index::find(self.running_index, instance, entry.id) {
-                self.running[taken as usize].push_held = 1;
+            if let Some(taken) = self.running_index.find(instance, entry.id) {
+                self.running[taken].push_held = 1;
                 continue;
             }
             if entry.place.is_indexed && self.park(slot, &entry) {
@@ -52,7 +52,7 @@ impl Frontier<'_> {
                 kept = 0;
                 let ring = self.ring(slot);
                 if ring.is_full() && ring.last().is_some_and(|last| last.rank < entry.rank) {
-                    self.lanes[slot as usize].read = entry.rank.before();
+                    self.lanes[slot].read = entry.rank.before();
                     return false;
                 }
             }
@@ -60,7 +60,7 @@ impl Frontier<'_> {
             kept += 1;
         }
         self.put_all(slot, &found[..kept]);
-        self.lanes[slot as usize].read = read_to;
+        self.lanes[slot].read = read_to;
         let ring = self.ring(slot);
         !ring.is_full() || ring.last().is_some_and(|last| last.rank > read_to)
     }
@@ -71,11 +71,11 @@ impl Frontier<'_> {
     pub fn refill_end(&mut self, instance: u32, lane: i32, session: u32) -> bool {
         let Some(slot) = self.lane_slot(instance, lane) else { return false };
         let first = self.ring(slot).first().map(|entry| entry.rank);
-        let lane = &mut self.lanes[slot as usize];
-        if lane.refiller != session + 1 {
+        let lane = &mut self.lanes[slot];
+        if lane.refiller != Some(SessionSlot::new(session)) {
             return false;
         }
-        lane.refiller = 0;
+        lane.refiller = None;
         let read = lane.read.min(lane.spill);
         let was_overtaken = lane.invalidated != 0;
         (lane.position, lane.lenient) = if was_overtaken { (Rank::MIN, read) } else { (read, Rank::MIN) };
@@ -95,7 +95,7 @@ impl Frontier<'_> {
     /// Ends the refill of a session that is going away. Returns its lane. The caller wakes sessions there as after any
     /// refill.
     pub fn refill_abandon(&mut self, session: u32) -> Option<(u32, i32)> {
-        let slot = self.lanes.iter().position(|l| l.is_used() && l.refiller == session + 1)?;
+        let slot = self.lanes.find(|l| l.is_used() && l.refiller == Some(SessionSlot::new(session)))?;
         let (instance, id) = (self.lanes[slot].instance, self.lanes[slot].id);
         self.refill_end(instance, id, session);
         Some((instance, id))

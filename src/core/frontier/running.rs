@@ -4,8 +4,13 @@
 //! Invariant: an attempt has at most one entry, and no claim takes an attempt that has one.
 
 use super::disconnect::Disconnect;
+use super::limits::Gate;
 use super::rank::{Place, Rank};
 use super::ready::Ready;
+use super::slots::{Listed, Slot};
+
+/// The number of an entry of `running`.
+pub(super) type RunningSlot = Slot<Running>;
 
 /// What is happening to a taken attempt.
 ///
@@ -85,15 +90,27 @@ pub struct Running {
     pub(super) token: u8,
     /// 1: its group counts it.
     pub(super) grouped: u8,
-    /// The slot of the gate that counts it, plus one. 0: no gate counts it.
-    pub(super) gate: u32,
+    /// The gate that counts it.
+    pub(super) gate: Option<Slot<Gate>>,
     /// 1: a push of it was held back while it was taken.
     pub(super) push_held: u8,
     /// 1: it is in the heap of deadlines, by the links below.
     pub(super) timed: u8,
-    pub(super) child: u32,
-    pub(super) next: u32,
-    pub(super) prev: u32,
+    pub(super) child: Option<RunningSlot>,
+    pub(super) next: Option<RunningSlot>,
+    pub(super) prev: Option<RunningSlot>,
+}
+
+impl Listed for Running {
+    #[inline]
+    fn next_free(&self) -> Option<Slot<Self>> {
+        self.next
+    }
+
+    #[inline]
+    fn set_next_free(&mut self, next: Option<Slot<Self>>) {
+        self.next = next;
+    }
 }
 
 /// In `Running::missed`: a request for another run of the job.

@@ -4,9 +4,10 @@
 //! priority may run.
 
 use super::answers::{Next, Take};
+use super::group::GroupSlot;
 use super::groups::Choice;
-use super::index;
-use super::limits::Claimer;
+use super::lane::LaneSlot;
+use super::limits::{Claimer, GateSlot};
 use super::memory::Frontier;
 use super::rank::Rank;
 use super::rates::OF_QUEUE;
@@ -15,8 +16,8 @@ use super::running::Running;
 
 impl Frontier<'_> {
     /// Returns the entry of `ready` that may be handed out next.
-    pub(super) fn first_ready(&mut self, slot: u32) -> Option<Ready> {
-        let limit = self.lanes[slot as usize].limit();
+    pub(super) fn first_ready(&mut self, slot: LaneSlot) -> Option<Ready> {
+        let limit = self.lanes[slot].limit();
         self.ring(slot).first().filter(|entry| entry.rank <= limit)
     }
 
@@ -27,7 +28,7 @@ impl Frontier<'_> {
         if self.turn_rank(slot).is_some() {
             return None;
         }
-        self.first_ready(slot).filter(|entry| index::find(self.running_index, instance, entry.id).is_none())
+        self.first_ready(slot).filter(|entry| self.running_index.find(instance, entry.id).is_none())
     }
 
     /// Takes up to `out.len()` attempts for the open transaction of `owner`. `claimer` has the limits of a limited
@@ -49,11 +50,11 @@ impl Frontier<'_> {
         let Some(slot) = self.lane_slot(instance, lane) else { return Next::Unread };
         let first = self.first_ready(slot).map(|entry| entry.rank);
         // Beyond the limit, an unread attempt may come before the group's turn.
-        let limit = self.lanes[slot as usize].limit();
+        let limit = self.lanes[slot].limit();
         let turn = self.turn_rank(slot).filter(|turn| turn.priority <= limit.priority);
         match first.into_iter().chain(turn).min() {
             Some(rank) => Next::Ready(rank),
-            None if self.lanes[slot as usize].refiller == 0 && self.lanes[slot as usize].has_more() => Next::Unread,
+            None if self.lanes[slot].refiller.is_none() && self.lanes[slot].has_more() => Next::Unread,
             None => Next::Nothing,
         }
     }
@@ -82,7 +83,7 @@ impl Frontier<'_> {
             if room == 0 {
                 return Take::Closed;
             }
-            has_groups = self.gates[gate as usize].has_groups();
+            has_groups = self.gates[gate].has_groups();
         }
         let places = self.places(instance, lane) as usize;
         let mut taken = 0;
@@ -91,20 +92,20 @@ impl Frontier<'_> {
         // The group of the entry, if the entry was read ahead.
         let mut ahead = None;
         while taken < room {
-            let unread = self.lanes[slot as usize].len;
+            let unread = self.lanes[slot].len;
             let mut choice = match gate {
                 Some(gate) if has_groups => self.choose(slot, gate),
                 _ => self.first_ready(slot).map_or(Choice::Nothing, Choice::Ready),
             };
             if ending.is_some() {
                 // The own turn can have changed only if an attempt may have been parked since, or was read ahead.
-                if taken == 0 || ahead.is_some() || self.lanes[slot as usize].len != unread {
+                if taken == 0 || ahead.is_some() || self.lanes[slot].len != unread {
                     // No unread attempt, and none that another session serves, may come before it.
                     own = self.own_turn(slot, ending, self.known_to(slot).min(self.free_to(slot)));
                 }
                 // This holds also if nothing was chosen because more must be read first.
                 let next = self.next_priority(slot);
-                let is_first = |&own: &u32| next.is_none_or(|next| self.groups[own as usize].urgency < next);
+                let is_first = |&own: &GroupSlot| next.is_none_or(|next| self.groups[own].urgency < next);
                 if let Some(own) = own.filter(is_first) {
                     choice = self.turn_or_ready(slot, own);
                 }
@@ -121,7 +122,7 @@ impl Frontier<'_> {
                 Choice::Turn(_) if taken > 0 => break,
                 Choice::Turn(_) if places == 0 => return Take::NoPlace,
                 Choice::Turn(group) => return Take::Turn(self.serve(group, owner, ending, room, up_to.priority)),
-                Choice::Index if taken == 0 && self.lanes[slot as usize].refiller == 0 => return Take::Index,
+                Choice::Index if taken == 0 && self.lanes[slot].refiller.is_none() => return Take::Index,
                 // The caller gets the taken attempts first, or another session is just writing these entries.
                 Choice::Index | Choice::Nothing => break,
                 Choice::Later if taken == 0 => return Take::Refilling,
@@ -129,10 +130,10 @@ impl Frontier<'_> {
                 Choice::Full if taken == 0 => return Take::Full,
                 Choice::Full => break,
             };
-            if let Some(known) = index::find(self.running_index, instance, entry.id) {
+            if let Some(known) = self.running_index.find(instance, entry.id) {
                 match ahead {
                     Some(group) => {
-                        self.running[known as usize].push_held = 1;
+                        self.running[known].push_held = 1;
                         self.pop_ahead(group);
                         self.relist(group);
                     }
@@ -167,9 +168,9 @@ impl Frontier<'_> {
             taken += 1;
         }
         let share = (self.ready.len() / self.lanes.len()) as u32;
-        let lane = &mut self.lanes[slot as usize];
+        let lane = &mut self.lanes[slot];
         lane.is_fresh &= u8::from(taken == 0);
-        let (more, flag) = (lane.position < Rank::MAX, lane.refiller != 0);
+        let (more, flag) = (lane.position < Rank::MAX, lane.refiller.is_some());
         match (taken, more, flag) {
             (0, _, true) => Take::Refilling,
             (0, true, false) => Take::Refill,
@@ -180,7 +181,7 @@ impl Frontier<'_> {
     }
 
     /// Removes an entry, which is mostly the first one.
-    pub(super) fn remove_ready(&mut self, slot: u32, entry: &Ready) {
+    pub(super) fn remove_ready(&mut self, slot: LaneSlot, entry: &Ready) {
         let mut ring = self.ring(slot);
         if ring.first().is_some_and(|first| first.rank == entry.rank) {
             ring.pop();
@@ -197,17 +198,17 @@ impl Frontier<'_> {
         owner: u32,
         pid: i32,
         entry: Ready,
-        gate: Option<u32>,
+        gate: Option<GateSlot>,
     ) {
         let slot = self.add_running(Running::taken(instance, lane, owner, pid, entry));
         let (Some(slot), Some(gate)) = (slot, gate) else { return };
         // The start is counted first, because the list of the group depends on how much it may still start.
         self.open_start(gate, slot);
         self.count_in(gate, slot);
-        let gate = &mut self.gates[gate as usize];
+        let gate = &mut self.gates[gate];
         if gate.limits.rate > 0 {
             gate.take_token();
-            self.running[slot as usize].token |= OF_QUEUE;
+            self.running[slot].token |= OF_QUEUE;
         }
         if let Some(lane) = self.lane_slot(instance, lane) {
             self.handed_out(lane);

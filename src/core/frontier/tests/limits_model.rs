@@ -20,7 +20,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::memory::{Memory, Sizes};
-use crate::frontier::group::List;
+use crate::frontier::group::{GroupSlot, List};
+use crate::frontier::lane::LaneSlot;
+use crate::frontier::limits::GateSlot;
+use crate::frontier::slots::Slots;
 use crate::frontier::*;
 use crate::id;
 
@@ -175,7 +178,7 @@ impl World {
     fn new(sizes: Sizes, limits: Limits) -> Self {
         Self {
             memory: Memory::new(Sizes { sessions: SESSIONS, gates: 2, groups: sizes.groups + sizes.rates, ..sizes }),
-            root: 0,
+            root: None,
             limits,
             jobs: Vec::new(),
             clients: vec![
@@ -208,7 +211,7 @@ impl World {
     /// True if there is no room for all groups, or was none recently.
     fn is_short(&self) -> bool {
         self.memory.lanes.iter().any(|lane| lane.groups.is_short())
-            || self.memory.groups.iter().all(|group| group.gate != 0)
+            || self.memory.groups.iter().all(|group| group.gate.is_some())
     }
 
     fn by_id(&self, id: i64) -> usize {
@@ -967,16 +970,17 @@ impl World {
 
     /// What was read ahead of a group has each attempt that is known to wait in its range, and comes in order.
     fn check_ahead(&mut self) {
-        for slot in 0..self.memory.groups.len() as u32 {
-            let group = self.memory.groups[slot as usize];
+        for number in 0..self.memory.groups.len() {
+            let (slot, group) = (GroupSlot::new(number as u32), self.memory.groups[number]);
             let Some((entries, read_to)) = self.with(|f, _| f.whole_ahead(slot)) else { continue };
-            assert_eq!(group.server, 0);
+            assert_eq!(group.server, None);
             let ranks: Vec<Rank> = entries.iter().map(|entry| entry.rank).collect();
             assert!(ranks.is_sorted() && group.position < ranks[0] && *ranks.last().unwrap() <= read_to, "{group:?}");
             let mut known = Vec::new();
             if let Some(lane) = index::find(&self.memory.lane_index, INSTANCE, i64::from(group.lane)) {
                 let frontier = &mut self.memory.frontier();
-                let horizon = frontier.lanes[lane as usize].horizon();
+                let lane = LaneSlot::new(lane);
+                let horizon = frontier.lanes[lane].horizon();
                 let ring = frontier.ring(lane);
                 let in_ready: Vec<i64> = (0..ring.len()).map(|nth| ring.get(nth).id).collect();
                 let waits = |job: &&Job| job.waits() && job.told && job.is_due && job.entry.rank <= horizon;
@@ -1002,7 +1006,7 @@ impl World {
         let gate = self.memory.gates.iter().position(|gate| gate.instance != 0);
         if let Some(gate) = gate.filter(|_| self.limits.is_strict) {
             for (lane, group, id) in waiting {
-                let is_there = self.with(|f, _| f.is_retrying(gate as u32, lane, group));
+                let is_there = self.with(|f, _| f.is_retrying(GateSlot::new(gate as u32), lane, group));
                 assert!(is_there, "{id} waits, and its group is not known to be retrying");
             }
         }
@@ -1013,13 +1017,13 @@ impl World {
         let running: Vec<Running> =
             self.memory.running.iter().filter(|entry| entry.state != State::Free).copied().collect();
         for (slot, gate) in self.memory.gates.iter().enumerate().filter(|(_, gate)| gate.instance != 0) {
-            let counted = running.iter().filter(|entry| entry.gate == slot as u32 + 1).count();
+            let counted = running.iter().filter(|entry| entry.gate == Some(GateSlot::new(slot as u32))).count();
             assert_eq!(gate.running as usize, counted);
             assert_eq!(counted, running.iter().filter(|entry| entry.system == 0).count());
-            assert_eq!(gate.groups as usize, self.memory.groups.iter().filter(|group| group.gate != 0).count());
+            assert_eq!(gate.groups as usize, self.memory.groups.iter().filter(|group| group.gate.is_some()).count());
         }
         let mut listed = 0;
-        for (slot, group) in self.memory.groups.iter().enumerate().filter(|(_, group)| group.gate != 0) {
+        for (slot, group) in self.memory.groups.iter().enumerate().filter(|(_, group)| group.gate.is_some()) {
             let of_group =
                 |entry: &&Running| entry.grouped != 0 && (entry.lane, entry.group) == (group.lane, group.hash);
             assert_eq!(group.running as usize, running.iter().filter(of_group).count(), "{group:?}");
@@ -1027,7 +1031,7 @@ impl World {
             let has_place = self.limits.group == 0 || group.running < self.limits.group;
             let rests = group.list == List::Resting;
             let has_lane = index::find(&self.memory.lane_index, INSTANCE, i64::from(group.lane)).is_some();
-            if group.server == 0 && has_lane {
+            if group.server.is_none() && has_lane {
                 // Starts that no longer count are found when the group's time comes.
                 let same = |job: &Job| (job.lane, job.entry.group) == (group.lane, group.hash);
                 let has_started = self.limits.group_rate > 0 && self.started_of(same, self.limits.period) > 0;
@@ -1039,21 +1043,24 @@ impl World {
             }
             listed += usize::from(group.list != List::None);
         }
-        let resting = self.memory.head.resting.slots(&self.memory.groups);
-        assert!(resting.is_sorted_by_key(|&slot| self.memory.groups[slot as usize].order));
-        assert!(resting.iter().all(|&slot| self.memory.groups[slot as usize].list == List::Resting));
+        let head = self.memory.head;
+        let mut groups = self.memory.groups.clone();
+        let groups = Slots::new(&mut groups);
+        let resting = head.resting.slots(&groups);
+        assert!(resting.is_sorted_by_key(|&slot| groups[slot].order));
+        assert!(resting.iter().all(|&slot| groups[slot].list == List::Resting));
         let mut seen = resting.len();
         for lane in self.memory.lanes.iter().filter(|lane| lane.is_used()) {
             for (tree, list) in lane.groups.trees() {
-                let slots = tree.slots(&self.memory.groups);
-                assert!(slots.is_sorted_by_key(|&slot| self.memory.groups[slot as usize].urgency));
-                assert!(slots.iter().all(|&slot| self.memory.groups[slot as usize].list == list));
+                let slots = tree.slots(&groups);
+                assert!(slots.is_sorted_by_key(|&slot| groups[slot].urgency));
+                assert!(slots.iter().all(|&slot| groups[slot].list == list));
                 seen += slots.len();
             }
             let list = lane.groups.idle_ends();
-            let (mut at, mut before) = (list.0, 0);
-            while at != 0 {
-                let group = &self.memory.groups[at as usize - 1];
+            let (mut at, mut before) = (list.0, None);
+            while let Some(slot) = at {
+                let group = &groups[slot];
                 assert_eq!((group.lane, group.prev, group.list), (lane.id, before, List::Idle));
                 (before, at) = (at, group.next);
                 seen += 1;
@@ -1063,7 +1070,10 @@ impl World {
         }
         assert_eq!(seen, listed);
         self.with(|f, _| f.check_rates());
-        assert_eq!(self.memory.head.groups as usize, self.memory.groups.iter().filter(|group| group.gate != 0).count());
+        assert_eq!(
+            self.memory.head.groups as usize,
+            self.memory.groups.iter().filter(|group| group.gate.is_some()).count()
+        );
     }
 
     /// Ends everything, and finds everything.

@@ -27,6 +27,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use proptest::prelude::*;
 
 use super::memory::{self, Memory};
+use crate::frontier::lane::LaneSlot;
+use crate::frontier::running::RunningSlot;
 use crate::frontier::*;
 use crate::{id, share};
 
@@ -324,7 +326,7 @@ impl World {
         Self {
             sizes,
             memory: sizes.memory(),
-            roots: [0; PLACES],
+            roots: [None; PLACES],
             step: 0,
             now: 1,
             instances: [1, 2],
@@ -396,7 +398,7 @@ impl World {
 
     fn slot(&mut self, lane: LaneKey) -> Option<Lane> {
         let slot = self.memory.frontier().lane_slot(lane.0, lane.1)?;
-        Some(self.memory.lanes[slot as usize])
+        Some(self.memory.lanes[slot.at()])
     }
 
     /// Returns how many more attempts of this lane may be claimed.
@@ -1177,7 +1179,7 @@ impl World {
                 }
                 let woken = self.memory.frontier().drop_instance(&mut self.roots[place], instance);
                 self.woken_first(woken);
-                assert_eq!(self.roots[place], 0);
+                assert_eq!(self.roots[place], None);
                 self.drop_attempts(|lane| lane.0 == instance);
                 for s in 0..self.clients.len() {
                     let lane = self.clients[s].refill.as_ref().map(|refill| refill.lane);
@@ -1197,7 +1199,7 @@ impl World {
                     *self.client(s) = Client { place, ..Client::default() };
                 }
                 self.memory = self.sizes.memory();
-                self.roots = [0; PLACES];
+                self.roots = [None; PLACES];
                 self.held.clear();
                 self.sleepers.clear();
                 self.woken.fill(false);
@@ -1357,8 +1359,8 @@ impl World {
     }
 
     fn check_lanes(&mut self) {
-        let used: Vec<u32> =
-            (0..self.sizes.lanes as u32).filter(|&s| self.memory.lanes[s as usize].is_used()).collect();
+        let lanes = (0..self.sizes.lanes as u32).map(LaneSlot::new);
+        let used: Vec<LaneSlot> = lanes.filter(|&slot| self.memory.lanes[slot.at()].is_used()).collect();
         assert_eq!(self.memory.head.lanes as usize, used.len());
         let waited: Vec<LaneKey> =
             self.sleepers.iter().filter(|(_, queue)| !queue.is_empty()).map(|(lane, _)| *lane).collect();
@@ -1371,7 +1373,7 @@ impl World {
         let buckets = self.memory.lane_index.iter().filter(|b| !b.is_empty()).count();
         assert_eq!(buckets, used.len() + waiting.len());
         for slot in used {
-            let lane = self.memory.lanes[slot as usize];
+            let lane = self.memory.lanes[slot.at()];
             let key = (lane.instance, lane.id);
             let mut frontier = self.memory.frontier();
             assert_eq!(frontier.lane_slot(key.0, key.1), Some(slot));
@@ -1384,8 +1386,8 @@ impl World {
                 assert_ne!(self.log[a].row, Row::Open, "seen before its commit");
                 assert!(self.held.get(&a).is_none_or(|held| held.recovered), "both ready and taken");
             }
-            assert_eq!(lane.refiller.checked_sub(1), self.refiller(key).map(|(s, _)| s));
-            assert_eq!(lane.waiters_first != 0, self.has_sleepers(key));
+            assert_eq!(lane.refiller.map(|session| session.number()), self.refiller(key).map(|(s, _)| s));
+            assert_eq!(lane.waiters_first.is_some(), self.has_sleepers(key));
             assert!(!self.has_sleepers(key) || (lane.paused != 0) == self.paused.contains(&key));
         }
         for (&lane, queue) in &self.sleepers {
@@ -1404,7 +1406,7 @@ impl World {
                 seen += 1;
                 let a = self.by_id[&(instance, entry.id)];
                 let held = &self.held[&a];
-                assert_eq!(frontier.running_slot(instance, entry.id), Some(next - 1));
+                assert_eq!(frontier.running_slot(instance, entry.id), Some(RunningSlot::new(next - 1)));
                 assert_eq!(
                     (entry.lane, entry.rank, entry.place),
                     (self.log[a].lane.1, self.log[a].entry.rank, self.log[a].entry.place)
@@ -1439,9 +1441,9 @@ impl World {
             let places = self.places_of(lane);
             assert_eq!(self.memory.frontier().places(lane.0, lane.1), places as u32);
         }
-        let free = head.running_slots.listed(|slot| self.memory.running[slot as usize].next);
-        assert!(free.iter().all(|slot| self.memory.running[*slot as usize].state == State::Free));
-        assert_eq!(free.len() + seen, head.running_slots.fresh() as usize, "the free list");
+        let free = head.running_slots.listed(&self.memory.running);
+        assert!(free.iter().all(|slot| self.memory.running[slot.at()].state == State::Free));
+        assert_eq!(free.len() + seen, head.running_slots.ever_used() as usize, "the free list");
     }
 
     fn check_coverage(&mut self) {
@@ -1457,7 +1459,7 @@ impl World {
             if ring.search(entry.rank).is_ok_and(|nth| ring.get(nth).id == entry.id) {
                 continue;
             }
-            let lane = self.memory.lanes[slot as usize];
+            let lane = self.memory.lanes[slot.at()];
             assert!(entry.rank > lane.horizon(), "lost: {entry:?} in {lane:?}");
             if let Some((_, refill)) = self.refiller(key) {
                 let will_come = self.will_read(refill, a) || refill.found.contains(&entry) || refill.over;
@@ -1765,7 +1767,7 @@ fn a_refiller_whose_lane_was_forgotten_cannot_end_the_refill_of_another() {
     let mut memory = memory(2, 1);
     let mut frontier = memory.frontier();
     assert!(frontier.refill_begin(1, 1, 0).is_some());
-    frontier.drop_instance(&mut 0, 1);
+    frontier.drop_instance(&mut None, 1);
     assert!(frontier.refill_begin(1, 1, 1).is_some());
     assert!(!frontier.refill_push(1, 1, 0, &mut [], Rank::MAX));
     assert!(!frontier.refill_end(1, 1, 0));
@@ -1790,7 +1792,7 @@ fn a_stale_attempt_gives_way_to_the_living_one_of_its_job() {
 
 #[test]
 fn an_attempt_read_or_pushed_while_its_taker_drops_it_is_not_lost() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
@@ -1823,7 +1825,7 @@ fn jobs_of_a_paused_lane_wake_nobody() {
 
 #[test]
 fn a_bound_claim_falls_due_although_its_connection_ended_while_another_was_ending_it() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 3), ONE);
@@ -1836,7 +1838,7 @@ fn a_bound_claim_falls_due_although_its_connection_ended_while_another_was_endin
 
 #[test]
 fn the_lease_of_a_broken_connection_ends_after_the_span_unless_it_is_extended() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1), job(2)]);
     for id in [job(1).id, job(2).id] {
@@ -1855,7 +1857,7 @@ fn the_lease_of_a_broken_connection_ends_after_the_span_unless_it_is_extended() 
 
 #[test]
 fn a_goodbye_leaves_the_lease_and_a_later_session_of_this_number_does_not_end_it() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 3), ONE);
@@ -1868,7 +1870,7 @@ fn a_goodbye_leaves_the_lease_and_a_later_session_of_this_number_does_not_end_it
 
 #[test]
 fn an_extension_before_the_commit_of_the_claim_holds() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
@@ -1879,7 +1881,7 @@ fn an_extension_before_the_commit_of_the_claim_holds() {
 
 #[test]
 fn an_attempt_is_extended_or_ended_for_its_deadline_but_never_both() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
@@ -1897,7 +1899,7 @@ fn an_attempt_is_extended_or_ended_for_its_deadline_but_never_both() {
 
 #[test]
 fn a_lease_that_was_noted_lasts_at_least_as_long_also_after_an_end_that_is_undone() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
@@ -1916,7 +1918,7 @@ fn a_lease_that_was_noted_lasts_at_least_as_long_also_after_an_end_that_is_undon
 
 #[test]
 fn an_attempt_that_awaits_cancel_can_be_taken_and_cancelled_but_not_ended_or_extended() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
@@ -1938,7 +1940,7 @@ fn an_attempt_that_awaits_cancel_can_be_taken_and_cancelled_but_not_ended_or_ext
 
 #[test]
 fn the_end_of_session_zero_is_not_the_end_of_sessions_unknown() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 3), ONE);
@@ -1951,7 +1953,7 @@ fn the_end_of_session_zero_is_not_the_end_of_sessions_unknown() {
 
 #[test]
 fn a_request_to_cancel_is_missed_only_for_the_end_that_had_begun_before() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
@@ -1968,7 +1970,7 @@ fn a_request_to_cancel_is_missed_only_for_the_end_that_had_begun_before() {
 
 #[test]
 fn a_rerun_is_missed_only_for_the_end_that_had_begun_before() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert!(!frontier.request_rerun(1, job(1).id));
