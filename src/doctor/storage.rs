@@ -51,7 +51,7 @@ fn shares() -> Result<Vec<String>> {
     let mut found = Vec::new();
     for lane in queue::lanes(&catalog) {
         let running = shmem::with(|shared| {
-            (shared.frontier.held(catalog.number, lane).0, shared.frontier.places(catalog.number, lane))
+            (shared.frontier.running.held(catalog.number, lane).0, shared.frontier.running.places(catalog.number, lane))
         });
         let Some(queue) = queue::by_lane(&catalog, lane)? else { continue };
         // A queue with stages holds its keys for all stages together.

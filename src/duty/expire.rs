@@ -35,11 +35,11 @@ const RETRY_AFTER_US: i64 = 1_000_000;
 
 fn expired(number: u32) -> Option<Running> {
     let now = time::monotonic_us();
-    shmem::with_instance(number, |frontier, instance| frontier.expired(instance.deadlines, now)).flatten()
+    shmem::with_instance(number, |frontier, instance| frontier.running.expired(instance.deadlines, now)).flatten()
 }
 
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
-    memory.frontier.next_deadline(memory.instance.deadlines).unwrap_or(i64::MAX)
+    memory.frontier.running.next_deadline(memory.instance.deadlines).unwrap_or(i64::MAX)
 }
 
 fn is_due(number: u32) -> bool {
@@ -111,7 +111,7 @@ fn postpone(catalog: &Catalog, id: i64, by: i64) {
     shmem::with_instance(catalog.number, |frontier, instance| {
         // The worker may have extended the lease meanwhile.
         let now = time::monotonic_us();
-        frontier.postpone(&mut instance.deadlines, catalog.number, id, now, now + by);
+        frontier.running.postpone(&mut instance.deadlines, catalog.number, id, now, now + by);
     });
 }
 

@@ -54,7 +54,7 @@ fn owed(catalog: &Catalog, reader: &mut Reader<'_>, about: &Attempt) -> Option<A
         && note::summary(catalog, newest.home.segment, newest.id()).cancel().is_some();
     if is_told {
         // The note may be older than the claim. Then memory got the request before the attempt had an entry.
-        shmem::with(|shared| shared.frontier.request_cancel(catalog.number, newest.id()));
+        shmem::with(|shared| shared.frontier.running.request_cancel(catalog.number, newest.id()));
         return None;
     }
     Some(newest)

@@ -45,7 +45,7 @@ pub fn extend(
         let mut worker = None;
         let extended = shmem::with_instance(catalog.number, |frontier, instance| {
             worker = instance.worker.wake_by(deadline);
-            frontier.extend(&mut instance.deadlines, catalog.number, id, 0, deadline)
+            frontier.running.extend(&mut instance.deadlines, catalog.number, id, 0, deadline)
         });
         if let Some(latch) = worker {
             shmem::wake_latch(latch);

@@ -98,7 +98,7 @@ fn hold_expired(catalog: &Catalog, id: i64, deadline: i64) -> std::result::Resul
             foreign(frontier, catalog.number, id, &rights).map_or_else(
                 || {
                     let root = &mut instance.deadlines;
-                    let end = frontier.end_expired(root, catalog.number, id, session::session(), deadline);
+                    let end = frontier.running.end_expired(root, catalog.number, id, session::session(), deadline);
                     // Place and generation are read under one hold of the lock, so they belong together.
                     Ok(match end {
                         Some(End::Yours(entry)) => {
@@ -188,7 +188,8 @@ pub fn hold_claimed_many(catalog: &Catalog, ids: &[i64], refused: &mut Vec<(i64,
         shmem::with_instance_and_awaited(catalog.number, |frontier, instance, awaited| {
             for (&id, yours) in chunk.iter().zip(&mut yours) {
                 if foreign(frontier, catalog.number, id, &rights).is_none()
-                    && let End::Yours(entry) = frontier.end(&mut instance.deadlines, catalog.number, id, session)
+                    && let End::Yours(entry) =
+                        frontier.running.end(&mut instance.deadlines, catalog.number, id, session)
                 {
                     let is_awaited = awaited.is_awaited(entry.rank.job_id);
                     *yours = Some((entry, Home::of(instance, entry.place.segment), is_awaited));
@@ -269,7 +270,7 @@ fn follow(catalog: &Catalog, outcomes: &mut Outcomes, mut held: Held) -> std::re
     };
     held.home = attempt.home;
     held.entry.place = attempt.ready().place;
-    shmem::with(|shared| shared.frontier.relocate(catalog.number, held.id, held.entry.place));
+    shmem::with(|shared| shared.frontier.running.relocate(catalog.number, held.id, held.entry.place));
     Ok(held)
 }
 
@@ -283,7 +284,7 @@ pub fn unfit(catalog: &Catalog, held: &Held, error: Error) -> Refusal {
 pub fn release_hold(catalog: &Catalog, id: i64) {
     transaction::unrecord(id);
     shmem::with_instance(catalog.number, |frontier, instance| {
-        frontier.undo_end(&mut instance.deadlines, catalog.number, id);
+        frontier.running.undo_end(&mut instance.deadlines, catalog.number, id);
     });
 }
 

@@ -223,7 +223,7 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
         }
         _ => match Reader::new(catalog).by_id(claim.id).filter(|_| !is_dropped) {
             Some(now) => {
-                shmem::with(|shared| shared.frontier.relocate(catalog.number, claim.id, now.ready().place));
+                shmem::with(|shared| shared.frontier.running.relocate(catalog.number, claim.id, now.ready().place));
                 Some(now.home)
             }
             None => {
@@ -238,7 +238,7 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
         if noted > longest {
             let deadline = time::monotonic_us().saturating_add(noted);
             shmem::with_instance(catalog.number, |frontier, instance| {
-                frontier.lengthen(&mut instance.deadlines, catalog.number, claim.id, noted, deadline);
+                frontier.running.lengthen(&mut instance.deadlines, catalog.number, claim.id, noted, deadline);
             });
         }
     }

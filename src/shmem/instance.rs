@@ -171,7 +171,7 @@ impl Instance {
     /// frontier has no entry of the attempt, the worker gets it, and the function returns the worker's latch. The
     /// caller holds the frontier's lock.
     pub fn rerun_asked(&mut self, frontier: &mut Frontier<'_>, id: i64) -> Option<*mut pg_sys::Latch> {
-        if frontier.request_rerun(self.number, id) { None } else { Some(self.miss_rerun(id)) }
+        if frontier.running.request_rerun(self.number, id) { None } else { Some(self.miss_rerun(id)) }
     }
 
     /// Makes the counters unknown after a change that no callback reports. A recount in progress becomes void. The

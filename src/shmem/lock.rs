@@ -193,7 +193,7 @@ pub fn each_running(number: u32) -> impl Iterator<Item = Running> {
     let mut from = 0;
     std::iter::from_fn(move || {
         crate::pg::process::check_for_interrupts();
-        let (next, entry) = with(|shared| shared.frontier.next_running(number, from))?;
+        let (next, entry) = with(|shared| shared.frontier.running.next_running(number, from))?;
         from = next;
         Some(entry)
     })

@@ -1,10 +1,11 @@
 //! The slot of the attempts of a group that were read ahead.
 //!
-//! Responsible for this type. Not responsible for its changes (`reading_ahead`).
+//! Responsible for this type. Not responsible for its changes (`group_set`).
 
 use super::rank::Rank;
 use super::ready::Ready;
-use super::slots::{Listed, Slot};
+use super::slot::{AheadSlot, of};
+use super::slots::{Entry, Listed};
 use crate::id;
 
 /// A turn reads ahead this many attempts.
@@ -21,17 +22,21 @@ pub struct Ahead {
     pub(super) first: u8,
     pub(super) end: u8,
     /// The next free slot.
-    pub(super) next: Option<Slot<Ahead>>,
+    pub(super) next: Option<AheadSlot>,
+}
+
+impl Entry for Ahead {
+    type Of = of::Ahead;
 }
 
 impl Listed for Ahead {
     #[inline]
-    fn next_free(&self) -> Option<Slot<Self>> {
+    fn next_free(&self) -> Option<AheadSlot> {
         self.next
     }
 
     #[inline]
-    fn set_next_free(&mut self, next: Option<Slot<Self>>) {
+    fn set_next_free(&mut self, next: Option<AheadSlot>) {
         self.next = next;
     }
 }

@@ -87,6 +87,8 @@ pub struct Turn {
 /// The attempts that a session has found for a group's turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Served<'a> {
+    /// The turn, as the session has got it.
+    pub turn: Turn,
     /// The waiting attempts, in order.
     pub found: &'a [Ready],
     /// The session has read everything up to this rank. [`Rank::MAX`]: everything.

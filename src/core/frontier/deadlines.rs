@@ -6,8 +6,8 @@
 //!
 //! Invariant: an entry is in the heap exactly if `timed` is 1, and no child has an earlier deadline than its parent.
 
-use super::memory::DeadlineRoot;
-use super::running::{Running, RunningSlot};
+use super::running::{DeadlineRoot, Running};
+use super::slot::RunningSlot;
 use super::slots::Slots;
 
 /// Makes the later of two roots the first child of the earlier one. Returns the new root.

@@ -2,15 +2,10 @@
 //!
 //! Invariant: no unread attempt ranks before `horizon`.
 
-use super::group::Group;
-use super::limits::Gate;
 use super::rank::Rank;
-use super::session::{Node, Session};
-use super::slots::Slot;
+use super::slot::{GateSlot, GroupSlot, NodeSlot, SessionSlot, of};
+use super::slots::Entry;
 use super::turns::Turns;
-
-/// The number of a lane's slot.
-pub(super) type LaneSlot = Slot<Lane>;
 
 /// A lane's slot. All zero is a free slot.
 #[repr(C)]
@@ -22,7 +17,7 @@ pub struct Lane {
     pub(super) paused: u8,
     pub(super) position: Rank,
     /// The refill's flag: the session that reads. `None`: the flag is down.
-    pub(super) refiller: Option<Slot<Session>>,
+    pub(super) refiller: Option<SessionSlot>,
     /// The refill has read everything up to this rank.
     pub(super) read: Rank,
     /// The smallest position to which spills would have moved P since the flag went up.
@@ -40,13 +35,17 @@ pub struct Lane {
     pub(super) lenient: Rank,
     pub(super) head: u32,
     pub(super) len: u32,
-    pub(super) waiters_first: Option<Slot<Node>>,
-    pub(super) waiters_last: Option<Slot<Node>>,
+    pub(super) waiters_first: Option<NodeSlot>,
+    pub(super) waiters_last: Option<NodeSlot>,
     pub(super) last_used: u64,
     /// Its queue's gate. `None`: there is no gate, or no claim from this lane has passed it yet.
-    pub(super) gate: Option<Slot<Gate>>,
+    pub(super) gate: Option<GateSlot>,
     pub(super) groups: Lists,
     pub(super) collected: Collected,
+}
+
+impl Entry for Lane {
+    type Of = of::Lane;
 }
 
 impl Lane {
@@ -103,6 +102,30 @@ impl Lane {
         self.refiller.is_some() || rank <= self.position.max(self.lenient)
     }
 
+    /// Returns how many jobs may start, of those that memory knows. A group that has a turn counts as one.
+    pub(super) fn known(&self) -> u32 {
+        self.len + self.groups.turns.len()
+    }
+
+    /// As [`Self::known`]. `None`: there may be more.
+    pub(super) fn startable(&self) -> Option<u32> {
+        (!self.has_more() && !self.is_read()).then(|| self.known())
+    }
+
+    /// Counts a job that comes. If it is the first one of a batch, the batch begins. What a claim takes does not count
+    /// here, as it may take a batch in several holds of the lock.
+    pub(super) fn count_in_batch(&mut self, now: i64) {
+        let is_alone = self.known() == 0;
+        let collected = &mut self.collected;
+        if is_alone {
+            collected.first_since = now;
+        }
+        if is_alone || collected.count >= collected.batch {
+            (collected.since, collected.count) = (now, 0);
+        }
+        collected.count += 1;
+    }
+
     /// True if a look may find a job: in `ready`, in a group whose turn it is, or behind P.
     pub(super) fn may_have_jobs(&self) -> bool {
         self.len > 0 || self.position < Rank::MAX || !self.groups.turns.is_empty()
@@ -116,7 +139,7 @@ pub struct Collected {
     /// How many jobs make a batch. 0: no call has lingered.
     pub(super) batch: u32,
     /// The session that sleeps until there is a batch, or was woken for one. `None`: there is none.
-    pub(super) collector: Option<Slot<Session>>,
+    pub(super) collector: Option<SessionSlot>,
     /// The monotonic time at which the first job of the newest batch came.
     pub(super) since: i64,
     /// How many jobs of the newest batch have come.
@@ -132,9 +155,9 @@ pub struct Lists {
     /// The groups that may start a job.
     pub(super) turns: Turns,
     /// The groups that a session serves and that must come before larger priorities.
-    pub(super) served_now: Turns,
+    pub(super) in_way: Turns,
     /// The first and the last group of the idle list.
-    pub(super) idle: (Option<Slot<Group>>, Option<Slot<Group>>),
+    pub(super) idle: (Option<GroupSlot>, Option<GroupSlot>),
     /// How many of the lane's groups are being served.
     pub(super) serving: u32,
     /// How many attempts of this lane were handed out.
@@ -143,4 +166,13 @@ pub struct Lists {
     pub(super) is_groups_turn: u8,
     /// 1: a group was forgotten since the last hand-out to make room for another one.
     pub(super) is_short: u8,
+}
+
+impl Lists {
+    /// Counts a hand-out.
+    pub(super) fn handed_out(&mut self) {
+        self.served += 1;
+        self.is_groups_turn ^= 1;
+        self.is_short = 0;
+    }
 }

@@ -4,11 +4,9 @@
 
 use super::ending::Ending;
 use super::retries::Retries;
-use super::slots::Slot;
+use super::slot::of;
+use super::slots::Entry;
 use super::window::Window;
-
-/// The number of a gate's slot.
-pub(super) type GateSlot = Slot<Gate>;
 
 /// How many lanes a gate can count: those of a queue and its stages.
 pub const GATE_LANES: usize = 33;
@@ -78,6 +76,10 @@ pub struct Gate {
     /// it.
     pub(super) opens_at: i64,
     pub(super) window: Window,
+}
+
+impl Entry for Gate {
+    type Of = of::Gate;
 }
 
 impl Default for Gate {

@@ -2,12 +2,8 @@
 //!
 //! Responsible for these types. Not responsible for their changes (`retrying`).
 
-use super::limits::{Gate, GateSlot};
-use super::session::Session;
-use super::slots::{Listed, Slot};
-
-/// The number of a retrying group's slot.
-pub(super) type RetryingSlot = Slot<Retrying>;
+use super::slot::{GateSlot, RetryingSlot, SessionSlot, of};
+use super::slots::{Entry, Listed};
 
 /// A retrying group. All zero is a free slot.
 #[repr(C)]
@@ -19,7 +15,7 @@ pub struct Retrying {
     pub(super) id: i64,
     pub(super) lane: i32,
     /// Its gate. `None`: the slot is free.
-    pub(super) gate: Option<Slot<Gate>>,
+    pub(super) gate: Option<GateSlot>,
     /// The next free slot.
     pub(super) next: Option<RetryingSlot>,
     /// 1: an attempt was added since a session began to read the group.
@@ -28,14 +24,18 @@ pub struct Retrying {
     pub(super) is_shared: u8,
 }
 
+impl Entry for Retrying {
+    type Of = of::Retrying;
+}
+
 impl Listed for Retrying {
     #[inline]
-    fn next_free(&self) -> Option<Slot<Self>> {
+    fn next_free(&self) -> Option<RetryingSlot> {
         self.next
     }
 
     #[inline]
-    fn set_next_free(&mut self, next: Option<Slot<Self>>) {
+    fn set_next_free(&mut self, next: Option<RetryingSlot>) {
         self.next = next;
     }
 }
@@ -55,7 +55,7 @@ pub struct Retries {
     /// How many records the gate has.
     pub(super) count: u32,
     /// The session that reads them from the logs.
-    pub(super) reader: Option<Slot<Session>>,
+    pub(super) reader: Option<SessionSlot>,
     /// True if every retrying group has a record.
     pub(super) is_known: bool,
     /// The groups are not read before this monotonic time.

@@ -4,13 +4,22 @@
 //! Invariant: an attempt has at most one entry, and no claim takes an attempt that has one.
 
 use super::disconnect::Disconnect;
-use super::limits::Gate;
 use super::rank::{Place, Rank};
 use super::ready::Ready;
-use super::slots::{Listed, Slot};
+use super::slot::{GateSlot, RunningSlot, of};
+use super::slots::{Entry, Listed};
 
-/// The number of an entry of `running`.
-pub(super) type RunningSlot = Slot<Running>;
+/// The root of one instance's deadlines. The caller keeps it in the instance's slot.
+pub type DeadlineRoot = Option<RunningSlot>;
+
+/// The session whose open transaction takes attempts, and its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The number of the session.
+    pub session: u32,
+    /// Its process.
+    pub pid: i32,
+}
 
 /// What is happening to a taken attempt.
 ///
@@ -91,7 +100,7 @@ pub struct Running {
     /// 1: its group counts it.
     pub(super) grouped: u8,
     /// The gate that counts it.
-    pub(super) gate: Option<Slot<Gate>>,
+    pub(super) gate: Option<GateSlot>,
     /// 1: a push of it was held back while it was taken.
     pub(super) push_held: u8,
     /// 1: it is in the heap of deadlines, by the links below.
@@ -101,14 +110,18 @@ pub struct Running {
     pub(super) prev: Option<RunningSlot>,
 }
 
+impl Entry for Running {
+    type Of = of::Running;
+}
+
 impl Listed for Running {
     #[inline]
-    fn next_free(&self) -> Option<Slot<Self>> {
+    fn next_free(&self) -> Option<RunningSlot> {
         self.next
     }
 
     #[inline]
-    fn set_next_free(&mut self, next: Option<Slot<Self>>) {
+    fn set_next_free(&mut self, next: Option<RunningSlot>) {
         self.next = next;
     }
 }
@@ -128,10 +141,15 @@ impl Running {
 
 impl Running {
     /// Returns the entry of an attempt that the open transaction of `owner` takes.
-    pub(super) fn taken(instance: u32, lane: i32, owner: u32, pid: i32, entry: Ready) -> Self {
+    pub(super) fn taken(instance: u32, lane: i32, owner: Owner, entry: Ready) -> Self {
         let Ready { rank, id, place, group } = entry;
-        let session = owner + 1;
+        let (owner, session, pid) = (owner.session, owner.session + 1, owner.pid);
         Self { id, instance, lane, rank, place, group, owner, session, pid, state: State::Taken, ..Self::default() }
+    }
+
+    /// Returns the entry of a claimed attempt that is in no list and that no gate counts.
+    pub(super) fn unlinked(self) -> Self {
+        Self { claimed: 1, timed: 0, child: None, next: None, prev: None, gate: None, grouped: 0, token: 0, ..self }
     }
 
     /// Returns the entry with which it goes back to `ready`.

@@ -1,15 +1,10 @@
 //! The slot of a session that may wait.
 
+use super::slot::{LaneSlot, NodeSlot, SessionSlot, of};
+use super::slots::Entry;
+
 /// How many lanes one session can wait for at the same time.
 pub const WAIT_LANES: usize = 64;
-
-use super::lane::{Lane, LaneSlot};
-use super::slots::Slot;
-
-/// The number of a session.
-pub(super) type SessionSlot = Slot<Session>;
-/// The number of a node: [`WAIT_LANES`] for each session.
-pub(super) type NodeSlot = Slot<Node>;
 
 impl NodeSlot {
     /// Returns the node with which a session waits for the `nth` one of its lanes.
@@ -35,7 +30,7 @@ impl NodeSlot {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Node {
-    pub(super) lane: Option<Slot<Lane>>,
+    pub(super) lane: Option<LaneSlot>,
     pub(super) prev: Option<NodeSlot>,
     pub(super) next: Option<NodeSlot>,
 }
@@ -75,6 +70,10 @@ impl Sleeper {
     pub fn lanes(&self) -> &[i32] {
         &self.lanes[..self.len]
     }
+}
+
+impl Entry for Session {
+    type Of = of::Session;
 }
 
 impl Default for Session {

@@ -1,13 +1,8 @@
 //! The slots that record when attempts of a group have started.
 
-use super::limits::{Gate, GateSlot};
-use super::slots::{Listed, Slot};
+use super::slot::{GateSlot, RateSlot, StartSlot, of};
+use super::slots::{Entry, Listed};
 use super::window::Span;
-
-/// The number of a record of starts.
-pub(super) type RateSlot = Slot<Rate>;
-/// The number of a node of the pool.
-pub(super) type NodeSlot = Slot<Starts>;
 
 /// How many nodes the pool has for each record.
 pub const NODES_PER_RATE: usize = 8;
@@ -18,7 +13,7 @@ pub const NODES_PER_RATE: usize = 8;
 pub struct Starts {
     pub(super) span: Span,
     /// The node after it in the list.
-    pub(super) next: Option<NodeSlot>,
+    pub(super) next: Option<StartSlot>,
 }
 
 /// The starts of a group. All zero is a free slot.
@@ -28,14 +23,18 @@ pub struct Rate {
     pub(super) key: i64,
     pub(super) newest: Span,
     /// The node of the oldest starts, and that of the youngest of the older starts.
-    pub(super) older: (Option<NodeSlot>, Option<NodeSlot>),
+    pub(super) older: (Option<StartSlot>, Option<StartSlot>),
     pub(super) len: u32,
     /// How many starts there are, without the open ones.
     pub(super) sum: u32,
     /// Open starts: taken attempts whose claim is neither committed nor rolled back.
     pub(super) open: u32,
     /// Its gate. `None`: the slot is free, and `older.0` has the number of the next free slot.
-    pub(super) gate: Option<Slot<Gate>>,
+    pub(super) gate: Option<GateSlot>,
+}
+
+impl Entry for Rate {
+    type Of = of::Rate;
 }
 
 /// A free record keeps the number of the next one in the place of a node's.
@@ -47,7 +46,7 @@ impl Listed for Rate {
 
     #[inline]
     fn set_next_free(&mut self, next: Option<RateSlot>) {
-        self.older.0 = next.map(|next| NodeSlot::new(next.number()));
+        self.older.0 = next.map(|next| StartSlot::new(next.number()));
     }
 }
 
@@ -59,14 +58,18 @@ impl Rate {
     }
 }
 
+impl Entry for Starts {
+    type Of = of::Start;
+}
+
 impl Listed for Starts {
     #[inline]
-    fn next_free(&self) -> Option<Slot<Self>> {
+    fn next_free(&self) -> Option<StartSlot> {
         self.next
     }
 
     #[inline]
-    fn set_next_free(&mut self, next: Option<Slot<Self>>) {
+    fn set_next_free(&mut self, next: Option<StartSlot>) {
         self.next = next;
     }
 }

@@ -7,7 +7,8 @@
 //!
 //! Invariant: `Group::order` does not change while the group is in a tree.
 
-use super::group::{Group, GroupSlot};
+use super::group::Group;
+use super::slot::GroupSlot;
 use super::slots::Slots;
 
 /// A tree. All zero is empty.

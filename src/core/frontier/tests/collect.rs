@@ -127,7 +127,7 @@ impl World {
     }
 
     fn places(&mut self) -> usize {
-        self.memory.frontier().places(1, LANE) as usize
+        self.memory.frontier().running.places(1, LANE) as usize
     }
 
     fn woken(&mut self, session: Option<u32>) {
@@ -148,7 +148,7 @@ impl World {
     }
 
     fn is_woken(&self, session: usize) -> bool {
-        self.memory.clone().frontier().is_woken(session as u32)
+        self.memory.clone().frontier().sessions.is_woken(session as u32)
     }
 
     /// What `queue.claim` does until it sleeps or returns.
