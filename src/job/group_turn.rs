@@ -1,6 +1,6 @@
 //! A turn of a group with a limit: finds the jobs that may start next, in the index of groups.
 //!
-//! The protocol is the frontier's (`src/core/frontier/turn_end.rs`). The frontier lends the group to this session. After
+//! The protocol is the frontier's (`src/core/frontier/serving.rs`). The frontier lends the group to this session. After
 //! that the session takes its snapshots and reads the logs. Then it takes the found attempts and sets the position, in
 //! one step. The guard gives the group back on every way out.
 //!
