@@ -4,7 +4,7 @@ use super::rank::Rank;
 use super::ready::Ready;
 use super::running::Running;
 
-/// The answer of [`super::Frontier::take`].
+/// The answer of [`super::Frontier::take_to`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
     /// Attempts were taken.
