@@ -54,7 +54,7 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
             number: **next_instance,
             database,
             extension,
-            deadlines: 0,
+            deadlines: None,
             ids: Ids::default(),
             // Every job that is due now lies behind its lane's position, which is before everything.
             due: Due { to: now, next: i64::MIN },

@@ -29,7 +29,7 @@ pub fn leases() -> Result<Finding> {
     needs_instance()?;
     let well = "No lease has expired without its job being released.";
     let latest = time::monotonic_us().saturating_sub(patience());
-    let earliest = shmem::with_instance(|frontier, i| frontier.next_deadline(i.deadlines)).flatten();
+    let earliest = shmem::with_instance(|frontier, i| frontier.running.next_deadline(i.deadlines)).flatten();
     if earliest.is_none_or(|at| at > latest) {
         return Ok(Finding::well(well));
     }

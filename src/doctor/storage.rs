@@ -53,7 +53,7 @@ fn shares() -> Result<Vec<String>> {
     let mut found = Vec::new();
     for lane in queue::lanes() {
         let running = shmem::with(|shared| {
-            (shared.frontier.held(here::number(), lane).0, shared.frontier.places(here::number(), lane))
+            (shared.frontier.running.held(here::number(), lane).0, shared.frontier.running.places(here::number(), lane))
         });
         let Some(queue) = queue::by_lane(lane)? else { continue };
         // A queue with stages holds its keys for all stages together.

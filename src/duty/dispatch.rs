@@ -92,7 +92,7 @@ fn next_at(_: &Memory<'_, '_>) -> i64 {
 
 impl Known {
     fn must_look(&self) -> bool {
-        let is_woken = || shmem::with(|shared| shared.frontier.is_woken(session::session()));
+        let is_woken = || shmem::with(|shared| shared.frontier.sessions.is_woken(session::session()));
         self.look_at <= time::monotonic_us() || self.is_waiting && is_woken()
     }
 }

@@ -33,11 +33,11 @@ const RETRY_AFTER_US: i64 = 1_000_000;
 
 fn expired() -> Option<Running> {
     let now = time::monotonic_us();
-    shmem::with_instance(|frontier, instance| frontier.expired(instance.deadlines, now)).flatten()
+    shmem::with_instance(|frontier, instance| frontier.running.expired(instance.deadlines, now)).flatten()
 }
 
 fn next_at(memory: &Memory<'_, '_>) -> i64 {
-    memory.frontier.next_deadline(memory.instance.deadlines).unwrap_or(i64::MAX)
+    memory.frontier.running.next_deadline(memory.instance.deadlines).unwrap_or(i64::MAX)
 }
 
 fn is_due() -> bool {
@@ -108,7 +108,7 @@ fn postpone(id: i64, by: i64) {
     shmem::with_instance(|frontier, instance| {
         // The worker may have extended the lease meanwhile.
         let now = time::monotonic_us();
-        frontier.postpone(&mut instance.deadlines, here::number(), id, now, now + by);
+        frontier.running.postpone(&mut instance.deadlines, here::number(), id, now, now + by);
     });
 }
 

@@ -7,7 +7,7 @@
 //! back. What an open transaction has is marked in memory. If that transaction rolls back, the cursor moves back.
 
 use pg_queue_core::expiry::{Position, Span};
-use pg_queue_core::frontier::TakeOne;
+use pg_queue_core::frontier::{Owner, TakeOne};
 use pg_queue_core::totals::End;
 
 use crate::catalog::queue;
@@ -68,7 +68,7 @@ fn advance() -> Option<(Cursor, Span, bool)> {
     let (cursor, (span, is_beside)) = Cursor::advance(&CURSOR, |frontier, slot| {
         let span = slot.expiry.begin(now);
         // A session that calls queue.maintain() ends everything in one call.
-        let is_beside = slot.worker.pid == session::pid() && frontier.next_deadline(slot.deadlines).is_some();
+        let is_beside = slot.worker.pid == session::pid() && frontier.running.next_deadline(slot.deadlines).is_some();
         if span.is_set_back {
             // What memory has dropped as expired may be claimed once more.
             frontier.invalidate(instance);
@@ -213,7 +213,7 @@ impl Look<'_> {
     fn meets_open(&mut self, at: i64, id: i64) {
         let number = here::number();
         let is_known = shmem::with_instance(|frontier, slot| {
-            let is_marked = frontier.mark_late(number, id);
+            let is_marked = frontier.running.mark_late(number, id);
             if is_marked {
                 slot.expiry.marks(at);
             }
@@ -294,7 +294,7 @@ impl Look<'_> {
     fn take<'a>(&mut self, attempts: &[&'a Attempt]) -> Vec<&'a Attempt> {
         let number = here::number();
         transaction::reserve(attempts.len());
-        let (session, pid) = (session::session(), session::pid());
+        let owner = Owner { session: session::session(), pid: session::pid() };
         let mut taken = memory::list(attempts.len());
         let mut left = memory::list(attempts.len());
         shmem::with_instance(|frontier, slot| {
@@ -302,9 +302,9 @@ impl Look<'_> {
                 let (ready, at) = (attempt.ready(), attempt.start_by().unwrap_or_default());
                 let is_due = attempt.run_at().is_none_or(|at| at <= slot.due.to);
                 let root = &mut slot.deadlines;
-                match frontier.take_one(root, number, attempt.lane(), session, pid, ready, is_due) {
+                match frontier.take_one(root, number, attempt.lane(), owner, ready, is_due) {
                     TakeOne::Taken => taken.push(attempt),
-                    TakeOne::Busy if frontier.mark_late(number, ready.id) => slot.expiry.marks(at),
+                    TakeOne::Busy if frontier.running.mark_late(number, ready.id) => slot.expiry.marks(at),
                     // A worker has claimed it a moment ago, or memory will learn of its end.
                     TakeOne::Busy | TakeOne::Full => left.push((at, ready.id)),
                 }

@@ -51,7 +51,7 @@ fn owed(reader: &mut Reader, about: &Attempt) -> Option<Attempt> {
         && note::summary(newest.home.segment, newest.id()).cancel().is_some();
     if is_told {
         // The note may be older than the claim. Then memory got the request before the attempt had an entry.
-        shmem::with(|shared| shared.frontier.request_cancel(here::number(), newest.id()));
+        shmem::with(|shared| shared.frontier.running.request_cancel(here::number(), newest.id()));
         return None;
     }
     Some(newest)

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the claim's key decides. An attempt that the frontier hands out and the key refuses is taken back.
 
-use pg_queue_core::frontier::{Claimer, Disconnect, GATE_LANES, Lanes, Ready, Take};
+use pg_queue_core::frontier::{Claimer, Disconnect, GATE_LANES, Lanes, Owner, Ready, Take};
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Datum;
 
@@ -211,7 +211,8 @@ impl<'a> ClaimBatch<'a> {
     /// Takes attempts in the frontier and records the steps that a rollback undoes. `None`: no lane has an attempt.
     fn take(&mut self, claimer: Option<&Claimer<'_>>, out: &mut [Ready]) -> Option<Taken> {
         transaction::reserve(out.len());
-        let (session, pid, number) = (session::session(), session::pid(), here::number());
+        let number = here::number();
+        let owner = Owner { session: session::session(), pid: session::pid() };
         let mut of_lane = [0; ATTEMPTS_PER_HOLD];
         let mut low = [0; GATE_LANES];
         let mut lows = 0;
@@ -238,7 +239,7 @@ impl<'a> ClaimBatch<'a> {
             let mut all = 0;
             loop {
                 let (lane, up_to) = lanes.next(frontier, number)?;
-                let answer = frontier.take_to(number, lane, session, pid, claimer, up_to, &mut out[all..]);
+                let answer = frontier.take_to(number, lane, owner, claimer, up_to, &mut out[all..]);
                 let due_to = instance.due.to;
                 let took = |answer| Some(Taken { answer, lane, due_to });
                 let Take::Some { taken, refill } = answer else {
@@ -329,7 +330,7 @@ impl<'a> ClaimBatch<'a> {
             if place != ready.place {
                 // The attempt has moved since the frontier was told. A session that ends the attempt looks in its new
                 // place.
-                shmem::with(|shared| shared.frontier.relocate(here::number(), ready.id, place));
+                shmem::with(|shared| shared.frontier.running.relocate(here::number(), ready.id, place));
             }
             let lease = match (self.request.lease, attempt.lease()) {
                 (None, Some(own)) => {
@@ -423,7 +424,7 @@ impl<'a> ClaimBatch<'a> {
                 },
             }
             let place = attempt.ready().place;
-            shmem::with(|shared| shared.frontier.relocate(here::number(), id, place));
+            shmem::with(|shared| shared.frontier.running.relocate(here::number(), id, place));
             let request = self.request;
             let writer = self.writer(attempt.home.segment);
             if writer.insert(&[(id, lease)], now, request.kind(), request.worker.as_deref()).is_empty() {

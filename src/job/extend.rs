@@ -39,7 +39,7 @@ pub fn extend(id: i64, lease: Option<i64>, rights: &Rights) -> std::result::Resu
         let mut worker = None;
         let extended = shmem::with_instance(|frontier, instance| {
             worker = instance.worker.wake_by(deadline);
-            frontier.extend(&mut instance.deadlines, here::number(), id, 0, deadline)
+            frontier.running.extend(&mut instance.deadlines, here::number(), id, 0, deadline)
         });
         if let Some(latch) = worker {
             shmem::wake_latch(latch);

@@ -1,6 +1,6 @@
 //! A turn of a group with a limit: finds the jobs that may start next, in the index of groups.
 //!
-//! The protocol is the frontier's (`src/core/frontier/groups.rs`). The frontier lends the group to this session. After
+//! The protocol is the frontier's (`src/core/frontier/serving.rs`). The frontier lends the group to this session. After
 //! that the session takes its snapshots and reads the logs. Then it takes the found attempts and sets the position, in
 //! one step. The guard gives the group back on every way out.
 //!
@@ -9,7 +9,7 @@
 //! In strict order a failed job comes before all others of its group. Until it is due, none of them may start. The
 //! session looks for it in the logs if the frontier cannot exclude that there is one.
 
-use pg_queue_core::frontier::{Claimer, Rank, Ready, Served, Turn};
+use pg_queue_core::frontier::{Claimer, Owner, Rank, Ready, Served, Turn};
 
 use crate::catalog;
 use crate::log::attempt::Attempt;
@@ -129,15 +129,15 @@ impl<'a> GroupTurn<'a> {
         let (number, lane) = (here::number(), self.lane);
         let mut worker = None;
         let taken = shmem::with_instance(|frontier, instance| {
-            let (session, pid) = (session::session(), session::pid());
+            let owner = Owner { session: session::session(), pid: session::pid() };
             let served = if found.files.are_current(frontier, instance) {
                 let Found { read_to, is_held, is_free, .. } = *found;
                 instance.expiry.drops(found.expired_to);
-                Served { found: &found.ready, read_to, is_held, is_free }
+                Served { turn: self.turn, found: &found.ready, read_to, is_held, is_free }
             } else {
-                Served { found: &[], read_to: self.turn.after, is_held: false, is_free: false }
+                Served { turn: self.turn, found: &[], read_to: self.turn.after, is_held: false, is_free: false }
             };
-            let taken = frontier.turn_end(number, lane, session, pid, self.claimer, self.turn, &served, out);
+            let taken = frontier.turn_end(number, lane, owner, self.claimer, &served, out);
             // The group may have reached its rate.
             worker = frontier.next_opening().and_then(|at| instance.worker.wake_by(at));
             taken

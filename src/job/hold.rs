@@ -97,7 +97,7 @@ fn hold_expired(id: i64, deadline: i64) -> std::result::Result<Held, Refusal> {
             foreign(frontier, id, &rights).map_or_else(
                 || {
                     let root = &mut instance.deadlines;
-                    let end = frontier.end_expired(root, here::number(), id, session::session(), deadline);
+                    let end = frontier.running.end_expired(root, here::number(), id, session::session(), deadline);
                     // Place and generation are read under one hold of the lock, so they belong together.
                     Ok(match end {
                         Some(End::Yours(entry)) => {
@@ -185,7 +185,8 @@ pub fn hold_claimed_many(ids: &[i64], refused: &mut Vec<(i64, Refusal)>) -> Resu
         shmem::with_instance_and_awaited(|frontier, instance, awaited| {
             for (&id, yours) in chunk.iter().zip(&mut yours) {
                 if foreign(frontier, id, &rights).is_none()
-                    && let End::Yours(entry) = frontier.end(&mut instance.deadlines, here::number(), id, session)
+                    && let End::Yours(entry) =
+                        frontier.running.end(&mut instance.deadlines, here::number(), id, session)
                 {
                     let is_awaited = awaited.is_awaited(entry.rank.job_id);
                     *yours = Some((entry, Home::of(instance, entry.place.segment), is_awaited));
@@ -265,7 +266,7 @@ fn follow(outcomes: &mut Outcomes, mut held: Held) -> std::result::Result<Held, 
     };
     held.home = attempt.home;
     held.entry.place = attempt.ready().place;
-    shmem::with(|shared| shared.frontier.relocate(here::number(), held.id, held.entry.place));
+    shmem::with(|shared| shared.frontier.running.relocate(here::number(), held.id, held.entry.place));
     Ok(held)
 }
 
@@ -279,7 +280,7 @@ pub fn unfit(held: &Held, error: Error) -> Refusal {
 pub fn release_hold(id: i64) {
     transaction::unrecord(id);
     shmem::with_instance(|frontier, instance| {
-        frontier.undo_end(&mut instance.deadlines, here::number(), id);
+        frontier.running.undo_end(&mut instance.deadlines, here::number(), id);
     });
 }
 

@@ -144,7 +144,7 @@ impl Drop for RetriesRead<'_> {
     fn drop(&mut self) {
         let (session, now) = (session::session(), time::monotonic_us());
         shmem::with(|shared| {
-            shared.frontier.retries_end(self.number, self.queue.id, session, self.has_all, now);
+            shared.frontier.backlog.gates.retries_end(self.number, self.queue.id, session, self.has_all, now);
         });
     }
 }

@@ -222,7 +222,7 @@ pub fn remember_claim(attempt: &Attempt, claim: &claim::Claim) -> Option<bool> {
         }
         _ => match Reader::new().by_id(claim.id).filter(|_| !is_dropped) {
             Some(now) => {
-                shmem::with(|shared| shared.frontier.relocate(here::number(), claim.id, now.ready().place));
+                shmem::with(|shared| shared.frontier.running.relocate(here::number(), claim.id, now.ready().place));
                 Some(now.home)
             }
             None => {
@@ -237,7 +237,7 @@ pub fn remember_claim(attempt: &Attempt, claim: &claim::Claim) -> Option<bool> {
         if noted > longest {
             let deadline = time::monotonic_us().saturating_add(noted);
             shmem::with_instance(|frontier, instance| {
-                frontier.lengthen(&mut instance.deadlines, here::number(), claim.id, noted, deadline);
+                frontier.running.lengthen(&mut instance.deadlines, here::number(), claim.id, noted, deadline);
             });
         }
     }

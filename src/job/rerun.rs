@@ -104,7 +104,7 @@ pub fn ask(attempt: &Attempt, rerun: &Rerun) -> Result<bool> {
     transaction::record(Step::RerunAsked { id });
     // The flag is set before the commit, because this transaction may end the attempt itself. To other sessions it
     // makes no difference.
-    shmem::with(|shared| shared.frontier.request_rerun(here::number(), id));
+    shmem::with(|shared| shared.frontier.running.request_rerun(here::number(), id));
     Ok(is_here)
 }
 
@@ -144,11 +144,11 @@ pub fn is_owed_after(id: i64) -> bool {
 
 /// Flags the entry of a running attempt for another run. Returns false if it has no entry.
 pub fn flag_running(id: i64) -> bool {
-    if shmem::with(|shared| shared.frontier.request_rerun(here::number(), id)) {
+    if shmem::with(|shared| shared.frontier.running.request_rerun(here::number(), id)) {
         return true;
     }
     // The check makes the entry from the logs and the notes. It uses all rights, because the producer need not be a
     // worker.
     hold::check_claimed(id, &Rights::everything()).is_ok()
-        && shmem::with(|shared| shared.frontier.request_rerun(here::number(), id))
+        && shmem::with(|shared| shared.frontier.running.request_rerun(here::number(), id))
 }

@@ -1,7 +1,7 @@
 //! Takes a waiting attempt that no worker has, to end it or to replace it, and forgets entries that the logs proved
 //! wrong.
 
-use pg_queue_core::frontier::{State, TakeOne};
+use pg_queue_core::frontier::{Owner, State, TakeOne};
 
 use crate::error::Result;
 use crate::job::held;
@@ -66,10 +66,10 @@ pub enum TakeWaiting {
 pub fn take_waiting(attempt: &Attempt) -> Result<TakeWaiting> {
     let ready = attempt.ready();
     transaction::reserve(1);
-    let (session, pid) = (session::session(), session::pid());
+    let owner = Owner { session: session::session(), pid: session::pid() };
     let taken = shmem::with_instance(|frontier, instance| {
         let is_due = attempt.run_at().is_none_or(|at| at <= instance.due.to);
-        frontier.take_one(&mut instance.deadlines, here::number(), attempt.lane(), session, pid, ready, is_due)
+        frontier.take_one(&mut instance.deadlines, here::number(), attempt.lane(), owner, ready, is_due)
     });
     match taken.unwrap_or(TakeOne::Full) {
         TakeOne::Taken => {

@@ -191,7 +191,7 @@ impl Waiter {
             let lanes = if instance.restore.is_awake() { &lanes } else { &closed };
             let answer = if is_news { Wait::Look } else { frontier.wait(session::session(), number, lanes, linger) };
             if answer == Wait::Sleep {
-                frontier.note_sleeper(session::session(), session::pid(), begun);
+                frontier.sessions.note_sleeper(session::session(), session::pid(), begun);
             }
             // The worker opens gates that a rate has closed.
             let at = frontier.next_opening().filter(|_| answer == Wait::Sleep);
@@ -242,7 +242,7 @@ impl Waiter {
                 let now = time::monotonic_us();
                 let answer = frontier.collect(session::session(), number, lane, want, linger, now);
                 if matches!(answer, Collect::Sleep { .. }) {
-                    frontier.note_sleeper(session::session(), session::pid(), now);
+                    frontier.sessions.note_sleeper(session::session(), session::pid(), now);
                 }
                 Some(answer)
             });
@@ -264,7 +264,7 @@ impl Waiter {
     /// Sleeps until the session is woken or until the deadline on the monotonic clock. Returns true if it was woken.
     pub fn sleep(&mut self, deadline: i64) -> bool {
         loop {
-            if shmem::with(|shared| shared.frontier.is_woken(session::session())) {
+            if shmem::with(|shared| shared.frontier.sessions.is_woken(session::session())) {
                 return true;
             }
             let left = deadline - time::monotonic_us();

@@ -7,7 +7,7 @@
 
 use pg_queue_core::due;
 use pg_queue_core::expiry::Expiry;
-use pg_queue_core::frontier::Frontier;
+use pg_queue_core::frontier::{DeadlineRoot, Frontier};
 use pg_queue_core::missed::MissedRequests;
 use pgrx::pg_sys;
 
@@ -35,7 +35,7 @@ pub struct Instance {
     /// The oid of the extension's row in pg_extension. It changes after DROP and CREATE EXTENSION.
     pub extension: pg_sys::Oid,
     /// The root of the frontier's deadlines of this instance.
-    pub deadlines: u32,
+    pub deadlines: DeadlineRoot,
     pub ids: Ids,
     pub due: Due,
     /// The state of its counters. Only methods of `Instance` and `recount` change it.
@@ -171,7 +171,7 @@ impl Instance {
     /// frontier has no entry of the attempt, the worker gets it, and the function returns the worker's latch. The
     /// caller holds the frontier's lock.
     pub fn rerun_asked(&mut self, frontier: &mut Frontier<'_>, id: i64) -> Option<*mut pg_sys::Latch> {
-        if frontier.request_rerun(self.number, id) { None } else { Some(self.miss_rerun(id)) }
+        if frontier.running.request_rerun(self.number, id) { None } else { Some(self.miss_rerun(id)) }
     }
 
     /// Makes the counters unknown after a change that no callback reports. A recount in progress becomes void. The

@@ -9,7 +9,7 @@
 
 use pg_queue_core::awaited::Awaited;
 use pg_queue_core::counter::{Counters, Horizon};
-use pg_queue_core::frontier::{Frontier, Running, Sleeper};
+use pg_queue_core::frontier::{Arrays, Frontier, Running, Sleeper};
 use pg_queue_core::minutes::Minutes;
 use pg_queue_core::watchers::Watchers;
 use pgrx::pg_sys;
@@ -102,7 +102,7 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
             unsafe { std::slice::from_raw_parts_mut(base.add(at).cast::<T>(), count) }
         }
         f(&mut Shared {
-            frontier: Frontier {
+            frontier: Frontier::over(Arrays {
                 head: &mut (*header).frontier,
                 lanes: slice(base, layout.lanes),
                 lane_index: slice(base, layout.lane_index),
@@ -119,7 +119,7 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
                 starts: slice(base, layout.starts),
                 retrying: slice(base, layout.retrying),
                 retrying_index: slice(base, layout.retrying_index),
-            },
+            }),
             instances: slice(base, layout.instances),
             awaited: slice(base, layout.awaited),
             watchers: Watchers {
@@ -204,7 +204,7 @@ pub fn each_running() -> impl Iterator<Item = Running> {
     let mut from = 0;
     std::iter::from_fn(move || {
         crate::pg::process::check_for_interrupts();
-        let (next, entry) = with(|shared| shared.frontier.next_running(here::number(), from))?;
+        let (next, entry) = with(|shared| shared.frontier.running.next_running(here::number(), from))?;
         from = next;
         Some(entry)
     })

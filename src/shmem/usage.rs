@@ -28,14 +28,13 @@ pub fn in_use() -> [Use; 5] {
     let keys = keys::with_holders(|holders| (holders.head.held as usize, holders.most));
     let mut uses = lock::with(|shared| {
         let databases = shared.instances.iter().filter(|i| i.number != 0).count();
-        let head = &shared.frontier.head;
         let of = |setting, (used, size)| Use { setting, used, size, most: None };
         [
             of("pg_queue.max_databases", (databases, shared.instances.len())),
-            of("pg_queue.max_lanes", (head.lanes as usize, shared.frontier.lanes.len())),
-            of("pg_queue.max_running", (head.running as usize, shared.frontier.running.len())),
+            of("pg_queue.max_lanes", shared.frontier.backlog.lanes.in_use()),
+            of("pg_queue.max_running", shared.frontier.running.in_use()),
             of("pg_queue.max_keys", keys),
-            of("pg_queue.max_rated_groups", shared.frontier.rates_in_use()),
+            of("pg_queue.max_rated_groups", shared.frontier.backlog.starts.in_use()),
         ]
     });
     let numbers: Vec<_> = lock::with(|shared| shared.instances.iter().map(|i| (i.database, i.number)).collect());
@@ -44,7 +43,7 @@ pub fn in_use() -> [Use; 5] {
             numbers.iter().filter(|(_, number)| *number != 0).map(|&(database, number)| (database, held(number)));
         held.max_by_key(|&(_, held)| held)
     };
-    uses[2].most = most(&|number| lock::with(|shared| shared.frontier.held(number, 0).1));
+    uses[2].most = most(&|number| lock::with(|shared| shared.frontier.running.held(number, 0).1));
     uses[3].most = most(&|number| keys::with_holders(|holders| holders.held_by(number)));
     uses
 }

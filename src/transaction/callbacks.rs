@@ -209,7 +209,7 @@ unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
     shmem::with(|shared| {
         let shmem::Shared { frontier, instances, awaited, watchers, .. } = shared;
         watchers.leave(session);
-        frontier.retries_abandon(session);
+        frontier.backlog.gates.retries_abandon(session);
         let refill = frontier.refill_abandon(session);
         if let Some((number, lane)) = refill {
             while let Some(waiter) = frontier.refill_wake(number, lane) {
@@ -228,7 +228,7 @@ unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
         recount::abandon(instances);
         let number = pending::instance_to_disconnect();
         if let Some(instance) = instances.iter_mut().find(|i| number != 0 && i.number == number)
-            && let Some(at) = frontier.session_ended(&mut instance.deadlines, number, session, now, has_broken)
+            && let Some(at) = frontier.running.session_ended(&mut instance.deadlines, number, session, now, has_broken)
             && let Some(latch) = instance.worker.wake_by(at)
         {
             wake.worker = Some(latch);

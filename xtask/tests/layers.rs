@@ -1,5 +1,6 @@
 //! The layout of the sources. In `src` each folder is a floor, and a file imports its own folder and those below it. In
-//! every crate no files import each other in a circle, and files and lines are short. Reads the files; needs no server.
+//! every crate no files import each other in a circle, and files and lines are short. In the product types have few
+//! methods, and functions are short and have few arguments. Reads the files; needs no server.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,6 +46,31 @@ const LONG: [&str; 3] =
 
 /// The crates whose code a user's server or program runs: each of their files says what it is for.
 const PRODUCT: [&str; 5] = ["src", "src/core", "web/src", "clients/rust/src", "xtask/src"];
+
+/// A type has no more methods than this, over all files of its crate.
+const MAX_METHODS: usize = 80;
+
+/// A function has no more lines than this, from its signature to its last brace.
+const MAX_FUNCTION_LINES: usize = 80;
+
+/// A function has no more arguments than this, without `self`.
+const MAX_ARGUMENTS: usize = 6;
+
+/// The functions that are longer, or have more arguments: the file below the repository, and the name. An entry that
+/// is within both bounds is an error. The signatures in `pg/raw.rs` and of `on_utility` are those of PostgreSQL.
+const KNOWN_LONG: [(&str, &str); 12] = [
+    ("src/api/claim.rs", "run"),
+    ("src/api/schedules.rs", "schedule"),
+    ("src/duty/release/batch.rs", "look_at"),
+    ("src/duty/storage/move_living.rs", "move_all"),
+    ("src/guc.rs", "define"),
+    ("src/pg/raw.rs", "index_insert"),
+    ("src/pg/raw.rs", "ExecInsertIndexTuples"),
+    ("src/pg/raw.rs", "set_config_option"),
+    ("src/pg/raw.rs", "standard_ProcessUtility"),
+    ("src/worker/hooks.rs", "on_utility"),
+    ("src/worker/log_hook.rs", "hint"),
+];
 
 /// A source file.
 struct Source {
@@ -376,4 +402,191 @@ fn each_file_says_what_it_is_for() {
             sources.iter().filter(|s| !s.text.starts_with("//!")).map(|source| &source.path[..]).collect();
         assert!(silent.is_empty(), "files of {folder} without a head: {silent:?}");
     }
+}
+
+/// A function of the product: its file and line, the type of which it is a method, its lines and its arguments.
+struct Function {
+    file: String,
+    line: usize,
+    name: String,
+    of: Option<String>,
+    lines: usize,
+    arguments: usize,
+}
+
+/// Returns how many arguments a signature's parentheses have, without `self`. A comma between `<` and `>` separates
+/// none.
+fn arguments(stream: TokenStream) -> usize {
+    let (mut count, mut depth, mut is_open, mut is_arrow, mut names_self) = (0, 0, false, false, false);
+    for token in stream {
+        let punct = if let TokenTree::Punct(punct) = &token { Some(punct.as_char()) } else { None };
+        match punct {
+            Some(',') if depth == 0 => is_open = false,
+            Some('<') => depth += 1,
+            // The end of `->` closes nothing.
+            Some('>') if !is_arrow => depth -= 1,
+            _ if !is_open => (count, is_open) = (count + 1, true),
+            _ => {}
+        }
+        names_self |= count == 1 && matches!(&token, TokenTree::Ident(ident) if ident == "self");
+        is_arrow = punct == Some('-');
+    }
+    count - usize::from(names_self)
+}
+
+/// Returns the type that an `impl` is for, from the tokens between `impl` and the brace: the last name of its path.
+fn implemented(tokens: &[TokenTree]) -> Option<String> {
+    let is = |token: &TokenTree, name: &str| matches!(token, TokenTree::Ident(ident) if ident == name);
+    let (mut depth, mut is_arrow, mut last) = (0, false, None);
+    for token in tokens {
+        match token {
+            TokenTree::Punct(punct) => {
+                match punct.as_char() {
+                    '<' => depth += 1,
+                    '>' if !is_arrow => depth -= 1,
+                    _ => {}
+                }
+                is_arrow = punct.as_char() == '-';
+                continue;
+            }
+            _ if depth > 0 => {}
+            _ if is(token, "where") => break,
+            _ if is(token, "for") => last = None,
+            TokenTree::Ident(ident) => last = Some(ident.to_string()),
+            _ => {}
+        }
+        is_arrow = false;
+    }
+    last
+}
+
+/// Adds the functions of a file, but those of its tests. `of`: the type whose `impl` the tokens are in.
+fn functions(file: &str, stream: TokenStream, of: Option<&str>, found: &mut Vec<Function>) {
+    let tokens: Vec<TokenTree> = stream.into_iter().collect();
+    let mut is_of_tests = false;
+    let mut at = 0;
+    while at < tokens.len() {
+        let brace_from = |from: usize| {
+            let ends = |token: &TokenTree| match token {
+                TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+                TokenTree::Punct(punct) => punct.as_char() == ';',
+                _ => false,
+            };
+            tokens[from..].iter().position(ends).map_or(tokens.len() - 1, |nth| from + nth)
+        };
+        match &tokens[at] {
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Bracket => {
+                let attribute = group.to_string().replace(' ', "");
+                is_of_tests |= ["[cfg(test)]", "[test]"].contains(&&attribute[..]);
+            }
+            TokenTree::Punct(punct) if punct.as_char() == ';' => is_of_tests = false,
+            TokenTree::Group(group) => functions(file, group.stream(), of, found),
+            TokenTree::Ident(ident) if is_of_tests && ["fn", "mod", "impl"].contains(&&ident.to_string()[..]) => {
+                at = brace_from(at);
+                is_of_tests = false;
+            }
+            TokenTree::Ident(ident) if ident == "impl" => {
+                let end = brace_from(at);
+                if let TokenTree::Group(group) = &tokens[end] {
+                    // In a signature `impl` is followed by a trait, and no brace belongs to it: `fn` has passed it.
+                    let of = implemented(&tokens[at + 1..end]);
+                    functions(file, group.stream(), of.as_deref(), found);
+                }
+                at = end;
+            }
+            TokenTree::Ident(ident) if ident == "fn" => {
+                if let Some(TokenTree::Ident(name)) = tokens.get(at + 1) {
+                    let end = brace_from(at);
+                    let parentheses = tokens[at..end].iter().find_map(|token| match token {
+                        TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis => Some(group),
+                        _ => None,
+                    });
+                    let line = ident.span().start().line;
+                    found.push(Function {
+                        file: file.to_owned(),
+                        line,
+                        name: name.to_string(),
+                        of: of.map(str::to_owned),
+                        lines: tokens[end].span().end().line + 1 - line,
+                        arguments: parentheses.map_or(0, |group| arguments(group.stream())),
+                    });
+                    // A function within it is no method.
+                    if let TokenTree::Group(group) = &tokens[end] {
+                        functions(file, group.stream(), None, found);
+                    }
+                    at = end;
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
+/// The functions of a crate of the product.
+fn functions_of(folder: &str) -> Vec<Function> {
+    let mut found = Vec::new();
+    let is_test = |source: &Source| source.module.iter().any(|module| module == "tests");
+    for source in sources(folder).iter().filter(|source| !is_test(source)) {
+        functions(&format!("{folder}/{}", source.path), source.tokens(), None, &mut found);
+    }
+    found
+}
+
+#[test]
+fn functions_are_short_and_have_few_arguments() {
+    let mut long = Vec::new();
+    let mut known: Vec<(&str, &str)> = KNOWN_LONG.to_vec();
+    for function in PRODUCT.iter().flat_map(|folder| functions_of(folder)) {
+        let Function { file, line, name, lines, arguments, .. } = &function;
+        if *lines <= MAX_FUNCTION_LINES && *arguments <= MAX_ARGUMENTS {
+            continue;
+        }
+        if KNOWN_LONG.contains(&(&file[..], &name[..])) {
+            known.retain(|entry| *entry != (&file[..], &name[..]));
+        } else {
+            long.push(format!("{file}:{line} {name}: {lines} lines, {arguments} arguments"));
+        }
+    }
+    let most = format!("more than {MAX_FUNCTION_LINES} lines or {MAX_ARGUMENTS} arguments");
+    assert!(long.is_empty(), "functions of {most}:\n{}", long.join("\n"));
+    assert!(known.is_empty(), "entries of KNOWN_LONG that are within the bounds: {known:?}");
+}
+
+#[test]
+fn types_have_few_methods() {
+    for folder in PRODUCT {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        let functions = functions_of(folder);
+        assert!(functions.len() > 20, "the functions of {folder} are not where they were");
+        functions.into_iter().filter_map(|function| function.of).for_each(|of| *counts.entry(of).or_default() += 1);
+        counts.retain(|_, count| *count > MAX_METHODS);
+        assert!(counts.is_empty(), "types of {folder} with more than {MAX_METHODS} methods: {counts:?}");
+    }
+}
+
+#[test]
+fn the_measure_of_functions_is_right() {
+    const CODE: &str = "
+        #[cfg(test)]
+        mod tests { fn left_out() {} }
+        #[cfg(test)]
+        use super::Slot;
+        impl<T: Fn(u8) -> u8> Index<Slot<T>> for Slots<'_, T> where T: Copy {
+            fn one(&self, map: Map<u8, u8>, then: impl Fn(u8, u8) -> u8,) -> impl Iterator<Item = u8> {
+                fn within() {}
+            }
+        }
+        #[test]
+        fn left_out_too() {}
+        extern \"C\" fn free(a: u8,
+            b: (u8, u8)) {}
+        trait Entry { fn declared(self: Box<Self>, other: u8); }";
+    let mut found = Vec::new();
+    functions("", TokenStream::from_str(CODE).unwrap(), None, &mut found);
+    let found: Vec<_> = found.iter().map(|f| (&f.name[..], f.of.as_deref(), f.lines, f.arguments)).collect();
+    assert_eq!(
+        found,
+        [("one", Some("Slots"), 3, 2), ("within", None, 1, 0), ("free", None, 2, 2), ("declared", None, 1, 1),]
+    );
 }

@@ -1,9 +1,11 @@
 //! The slot of the attempts of a group that were read ahead.
 //!
-//! Responsible for this type. Not responsible for its changes (`reading_ahead`).
+//! Responsible for this type. Not responsible for its changes (`group_set`).
 
 use super::rank::Rank;
 use super::ready::Ready;
+use super::slot::{AheadSlot, of};
+use super::slots::{Entry, Listed};
 use crate::id;
 
 /// A turn reads ahead this many attempts.
@@ -19,8 +21,24 @@ pub struct Ahead {
     pub(super) read_to: Rank,
     pub(super) first: u8,
     pub(super) end: u8,
-    /// The next free slot, plus one.
-    pub(super) next: u32,
+    /// The next free slot.
+    pub(super) next: Option<AheadSlot>,
+}
+
+impl Entry for Ahead {
+    type Of = of::Ahead;
+}
+
+impl Listed for Ahead {
+    #[inline]
+    fn next_free(&self) -> Option<AheadSlot> {
+        self.next
+    }
+
+    #[inline]
+    fn set_next_free(&mut self, next: Option<AheadSlot>) {
+        self.next = next;
+    }
 }
 
 impl Ahead {

@@ -4,7 +4,7 @@ use super::rank::Rank;
 use super::ready::Ready;
 use super::running::Running;
 
-/// The answer of [`super::Frontier::take`].
+/// The answer of [`super::Frontier::take_to`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
     /// Attempts were taken.
@@ -87,6 +87,8 @@ pub struct Turn {
 /// The attempts that a session has found for a group's turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Served<'a> {
+    /// The turn, as the session has got it.
+    pub turn: Turn,
     /// The waiting attempts, in order.
     pub found: &'a [Ready],
     /// The session has read everything up to this rank. [`Rank::MAX`]: everything.

@@ -12,70 +12,35 @@
 use super::answers::Collect;
 use super::lane::{Collected, Lane};
 use super::memory::Frontier;
-use super::session::{Session, WAIT_LANES};
+use super::slot::{LaneSlot, SessionSlot};
 
 impl Frontier<'_> {
-    /// Returns how many jobs of a lane may start, of those that memory knows. A group that has a turn counts as one.
-    fn known(&self, lane: u32) -> u32 {
-        let lane = &self.lanes[lane as usize];
-        lane.len + lane.groups.turns.len()
-    }
-
-    /// As [`Self::known`]. `None`: there may be more.
-    fn startable(&self, lane: u32) -> Option<u32> {
-        let unread = &self.lanes[lane as usize];
-        (!unread.has_more() && !unread.is_read()).then(|| self.known(lane))
-    }
-
-    /// Counts a job that comes. If it is the first one of a batch, the batch begins. What a claim takes does not count
-    /// here, as it may take a batch in several holds of the lock.
-    pub(super) fn count_in_batch(&mut self, lane: u32) {
-        let is_alone = self.known(lane) == 0;
-        let collected = &mut self.lanes[lane as usize].collected;
-        if is_alone {
-            collected.first_since = self.head.now;
-        }
-        if is_alone || collected.count >= collected.batch {
-            (collected.since, collected.count) = (self.head.now, 0);
-        }
-        collected.count += 1;
-    }
-
     /// Wakes the collector if its batch is full. A lane without collector gets one: the session that lingers least, and
     /// of several the first one.
-    pub(super) fn wake_collector(&mut self, lane: u32) -> Option<u32> {
-        let collected = self.lanes[lane as usize].collected;
-        if let Some(collector) = collected.collector.checked_sub(1) {
-            let is_full = self.startable(lane).is_none_or(|count| count >= collected.batch.min(self.room_now(lane)));
-            let is_asleep = self.sessions[collector as usize].waiting != 0;
-            return (is_full && is_asleep).then(|| self.wake(collector, lane));
+    pub(super) fn wake_collector(&mut self, slot: LaneSlot) -> Option<u32> {
+        if let Some(collector) = self.backlog.lanes[slot].collected.collector {
+            let room = self.room_now(slot);
+            let lanes = &mut self.backlog.lanes;
+            let lane = &lanes[slot];
+            let is_full = lane.startable().is_none_or(|count| count >= lane.collected.batch.min(room));
+            let is_asleep = self.sessions[collector].waiting != 0;
+            return (is_full && is_asleep).then(|| self.sessions.wake(lanes, collector, slot));
         }
-        let mut at = self.lanes[lane as usize].waiters_first;
-        let mut first: Option<u32> = None;
-        while at != 0 {
-            let session = (at - 1) / WAIT_LANES as u32;
-            let linger = |session: u32| self.sessions[session as usize].linger;
-            if first.is_none_or(|first| linger(session) < linger(first)) {
-                first = Some(session);
-            }
-            if linger(session) == 0 {
-                break;
-            }
-            at = self.sessions[session as usize].nodes[(at - 1) as usize % WAIT_LANES].next;
+        let lanes = &mut self.backlog.lanes;
+        let woken = self.sessions.least_lingering(lanes, slot)?;
+        self.sessions.wake(lanes, woken, slot);
+        if self.sessions[woken].linger > 0 {
+            lanes[slot].collected.collector = Some(woken);
         }
-        let woken = self.wake(first?, lane);
-        if self.sessions[woken as usize].linger > 0 {
-            self.lanes[lane as usize].collected.collector = woken + 1;
-        }
-        Some(woken)
+        Some(woken.number())
     }
 
     /// Returns how many jobs of a lane may start now at most, whatever is ready.
-    fn room_now(&mut self, lane: u32) -> u32 {
-        let Lane { instance, id, gate, .. } = self.lanes[lane as usize];
-        let (places, now) = (self.places(instance, id), self.head.now);
-        let Some(gate) = gate.checked_sub(1) else { return places };
-        let gate = &mut self.gates[gate as usize];
+    fn room_now(&mut self, lane: LaneSlot) -> u32 {
+        let Lane { instance, id, gate, .. } = self.backlog.lanes[lane];
+        let (places, now) = (self.running.places(instance, id), *self.backlog.now);
+        let Some(gate) = gate else { return places };
+        let gate = &mut self.backlog.gates[gate];
         gate.window.expire(gate.limits.period, now);
         let left = |limit: u32, used: u32| if limit == 0 { u32::MAX } else { limit.saturating_sub(used) };
         places.min(left(gate.limits.running, gate.running)).min(left(gate.limits.rate, gate.window.sum()))
@@ -84,73 +49,45 @@ impl Frontier<'_> {
     /// Decides whether a session sleeps to collect up to `want` jobs of a lane, for at most `linger` microseconds after
     /// the first one. `now` is the present time. The session listens for no other lane. A batch is no larger than
     /// `ready`: of jobs beyond that, memory does not know how many there are.
-    pub fn collect(&mut self, session: u32, instance: u32, lane: i32, want: u32, linger: i64, now: i64) -> Collect {
-        let Some(slot) = self.lane_or_create(instance, lane) else { return Collect::Take };
-        self.head.now = self.head.now.max(now);
-        let known = self.known(slot);
-        let collected = &mut self.lanes[slot as usize].collected;
+    pub fn collect(&mut self, number: u32, instance: u32, lane: i32, want: u32, linger: i64, now: i64) -> Collect {
+        let Some(slot) = self.backlog.lane_or_create(instance, lane) else { return Collect::Take };
+        *self.backlog.now = now.max(*self.backlog.now);
+        let session = SessionSlot::new(number);
+        let lanes = &mut self.backlog.lanes;
+        let known = lanes[slot].known();
+        lanes.head.collected += u32::from(lanes[slot].collected.batch == 0);
+        let collected = &mut lanes[slot].collected;
         if collected.batch == 0 {
-            *collected = Collected { batch: want, collector: 0, since: now, count: known, first_since: now };
-            self.head.collected += 1;
+            *collected = Collected { batch: want, collector: None, since: now, count: known, first_since: now };
         }
         // Others may have taken jobs of the newest batch. And calls before this one may have wanted smaller batches.
         collected.count = collected.count.min(known);
         let begun = if known > collected.count { collected.first_since } else { collected.since };
         let due = begun.saturating_add(linger);
         let is_closed = self.is_closed_for_now(slot);
-        let enough = want.min(self.room_now(slot)).min(self.ring(slot).capacity() as u32);
-        let unread = &self.lanes[slot as usize];
+        let enough = want.min(self.room_now(slot)).min(self.backlog.lanes.capacity() as u32);
+        let unread = &self.backlog.lanes[slot];
         if now < due && !is_closed && unread.has_more() && !unread.is_read() && unread.len < enough {
             return Collect::Read;
         }
-        let count = self.startable(slot).filter(|_| !is_closed);
+        let count = self.backlog.lanes[slot].startable().filter(|_| !is_closed);
         let waits = count.is_some_and(|count| count > 0 && count < enough) && now < due;
-        if !waits || !self.may_be_waited_for(slot) {
+        if !waits || !self.backlog.lanes.may_be_waited_for(slot) {
             return Collect::Take;
         }
-        let was_woken = self.is_woken(session);
-        self.delist(session);
-        self.enlist(session, 0, slot);
-        self.sleep(session, false, linger);
-        let collected = &mut self.lanes[slot as usize].collected;
-        let other = collected.collector.checked_sub(1).filter(|&other| other != session);
-        let is_behind = other.is_some_and(|other| self.sessions[other as usize].linger <= linger);
+        let was_woken = self.sessions.is_woken(number);
+        let lanes = &mut self.backlog.lanes;
+        self.sessions.delist(lanes, session);
+        self.sessions.enlist(lanes, session, 0, slot);
+        self.sessions.sleep(session, false, linger);
+        let collected = &mut lanes[slot].collected;
+        let other = collected.collector.filter(|&other| other != session);
+        let is_behind = other.is_some_and(|other| self.sessions[other].linger <= linger);
         if !is_behind {
-            *collected = Collected { batch: want, collector: session + 1, since: begun, count: known, ..*collected };
+            *collected = Collected { batch: want, collector: Some(session), since: begun, count: known, ..*collected };
         }
         // A gate that has woken it may let jobs of other lanes start.
-        let gate = self.lanes[slot as usize].gate.checked_sub(1).filter(|_| was_woken);
+        let gate = self.backlog.lanes[slot].gate.filter(|_| was_woken);
         Collect::Sleep { due: (!is_behind).then_some(due), next: gate.and_then(|gate| self.wake_at_gate(gate)) }
-    }
-
-    /// Lets a session that has gone to sleep for some lanes be woken before their collectors, if these linger longer.
-    pub(super) fn yield_to(&mut self, session: u32) {
-        if self.head.collected == 0 {
-            return;
-        }
-        let sleeper = self.sessions[session as usize];
-        for node in &sleeper.nodes[..usize::from(sleeper.waiting)] {
-            let lane = node.lane_plus_one as usize - 1;
-            let collector = self.lanes[lane].collected.collector.checked_sub(1);
-            if collector.is_some_and(|other| sleeper.linger < self.sessions[other as usize].linger) {
-                self.lanes[lane].collected.collector = 0;
-            }
-        }
-    }
-
-    /// Ends a session's turn to collect. If only the time has woken the session, it counts as woken from now on: it
-    /// answers for the jobs that it leaves.
-    pub(super) fn stop_collecting(&mut self, session: u32) {
-        if self.head.collected == 0 {
-            return;
-        }
-        let Session { woken_for, nodes, .. } = &self.sessions[session as usize];
-        let is_collected = |lane: &u32| self.lanes[*lane as usize].collected.collector == session + 1;
-        let lanes = [*woken_for, nodes[0].lane_plus_one].into_iter().filter_map(|lane| lane.checked_sub(1));
-        let Some(lane) = lanes.into_iter().find(is_collected) else { return };
-        self.lanes[lane as usize].collected.collector = 0;
-        if self.sessions[session as usize].woken_for == 0 {
-            self.wake(session, lane);
-        }
     }
 }

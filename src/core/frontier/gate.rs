@@ -10,25 +10,28 @@
 //! that a session is ending while it has claimed others instead. A rollback undoes both.
 
 use super::ending::Ending;
-use super::limits::{Claimer, GATE_LANES, Gate};
-use super::memory::Frontier;
+use super::group::{Group, Standing};
+use super::limits::Claimer;
+use super::memory::{Backlog, Frontier};
 use super::rates::{OF_GROUP, OF_QUEUE};
 use super::running::{Running, State};
+use super::slot::{GateSlot, LaneSlot, RunningSlot};
 use super::starts::PastStart;
 
 impl Frontier<'_> {
     /// Counts the attempts of `ending` that were not counted yet, or all if gates have changed since. A claim calls it
     /// after it has passed the gate.
-    pub(super) fn count_ending(&self, instance: u32, gate: u32, ending: Option<&Ending>) {
+    pub(super) fn count_ending(&self, instance: u32, gate: GateSlot, ending: Option<&Ending>) {
         let Some(ending) = ending else { return };
         let counts = &mut *ending.0.borrow_mut();
-        if counts.gate_changes != self.head.gate_changes {
+        let changes = self.backlog.gates.head.changes;
+        if counts.gate_changes != changes {
             counts.groups.clear();
-            (counts.looked, counts.running, counts.gate_changes) = (0, 0, self.head.gate_changes);
+            (counts.looked, counts.running, counts.gate_changes) = (0, 0, changes);
         }
         for &id in &counts.ids[counts.looked..] {
-            let is_counted = |entry: &Running| entry.gate == gate + 1 && entry.state == State::Ending;
-            let Some(entry) = self.entry(instance, id).filter(is_counted) else { continue };
+            let is_counted = |entry: &Running| entry.gate == Some(gate) && entry.state == State::Ending;
+            let Some(entry) = self.running.entry(instance, id).filter(is_counted) else { continue };
             counts.running += 1;
             if entry.grouped != 0 {
                 let key = (entry.lane, entry.group);
@@ -41,25 +44,17 @@ impl Frontier<'_> {
         counts.looked = counts.ids.len();
     }
 
-    fn gate_at(&mut self, slot: u32) -> &mut Gate {
-        &mut self.gates[slot as usize]
-    }
-
-    /// Returns the gate of a lane, even if the lane has no slot.
-    pub(super) fn gate_of(&self, instance: u32, lane: i32) -> Option<u32> {
-        if self.head.gates == 0 {
-            return None;
-        }
-        let is_it = |gate: &Gate| gate.instance == instance && gate.len > 0 && gate.lanes().contains(&lane);
-        self.gates.iter().position(is_it).map(|slot| slot as u32)
-    }
-
     /// Returns the gate that a claim has to pass, updated to the claim's settings. `Err`: there is no slot for the
     /// gate.
-    pub(super) fn pass(&mut self, instance: u32, lane: u32, claimer: Option<&Claimer<'_>>) -> Result<Option<u32>, ()> {
-        let known = self.lanes[lane as usize].gate.checked_sub(1);
+    pub(super) fn pass(
+        &mut self,
+        instance: u32,
+        lane: LaneSlot,
+        claimer: Option<&Claimer<'_>>,
+    ) -> Result<Option<GateSlot>, ()> {
+        let known = self.backlog.lanes[lane].gate;
         if let Some(claimer) = claimer {
-            self.head.now = self.head.now.max(claimer.now);
+            *self.backlog.now = claimer.now.max(*self.backlog.now);
         }
         match (known, claimer) {
             (None, None) => Ok(None),
@@ -67,10 +62,10 @@ impl Frontier<'_> {
                 self.drop_gate(gate);
                 Ok(None)
             }
-            (Some(gate), Some(claimer)) if self.is_as(gate, claimer) => Ok(Some(gate)),
+            (Some(gate), Some(claimer)) if self.backlog.gates.is_as(gate, claimer) => Ok(Some(gate)),
             (_, Some(claimer)) => {
                 let gate = self.set_gate(instance, claimer).ok_or(())?;
-                self.lanes[lane as usize].gate = gate + 1;
+                self.backlog.lanes[lane].gate = Some(gate);
                 Ok(Some(gate))
             }
         }
@@ -78,45 +73,31 @@ impl Frontier<'_> {
 
     /// Updates the lane's gate, if it has one, to its queue's settings. For a session that looks and claims nothing.
     pub fn update_gate(&mut self, instance: u32, lane: i32, claimer: Option<&Claimer<'_>>) {
-        if let Some(slot) = self.lane_slot(instance, lane)
-            && self.lanes[slot as usize].gate != 0
+        if let Some(slot) = self.backlog.lanes.find(instance, lane)
+            && self.backlog.lanes[slot].gate.is_some()
         {
             // It cannot fail, because the gate has its slot.
             let _ = self.pass(instance, slot, claimer);
         }
     }
 
-    fn is_as(&self, gate: u32, claimer: &Claimer<'_>) -> bool {
-        let gate = &self.gates[gate as usize];
-        gate.limits == claimer.limits && gate.lanes() == claimer.lanes
-    }
-
-    pub(super) fn set_gate(&mut self, instance: u32, claimer: &Claimer<'_>) -> Option<u32> {
-        let is_it = |gate: &Gate| gate.len > 0 && gate.instance == instance && gate.queue == claimer.queue;
-        let slot = match self.gates.iter().position(is_it) {
-            Some(slot) if self.is_as(slot as u32, claimer) => return Some(slot as u32),
-            Some(slot) => slot as u32,
+    pub(super) fn set_gate(&mut self, instance: u32, claimer: &Claimer<'_>) -> Option<GateSlot> {
+        let slot = match self.backlog.gates.of_queue(instance, claimer.queue) {
+            Some(slot) if self.backlog.gates.is_as(slot, claimer) => return Some(slot),
+            Some(slot) => slot,
             None => {
                 let slot = self.free_gate(claimer.now)?;
-                self.head.gates += 1;
+                self.backlog.gates.head.used += 1;
                 slot
             }
         };
-        self.head.gate_changes = self.head.gate_changes.wrapping_add(1);
-        self.clear_groups(slot);
-        self.forget_retries(slot);
-        if claimer.limits.group_rate == 0 {
-            self.drop_rates(slot);
-        }
-        let gate = self.gate_at(slot);
-        gate.opens_at = 0;
-        (gate.instance, gate.queue, gate.limits, gate.running) = (instance, claimer.queue, claimer.limits, 0);
-        gate.len = claimer.lanes.len().min(GATE_LANES) as u32;
-        gate.lanes[..gate.len as usize].copy_from_slice(&claimer.lanes[..gate.len as usize]);
-        for n in 0..self.head.running_slots.fresh() {
-            let entry = self.running[n as usize];
+        self.forget_limits(slot, claimer.limits.group_rate == 0);
+        self.backlog.gates.set(slot, instance, claimer);
+        for n in self.running.slots() {
+            let entry = &self.running[n];
             // This includes entries in a lane that an earlier claim knew and this one does not know.
-            let is_own = entry.instance == instance && (entry.gate == slot + 1 || claimer.lanes.contains(&entry.lane));
+            let is_own =
+                entry.instance == instance && (entry.gate == Some(slot) || claimer.lanes.contains(&entry.lane));
             if entry.state != State::Free && is_own && entry.system == 0 {
                 self.count_in(slot, n);
             }
@@ -125,175 +106,125 @@ impl Frontier<'_> {
     }
 
     /// Returns a slot for a gate: a free one, or the slot of a gate that counts nothing.
-    fn free_gate(&mut self, now: i64) -> Option<u32> {
-        if let Some(free) = self.gates.iter().position(|gate| gate.len == 0) {
-            return Some(free as u32);
+    fn free_gate(&mut self, now: i64) -> Option<GateSlot> {
+        let backlog = &mut self.backlog;
+        if let Some(free) = backlog.gates.first(|gate| gate.len == 0) {
+            return Some(free);
         }
         // A gate with groups is the last choice: its groups are forgotten, and their lanes are read again.
         let idle = [false, true].into_iter().find_map(|with_groups| {
-            (0..self.gates.len()).find(|&slot| {
-                let gate = &mut self.gates[slot];
+            backlog.gates.slots().find(|&slot| {
+                let gate = &mut backlog.gates[slot];
                 gate.window.expire(gate.limits.period, now);
                 let is_idle = gate.running == 0 && gate.window.is_empty();
-                let is_idle = is_idle && (gate.groups == 0 || with_groups && self.groups_are_idle(slot as u32));
-                is_idle && self.rates_are_over(slot as u32)
+                let is_idle = is_idle && (gate.groups == 0 || with_groups && backlog.groups_are_idle(slot));
+                is_idle && backlog.records_are_over(slot)
             })
         })?;
-        self.drop_gate(idle as u32);
-        Some(idle as u32)
+        self.drop_gate(idle);
+        Some(idle)
     }
 
-    /// True if no job of the gate's groups runs and no session serves one of these groups.
-    fn groups_are_idle(&self, gate: u32) -> bool {
-        self.groups.iter().filter(|group| group.gate == gate + 1).all(|group| group.running == 0 && group.server == 0)
+    /// Forgets what is known of a gate's groups. `with_rates`: and which of their jobs have started.
+    fn forget_limits(&mut self, slot: GateSlot, with_rates: bool) {
+        let backlog = &mut self.backlog;
+        backlog.gates.head.changes = backlog.gates.head.changes.wrapping_add(1);
+        backlog.forget_groups(slot);
+        backlog.gates.forget_retries(slot);
+        if with_rates && backlog.gates[slot].rates > 0 {
+            backlog.forget_records(slot);
+            for n in self.running.slots() {
+                if self.running[n].gate == Some(slot) {
+                    self.running[n].token &= !OF_GROUP;
+                }
+            }
+        }
     }
 
     /// Forgets a gate whose queue has no limits any more or was dropped.
-    pub(super) fn drop_gate(&mut self, slot: u32) {
-        self.head.gate_changes = self.head.gate_changes.wrapping_add(1);
-        self.clear_groups(slot);
-        self.drop_rates(slot);
-        self.forget_retries(slot);
-        for entry in &mut self.running[..self.head.running_slots.fresh() as usize] {
-            if entry.gate == slot + 1 {
-                (entry.gate, entry.token) = (0, 0);
+    fn drop_gate(&mut self, slot: GateSlot) {
+        self.forget_limits(slot, true);
+        for n in self.running.slots() {
+            let entry = &mut self.running[n];
+            if entry.gate == Some(slot) {
+                (entry.gate, entry.token) = (None, 0);
             }
         }
-        for lane in self.lanes.iter_mut().filter(|lane| lane.gate == slot + 1) {
-            lane.gate = 0;
-        }
-        *self.gate_at(slot) = Gate::default();
-        self.head.gates -= 1;
+        self.backlog.leave_gate(slot);
+        self.backlog.gates.remove(slot);
     }
 
     /// Forgets the gates of an instance, or only the gate that counts the given lane.
     pub(super) fn drop_gates(&mut self, instance: u32, lane: Option<i32>) {
-        for slot in 0..self.gates.len() {
-            let gate = &self.gates[slot];
+        for slot in self.backlog.gates.slots() {
+            let gate = &self.backlog.gates[slot];
             let is_it = lane.is_none_or(|lane| gate.lanes().contains(&lane));
             if gate.len > 0 && gate.instance == instance && is_it {
-                self.drop_gate(slot as u32);
-            }
-        }
-    }
-
-    /// Forgets a gate's groups and orders their lanes to be read again.
-    fn clear_groups(&mut self, slot: u32) {
-        if !self.gates[slot as usize].has_groups() {
-            return;
-        }
-        for n in 0..self.groups.len() as u32 {
-            if self.groups[n as usize].gate == slot + 1 {
-                self.forget_group(n);
-            }
-        }
-        for n in 0..self.lanes.len() {
-            if self.lanes[n].gate == slot + 1 {
-                self.lanes[n].invalidate();
+                self.drop_gate(slot);
             }
         }
     }
 
     /// Counts an entry of `running`. If groups are limited, the entry's group must have a slot or there must be a free
     /// one.
-    pub(super) fn count_in(&mut self, gate: u32, slot: u32) {
-        let entry = &mut self.running[slot as usize];
-        entry.gate = gate + 1;
-        let (instance, lane, group) = (entry.instance, entry.lane, entry.group);
-        self.gate_at(gate).running += 1;
-        if group != 0
-            && self.gates[gate as usize].has_groups()
-            && let Some(group) = self.group_or_create(instance, lane, gate, group)
+    pub(super) fn count_in(&mut self, gate: GateSlot, slot: RunningSlot) {
+        let entry = &mut self.running[slot];
+        entry.gate = Some(gate);
+        let backlog = &mut self.backlog;
+        backlog.gates[gate].running += 1;
+        if entry.group != 0
+            && backlog.gates[gate].has_groups()
+            && let Some(group) = backlog.group_or_create(entry.instance, entry.lane, gate, entry.group)
         {
-            self.enter_group(group);
-            self.running[slot as usize].grouped = 1;
+            backlog.enter_group(group);
+            entry.grouped = 1;
         }
     }
 
     /// Ends the counting of an entry of `running`.
-    pub(super) fn count_out(&mut self, slot: u32) {
-        let entry = &mut self.running[slot as usize];
-        let (gate, grouped) = (entry.gate.checked_sub(1), entry.grouped);
-        (entry.gate, entry.grouped) = (0, 0);
-        let entry = *entry;
+    pub(super) fn count_out(&mut self, slot: RunningSlot) {
+        let entry = &mut self.running[slot];
+        let gate = entry.gate.take();
+        let (grouped, token) = (std::mem::take(&mut entry.grouped), std::mem::take(&mut entry.token));
+        let backlog = &mut self.backlog;
         if let Some(slot) = gate {
-            let gate = self.gate_at(slot);
+            let gate = &mut backlog.gates[slot];
             gate.running = gate.running.saturating_sub(1);
-            if entry.token & OF_QUEUE != 0 {
+            if token & OF_QUEUE != 0 {
                 // The attempt has not started.
                 gate.window.open -= 1;
                 gate.opens_at = 0;
             }
-            if entry.token & OF_GROUP != 0 {
-                self.close_start(slot, &entry, None);
+            if token & OF_GROUP != 0 {
+                backlog.close_start(slot, entry, None);
             }
         }
-        self.running[slot as usize].token = 0;
         if entry.group != 0
-            && let Some(group) = self.group_slot(entry.instance, entry.lane, entry.group)
+            && let Some(group) = backlog.group_slot(entry.instance, entry.lane, entry.group)
         {
-            self.leave_group(group, grouped != 0);
+            backlog.leave_group(group, grouped != 0);
         }
     }
 
     /// Turns an entry's open start into a start at `now`, the latest time at which it may have happened.
-    pub(super) fn settle_token(&mut self, slot: u32, now: i64) {
-        let entry = &mut self.running[slot as usize];
+    pub(super) fn settle_token(&mut self, slot: RunningSlot, now: i64) {
+        let entry = &mut self.running[slot];
         if entry.token == 0 {
             return;
         }
         let token = std::mem::take(&mut entry.token);
-        let entry = *entry;
-        let Some(slot) = entry.gate.checked_sub(1) else { return };
+        let Some(slot) = entry.gate else { return };
+        let backlog = &mut self.backlog;
         if token & OF_QUEUE != 0 {
-            let gate = self.gate_at(slot);
+            let gate = &mut backlog.gates[slot];
             gate.window.open -= 1;
             gate.window.add(gate.limits.period, now, 1);
         }
         if token & OF_GROUP != 0 {
-            self.close_start(slot, &entry, Some(now));
-            if let Some(group) = self.group_slot(entry.instance, entry.lane, entry.group) {
-                self.relist(group);
+            backlog.close_start(slot, entry, Some(now));
+            if let Some(group) = backlog.group_slot(entry.instance, entry.lane, entry.group) {
+                backlog.relist(group);
             }
-        }
-    }
-
-    /// Returns how many more attempts a claim may take. Its own ends must be counted before. 0: the gate is closed to
-    /// it.
-    pub(super) fn room(&mut self, gate_slot: u32, claimer: &Claimer<'_>) -> u32 {
-        let limits = self.gates[gate_slot as usize].limits;
-        let mut room = u32::MAX;
-        if limits.running > 0 {
-            let most = limits.running.saturating_add(claimer.ending.map_or(0, Ending::running));
-            room = most.saturating_sub(self.gates[gate_slot as usize].running);
-        }
-        if limits.rate > 0 && room > 0 {
-            let gate = self.gate_at(gate_slot);
-            gate.window.expire(limits.period, claimer.now);
-            let left = limits.rate.saturating_sub(gate.window.sum());
-            if left == 0 {
-                // If attempts may start, `opens_at` stays: the clock wakes the sessions that sleep at the gate.
-                let opens_at = gate.window.frees_at(limits.period, claimer.now);
-                self.close_until(gate_slot, opens_at);
-            }
-            room = room.min(left);
-        }
-        if limits.group_rate > 0 && room > 0 {
-            room = match self.rates_room(gate_slot) {
-                Ok(left) => room.min(left),
-                Err(free_at) => {
-                    self.close_until(gate_slot, free_at);
-                    0
-                }
-            };
-        }
-        room
-    }
-
-    fn close_until(&mut self, gate: u32, opens_at: i64) {
-        self.gate_at(gate).opens_at = opens_at;
-        if self.head.opens_at == 0 || opens_at < self.head.opens_at {
-            self.head.opens_at = opens_at;
         }
     }
 
@@ -307,13 +238,13 @@ impl Frontier<'_> {
         starts: &[(i64, u32)],
         of_groups: &[PastStart],
     ) -> bool {
-        self.head.now = self.head.now.max(claimer.now);
+        *self.backlog.now = claimer.now.max(*self.backlog.now);
         let Some(slot) = self.set_gate(instance, claimer) else { return true };
-        let gate = self.gate_at(slot);
+        let gate = &mut self.backlog.gates[slot];
         for &(at, count) in starts {
             gate.window.add(claimer.limits.period, at, count);
         }
-        let all_fit = self.seed_rates(claimer, slot, of_groups);
+        let all_fit = self.backlog.seed_records(claimer, slot, of_groups);
         if !all_fit {
             self.drop_gate(slot);
         }
@@ -322,33 +253,34 @@ impl Frontier<'_> {
 
     /// True if the queue has a gate.
     pub fn has_gate(&self, instance: u32, queue: i32) -> bool {
-        self.gates.iter().any(|gate| gate.len > 0 && gate.instance == instance && gate.queue == queue)
+        self.backlog.gates.of_queue(instance, queue).is_some()
     }
 
     /// Returns a monotonic time before which no gate opens that a rate has closed, over all instances.
     pub fn next_opening(&self) -> Option<i64> {
-        let of_gate = (self.head.opens_at != 0).then_some(self.head.opens_at);
-        let of_group = self.head.resting.first().map(|slot| self.groups[slot as usize].order);
+        let of_gate = Some(self.backlog.gates.head.opens_at).filter(|&at| at != 0);
+        let of_group = self.backlog.groups.first_resting().map(|(_, at)| at);
         of_gate.into_iter().chain(of_group).min()
     }
 
     /// Opens the gates whose time has come, and gives turns to groups whose rest has ended. Returns a session to wake.
     /// The caller repeats it until it returns `None`.
     pub fn open_gates(&mut self, now: i64) -> Option<u32> {
-        self.head.now = self.head.now.max(now);
-        while let Some(slot) = self.head.resting.first().filter(|&slot| self.groups[slot as usize].order <= now) {
-            let group = self.groups[slot as usize];
-            self.unlist(slot);
-            self.relist(slot);
-            if let Some(session) = self.pass_on(group.instance, group.lane) {
+        *self.backlog.now = now.max(*self.backlog.now);
+        while let Some((slot, _)) = self.backlog.groups.first_resting().filter(|&(_, at)| at <= now) {
+            let Group { instance, lane, .. } = self.backlog.groups[slot];
+            self.backlog.unlist(slot);
+            self.backlog.relist(slot);
+            if let Some(session) = self.pass_on(instance, lane) {
                 return Some(session);
             }
         }
-        if self.head.opens_at == 0 || self.head.opens_at > now {
+        let opens_at = self.backlog.gates.head.opens_at;
+        if opens_at == 0 || opens_at > now {
             return None;
         }
-        for slot in 0..self.gates.len() as u32 {
-            let gate = self.gate_at(slot);
+        for slot in self.backlog.gates.slots() {
+            let gate = &mut self.backlog.gates[slot];
             if gate.opens_at != 0 && gate.opens_at <= now {
                 gate.opens_at = 0;
                 if let Some(session) = self.wake_at_gate(slot) {
@@ -356,19 +288,105 @@ impl Frontier<'_> {
                 }
             }
         }
-        self.head.opens_at = self.gates.iter().map(|gate| gate.opens_at).filter(|&at| at != 0).min().unwrap_or(0);
+        self.backlog.gates.find_opening();
         None
     }
 
     /// If the gate is open, wakes a session that waits for one of its lanes and may find a job there.
-    pub(super) fn wake_at_gate(&mut self, slot: u32) -> Option<u32> {
-        let gate = self.gates[slot as usize];
-        if gate.is_closed() {
+    pub(super) fn wake_at_gate(&mut self, slot: GateSlot) -> Option<u32> {
+        if self.backlog.gates[slot].is_closed() {
             return None;
         }
-        gate.lanes().iter().find_map(|&lane| {
-            let lane = self.lane_slot(gate.instance, lane)?;
+        (0..self.backlog.gates[slot].lanes().len()).find_map(|nth| {
+            let gate = &self.backlog.gates[slot];
+            let lane = self.backlog.lanes.find(gate.instance, gate.lanes[nth])?;
             self.wake_next(lane)
         })
+    }
+
+    /// Ends the hold of all groups of an instance, because the attempts that hold them may be gone.
+    pub fn release_held(&mut self, instance: u32) {
+        let backlog = &mut self.backlog;
+        if backlog.groups.head.used == 0 {
+            return;
+        }
+        for slot in backlog.groups.slots() {
+            let group = &backlog.groups[slot];
+            let may_change = group.is_served() || group.standing == Standing::Held;
+            if group.gate.is_some() && group.instance == instance && may_change {
+                backlog.group_changed(slot);
+            }
+        }
+    }
+}
+
+impl Backlog<'_> {
+    /// Returns how many more attempts a claim may take. Its own ends must be counted before. 0: the gate is closed to
+    /// it.
+    pub(super) fn room(&mut self, slot: GateSlot, claimer: &Claimer<'_>) -> u32 {
+        let gate = &mut self.gates[slot];
+        let limits = gate.limits;
+        let mut room = u32::MAX;
+        if limits.running > 0 {
+            let most = limits.running.saturating_add(claimer.ending.map_or(0, Ending::running));
+            room = most.saturating_sub(gate.running);
+        }
+        if limits.rate > 0 && room > 0 {
+            gate.window.expire(limits.period, claimer.now);
+            let left = limits.rate.saturating_sub(gate.window.sum());
+            if left == 0 {
+                // If attempts may start, `opens_at` stays: the clock wakes the sessions that sleep at the gate.
+                let opens_at = gate.window.frees_at(limits.period, claimer.now);
+                self.gates.close_until(slot, opens_at);
+            }
+            room = room.min(left);
+        }
+        if limits.group_rate > 0 && room > 0 {
+            room = match self.records_room(slot) {
+                Ok(left) => room.min(left),
+                Err(free_at) => {
+                    self.gates.close_until(slot, free_at);
+                    0
+                }
+            };
+        }
+        room
+    }
+
+    /// True if the lane's gate is closed.
+    pub(super) fn gate_is_closed(&self, lane: LaneSlot) -> bool {
+        self.lanes[lane].gate.is_some_and(|gate| self.gates[gate].is_closed())
+    }
+
+    /// True if no job of the gate's groups runs and no session serves one of these groups.
+    fn groups_are_idle(&self, gate: GateSlot) -> bool {
+        let mut own = self.groups.iter().filter(|group| group.gate == Some(gate));
+        own.all(|group| group.running == 0 && !group.is_served())
+    }
+
+    /// Forgets a gate's groups and orders their lanes to be read again.
+    fn forget_groups(&mut self, gate: GateSlot) {
+        if !self.gates[gate].has_groups() {
+            return;
+        }
+        for slot in self.groups.slots() {
+            if self.groups[slot].gate == Some(gate) {
+                self.forget_group(slot);
+            }
+        }
+        for slot in self.lanes.slots() {
+            if self.lanes[slot].gate == Some(gate) {
+                self.lanes[slot].invalidate();
+            }
+        }
+    }
+
+    /// Notes of a gate's lanes that they have none.
+    fn leave_gate(&mut self, gate: GateSlot) {
+        for slot in self.lanes.slots() {
+            if self.lanes[slot].gate == Some(gate) {
+                self.lanes[slot].gate = None;
+            }
+        }
     }
 }

@@ -1,26 +1,58 @@
 //! The slot of a group of jobs.
 //!
 //! Responsible for the fields of a slot. Not responsible for the order of groups (`turns`) nor for their changes
-//! (`groups`, `serving`).
+//! (`managed`, `serving`).
 
 use super::rank::Rank;
+use super::slot::{AheadSlot, GateSlot, GroupSlot, SessionSlot, of};
+use super::slots::{Entry, Listed};
 
-/// The list of its lane in which a group stands.
+/// Whether a group may start jobs now, and why not. It says in which list the group stands. Its transitions are in
+/// docs/internals/limits.md.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum List {
-    /// The group stands in no list.
+pub enum Standing {
+    /// No job of it may start before one of its running jobs ends, or before the time of its open starts is known. It
+    /// stands in no list. Also the standing of a free slot.
     #[default]
-    None,
-    /// The turns of its lane: the group may start a job.
-    Turns,
-    /// The served groups of its lane: a session serves it, and jobs that the session leaves come before larger
-    /// priorities.
-    Served,
-    /// The idle groups of its lane: nothing of it waits. It is remembered for a while, so that other groups come first.
+    Blocked,
+    /// A job of it may start: it stands among the turns of its lane.
+    Turn,
+    /// Nothing of it waits and nothing of it runs: it stands among the idle groups of its lane. It is remembered for a
+    /// while, so that other groups come first.
     Idle,
-    /// The resting groups of all lanes: it has waiting jobs and is at its rate.
+    /// It has waiting jobs and is at its rate until the time in `order`: it stands among the resting groups of all
+    /// lanes.
     Resting,
+    /// The attempt that must run first is not due. It stands in no list.
+    Held,
+    /// A session serves it: the session reads the group's index and then takes what may start.
+    Served {
+        /// True if it stands among the groups in the way of its lane: jobs that the session leaves come before larger
+        /// priorities.
+        is_in_way: bool,
+        /// True if an attempt has come or gone since the session began.
+        has_news: bool,
+        /// How many attempts the session asks for. 255: that many or more.
+        wanted: u8,
+        /// The session.
+        by: SessionSlot,
+        /// The smallest position to which parking would have moved the group's position since the session began.
+        spill: Rank,
+    },
+}
+
+impl Standing {
+    /// Returns what is left of it in a group that has been taken off its list.
+    pub(super) fn unlisted(self) -> Self {
+        match self {
+            Self::Served { has_news, wanted, by, spill, .. } => {
+                Self::Served { is_in_way: false, has_news, wanted, by, spill }
+            }
+            Self::Held => Self::Held,
+            _ => Self::Blocked,
+        }
+    }
 }
 
 /// A group. All zero is a free slot.
@@ -31,45 +63,107 @@ pub struct Group {
     pub(super) instance: u32,
     pub(super) lane: i32,
     pub(super) hash: i64,
-    /// The slot of its gate, plus one. 0: the slot is free.
-    pub(super) gate: u32,
+    /// Its gate. `None`: the slot is free.
+    pub(super) gate: Option<GateSlot>,
     pub(super) running: u32,
     /// All its parked attempts rank behind this.
     pub(super) position: Rank,
-    /// The smallest position to which parking would have moved `position` since a session began to serve the group.
-    pub(super) spill: Rank,
-    /// The number of the session that serves it, plus one. 0: no session serves it.
-    pub(super) server: u32,
-    /// The slot of the attempts that were read ahead of it, plus one. While a session serves it, there is none.
-    pub(super) ahead: u32,
-    /// The slot of its parent in a tree, plus one.
-    pub(super) up: u32,
+    pub(super) standing: Standing,
+    /// The attempts that were read ahead of it. While a session serves it, there are none.
+    pub(super) ahead: Option<AheadSlot>,
+    /// Its parent in a tree.
+    pub(super) up: Option<GroupSlot>,
     /// The lane's count of hand-outs when the group was last served.
     pub(super) served_at: u64,
-    pub(super) list: List,
-    /// 1: the group is *held*, because the attempt that must run first is not due.
-    pub(super) held: u8,
-    /// 1: an attempt has come or gone since a session began to serve the group.
-    pub(super) has_news: u8,
-    /// How many attempts the serving session asks for. 255: that many or more.
-    pub(super) wanted: u8,
-    /// No attempt of the group that may start has a smaller priority. The value does not change while the group has a
-    /// turn.
-    pub(super) urgency: i32,
     /// The sort key in a tree: the urgency, or the time until which the group rests. It does not change while the group
     /// is in the tree.
     pub(super) order: i64,
-    /// Links (slots plus one) to its neighbours in a list, or to its right and left child in a tree.
-    pub(super) next: u32,
-    pub(super) prev: u32,
+    /// No attempt of the group that may start has a smaller priority. The value does not change while the group has a
+    /// turn.
+    pub(super) urgency: i32,
+    /// Its neighbours in a list, or its right and left child in a tree.
+    pub(super) next: Option<GroupSlot>,
+    pub(super) prev: Option<GroupSlot>,
+}
+
+impl Entry for Group {
+    type Of = of::Group;
+}
+
+impl Listed for Group {
+    #[inline]
+    fn next_free(&self) -> Option<GroupSlot> {
+        self.next
+    }
+
+    #[inline]
+    fn set_next_free(&mut self, next: Option<GroupSlot>) {
+        self.next = next;
+    }
 }
 
 impl Group {
+    /// Returns the gate of a slot that is in use.
+    #[inline]
+    pub(super) fn gate(&self) -> GateSlot {
+        self.gate.unwrap_or(GateSlot::BEYOND)
+    }
+
+    /// Returns the session that serves it.
+    #[inline]
+    pub(super) fn served_by(&self) -> Option<SessionSlot> {
+        if let Standing::Served { by, .. } = self.standing { Some(by) } else { None }
+    }
+
+    #[inline]
+    pub(super) fn is_served(&self) -> bool {
+        self.served_by().is_some()
+    }
+
+    /// True if it may be forgotten to make room for another group. Resting groups never are: there is a slot for each
+    /// group with a record of its starts.
+    pub(super) fn may_be_evicted(&self) -> bool {
+        self.gate.is_some() && self.running == 0 && !self.is_served() && self.standing != Standing::Resting
+    }
+
+    /// Returns the smallest position to which parking has moved it since a session began to serve it.
+    pub(super) fn spill(&self) -> Rank {
+        if let Standing::Served { spill, .. } = self.standing { spill } else { Rank::MAX }
+    }
+
     /// Returns the rank behind which all parked attempts lie, also while a session serves the group.
     pub(super) fn from(&self) -> Rank {
-        self.position.min(self.spill)
+        self.position.min(self.spill())
+    }
+
+    /// Moves its position before an attempt that is parked. While a session serves the group, that is the spill mark.
+    pub(super) fn go_back(&mut self, position: Rank) {
+        let mark = match &mut self.standing {
+            Standing::Served { spill, .. } => spill,
+            _ => &mut self.position,
+        };
+        *mark = (*mark).min(position);
+    }
+
+    /// Notes that nothing of it is parked any more.
+    pub(super) fn unpark(&mut self) {
+        self.position = Rank::MAX;
+        if let Standing::Served { spill, .. } = &mut self.standing {
+            *spill = Rank::MAX;
+        }
+    }
+
+    /// Notes that one of its attempts has come or gone: another one may have to run first now.
+    pub(super) fn note_news(&mut self) {
+        match &mut self.standing {
+            Standing::Served { has_news, .. } => *has_news = true,
+            Standing::Held => self.standing = Standing::Blocked,
+            _ => {}
+        }
     }
 }
+
+const _: () = assert!(size_of::<Group>() == 112 && size_of::<Option<GroupSlot>>() == 4);
 
 /// Returns the key under which a gate finds a group. In a queue with stages each lane has a group of its own.
 pub(super) fn key_of(lane: i32, hash: i64) -> i64 {

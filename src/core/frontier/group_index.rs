@@ -5,6 +5,7 @@
 use super::memory::Frontier;
 use super::rank::Rank;
 use super::ready::Ready;
+use super::slot::SessionSlot;
 
 impl Frontier<'_> {
     /// True if an attempt that a refill has read needs an entry in the groups' index before it is handed over.
@@ -12,9 +13,11 @@ impl Frontier<'_> {
         if entry.group == 0 || entry.place.is_indexed {
             return false;
         }
-        let Some(slot) = self.lane_slot(instance, lane) else { return false };
-        let gate = self.lanes[slot as usize].gate.checked_sub(1);
-        gate.is_some_and(|gate| self.is_retrying(gate, lane, entry.group)) || self.waits_for_group(slot, entry)
+        let Some(slot) = self.backlog.lanes.find(instance, lane) else { return false };
+        let backlog = &self.backlog;
+        let gate = backlog.lanes[slot].gate;
+        gate.is_some_and(|gate| backlog.gates.is_retrying(gate, lane, entry.group))
+            || backlog.waits_for_group(slot, entry)
     }
 
     /// Raises the lane's flag as a refill does. Puts into `out` the first entries of `ready` that need an entry in the
@@ -24,13 +27,13 @@ impl Frontier<'_> {
         /// Of the entries behind these, only those are taken that follow one of their own group: the groups of others
         /// may change before they are next.
         const NEAR: usize = 32;
-        let Some(slot) = self.lane_slot(instance, lane) else { return 0 };
-        if self.lanes[slot as usize].refiller != 0 {
+        let Some(slot) = self.backlog.lanes.find(instance, lane) else { return 0 };
+        if self.backlog.lanes[slot].refiller.is_some() {
             return 0;
         }
         let mut found = 0;
-        for nth in 0..self.lanes[slot as usize].len as usize {
-            let entry = self.ring(slot).get(nth);
+        for nth in 0..self.backlog.lanes[slot].len as usize {
+            let entry = self.backlog.lanes.ring(slot).get(nth);
             let follows = found > 0 && out[found - 1].group == entry.group;
             if found == out.len() || nth >= NEAR && !follows {
                 break;
@@ -41,8 +44,8 @@ impl Frontier<'_> {
             }
         }
         if found > 0 {
-            let lane = &mut self.lanes[slot as usize];
-            lane.refiller = session + 1;
+            let lane = &mut self.backlog.lanes[slot];
+            lane.refiller = Some(SessionSlot::new(session));
             (lane.read, lane.spill) = (lane.position, Rank::MAX);
         }
         found
@@ -50,9 +53,9 @@ impl Frontier<'_> {
 
     /// Notes that these attempts are now in the groups' index, or have moved away.
     pub fn indexed(&mut self, instance: u32, lane: i32, entries: &[Ready]) {
-        let Some(slot) = self.lane_slot(instance, lane) else { return };
+        let Some(slot) = self.backlog.lanes.find(instance, lane) else { return };
         for entry in entries {
-            let mut ring = self.ring(slot);
+            let mut ring = self.backlog.lanes.ring(slot);
             if let Ok(nth) = ring.search(entry.rank)
                 && ring.get(nth) == *entry
             {
@@ -64,23 +67,24 @@ impl Frontier<'_> {
     /// Moves everything that was parked behind P. The caller has rebuilt the instance's groups' index, which is empty
     /// now.
     pub fn unpark_all(&mut self, instance: u32) {
-        for slot in 0..self.groups.len() as u32 {
-            let group = self.groups[slot as usize];
-            if group.gate == 0 || group.instance != instance || group.from() == Rank::MAX {
+        let backlog = &mut self.backlog;
+        for slot in backlog.groups.slots() {
+            let group = backlog.groups[slot];
+            if group.gate.is_none() || group.instance != instance || group.from() == Rank::MAX {
                 continue;
             }
-            self.forget_ahead(slot);
-            if let Some(lane) = self.lane_slot(instance, group.lane) {
-                self.lanes[lane as usize].go_back(group.from());
+            backlog.groups.forget_ahead(slot);
+            if let Some(lane) = backlog.lane_of(slot) {
+                backlog.lanes[lane].go_back(group.from());
             }
-            let group = &mut self.groups[slot as usize];
             // The session that serves the group will not find all its attempts.
-            group.spill = if group.server != 0 { group.from() } else { Rank::MAX };
-            group.position = Rank::MAX;
-            self.relist(slot);
+            let this = &mut backlog.groups[slot];
+            this.go_back(group.from());
+            this.position = Rank::MAX;
+            backlog.relist(slot);
         }
         // This includes other instances: there the entries are looked for once more than needed.
-        self.ready.iter_mut().for_each(|entry| entry.place.is_indexed = false);
-        self.running.iter_mut().for_each(|entry| entry.place.is_indexed = false);
+        backlog.lanes.forget_indexed();
+        self.running.forget_indexed();
     }
 }

@@ -1,180 +1,139 @@
-//! Lanes in memory: their slots, eviction, pauses, invalidation and drops.
+//! Lanes as a whole: eviction, pauses, invalidation and drops.
 //!
 //! Invariant: a lane without a slot reads as P before everything, so a lane may be forgotten at any time.
 
-use super::index;
 use super::lane::Lane;
-use super::memory::{DeadlineRoot, Frontier};
+use super::memory::{Backlog, Frontier};
 use super::rank::Rank;
-use super::ready::{Ready, Ring};
-use super::running::State;
+use super::ready::Ready;
+use super::running::{DeadlineRoot, Running, State};
+use super::slot::LaneSlot;
 
-impl Frontier<'_> {
-    pub(super) fn lane_slot(&self, instance: u32, lane: i32) -> Option<u32> {
-        index::find(self.lane_index, instance, i64::from(lane))
-    }
-
-    pub(super) fn ring(&mut self, slot: u32) -> Ring<'_> {
-        let share = self.ready.len() / self.lanes.len();
-        let lane = &mut self.lanes[slot as usize];
-        Ring { slots: &mut self.ready[slot as usize * share..][..share], head: &mut lane.head, len: &mut lane.len }
-    }
-
+impl Backlog<'_> {
     /// Returns the lane's slot. A lane without one gets a free slot, or else the slot of the least recently used lane
     /// that no session waits for or reads. `None`: there is no such lane.
-    pub(super) fn lane_or_create(&mut self, instance: u32, lane: i32) -> Option<u32> {
-        self.head.clock += 1;
-        let clock = self.head.clock;
-        if let Some(slot) = self.lane_slot(instance, lane) {
-            self.lanes[slot as usize].last_used = clock;
+    pub(super) fn lane_or_create(&mut self, instance: u32, lane: i32) -> Option<LaneSlot> {
+        if let Some(slot) = self.lanes.use_now(instance, lane) {
             return Some(slot);
         }
-        let slot = (0..self.lanes.len() as u32)
-            .filter(|&s| {
-                let l = &self.lanes[s as usize];
-                !l.is_used() || (l.waiters_first == 0 && l.refiller == 0 && l.groups.serving == 0)
-            })
-            .min_by_key(|&s| {
-                let l = &self.lanes[s as usize];
-                (l.is_used(), l.last_used)
-            })?;
+        let slot = self.lanes.least_used()?;
         self.forget_lane(slot);
-        self.lanes[slot as usize] = Lane {
-            instance,
-            id: lane,
-            used: 1,
-            position: Rank::MIN,
-            lenient: Rank::MIN,
-            last_used: clock,
-            ..Lane::default()
-        };
-        self.head.lanes += 1;
-        index::insert(self.lane_index, instance, i64::from(lane), slot);
+        self.lanes.add(slot, instance, lane);
         Some(slot)
     }
 
-    pub(super) fn forget_lane(&mut self, slot: u32) {
-        let lane = self.lanes[slot as usize];
-        if lane.is_used() {
+    fn forget_lane(&mut self, slot: LaneSlot) {
+        if self.lanes[slot].is_used() {
             self.dissolve_lists(slot);
-            self.head.collected -= u32::from(lane.collected.batch != 0);
-            index::remove(self.lane_index, lane.instance, i64::from(lane.id));
-            self.lanes[slot as usize] = Lane::default();
-            self.head.lanes -= 1;
+            self.lanes.remove(slot);
         }
     }
+}
 
+impl Frontier<'_> {
     /// Notes whether the lane's queue is paused. New jobs of a paused queue wake no session.
     pub fn set_paused(&mut self, instance: u32, lane: i32, paused: bool) {
-        if let Some(slot) = self.lane_slot(instance, lane) {
-            self.lanes[slot as usize].paused = u8::from(paused);
+        if let Some(slot) = self.backlog.lanes.find(instance, lane) {
+            self.backlog.lanes[slot].paused = u8::from(paused);
         }
     }
 
     /// Wakes a session that waits for this lane, even if there is no job. The caller repeats it until it returns
     /// `None`.
     pub fn wake_any(&mut self, instance: u32, lane: i32) -> Option<u32> {
-        let slot = self.lane_slot(instance, lane)?;
-        self.wake_first(slot)
+        let slot = self.backlog.lanes.find(instance, lane)?;
+        self.sessions.wake_first(&mut self.backlog.lanes, slot)
     }
 
     /// Orders every lane of the instance to be read again from its index, after changes that no commit callback has
     /// reported. Sessions that wait for changed lanes must look, too: the caller wakes them with [`Self::pass_on`] or
     /// [`Self::wake_any_lane`].
     pub fn invalidate(&mut self, instance: u32) {
-        for slot in 0..self.lanes.len() {
-            let lane = &mut self.lanes[slot];
-            if lane.is_used() && lane.instance == instance {
-                lane.invalidate();
-            }
-        }
+        self.backlog.lanes.invalidate(instance);
         self.release_held(instance);
-        self.forget_all_retries(instance);
+        self.backlog.gates.forget_all_retries(instance);
     }
 
     /// As [`Self::invalidate`], and also empties `ready`, because its rows may be gone.
     pub fn forget_ready(&mut self, instance: u32) {
         self.invalidate(instance);
-        for lane in self.lanes.iter_mut().filter(|lane| lane.is_used() && lane.instance == instance) {
-            (lane.head, lane.len) = (0, 0);
-            lane.go_back(Rank::MIN);
-        }
+        self.backlog.lanes.empty_ready(instance);
     }
 
     /// Wakes a session that waits for any lane of the instance. The caller repeats it until it returns `None`.
     pub fn wake_any_lane(&mut self, instance: u32) -> Option<u32> {
-        let slot = (0..self.lanes.len()).find(|&s| {
-            let lane = &self.lanes[s];
-            lane.is_used() && lane.instance == instance && lane.waiters_first != 0
-        })?;
-        self.wake_first(slot as u32)
+        let waits = |lane: &Lane| lane.is_used() && lane.instance == instance && lane.waiters_first.is_some();
+        let slot = self.backlog.lanes.first(waits)?;
+        self.sessions.wake_first(&mut self.backlog.lanes, slot)
     }
 
     /// Forgets a lane of a dropped queue and all its running attempts. The caller must have woken its waiters before.
     /// Returns a session to wake.
     pub fn drop_lane(&mut self, root: &mut DeadlineRoot, instance: u32, lane: i32) -> Option<u32> {
-        if self.head.gates > 0 {
+        if self.backlog.gates.head.used > 0 {
             self.drop_gates(instance, Some(lane));
         }
-        if let Some(slot) = self.lane_slot(instance, lane)
-            && self.lanes[slot as usize].waiters_first == 0
-            && self.lanes[slot as usize].refiller == 0
+        if let Some(slot) = self.backlog.lanes.find(instance, lane)
+            && self.backlog.lanes[slot].waiters_first.is_none()
+            && self.backlog.lanes[slot].refiller.is_none()
         {
-            self.forget_lane(slot);
+            self.backlog.forget_lane(slot);
         }
-        for slot in 0..self.running.len() as u32 {
-            let entry = &self.running[slot as usize];
-            if entry.state != State::Free && entry.instance == instance && entry.lane == lane {
-                self.forget_running(root, slot);
-            }
-        }
+        self.forget_all_running(root, |entry| entry.instance == instance && entry.lane == lane);
         self.wake_for_place()
     }
 
     /// Forgets an instance whose extension or database was dropped. Returns a session to wake.
     pub fn drop_instance(&mut self, root: &mut DeadlineRoot, instance: u32) -> Option<u32> {
-        if self.head.gates > 0 {
+        if self.backlog.gates.head.used > 0 {
             self.drop_gates(instance, None);
         }
-        for slot in 0..self.running.len() as u32 {
-            let entry = &self.running[slot as usize];
-            if entry.state != State::Free && entry.instance == instance {
-                self.forget_running(root, slot);
-            }
-        }
-        for slot in 0..self.lanes.len() as u32 {
-            let lane = &self.lanes[slot as usize];
-            if lane.is_used() && lane.instance == instance && lane.waiters_first == 0 {
-                self.forget_lane(slot);
+        self.forget_all_running(root, |entry| entry.instance == instance);
+        for slot in self.backlog.lanes.slots() {
+            let lane = &self.backlog.lanes[slot];
+            if lane.is_used() && lane.instance == instance && lane.waiters_first.is_none() {
+                self.backlog.forget_lane(slot);
             }
         }
         self.wake_for_place()
     }
 
+    fn forget_all_running(&mut self, root: &mut DeadlineRoot, is_it: impl Fn(&Running) -> bool) {
+        for slot in self.running.slots() {
+            let entry = &self.running[slot];
+            if entry.state != State::Free && is_it(entry) {
+                self.forget_running(root, slot);
+            }
+        }
+    }
+
     /// True if a session is refilling the lane or serves one of its groups.
     pub fn is_refilling(&self, instance: u32, lane: i32) -> bool {
-        self.lane_slot(instance, lane).is_some_and(|slot| self.lanes[slot as usize].is_read())
+        self.backlog.lanes.find(instance, lane).is_some_and(|slot| self.backlog.lanes[slot].is_read())
     }
 
     /// Calls `each` with the attempts of a lane in `ready`, in order. Returns P, or `None` if the lane has no slot.
     pub fn each_ready(&mut self, instance: u32, lane: i32, mut each: impl FnMut(Ready)) -> Option<Rank> {
-        let slot = self.lane_slot(instance, lane)?;
-        let ring = self.ring(slot);
+        let slot = self.backlog.lanes.find(instance, lane)?;
+        let ring = self.backlog.lanes.ring(slot);
         (0..ring.len()).for_each(|nth| each(ring.get(nth)));
-        Some(self.lanes[slot as usize].position)
+        Some(self.backlog.lanes[slot].position)
     }
 
     /// True if a claim may find a job in this lane, provided its transaction has done nothing yet.
     pub fn has_jobs(&self, instance: u32, lane: i32) -> bool {
-        self.lane_slot(instance, lane).is_some_and(|slot| {
-            self.lanes[slot as usize].may_have_jobs() && !self.gate_is_closed(slot) && self.has_place(slot)
+        self.backlog.lanes.find(instance, lane).is_some_and(|slot| {
+            self.backlog.lanes[slot].may_have_jobs() && !self.backlog.gate_is_closed(slot) && self.has_place(slot)
         })
     }
+}
 
+#[cfg(test)]
+impl Frontier<'_> {
     /// Returns how many attempts of a lane are in `ready`, and P. `None` if the lane has no slot.
     pub fn lane_state(&self, instance: u32, lane: i32) -> Option<(usize, Rank)> {
-        let slot = self.lane_slot(instance, lane)?;
-        let lane = &self.lanes[slot as usize];
+        let slot = self.backlog.lanes.find(instance, lane)?;
+        let lane = &self.backlog.lanes[slot];
         Some((lane.len as usize, lane.position))
     }
 }

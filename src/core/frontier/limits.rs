@@ -4,6 +4,8 @@
 
 use super::ending::Ending;
 use super::retries::Retries;
+use super::slot::of;
+use super::slots::Entry;
 use super::window::Window;
 
 /// How many lanes a gate can count: those of a queue and its stages.
@@ -74,6 +76,10 @@ pub struct Gate {
     /// it.
     pub(super) opens_at: i64,
     pub(super) window: Window,
+}
+
+impl Entry for Gate {
+    type Of = of::Gate;
 }
 
 impl Default for Gate {

@@ -1,84 +1,49 @@
-//! The parts of the frontier in memory of the caller.
+//! The parts of the frontier, and their memory, which is the caller's.
 //!
 //! Responsible for which parts there are. Not responsible for what a slot holds: see the file of each slot type.
 //!
 //! Invariant: all zero is a valid start.
 
 use super::ahead::Ahead;
-use super::free_slots::FreeSlots;
+use super::gate_set::{GateSet, GatesHead};
 use super::group::Group;
+use super::group_set::{GroupSet, GroupsHead};
 use super::index::Bucket;
 use super::lane::Lane;
+use super::lane_set::{LaneSet, LanesHead};
 use super::limits::Gate;
 use super::ready::Ready;
 use super::retries::Retrying;
 use super::running::Running;
+use super::running_set::{RunningHead, RunningSet};
 use super::session::Session;
+use super::session_set::{SessionSet, SessionsHead};
+use super::start_set::{StartSet, StartsHead};
 use super::starts::{Rate, Starts};
-use super::turns::Turns;
 
-/// Counts of used slots, free lists, and the clock. All zero is a valid start.
+/// The present time, and for each part its counts of used slots and its free lists. All zero is a valid start.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head {
-    pub(super) clock: u64,
-    /// The free slots of `running`.
-    pub(super) running_slots: FreeSlots,
-    /// How many entries of `running` are in use.
-    pub running: u32,
-    /// How many lanes are in use.
-    pub lanes: u32,
-    /// How many gates are in use.
-    pub gates: u32,
-    /// How often a gate was made or thrown away.
-    pub(super) gate_changes: u32,
-    /// How many groups are in use.
-    pub groups: u32,
-    /// How many groups are being served by sessions.
-    pub(super) servers: u32,
-    pub(super) group_slots: FreeSlots,
-    pub(super) ahead_slots: FreeSlots,
     /// The present time, in monotonic microseconds. The caller sets it before each call if [`Self::needs_now`].
     pub now: i64,
-    /// The monotonic time before which no gate opens that a rate has closed. 0: no rate has closed a gate.
-    pub(super) opens_at: i64,
-    /// The groups of all lanes that have waiting jobs and are at their rate, in the order in which they may start jobs
-    /// again.
-    pub(super) resting: Turns,
-    /// How many records of groups' starts are in use. `rates_hand` is the slot at which the next search for expired
-    /// records begins. If none was free, none is before `rates_free_at`.
-    pub rates: u32,
-    pub(super) rate_slots: FreeSlots,
-    pub(super) rates_hand: u32,
-    pub(super) rates_free_at: i64,
-    /// As `rates`, for the pool of older starts.
-    pub(super) starts: u32,
-    pub(super) start_slots: FreeSlots,
-    /// How many groups are retrying.
-    pub retrying: u32,
-    pub(super) retrying_slots: FreeSlots,
-    /// How many lanes a call has lingered for.
-    pub(super) collected: u32,
-    /// How many lanes have waiting sessions.
-    pub(super) waited: u32,
-    /// How many buckets of the index of `running` hold counts of parties ([`crate::share`]).
-    pub(super) parties: u32,
-    /// 1: a session may be sleeping although there is a job, because `running` had no place.
-    pub(super) is_short: u8,
+    pub(super) lanes: LanesHead,
+    pub(super) running: RunningHead,
+    pub(super) groups: GroupsHead,
+    pub(super) gates: GatesHead,
+    pub(super) starts: StartsHead,
+    pub(super) sessions: SessionsHead,
 }
 
 impl Head {
     /// True if `now` must be set before each call.
     pub fn needs_now(&self) -> bool {
-        self.rates > 0 || self.collected > 0
+        self.starts.used > 0 || self.lanes.collected > 0
     }
 }
 
-/// The root of one instance's deadlines. The caller keeps it in the instance's slot.
-pub type DeadlineRoot = u32;
-
-/// The frontier, in memory of the caller. See the head of `frontier`.
-pub struct Frontier<'a> {
+/// The arrays of the frontier, in memory of the caller.
+pub struct Arrays<'a> {
     /// Counts of used slots, free lists, and the clock.
     pub head: &'a mut Head,
     /// The slots of lanes.
@@ -111,4 +76,48 @@ pub struct Frontier<'a> {
     pub retrying: &'a mut [Retrying],
     /// The index of `retrying`, with as many buckets as [`super::index::buckets_for`] says.
     pub retrying_index: &'a mut [Bucket],
+}
+
+/// What waits, and what of it may start: all parts but the taken attempts and the sessions.
+pub struct Backlog<'a> {
+    /// The present time, in monotonic microseconds.
+    pub(super) now: &'a mut i64,
+    /// The lanes.
+    pub lanes: LaneSet<'a>,
+    /// The managed groups.
+    pub(super) groups: GroupSet<'a>,
+    /// The gates of limited queues.
+    pub gates: GateSet<'a>,
+    /// What has started of groups that have a rate.
+    pub starts: StartSet<'a>,
+}
+
+/// The frontier, in memory of the caller. See the head of `frontier`.
+pub struct Frontier<'a> {
+    /// What waits.
+    pub backlog: Backlog<'a>,
+    /// The taken attempts.
+    pub running: RunningSet<'a>,
+    /// The sessions that may wait.
+    pub sessions: SessionSet<'a>,
+}
+
+impl<'a> Frontier<'a> {
+    /// Lays the frontier over its arrays.
+    #[inline]
+    pub fn over(arrays: Arrays<'a>) -> Self {
+        let Head { now, lanes, running, groups, gates, starts, sessions } = arrays.head;
+        let backlog = Backlog {
+            now,
+            lanes: LaneSet::new(lanes, arrays.lanes, arrays.lane_index, arrays.ready),
+            groups: GroupSet::new(groups, arrays.groups, arrays.group_index, arrays.ahead),
+            gates: GateSet::new(gates, arrays.gates, arrays.retrying, arrays.retrying_index),
+            starts: StartSet::new(starts, arrays.rates, arrays.rate_index, arrays.starts),
+        };
+        Self {
+            backlog,
+            running: RunningSet::new(running, arrays.running, arrays.running_index),
+            sessions: SessionSet::new(sessions, arrays.sessions),
+        }
+    }
 }

@@ -5,6 +5,9 @@
 //! Each **lane** (instance, queue, stage) has a bounded list `ready` and a scan position P. *Pushes*, *spills* and
 //! *refills* change both: see docs/internals/frontier.md.
 //!
+//! Each part owns its arrays: `lane_set`, `group_set`, `gate_set`, `start_set`, `running_set` and `session_set`. The
+//! first four are the `Backlog`. What changes several parts is in [`Backlog`] and [`Frontier`].
+//!
 //! Invariant: every committed waiting attempt that is due is in `ready`, or in `running`, or ranks behind P in the
 //! lane's index. A lane without a slot reads as P before everything.
 
@@ -15,30 +18,37 @@ mod collect;
 mod deadlines;
 mod disconnect;
 mod ending;
-mod free_slots;
 mod gate;
+mod gate_set;
 mod group;
 mod group_index;
-mod groups;
+mod group_set;
 pub mod index;
 mod lane;
+mod lane_set;
 mod lanes;
 mod limits;
+mod managed;
 mod memory;
 mod push;
 mod rank;
 mod rates;
-mod reading_ahead;
 mod ready;
 mod refill;
 mod retries;
 mod retrying;
 mod running;
+mod running_set;
 mod serving;
 mod session;
+mod session_set;
 mod several;
+mod slot;
+mod slots;
+mod start_set;
 mod starts;
 mod take;
+mod turn_end;
 mod turns;
 mod waiters;
 mod window;
@@ -47,16 +57,21 @@ pub use ahead::Ahead;
 pub use answers::{Collect, End, Next, Served, Take, TakeOne, Turn, Wait};
 pub use disconnect::{Disconnect, MAX_DISCONNECT_US};
 pub use ending::Ending;
+pub use gate_set::GateSet;
 pub use group::Group;
 pub use lane::Lane;
+pub use lane_set::LaneSet;
 pub use limits::{Claimer, GATE_LANES, Gate, Limits};
-pub use memory::{DeadlineRoot, Frontier, Head};
+pub use memory::{Arrays, Backlog, Frontier, Head};
 pub use rank::{Place, Rank};
 pub use ready::Ready;
 pub use retries::Retrying;
-pub use running::{MISSED_CANCEL, MISSED_RERUN, Running, State};
+pub use running::{DeadlineRoot, MISSED_CANCEL, MISSED_RERUN, Owner, Running, State};
+pub use running_set::RunningSet;
 pub use session::{Session, Sleeper, WAIT_LANES};
+pub use session_set::SessionSet;
 pub use several::Lanes;
+pub use start_set::StartSet;
 pub use starts::{NODES_PER_RATE, PastStart, Rate, Starts};
 
 #[cfg(test)]

@@ -1,34 +1,16 @@
-//! Counts how many jobs of each group have started within a sliding period, for a rate per group.
-//!
-//! As in [`super::window`], starts close to each other are kept as one span with the time of the last of them. A start
-//! counts from the taking of the job until one period after the commit or rollback of its claim. Each group has its
-//! newest starts in its record and the older ones in nodes of a pool that all groups share. If more than half of the
-//! pool is in use, a start may count for an eighth of the period too long. If the pool is full, it may count for a
-//! whole period too long.
+//! Rates of groups: how many more of their jobs may start, by the records of what has started (`start_set`).
 //!
 //! A record outlives its group's slot: it is kept until the last of its starts has expired. If there is no free record,
 //! the gate stays closed until there is one, because no job may start uncounted.
 //!
-//! Invariant: never do more jobs of one group than the limit start within any period. A node is in the list of one
-//! record or in the free list.
+//! Invariant: a gate counts its records. A record is forgotten only when none of its starts counts, or with the rate.
 
-use super::group::key_of;
-use super::index;
 use super::limits::Claimer;
-use super::memory::Frontier;
+use super::memory::Backlog;
 use super::running::Running;
-use super::starts::{PastStart, Rate, Starts};
-use super::window::{self, Span};
+use super::slot::{GateSlot, RateSlot};
+use super::starts::{PastStart, Rate};
 use crate::share;
-
-/// The grain while the pool has room, and when it is short.
-const FINE: Grain = Grain { parts: window::PART, apart: window::APART };
-const COARSE: Grain = Grain { parts: 8, apart: 2 };
-
-struct Grain {
-    parts: i64,
-    apart: u32,
-}
 
 /// In [`Running::token`]: it counts as an open start of its queue.
 pub const OF_QUEUE: u8 = 1;
@@ -44,268 +26,148 @@ impl Rate {
     }
 }
 
-impl Frontier<'_> {
-    fn rate_slot(&self, gate: u32, lane: i32, group: i64) -> Option<u32> {
-        if self.head.rates == 0 {
-            return None;
-        }
-        index::find(self.rate_index, gate, key_of(lane, group))
-    }
-
-    /// Returns the spans of a record, the oldest first.
-    fn spans(&self, rate: &Rate) -> impl Iterator<Item = Span> {
-        let mut next = rate.older.0;
-        let older = std::iter::from_fn(move || {
-            let node = self.starts.get((next as usize).wrapping_sub(1))?;
-            next = node.next;
-            Some(node.span)
-        });
-        older.take(rate.len as usize).chain((rate.sum > 0).then_some(rate.newest))
-    }
-
+impl Backlog<'_> {
     /// Returns how many more attempts of a group its rate lets start now.
-    pub(super) fn rate_room(&self, gate: u32, lane: i32, group: i64) -> u32 {
-        let limits = self.gates[gate as usize].limits;
+    pub(super) fn rate_room(&self, gate: GateSlot, lane: i32, group: i64) -> u32 {
+        let limits = &self.gates[gate].limits;
         if limits.group_rate == 0 {
             return u32::MAX;
         }
-        let Some(slot) = self.rate_slot(gate, lane, group) else { return limits.group_rate };
-        let rate = self.rates[slot as usize];
-        let from = self.head.now.saturating_sub(limits.period);
-        let expired: u32 = self.spans(&rate).take_while(|span| span.last <= from).map(|span| span.count).sum();
-        limits.group_rate.saturating_sub((rate.sum - expired).saturating_add(rate.open))
+        let known = self.starts.find(gate, lane, group);
+        known.map_or(limits.group_rate, |slot| self.starts.room(slot, limits, *self.now))
     }
 
     /// Returns when the oldest counting start of a group expires. `None`: all starts are open, or there is none.
-    pub(super) fn rate_opens_at(&self, gate: u32, lane: i32, group: i64) -> Option<i64> {
-        let period = self.gates[gate as usize].limits.period;
-        let rate = self.rates[self.rate_slot(gate, lane, group)? as usize];
-        let from = self.head.now.saturating_sub(period);
-        self.spans(&rate).find(|span| span.last > from).map(|span| span.last.saturating_add(period))
+    pub(super) fn rate_opens_at(&self, gate: GateSlot, lane: i32, group: i64) -> Option<i64> {
+        let slot = self.starts.find(gate, lane, group)?;
+        self.starts.opens_at(slot, self.gates[gate].limits.period, *self.now)
     }
 
     /// Returns how many more records a gate may have within its share. `Err`: none before this monotonic time.
-    pub(super) fn rates_room(&mut self, gate: u32) -> Result<u32, i64> {
-        let room = |frontier: &Self| {
-            let free = frontier.rates.len() - frontier.head.rates as usize;
-            share::room(share::ALPHA, free, frontier.gates[gate as usize].rates)
+    pub(super) fn records_room(&mut self, gate: GateSlot) -> Result<u32, i64> {
+        let room = |backlog: &Self| {
+            let (used, size) = backlog.starts.in_use();
+            share::room(share::ALPHA, size - used, backlog.gates[gate].rates)
         };
         let left = room(self);
         if left > 0 {
             return Ok(left);
         }
-        if self.head.rates_free_at <= self.head.now {
-            self.head.rates_free_at = self.sweep_rates();
+        if self.starts.head.free_at <= *self.now {
+            self.starts.head.free_at = self.sweep_records();
             let left = room(self);
             if left > 0 {
                 return Ok(left);
             }
         }
-        Err(self.head.rates_free_at)
+        Err(self.starts.head.free_at)
     }
 
     /// Frees expired records. Returns when the next one expires.
-    fn sweep_rates(&mut self) -> i64 {
+    fn sweep_records(&mut self) -> i64 {
         /// The pause before the next sweep while starts are open.
         const PAUSE: i64 = 100_000;
-        let now = self.head.now;
+        let now = *self.now;
         let mut next = i64::MAX;
-        for slot in 0..self.head.rate_slots.fresh() {
-            let rate = self.rates[slot as usize];
-            if rate.gate == 0 || self.forget_rate_if_over(slot) {
+        for slot in self.starts.slots() {
+            let rate = self.starts[slot];
+            if rate.gate.is_none() || self.forget_record_if_over(slot) {
                 continue;
             }
-            let period = self.gates[rate.gate as usize - 1].limits.period;
+            let period = self.gates[rate.gate()].limits.period;
             let over_at = rate.newest.last.saturating_add(period);
             next = next.min(if rate.open > 0 { now.saturating_add(PAUSE) } else { over_at });
         }
         next
     }
 
-    fn forget_rate_if_over(&mut self, slot: u32) -> bool {
-        let rate = self.rates[slot as usize];
-        let Some(gate) = rate.gate.checked_sub(1) else { return false };
-        let is_over = rate.is_over(self.gates[gate as usize].limits.period, self.head.now);
+    fn forget_record_if_over(&mut self, slot: RateSlot) -> bool {
+        let rate = &self.starts[slot];
+        let Some(gate) = rate.gate else { return false };
+        let is_over = rate.is_over(self.gates[gate].limits.period, *self.now);
         if is_over {
-            self.forget_rate(slot);
+            self.gates[gate].rates -= 1;
+            self.starts.remove(slot);
         }
         is_over
     }
 
-    fn forget_rate(&mut self, slot: u32) {
-        while self.rates[slot as usize].len > 0 {
-            self.forget_oldest(slot);
-        }
-        let rate = self.rates[slot as usize];
-        index::remove(self.rate_index, rate.gate - 1, rate.key);
-        self.gates[rate.gate as usize - 1].rates -= 1;
-        self.rates[slot as usize] = Rate { older: (self.head.rate_slots.give(slot), 0), ..Rate::default() };
-        self.head.rates -= 1;
-    }
-
-    /// Gives the oldest of the older starts back to the pool.
-    fn forget_oldest(&mut self, slot: u32) {
-        let rate = &mut self.rates[slot as usize];
-        let node = rate.older.0;
-        let starts = &mut self.starts[node as usize - 1];
-        rate.sum -= starts.span.count;
-        rate.len -= 1;
-        rate.older = if rate.len == 0 { (0, 0) } else { (starts.next, rate.older.1) };
-        starts.next = self.head.start_slots.give(node - 1);
-        self.head.starts -= 1;
-    }
-
     /// Forgets the starts of a gate's groups, because these groups have no rate any more.
-    pub(super) fn drop_rates(&mut self, gate: u32) {
-        if self.gates[gate as usize].rates == 0 {
-            return;
-        }
-        for slot in 0..self.head.rate_slots.fresh() {
-            if self.rates[slot as usize].gate == gate + 1 {
-                self.forget_rate(slot);
+    pub(super) fn forget_records(&mut self, gate: GateSlot) {
+        for slot in self.starts.slots() {
+            if self.starts[slot].gate == Some(gate) {
+                self.starts.remove(slot);
             }
         }
-        for entry in &mut self.running[..self.head.running_slots.fresh() as usize] {
-            if entry.gate == gate + 1 {
-                entry.token &= !OF_GROUP;
-            }
-        }
+        self.gates[gate].rates = 0;
     }
 
     /// True if no start of a gate's groups counts any more.
-    pub(super) fn rates_are_over(&mut self, gate: u32) -> bool {
-        if self.gates[gate as usize].rates > 0 {
-            self.sweep_rates();
+    pub(super) fn records_are_over(&mut self, gate: GateSlot) -> bool {
+        if self.gates[gate].rates > 0 {
+            self.sweep_records();
         }
-        self.gates[gate as usize].rates == 0
+        self.gates[gate].rates == 0
     }
 
-    fn rate_or_create(&mut self, gate: u32, lane: i32, group: i64) -> Option<u32> {
-        if let Some(slot) = self.rate_slot(gate, lane, group) {
+    fn record_or_create(&mut self, gate: GateSlot, lane: i32, group: i64) -> Option<RateSlot> {
+        if let Some(slot) = self.starts.find(gate, lane, group) {
             return Some(slot);
         }
-        let known = self.head.rate_slots.fresh();
-        for _ in 0..LOOKS.min(known) {
-            self.head.rates_hand = (self.head.rates_hand + 1) % known;
-            self.forget_rate_if_over(self.head.rates_hand);
+        for _ in 0..LOOKS {
+            if let Some(slot) = self.starts.next_to_check() {
+                self.forget_record_if_over(slot);
+            }
         }
-        let rates = &self.rates;
-        let slot = self.head.rate_slots.take(rates.len(), |slot| rates[slot as usize].older.0)?;
-        let free_at = self.head.now.saturating_add(self.gates[gate as usize].limits.period);
-        self.head.rates_free_at = self.head.rates_free_at.min(free_at);
-        let key = key_of(lane, group);
-        self.rates[slot as usize] = Rate { key, gate: gate + 1, ..Rate::default() };
-        index::insert(self.rate_index, gate, key, slot);
-        self.head.rates += 1;
-        self.gates[gate as usize].rates += 1;
+        let slot = self.starts.add(gate, lane, group)?;
+        let free_at = self.now.saturating_add(self.gates[gate].limits.period);
+        self.starts.head.free_at = self.starts.head.free_at.min(free_at);
+        self.gates[gate].rates += 1;
         Some(slot)
     }
 
-    /// Counts an open start of an entry's group. The caller must have made sure that there is room for a record.
-    pub(super) fn open_start(&mut self, gate: u32, slot: u32) {
-        let Running { lane, group, .. } = self.running[slot as usize];
-        if group != 0
-            && self.gates[gate as usize].limits.group_rate > 0
-            && let Some(rate) = self.rate_or_create(gate, lane, group)
-        {
-            self.rates[rate as usize].open += 1;
-            self.running[slot as usize].token |= OF_GROUP;
+    /// Counts an open start of a group. Returns false if the group has no rate. The caller must have made sure that
+    /// there is room for a record.
+    pub(super) fn open_start(&mut self, gate: GateSlot, lane: i32, group: i64) -> bool {
+        if group == 0 || self.gates[gate].limits.group_rate == 0 {
+            return false;
         }
+        let Some(slot) = self.record_or_create(gate, lane, group) else { return false };
+        self.starts[slot].open += 1;
+        true
     }
 
     /// Ends an open start of this entry's group. `at`: the time at which it counts as a start. `None`: it does not
     /// count.
-    pub(super) fn close_start(&mut self, gate: u32, entry: &Running, at: Option<i64>) {
-        let Some(slot) = self.rate_slot(gate, entry.lane, entry.group) else { return };
-        let rate = &mut self.rates[slot as usize];
+    pub(super) fn close_start(&mut self, gate: GateSlot, entry: &Running, at: Option<i64>) {
+        let Some(slot) = self.starts.find(gate, entry.lane, entry.group) else { return };
+        let rate = &mut self.starts[slot];
         rate.open = rate.open.saturating_sub(1);
+        let period = self.gates[gate].limits.period;
         // If the job has not started, the record may expire immediately.
-        let over_at = at.map_or(0, |at| at.saturating_add(self.gates[gate as usize].limits.period));
-        self.head.rates_free_at = self.head.rates_free_at.min(over_at);
+        let over_at = at.map_or(0, |at| at.saturating_add(period));
+        self.starts.head.free_at = self.starts.head.free_at.min(over_at);
         if let Some(at) = at {
-            self.add_starts(gate, slot, at, 1);
+            self.starts.add_starts(slot, at, 1, period, *self.now);
         }
-    }
-
-    /// Adds starts of a group.
-    fn add_starts(&mut self, gate: u32, slot: u32, at: i64, count: u32) {
-        let period = self.gates[gate as usize].limits.period;
-        let from = self.head.now.saturating_sub(period);
-        while let Some(node) = self.rates[slot as usize].older.0.checked_sub(1)
-            && self.starts[node as usize].span.last <= from
-        {
-            self.forget_oldest(slot);
-        }
-        let grain = if self.head.starts as usize * 2 < self.starts.len() { FINE } else { COARSE };
-        let rate = self.rates[slot as usize];
-        // Callbacks need not run in the order of the commits.
-        let at = at.max(rate.newest.last);
-        let is_first = rate.sum == 0 || rate.len == 0 && rate.newest.last <= from;
-        let is_close = at - rate.newest.first <= period / grain.parts && rate.len + 1 >= grain.apart;
-        if is_first {
-            self.rates[slot as usize].sum = 0;
-        } else if is_close || !self.age_newest(slot) {
-            let rate = &mut self.rates[slot as usize];
-            rate.newest.last = at;
-            rate.newest.count = rate.newest.count.saturating_add(count);
-            rate.sum = rate.sum.saturating_add(count);
-            return;
-        }
-        let rate = &mut self.rates[slot as usize];
-        rate.newest = Span { first: at, last: at, count };
-        rate.sum = rate.sum.saturating_add(count);
-    }
-
-    /// Moves the newest starts of a record to a node of the pool. Returns false if no node is free.
-    fn age_newest(&mut self, slot: u32) -> bool {
-        let starts = &self.starts;
-        let Some(free) = self.head.start_slots.take(starts.len(), |slot| starts[slot as usize].next) else {
-            return false;
-        };
-        self.head.starts += 1;
-        let rate = &mut self.rates[slot as usize];
-        self.starts[free as usize] = Starts { span: rate.newest, next: 0 };
-        let node = free + 1;
-        match rate.older.1.checked_sub(1) {
-            Some(last) => self.starts[last as usize].next = node,
-            None => rate.older.0 = node,
-        }
-        rate.older.1 = node;
-        rate.len += 1;
-        true
     }
 
     /// Enters the groups' starts from the logs, in the order of time. Returns false if there is no room for all groups.
     /// Then nothing may be claimed.
-    pub(super) fn seed_rates(&mut self, claimer: &Claimer<'_>, gate: u32, starts: &[PastStart]) -> bool {
+    pub(super) fn seed_records(&mut self, claimer: &Claimer<'_>, gate: GateSlot, starts: &[PastStart]) -> bool {
+        let (period, now) = (self.gates[gate].limits.period, *self.now);
         starts.iter().filter(|start| claimer.lanes.contains(&start.lane)).all(|start| {
-            let slot = self.rate_or_create(gate, start.lane, start.group);
-            slot.map(|slot| self.add_starts(gate, slot, start.at, start.count)).is_some()
+            let slot = self.record_or_create(gate, start.lane, start.group);
+            slot.map(|slot| self.starts.add_starts(slot, start.at, start.count, period, now)).is_some()
         })
-    }
-
-    /// Returns how many groups have a record of starts, and for how many there is room.
-    pub fn rates_in_use(&self) -> (usize, usize) {
-        (self.head.rates as usize, self.rates.len())
     }
 }
 
 #[cfg(test)]
-impl Frontier<'_> {
-    /// Checks that each node is in exactly one list, and that the sums are right.
+impl Backlog<'_> {
+    /// Checks the records, and that each gate counts its own.
     pub(super) fn check_rates(&self) {
-        let (mut rates, mut nodes) = (0, 0);
-        for (slot, rate) in self.rates.iter().enumerate().filter(|(_, rate)| rate.gate != 0) {
-            assert_eq!(index::find(self.rate_index, rate.gate - 1, rate.key), Some(slot as u32));
-            assert_eq!(self.spans(rate).map(|span| span.count).sum::<u32>(), rate.sum);
-            assert!(self.spans(rate).is_sorted_by_key(|span| span.last));
-            assert!(self.spans(rate).all(|span| span.count > 0 && span.first <= span.last));
-            rates += 1;
-            nodes += rate.len;
-        }
-        let free = self.head.start_slots.listed(|slot| self.starts[slot as usize].next).len() as u32;
-        assert_eq!((self.head.rates, self.head.starts), (rates, nodes));
-        assert_eq!(self.head.start_slots.fresh(), nodes + free);
-        assert_eq!(self.gates.iter().map(|gate| gate.rates).sum::<u32>(), rates);
+        let rates = self.starts.check();
+        assert_eq!(self.gates.slots().map(|gate| self.gates[gate].rates).sum::<u32>(), rates);
     }
 }

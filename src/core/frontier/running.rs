@@ -6,6 +6,20 @@
 use super::disconnect::Disconnect;
 use super::rank::{Place, Rank};
 use super::ready::Ready;
+use super::slot::{GateSlot, RunningSlot, of};
+use super::slots::{Entry, Listed};
+
+/// The root of one instance's deadlines. The caller keeps it in the instance's slot.
+pub type DeadlineRoot = Option<RunningSlot>;
+
+/// The session whose open transaction takes attempts, and its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The number of the session.
+    pub session: u32,
+    /// Its process.
+    pub pid: i32,
+}
 
 /// What is happening to a taken attempt.
 ///
@@ -85,15 +99,31 @@ pub struct Running {
     pub(super) token: u8,
     /// 1: its group counts it.
     pub(super) grouped: u8,
-    /// The slot of the gate that counts it, plus one. 0: no gate counts it.
-    pub(super) gate: u32,
+    /// The gate that counts it.
+    pub(super) gate: Option<GateSlot>,
     /// 1: a push of it was held back while it was taken.
     pub(super) push_held: u8,
     /// 1: it is in the heap of deadlines, by the links below.
     pub(super) timed: u8,
-    pub(super) child: u32,
-    pub(super) next: u32,
-    pub(super) prev: u32,
+    pub(super) child: Option<RunningSlot>,
+    pub(super) next: Option<RunningSlot>,
+    pub(super) prev: Option<RunningSlot>,
+}
+
+impl Entry for Running {
+    type Of = of::Running;
+}
+
+impl Listed for Running {
+    #[inline]
+    fn next_free(&self) -> Option<RunningSlot> {
+        self.next
+    }
+
+    #[inline]
+    fn set_next_free(&mut self, next: Option<RunningSlot>) {
+        self.next = next;
+    }
 }
 
 /// In `Running::missed`: a request for another run of the job.
@@ -111,10 +141,15 @@ impl Running {
 
 impl Running {
     /// Returns the entry of an attempt that the open transaction of `owner` takes.
-    pub(super) fn taken(instance: u32, lane: i32, owner: u32, pid: i32, entry: Ready) -> Self {
+    pub(super) fn taken(instance: u32, lane: i32, owner: Owner, entry: Ready) -> Self {
         let Ready { rank, id, place, group } = entry;
-        let session = owner + 1;
+        let (owner, session, pid) = (owner.session, owner.session + 1, owner.pid);
         Self { id, instance, lane, rank, place, group, owner, session, pid, state: State::Taken, ..Self::default() }
+    }
+
+    /// Returns the entry of a claimed attempt that is in no list and that no gate counts.
+    pub(super) fn unlinked(self) -> Self {
+        Self { claimed: 1, timed: 0, child: None, next: None, prev: None, gate: None, grouped: 0, token: 0, ..self }
     }
 
     /// Returns the entry with which it goes back to `ready`.

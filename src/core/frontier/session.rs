@@ -1,14 +1,38 @@
 //! The slot of a session that may wait.
 
+use super::slot::{LaneSlot, NodeSlot, SessionSlot, of};
+use super::slots::Entry;
+
 /// How many lanes one session can wait for at the same time.
 pub const WAIT_LANES: usize = 64;
 
+impl NodeSlot {
+    /// Returns the node with which a session waits for the `nth` one of its lanes.
+    #[inline]
+    pub(super) fn of(session: SessionSlot, nth: usize) -> Self {
+        Self::new(session.number() * WAIT_LANES as u32 + nth as u32)
+    }
+
+    /// Returns its session.
+    #[inline]
+    pub(super) fn session(self) -> SessionSlot {
+        SessionSlot::new(self.number() / WAIT_LANES as u32)
+    }
+
+    /// Returns which one of its session's nodes it is.
+    #[inline]
+    pub(super) fn nth(self) -> usize {
+        self.number() as usize % WAIT_LANES
+    }
+}
+
+/// The place of a session in the list of a lane.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Node {
-    pub(super) lane_plus_one: u32,
-    pub(super) prev: u32,
-    pub(super) next: u32,
+pub struct Node {
+    pub(super) lane: Option<LaneSlot>,
+    pub(super) prev: Option<NodeSlot>,
+    pub(super) next: Option<NodeSlot>,
 }
 
 /// The wait of one session. All zero: the session does not wait.
@@ -16,8 +40,8 @@ pub(super) struct Node {
 #[derive(Clone, Copy, Debug)]
 pub struct Session {
     pub(super) nodes: [Node; WAIT_LANES],
-    /// The slot of the lane for which the session was woken, plus one. 0: it was not woken since it began to wait.
-    pub(super) woken_for: u32,
+    /// The lane for which the session was woken. `None`: it was not woken since it began to wait.
+    pub(super) woken_for: Option<LaneSlot>,
     /// How many lanes it waits for.
     pub(super) waiting: u8,
     /// 1: the end of a refill wakes it, even if the refill has found nothing.
@@ -48,11 +72,15 @@ impl Sleeper {
     }
 }
 
+impl Entry for Session {
+    type Of = of::Session;
+}
+
 impl Default for Session {
     fn default() -> Self {
         Self {
             nodes: [Node::default(); WAIT_LANES],
-            woken_for: 0,
+            woken_for: None,
             waiting: 0,
             for_refill: 0,
             linger: 0,

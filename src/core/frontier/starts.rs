@@ -1,5 +1,7 @@
 //! The slots that record when attempts of a group have started.
 
+use super::slot::{GateSlot, RateSlot, StartSlot, of};
+use super::slots::{Entry, Listed};
 use super::window::Span;
 
 /// How many nodes the pool has for each record.
@@ -10,8 +12,8 @@ pub const NODES_PER_RATE: usize = 8;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Starts {
     pub(super) span: Span,
-    /// The node after it in the list, plus one.
-    pub(super) next: u32,
+    /// The node after it in the list.
+    pub(super) next: Option<StartSlot>,
 }
 
 /// The starts of a group. All zero is a free slot.
@@ -20,15 +22,56 @@ pub struct Starts {
 pub struct Rate {
     pub(super) key: i64,
     pub(super) newest: Span,
-    /// Links (nodes plus one) to the oldest starts and to the youngest of the older starts.
-    pub(super) older: (u32, u32),
+    /// The node of the oldest starts, and that of the youngest of the older starts.
+    pub(super) older: (Option<StartSlot>, Option<StartSlot>),
     pub(super) len: u32,
     /// How many starts there are, without the open ones.
     pub(super) sum: u32,
     /// Open starts: taken attempts whose claim is neither committed nor rolled back.
     pub(super) open: u32,
-    /// The slot of its gate, plus one. 0: the slot is free, and `older.0` is the next one in the free list.
-    pub(super) gate: u32,
+    /// Its gate. `None`: the slot is free, and `older.0` has the number of the next free slot.
+    pub(super) gate: Option<GateSlot>,
+}
+
+impl Entry for Rate {
+    type Of = of::Rate;
+}
+
+/// A free record keeps the number of the next one in the place of a node's.
+impl Listed for Rate {
+    #[inline]
+    fn next_free(&self) -> Option<RateSlot> {
+        self.older.0.map(|next| RateSlot::new(next.number()))
+    }
+
+    #[inline]
+    fn set_next_free(&mut self, next: Option<RateSlot>) {
+        self.older.0 = next.map(|next| StartSlot::new(next.number()));
+    }
+}
+
+impl Rate {
+    /// Returns the gate of a slot that is in use.
+    #[inline]
+    pub(super) fn gate(&self) -> GateSlot {
+        self.gate.unwrap_or(GateSlot::BEYOND)
+    }
+}
+
+impl Entry for Starts {
+    type Of = of::Start;
+}
+
+impl Listed for Starts {
+    #[inline]
+    fn next_free(&self) -> Option<StartSlot> {
+        self.next
+    }
+
+    #[inline]
+    fn set_next_free(&mut self, next: Option<StartSlot>) {
+        self.next = next;
+    }
 }
 
 /// Starts from before the server's start that the logs have.

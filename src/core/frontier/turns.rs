@@ -3,30 +3,27 @@
 //! group is known, the largest is a few steps away, and an insertion or removal takes logarithmic time under the lock.
 //! A heap does not know the largest, and it defers work that a single claim would then have to do for all.
 //!
-//! Links are slot numbers plus one; zero is no link. The place in the tree implies the arrival, so no time of arrival
-//! is kept.
+//! The place in the tree implies the arrival, so no time of arrival is kept.
 //!
 //! Invariant: `Group::order` does not change while the group is in a tree.
 
 use super::group::Group;
+use super::slot::GroupSlot;
+use super::slots::Slots;
 
 /// A tree. All zero is empty.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turns {
-    root: u32,
-    first: u32,
+    root: Option<GroupSlot>,
+    first: Option<GroupSlot>,
     len: u32,
-}
-
-fn node(groups: &mut [Group], link: u32) -> &mut Group {
-    &mut groups[link as usize - 1]
 }
 
 /// Returns the weight of a node. The heavier of two nodes is nearer to the root. Weights are pseudo-random and never
 /// equal for two nodes (the finalizer of MurmurHash3, by Appleby).
-fn weight(link: u32) -> u32 {
-    let mut x = link;
+fn weight(slot: GroupSlot) -> u32 {
+    let mut x = slot.number() + 1;
     x = (x ^ (x >> 16)).wrapping_mul(0x85eb_ca6b);
     x = (x ^ (x >> 13)).wrapping_mul(0xc2b2_ae35);
     x ^ (x >> 16)
@@ -34,7 +31,7 @@ fn weight(link: u32) -> u32 {
 
 impl Turns {
     pub(super) fn is_empty(self) -> bool {
-        self.root == 0
+        self.root.is_none()
     }
 
     pub(super) fn len(self) -> u32 {
@@ -42,127 +39,125 @@ impl Turns {
     }
 
     /// Returns the slot of the group that comes first.
-    pub(super) fn first(self) -> Option<u32> {
-        self.first.checked_sub(1)
+    pub(super) fn first(self) -> Option<GroupSlot> {
+        self.first
     }
 
     /// Returns the slot of the group that comes last.
-    pub(super) fn last(self, groups: &[Group]) -> Option<u32> {
-        let mut at = self.root.checked_sub(1)?;
-        while let Some(next) = groups[at as usize].next.checked_sub(1) {
+    pub(super) fn last(self, groups: &Slots<'_, Group>) -> Option<GroupSlot> {
+        let mut at = self.root?;
+        while let Some(next) = groups[at].next {
             at = next;
         }
         Some(at)
     }
 
     /// Replaces `from` by `to` below its parent.
-    fn replace(&mut self, groups: &mut [Group], from: u32, to: u32) {
-        let up = node(groups, from).up;
-        if up == 0 {
-            self.root = to;
-        } else if node(groups, up).prev == from {
-            node(groups, up).prev = to;
-        } else {
-            node(groups, up).next = to;
+    fn replace(&mut self, groups: &mut Slots<'_, Group>, from: GroupSlot, to: Option<GroupSlot>) {
+        let up = groups[from].up;
+        match up {
+            None => self.root = to,
+            Some(up) if groups[up].prev == Some(from) => groups[up].prev = to,
+            Some(up) => groups[up].next = to,
         }
-        if to != 0 {
-            node(groups, to).up = up;
+        if let Some(to) = to {
+            groups[to].up = up;
         }
     }
 
     /// Adds a group behind those with an equal `order`. The group must be in no list.
-    pub(super) fn insert(&mut self, groups: &mut [Group], slot: u32) {
+    pub(super) fn insert(&mut self, groups: &mut Slots<'_, Group>, this: GroupSlot) {
         self.len += 1;
-        let this = slot + 1;
-        let order = node(groups, this).order;
-        let (mut up, mut at, mut is_first) = (0, self.root, true);
-        while at != 0 {
-            let group = node(groups, at);
-            let is_before = order < group.order;
+        let order = groups[this].order;
+        let (mut parent, mut at, mut is_first) = (None, self.root, true);
+        let mut is_before = false;
+        while let Some(other) = at {
+            let group = &groups[other];
+            is_before = order < group.order;
             is_first &= is_before;
-            (up, at) = (at, if is_before { group.prev } else { group.next });
+            (parent, at) = (Some(other), if is_before { group.prev } else { group.next });
         }
-        let group = node(groups, this);
-        (group.prev, group.next, group.up) = (0, 0, up);
-        if up == 0 {
-            self.root = this;
-        } else if order < node(groups, up).order {
-            node(groups, up).prev = this;
-        } else {
-            node(groups, up).next = this;
+        let group = &mut groups[this];
+        (group.prev, group.next, group.up) = (None, None, parent);
+        match parent {
+            None => self.root = Some(this),
+            Some(up) if is_before => groups[up].prev = Some(this),
+            Some(up) => groups[up].next = Some(this),
         }
         if is_first {
-            self.first = this;
+            self.first = Some(this);
         }
-        // The group rises until its parent is heavier.
-        while up != 0 && weight(up) < weight(this) {
-            self.replace(groups, up, this);
-            if node(groups, up).prev == this {
-                let between = std::mem::replace(&mut node(groups, this).next, up);
-                node(groups, up).prev = between;
-                if between != 0 {
-                    node(groups, between).up = up;
-                }
+        self.raise(groups, this);
+    }
+
+    /// Moves a group up until its parent is heavier.
+    fn raise(&mut self, groups: &mut Slots<'_, Group>, this: GroupSlot) {
+        while let Some(up) = groups[this].up.filter(|&up| weight(up) < weight(this)) {
+            self.replace(groups, up, Some(this));
+            let between = if groups[up].prev == Some(this) {
+                let between = groups[this].next.replace(up);
+                groups[up].prev = between;
+                between
             } else {
-                let between = std::mem::replace(&mut node(groups, this).prev, up);
-                node(groups, up).next = between;
-                if between != 0 {
-                    node(groups, between).up = up;
-                }
+                let between = groups[this].prev.replace(up);
+                groups[up].next = between;
+                between
+            };
+            if let Some(between) = between {
+                groups[between].up = Some(up);
             }
-            node(groups, up).up = this;
-            up = node(groups, this).up;
+            groups[up].up = Some(this);
         }
     }
 
     /// Removes a group that is in this tree.
-    pub(super) fn remove(&mut self, groups: &mut [Group], slot: u32) {
+    pub(super) fn remove(&mut self, groups: &mut Slots<'_, Group>, this: GroupSlot) {
         self.len -= 1;
-        let this = slot + 1;
-        let (mut left, mut right, up) =
-            (groups[slot as usize].prev, groups[slot as usize].next, groups[slot as usize].up);
-        if self.first == this {
+        let Group { prev: mut left, next: mut right, up, .. } = groups[this];
+        if self.first == Some(this) {
             // It has no left child: the next group is the first on its right, or else its parent.
-            self.first = if right == 0 { up } else { right };
-            while right != 0 && node(groups, self.first).prev != 0 {
-                self.first = node(groups, self.first).prev;
+            self.first = right.or(up);
+            while right.is_some()
+                && let Some(before) = self.first.and_then(|first| groups[first].prev)
+            {
+                self.first = Some(before);
             }
         }
         // Its two subtrees are merged from above and take its place. `this` marks the place of the part that is not
         // merged yet.
-        while left != 0 && right != 0 {
-            if weight(left) > weight(right) {
+        while let (Some(one), Some(other)) = (left, right) {
+            if weight(one) > weight(other) {
                 self.replace(groups, this, left);
-                let next = std::mem::replace(&mut node(groups, left).next, this);
-                (node(groups, this).up, left) = (left, next);
+                left = groups[one].next.replace(this);
+                groups[this].up = Some(one);
             } else {
                 self.replace(groups, this, right);
-                let next = std::mem::replace(&mut node(groups, right).prev, this);
-                (node(groups, this).up, right) = (right, next);
+                right = groups[other].prev.replace(this);
+                groups[this].up = Some(other);
             }
         }
-        self.replace(groups, this, left | right);
-        let group = node(groups, this);
-        (group.prev, group.next, group.up) = (0, 0, 0);
+        self.replace(groups, this, left.or(right));
+        let group = &mut groups[this];
+        (group.prev, group.next, group.up) = (None, None, None);
     }
 }
 
 #[cfg(test)]
 impl Turns {
     /// Returns the slots of the tree in order, and checks links and weights.
-    pub(super) fn slots(self, groups: &[Group]) -> Vec<u32> {
+    pub(super) fn slots(self, groups: &Slots<'_, Group>) -> Vec<GroupSlot> {
         let (mut found, mut open, mut at) = (Vec::new(), Vec::new(), self.root);
-        while at != 0 || !open.is_empty() {
-            while at != 0 {
-                open.push(at);
-                at = groups[at as usize - 1].prev;
+        while at.is_some() || !open.is_empty() {
+            while let Some(slot) = at {
+                open.push(slot);
+                at = groups[slot].prev;
             }
             let this = open.pop().unwrap();
-            let group = &groups[this as usize - 1];
-            for child in [group.prev, group.next].into_iter().filter(|&child| child != 0) {
-                assert!(groups[child as usize - 1].up == this && weight(child) < weight(this));
+            let group = &groups[this];
+            for child in [group.prev, group.next].into_iter().flatten() {
+                assert!(groups[child].up == Some(this) && weight(child) < weight(this));
             }
-            found.push(this - 1);
+            found.push(this);
             at = group.next;
         }
         assert_eq!((found.first().copied(), found.last().copied()), (self.first(), self.last(groups)));
@@ -183,15 +178,17 @@ mod tests {
             steps in prop::collection::vec((0u32..40, -3i32..4, 0u8..3), crate::length(600))
         ) {
             let mut groups = vec![Group::default(); 40];
+            let mut groups = Slots::new(&mut groups);
             let mut turns = Turns::default();
-            let mut model: Vec<(i32, u32)> = Vec::new();
-            for (slot, urgency, what) in steps {
+            let mut model: Vec<(i32, GroupSlot)> = Vec::new();
+            for (number, urgency, what) in steps {
+                let slot = GroupSlot::new(number);
                 if let Some(nth) = model.iter().position(|&(_, other)| other == slot) {
                     turns.remove(&mut groups, slot);
                     model.remove(nth);
                 }
                 if what > 0 {
-                    groups[slot as usize].order = i64::from(urgency);
+                    groups[slot].order = i64::from(urgency);
                     turns.insert(&mut groups, slot);
                     let nth = model.partition_point(|&(other, _)| other <= urgency);
                     model.insert(nth, (urgency, slot));
@@ -208,19 +205,20 @@ mod tests {
         const MANY: u32 = if cfg!(miri) { 500 } else { 100_000 };
         for step in [0, 1, -1] {
             let mut groups = vec![Group::default(); MANY as usize];
+            let mut groups = Slots::new(&mut groups);
             let mut turns = Turns::default();
-            for slot in 0..MANY {
-                groups[slot as usize].order = i64::from(slot as i32 * step);
+            for slot in groups.slots() {
+                groups[slot].order = i64::from(slot.number() as i32 * step);
                 turns.insert(&mut groups, slot);
             }
-            let depth = |mut at: u32| {
+            let depth = |mut at: GroupSlot| {
                 std::iter::from_fn(|| {
-                    at = groups[at as usize].up.checked_sub(1)?;
+                    at = groups[at].up?;
                     Some(())
                 })
                 .count()
             };
-            assert!((0..MANY).map(depth).max().unwrap() < 80);
+            assert!(groups.slots().map(depth).max().unwrap() < 80);
         }
     }
 }

@@ -192,7 +192,7 @@ impl Step {
             // These only count: see `commit_counts`.
             Self::Purged { .. } | Self::EndCounted { .. } => {}
             Self::Lengthened { id, lease, deadline } => {
-                to.frontier.lengthen(&mut to.instance.deadlines, to.number, id, lease, deadline);
+                to.frontier.running.lengthen(&mut to.instance.deadlines, to.number, id, lease, deadline);
             }
             Self::RerunAsked { id } => {
                 if let Some(latch) = to.instance.rerun_asked(to.frontier, id) {
@@ -226,7 +226,7 @@ impl Step {
                     to.wake.worker = Some(latch);
                 }
                 to.wake.session(to.frontier.give_back(&mut to.instance.deadlines, to.number, id, **to.now));
-                if to.frontier.next_deadline(to.instance.deadlines) == Some(i64::MIN) {
+                if to.frontier.running.next_deadline(to.instance.deadlines) == Some(i64::MIN) {
                     to.wake_worker();
                 }
             }
@@ -236,8 +236,8 @@ impl Step {
                 to.wake.session(to.frontier.pass_on(to.number, lane));
             }
             Self::Ending { id, is_known: true, .. } => {
-                to.frontier.undo_end(&mut to.instance.deadlines, to.number, id);
-                if let Some(deadline) = to.frontier.next_deadline(to.instance.deadlines) {
+                to.frontier.running.undo_end(&mut to.instance.deadlines, to.number, id);
+                if let Some(deadline) = to.frontier.running.next_deadline(to.instance.deadlines) {
                     to.wake_worker_by(deadline);
                 }
             }
@@ -304,7 +304,7 @@ fn hand_requests_on(to: &mut Target<'_, '_>, entry: &Running, is_unrun: bool) {
 }
 
 fn cancel_requested(to: &mut Target<'_, '_>, lane: i32, ready: Ready) {
-    if to.frontier.request_cancel(to.number, ready.id)
+    if to.frontier.running.request_cancel(to.number, ready.id)
         // The attempt is not running any more: its claim was rolled back before this commit, or it has ended and its
         // job goes on.
         || to.frontier.expire_now(&mut to.instance.deadlines, to.number, lane, ready)

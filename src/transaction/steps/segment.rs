@@ -24,7 +24,7 @@ pub enum SegmentStep {
 impl SegmentStep {
     pub(super) fn commit(self, to: &mut Target<'_, '_>) {
         match self {
-            Self::Relocated { id, place } => to.frontier.relocate(to.number, id, place),
+            Self::Relocated { id, place } => to.frontier.running.relocate(to.number, id, place),
             Self::Counted { segment, attempts, ended } => to.count_rows(segment, attempts, ended),
             Self::Changed { segment, generation, state, copied_to } => {
                 to.instance.storage.changed(segment, generation, state, copied_to, time::now_us());

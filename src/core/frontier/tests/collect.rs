@@ -87,7 +87,7 @@ impl World {
             memory::Sizes { ready: 400, running: PLACES, lanes: 1, sessions: SESSIONS + 1, ..Default::default() };
         let mut world = Self {
             memory: Memory::new(sizes),
-            root: 0,
+            root: None,
             now: 1_000,
             next_job: 1,
             calls: [None; SESSIONS],
@@ -127,7 +127,7 @@ impl World {
     }
 
     fn places(&mut self) -> usize {
-        self.memory.frontier().places(1, LANE) as usize
+        self.memory.frontier().running.places(1, LANE) as usize
     }
 
     fn woken(&mut self, session: Option<u32>) {
@@ -148,7 +148,7 @@ impl World {
     }
 
     fn is_woken(&self, session: usize) -> bool {
-        self.memory.clone().frontier().is_woken(session as u32)
+        self.memory.clone().frontier().sessions.is_woken(session as u32)
     }
 
     /// What `queue.claim` does until it sleeps or returns.
@@ -277,7 +277,7 @@ impl World {
             _ => (self.now, self.taken),
         });
         assert!(asleep().all(|call| call.linger > 0), "one sleeps beside {startable} jobs: {:?}", self.calls);
-        let collector = self.memory.lanes[0].collected.collector.checked_sub(1).expect("one collects") as usize;
+        let collector = self.memory.lanes[0].collected.collector.expect("one collects").at();
         let call = self.calls[collector].expect("it sleeps");
         assert!(startable < call.want.min(places), "{startable} jobs are enough for {call:?}");
         assert!(!call.is_behind && call.until.is_some_and(|until| until <= since + call.linger), "{since} {call:?}");
@@ -430,7 +430,7 @@ fn a_gate_that_wakes_a_collector_wakes_another_lane() {
     let mut frontier = memory.frontier();
     let limits = Limits { rate: 3, period: 100, ..Limits::default() };
     let claimer = Claimer { queue: 1, limits, lanes: &[1, 2], ending: None, now: 1_000 };
-    let mut root = 0;
+    let mut root = None;
     for lane in [2, 1] {
         let mut out = [Ready::default(); 2];
         assert_eq!(frontier.take(1, lane, 3, 0, Some(&claimer), &mut out), Take::Refill);

@@ -20,7 +20,9 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::memory::{Memory, Sizes};
-use crate::frontier::group::List;
+use crate::frontier::group::Standing;
+use crate::frontier::slot::{GateSlot, GroupSlot, LaneSlot};
+use crate::frontier::slots::Slots;
 use crate::frontier::*;
 use crate::id;
 
@@ -175,7 +177,7 @@ impl World {
     fn new(sizes: Sizes, limits: Limits) -> Self {
         Self {
             memory: Memory::new(Sizes { sessions: SESSIONS, gates: 2, groups: sizes.groups + sizes.rates, ..sizes }),
-            root: 0,
+            root: None,
             limits,
             jobs: Vec::new(),
             clients: vec![
@@ -208,7 +210,7 @@ impl World {
     /// True if there is no room for all groups, or was none recently.
     fn is_short(&self) -> bool {
         self.memory.lanes.iter().any(|lane| lane.groups.is_short())
-            || self.memory.groups.iter().all(|group| group.gate != 0)
+            || self.memory.groups.iter().all(|group| group.gate.is_some())
     }
 
     fn by_id(&self, id: i64) -> usize {
@@ -280,8 +282,8 @@ impl World {
             self.memory.running.iter().filter(|entry| entry.state != State::Free && entry.lane == lane).count();
         super::model::places(
             self.memory.running.len(),
-            self.memory.head.running as usize,
-            self.memory.head.running as usize,
+            self.memory.head.running.used as usize,
+            self.memory.head.running.used as usize,
             of_lane,
         )
     }
@@ -592,7 +594,7 @@ impl World {
         match self.clients[s as usize].doing.clone() {
             Doing::Nothing => {}
             Doing::Sleep { lane, .. } => {
-                if self.with(|f, _| f.is_woken(s)) || fails {
+                if self.with(|f, _| f.sessions.is_woken(s)) || fails {
                     self.claim(s, lane, 1);
                 }
             }
@@ -667,13 +669,14 @@ impl World {
                 let claimer =
                     Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, ending: Some(&ending), now: self.now };
                 let served = if fails {
-                    Served { found: &[], read_to: turn.after, is_held: false, is_free: false }
+                    Served { turn, found: &[], read_to: turn.after, is_held: false, is_free: false }
                 } else {
                     let FoundInTurn { ref ready, read_to, is_held, is_free } = found;
-                    Served { found: ready, read_to, is_held, is_free }
+                    Served { turn, found: ready, read_to, is_held, is_free }
                 };
                 let mut out = vec![Ready::default(); want];
-                let taken = self.with(|f, _| f.turn_end(INSTANCE, lane, s, 0, &claimer, turn, &served, &mut out));
+                let owner = Owner { session: s, pid: 0 };
+                let taken = self.with(|f, _| f.turn_end(INSTANCE, lane, owner, &claimer, &served, &mut out));
                 self.clients[s as usize].ending = ending;
                 self.wake_after_reading(lane);
                 self.took(s, lane, &out[..taken], &choices);
@@ -690,7 +693,7 @@ impl World {
                     self.with(|f, _| f.retry_waits(INSTANCE, lane, group, id));
                 }
                 let now = self.now;
-                self.with(|f, _| f.retries_end(INSTANCE, QUEUE, s, !fails, now));
+                self.with(|f, _| f.backlog.gates.retries_end(INSTANCE, QUEUE, s, !fails, now));
             }
         }
     }
@@ -733,7 +736,7 @@ impl World {
         let candidates: Vec<usize> = (0..self.jobs.len()).filter(|&j| mine(&self.jobs[j])).collect();
         let Some(&at) = candidates.get(nth % candidates.len().max(1)) else { return };
         let id = self.jobs[at].entry.id;
-        if !matches!(self.with(|f, root| f.end(root, INSTANCE, id, s)), End::Yours(_)) {
+        if !matches!(self.with(|f, root| f.running.end(root, INSTANCE, id, s)), End::Yours(_)) {
             return;
         }
         self.jobs[at].outcome = Row::Open(s);
@@ -751,7 +754,9 @@ impl World {
         let candidates: Vec<usize> = (0..self.jobs.len()).filter(|&j| self.jobs[j].waits()).collect();
         let Some(&at) = candidates.get(nth % candidates.len().max(1)) else { return };
         let (lane, entry, is_due) = (self.jobs[at].lane, self.jobs[at].entry, self.jobs[at].is_due);
-        if self.with(|f, root| f.take_one(root, INSTANCE, lane, s, 0, entry, is_due)) == TakeOne::Taken {
+        if self.with(|f, root| f.take_one(root, INSTANCE, lane, Owner { session: s, pid: 0 }, entry, is_due))
+            == TakeOne::Taken
+        {
             let job = &mut self.jobs[at];
             (job.claim, job.outcome, job.is_system) = (Row::Open(s), Row::Open(s), true);
             self.clients[s as usize].taken.push(at);
@@ -824,7 +829,7 @@ impl World {
         taken.iter().for_each(|&j| self.jobs[j].claim = Row::Absent);
         for &j in ended.iter().rev() {
             let id = self.jobs[j].entry.id;
-            self.with(|f, root| f.undo_end(root, INSTANCE, id));
+            self.with(|f, root| f.running.undo_end(root, INSTANCE, id));
         }
         for &j in taken.iter().rev() {
             let (id, now) = (self.jobs[j].entry.id, self.now);
@@ -853,7 +858,7 @@ impl World {
         while let Some((_, lane)) = self.with(|f, _| f.turn_abandon(s)) {
             self.wake_after_reading(lane);
         }
-        self.with(|f, _| f.retries_abandon(s));
+        self.with(|f, _| f.backlog.gates.retries_abandon(s));
         self.clients[s as usize].doing = match self.clients[s as usize].doing.clone() {
             Doing::Sleep { lane, for_refill } => Doing::Sleep { lane, for_refill },
             _ => Doing::Nothing,
@@ -955,9 +960,10 @@ impl World {
             let Doing::Sleep { lane, .. } = self.clients[s as usize].doing else { continue };
             let startable = self.startable(lane);
             let has_woken = (0..SESSIONS as u32).any(|other| {
-                matches!(self.clients[other as usize].doing, Doing::Sleep { .. }) && self.with(|f, _| f.is_woken(other))
+                matches!(self.clients[other as usize].doing, Doing::Sleep { .. })
+                    && self.with(|f, _| f.sessions.is_woken(other))
             });
-            let opens = self.memory.head.opens_at != 0;
+            let opens = self.memory.head.gates.opens_at != 0;
             assert!(
                 startable.is_empty() || has_woken || self.is_read(lane) || opens,
                 "{s} sleeps beside {startable:?}"
@@ -967,17 +973,18 @@ impl World {
 
     /// What was read ahead of a group has each attempt that is known to wait in its range, and comes in order.
     fn check_ahead(&mut self) {
-        for slot in 0..self.memory.groups.len() as u32 {
-            let group = self.memory.groups[slot as usize];
-            let Some((entries, read_to)) = self.with(|f, _| f.whole_ahead(slot)) else { continue };
-            assert_eq!(group.server, 0);
+        for number in 0..self.memory.groups.len() {
+            let (slot, group) = (GroupSlot::new(number as u32), self.memory.groups[number]);
+            let Some((entries, read_to)) = self.with(|f, _| f.backlog.groups.whole_ahead(slot)) else { continue };
+            assert_eq!(group.served_by(), None);
             let ranks: Vec<Rank> = entries.iter().map(|entry| entry.rank).collect();
             assert!(ranks.is_sorted() && group.position < ranks[0] && *ranks.last().unwrap() <= read_to, "{group:?}");
             let mut known = Vec::new();
             if let Some(lane) = index::find(&self.memory.lane_index, INSTANCE, i64::from(group.lane)) {
                 let frontier = &mut self.memory.frontier();
-                let horizon = frontier.lanes[lane as usize].horizon();
-                let ring = frontier.ring(lane);
+                let lane = LaneSlot::new(lane);
+                let horizon = frontier.backlog.lanes[lane].horizon();
+                let ring = frontier.backlog.lanes.ring(lane);
                 let in_ready: Vec<i64> = (0..ring.len()).map(|nth| ring.get(nth).id).collect();
                 let waits = |job: &&Job| job.waits() && job.told && job.is_due && job.entry.rank <= horizon;
                 let is_parked = |job: &&Job| {
@@ -993,7 +1000,7 @@ impl World {
             let missing = known.iter().find(|id| entries.iter().all(|entry| entry.id != **id));
             assert_eq!(missing, None, "read ahead: {entries:?} to {read_to:?}");
         }
-        self.with(|f, _| f.check_ahead());
+        self.with(|f, _| f.backlog.groups.check_ahead());
     }
 
     /// If the retrying groups are known, none is missing.
@@ -1002,59 +1009,75 @@ impl World {
         let gate = self.memory.gates.iter().position(|gate| gate.instance != 0);
         if let Some(gate) = gate.filter(|_| self.limits.is_strict) {
             for (lane, group, id) in waiting {
-                let is_there = self.with(|f, _| f.is_retrying(gate as u32, lane, group));
+                let is_there = self.with(|f, _| f.backlog.gates.is_retrying(GateSlot::new(gate as u32), lane, group));
                 assert!(is_there, "{id} waits, and its group is not known to be retrying");
             }
         }
-        self.with(|f, _| f.check_retrying());
+        self.with(|f, _| f.backlog.gates.check_retrying());
     }
 
     fn check_counts(&mut self) {
+        let is_tree_of = |standing: Standing, is_turns: bool| match standing {
+            Standing::Turn => is_turns,
+            Standing::Served { is_in_way, .. } => is_in_way && !is_turns,
+            _ => false,
+        };
+        let is_listed = |standing: Standing| {
+            matches!(standing, Standing::Turn | Standing::Idle | Standing::Resting) || is_tree_of(standing, false)
+        };
         let running: Vec<Running> =
             self.memory.running.iter().filter(|entry| entry.state != State::Free).copied().collect();
         for (slot, gate) in self.memory.gates.iter().enumerate().filter(|(_, gate)| gate.instance != 0) {
-            let counted = running.iter().filter(|entry| entry.gate == slot as u32 + 1).count();
+            let counted = running.iter().filter(|entry| entry.gate == Some(GateSlot::new(slot as u32))).count();
             assert_eq!(gate.running as usize, counted);
             assert_eq!(counted, running.iter().filter(|entry| entry.system == 0).count());
-            assert_eq!(gate.groups as usize, self.memory.groups.iter().filter(|group| group.gate != 0).count());
+            assert_eq!(gate.groups as usize, self.memory.groups.iter().filter(|group| group.gate.is_some()).count());
         }
         let mut listed = 0;
-        for (slot, group) in self.memory.groups.iter().enumerate().filter(|(_, group)| group.gate != 0) {
+        for (slot, group) in self.memory.groups.iter().enumerate().filter(|(_, group)| group.gate.is_some()) {
             let of_group =
                 |entry: &&Running| entry.grouped != 0 && (entry.lane, entry.group) == (group.lane, group.hash);
             assert_eq!(group.running as usize, running.iter().filter(of_group).count(), "{group:?}");
-            let waits = group.position < Rank::MAX && group.held == 0;
+            let waits = group.position < Rank::MAX && group.standing != Standing::Held;
             let has_place = self.limits.group == 0 || group.running < self.limits.group;
-            let rests = group.list == List::Resting;
+            let rests = group.standing == Standing::Resting;
             let has_lane = index::find(&self.memory.lane_index, INSTANCE, i64::from(group.lane)).is_some();
-            if group.server == 0 && has_lane {
+            if !group.is_served() && has_lane {
                 // Starts that no longer count are found when the group's time comes.
                 let same = |job: &Job| (job.lane, job.entry.group) == (group.lane, group.hash);
                 let has_started = self.limits.group_rate > 0 && self.started_of(same, self.limits.period) > 0;
-                let is_opening = !rests && group.list != List::Turns && waits && has_place && self.has_open(same);
-                assert_eq!(group.list == List::Turns || rests || is_opening, waits && has_place, "{slot}: {group:?}");
+                let is_opening =
+                    !rests && group.standing != Standing::Turn && waits && has_place && self.has_open(same);
+                assert_eq!(
+                    group.standing == Standing::Turn || rests || is_opening,
+                    waits && has_place,
+                    "{slot}: {group:?}"
+                );
                 assert!(!rests || has_started);
-                let is_idle = !(waits && has_place) && group.running == 0 && group.held == 0;
-                assert_eq!(group.list == List::Idle, is_idle, "{slot}: {group:?}");
+                let is_idle = !(waits && has_place) && group.running == 0 && group.standing != Standing::Held;
+                assert_eq!(group.standing == Standing::Idle, is_idle, "{slot}: {group:?}");
             }
-            listed += usize::from(group.list != List::None);
+            listed += usize::from(is_listed(group.standing));
         }
-        let resting = self.memory.head.resting.slots(&self.memory.groups);
-        assert!(resting.is_sorted_by_key(|&slot| self.memory.groups[slot as usize].order));
-        assert!(resting.iter().all(|&slot| self.memory.groups[slot as usize].list == List::Resting));
+        let head = self.memory.head;
+        let mut groups = self.memory.groups.clone();
+        let groups = Slots::new(&mut groups);
+        let resting = head.groups.resting.slots(&groups);
+        assert!(resting.is_sorted_by_key(|&slot| groups[slot].order));
+        assert!(resting.iter().all(|&slot| groups[slot].standing == Standing::Resting));
         let mut seen = resting.len();
         for lane in self.memory.lanes.iter().filter(|lane| lane.is_used()) {
-            for (tree, list) in lane.groups.trees() {
-                let slots = tree.slots(&self.memory.groups);
-                assert!(slots.is_sorted_by_key(|&slot| self.memory.groups[slot as usize].urgency));
-                assert!(slots.iter().all(|&slot| self.memory.groups[slot as usize].list == list));
+            for (tree, is_turns) in lane.groups.trees() {
+                let slots = tree.slots(&groups);
+                assert!(slots.is_sorted_by_key(|&slot| groups[slot].urgency));
+                assert!(slots.iter().all(|&slot| is_tree_of(groups[slot].standing, is_turns)));
                 seen += slots.len();
             }
             let list = lane.groups.idle_ends();
-            let (mut at, mut before) = (list.0, 0);
-            while at != 0 {
-                let group = &self.memory.groups[at as usize - 1];
-                assert_eq!((group.lane, group.prev, group.list), (lane.id, before, List::Idle));
+            let (mut at, mut before) = (list.0, None);
+            while let Some(slot) = at {
+                let group = &groups[slot];
+                assert_eq!((group.lane, group.prev, group.standing), (lane.id, before, Standing::Idle));
                 (before, at) = (at, group.next);
                 seen += 1;
                 assert!(seen <= listed, "a list in a circle");
@@ -1062,8 +1085,11 @@ impl World {
             assert_eq!(list.1, before);
         }
         assert_eq!(seen, listed);
-        self.with(|f, _| f.check_rates());
-        assert_eq!(self.memory.head.groups as usize, self.memory.groups.iter().filter(|group| group.gate != 0).count());
+        self.with(|f, _| f.backlog.check_rates());
+        assert_eq!(
+            self.memory.head.groups.used as usize,
+            self.memory.groups.iter().filter(|group| group.gate.is_some()).count()
+        );
     }
 
     /// Ends everything, and finds everything.

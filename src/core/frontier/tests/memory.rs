@@ -71,7 +71,7 @@ impl Memory {
 
     /// Lays the frontier over it.
     pub fn frontier(&mut self) -> Frontier<'_> {
-        Frontier {
+        Frontier::over(Arrays {
             head: &mut self.head,
             lanes: &mut self.lanes,
             lane_index: &mut self.lane_index,
@@ -88,6 +88,6 @@ impl Memory {
             starts: &mut self.starts,
             retrying: &mut self.retrying,
             retrying_index: &mut self.retrying_index,
-        }
+        })
     }
 }

@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use proptest::prelude::*;
 
 use super::memory::{self, Memory};
+use crate::frontier::slot::{LaneSlot, RunningSlot};
 use crate::frontier::*;
 use crate::{id, share};
 
@@ -324,7 +325,7 @@ impl World {
         Self {
             sizes,
             memory: sizes.memory(),
-            roots: [0; PLACES],
+            roots: [None; PLACES],
             step: 0,
             now: 1,
             instances: [1, 2],
@@ -395,8 +396,8 @@ impl World {
     }
 
     fn slot(&mut self, lane: LaneKey) -> Option<Lane> {
-        let slot = self.memory.frontier().lane_slot(lane.0, lane.1)?;
-        Some(self.memory.lanes[slot as usize])
+        let slot = self.memory.frontier().backlog.lanes.find(lane.0, lane.1)?;
+        Some(self.memory.lanes[slot.at()])
     }
 
     /// Returns how many more attempts of this lane may be claimed.
@@ -486,7 +487,7 @@ impl World {
         let next = self.memory.frontier().stop_waiting(s);
         self.woken[s as usize] = false;
         self.woken_first(next);
-        assert!(!self.memory.frontier().is_woken(s));
+        assert!(!self.memory.frontier().sessions.is_woken(s));
     }
 
     /// Ends a look: nothing more is wanted, or an error or a time-out ended it.
@@ -572,7 +573,7 @@ impl World {
             return;
         }
         let knows = held.is_some_and(|h| !h.awaits_cancel());
-        match self.memory.frontier().end(&mut self.roots[place], lane.0, entry.id, s) {
+        match self.memory.frontier().running.end(&mut self.roots[place], lane.0, entry.id, s) {
             crate::frontier::End::Yours(_) => assert!(is_mine),
             crate::frontier::End::Busy(_) => return assert!(knows && !is_mine),
             crate::frontier::End::Unknown => return assert!(!knows),
@@ -595,7 +596,8 @@ impl World {
             None if self.held.len() == self.sizes.running => TakeOne::Full,
             None => TakeOne::Taken,
         };
-        let took = self.memory.frontier().take_one(&mut self.roots[place], lane.0, lane.1, s, 0, entry, true);
+        let owner = Owner { session: s, pid: 0 };
+        let took = self.memory.frontier().take_one(&mut self.roots[place], lane.0, lane.1, owner, entry, true);
         assert_eq!(took, expected);
         if took != TakeOne::Taken {
             return false;
@@ -612,7 +614,7 @@ impl World {
     fn extend(&mut self, place: usize, a: usize, lease: i64) {
         let (lane, id, deadline) = (self.log[a].lane, self.log[a].entry.id, self.now + lease);
         let held = self.held.get_mut(&a).filter(|held| !held.awaits_cancel() && held.state != State::Ending);
-        let extended = self.memory.frontier().extend(&mut self.roots[place], lane.0, id, lease, deadline);
+        let extended = self.memory.frontier().running.extend(&mut self.roots[place], lane.0, id, lease, deadline);
         assert_eq!(extended.map(|entry| entry.deadline), held.is_some().then_some(deadline));
         if let Some(held) = held {
             (held.deadline, held.longest) = (deadline, held.longest.max(lease));
@@ -624,7 +626,7 @@ impl World {
 
     fn request_cancel(&mut self, place: usize, a: usize) {
         let (lane, entry) = (self.log[a].lane, self.log[a].entry);
-        let is_known = self.memory.frontier().request_cancel(lane.0, entry.id);
+        let is_known = self.memory.frontier().running.request_cancel(lane.0, entry.id);
         assert_eq!(is_known, self.held.contains_key(&a));
         if let Some(held) = self.held.get_mut(&a) {
             held.cancel = true;
@@ -647,7 +649,7 @@ impl World {
             self.client(s).open.born.retain(|&other| other != retry);
         }
         self.log[a].outcome = Row::Absent;
-        self.memory.frontier().undo_end(&mut self.roots[place], self.log[a].lane.0, self.log[a].entry.id);
+        self.memory.frontier().running.undo_end(&mut self.roots[place], self.log[a].lane.0, self.log[a].entry.id);
         let held = self.held.get_mut(&a).unwrap();
         held.state = if held.claimed { State::Running } else { State::Taken };
     }
@@ -722,7 +724,8 @@ impl World {
             let mut frontier = self.memory.frontier();
             let unwanted = !frontier.wants(lane.0, lane.1, entry);
             let kept = |frontier: &Frontier<'_>| {
-                frontier.lanes.iter().map(|l| (l.len, l.position, l.spill)).collect::<Vec<_>>()
+                let lanes = &frontier.backlog.lanes;
+                lanes.slots().map(|slot| (lanes[slot].len, lanes[slot].position, lanes[slot].spill)).collect::<Vec<_>>()
             };
             let before = kept(&frontier);
             assert_eq!(frontier.push(lane.0, lane.1, entry), expected);
@@ -781,7 +784,7 @@ impl World {
                 self.woken_first(woken);
             }
             Callback::UndoEnd(_) => {
-                self.memory.frontier().undo_end(root, lane.0, id);
+                self.memory.frontier().running.undo_end(root, lane.0, id);
                 let held = self.held.get_mut(&a).unwrap();
                 held.state = if held.claimed { State::Running } else { State::Taken };
             }
@@ -1109,7 +1112,7 @@ impl World {
                 self.request_cancel(place, a);
             }
             Act::Expire => {
-                let Some(entry) = self.memory.frontier().expired(self.roots[place], self.now) else { return };
+                let Some(entry) = self.memory.frontier().running.expired(self.roots[place], self.now) else { return };
                 let a = self.by_id[&(entry.instance, entry.id)];
                 assert!(self.held[&a].deadline <= self.now);
                 let retry = (!entry.awaits_cancel()).then_some(entry.rank.priority);
@@ -1177,7 +1180,7 @@ impl World {
                 }
                 let woken = self.memory.frontier().drop_instance(&mut self.roots[place], instance);
                 self.woken_first(woken);
-                assert_eq!(self.roots[place], 0);
+                assert_eq!(self.roots[place], None);
                 self.drop_attempts(|lane| lane.0 == instance);
                 for s in 0..self.clients.len() {
                     let lane = self.clients[s].refill.as_ref().map(|refill| refill.lane);
@@ -1197,7 +1200,7 @@ impl World {
                     *self.client(s) = Client { place, ..Client::default() };
                 }
                 self.memory = self.sizes.memory();
-                self.roots = [0; PLACES];
+                self.roots = [None; PLACES];
                 self.held.clear();
                 self.sleepers.clear();
                 self.woken.fill(false);
@@ -1281,7 +1284,7 @@ impl World {
             }
         }
         let root = &mut self.roots[place];
-        let ended = self.memory.frontier().session_ended(root, self.instances[place], s, now, has_broken);
+        let ended = self.memory.frontier().running.session_ended(root, self.instances[place], s, now, has_broken);
         assert_eq!(ended, earliest);
         self.client(s).place = to;
     }
@@ -1357,13 +1360,13 @@ impl World {
     }
 
     fn check_lanes(&mut self) {
-        let used: Vec<u32> =
-            (0..self.sizes.lanes as u32).filter(|&s| self.memory.lanes[s as usize].is_used()).collect();
-        assert_eq!(self.memory.head.lanes as usize, used.len());
+        let lanes = (0..self.sizes.lanes as u32).map(LaneSlot::new);
+        let used: Vec<LaneSlot> = lanes.filter(|&slot| self.memory.lanes[slot.at()].is_used()).collect();
+        assert_eq!(self.memory.head.lanes.used as usize, used.len());
         let waited: Vec<LaneKey> =
             self.sleepers.iter().filter(|(_, queue)| !queue.is_empty()).map(|(lane, _)| *lane).collect();
         let waiting: BTreeSet<u32> = waited.iter().map(|lane| lane.0).collect();
-        assert_eq!(self.memory.head.waited as usize, waited.len());
+        assert_eq!(self.memory.head.lanes.waited as usize, waited.len());
         for &instance in &waiting {
             let own = waited.iter().filter(|lane| lane.0 == instance).count();
             assert_eq!(share::held(&self.memory.lane_index, instance) as usize, own);
@@ -1371,11 +1374,11 @@ impl World {
         let buckets = self.memory.lane_index.iter().filter(|b| !b.is_empty()).count();
         assert_eq!(buckets, used.len() + waiting.len());
         for slot in used {
-            let lane = self.memory.lanes[slot as usize];
+            let lane = self.memory.lanes[slot.at()];
             let key = (lane.instance, lane.id);
             let mut frontier = self.memory.frontier();
-            assert_eq!(frontier.lane_slot(key.0, key.1), Some(slot));
-            let ring = frontier.ring(slot);
+            assert_eq!(frontier.backlog.lanes.find(key.0, key.1), Some(slot));
+            let ring = frontier.backlog.lanes.ring(slot);
             let ready: Vec<Ready> = (0..ring.len()).map(|nth| ring.get(nth)).collect();
             assert!(ready.is_sorted_by(|one, two| one.rank < two.rank));
             for entry in ready {
@@ -1384,12 +1387,12 @@ impl World {
                 assert_ne!(self.log[a].row, Row::Open, "seen before its commit");
                 assert!(self.held.get(&a).is_none_or(|held| held.recovered), "both ready and taken");
             }
-            assert_eq!(lane.refiller.checked_sub(1), self.refiller(key).map(|(s, _)| s));
-            assert_eq!(lane.waiters_first != 0, self.has_sleepers(key));
+            assert_eq!(lane.refiller.map(|session| session.number()), self.refiller(key).map(|(s, _)| s));
+            assert_eq!(lane.waiters_first.is_some(), self.has_sleepers(key));
             assert!(!self.has_sleepers(key) || (lane.paused != 0) == self.paused.contains(&key));
         }
         for (&lane, queue) in &self.sleepers {
-            assert!(queue.is_empty() || self.memory.frontier().lane_slot(lane.0, lane.1).is_some());
+            assert!(queue.is_empty() || self.memory.frontier().backlog.lanes.find(lane.0, lane.1).is_some());
         }
     }
 
@@ -1399,12 +1402,12 @@ impl World {
             let instance = self.instances[place];
             let frontier = self.memory.frontier();
             let mut from = 0;
-            while let Some((next, entry)) = frontier.next_running(instance, from) {
+            while let Some((next, entry)) = frontier.running.next_running(instance, from) {
                 from = next;
                 seen += 1;
                 let a = self.by_id[&(instance, entry.id)];
                 let held = &self.held[&a];
-                assert_eq!(frontier.running_slot(instance, entry.id), Some(next - 1));
+                assert_eq!(frontier.running.find(instance, entry.id), Some(RunningSlot::new(next - 1)));
                 assert_eq!(
                     (entry.lane, entry.rank, entry.place),
                     (self.log[a].lane.1, self.log[a].entry.rank, self.log[a].entry.place)
@@ -1420,12 +1423,12 @@ impl World {
             let runs = |a: &usize| self.held[a].state == State::Running;
             let next = self.held_of(place).iter().filter(|a| runs(a)).map(|a| self.held[a].deadline).min();
             let frontier = self.memory.frontier();
-            assert_eq!(frontier.next_deadline(self.roots[place]), next);
-            let expired = frontier.expired(self.roots[place], self.now).map(|entry| entry.deadline);
+            assert_eq!(frontier.running.next_deadline(self.roots[place]), next);
+            let expired = frontier.running.expired(self.roots[place], self.now).map(|entry| entry.deadline);
             assert_eq!(expired, next.filter(|&deadline| deadline <= self.now));
         }
-        let head = self.memory.head;
-        assert_eq!((seen, head.running as usize), (self.held.len(), self.held.len()));
+        let head = self.memory.head.running;
+        assert_eq!((seen, head.used as usize), (self.held.len(), self.held.len()));
         let parties: BTreeSet<LaneKey> = self.held.keys().map(|&a| self.log[a].lane).collect();
         let instances: BTreeSet<u32> = parties.iter().map(|lane| lane.0).collect();
         assert_eq!(head.parties as usize, parties.len() + instances.len());
@@ -1434,14 +1437,14 @@ impl World {
         for lane in parties {
             let of_instance = self.held.keys().filter(|&&a| self.log[a].lane.0 == lane.0).count();
             let of_lane = self.held.keys().filter(|&&a| self.log[a].lane == lane).count();
-            let counted = self.memory.frontier().held(lane.0, lane.1);
+            let counted = self.memory.frontier().running.held(lane.0, lane.1);
             assert_eq!(counted, (of_lane as u32, of_instance as u32), "places of {lane:?}");
             let places = self.places_of(lane);
-            assert_eq!(self.memory.frontier().places(lane.0, lane.1), places as u32);
+            assert_eq!(self.memory.frontier().running.places(lane.0, lane.1), places as u32);
         }
-        let free = head.running_slots.listed(|slot| self.memory.running[slot as usize].next);
-        assert!(free.iter().all(|slot| self.memory.running[*slot as usize].state == State::Free));
-        assert_eq!(free.len() + seen, head.running_slots.fresh() as usize, "the free list");
+        let free = head.slots.listed(&self.memory.running);
+        assert!(free.iter().all(|slot| self.memory.running[slot.at()].state == State::Free));
+        assert_eq!(free.len() + seen, head.slots.ever_used() as usize, "the free list");
     }
 
     fn check_coverage(&mut self) {
@@ -1452,12 +1455,12 @@ impl World {
             }
             let (key, entry) = (it.lane, it.entry);
             let mut frontier = self.memory.frontier();
-            let Some(slot) = frontier.lane_slot(key.0, key.1) else { continue };
-            let ring = frontier.ring(slot);
+            let Some(slot) = frontier.backlog.lanes.find(key.0, key.1) else { continue };
+            let ring = frontier.backlog.lanes.ring(slot);
             if ring.search(entry.rank).is_ok_and(|nth| ring.get(nth).id == entry.id) {
                 continue;
             }
-            let lane = self.memory.lanes[slot as usize];
+            let lane = self.memory.lanes[slot.at()];
             assert!(entry.rank > lane.horizon(), "lost: {entry:?} in {lane:?}");
             if let Some((_, refill)) = self.refiller(key) {
                 let will_come = self.will_read(refill, a) || refill.found.contains(&entry) || refill.over;
@@ -1469,7 +1472,7 @@ impl World {
 
     fn check_sleepers(&mut self) {
         for s in 0..self.sizes.sessions as u32 {
-            assert_eq!(self.memory.frontier().is_woken(s), self.woken[s as usize]);
+            assert_eq!(self.memory.frontier().sessions.is_woken(s), self.woken[s as usize]);
         }
         for (&lane, queue) in &self.sleepers {
             let for_refill = queue.iter().filter(|&&s| self.for_refill[s as usize]);
@@ -1483,7 +1486,8 @@ impl World {
             if queue.is_empty() || self.paused.contains(&lane) || self.jobs(lane).is_empty() {
                 continue;
             }
-            let is_noted = self.memory.head.is_short != 0 && (self.places_of(lane) == 0 || self.woken.contains(&true));
+            let is_noted =
+                self.memory.head.sessions.is_short != 0 && (self.places_of(lane) == 0 || self.woken.contains(&true));
             let looks = |(s, client): (usize, &Client)| {
                 let look = client.look.as_ref();
                 self.woken[s] && look.is_some_and(|look| look.instance == lane.0 && look.lanes.contains(&lane.1))
@@ -1765,7 +1769,7 @@ fn a_refiller_whose_lane_was_forgotten_cannot_end_the_refill_of_another() {
     let mut memory = memory(2, 1);
     let mut frontier = memory.frontier();
     assert!(frontier.refill_begin(1, 1, 0).is_some());
-    frontier.drop_instance(&mut 0, 1);
+    frontier.drop_instance(&mut None, 1);
     assert!(frontier.refill_begin(1, 1, 1).is_some());
     assert!(!frontier.refill_push(1, 1, 0, &mut [], Rank::MAX));
     assert!(!frontier.refill_end(1, 1, 0));
@@ -1790,7 +1794,7 @@ fn a_stale_attempt_gives_way_to_the_living_one_of_its_job() {
 
 #[test]
 fn an_attempt_read_or_pushed_while_its_taker_drops_it_is_not_lost() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
@@ -1823,31 +1827,31 @@ fn jobs_of_a_paused_lane_wake_nobody() {
 
 #[test]
 fn a_bound_claim_falls_due_although_its_connection_ended_while_another_was_ending_it() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 3), ONE);
     frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::EXPIRES);
-    assert!(matches!(frontier.end(root, 1, job(1).id, 4), crate::frontier::End::Yours(_)));
-    assert_eq!(frontier.session_ended(root, 1, 3, 0, false), None);
-    frontier.undo_end(root, 1, job(1).id);
-    assert_eq!(frontier.next_deadline(*root), Some(i64::MIN));
+    assert!(matches!(frontier.running.end(root, 1, job(1).id, 4), crate::frontier::End::Yours(_)));
+    assert_eq!(frontier.running.session_ended(root, 1, 3, 0, false), None);
+    frontier.running.undo_end(root, 1, job(1).id);
+    assert_eq!(frontier.running.next_deadline(*root), Some(i64::MIN));
 }
 
 #[test]
 fn the_lease_of_a_broken_connection_ends_after_the_span_unless_it_is_extended() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1), job(2)]);
     for id in [job(1).id, job(2).id] {
         assert_eq!(take_one(&mut frontier, 1, 3), ONE);
         frontier.claimed(root, 1, id, 9000, 9000, Disconnect::after(SPAN));
     }
-    assert!(matches!(frontier.end(root, 1, job(1).id, 4), crate::frontier::End::Yours(_)));
-    assert_eq!(frontier.session_ended(root, 1, 3, 100, true), Some(100 + SPAN));
-    frontier.extend(root, 1, job(2).id, 9000, 9100);
-    frontier.undo_end(root, 1, job(1).id);
-    assert_eq!(frontier.next_deadline(*root), Some(100 + SPAN));
+    assert!(matches!(frontier.running.end(root, 1, job(1).id, 4), crate::frontier::End::Yours(_)));
+    assert_eq!(frontier.running.session_ended(root, 1, 3, 100, true), Some(100 + SPAN));
+    frontier.running.extend(root, 1, job(2).id, 9000, 9100);
+    frontier.running.undo_end(root, 1, job(1).id);
+    assert_eq!(frontier.running.next_deadline(*root), Some(100 + SPAN));
     assert!(frontier.entry(1, job(1).id).unwrap().disconnect.is_broken());
     let kept = frontier.entry(1, job(2).id).unwrap();
     assert_eq!((kept.deadline, kept.disconnect), (9100, Disconnect::KEEPS));
@@ -1855,134 +1859,142 @@ fn the_lease_of_a_broken_connection_ends_after_the_span_unless_it_is_extended() 
 
 #[test]
 fn a_goodbye_leaves_the_lease_and_a_later_session_of_this_number_does_not_end_it() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 3), ONE);
     frontier.claimed(root, 1, job(1).id, 9000, 9000, Disconnect::after(SPAN));
     for has_broken in [false, true] {
-        assert_eq!(frontier.session_ended(root, 1, 3, 100, has_broken), None);
+        assert_eq!(frontier.running.session_ended(root, 1, 3, 100, has_broken), None);
     }
-    assert_eq!(frontier.next_deadline(*root), Some(9000));
+    assert_eq!(frontier.running.next_deadline(*root), Some(9000));
 }
 
 #[test]
 fn an_extension_before_the_commit_of_the_claim_holds() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
-    frontier.extend(root, 1, job(1).id, 500, 5000);
+    frontier.running.extend(root, 1, job(1).id, 500, 5000);
     frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::KEEPS);
-    assert_eq!(frontier.next_deadline(*root), Some(5000));
+    assert_eq!(frontier.running.next_deadline(*root), Some(5000));
 }
 
 #[test]
 fn an_attempt_is_extended_or_ended_for_its_deadline_but_never_both() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
     frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::KEEPS);
-    let expired = frontier.expired(*root, 1000).unwrap();
-    assert!(frontier.extend(root, 1, job(1).id, 0, 5000).is_some());
-    assert!(frontier.end_expired(root, 1, job(1).id, 7, expired.deadline).is_none());
-    let expired = frontier.expired(*root, 5000).unwrap();
-    let end = frontier.end_expired(root, 1, job(1).id, 7, expired.deadline);
+    let expired = frontier.running.expired(*root, 1000).unwrap();
+    assert!(frontier.running.extend(root, 1, job(1).id, 0, 5000).is_some());
+    assert!(frontier.running.end_expired(root, 1, job(1).id, 7, expired.deadline).is_none());
+    let expired = frontier.running.expired(*root, 5000).unwrap();
+    let end = frontier.running.end_expired(root, 1, job(1).id, 7, expired.deadline);
     assert!(matches!(end, Some(crate::frontier::End::Yours(_))));
-    assert!(frontier.extend(root, 1, job(1).id, 0, 9000).is_none());
-    frontier.undo_end(root, 1, job(1).id);
-    assert_eq!(frontier.next_deadline(*root), Some(5000));
+    assert!(frontier.running.extend(root, 1, job(1).id, 0, 9000).is_none());
+    frontier.running.undo_end(root, 1, job(1).id);
+    assert_eq!(frontier.running.next_deadline(*root), Some(5000));
 }
 
 #[test]
 fn a_lease_that_was_noted_lasts_at_least_as_long_also_after_an_end_that_is_undone() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
     frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::KEEPS);
     for (deadline, expected) in [(i64::MIN, 1000), (900, 1000), (5000, 5000)] {
-        frontier.lengthen(root, 1, job(1).id, 20, deadline);
-        assert_eq!(frontier.next_deadline(*root), Some(expected));
+        frontier.running.lengthen(root, 1, job(1).id, 20, deadline);
+        assert_eq!(frontier.running.next_deadline(*root), Some(expected));
     }
-    assert!(matches!(frontier.end(root, 1, job(1).id, 7), crate::frontier::End::Yours(_)));
-    frontier.lengthen(root, 1, job(1).id, 30, 9000);
-    assert_eq!(frontier.next_deadline(*root), None);
-    frontier.undo_end(root, 1, job(1).id);
-    assert_eq!(frontier.next_deadline(*root), Some(9000));
+    assert!(matches!(frontier.running.end(root, 1, job(1).id, 7), crate::frontier::End::Yours(_)));
+    frontier.running.lengthen(root, 1, job(1).id, 30, 9000);
+    assert_eq!(frontier.running.next_deadline(*root), None);
+    frontier.running.undo_end(root, 1, job(1).id);
+    assert_eq!(frontier.running.next_deadline(*root), Some(9000));
     assert_eq!(frontier.entry(1, job(1).id).map(|entry| entry.longest), Some(30));
 }
 
 #[test]
 fn an_attempt_that_awaits_cancel_can_be_taken_and_cancelled_but_not_ended_or_extended() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
-    assert!(frontier.request_cancel(1, job(1).id));
+    assert!(frontier.running.request_cancel(1, job(1).id));
     assert_eq!(frontier.give_back(root, 1, job(1).id, 0), None);
     // It is not claimed: an outcome without a claim would let it run again.
-    assert!(matches!(frontier.end(root, 1, job(1).id, 0), crate::frontier::End::Unknown));
-    assert!(frontier.extend(root, 1, job(1).id, 5, 5).is_none());
+    assert!(matches!(frontier.running.end(root, 1, job(1).id, 0), crate::frontier::End::Unknown));
+    assert!(frontier.running.extend(root, 1, job(1).id, 5, 5).is_none());
     // A cancel that fails leaves it unchanged.
     for _ in 0..2 {
-        assert_eq!(frontier.next_deadline(*root), Some(i64::MIN));
-        assert_eq!(frontier.take_one(root, 1, 1, 2, 0, job(1), true), TakeOne::Taken);
-        assert_eq!(frontier.next_deadline(*root), None);
-        assert!(matches!(frontier.end(root, 1, job(1).id, 2), crate::frontier::End::Yours(_)));
-        frontier.undo_end(root, 1, job(1).id);
+        assert_eq!(frontier.running.next_deadline(*root), Some(i64::MIN));
+        assert_eq!(frontier.take_one(root, 1, 1, Owner { session: 2, pid: 0 }, job(1), true), TakeOne::Taken);
+        assert_eq!(frontier.running.next_deadline(*root), None);
+        assert!(matches!(frontier.running.end(root, 1, job(1).id, 2), crate::frontier::End::Yours(_)));
+        frontier.running.undo_end(root, 1, job(1).id);
         frontier.give_back(root, 1, job(1).id, 0);
     }
 }
 
 #[test]
 fn the_end_of_session_zero_is_not_the_end_of_sessions_unknown() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 3), ONE);
     frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::EXPIRES);
-    assert_eq!(frontier.session_ended(root, 1, 3, 0, false), Some(i64::MIN));
-    frontier.extend(root, 1, job(1).id, 500, 5000);
-    assert_eq!(frontier.session_ended(root, 1, 0, 0, true), None);
-    assert_eq!(frontier.next_deadline(*root), Some(5000));
+    assert_eq!(frontier.running.session_ended(root, 1, 3, 0, false), Some(i64::MIN));
+    frontier.running.extend(root, 1, job(1).id, 500, 5000);
+    assert_eq!(frontier.running.session_ended(root, 1, 0, 0, true), None);
+    assert_eq!(frontier.running.next_deadline(*root), Some(5000));
 }
 
 #[test]
 fn a_request_to_cancel_is_missed_only_for_the_end_that_had_begun_before() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
     frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::KEEPS);
-    assert!(matches!(frontier.end(root, 1, job(1).id, 0), crate::frontier::End::Yours(entry) if entry.cancel == 0));
-    assert!(frontier.request_cancel(1, job(1).id) && frontier.request_rerun(1, job(1).id));
+    assert!(
+        matches!(frontier.running.end(root, 1, job(1).id, 0), crate::frontier::End::Yours(entry) if entry.cancel == 0)
+    );
+    assert!(frontier.running.request_cancel(1, job(1).id) && frontier.running.request_rerun(1, job(1).id));
     let missed = |frontier: &crate::frontier::Frontier<'_>| frontier.entry(1, job(1).id).map(|entry| entry.missed);
     assert_eq!(missed(&frontier), Some(crate::frontier::MISSED_CANCEL | crate::frontier::MISSED_RERUN));
     // The end is rolled back. The next end knows of the request.
-    frontier.undo_end(root, 1, job(1).id);
-    assert!(matches!(frontier.end(root, 1, job(1).id, 0), crate::frontier::End::Yours(entry) if entry.cancel == 1));
+    frontier.running.undo_end(root, 1, job(1).id);
+    assert!(
+        matches!(frontier.running.end(root, 1, job(1).id, 0), crate::frontier::End::Yours(entry) if entry.cancel == 1)
+    );
     assert_eq!(missed(&frontier), Some(0));
 }
 
 #[test]
 fn a_rerun_is_missed_only_for_the_end_that_had_begun_before() {
-    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
-    assert!(!frontier.request_rerun(1, job(1).id));
+    assert!(!frontier.running.request_rerun(1, job(1).id));
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
     frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::KEEPS);
     let seen = |frontier: &crate::frontier::Frontier<'_>| {
         frontier.entry(1, job(1).id).map(|entry| (entry.rerun, entry.missed))
     };
-    assert!(matches!(frontier.end(root, 1, job(1).id, 0), crate::frontier::End::Yours(entry) if entry.rerun == 0));
-    assert!(frontier.request_rerun(1, job(1).id));
+    assert!(
+        matches!(frontier.running.end(root, 1, job(1).id, 0), crate::frontier::End::Yours(entry) if entry.rerun == 0)
+    );
+    assert!(frontier.running.request_rerun(1, job(1).id));
     assert_eq!(seen(&frontier), Some((1, 1)));
     // The end is rolled back. The next end knows of the request.
-    frontier.undo_end(root, 1, job(1).id);
-    assert!(matches!(frontier.end(root, 1, job(1).id, 0), crate::frontier::End::Yours(entry) if entry.rerun == 1));
+    frontier.running.undo_end(root, 1, job(1).id);
+    assert!(
+        matches!(frontier.running.end(root, 1, job(1).id, 0), crate::frontier::End::Yours(entry) if entry.rerun == 1)
+    );
     assert_eq!(seen(&frontier), Some((1, 0)));
 }
 
@@ -2013,7 +2025,7 @@ fn a_sleeper_is_noted_until_it_is_woken_or_leaves() {
     read(&mut frontier, 2, &[]);
     for session in [1, 3] {
         assert_eq!(frontier.wait(session, 1, &[(1, false), (2, false)], 0), Wait::Sleep);
-        frontier.note_sleeper(session, 40 + session as i32, 7);
+        frontier.sessions.note_sleeper(session, 40 + session as i32, 7);
     }
     let noted = |frontier: &Frontier<'_>, instance, from| {
         let (next, sleeper) = frontier.next_sleeper(instance, from)?;

@@ -42,7 +42,7 @@ proptest! {
                 let Some((lane, up_to)) = lanes.next(&mut frontier, INSTANCE) else { break };
                 let mut out = [Ready::default(); 8];
                 let room = want - found.len();
-                match frontier.take_to(INSTANCE, lane, 0, 1, None, up_to, &mut out[..room]) {
+                match frontier.take_to(INSTANCE, lane, Owner { session: 0, pid: 1 }, None, up_to, &mut out[..room]) {
                     Take::Some { taken, .. } => found.extend(out[..taken].iter().map(|ready| (ready.rank, lane))),
                     Take::Refill => refill(&mut frontier, lane, &waiting),
                     Take::Empty => lanes.done(lane),

@@ -151,7 +151,7 @@ impl World {
         }
         let is_told = self.find(session, Log::Claims, newest).is_some() && self.is_noted(session, newest);
         if is_told && fault != Some(Fault::NoteTakenForTold) {
-            self.memory.with(|frontier, _| frontier.request_cancel(INSTANCE, newest.id));
+            self.memory.with(|frontier, _| frontier.running.request_cancel(INSTANCE, newest.id));
         }
         (!is_told).then_some(newest)
     }

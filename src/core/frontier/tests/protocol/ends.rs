@@ -88,7 +88,7 @@ impl World {
 
     /// `hold::hold_claimed`.
     fn hold(&mut self, scenario: &Scenario, session: usize, at: At, end: End, has_asked: bool) {
-        let answer = self.memory.with(|frontier, root| frontier.end(root, INSTANCE, at.id, session as u32));
+        let answer = self.memory.with(|frontier, root| frontier.running.end(root, INSTANCE, at.id, session as u32));
         let held = match answer {
             frontier::End::Yours(entry) => {
                 self.record(session, Step::Ending(at.id));
@@ -146,7 +146,7 @@ impl World {
             self.forget_entry(held.at.id, fault);
             return self.refuse(scenario, session, held.at.id);
         };
-        self.memory.with(|frontier, _| frontier.relocate(INSTANCE, at.id, at.place()));
+        self.memory.with(|frontier, _| frontier.running.relocate(INSTANCE, at.id, at.place()));
         let held = Held { at, generation: self.generation(at.segment), ..held };
         let next = if end == End::Complete { Pc::Outcome(held, end) } else { Pc::NotEnded(held, end) };
         self.go(session, next);
@@ -155,7 +155,7 @@ impl World {
     /// `hold::release_hold`.
     fn release_hold(&mut self, session: usize, id: i64) {
         self.unrecord(session, id);
-        self.memory.with(|frontier, root| frontier.undo_end(root, INSTANCE, id));
+        self.memory.with(|frontier, root| frontier.running.undo_end(root, INSTANCE, id));
     }
 
     /// True if a session sees a note, where the attempt is, that a cancel was requested.
@@ -239,7 +239,9 @@ impl World {
                     None if is_valid => {}
                     Some(outcome) if !outcome.is_mark() => self.forget_ended(at.id, fault),
                     _ => match self.by_id(session, at.id) {
-                        Some(now) => self.memory.with(|frontier, _| frontier.relocate(INSTANCE, at.id, now.place())),
+                        Some(now) => {
+                            self.memory.with(|frontier, _| frontier.running.relocate(INSTANCE, at.id, now.place()))
+                        }
                         None => self.forget_entry(at.id, fault),
                     },
                 }

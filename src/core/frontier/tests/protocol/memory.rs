@@ -56,7 +56,7 @@ impl Memory {
                 sessions: 1,
                 ..Sizes::default()
             }),
-            root: 0,
+            root: None,
             cancels: Missed { ids: Vec::new(), must_scan },
             is_recovered: is_first,
         }
@@ -99,7 +99,8 @@ impl Memory {
             })
             .collect();
         running.sort_unstable();
-        let marks = (lane.used, lane.refiller, lane.invalidated, lane.goes_on, lane.is_fresh);
+        let refiller = lane.refiller.map(|session| session.number());
+        let marks = (lane.used, refiller, lane.invalidated, lane.goes_on, lane.is_fresh);
         let ranks = [lane.position, lane.read, lane.spill, lane.lenient].map(rank);
         (marks, ranks, ready, running, self.cancels.clone(), self.is_recovered)
     }

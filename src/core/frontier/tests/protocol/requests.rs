@@ -4,7 +4,7 @@
 use super::data::{At, INSTANCE, Kind, LANE, Log, Pc, Probe, Row, Step, Then, Why};
 use super::scenario::{Fault, Scenario};
 use super::world::World;
-use crate::frontier::{State, TakeOne};
+use crate::frontier::{Owner, State, TakeOne};
 
 /// As `take::TakeWaiting`, without `Taken`.
 #[derive(Clone, Copy)]
@@ -119,7 +119,8 @@ impl World {
     /// `take::take_waiting`, in the frontier.
     pub fn take_one(&mut self, scenario: &Scenario, session: usize, at: At, generation: u8, why: Why) {
         let answer = self.memory.with(|frontier, root| {
-            frontier.take_one(root, INSTANCE, LANE, session as u32, session as i32, at.ready(), true)
+            let owner = Owner { session: session as u32, pid: session as i32 };
+            frontier.take_one(root, INSTANCE, LANE, owner, at.ready(), true)
         });
         if answer == TakeOne::Taken {
             self.record(session, Step::Ended(at.id));

@@ -90,10 +90,12 @@ impl World {
                 }
             }
             Step::Missed(at) => self.push(at.ready()),
-            Step::Relocated(at) => self.memory.with(|frontier, _| frontier.relocate(INSTANCE, at.id, at.place())),
+            Step::Relocated(at) => {
+                self.memory.with(|frontier, _| frontier.running.relocate(INSTANCE, at.id, at.place()))
+            }
             Step::CancelRequested(at) => {
                 let is_known = self.memory.with(|frontier, root| {
-                    frontier.request_cancel(INSTANCE, at.id)
+                    frontier.running.request_cancel(INSTANCE, at.id)
                         || fault != Some(Fault::CancelAfterEndForgotten)
                             && frontier.expire_now(root, INSTANCE, LANE, at.ready())
                 });
@@ -117,7 +119,7 @@ impl World {
                 self.memory.with(|frontier, root| frontier.give_back(root, INSTANCE, id, 0));
             }
             Step::Missed(at) => self.push(at.ready()),
-            Step::Ending(id) => self.memory.with(|frontier, root| frontier.undo_end(root, INSTANCE, id)),
+            Step::Ending(id) => self.memory.with(|frontier, root| frontier.running.undo_end(root, INSTANCE, id)),
             Step::Unseen if fault != Some(Fault::UndoneMoveNotTold) => {
                 self.memory.with(|frontier, _| frontier.invalidate(INSTANCE));
             }

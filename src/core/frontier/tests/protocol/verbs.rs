@@ -218,7 +218,7 @@ impl World {
         };
         self.lock(session, found.segment);
         if found.segment != at.segment {
-            self.memory.with(|frontier, _| frontier.relocate(INSTANCE, at.id, found.place()));
+            self.memory.with(|frontier, _| frontier.running.relocate(INSTANCE, at.id, found.place()));
         }
         self.go(session, Pc::InsertClaim(found));
     }
@@ -248,7 +248,7 @@ impl World {
             Probe::Moving if !has_given_up => return false,
             Probe::Moved => {
                 if let Some(now) = self.by_id(session, at.id) {
-                    self.memory.with(|frontier, _| frontier.relocate(INSTANCE, at.id, now.place()));
+                    self.memory.with(|frontier, _| frontier.running.relocate(INSTANCE, at.id, now.place()));
                     self.go(session, Pc::InsertClaim(now));
                     return true;
                 }
