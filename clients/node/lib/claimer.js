@@ -153,7 +153,8 @@ class Claimer extends Control {
     const stages = this.calls.get(job.queue)
     const route = stages.get(job.stage ?? null) ?? stages.get(null)
     job.stopping = this.stopping.isSet
-    const held = { job, route, lease: Math.max(lease, 1), beatAt: performance.now() + this.beat(lease), expiry: null }
+    const beatAt = performance.now() + this.beat(lease)
+    const held = { job, route, lease: Math.max(lease, 1), beatAt, expiry: null, errors: 0 }
     this.expireLater(held)
     this.held.set(job.id, held)
     this.ready.push(held)

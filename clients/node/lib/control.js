@@ -4,11 +4,15 @@
 // The worker sends each end until the server has answered, over new connections if necessary. `busy` does not count as
 // an answer: another open transaction has the attempt. It may be the handler's own, which the server is still rolling
 // back.
+//
+// If the server refuses a call, the control splits it, by queue and then in halves, until each faulty attempt is
+// alone. Invariant: between two calls for faulty parts there is one for the attempts without a known fault, if that is
+// due.
 
 const { setTimeout: sleep } = require('node:timers/promises')
 const { Backoff, lineOf } = require('./backoff')
 const { Gone } = require('./connection')
-const { Ending } = require('./endings')
+const { Ending, RETRY_PAUSE } = require('./endings')
 const { Flag, LONGEST } = require('./flag')
 
 const GATHER = 20 // How long a completion waits for a claim to carry it, in milliseconds as all times here.
@@ -21,8 +25,9 @@ const REPORT = 'SELECT id::float8 AS id, outcome, reason FROM queue.end_batch($1
 class Control {
   constructor (worker, watch) {
     Object.assign(this, { worker, watch, options: worker.options, log: worker.options.logger })
-    this.held = new Map() // attempt's id -> { job, route, lease, beatAt, expiry }
+    this.held = new Map() // attempt's id -> { job, route, lease, beatAt, expiry, errors }
     this.ended = new Map() // attempt's id -> its end, without an answer, except those that a claim carries
+    this.parts = new Map() // attempt's id -> its part after errors; others are in part 0
     this.wakeAt = Infinity // when the control wakes by itself
     this.isClosing = false
     this.changed = new Flag() // wakes the claimer: there is room, or the worker stops
@@ -41,7 +46,7 @@ class Control {
         await this.report()
         backoff.reset()
       } catch (error) {
-        if (!(error instanceof Gone || error.severity)) throw error // an error of the worker's own code
+        if (!(error instanceof Gone)) throw error // an error of the worker's own code
         if (this.control.isSevered) return
         await sleep(Math.min(backoff.failed(this.log, 'heartbeat', error), this.beat(Infinity)))
       }
@@ -89,58 +94,80 @@ class Control {
     if (ending.due < this.wakeAt) this.due.set()
   }
 
-  // Extends all leases if a heartbeat is due, and sends the ends that are due. After an error each end is sent by
-  // itself, so that a faulty end does not block the others.
+  // Extends all leases if a heartbeat is due, and sends the ends that are due: those of part 0, in which no fault is
+  // known, and those of one other part. The other parts take turns.
   async report () {
     const begun = performance.now()
-    let beats = this.extended(begun).map(({ job: { id } }) => JSON.stringify({ extend: { id } }))
-    const due = this.dueEnds(begun)
-    const alone = due.filter(({ errors }) => errors).map((ending) => [ending])
-    for (const ends of [due.filter(({ errors }) => !errors), ...alone]) {
-      const entries = [...beats, ...ends.map(({ json }) => json)]
-      beats = []
-      if (!entries.length) continue
-      let rows
-      try {
-        rows = await this.control.fetch(REPORT, [`[${entries.join(',')}]`])
-      } catch (error) {
-        if (error instanceof Gone || !ends.length) throw error
-        const isAtFault = entries.length === 1 && AT_FAULT.includes(error.code.slice(0, 2))
-        const answer = { outcome: isAtFault ? 'refused' : 'error', reason: lineOf(error) }
-        rows = ends.map(({ job: { id } }) => ({ id, ...answer }))
-      }
-      const sent = new Map(ends.map((ending) => [ending.job.id, ending]))
-      for (const { id, ...answer } of rows) {
-        const ending = sent.get(id)
-        if (!ending) {
-          this.beaten(id, answer.outcome, begun)
-          continue
-        }
-        this.ended.delete(id)
-        this.answered(ending, answer)
-      }
-      if (ends.length) this.changed.set()
+    for (const id of this.parts.keys()) if (!this.held.has(id) && !this.ended.has(id)) this.parts.delete(id)
+    const beats = this.extended(begun).map(({ job }) => ({ job, json: JSON.stringify({ extend: { id: job.id } }) }))
+    const entries = [...beats, ...this.dueEnds(begun).map((ending) => ({ job: ending.job, json: ending.json, ending }))]
+    const parts = [...new Set(entries.map(({ job: { id } }) => this.part(id)))].sort((a, b) => a - b)
+    for (const part of parts.slice(0, 2)) {
+      await this.reportPart(entries.filter(({ job: { id } }) => this.part(id) === part), begun)
     }
   }
 
-  // Returns the attempts to extend now: all, if one of them is due.
+  part (id) { return this.parts.get(id) ?? 0 }
+
+  // Makes parts of a part that the server has refused: one for each queue, or two halves. They are sent after all other
+  // parts.
+  split (entries) {
+    const [next, half] = [Math.max(0, ...this.parts.values()) + 1, Math.ceil(entries.length / 2)]
+    const queues = [...new Set(entries.map(({ job: { queue } }) => queue))]
+    entries.forEach(({ job: { id, queue } }, n) => {
+      this.parts.set(id, next + (queues.length > 1 ? queues.indexOf(queue) : Math.floor(n / half)))
+    })
+  }
+
+  // Sends heartbeats and ends in one call. If the server refuses it, splits the part.
+  async reportPart (entries, begun) {
+    let rows
+    try {
+      rows = await this.control.fetch(REPORT, [`[${entries.map(({ json }) => json).join(',')}]`])
+      for (const { job: { id } } of entries) this.parts.delete(id)
+    } catch (error) {
+      if (error instanceof Gone) throw error
+      this.split(entries)
+      if (entries.length > 1) return
+      const [{ job: { id }, ending }] = entries
+      const isRefused = ending && AT_FAULT.includes(error.code.slice(0, 2))
+      rows = [{ id, outcome: isRefused ? 'refused' : 'error', reason: lineOf(error) }]
+    }
+    const ended = new Map(entries.flatMap(({ job: { id }, ending }) => ending ? [[id, ending]] : []))
+    for (const { id, ...answer } of rows) {
+      const ending = ended.get(id)
+      if (!ending) {
+        this.beaten(id, answer, begun)
+        continue
+      }
+      this.ended.delete(id)
+      this.answered(ending, answer)
+    }
+    if (ended.size) this.changed.set()
+  }
+
+  // Returns the attempts to extend now: all of a part, if one of them is due.
   extended (now) {
     const riders = [...this.ended.values()].flatMap(({ rider, due }) => rider && due > now ? [rider] : [])
     const held = [...this.held.values(), ...riders].filter(({ isOver }) => !isOver)
-    return held.some(({ beatAt }) => beatAt <= now) ? held : []
+    const due = new Set(held.filter(({ beatAt }) => beatAt <= now).map(({ job: { id } }) => this.part(id)))
+    return held.filter(({ job: { id } }) => due.has(this.part(id)))
   }
 
   // Handles the answer to a heartbeat. A busy attempt does not expire: an open transaction is ending it, mostly the
-  // handler's own. The worker extends it again soon.
-  beaten (id, outcome, begun) {
+  // handler's own. The worker extends it again soon, and also after an error, which does not renew the lease.
+  beaten (id, { outcome, reason }, begun) {
     const held = this.held.get(id)
     if (!held) {
       this.rideOn(id, outcome, begun)
       return
     }
     const beat = this.beat(held.lease)
-    held.beatAt = begun + (outcome === 'busy' ? Math.min(1000, beat) : beat)
-    if (outcome !== 'lost') this.expireLater(held)
+    held.errors = outcome === 'error' ? held.errors + 1 : 0
+    if (held.errors === 2) this.log.error(held.job.toJSON(), `a job could not be extended: ${reason}`)
+    const pause = outcome === 'busy' ? Math.min(1000, beat) : beat
+    held.beatAt = begun + (outcome === 'error' ? RETRY_PAUSE * 2 ** Math.min(held.errors, 10) : pause)
+    if (!['lost', 'error'].includes(outcome)) this.expireLater(held)
     if (['cancelling', 'lost'].includes(outcome)) this.stopJob(id, outcome === 'lost' ? 'lost' : 'cancelled')
   }
 

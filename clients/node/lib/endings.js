@@ -10,7 +10,8 @@ const { Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend } = requi
 const EVENTS = { complete: 'completed', advance: 'advanced', suspend: 'suspended', fail: 'failed', release: 'released',
     none: 'completed' }
 
-// The pause in milliseconds before a busy attempt's end is sent again. It doubles each time, up to about a second.
+// The pause in milliseconds before a busy attempt's end is sent again. It doubles each time, up to about a second, or
+// ten seconds after an error.
 const RETRY_PAUSE = 10
 const LACK_PAUSE = 5000 // For how long a job is released if there is no connection for its handler.
 const MAX_CAUSES = 5 // How many causes of an error its text names.
@@ -24,7 +25,7 @@ class Ending {
     this.json = stringify({ [kind]: { id: job.id, ...args } })
     this.due = 0 // when the control sends it
     this.pauses = 0 // how often the worker has postponed it
-    this.errors = 0 // how often a call that contained it has failed
+    this.errors = 0 // how often a call for it alone has failed
     this.isDoubtful = false // the handler has ended the attempt, maybe in a transaction that has rolled back
     this.rider = null // if the attempt is completed on another server: what is held until the completion has arrived
   }
@@ -38,7 +39,7 @@ class Ending {
   get isLastResort () { return this.kind === 'fail' && (this.args.retry_in ?? null) === null }
 
   // Returns how long to wait before it is sent again.
-  pause () { return RETRY_PAUSE * 2 ** Math.min(this.pauses++, 7) }
+  pause () { return RETRY_PAUSE * 2 ** Math.min(this.pauses++, this.errors ? 10 : 7) }
 }
 
 // Returns the end of an attempt whose handler has returned this. Throws if that cannot be an end.
@@ -136,4 +137,4 @@ function nameOf (error) {
   try { return String(error?.name) } catch { return 'another error' }
 }
 
-module.exports = { Ending, readable, returned, stopped, threw }
+module.exports = { Ending, RETRY_PAUSE, readable, returned, stopped, threw }

@@ -148,6 +148,7 @@ impl Engine {
                 stopped_at: None,
                 limit: None,
                 is_over: false,
+                errors: 0,
                 is_suspect: job.last_error.as_deref().is_some_and(|error| TIMED_OUT.contains(&error)),
             };
             state.held.insert(job.id, held);

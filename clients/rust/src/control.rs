@@ -6,7 +6,12 @@
 //!
 //! A completion that rides back from another server has arrived when its attempt cannot be extended any more. If that
 //! takes too long, the control sends it.
+//!
+//! If the server refuses a call, the control splits it, by queue and then in halves, until each faulty attempt is
+//! alone. Invariant: between two calls for faulty parts there is one for the attempts without a known fault, if that is
+//! due.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +21,31 @@ use tokio_postgres::types::Type;
 
 use crate::backoff::Backoff;
 use crate::connection::Refusal;
-use crate::endings::{Ending, Ride};
+use crate::endings::{Ending, RETRY_PAUSE, Ride};
 use crate::engine::{Ended, Engine, FOREVER, GATHER, warn};
 use crate::event::{Event, EventKind};
 use crate::outcome::StopReason;
-use crate::shared::Shared;
+use crate::shared::{Facts, Shared};
+use crate::state::State;
 
 const REPORT: &str = "SELECT id, outcome, reason FROM queue.end_batch($1::json)";
 
 /// The classes of SQLSTATEs for an end that the server will never accept: invalid data, or too much data.
 const AT_FAULT: [&str; 2] = ["22", "54"];
+
+/// A heartbeat or an end, as `REPORT` takes it.
+struct Entry {
+    id: i64,
+    queue: Arc<str>,
+    json: String,
+    is_end: bool,
+}
+
+impl Entry {
+    fn new(facts: &Facts, json: String, is_end: bool) -> Self {
+        Self { id: facts.id, queue: facts.queue.clone(), json, is_end }
+    }
+}
 
 impl Engine {
     pub async fn control_all(self: Arc<Self>) -> Ended {
@@ -86,59 +106,91 @@ impl Engine {
         self.due.notify_one();
     }
 
-    /// Extends all leases if a heartbeat is due, and sends the ends that are due. After an error each end is sent by
-    /// itself, so that a faulty end does not block the others.
+    /// Extends all leases if a heartbeat is due, and sends the ends that are due: those of part 0, in which no fault is
+    /// known, and those of one other part. The other parts take turns.
     async fn report(&self) -> Result<(), Refusal> {
         let begun = Instant::now();
-        let (beats, batches) = {
-            let state = self.lock();
-            let (fresh, again): (Vec<&Ending>, Vec<&Ending>) =
-                state.due_ends(begun).partition(|ending| ending.errors == 0);
-            let batches = std::iter::once(fresh).chain(again.into_iter().map(|ending| vec![ending]));
-            let entries = |batch: Vec<&Ending>| batch.iter().map(|ending| (ending.id(), ending.json())).collect();
-            (state.extended(begun), batches.map(entries).collect::<Vec<Vec<(i64, String)>>>())
+        let mut entries: Vec<(usize, Entry)> = {
+            let mut guard = self.lock();
+            let State { held, ended, parts, .. } = &mut *guard;
+            parts.retain(|id, _| held.contains_key(id) || ended.contains_key(id));
+            let beats = guard
+                .extended(begun)
+                .into_iter()
+                .map(|facts| Entry::new(facts, format!("{{\"extend\":{{\"id\":{}}}}}", facts.id), false));
+            let ends = guard.due_ends(begun).map(|ending| Entry::new(&ending.shared.facts, ending.json(), true));
+            beats.chain(ends).map(|entry| (guard.part(entry.id), entry)).collect()
         };
-        let mut beats: Vec<String> = beats.iter().map(|id| format!("{{\"extend\":{{\"id\":{id}}}}}")).collect();
-        for batch in batches {
-            let (ids, ends): (Vec<i64>, Vec<String>) = batch.into_iter().unzip();
-            let entries: Vec<String> = beats.drain(..).chain(ends).collect();
-            if entries.is_empty() {
-                continue;
+        let parts: BTreeSet<usize> = entries.iter().map(|(part, _)| *part).collect();
+        for part in parts.into_iter().take(2) {
+            let of_part = entries.extract_if(.., |(own, _)| *own == part);
+            let of_part: Vec<Entry> = of_part.map(|(_, entry)| entry).collect();
+            self.report_part(&of_part, begun).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes parts of a part that the server has refused: one for each queue, or two halves. They are sent after all
+    /// other parts.
+    fn split(&self, entries: &[Entry]) {
+        let mut state = self.lock();
+        let (new, half) = (state.parts.values().max().map_or(1, |last| last + 1), entries.len().div_ceil(2));
+        let queues: BTreeSet<&str> = entries.iter().map(|entry| &*entry.queue).collect();
+        let of_queue = |entry: &Entry| queues.iter().take_while(|queue| **queue < &*entry.queue).count();
+        let number = |n: usize, entry: &Entry| if queues.len() > 1 { of_queue(entry) } else { n / half };
+        state.parts.extend(entries.iter().enumerate().map(|(n, entry)| (entry.id, new + number(n, entry))));
+    }
+
+    /// Sends heartbeats and ends in one call. If the server refuses it, splits the part.
+    async fn report_part(&self, entries: &[Entry], begun: Instant) -> Result<(), Refusal> {
+        let json: Vec<&str> = entries.iter().map(|entry| &*entry.json).collect();
+        let ended: BTreeSet<i64> = entries.iter().filter(|entry| entry.is_end).map(|entry| entry.id).collect();
+        let take_answer = |id: i64, outcome: &str, reason: Option<&str>| {
+            if ended.contains(&id) {
+                self.take_answer(id, outcome, reason);
+            } else {
+                self.beaten(id, outcome, reason, begun);
             }
-            match self.control.fetch(REPORT, &[(&format!("[{}]", entries.join(",")), Type::TEXT)], &|| {}).await {
-                Ok(rows) => {
-                    for row in &rows {
-                        let (id, outcome, reason): (i64, &str, Option<&str>) = (row.get(0), row.get(1), row.get(2));
-                        if ids.contains(&id) {
-                            self.take_answer(id, outcome, reason);
-                        } else {
-                            self.beaten(id, outcome, begun);
-                        }
-                    }
+        };
+        match self.control.fetch(REPORT, &[(&format!("[{}]", json.join(",")), Type::TEXT)], &|| {}).await {
+            Ok(rows) => {
+                {
+                    let mut state = self.lock();
+                    entries.iter().for_each(|entry| _ = state.parts.remove(&entry.id));
                 }
-                Err(refusal) if refusal.is_gone() || ids.is_empty() => return Err(refusal),
-                Err(Refusal { code, text }) => {
-                    let is_at_fault = entries.len() == 1 && AT_FAULT.iter().any(|class| code.starts_with(class));
-                    let outcome = if is_at_fault { "refused" } else { "error" };
-                    ids.iter().for_each(|&id| self.take_answer(id, outcome, Some(&text)));
-                }
+                rows.iter().for_each(|row| take_answer(row.get(0), row.get(1), row.get(2)));
             }
-            if !ids.is_empty() {
-                self.changed.notify_one();
+            Err(refusal) if refusal.is_gone() => return Err(refusal),
+            Err(Refusal { code, text }) => {
+                self.split(entries);
+                let [Entry { id, is_end, .. }] = entries else { return Ok(()) };
+                let is_at_fault = AT_FAULT.iter().any(|class| code.starts_with(class));
+                take_answer(*id, if is_at_fault && *is_end { "refused" } else { "error" }, Some(&text));
             }
+        }
+        if !ended.is_empty() {
+            self.changed.notify_one();
         }
         Ok(())
     }
 
     /// Handles the answer to a heartbeat. A busy attempt does not expire: an open transaction is ending it, mostly the
-    /// handler's own. The worker extends it again soon.
-    fn beaten(&self, id: i64, outcome: &str, begun: Instant) {
+    /// handler's own. The worker extends it again soon, and also after an error, which does not renew the lease.
+    fn beaten(&self, id: i64, outcome: &str, reason: Option<&str>, begun: Instant) {
         if let Some(held) = self.lock().held.get_mut(&id)
             && outcome != "lost"
         {
+            held.errors = if outcome == "error" { held.errors + 1 } else { 0 };
             let beat = self.beat(held.lease);
-            held.beat_at = begun + if outcome == "busy" { beat.min(Duration::from_secs(1)) } else { beat };
-            held.expires_at = begun + held.lease;
+            let pause = if outcome == "busy" { beat.min(Duration::from_secs(1)) } else { beat };
+            let error_pause = RETRY_PAUSE * (1 << held.errors.min(10));
+            held.beat_at = begun + if outcome == "error" { error_pause } else { pause };
+            if outcome != "error" {
+                held.expires_at = begun + held.lease;
+            } else if held.errors == 2 {
+                let (facts, reason) = (&held.shared.facts, reason.unwrap_or_default());
+                log::error!(target: "pg_queue", "{facts} could not be extended: {reason}");
+            }
         }
         self.ride_on(id, outcome, begun);
         match outcome {

@@ -12,8 +12,9 @@ use crate::outcome::{Advance, Done, Failure, StopReason, Suspend};
 use crate::shared::Shared;
 use crate::sql::{interval, timestamp};
 
-/// The pause before a busy attempt's end is sent again. It doubles each time, up to about a second.
-const RETRY_PAUSE: Duration = Duration::from_millis(10);
+/// The pause before a busy attempt's end is sent again. It doubles each time, up to about a second, or ten
+/// seconds after an error.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A completion that is committed on another server, and comes back from there.
 #[derive(Clone, Copy)]
@@ -36,7 +37,7 @@ pub(crate) struct Ending {
     pub due: Instant,
     /// How often the worker has postponed it.
     pub pauses: u32,
-    /// How often a call that contained it has failed.
+    /// How often a call for it alone has failed.
     pub errors: u32,
     pub ride: Option<Ride>,
 }
@@ -136,6 +137,6 @@ impl Ending {
     /// Postpones it. Returns how long to wait before it is sent again.
     pub fn pause(&mut self) -> Duration {
         self.pauses += 1;
-        RETRY_PAUSE * (1 << (self.pauses - 1).min(7))
+        RETRY_PAUSE * (1 << (self.pauses - 1).min(if self.errors > 0 { 10 } else { 7 }))
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::endings::Ending;
 use crate::event::Event;
 use crate::job::Job;
-use crate::shared::Shared;
+use crate::shared::{Facts, Shared};
 
 /// A claimed attempt whose handler has not ended.
 pub(crate) struct Held {
@@ -30,6 +30,8 @@ pub(crate) struct Held {
     pub limit: Option<AbortHandle>,
     /// True if the attempt has failed for its time, and its handler goes on.
     pub is_over: bool,
+    /// How many heartbeats for it alone have failed since the last one that succeeded.
+    pub errors: u32,
     /// True if the job may end the process: none is claimed ahead beside it.
     pub is_suspect: bool,
 }
@@ -42,6 +44,8 @@ pub(crate) struct State {
     pub ready: VecDeque<Job>,
     /// Ends that the server has not answered, except those that a claim carries, by the attempt's id.
     pub ended: BTreeMap<i64, Ending>,
+    /// The part of each attempt after errors, by the attempt's id. Others are in part 0.
+    pub parts: BTreeMap<i64, usize>,
     /// What the log has said of jobs without a codec or key.
     pub unknown: BTreeSet<String>,
     pub is_closing: bool,
@@ -68,14 +72,19 @@ impl State {
         self.ended.values().filter(move |ending| ending.due <= now)
     }
 
-    /// Returns the attempts to extend now: all, if one of them is due.
-    pub fn extended(&self, now: Instant) -> Vec<i64> {
-        let held = self.held.iter().filter(|(_, held)| !held.is_over).map(|(&id, held)| (id, held.beat_at));
-        let ended = self.ended.iter().filter(|(_, ending)| ending.due > now);
-        let riders = ended.filter_map(|(&id, ending)| Some((id, ending.ride?.beat_at)));
-        let all: Vec<(i64, Instant)> = held.chain(riders).collect();
-        let is_due = all.iter().any(|(_, beat_at)| *beat_at <= now);
-        if is_due { all.into_iter().map(|(id, _)| id).collect() } else { Vec::new() }
+    pub fn part(&self, id: i64) -> usize {
+        self.parts.get(&id).copied().unwrap_or(0)
+    }
+
+    /// Returns the attempts to extend now: all of a part, if one of them is due.
+    pub fn extended(&self, now: Instant) -> Vec<&Facts> {
+        let held = self.held.values().filter(|held| !held.is_over).map(|held| (&held.shared, held.beat_at));
+        let ended = self.ended.values().filter(|ending| ending.due > now);
+        let riders = ended.filter_map(|ending| Some((&ending.shared, ending.ride?.beat_at)));
+        let all: Vec<(&Facts, Instant)> = held.chain(riders).map(|(one, beat_at)| (&one.facts, beat_at)).collect();
+        let due = all.iter().filter(|(_, beat_at)| *beat_at <= now).map(|(facts, _)| self.part(facts.id));
+        let due: BTreeSet<usize> = due.collect();
+        all.into_iter().map(|(facts, _)| facts).filter(|facts| due.contains(&self.part(facts.id))).collect()
     }
 
     /// Queues an end for the control, which sends it after a delay.

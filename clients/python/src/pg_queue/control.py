@@ -2,6 +2,9 @@
 
 The worker sends each end until the server has answered, over new connections if necessary. `busy` does not count as an
 answer: another open transaction has the attempt. It may be the handler's own, which the server is still rolling back.
+
+If the server refuses a call, the control splits it, by queue and then in halves, until each faulty attempt is alone.
+Invariant: between two calls for faulty parts there is one for the attempts without a known fault, if that is due.
 """
 
 from __future__ import annotations
@@ -9,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional
 
 import psycopg
 
-from .endings import Ending
+from .endings import RETRY_PAUSE, Ending
 from .events import Event, EventKind
 from .held import Held
+from .job import BaseJob
 from .pool import Backoff, Gone, Link, wait_set
 from .texts import extra, line
 
@@ -36,6 +40,14 @@ _AT_FAULT = ("22", "54")
 """The classes of SQLSTATEs for an end that the server will never accept: invalid data, or too much data."""
 
 
+class _Entry(NamedTuple):
+    """A heartbeat or an end, as `REPORT` takes it."""
+
+    job: BaseJob
+    json: str
+    is_end: bool
+
+
 class Control:
     """The part of a run of a worker that sends heartbeats and ends."""
 
@@ -46,6 +58,7 @@ class Control:
         self._control = control
         self._held: Dict[int, Held] = {}
         self._ended: Dict[int, Ending] = {}  # ends without an answer, except those that a claim carries
+        self._parts: Dict[int, int] = {}  # the part of each attempt after errors; others are in part 0
         self._wake_at = math.inf
         self._is_closing = False
         self._changed = asyncio.Event()  # wakes the claimer: there is room, or the worker stops
@@ -67,7 +80,7 @@ class Control:
             try:
                 await self._report()
                 backoff.reset()
-            except (Gone, psycopg.Error) as error:
+            except Gone as error:
                 await asyncio.sleep(min(backoff.failed("heartbeat", error), self._beat(math.inf)))
 
     async def _until_due(self) -> None:
@@ -114,52 +127,72 @@ class Control:
             self._due.set()
 
     async def _report(self) -> None:
-        """Extends all leases if a heartbeat is due, and sends the ends that are due. After an error each end is sent by
-        itself, so that a faulty end does not block the others.
+        """Extends all leases if a heartbeat is due, and sends the ends that are due: those of part 0, in which no fault
+        is known, and those of one other part. The other parts take turns.
         """
         begun = self._loop.time()
-        beats = [f'{{"extend":{{"id":{one.job.id}}}}}' for one in self._extended(begun)]
-        due = self._due_ends(begun)
-        alone = [[ending] for ending in due if ending.errors]
-        for ends in [[ending for ending in due if not ending.errors], *alone]:
-            entries = [*beats, *(ending.json for ending in ends)]
-            beats = []
-            if not entries:
-                continue
-            try:
-                rows = await self._control.fetch(REPORT, [f"[{','.join(entries)}]"])
-            except psycopg.Error as error:
-                if not ends:
-                    raise
-                is_at_fault = len(entries) == 1 and (error.sqlstate or "")[:2] in _AT_FAULT
-                outcome = "refused" if is_at_fault else "error"
-                rows = [(ending.id, outcome, line(error)) for ending in ends]
-            ended = {ending.id for ending in ends}
-            for attempt_id, outcome, reason in rows:
-                if attempt_id in ended:
-                    self._answered(self._ended.pop(attempt_id), outcome, reason)
-                else:
-                    self._beaten(attempt_id, outcome, begun)
-            if ends:
-                self._changed.set()
+        self._parts = {one: part for one, part in self._parts.items() if one in self._held or one in self._ended}
+        entries = [_Entry(one.job, f'{{"extend":{{"id":{one.job.id}}}}}', False) for one in self._extended(begun)]
+        entries += [_Entry(ending.job, ending.json, True) for ending in self._due_ends(begun)]
+        for part in sorted({self._part(entry.job.id) for entry in entries})[:2]:
+            await self._report_part([entry for entry in entries if self._part(entry.job.id) == part], begun)
+
+    def _part(self, attempt_id: int) -> int:
+        return self._parts.get(attempt_id, 0)
+
+    def _split(self, entries: List[_Entry]) -> None:
+        """Makes parts of a part that the server has refused: one for each queue, or two halves. They are sent after all
+        other parts.
+        """
+        new, half = max(self._parts.values(), default=0) + 1, (len(entries) + 1) // 2
+        queues = sorted({entry.job.queue for entry in entries})
+        for n, entry in enumerate(entries):
+            self._parts[entry.job.id] = new + (queues.index(entry.job.queue) if len(queues) > 1 else n // half)
+
+    async def _report_part(self, entries: List[_Entry], begun: float) -> None:
+        """Sends heartbeats and ends in one call. If the server refuses it, splits the part."""
+        try:
+            rows = await self._control.fetch(REPORT, [f"[{','.join(entry.json for entry in entries)}]"])
+        except psycopg.Error as error:
+            self._split(entries)
+            if len(entries) > 1:
+                return
+            is_at_fault = (error.sqlstate or "")[:2] in _AT_FAULT
+            rows = [(entries[0].job.id, "refused" if is_at_fault and entries[0].is_end else "error", line(error))]
+        else:
+            for entry in entries:
+                self._parts.pop(entry.job.id, None)
+        ended = {entry.job.id for entry in entries if entry.is_end}
+        for attempt_id, outcome, reason in rows:
+            if attempt_id in ended:
+                self._answered(self._ended.pop(attempt_id), outcome, reason)
+            else:
+                self._beaten(attempt_id, outcome, reason, begun)
+        if ended:
+            self._changed.set()
 
     def _extended(self, now: float) -> List[Held]:
-        """Returns the attempts to extend now: all, if one of them is due."""
+        """Returns the attempts to extend now: all of a part, if one of them is due."""
         riders = [ending.rider for ending in self._ended.values() if ending.due > now]
         held = [one for one in [*self._held.values(), *riders] if one is not None and not one.is_over]
-        return held if any(one.beat_at <= now for one in held) else []
+        due = {self._part(one.job.id) for one in held if one.beat_at <= now}
+        return [one for one in held if self._part(one.job.id) in due]
 
-    def _beaten(self, attempt_id: int, outcome: str, begun: float) -> None:
+    def _beaten(self, attempt_id: int, outcome: str, reason: str, begun: float) -> None:
         """Handles the answer to a heartbeat. A busy attempt does not expire: an open transaction is ending it, mostly
-        the handler's own. The worker extends it again soon.
+        the handler's own. The worker extends it again soon, and also after an error, which does not renew the lease.
         """
         held = self._held.get(attempt_id)
         if held is None:
             self._ride_on(attempt_id, outcome, begun)
             return
         beat = self._beat(held.lease)
-        held.beat_at = begun + (min(1.0, beat) if outcome == "busy" else beat)
-        if outcome != "lost":
+        held.errors = held.errors + 1 if outcome == "error" else 0
+        if held.errors == 2:
+            logger.error("%r could not be extended: %s", held.job, reason, extra=extra(held.job))
+        pause = min(1.0, beat) if outcome == "busy" else beat
+        held.beat_at = begun + (RETRY_PAUSE * 2.0 ** min(held.errors, 10) if outcome == "error" else pause)
+        if outcome not in ("lost", "error"):
             held.expiry.cancel()
             held.expiry = self._expire_at(begun + held.lease, attempt_id)
         if outcome in ("cancelling", "lost"):

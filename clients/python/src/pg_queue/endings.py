@@ -29,7 +29,8 @@ MAX_TRACE = 4096
 """How many characters of the trace are kept with the error, the last ones."""
 
 RETRY_PAUSE = 0.01
-"""The pause in seconds before a busy attempt's end is sent again. It doubles each time, up to about a second."""
+"""The pause in seconds before a busy attempt's end is sent again. It doubles each time, up to about a second,
+or ten seconds after an error."""
 
 _EVENTS: Dict[Kind, EventKind] = {
     "complete": "completed",
@@ -62,7 +63,7 @@ class Ending:
         self.pauses = 0
         """How often the worker has postponed it."""
         self.errors = 0
-        """How often a call that contained it has failed."""
+        """How often a call for it alone has failed."""
         self.is_doubtful = False
         """True if the handler has ended the attempt, maybe in a transaction that has rolled back."""
         self.rider: Optional[Held] = None
@@ -84,7 +85,7 @@ class Ending:
     def pause(self) -> float:
         """Postpones it. Returns the seconds until it is sent again."""
         self.pauses += 1
-        return RETRY_PAUSE * 2.0 ** min(self.pauses - 1, 7)
+        return RETRY_PAUSE * 2.0 ** min(self.pauses - 1, 10 if self.errors else 7)
 
 
 def span(duration: Optional[Duration]) -> Optional[str]:

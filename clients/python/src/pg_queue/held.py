@@ -34,5 +34,7 @@ class Held:
     """Stops the handler when its time is over."""
     is_over: bool = False
     """True if the attempt has failed for its time, and its handler goes on."""
+    errors: int = 0
+    """How many heartbeats for it alone have failed since the last one that succeeded."""
     stopped_at: Optional[float] = None
     """Since when the handler should have ended."""
