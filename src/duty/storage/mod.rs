@@ -32,7 +32,9 @@ use crate::{guc, shmem};
 
 pub mod copy;
 pub mod empty;
+pub mod move_batch;
 pub mod move_living;
+pub mod move_marks;
 pub mod states;
 
 /// The duty.

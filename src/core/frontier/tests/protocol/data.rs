@@ -282,7 +282,7 @@ pub enum Duty {
     Recover,
 }
 
-/// `move_living::Batch`, and the position of its walk.
+/// `move_batch::Batch`, and the position of its walk.
 #[derive(Clone, Debug, Hash, Default, PartialEq, Eq)]
 pub struct Batch {
     pub(super) looked_to: i64,
