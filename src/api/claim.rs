@@ -19,7 +19,7 @@ use crate::job::held::{self, Refusal};
 use crate::job::notice;
 use crate::job::options::{disconnect, lease_us};
 use crate::job::wait::{self, ClaimScope, Waiter, Wanted};
-use crate::pg::datum::{Interval, text_datum};
+use crate::pg::datum::text_datum;
 use crate::pg::function::{Call, Rows};
 use crate::pg::{jsonb, process, time};
 use crate::restore;
@@ -71,36 +71,22 @@ fn claim_any(call: &Call) -> Result<Option<Datum>> {
 /// The other arguments of both have the same places.
 fn run(call: &Call, wanted: &[Wanted]) -> Result<Option<Datum>> {
     api::on_primary("claim")?;
-    let max_jobs = call.get(args::claim::MAX_JOBS).unwrap_or(1);
-    if max_jobs < 1 {
-        return Err(Error::invalid("max_jobs must be at least 1").detail(format!("It is {max_jobs}.")));
-    }
-    let wait = call.get(args::claim::WAIT).map_or(0, Interval::us);
-    if wait < 0 {
-        let given = call.get(args::claim::WAIT).map_or_else(String::new, Interval::text);
-        return Err(Error::invalid("wait cannot be negative").detail(format!("It is {given}.")));
-    }
+    let max_jobs = max_jobs(call)?;
+    let wait = wait(call)?;
     let linger = linger(call, wait)?;
     let request = ClaimRequest {
-        max_jobs: max_jobs as usize,
+        max_jobs,
         lease: call.get(args::claim::LEASE).map(lease_us).transpose()?,
         worker: call.get(args::claim::WORKER).map(checked_worker).transpose()?,
         disconnect: call.get(args::claim::DISCONNECT).map(disconnect).transpose()?.unwrap_or_default(),
         accepts: None,
     };
     let rows = call.rows()?;
-    let mut known = ClaimScope::now(wanted, wait > 0)?;
+    let known = ClaimScope::now(wanted, wait > 0)?;
     if linger > 0 {
         collects_from_one_lane(&known)?;
     }
-    let completed = call.get(args::claim::COMPLETED);
-    let completes = completed.as_ref().is_some_and(|completed| !completed.is_empty());
-    if let Some(completed) = completed {
-        restore::refuse()?;
-        let mut refused = Vec::new();
-        complete_all(&completed, &mut refused)?;
-        refused.into_iter().try_for_each(|(id, refusal)| add_refusal(&rows, id, refusal))?;
-    }
+    let completes = complete_first(call, &rows)?;
     notice::wait_is_cut(wait);
     // A claim that does not wait need not read the clock.
     let (linger, deadline) = if wait > 0 {
@@ -110,55 +96,128 @@ fn run(call: &Call, wanted: &[Wanted]) -> Result<Option<Datum>> {
     } else {
         (0, 0)
     };
-    // If shared memory has no place for another running attempt, a call that waits sleeps as if there were no job. A
-    // call that completes does not raise an error either: that would undo the completions, which free places.
-    let takes_nothing = wait > 0 || completes;
-    let mut sleeper: Option<Waiter> = None;
-    let mut stale_since = None;
-    loop {
-        if linger > 0
-            && wait::may_sleep(deadline)
-            && let Some(looks) = Waiter::collect(&known, request.max_jobs as u32, linger, deadline, &mut sleeper)?
-        {
-            if !looks {
-                return Ok(None);
-            }
-            known = ClaimScope::now(wanted, true)?;
-            continue;
-        }
-        let came = claim::claim_first(&known, &request, &|claimed| add_row(&rows, claimed))?;
-        let claimed = match came {
-            Claimed::To(claimed) => claimed,
-            Claimed::NoPlace if takes_nothing => 0,
-            Claimed::NoPlace => return Err(held::running_full()),
-            Claimed::Stale if claim::is_in_vain(&mut stale_since) => return Ok(None),
-            Claimed::Stale => {
-                known = ClaimScope::now(wanted, wait > 0)?;
+    Claim { wanted, request, rows, waits: wait > 0, linger, deadline, completes }.run(known)?;
+    Ok(None)
+}
+
+/// Completes the jobs that the call names, and adds a row for each attempt that could not be completed. Returns whether
+/// the call names any.
+fn complete_first(call: &Call, rows: &Rows) -> Result<bool> {
+    let Some(completed) = call.get(args::claim::COMPLETED) else { return Ok(false) };
+    restore::refuse()?;
+    let mut refused = Vec::new();
+    complete_all(&completed, &mut refused)?;
+    refused.into_iter().try_for_each(|(id, refusal)| add_refusal(rows, id, refusal))?;
+    Ok(!completed.is_empty())
+}
+
+/// A call that claims jobs.
+struct Claim<'a> {
+    wanted: &'a [Wanted],
+    request: ClaimRequest<'a>,
+    rows: Rows,
+    /// True if the call sleeps when there is no job.
+    waits: bool,
+    /// In microseconds. 0: the call takes what is there.
+    linger: i64,
+    /// The monotonic time at which the call ends its sleep. 0 if it does not wait.
+    deadline: i64,
+    /// True if the call has completed jobs.
+    completes: bool,
+}
+
+impl Claim<'_> {
+    /// Claims jobs, or sleeps until there are jobs or the deadline has passed.
+    fn run(&self, mut known: ClaimScope) -> Result<()> {
+        let mut waiter: Option<Waiter> = None;
+        let mut stale_since = None;
+        loop {
+            if let Some(looks) = self.collect(&known, &mut waiter)? {
+                if !looks {
+                    return Ok(());
+                }
+                known = ClaimScope::now(self.wanted, true)?;
                 continue;
             }
-        };
-        // A woken session passes the wake-up on only after it has looked: one job wakes one session.
-        drop(sleeper.take());
-        if claimed > 0 {
-            return known.check_again().map(|()| None);
-        }
-        if !wait::may_sleep(deadline) {
-            // A call that completes has written by itself.
-            if wait > 0 && !completes && wait::is_before(deadline) {
-                notice::cannot_sleep();
+            let claimed = match claim::claim_first(&known, &self.request, &|claimed| add_row(&self.rows, claimed))? {
+                Claimed::To(claimed) => claimed,
+                Claimed::NoPlace if self.takes_nothing() => 0,
+                Claimed::NoPlace => return Err(held::running_full()),
+                Claimed::Stale if claim::is_in_vain(&mut stale_since) => return Ok(()),
+                Claimed::Stale => {
+                    known = ClaimScope::now(self.wanted, self.waits)?;
+                    continue;
+                }
+            };
+            // A woken session passes the wake-up on only after it has looked: one job wakes one session.
+            drop(waiter.take());
+            if claimed > 0 {
+                return known.check_again();
             }
+            if !self.may_sleep() {
+                return Ok(());
+            }
+            if let Some(mut waiting) = Waiter::begin(&known, self.linger)? {
+                // A job claimed for a client that has gone would not be done: the session passes the wake-up on, and
+                // ends.
+                if !waiting.sleep(self.deadline) || process::is_client_gone() {
+                    return Ok(());
+                }
+                waiter = Some(waiting);
+            }
+            // A queue may have been altered, resumed or dropped meanwhile.
+            known = ClaimScope::now(self.wanted, true)?;
+        }
+    }
+
+    /// Sleeps beside jobs until there are enough of them or the call has lingered. `None`: the session has not slept.
+    /// Otherwise returns whether the session must look again: see [`Waiter::collect`].
+    fn collect(&self, known: &ClaimScope, waiter: &mut Option<Waiter>) -> Result<Option<bool>> {
+        if self.linger == 0 || !wait::may_sleep(self.deadline) {
             return Ok(None);
         }
-        if let Some(mut waiting) = Waiter::begin(&known, linger)? {
-            // A job claimed for a client that has gone would not be done: the session passes the wake-up on, and ends.
-            if !waiting.sleep(deadline) || process::is_client_gone() {
-                return Ok(None);
-            }
-            sleeper = Some(waiting);
-        }
-        // A queue may have been altered, resumed or dropped meanwhile.
-        known = ClaimScope::now(wanted, true)?;
+        Waiter::collect(known, self.request.max_jobs as u32, self.linger, self.deadline, waiter)
     }
+
+    /// Returns whether the call may sleep now. Tells the client if only its transaction keeps the call from that.
+    fn may_sleep(&self) -> bool {
+        let may_sleep = wait::may_sleep(self.deadline);
+        // A call that completes has written by itself.
+        if !may_sleep && self.waits && !self.completes && wait::is_before(self.deadline) {
+            notice::cannot_sleep();
+        }
+        may_sleep
+    }
+
+    /// True if the call gets no job, and no error, when shared memory has no place for another running attempt. A call
+    /// that waits sleeps then, as if there were no job. In a call that completes, an error would undo the completions,
+    /// which free places.
+    fn takes_nothing(&self) -> bool {
+        self.waits || self.completes
+    }
+}
+
+/// Returns how many jobs the call wants.
+///
+/// Errors: 22023 when it is less than 1.
+fn max_jobs(call: &Call) -> Result<usize> {
+    let max_jobs = call.get(args::claim::MAX_JOBS).unwrap_or(1);
+    if max_jobs < 1 {
+        return Err(Error::invalid("max_jobs must be at least 1").detail(format!("It is {max_jobs}.")));
+    }
+    Ok(max_jobs as usize)
+}
+
+/// Returns how long the call waits for a job, in microseconds. 0: it does not wait.
+///
+/// Errors: 22023 when it is negative.
+fn wait(call: &Call) -> Result<i64> {
+    let Some(given) = call.get(args::claim::WAIT) else { return Ok(0) };
+    let wait = given.us();
+    if wait < 0 {
+        return Err(Error::invalid("wait cannot be negative").detail(format!("It is {}.", given.text())));
+    }
+    Ok(wait)
 }
 
 /// Returns how long the call lingers, in microseconds. 0: it takes what is there.

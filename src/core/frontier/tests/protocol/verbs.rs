@@ -156,9 +156,9 @@ impl World {
         self.begin_verb(scenario, session);
     }
 
-    // ---- `job::claim` ----
+    // ---- `job::taker`, `job::claims` ----
 
-    /// `ClaimBatch::take`.
+    /// `Taker::take`.
     fn take(&mut self, scenario: &Scenario, session: usize) -> bool {
         let mut out = [Ready::default(); 1];
         let answer = self
@@ -209,7 +209,7 @@ impl World {
         }
     }
 
-    /// `ClaimBatch::claim`, the row of what was taken.
+    /// `Claims::read`.
     fn fetch_taken(&mut self, session: usize, at: At, fault: Option<Fault>) {
         let Some(found) = self.fetch_now(session, at) else {
             self.forget_taken(session, at.id, fault);
@@ -223,7 +223,7 @@ impl World {
         self.go(session, Pc::InsertClaim(found));
     }
 
-    /// `ClaimBatch::insert`.
+    /// `Claims::insert_found`.
     fn insert_claim(&mut self, scenario: &Scenario, session: usize, at: At) {
         self.lock(session, at.segment);
         if !self.insert_unique(session, Log::Claims, at, Kind::Claim) {
@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// `ClaimBatch::follow`, and what `insert` does about those that are lost.
+    /// `Claims::follow`, and `Claims::drop_claimed`.
     fn follow(&mut self, session: usize, at: At, has_given_up: bool, fault: Option<Fault>) -> bool {
         match self.probe(session, Log::Claims, at) {
             Probe::Absent => {
