@@ -16,7 +16,7 @@ pub struct Held {
     pub id: i64,
     pub home: Home,
     pub entry: Running,
-    /// The place of the step that ends it (`transaction::record`), if there is one.
+    /// The place of the step that ends it (`transaction::record`).
     pub step: usize,
 }
 

@@ -1,8 +1,8 @@
 //! Lets a transaction hold an attempt in order to end it.
 //!
-//! `hold_for_end` holds a claimed attempt, for complete, fail and others. It asks the frontier first, then the logs if
-//! memory does not know, and probes the outcome's key last. `take::take_waiting` takes an unclaimed attempt in the
-//! frontier as a claimer would, for cancel, reprioritize and others.
+//! `hold_for_end` holds a claimed attempt, for complete, fail and others. It finds the attempt (`job::claimed`), and
+//! probes the outcome's key last. `take::take_waiting` takes an unclaimed attempt in the frontier as a claimer would,
+//! for cancel, reprioritize and others.
 //!
 //! Invariant: no call waits. An attempt that another open transaction holds is "in use" (55006). Only a session that
 //! meets an attempt while its segment is being reclaimed waits for the milliseconds of the move, and follows the
@@ -10,13 +10,14 @@
 
 use std::rc::Rc;
 
-use pg_queue_core::frontier::{End, Frontier, Running, State};
+use pg_queue_core::frontier::State;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::ids;
-use crate::catalog::permission::{self, Privilege, Rights};
+use crate::catalog::permission::{self, Rights};
 use crate::catalog::queue::{self, Queue};
 use crate::error::{Error, Result};
+use crate::job::claimed::{self, Answer, Caller, Claimed};
 use crate::job::held::{self, Held, Refusal};
 use crate::job::outcomes::Outcomes;
 use crate::job::{recover, take};
@@ -28,7 +29,7 @@ use crate::pg::memory;
 use crate::pg::scan::Probe;
 use crate::pg::session;
 use crate::shmem::{self, here};
-use crate::transaction::{self, SegmentStep, Step, awaited_ends};
+use crate::transaction::{self, SegmentStep};
 
 /// Holds a claimed attempt, to end it in more than one row. The outcome's key was free a moment ago. On success a step
 /// is recorded, so that a rollback undoes the hold. While the attempt is held, no deadline fires.
@@ -88,81 +89,17 @@ pub fn hold_claimed(id: i64) -> std::result::Result<Held, Refusal> {
 }
 
 fn hold_expired(id: i64, deadline: i64) -> std::result::Result<Held, Refusal> {
-    let born = ids::attempt_id(id).map_err(Refusal::Wrong)?;
-    let rights = permission::rights();
-    let mut asked_logs = false;
-    loop {
+    let caller = Caller { session: session::session(), rights: &permission::rights() };
+    let claimed = claimed::find(id, caller.rights, || {
         transaction::reserve(1);
-        let answer = shmem::with_instance_and_awaited(|frontier, instance, awaited| {
-            foreign(frontier, id, &rights).map_or_else(
-                || {
-                    let root = &mut instance.deadlines;
-                    let end = frontier.running.end_expired(root, here::number(), id, session::session(), deadline);
-                    // Place and generation are read under one hold of the lock, so they belong together.
-                    Ok(match end {
-                        Some(End::Yours(entry)) => {
-                            let home = Home::of(instance, entry.place.segment);
-                            (end, home, awaited.is_awaited(entry.rank.job_id))
-                        }
-                        _ => (end, Home::nowhere(born), false),
-                    })
-                },
-                Err,
-            )
-        });
-        let answer = answer.transpose().map_err(|lane| held::denied(id, lane))?;
-        let (answer, home, is_awaited) = answer.unwrap_or((Some(End::Unknown), Home::nowhere(born), false));
-        match answer {
-            None => return Err(held::lost(id, "Its lease was extended.")),
-            Some(End::Yours(entry)) => {
-                let step = transaction::record(Step::Ending { id, lane: entry.lane, is_known: true, end: None });
-                if is_awaited {
-                    awaited_ends::add(here::number(), id, entry.rank.job_id);
-                }
-                fault!("end.held");
-                return Ok(Held { id, home, entry, step });
-            }
-            Some(End::Busy(entry)) if entry.state == State::Taken => return Err(being_claimed(id, &entry)),
-            Some(End::Busy(entry)) if entry.owner == session::session() => {
-                return Err(held::lost_here(id));
-            }
-            Some(End::Busy(entry)) => return Err(held::busy(id, Some(entry))),
-            Some(End::Unknown) if asked_logs => {
-                // `running` is full, so only the outcome's key decides.
-                let Some((entry, home)) = recover::locate(id) else {
-                    return Err(recover::gone(id, &rights));
-                };
-                let lane = entry.lane;
-                let step = transaction::record(Step::Ending { id, lane, is_known: false, end: None });
-                return Ok(Held { id, home, entry, step });
-            }
-            Some(End::Unknown) => {
-                fault!("end.unknown");
-                recover::recover(id, &rights)?;
-                asked_logs = true;
-                continue;
-            }
-        }
-    }
-}
-
-/// Returns why an attempt that another transaction has taken cannot be ended. It is in use if that transaction was
-/// committed and has not told memory yet. Otherwise no worker has claimed it.
-fn being_claimed(id: i64, entry: &Running) -> Refusal {
-    if claim::find(entry.place.segment, id).is_some_and(|claim| claim.kind != claim::Kind::Moved) {
-        return held::claiming(id);
-    }
-    held::being_claimed(id)
-}
-
-/// Returns the lane of an attempt that memory knows, if the user may not consume that lane. The caller holds the
-/// frontier's lock.
-fn foreign(frontier: &Frontier<'_>, id: i64, rights: &Rights) -> Option<i32> {
-    let number = here::number();
-    if rights.everywhere(Privilege::Consume) {
-        return None;
-    }
-    frontier.entry(number, id).map(|entry| entry.lane).filter(|&lane| !rights.on_lane(lane, Privilege::Consume))
+        shmem::with_instance_and_awaited(|frontier, instance, awaited| {
+            caller.take_to_end(frontier, instance, awaited, id, deadline)
+        })
+    })?;
+    let step = transaction::record(claimed.step());
+    let held = claimed.hold(step);
+    fault!("end.held");
+    Ok(held)
 }
 
 /// Holds many claimed attempts as `hold_claimed` does, in few holds of the lock. Attempts that are lost or in use are
@@ -176,44 +113,29 @@ pub fn hold_claimed_many(ids: &[i64], refused: &mut Vec<(i64, Refusal)>) -> Resu
     for &id in ids {
         ids::attempt_id(id)?;
     }
-    let rights = permission::rights();
-    let session = session::session();
+    let caller = Caller { session: session::session(), rights: &permission::rights() };
     let mut held = memory::list(ids.len());
     for chunk in ids.chunks(ATTEMPTS_PER_HOLD) {
-        let mut yours: [Option<(Running, Home, bool)>; ATTEMPTS_PER_HOLD] = [None; ATTEMPTS_PER_HOLD];
+        let mut yours: [Option<Claimed>; ATTEMPTS_PER_HOLD] = [const { None }; ATTEMPTS_PER_HOLD];
         transaction::reserve(chunk.len());
         shmem::with_instance_and_awaited(|frontier, instance, awaited| {
             for (&id, yours) in chunk.iter().zip(&mut yours) {
-                if foreign(frontier, id, &rights).is_none()
-                    && let End::Yours(entry) =
-                        frontier.running.end(&mut instance.deadlines, here::number(), id, session)
-                {
-                    let is_awaited = awaited.is_awaited(entry.rank.job_id);
-                    *yours = Some((entry, Home::of(instance, entry.place.segment), is_awaited));
+                if let Answer::Yours(claimed) = caller.take_to_end(frontier, instance, awaited, id, i64::MAX) {
+                    *yours = Some(claimed);
                 }
             }
         });
-        let step = |(entry, ..): &(Running, Home, bool)| Step::Ending {
-            id: entry.id,
-            lane: entry.lane,
-            is_known: true,
-            end: None,
-        };
-        let mut place = transaction::record_all(yours.iter().flatten().map(step));
+        let mut step = transaction::record_all(yours.iter().flatten().map(Claimed::step));
         for (&id, yours) in chunk.iter().zip(yours) {
-            match yours {
-                Some((entry, home, is_awaited)) => {
-                    if is_awaited {
-                        awaited_ends::add(here::number(), id, entry.rank.job_id);
-                    }
-                    held.push(Held { id, home, entry, step: place });
-                    place += 1;
-                }
-                None => match hold_claimed(id) {
-                    Ok(one) => held.push(one),
-                    Err(Refusal::Wrong(e)) => return Err(e),
-                    Err(refusal) => memory::push(refused, (id, refusal)),
-                },
+            if let Some(claimed) = yours {
+                held.push(claimed.hold(step));
+                step += 1;
+                continue;
+            }
+            match hold_claimed(id) {
+                Ok(one) => held.push(one),
+                Err(Refusal::Wrong(e)) => return Err(e),
+                Err(refusal) => memory::push(refused, (id, refusal)),
             }
         }
     }
@@ -285,45 +207,18 @@ pub fn release_hold(id: i64) {
 }
 
 /// Checks that the caller has a claimed attempt, without ending it, for `extend` and `progress`.
-pub fn check_claimed(id: i64, rights: &Rights) -> std::result::Result<Held, Refusal> {
-    let born = ids::attempt_id(id).map_err(Refusal::Wrong)?;
-    let mut asked_logs = false;
-    loop {
-        let entry = shmem::with_instance(|frontier, instance| {
-            frontier.entry(here::number(), id).map(|entry| (entry, Home::of(instance, entry.place.segment)))
-        });
-        let (entry, home) = entry.flatten().map_or((None, None), |(entry, home)| (Some(entry), Some(home)));
-        let held = |entry| Held { id, home: home.unwrap_or(Home::nowhere(born)), entry, step: usize::MAX };
-        match entry {
-            Some(entry) if !rights.on_lane(entry.lane, Privilege::Consume) => {
-                return Err(held::denied(id, entry.lane));
-            }
-            Some(entry) if entry.state == State::Running => {
-                // As in `queue_of`. The later write about the attempt checks the attempt's home once more.
-                session::accept_invalidations();
-                if queue::by_lane(entry.lane)?.is_none() {
-                    return Err(held::dropped(id));
-                }
-                return Ok(held(entry));
-            }
-            Some(entry) if entry.state == State::Taken && entry.owner == session::session() => return Ok(held(entry)),
-            Some(entry) if entry.state == State::Taken => return Err(being_claimed(id, &entry)),
-            Some(entry) if entry.owner == session::session() => {
-                return Err(held::lost_here(id));
-            }
-            Some(entry) => return Err(held::busy(id, Some(entry))),
-            None if asked_logs => {
-                let Some((entry, home)) = recover::locate(id) else {
-                    return Err(recover::gone(id, rights));
-                };
-                return Ok(Held { id, home, entry, step: usize::MAX });
-            }
-            None => {
-                recover::recover(id, rights)?;
-                asked_logs = true;
-            }
+pub fn check_claimed(id: i64, rights: &Rights) -> std::result::Result<Claimed, Refusal> {
+    let caller = Caller { session: session::session(), rights };
+    let claimed =
+        claimed::find(id, rights, || shmem::with_instance(|frontier, instance| caller.look(frontier, instance, id)))?;
+    if claimed.entry.state == State::Running {
+        // As in `queue_of`. The later write about the attempt checks the attempt's home once more.
+        session::accept_invalidations();
+        if queue::by_lane(claimed.entry.lane)?.is_none() {
+            return Err(held::dropped(id));
         }
     }
+    Ok(claimed)
 }
 
 /// Writes a note about a claimed attempt, and follows the attempt if it moves meanwhile. A request to cancel may be

@@ -8,6 +8,7 @@ pub mod after;
 pub mod await_end;
 pub mod cancel;
 pub mod claim;
+pub mod claimed;
 pub mod claims;
 pub mod complete;
 pub mod dead_letter;

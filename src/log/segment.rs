@@ -77,11 +77,6 @@ impl Home {
         Self { segment, generation: instance.storage.word(segment).generation() }
     }
 
-    /// Returns the home of a row that was not found, which is never valid.
-    pub fn nowhere(segment: u8) -> Self {
-        Self { segment, generation: -1 }
-    }
-
     /// Returns whether the segment was not emptied since. The caller holds a lock on one of the segment's tables.
     pub fn is_valid(self) -> bool {
         word(self.segment).generation() == self.generation

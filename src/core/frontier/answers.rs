@@ -122,13 +122,21 @@ pub enum Wait {
     NoLane,
 }
 
-/// The answer to a request to end an attempt.
+/// The answer to a session that asks for an attempt, to end it or to write about it.
 #[derive(Clone, Copy, Debug)]
-pub enum End {
-    /// The caller may insert the outcome.
+pub enum Hold {
+    /// The caller may do so.
     Yours(Running),
-    /// Another open transaction has it. Its process id is in the entry.
+    /// The caller has no right to the attempts of this lane.
+    Denied(i32),
+    /// Another open transaction has taken it, mostly by a claim.
+    Taken(Running),
+    /// The caller's own transaction has ended it.
+    Mine,
+    /// Another open transaction is ending it. The entry has the process id of the claimer.
     Busy(Running),
+    /// Its deadline is later than the one that the caller has seen.
+    Later,
     /// Memory does not have it, or no session has claimed it. The caller must read the logs.
     Unknown,
 }

@@ -54,7 +54,7 @@ mod waiters;
 mod window;
 
 pub use ahead::Ahead;
-pub use answers::{Collect, End, Next, Served, Take, TakeOne, Turn, Wait};
+pub use answers::{Collect, Hold, Next, Served, Take, TakeOne, Turn, Wait};
 pub use disconnect::{Disconnect, MAX_DISCONNECT_US};
 pub use ending::Ending;
 pub use gate_set::GateSet;

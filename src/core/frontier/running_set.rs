@@ -8,7 +8,7 @@
 use super::slot::{RunningSlot, of};
 use std::ops::{Index, IndexMut};
 
-use super::answers::End;
+use super::answers::Hold;
 use super::deadlines;
 use super::index::Bucket;
 use super::rank::Place;
@@ -173,37 +173,38 @@ impl<'a> RunningSet<'a> {
 
     // ---- ends
 
-    /// Gives an attempt to the caller's transaction, which ends it. While the transaction is open, the attempt has no
-    /// deadline.
-    pub fn end(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, owner: u32) -> End {
-        self.end_expired(root, instance, id, owner, i64::MAX).unwrap_or(End::Unknown)
+    /// Returns whether the session `owner` may write about an attempt. Changes nothing. An attempt that only awaits its
+    /// cancel is the caller's, too. `may`: as for [`Self::end`].
+    pub fn ask(&self, instance: u32, id: i64, owner: u32, may: impl FnOnce(i32) -> bool) -> Hold {
+        self.find(instance, id).map_or(Hold::Unknown, |slot| hold_of(&self.entries[slot], owner, may))
     }
 
-    /// As [`Self::end`], for an attempt that the caller has seen with this expired deadline. `None`: its deadline is a
-    /// later one now.
-    pub fn end_expired(
+    /// Gives an attempt to the transaction of the session `owner`, which ends it. While the transaction is open, the
+    /// attempt has no deadline. `deadline`: the caller has seen the attempt with this expired deadline; otherwise the
+    /// largest number. `may` returns whether the caller has the right to a lane's attempts.
+    pub fn end(
         &mut self,
         root: &mut DeadlineRoot,
         instance: u32,
         id: i64,
         owner: u32,
         deadline: i64,
-    ) -> Option<End> {
-        let Some(slot) = self.find(instance, id) else { return Some(End::Unknown) };
-        let entry = self.entries[slot];
-        match entry.state {
-            State::Running if entry.awaits_cancel() => return Some(End::Unknown),
-            State::Running if entry.deadline > deadline => return None,
-            State::Running => {}
-            State::Taken if entry.owner == owner => {}
-            _ => return Some(End::Busy(entry)),
+        may: impl FnOnce(i32) -> bool,
+    ) -> Hold {
+        let Some(slot) = self.find(instance, id) else { return Hold::Unknown };
+        let hold = hold_of(&self.entries[slot], owner, may);
+        match hold {
+            Hold::Yours(entry) if entry.awaits_cancel() => return Hold::Unknown,
+            Hold::Yours(entry) if entry.state == State::Running && entry.deadline > deadline => return Hold::Later,
+            Hold::Yours(_) => {}
+            _ => return hold,
         }
         self.stop_clock(root, slot);
         let this = &mut self.entries[slot];
         this.state = State::Ending;
         this.owner = owner;
         this.missed = 0;
-        Some(End::Yours(entry))
+        hold
     }
 
     /// Undoes [`Self::end`] after the outcome was rolled back. The deadline counts again.
@@ -334,6 +335,20 @@ impl<'a> RunningSet<'a> {
             }
         }
         earliest
+    }
+}
+
+/// Returns whether a session may have an attempt. `may` returns whether the session has the right to a lane's attempts.
+#[inline]
+fn hold_of(entry: &Running, session: u32, may: impl FnOnce(i32) -> bool) -> Hold {
+    let is_own = entry.owner == session;
+    match entry.state {
+        _ if !may(entry.lane) => Hold::Denied(entry.lane),
+        State::Running => Hold::Yours(*entry),
+        State::Taken if is_own => Hold::Yours(*entry),
+        State::Taken => Hold::Taken(*entry),
+        _ if is_own => Hold::Mine,
+        _ => Hold::Busy(*entry),
     }
 }
 

@@ -736,7 +736,7 @@ impl World {
         let candidates: Vec<usize> = (0..self.jobs.len()).filter(|&j| mine(&self.jobs[j])).collect();
         let Some(&at) = candidates.get(nth % candidates.len().max(1)) else { return };
         let id = self.jobs[at].entry.id;
-        if !matches!(self.with(|f, root| f.running.end(root, INSTANCE, id, s)), End::Yours(_)) {
+        if !matches!(self.with(|f, root| f.running.end(root, INSTANCE, id, s, i64::MAX, |_| true)), Hold::Yours(_)) {
             return;
         }
         self.jobs[at].outcome = Row::Open(s);

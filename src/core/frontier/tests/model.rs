@@ -573,10 +573,11 @@ impl World {
             return;
         }
         let knows = held.is_some_and(|h| !h.awaits_cancel());
-        match self.memory.frontier().running.end(&mut self.roots[place], lane.0, entry.id, s) {
-            crate::frontier::End::Yours(_) => assert!(is_mine),
-            crate::frontier::End::Busy(_) => return assert!(knows && !is_mine),
-            crate::frontier::End::Unknown => return assert!(!knows),
+        match self.memory.frontier().running.end(&mut self.roots[place], lane.0, entry.id, s, i64::MAX, |_| true) {
+            Hold::Yours(_) => assert!(is_mine),
+            Hold::Taken(_) | Hold::Busy(_) | Hold::Mine => return assert!(knows && !is_mine),
+            Hold::Unknown => return assert!(!knows),
+            Hold::Denied(_) | Hold::Later => unreachable!("every session may end every attempt"),
         }
         let held = self.held.get_mut(&a).unwrap();
         (held.state, held.owner) = (State::Ending, s);
@@ -1832,7 +1833,7 @@ fn a_bound_claim_falls_due_although_its_connection_ended_while_another_was_endin
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 3), ONE);
     frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::EXPIRES);
-    assert!(matches!(frontier.running.end(root, 1, job(1).id, 4), crate::frontier::End::Yours(_)));
+    assert!(matches!(frontier.running.end(root, 1, job(1).id, 4, i64::MAX, |_| true), Hold::Yours(_)));
     assert_eq!(frontier.running.session_ended(root, 1, 3, 0, false), None);
     frontier.running.undo_end(root, 1, job(1).id);
     assert_eq!(frontier.running.next_deadline(*root), Some(i64::MIN));
@@ -1847,7 +1848,7 @@ fn the_lease_of_a_broken_connection_ends_after_the_span_unless_it_is_extended() 
         assert_eq!(take_one(&mut frontier, 1, 3), ONE);
         frontier.claimed(root, 1, id, 9000, 9000, Disconnect::after(SPAN));
     }
-    assert!(matches!(frontier.running.end(root, 1, job(1).id, 4), crate::frontier::End::Yours(_)));
+    assert!(matches!(frontier.running.end(root, 1, job(1).id, 4, i64::MAX, |_| true), Hold::Yours(_)));
     assert_eq!(frontier.running.session_ended(root, 1, 3, 100, true), Some(100 + SPAN));
     frontier.running.extend(root, 1, job(2).id, 9000, 9100);
     frontier.running.undo_end(root, 1, job(1).id);
@@ -1890,10 +1891,10 @@ fn an_attempt_is_extended_or_ended_for_its_deadline_but_never_both() {
     frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::KEEPS);
     let expired = frontier.running.expired(*root, 1000).unwrap();
     assert!(frontier.running.extend(root, 1, job(1).id, 0, 5000).is_some());
-    assert!(frontier.running.end_expired(root, 1, job(1).id, 7, expired.deadline).is_none());
+    assert!(matches!(frontier.running.end(root, 1, job(1).id, 7, expired.deadline, |_| true), Hold::Later));
     let expired = frontier.running.expired(*root, 5000).unwrap();
-    let end = frontier.running.end_expired(root, 1, job(1).id, 7, expired.deadline);
-    assert!(matches!(end, Some(crate::frontier::End::Yours(_))));
+    let hold = frontier.running.end(root, 1, job(1).id, 7, expired.deadline, |_| true);
+    assert!(matches!(hold, Hold::Yours(_)));
     assert!(frontier.running.extend(root, 1, job(1).id, 0, 9000).is_none());
     frontier.running.undo_end(root, 1, job(1).id);
     assert_eq!(frontier.running.next_deadline(*root), Some(5000));
@@ -1910,7 +1911,7 @@ fn a_lease_that_was_noted_lasts_at_least_as_long_also_after_an_end_that_is_undon
         frontier.running.lengthen(root, 1, job(1).id, 20, deadline);
         assert_eq!(frontier.running.next_deadline(*root), Some(expected));
     }
-    assert!(matches!(frontier.running.end(root, 1, job(1).id, 7), crate::frontier::End::Yours(_)));
+    assert!(matches!(frontier.running.end(root, 1, job(1).id, 7, i64::MAX, |_| true), Hold::Yours(_)));
     frontier.running.lengthen(root, 1, job(1).id, 30, 9000);
     assert_eq!(frontier.running.next_deadline(*root), None);
     frontier.running.undo_end(root, 1, job(1).id);
@@ -1927,14 +1928,14 @@ fn an_attempt_that_awaits_cancel_can_be_taken_and_cancelled_but_not_ended_or_ext
     assert!(frontier.running.request_cancel(1, job(1).id));
     assert_eq!(frontier.give_back(root, 1, job(1).id, 0), None);
     // It is not claimed: an outcome without a claim would let it run again.
-    assert!(matches!(frontier.running.end(root, 1, job(1).id, 0), crate::frontier::End::Unknown));
+    assert!(matches!(frontier.running.end(root, 1, job(1).id, 0, i64::MAX, |_| true), Hold::Unknown));
     assert!(frontier.running.extend(root, 1, job(1).id, 5, 5).is_none());
     // A cancel that fails leaves it unchanged.
     for _ in 0..2 {
         assert_eq!(frontier.running.next_deadline(*root), Some(i64::MIN));
         assert_eq!(frontier.take_one(root, 1, 1, Owner { session: 2, pid: 0 }, job(1), true), TakeOne::Taken);
         assert_eq!(frontier.running.next_deadline(*root), None);
-        assert!(matches!(frontier.running.end(root, 1, job(1).id, 2), crate::frontier::End::Yours(_)));
+        assert!(matches!(frontier.running.end(root, 1, job(1).id, 2, i64::MAX, |_| true), Hold::Yours(_)));
         frontier.running.undo_end(root, 1, job(1).id);
         frontier.give_back(root, 1, job(1).id, 0);
     }
@@ -1960,17 +1961,15 @@ fn a_request_to_cancel_is_missed_only_for_the_end_that_had_begun_before() {
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
     frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::KEEPS);
-    assert!(
-        matches!(frontier.running.end(root, 1, job(1).id, 0), crate::frontier::End::Yours(entry) if entry.cancel == 0)
-    );
+    let hold = frontier.running.end(root, 1, job(1).id, 0, i64::MAX, |_| true);
+    assert!(matches!(hold, Hold::Yours(entry) if entry.cancel == 0));
     assert!(frontier.running.request_cancel(1, job(1).id) && frontier.running.request_rerun(1, job(1).id));
     let missed = |frontier: &crate::frontier::Frontier<'_>| frontier.entry(1, job(1).id).map(|entry| entry.missed);
     assert_eq!(missed(&frontier), Some(crate::frontier::MISSED_CANCEL | crate::frontier::MISSED_RERUN));
     // The end is rolled back. The next end knows of the request.
     frontier.running.undo_end(root, 1, job(1).id);
-    assert!(
-        matches!(frontier.running.end(root, 1, job(1).id, 0), crate::frontier::End::Yours(entry) if entry.cancel == 1)
-    );
+    let hold = frontier.running.end(root, 1, job(1).id, 0, i64::MAX, |_| true);
+    assert!(matches!(hold, Hold::Yours(entry) if entry.cancel == 1));
     assert_eq!(missed(&frontier), Some(0));
 }
 
@@ -1985,16 +1984,14 @@ fn a_rerun_is_missed_only_for_the_end_that_had_begun_before() {
     let seen = |frontier: &crate::frontier::Frontier<'_>| {
         frontier.entry(1, job(1).id).map(|entry| (entry.rerun, entry.missed))
     };
-    assert!(
-        matches!(frontier.running.end(root, 1, job(1).id, 0), crate::frontier::End::Yours(entry) if entry.rerun == 0)
-    );
+    let hold = frontier.running.end(root, 1, job(1).id, 0, i64::MAX, |_| true);
+    assert!(matches!(hold, Hold::Yours(entry) if entry.rerun == 0));
     assert!(frontier.running.request_rerun(1, job(1).id));
     assert_eq!(seen(&frontier), Some((1, 1)));
     // The end is rolled back. The next end knows of the request.
     frontier.running.undo_end(root, 1, job(1).id);
-    assert!(
-        matches!(frontier.running.end(root, 1, job(1).id, 0), crate::frontier::End::Yours(entry) if entry.rerun == 1)
-    );
+    let hold = frontier.running.end(root, 1, job(1).id, 0, i64::MAX, |_| true);
+    assert!(matches!(hold, Hold::Yours(entry) if entry.rerun == 1));
     assert_eq!(seen(&frontier), Some((1, 0)));
 }
 

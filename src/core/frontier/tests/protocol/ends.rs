@@ -88,18 +88,23 @@ impl World {
 
     /// `hold::hold_claimed`.
     fn hold(&mut self, scenario: &Scenario, session: usize, at: At, end: End, has_asked: bool) {
-        let answer = self.memory.with(|frontier, root| frontier.running.end(root, INSTANCE, at.id, session as u32));
+        let answer = self
+            .memory
+            .with(|frontier, root| frontier.running.end(root, INSTANCE, at.id, session as u32, i64::MAX, |_| true));
         let held = match answer {
-            frontier::End::Yours(entry) => {
+            frontier::Hold::Yours(entry) => {
                 self.record(session, Step::Ending(at.id));
                 let at = At { segment: entry.place.segment, ..at };
                 Held { at, generation: self.generation(at.segment), is_cancelled: entry.cancel != 0 }
             }
-            frontier::End::Busy(_) => return self.refuse(scenario, session, at.id),
-            frontier::End::Unknown if !has_asked => {
+            frontier::Hold::Taken(_) | frontier::Hold::Busy(_) | frontier::Hold::Mine => {
+                return self.refuse(scenario, session, at.id);
+            }
+            frontier::Hold::Denied(_) | frontier::Hold::Later => unreachable!("every session may end every attempt"),
+            frontier::Hold::Unknown if !has_asked => {
                 return self.go(session, Pc::RecoverRead(at.id, Then::Hold(at, end)));
             }
-            frontier::End::Unknown => match self.by_id(session, at.id) {
+            frontier::Hold::Unknown => match self.by_id(session, at.id) {
                 Some(at) => {
                     let is_cancelled = self.is_noted(session, at);
                     Held { at, generation: self.generation(at.segment), is_cancelled }
