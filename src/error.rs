@@ -106,11 +106,24 @@ pub fn characters(code: &str) -> [u8; 5] {
     code.as_bytes().try_into().unwrap_or(*b"XX000")
 }
 
+/// Cuts a part of an error to its longest length, because what a caller has given may stand in it. It goes to the
+/// server's log, too.
+fn cut(text: impl Into<String>) -> String {
+    /// In bytes.
+    const LONGEST: usize = 8_000;
+    let mut text = text.into();
+    if text.len() > LONGEST {
+        text.truncate(text.floor_char_boundary(LONGEST));
+        text.push('…');
+    }
+    text
+}
+
 impl Error {
     /// Returns an error with this SQLSTATE and message.
     #[cold]
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), detail: None, hint: None }
+        Self { code, message: cut(message), detail: None, hint: None }
     }
 
     /// Converts a caught error of Postgres, or a caught panic.
@@ -131,14 +144,14 @@ impl Error {
     /// Adds the detail.
     #[cold]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
-        self.detail = Some(detail.into());
+        self.detail = Some(cut(detail));
         self
     }
 
     /// Adds the hint.
     #[cold]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        self.hint = Some(cut(hint));
         self
     }
 

@@ -51,19 +51,22 @@ fn claim_any(call: &Call) -> Result<Option<Datum>> {
             .detail(format!("It has {}, and there are {} names.", stages.len(), names.len()))
             .hint("NULL stands for all stages of a queue: stages => ARRAY['check', NULL]."));
     }
-    let count = names.len();
+    if names.len() > MAX_NAMES {
+        return Err(Error::invalid(format!("queue_names must have at most {MAX_NAMES} elements"))
+            .detail(format!("It has {}.", names.len()))
+            .hint("Name each queue once, or once for each of its stages."));
+    }
     let mut wanted: Vec<Wanted> = Vec::new();
-    for (n, (name, stage)) in names.into_iter().zip(stages).enumerate().take(MAX_NAMES) {
+    for (n, (name, stage)) in names.into_iter().zip(stages).enumerate() {
         let queue_name = name.ok_or_else(|| Error::null(&format!("queue_names[{}]", n + 1)))?;
         match wanted.iter_mut().find(|known| known.queue_name == queue_name) {
             Some(known) => known.stages.push(stage),
             None => wanted.push(Wanted { queue_name, stages: vec![stage] }),
         }
     }
-    if count > MAX_NAMES || !(1..=MAX_QUEUES).contains(&wanted.len()) {
-        let named = if count > MAX_NAMES { count } else { wanted.len() };
+    if !(1..=MAX_QUEUES).contains(&wanted.len()) {
         return Err(Error::invalid(format!("queue_names must name 1 to {MAX_QUEUES} queues"))
-            .detail(format!("It names {named}.")));
+            .detail(format!("It names {}.", wanted.len())));
     }
     run(call, &wanted)
 }

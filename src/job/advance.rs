@@ -71,7 +71,7 @@ pub fn advance(outcomes: &mut Outcomes, held: &Held, to: &To<'_>) -> std::result
         // The job may have been a command. A payload given here is data.
         (next.payload, next.payload_of, next.run_as) = (Some(payload), None, None);
     }
-    attempt::insert(&target, &[next])?;
+    next_attempt::insert(held, &target, next)?;
     outcomes.add(held, New { next_id: Some(next.id), ..New::of(held.id, Kind::Advanced) });
     if to.queue.notify {
         transaction::record(QueueStep::NotifyDue { lane: to.lane });

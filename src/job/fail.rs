@@ -8,7 +8,6 @@ use crate::job::held::{Held, Refusal};
 use crate::job::options::in_future;
 use crate::job::outcomes::Outcomes;
 use crate::job::{dead_letter, next_attempt, rerun};
-use crate::log::attempt;
 use crate::log::note;
 use crate::log::outcome::{Kind, New};
 use crate::log::reader::Reader;
@@ -99,7 +98,7 @@ pub fn end_badly(
         next.last_error = Some(error);
         notes.hand_on(&mut next);
         outcome.next_id = Some(next.id);
-        attempt::insert(&target, &[next])?;
+        next_attempt::insert(held, &target, next)?;
         outcomes.add(held, outcome);
         return Ok((outcome.kind, Some(run_at.unwrap_or(now))));
     }

@@ -40,6 +40,18 @@ pub fn make(attempt: &Attempt, run_at: Option<i64>) -> Result<(Target, attempt::
     Ok((target, next))
 }
 
+/// Inserts the attempt that follows a held one. Refuses, and the transaction does not hold that one any more, while its
+/// queue is being dropped or its stage removed.
+pub fn insert(held: &Held, target: &Target, next: attempt::New) -> std::result::Result<(), Refusal> {
+    attempt::insert(target, &[next]).map_err(|error| {
+        if error.code != error::IN_USE {
+            return Refusal::Wrong(error);
+        }
+        hold::release_hold(held.id);
+        Refusal::Busy(error)
+    })
+}
+
 /// Returns a fresh id for an attempt that runs at `run_at`, and the segment to insert it into.
 pub fn fresh(run_at: Option<i64>) -> Result<(Target, i64)> {
     let mut count = 0;

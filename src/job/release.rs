@@ -4,7 +4,6 @@ use crate::job::held::{Held, Refusal};
 use crate::job::options::in_future;
 use crate::job::outcomes::Outcomes;
 use crate::job::{fail, next_attempt, rerun};
-use crate::log::attempt;
 use crate::log::note;
 use crate::log::outcome::{Kind, New};
 use crate::log::reader::Reader;
@@ -50,7 +49,7 @@ pub fn give_back(outcomes: &mut Outcomes, held: &Held, back: Back<'_>) -> std::r
     let (target, mut next) = next_attempt::make(&attempt, run_at)?;
     notes.hand_on(&mut next);
     next.last_error = error.or(next.last_error);
-    attempt::insert(&target, &[next])?;
+    next_attempt::insert(held, &target, next)?;
     outcomes.add(held, New { next_id: Some(next.id), ..ended(Kind::Released) });
     Ok(Kind::Released)
 }

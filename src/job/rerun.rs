@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::job::held::{Held, Refusal};
 use crate::job::hold::Noted;
 use crate::job::{find, hold, next_attempt, start_by, timing};
-use crate::log::attempt::{self, Attempt, New};
+use crate::log::attempt::{Attempt, New};
 use crate::log::note::{self, Rerun};
 use crate::log::reader::Reader;
 use crate::log::segment::{Home, Target};
@@ -85,7 +85,7 @@ pub fn follow(held: &Held) -> std::result::Result<Option<(i64, Option<i64>)>, Re
         return Ok(None);
     }
     let (target, next) = renewed(attempt.copy(), &rerun)?;
-    attempt::insert(&target, &[next])?;
+    next_attempt::insert(held, &target, next)?;
     note::insert_served(held.home, held.id, rerun.asked);
     Ok(Some((next.id, next.run_at)))
 }

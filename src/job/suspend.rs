@@ -12,12 +12,12 @@ use pgrx::pg_sys::Datum;
 
 use crate::catalog::noted::Noted;
 use crate::catalog::queue;
-use crate::error::{self, Error, Result};
+use crate::error::{Error, Result};
 use crate::job::held::{Held, Refusal};
 use crate::job::options::{After, OwnFlow};
 use crate::job::outcomes::Outcomes;
 use crate::job::{after, flow, hold, next_attempt, rerun, start_by};
-use crate::log::attempt::{self, Attempt, New as Next};
+use crate::log::attempt::{Attempt, New as Next};
 use crate::log::edge::Edge;
 use crate::log::member;
 use crate::log::note;
@@ -125,7 +125,7 @@ pub fn suspend(outcomes: &mut Outcomes, held: &Held, wait: Wait<'_>) -> std::res
     let queue = queue::by_lane(attempt.lane())?;
     let expires = attempt.start_by().is_some() || queue.as_ref().is_some_and(|queue| queue.start_within.is_some());
     let lane = queue.and_then(|queue| queue.held);
-    let lane = lane.ok_or_else(|| Error::new(error::UNDEFINED, "the queue was dropped, and its jobs with it"))?;
+    let lane = lane.ok_or_else(|| hold::vanished(held.id))?;
     let (target, mut next) = next_attempt::make(&attempt, until)?;
     notes.hand_on(&mut next);
     // The job has started.
@@ -144,7 +144,7 @@ pub fn suspend(outcomes: &mut Outcomes, held: &Held, wait: Wait<'_>) -> std::res
             |&job_id: &i64| Edge { id, job_id, upon, lane: goes_to, is_met: false, is_own, is_fail_fast: false, until };
         edges.extend(unmet.jobs.iter().map(edge));
     }
-    attempt::insert(&target, &[next])?;
+    next_attempt::insert(held, &target, next)?;
     after::insert_edges(&target, &edges, |_| job_id, None);
     outcomes.add(held, New { next_id: Some(next.id), ..New::of(held.id, Kind::Suspended) });
     Ok(Kind::Suspended)

@@ -27,7 +27,7 @@ pub struct Wanted {
 
 impl Wanted {
     /// Returns the lanes of the wanted stages. Empty: all lanes of the queue. A stage that the queue does not have, yet
-    /// or any more, gets a WARNING and is passed over.
+    /// or any more, is passed over, with a WARNING if the queue has another one of them.
     ///
     /// Errors: 22023 when the queue has none of the stages.
     fn lanes(&self, queue: &Queue) -> Result<Vec<i32>> {
@@ -70,7 +70,7 @@ impl ClaimScope {
     /// done so and a pause must count immediately. A claim that will not sleep does not ask for the number of changes.
     ///
     /// Errors: 42704 when there is no queue of one of the names, 42501 when the user may not consume one, 22023 when
-    /// one has none of the wanted stages, 53400 when they have too many lanes to sleep for.
+    /// none has one of the wanted stages, 53400 when they have too many lanes to sleep for.
     pub fn now(wanted: &[Wanted], may_sleep: bool) -> Result<Self> {
         let mut changes = 0;
         if may_sleep {
@@ -84,8 +84,20 @@ impl ClaimScope {
         let named = wanted.iter().map(|one| queue::by_name(&one.queue_name)).collect::<Result<Vec<_>>>()?;
         named.iter().try_for_each(|queue| permission::check(queue, Privilege::Consume))?;
         named.iter().try_for_each(|queue| has_no_executor(queue))?;
-        let with_lanes = |(queue, one): (Rc<Queue>, &Wanted)| Ok((Rc::clone(&queue), one.lanes(&queue)?));
-        let queues = named.into_iter().zip(wanted).map(with_lanes).collect::<Result<Vec<_>>>()?;
+        let (mut queues, mut without) = (Vec::new(), None);
+        for (queue, one) in named.into_iter().zip(wanted) {
+            match one.lanes(&queue) {
+                Ok(lanes) => queues.push((queue, lanes)),
+                Err(error) => without = Some((queue, error)),
+            }
+        }
+        if let Some((queue, error)) = without {
+            // The jobs of the other queues go on.
+            if queues.is_empty() {
+                return Err(error);
+            }
+            notice::no_such_stage(&queue, error);
+        }
         let is_dormant = !restore::learn();
         let known = Self { queues, is_dormant, changes, news };
         if may_sleep {

@@ -36,6 +36,33 @@ fn an_unknown_queue_is_an_error_with_a_hint() {
     }
 }
 
+/// What a caller gives goes back to it, and into the server's log, only in part.
+#[test]
+fn an_error_repeats_no_long_argument() {
+    let (mut client, q) = queue("");
+    let long = "repeat('x', 1000000)";
+    for call in [
+        format!("claim({long})"),
+        format!("claim('{q}', stage => {long})"),
+        format!("claim_any(ARRAY['{q}'], stages => ARRAY[{long}])"),
+        format!("enqueue({long})"),
+        format!("publish({long})"),
+        format!("create({long})"),
+        format!("alter('{q}', dead_letter => {long})"),
+        format!("schedule('s', '{q}', cron => {long})"),
+        format!("schedule('s', '{q}', cron => '* * * * *', timezone => {long})"),
+        format!("unschedule({long})"),
+        format!("grant('{q}', 'postgres', {long})"),
+        format!("enqueue('{q}', after => '{{1}}', upon => {long})"),
+        format!("end_batch(to_json({long}))"),
+        format!("end_batch(('[{{\"' || {long} || '\": 1}}]')::json)"),
+    ] {
+        let failure = client.failure(&format!("SELECT queue.{call}"));
+        let bytes = failure.message.len() + failure.detail.len() + failure.hint.len();
+        assert!(bytes < 30_000 && failure.code != "XX000", "{call}: {bytes} bytes, {}", failure.code);
+    }
+}
+
 #[test]
 fn intervals_that_make_no_sense_are_refused() {
     let (mut client, q) = queue("");

@@ -217,3 +217,53 @@ fn a_lease_that_is_over_ends_no_attempt_that_a_batch_is_ending() {
         assert_eq!(state, "timed_out");
     }
 }
+
+/// While a drop of its queue is open, an attempt can get no successor. That is about this attempt alone.
+#[test]
+fn ends_in_a_queue_that_is_being_dropped_are_busy_and_all_others_end() {
+    let (mut client, q) = queue("");
+    let (other, staged) = (format!("{q} other"), format!("{q} staged"));
+    create(&mut client, &other, "");
+    create(&mut client, &staged, "stages => '{a, b, c}'");
+    let mut changer = connect();
+    let follow = |client: &mut Client| -> Vec<(i64, String)> {
+        of_each_kind(client, &q, &staged)
+            .into_iter()
+            .filter(|(.., outcome)| ["failed", "released", "advanced", "suspended"].contains(outcome))
+            .map(|(_, id, object, _)| (id, object))
+            .collect()
+    };
+    let mut ends = follow(&mut client);
+    changer
+        .run(&format!("BEGIN; SELECT queue.drop('{q}', force => true); SELECT queue.drop('{staged}', force => true)"));
+    let (_, id) = running(&mut client, &other);
+    ends.push((id, format!(r#"{{"complete": {{"id": {id}}}}}"#)));
+    let expected: Vec<&str> = ends.iter().map(|(own, _)| if *own == id { "completed" } else { "busy" }).collect();
+    assert_eq!(outcomes(&mut client, &ends), expected);
+    ends.pop();
+    let (_, id) = running(&mut client, &other);
+    let ids: Vec<i64> = ends.iter().map(|(own, _)| *own).chain([id]).collect();
+    for verb in ["release_many($1)", "fail_many($1, 'x')"] {
+        client.run("BEGIN");
+        let answers = client.query(&format!("SELECT id, outcome FROM queue.{verb}"), &[&ids]).unwrap();
+        for answer in answers {
+            let (of, outcome): (i64, String) = (answer.get(0), answer.get(1));
+            assert_eq!(outcome == "busy", of != id, "{verb}: {outcome}");
+        }
+        client.run("ROLLBACK");
+    }
+    changer.run("ROLLBACK");
+    assert_eq!(outcomes(&mut client, &ends), ["failed", "released", "advanced", "suspended"]);
+    // A stage that is being removed, likewise.
+    client.enqueue(&staged);
+    let id: i64 = client.value(&format!("SELECT id FROM queue.claim('{staged}', stage => 'a')"));
+    let (_, beside) = running(&mut client, &other);
+    changer.run(&format!("BEGIN; SELECT queue.alter('{staged}', stages => '{{a, b}}')"));
+    let ends = [
+        (id, format!(r#"{{"advance": {{"id": {id}, "stage": "c"}}}}"#)),
+        (beside, format!(r#"{{"release": {{"id": {beside}}}}}"#)),
+    ];
+    assert_eq!(outcomes(&mut client, &ends), ["busy", "released"]);
+    changer.run("ROLLBACK");
+    assert_eq!(outcomes(&mut client, &ends[..1]), ["advanced"]);
+}

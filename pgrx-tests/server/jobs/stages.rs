@@ -112,7 +112,8 @@ fn a_stage_is_checked_everywhere() {
         (format!("enqueue('{q}', stage => 'prase')"), "22023", "no stage \"prase\""),
         (format!("enqueue_many('{q}', '{{1}}', stage => 'prase')"), "22023", "no stage \"prase\""),
         (format!("claim('{q}', stage => 'prase')"), "22023", "no stage \"prase\""),
-        (format!("claim_any('{{{q}, {plain}}}', stages => '{{parse, parse}}')"), "22023", "no stage \"parse\""),
+        (format!("claim_any('{{{q}, {plain}}}', stages => '{{prase, parse}}')"), "22023", "no stage \"parse\""),
+        (format!("claim_any(array_fill('{q}'::text, '{{265}}'))"), "22023", "at most 264"),
         (format!("claim_any('{{{q}, {q}}}', stages => '{{parse}}')"), "22023", "as many elements as queue_names"),
         (format!("claim_any('{{{q}}}', stages => '{{}}')"), "22023", "as many elements as queue_names"),
         (format!("enqueue('{plain}', stage => 'parse')"), "22023", "no stage"),
@@ -323,13 +324,14 @@ fn a_claim_of_several_stages_takes_their_jobs_only() {
         client.run(&format!("SELECT queue.enqueue('{name}', stage => {stage})"));
     }
     client.run(&format!("SELECT queue.enqueue('{plain}')"));
+    let mut other_client = connect();
     let mut claim = |names: &[&String], stages: &str| -> Vec<(String, Option<String>)> {
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
         let sql = format!(
             "SELECT queue_name, stage FROM queue.claim_any('{{{}}}', 9, stages => '{{{stages}}}')",
             names.join(",")
         );
-        client.query(&sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+        other_client.query(&sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
     };
     let of = |name: &String, stage: &str| (name.clone(), Some(stage.to_owned()));
     // The first queue that has a job of the named stages, in the order of the names.
@@ -340,6 +342,10 @@ fn a_claim_of_several_stages_takes_their_jobs_only() {
     assert_eq!(claim(&[&plain, &q, &q], "NULL,fetch,NULL"), [(plain.clone(), None)]);
     assert_eq!(claim(&[&plain, &q, &q], "NULL,fetch,NULL"), [of(&q, "parse")]);
     assert_eq!(claim(&[&q, &other], "fetch,NULL"), [of(&other, "a")]);
+    // A queue that has none of its stages keeps no job of another one waiting.
+    assert_eq!(claim(&[&q, &plain, &other], "none,parse,b"), []);
+    client.run(&format!("SELECT queue.enqueue('{other}', stage => 'b')"));
+    assert_eq!(claim(&[&q, &plain, &other], "none,parse,b"), [of(&other, "b")]);
 }
 
 #[test]
