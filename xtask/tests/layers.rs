@@ -402,7 +402,7 @@ fn each_file_says_what_it_is_for() {
     }
 }
 
-/// A function of the product: its file and line, the type of which it is a method, its lines and its arguments.
+/// A function of the product: its file and line, the type that has it as a method, its lines and its arguments.
 struct Function {
     file: String,
     line: usize,

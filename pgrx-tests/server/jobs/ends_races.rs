@@ -254,7 +254,7 @@ fn ends_in_a_queue_that_is_being_dropped_are_busy_and_all_others_end() {
     }
     changer.run("ROLLBACK");
     assert_eq!(outcomes(&mut client, &ends), ["failed", "released", "advanced", "suspended"]);
-    // A stage that is being removed, likewise.
+    // The same while a stage is being removed.
     client.enqueue(&staged);
     let id: i64 = client.value(&format!("SELECT id FROM queue.claim('{staged}', stage => 'a')"));
     let (_, beside) = running(&mut client, &other);

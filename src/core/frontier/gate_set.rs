@@ -11,14 +11,12 @@
 //! Invariant: if the groups of a gate are *known*, every group in which such an attempt waits has a record. Records of
 //! other groups may exist: each costs at most one turn. If a record does not fit, the gate's groups are unknown.
 
-use super::slot::{GateSlot, RetryingSlot, SessionSlot, of};
-use std::ops::{Index, IndexMut};
-
 use super::group::key_of;
 use super::index::Bucket;
 use super::limits::{Claimer, GATE_LANES, Gate};
 use super::retries::{Retries, Retrying};
-use super::slots::{FreeSlots, SlotIndex, Slots};
+use super::slot::{GateSlot, RetryingSlot, SessionSlot, of};
+use super::slots::{FreeSlots, SlotIndex, Slots, indexed_by_slot};
 use crate::share;
 
 /// If not all groups fit, the next try is this many microseconds later.
@@ -266,21 +264,7 @@ impl<'a> GateSet<'a> {
     }
 }
 
-impl Index<GateSlot> for GateSet<'_> {
-    type Output = Gate;
-
-    #[inline]
-    fn index(&self, slot: GateSlot) -> &Gate {
-        &self.gates[slot]
-    }
-}
-
-impl IndexMut<GateSlot> for GateSet<'_> {
-    #[inline]
-    fn index_mut(&mut self, slot: GateSlot) -> &mut Gate {
-        &mut self.gates[slot]
-    }
-}
+indexed_by_slot!(GateSet, GateSlot, gates: Gate);
 
 #[cfg(test)]
 impl GateSet<'_> {

@@ -10,16 +10,14 @@
 //! Invariant: between the position of a group and the `read_to` of what was read ahead of it, every parked attempt that
 //! waits was read ahead.
 
-use super::slot::{GateSlot, GroupSlot, of};
-use std::ops::{Index, IndexMut};
-
 use super::ahead::{AHEAD, Ahead};
 use super::group::{Group, Standing};
 use super::index::Bucket;
 use super::lane::Lists;
 use super::rank::Rank;
 use super::ready::Ready;
-use super::slots::{FreeSlots, SlotIndex, Slots};
+use super::slot::{GateSlot, GroupSlot, of};
+use super::slots::{FreeSlots, SlotIndex, Slots, indexed_by_slot};
 use super::turns::Turns;
 
 /// Counts of groups. All zero: no group is managed.
@@ -224,21 +222,7 @@ impl<'a> GroupSet<'a> {
     }
 }
 
-impl Index<GroupSlot> for GroupSet<'_> {
-    type Output = Group;
-
-    #[inline]
-    fn index(&self, slot: GroupSlot) -> &Group {
-        &self.groups[slot]
-    }
-}
-
-impl IndexMut<GroupSlot> for GroupSet<'_> {
-    #[inline]
-    fn index_mut(&mut self, slot: GroupSlot) -> &mut Group {
-        &mut self.groups[slot]
-    }
-}
+indexed_by_slot!(GroupSet, GroupSlot, groups: Group);
 
 #[cfg(test)]
 impl GroupSet<'_> {

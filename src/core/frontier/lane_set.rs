@@ -5,14 +5,12 @@
 //!
 //! Invariant: a lane without a slot reads as P before everything, so a lane may be forgotten at any time.
 
-use super::slot::{LaneSlot, of};
-use std::ops::{Index, IndexMut};
-
 use super::index::Bucket;
 use super::lane::Lane;
 use super::rank::Rank;
 use super::ready::{Ready, Ring};
-use super::slots::{SlotIndex, Slots};
+use super::slot::{LaneSlot, of};
+use super::slots::{SlotIndex, Slots, indexed_by_slot};
 use crate::{id, share};
 
 /// Counts of lanes, and the clock of their use. All zero: no lane is in memory.
@@ -237,18 +235,4 @@ impl<'a> LaneSet<'a> {
     }
 }
 
-impl Index<LaneSlot> for LaneSet<'_> {
-    type Output = Lane;
-
-    #[inline]
-    fn index(&self, slot: LaneSlot) -> &Lane {
-        &self.lanes[slot]
-    }
-}
-
-impl IndexMut<LaneSlot> for LaneSet<'_> {
-    #[inline]
-    fn index_mut(&mut self, slot: LaneSlot) -> &mut Lane {
-        &mut self.lanes[slot]
-    }
-}
+indexed_by_slot!(LaneSet, LaneSlot, lanes: Lane);

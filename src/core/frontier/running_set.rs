@@ -5,15 +5,13 @@
 //!
 //! Invariant: an attempt has at most one entry. The shares of a lane and its instance count each entry.
 
-use super::slot::{RunningSlot, of};
-use std::ops::{Index, IndexMut};
-
 use super::answers::Hold;
 use super::deadlines;
 use super::index::Bucket;
 use super::rank::Place;
 use super::running::{DeadlineRoot, MISSED_CANCEL, MISSED_RERUN, Running, State};
-use super::slots::{FreeSlots, SlotIndex, Slots};
+use super::slot::{RunningSlot, of};
+use super::slots::{FreeSlots, SlotIndex, Slots, indexed_by_slot};
 use crate::share;
 
 /// Counts of taken attempts. All zero: none is taken.
@@ -352,18 +350,4 @@ fn hold_of(entry: &Running, session: u32, may: impl FnOnce(i32) -> bool) -> Hold
     }
 }
 
-impl Index<RunningSlot> for RunningSet<'_> {
-    type Output = Running;
-
-    #[inline]
-    fn index(&self, slot: RunningSlot) -> &Running {
-        &self.entries[slot]
-    }
-}
-
-impl IndexMut<RunningSlot> for RunningSet<'_> {
-    #[inline]
-    fn index_mut(&mut self, slot: RunningSlot) -> &mut Running {
-        &mut self.entries[slot]
-    }
-}
+indexed_by_slot!(RunningSet, RunningSlot, entries: Running);

@@ -6,12 +6,10 @@
 //!
 //! Responsible for these lists, whose ends the lanes keep. Not responsible for when a session is woken (`waiters`).
 
-use super::slot::{LaneSlot, NodeSlot, SessionSlot};
-use std::ops::{Index, IndexMut};
-
 use super::lane_set::LaneSet;
 use super::session::{Node, Session, Sleeper, WAIT_LANES};
-use super::slots::Slots;
+use super::slot::{LaneSlot, NodeSlot, SessionSlot};
+use super::slots::{Slots, indexed_by_slot};
 
 /// What is known of all waiting sessions. All zero: nothing.
 #[repr(C)]
@@ -197,18 +195,4 @@ impl<'a> SessionSet<'a> {
     }
 }
 
-impl Index<SessionSlot> for SessionSet<'_> {
-    type Output = Session;
-
-    #[inline]
-    fn index(&self, slot: SessionSlot) -> &Session {
-        &self.sessions[slot]
-    }
-}
-
-impl IndexMut<SessionSlot> for SessionSet<'_> {
-    #[inline]
-    fn index_mut(&mut self, slot: SessionSlot) -> &mut Session {
-        &mut self.sessions[slot]
-    }
-}
+indexed_by_slot!(SessionSet, SessionSlot, sessions: Session);

@@ -72,6 +72,28 @@ impl<T> DerefMut for Slots<'_, T> {
     }
 }
 
+/// Lets a part of the frontier be indexed by the slots of the array that gives it its name.
+macro_rules! indexed_by_slot {
+    ($part:ident, $slot:ident, $array:ident: $entry:ident) => {
+        impl std::ops::Index<$slot> for $part<'_> {
+            type Output = $entry;
+
+            #[inline]
+            fn index(&self, slot: $slot) -> &$entry {
+                &self.$array[slot]
+            }
+        }
+
+        impl std::ops::IndexMut<$slot> for $part<'_> {
+            #[inline]
+            fn index_mut(&mut self, slot: $slot) -> &mut $entry {
+                &mut self.$array[slot]
+            }
+        }
+    };
+}
+pub(super) use indexed_by_slot;
+
 /// The hash index of an array: see [`index`]. It may have counts under keys of their own ([`crate::share`]).
 pub struct SlotIndex<'a, A> {
     pub(super) buckets: &'a mut [Bucket],

@@ -11,13 +11,11 @@
 //! Invariant: never do more jobs of one group than the limit start within any period. A node is in the list of one
 //! record or in the free list.
 
-use super::slot::{GateSlot, RateSlot, of};
-use std::ops::{Index, IndexMut};
-
 use super::group::key_of;
 use super::index::Bucket;
 use super::limits::Limits;
-use super::slots::{FreeSlots, SlotIndex, Slots};
+use super::slot::{GateSlot, RateSlot, of};
+use super::slots::{FreeSlots, SlotIndex, Slots, indexed_by_slot};
 use super::starts::{Rate, Starts};
 use super::window::{self, Span};
 
@@ -194,21 +192,7 @@ impl<'a> StartSet<'a> {
     }
 }
 
-impl Index<RateSlot> for StartSet<'_> {
-    type Output = Rate;
-
-    #[inline]
-    fn index(&self, slot: RateSlot) -> &Rate {
-        &self.rates[slot]
-    }
-}
-
-impl IndexMut<RateSlot> for StartSet<'_> {
-    #[inline]
-    fn index_mut(&mut self, slot: RateSlot) -> &mut Rate {
-        &mut self.rates[slot]
-    }
-}
+indexed_by_slot!(StartSet, RateSlot, rates: Rate);
 
 #[cfg(test)]
 impl StartSet<'_> {
