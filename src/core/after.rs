@@ -1,6 +1,10 @@
 //! Decides from the fates of a job's predecessors whether the job is released, skipped or still held.
 //!
+//! Responsible for the table of verdicts. Not responsible for what one transaction does about a held job (`judge`).
+//!
 //! Invariant: the answer depends on the fates of all predecessors, and not on the order in which they ended.
+
+pub mod judge;
 
 /// The condition under which a held job is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -107,16 +111,32 @@ pub enum Time {
     Over,
 }
 
+impl Time {
+    /// Returns what a job's time says if jobs are due up to `due_to`. `is_until`: the job waits no longer than that.
+    pub fn of(run_at: Option<i64>, is_until: bool, due_to: i64) -> Self {
+        match run_at {
+            Some(at) if at > due_to => Self::Ahead,
+            _ if is_until => Self::Over,
+            _ => Self::Due,
+        }
+    }
+}
+
 /// Returns what happens to a held job whose predecessors have these fates.
 pub fn verdict(upon: Upon, fates: &[Fate], time: Time) -> Verdict {
-    let all = |is_it: fn(Fate) -> bool| fates.iter().all(|&fate| is_it(fate));
+    verdict_of(upon, fates.iter().copied(), time)
+}
+
+fn verdict_of(upon: Upon, fates: impl Iterator<Item = Fate> + Clone, time: Time) -> Verdict {
+    let all = |is_it: fn(Fate) -> bool| fates.clone().all(is_it);
+    let any = |is_it: &dyn Fn(Fate) -> bool| fates.clone().any(is_it);
     match upon {
         _ if time == Time::Over => Verdict::Release,
         Upon::Completed if all(|fate| fate == Fate::Completed) => Verdict::Release,
-        Upon::Completed if fates.iter().any(|fate| fate.is_lost()) => Verdict::Skip,
-        Upon::Any if fates.contains(&Fate::Completed) => Verdict::Release,
+        Upon::Completed if any(&Fate::is_lost) => Verdict::Skip,
+        Upon::Any if any(&|fate| fate == Fate::Completed) => Verdict::Release,
         Upon::Any if all(Fate::is_lost) => Verdict::Skip,
-        Upon::Failed if fates.iter().any(|&fate| upon.is_met_by(fate)) => Verdict::Release,
+        Upon::Failed if any(&|fate| upon.is_met_by(fate)) => Verdict::Release,
         Upon::Failed if all(|fate| fate != Fate::Living) => Verdict::Skip,
         Upon::Overdue if all(|fate| !matches!(fate, Fate::Living | Fate::Dead)) => Verdict::Skip,
         Upon::Overdue if time == Time::Due => Verdict::Release,

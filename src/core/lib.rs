@@ -11,6 +11,7 @@
 //!   of the caller: shared memory in the server, vectors in the tests.
 //! * [`holders`]: which open transaction holds which unique key.
 //! * [`id`]: how ids of jobs and attempts are made and told apart.
+//! * [`keys`]: what the calls of a producer do under their unique keys.
 //! * [`minutes`]: what happened in a lane in each minute of the last hour.
 //! * [`missed`]: requests about an attempt that came after its end.
 //! * [`rollup`]: what happened in a queue in each minute.
@@ -34,6 +35,7 @@ pub mod expiry;
 pub mod frontier;
 pub mod holders;
 pub mod id;
+pub mod keys;
 pub mod load;
 pub mod minutes;
 pub mod missed;

@@ -60,7 +60,6 @@ const MAX_ARGUMENTS: usize = 6;
 /// is within both bounds is an error. The signatures in `pg/raw.rs` and of `on_utility` are those of PostgreSQL.
 const KNOWN_LONG: &[(&str, &str)] = &[
     ("src/api/schedules.rs", "schedule"),
-    ("src/duty/release/batch.rs", "look_at"),
     ("src/guc.rs", "define"),
     ("src/pg/raw.rs", "index_insert"),
     ("src/pg/raw.rs", "ExecInsertIndexTuples"),

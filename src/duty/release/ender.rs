@@ -9,7 +9,7 @@
 
 use crate::catalog::pin;
 use crate::duty::care::Care;
-use crate::duty::release::batch::Batch;
+use crate::duty::release::look::Look;
 use crate::error::Result;
 use crate::pg::fault::fault;
 use crate::pg::snapshot::ActiveSnapshot;
@@ -37,19 +37,18 @@ fn release(number: u32, jobs: &[i64]) -> Result<Served> {
     let Some(adds) = shmem::with_awaited(|awaited, _| awaited.adds()) else { return Ok(Served::new()) };
     let _snapshot = ActiveSnapshot::latest();
     fault!("ender.counted");
-    let care = Care::none();
-    let mut batch = Batch::of_commit(&care, jobs);
+    let mut look = Look::by_commit(jobs);
     let mut served = Served::new();
     for &job_id in jobs {
         // The duty will meet the same error and report it. It does not concern this transaction.
-        let Ok(left) = batch.walk_after(job_id, None) else { break };
+        let Ok(left) = look.walk_after(job_id, None) else { break };
         if left.is_none() {
             served.push((job_id, adds));
         }
     }
     fault!("ender.looked");
-    batch.write()?;
+    look.changes.write(&Care::none())?;
     fault!("ender.written");
-    served.retain(|(job_id, _)| !batch.again.contains(job_id));
+    served.retain(|(job_id, _)| !look.changes.again.contains(job_id));
     Ok(served)
 }

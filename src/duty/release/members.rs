@@ -8,11 +8,13 @@
 //! Invariant: a member is watched before the search that still finds it blocking the flow. The search holds the flow's
 //! token (`job::flow`), so that no transaction adds a member that it does not see.
 
+use pg_queue_core::after::judge::Held;
 use pg_queue_core::after::{Fate, Upon};
 use pg_queue_core::awaited::Awaited;
 
-use crate::duty::release::batch::{Act, Batch, Decision};
+use crate::duty::release::changes::{EarlyEnd, Next};
 use crate::duty::release::known;
+use crate::duty::release::look::{LOOKS_PER_SEARCH, Look};
 use crate::duty::release::work::look_later;
 use crate::duty::serve_cancels;
 use crate::error::{self, Result};
@@ -37,7 +39,7 @@ const MAX_ATTEMPTS_READ: usize = 5_000;
 /// How many members are cancelled at most in one transaction.
 const MAX_CANCELS: usize = 200;
 
-impl Batch<'_> {
+impl Look {
     /// Returns the fate of a flow by its members, for a flow with this condition. `None`: it cannot be decided now, and
     /// the flow is looked at again.
     pub fn members(&mut self, flow: i64, upon: Upon) -> Result<Option<Fate>> {
@@ -45,7 +47,7 @@ impl Batch<'_> {
             return Ok(Some(Fate::Dead));
         }
         if !flow::try_close(flow) {
-            self.again.push(flow);
+            self.changes.again.push(flow);
             return Ok(None);
         }
         if upon == Upon::Any && self.has_completed_member(flow) {
@@ -54,7 +56,7 @@ impl Batch<'_> {
         }
         fault!("release.searched");
         let found = member::find_blockers(flow, known::of(flow).passed, upon != Upon::Ended, MAX_ATTEMPTS_READ);
-        self.looked += 10;
+        self.looked += LOOKS_PER_SEARCH;
         known::remember(flow, |known| {
             known.passed = known.passed.max(found.passed);
             known.looked_at = time::monotonic_us();
@@ -99,7 +101,7 @@ impl Batch<'_> {
         let has = found.has_completed || member::find_completed(flow, above).has_completed;
         let completions = if has { known::Completions::Some } else { known::Completions::NoneTo(found.last) };
         known::remember(flow, |known| known.completions = completions);
-        self.looked += 10;
+        self.looked += LOOKS_PER_SEARCH;
         has
     }
 
@@ -127,33 +129,24 @@ impl Batch<'_> {
         Ok(dead)
     }
 
-    /// Makes a flow end because one of its members is dead.
-    pub fn fail_fast(&mut self, attempt: &Attempt, dead: i64) -> Result<()> {
-        let ending = Ending { is_forced: false, dead: Some(dead), is_expired: false, reason: error_of(dead) };
-        self.note_ending(attempt, &ending);
-        look_later(attempt.job_id(), i64::MIN);
-        Ok(())
-    }
-
     fn note_ending(&mut self, attempt: &Attempt, ending: &Ending) {
         let (id, job_id) = (attempt.id(), attempt.job_id());
-        self.note(attempt.home, id, job_id, |home| edge::insert_ending(home, id, job_id, ending));
+        self.changes.note(attempt.home, id, job_id, |home| edge::insert_ending(home, id, job_id, ending));
     }
 
-    /// Cancels the members of a flow that must end, as many as fit into a transaction. When none lives any more, ends
-    /// the flow.
-    pub fn end_flow(&mut self, attempt: Attempt, ending: &Ending) -> Result<()> {
-        let flow = attempt.job_id();
+    /// Cancels the members of a flow that must end, as many as fit into a transaction. When none lives any more, the
+    /// flow ends now.
+    fn end_flow(&mut self, flow: i64, ending: &Ending) -> Result<EarlyEnd> {
         if !flow::try_close(flow) {
-            self.again.push(flow);
-            return Ok(());
+            self.changes.again.push(flow);
+            return Ok(EarlyEnd::UnderWay);
         }
         // The search skips members that have ended before: a wide flow has many of them.
         let found = member::find_blockers(flow, known::of(flow).passed, false, MAX_ATTEMPTS_READ);
         known::remember(flow, |known| known.passed = known.passed.max(found.passed));
         if found.is_cut {
             look_later(flow, i64::MIN);
-            return Ok(());
+            return Ok(EarlyEnd::UnderWay);
         }
         let living = member::living(flow, found.passed, MAX_CANCELS);
         let reason = match ending.dead {
@@ -174,9 +167,8 @@ impl Batch<'_> {
             } else {
                 self.watch(flow, first, Standing::Living)?;
             }
-            return Ok(());
+            return Ok(EarlyEnd::UnderWay);
         }
-        let Some(queue) = crate::catalog::queue::by_lane(attempt.lane())? else { return Ok(()) };
         let words = match (ending.dead, &ending.reason) {
             (Some(dead), reason) => {
                 Some(format!("job {dead} is dead: {}", reason.as_deref().unwrap_or("no error is kept")))
@@ -184,13 +176,11 @@ impl Batch<'_> {
             (None, reason) => reason.clone(),
         };
         let words = words.map(|words| fail::cut(&words).to_owned());
-        let decision = match ending.dead {
-            Some(_) => Decision::Die(words.unwrap_or_default()),
-            None if ending.is_expired => Decision::Expire,
-            None => Decision::Cancel(words),
-        };
-        self.act(Act { attempt, queue, decision, run_at: None, because: flow });
-        Ok(())
+        Ok(EarlyEnd::Now(match ending.dead {
+            Some(_) => Next::Die(words.unwrap_or_default()),
+            None if ending.is_expired => Next::Expire,
+            None => Next::Cancel(words),
+        }))
     }
 
     /// Ends a member, or asks its worker to stop. Returns true if there was anything to do. `None`: memory has no room
@@ -225,11 +215,11 @@ impl Batch<'_> {
                 }
                 Ok(TakeWaiting::Running) => {}
                 Ok(TakeWaiting::InUse | TakeWaiting::Stale) => {
-                    self.again.push(flow);
+                    self.changes.again.push(flow);
                     return Ok(Some(false));
                 }
                 Err(error) if error.code == error::LIMIT => {
-                    self.again.push(flow);
+                    self.changes.again.push(flow);
                     return Ok(None);
                 }
                 Err(error) => return Err(error),
@@ -242,7 +232,7 @@ impl Batch<'_> {
             return match cancel::ask(attempt, note::Cancel::new_body(Some(reason))) {
                 Ok(()) => Ok(Some(true)),
                 Err(Refusal::Lost(_) | Refusal::Busy(_)) => {
-                    self.again.push(flow);
+                    self.changes.again.push(flow);
                     Ok(Some(false))
                 }
                 Err(Refusal::Unfit(error) | Refusal::Wrong(error)) => Err(error),
@@ -251,27 +241,25 @@ impl Batch<'_> {
         match cancel::end_claimed(attempt.id(), error) {
             Ok(()) => Ok(Some(true)),
             Err(Refusal::Lost(_) | Refusal::Busy(_)) => {
-                self.again.push(flow);
+                self.changes.again.push(flow);
                 Ok(Some(false))
             }
             Err(Refusal::Unfit(error) | Refusal::Wrong(error)) => Err(error),
         }
     }
 
-    /// Acts on a flow before its members are asked: a flow that must end, or has a death that ends it. Returns the
-    /// attempt if neither is the case.
-    pub fn is_ending(&mut self, attempt: Attempt, edges: &Edges, own: &Edge) -> Result<Option<Attempt>> {
+    /// Acts on a flow that ends before its members are asked: one that must end, or has a death that ends it.
+    pub fn end_early(&mut self, held: &Held, attempt: &Attempt, edges: &Edges, own: &[Edge]) -> Result<EarlyEnd> {
+        let Some(own) = flow::own_edge(own).filter(|_| !held.is_left()) else { return Ok(EarlyEnd::No) };
         if let Some(ending) = edges.ending_of(attempt.id()) {
-            self.end_flow(attempt, &ending)?;
-            return Ok(None);
+            return self.end_flow(attempt.job_id(), &ending);
         }
-        if own.is_fail_fast
-            && let Some(dead) = self.dead_member(own.job_id)?
-        {
-            self.fail_fast(&attempt, dead)?;
-            return Ok(None);
-        }
-        Ok(Some(attempt))
+        let dead = if own.is_fail_fast { self.dead_member(own.job_id)? } else { None };
+        let Some(dead) = dead else { return Ok(EarlyEnd::No) };
+        let ending = Ending { is_forced: false, dead: Some(dead), is_expired: false, reason: error_of(dead) };
+        self.note_ending(attempt, &ending);
+        look_later(attempt.job_id(), i64::MIN);
+        Ok(EarlyEnd::UnderWay)
     }
 }
 

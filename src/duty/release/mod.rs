@@ -5,7 +5,8 @@
 //! should begin. A skipped job ends unrun, which hands it over in turn. docs/internals/after.md has the protocol, and
 //! shows why no job is stranded.
 //!
-//! Not responsible for what one transaction decides and writes (`batch`).
+//! Not responsible for what is decided about a held job (`core::after::judge`), for reading it (`look`), nor for
+//! writing what follows (`changes`).
 //!
 //! Invariant: a job is looked at after it was taken, so by rows that are newer than its hand-over. A taken job is
 //! served, or handed over again by a rollback or by the end of the process.
@@ -16,7 +17,7 @@ use pg_queue_core::awaited::Awaited;
 use pgrx::pg_sys::Latch;
 
 use crate::duty::care::{Care, PUT_OFF_US};
-use crate::duty::release::batch::Batch;
+use crate::duty::release::look::Look;
 use crate::duty::release::work::{Position, WORK, Work};
 use crate::duty::{self, Duty, Memory, start_due};
 use crate::error::Result;
@@ -30,9 +31,10 @@ use crate::pg::{self, memory, process, session, time};
 use crate::shmem::{self, Instance, awake, here};
 use crate::transaction::{self, hooks};
 
-mod batch;
+mod changes;
 pub mod ender;
 mod known;
+mod look;
 mod members;
 mod work;
 
@@ -137,47 +139,64 @@ fn run(care: &Care) -> Result<i64> {
     serve(care)
 }
 
-/// Serves the jobs that memory has and the remaining ones, as many as fit into a transaction. After an error, each job
-/// that was handed over is served by itself, and so is each job held because of it.
+/// Serves the jobs that memory has and the remaining ones, as many as fit into a transaction.
 fn serve(care: &Care) -> Result<i64> {
-    /// At most this many jobs are served by themselves in one transaction.
-    const MAX_JOBS: i64 = 100;
     if !take_jobs() {
         return Ok(0);
     }
     fault!("release.taken");
-    let mut batch = Batch::new(care);
-    let (mut did, mut again, mut failed) = (0, Vec::new(), Vec::new());
-    while !(batch.is_full() || care.is_careful() && did == MAX_JOBS)
+    if care.is_careful() { serve_each(care) } else { serve_together(care) }
+}
+
+/// Serves jobs together. Returns how many.
+fn serve_together(care: &Care) -> Result<i64> {
+    let mut look = Look::by_duty();
+    let mut did = 0;
+    while !look.is_full()
         && let Some((job_id, from)) = next_left()
     {
         did += 1;
-        if care.is_careful() {
-            let what = || format!("what is after job {job_id} could not be looked at");
-            let served = care.serve(what, || {
-                let mut batch = Batch::new(care);
-                walk(&mut batch, job_id, from)?;
-                batch.write()?;
-                Ok((batch.again, batch.failed))
-            })?;
-            if let Some((more, not)) = served {
-                again.extend(more);
-                failed.extend(not);
-            } else {
-                // The look may have remembered facts that were rolled back.
-                known::forget();
-                failed.push(job_id);
-            }
+        walk(&mut look, job_id, from)?;
+        process::check_for_interrupts();
+    }
+    fault!("release.looked");
+    look.changes.write(care)?;
+    fault!("release.written");
+    leave_for_later(&look.changes.again, &look.changes.failed);
+    Ok(did)
+}
+
+/// After an error, serves each job that was handed over by itself, and so each job that is held because of it. Returns
+/// how many were served.
+fn serve_each(care: &Care) -> Result<i64> {
+    /// At most this many jobs are served by themselves in one transaction.
+    const MAX_JOBS: i64 = 100;
+    let (mut did, mut again, mut failed) = (0, Vec::new(), Vec::new());
+    while did < MAX_JOBS
+        && let Some((job_id, from)) = next_left()
+    {
+        did += 1;
+        let what = || format!("what is after job {job_id} could not be looked at");
+        let served = care.serve(what, || {
+            let mut look = Look::by_duty();
+            walk(&mut look, job_id, from)?;
+            look.changes.write(care)?;
+            // What the look has opened is closed here, before the subtransaction ends.
+            Ok((look.changes.again, look.changes.failed))
+        })?;
+        if let Some((blocked, unwritten)) = served {
+            again.extend(blocked);
+            failed.extend(unwritten);
         } else {
-            walk(&mut batch, job_id, from)?;
+            // The look may have remembered facts that were rolled back.
+            known::forget();
+            failed.push(job_id);
         }
         process::check_for_interrupts();
     }
     fault!("release.looked");
-    batch.write()?;
     fault!("release.written");
-    again.extend(batch.again);
-    leave_for_later(again, failed);
+    leave_for_later(&again, &failed);
     Ok(did)
 }
 
@@ -190,15 +209,15 @@ fn next_left() -> Option<(i64, Option<Position>)> {
     })
 }
 
-fn walk(batch: &mut Batch<'_>, job_id: i64, from: Option<Position>) -> Result<()> {
-    if let Some(position) = batch.walk(job_id, from)? {
+fn walk(look: &mut Look, job_id: i64, from: Option<Position>) -> Result<()> {
+    if let Some(position) = look.walk(job_id, from)? {
         WORK.with_borrow_mut(|work| work.left.push_front((job_id, Some(position))));
     }
     Ok(())
 }
 
 /// Leaves jobs for later: a short while if an open transaction blocks them, a minute if they failed.
-fn leave_for_later(again: Vec<i64>, failed: Vec<i64>) {
+fn leave_for_later(again: &[i64], failed: &[i64]) {
     let now = time::monotonic_us();
     shmem::with_awaited(|awaited, instance| {
         again.iter().for_each(|job_id| awaited.put_off(*job_id, now.saturating_add(BLOCKED_PAUSE_US)));
@@ -249,9 +268,9 @@ fn take_jobs() -> bool {
 }
 
 /// Gives up a look at everything if an error ends it.
-struct Look(u32);
+struct FullLook(u32);
 
-impl Drop for Look {
+impl Drop for FullLook {
     fn drop(&mut self) {
         if IS_LOOKING.take() {
             shmem::with_awaited_of(self.0, |awaited, _| awaited.give_up_look());
@@ -265,7 +284,7 @@ fn look_at_everything() -> Vec<i64> {
     /// At most this many jobs are made known in one hold of the lock.
     const JOBS_PER_HOLD: usize = 256;
     let number = here::number();
-    let look = Look(number);
+    let look = FullLook(number);
     let began = time::monotonic_us();
     fault!("release.begun");
     let catch_up = || {
