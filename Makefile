@@ -8,8 +8,8 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help all build install deb rpm packages packages-all apt-repository try-deb try-rpm client-packages \
   try-clients source try-source sbom checksums dist try-reproducible release next audit hooks check-commit check-forge \
-  check-instructions try-image test ci test-all test-cluster torture drill drill-upgrade demo web bench bench-cluster \
-  bench-bridge bench-web instructions soak soak-sql check check-majors doc \
+  check-instructions try-image test ci test-all test-cluster torture drill drill-upgrade demo web bench \
+  instructions soak soak-sql check check-majors doc \
   generate format lint core-test miri pgspot server-test major-test web-test other-tests test-asserts bridge-majors \
   other-servers test-upgrade stage stage-release examples clients test-conformance drivers bench-clients \
   monitoring browser site test-majors xtask prepare clean
@@ -343,24 +343,9 @@ bench: stage-release ## measures it against others, on throw-away servers; ARGS=
 ifneq (,$(findstring --matrix,$(ARGS)))
 	$(MAKE) bench-clients ARGS="$(patsubst --matrix,--matrix docs/matrix.md,$(ARGS))"
 else
-	$(if $(findstring sql,$(ARGS)),pgrx-tests/stage-peer $(TARGET)/release/server pg_cron cron)
-	$(if $(findstring topics,$(ARGS)),pgrx-tests/stage-peer $(TARGET)/release/server pgq pgq3 && \
-	  pgrx-tests/stage-pgmq $(TARGET)/release/server)
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
 	  --charts $(TARGET)/charts $(ARGS)
 endif
-
-bench-web: stage-release ## measures the dashboard over ten million jobs, 100 browsers; ARGS='--jobs 100000' is shorter
-	PG_CONFIG=$(TARGET)/release/server/pg_config cargo bench -q -p pg_queue_web -- $(ARGS)
-
-bench-cluster: stage-release ## measures pg_queue_cluster beside plain calls, on two servers; predicts more of them
-	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy
-	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
-	  --only cluster $(ARGS)
-
-bench-bridge: stage-release ## measures the bridge: how soon and how many jobs arrive, what an enqueue costs the primary
-	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
-	  --only bridge $(ARGS)
 
 instructions: stage-release ## counts the server's instructions a job under valgrind: a change of a hundredth shows
 	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy

@@ -12,14 +12,12 @@ use crate::queues;
 use crate::statistics::{median, median_of, ratios};
 use crate::table::Table;
 use crate::targets::{Bound, Target};
-use crate::topics::peers::Peer;
 
 /// What cells share.
 pub struct Bench<'a> {
     pub options: &'a Options,
     /// Those that have been set up.
     pub(crate) contenders: HashMap<&'static str, Contender>,
-    pub peers: Vec<Peer>,
     pub(crate) targets: Vec<Target>,
     /// Seconds of the machine while contenders took turns: all of them, and those that others have used.
     pub(crate) noise: (f64, f64),
@@ -30,19 +28,7 @@ pub struct Cell {
     pub name: &'static str,
     /// What it shows; nothing if the work says it.
     pub title: &'static str,
-    pub when: When,
     pub measure: Measure,
-}
-
-/// When a cell runs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum When {
-    /// Unless other cells are named.
-    Always,
-    /// Only if it is named, as it takes minutes or disk.
-    Named,
-    /// Only if it is named, and then no other cell.
-    Alone,
 }
 
 /// How it is measured.

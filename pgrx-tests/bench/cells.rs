@@ -1,9 +1,9 @@
 //! What is measured: the cells, each with its name in results and in `--only`.
 
-use crate::bench::{Bench, Cell, Measure, When};
+use crate::bench::{Bench, Cell, Measure};
 use crate::contender::{BATCH, SINGLE, Work};
 use crate::error::Result;
-use crate::{after, ahead, bridge, cluster, delayed, latency, ring, sql, statements, topics};
+use crate::latency;
 
 const DURABLE_SINGLE: Work = Work { is_durable: true, ..SINGLE };
 const DURABLE_BATCH: Work = Work { is_durable: true, ..BATCH };
@@ -44,34 +44,8 @@ pub const ALL: &[Cell] = &[
     turns("depth-batch", "1,000 and 1,000,000 jobs waiting (--quick: 200,000)", 4, BATCH, DEPTHS),
     turns("delayed-far-single", "no and 1,000,000 jobs due next year (--quick: 200,000)", 4, SINGLE, FAR),
     turns("delayed-far-batch", "no and 1,000,000 jobs due next year (--quick: 200,000)", 4, BATCH, FAR),
-    own("wake", "from sending a job to a sleeping worker's having it", When::Always, latency::wake),
-    own("collect", "claims that linger, and jobs that come one by one", When::Always, latency::collect),
-    own("direct", "many calls in one statement, us per call", When::Always, statements::direct),
-    own("delayed-due/batch", "how late jobs start that fall due one after the other, claimed in batches", When::Always,
-        |bench| delayed::spread(bench, delayed::IN_BATCHES)),
-    own("delayed-due/single", "the same, claimed one by one", When::Always,
-        |bench| delayed::spread(bench, delayed::SINGLY)),
-    own("delayed-burst/batch", "jobs all due at once, claimed in batches", When::Always,
-        |bench| delayed::burst(bench, delayed::IN_BATCHES)),
-    own("delayed-burst/single", "the same, claimed one by one", When::Always,
-        |bench| delayed::burst(bench, delayed::SINGLY)),
-    own("expire-burst", "claims beside jobs that expire, all within a second", When::Always, delayed::expire),
-    own("delayed-idle", "an idle server whose jobs are due next year", When::Always, delayed::idle),
-    own("looks", "ms each", When::Named, statements::looks),
-    own("after", "jobs that are after others, and queue.await", When::Named, after::measure),
-    own("ahead", "producers of single jobs, and a worker that claims 100 at once", When::Named, ahead::measure),
-    own("keys", "us per call beside an open snapshot, one client", When::Named, statements::keys),
-    own("ring", "minutes that contain turns of the ring, readers and an open snapshot", When::Named, ring::measure),
-    own("sql-runs", "jobs that run in the server", When::Named, sql::measure),
-    own("topics-rates", "one event, 8 queues; payloads of 100 bytes, one client", When::Named, topics::rates),
-    own("topics-bodies", "WAL of an event, 8 queues; payloads of 8 kB", When::Named, topics::bodies),
-    own("topics-lives", "an event's whole life, sent alone, read by 8 consumers 100 at a time", When::Named,
-        topics::lives),
-    own("topics-matching", "20,000 bindings, of which 3 match", When::Named, topics::matching::measure),
-    own("topics-paused", "a subscriber that is paused", When::Named, topics::paused::measure),
-    own("sql-cron", "pg_cron under the same", When::Named, sql::cron),
-    own("bridge", "a primary without pg_queue beside a queue server", When::Alone, bridge::measure),
-    own("cluster", "the cluster's way beside queue.*, CPU of all servers, ms a job", When::Alone, cluster::measure),
+    own("wake", "from sending a job to a sleeping worker's having it", latency::wake),
+    own("collect", "claims that linger, and jobs that come one by one", latency::collect),
 ];
 
 const fn turns(
@@ -81,11 +55,11 @@ const fn turns(
     work: Work,
     who: &'static [&'static str],
 ) -> Cell {
-    Cell { name, title, when: When::Always, measure: Measure::Turns { clients, work, who } }
+    Cell { name, title, measure: Measure::Turns { clients, work, who } }
 }
 
-const fn own(name: &'static str, title: &'static str, when: When, measure: fn(&mut Bench) -> Result<()>) -> Cell {
-    Cell { name, title, when, measure: Measure::Own(measure) }
+const fn own(name: &'static str, title: &'static str, measure: fn(&mut Bench) -> Result<()>) -> Cell {
+    Cell { name, title, measure: Measure::Own(measure) }
 }
 
 #[cfg(test)]

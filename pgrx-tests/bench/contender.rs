@@ -11,7 +11,6 @@ use postgres::types::private::BytesMut;
 use postgres::types::{IsNull, Kind, ToSql, Type, to_sql_checked};
 
 use crate::client::{Client, Statement};
-use crate::drive::Task;
 use crate::error::Result;
 use crate::server::Server;
 
@@ -159,12 +158,6 @@ impl Session {
         })
     }
 
-    /// The server's process.
-    pub fn pid(&mut self) -> Result<i32> {
-        let pid = self.client.prepare("SELECT pg_backend_pid()::bigint")?;
-        Ok(self.client.ids(&pid, &[])?[0] as i32)
-    }
-
     /// Sends a job.
     pub fn send(&mut self, payload: &dyn ToSql, priority: i32, delay: Option<f64>) -> Result<()> {
         self.client.execute(&self.send, &[payload, &self.queue, &priority, &delay])
@@ -240,30 +233,6 @@ impl Session {
             }
         }
         Err("a queue with jobs gives none".into())
-    }
-
-    /// Claims and ends all that there is, 100 at a time where it is asked for a number. Returns how many there were.
-    pub fn read_all(&mut self) -> Result<usize> {
-        let mut read = 0;
-        loop {
-            read += self.claim::<1>(100)?.0.len();
-            if self.in_hand.is_empty() && self.batch.is_none() {
-                return Ok(read);
-            }
-        }
-    }
-
-    /// A client that claims, hands the rows to `each`, and completes them by its next claim. It ends when the time is
-    /// over and it has no job in hand.
-    pub fn worker<'a, const N: usize>(mut self, limit: i32, mut each: impl FnMut(&[[i64; N]]) + Send + 'a) -> Task<'a> {
-        Box::new(move |is_over| {
-            let done = self.in_hand.len() as u64;
-            if is_over && done == 0 {
-                return Ok(None);
-            }
-            each(&self.claim(limit)?.0);
-            Ok(Some(done))
-        })
     }
 }
 

@@ -19,11 +19,11 @@ use crate::statistics::{median, quantile, spread};
 use crate::targets::{at_least, at_most};
 
 /// A session that was woken needs this long to be asleep again.
-pub const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Microseconds of each of so many times. `wake` returns when it has sent, `sleep` when it was woken; the other end is
 /// gone when one of them has failed, which says why.
-pub fn measure(
+fn measure(
     times: usize,
     mut sleep: impl FnMut() -> Result<Instant> + Send,
     mut wake: impl FnMut(usize) -> Result<Instant>,
@@ -43,9 +43,9 @@ pub fn measure(
 }
 
 /// A worker with the usual driver that sleeps in the claim of a job, and completes it. Returns when it had the job.
-pub fn worker(mut client: Client, schema: &str, queue: &str) -> Result<impl FnMut() -> Result<Instant> + Send + use<>> {
-    let claim = client.prepare(&format!("SELECT id FROM {schema}.claim('{queue}', wait => '10 s')"))?;
-    let complete = client.prepare(&format!("SELECT {schema}.complete($1)"))?;
+fn worker(mut client: Client, queue: &str) -> Result<impl FnMut() -> Result<Instant> + Send + use<>> {
+    let claim = client.prepare(&format!("SELECT id FROM queue.claim('{queue}', wait => '10 s')"))?;
+    let complete = client.prepare("SELECT queue.complete($1)")?;
     Ok(move || {
         let row = client.query_opt(&claim, &[])?.ok_or("a worker slept for ten seconds and got no job")?;
         let at = Instant::now();
@@ -55,7 +55,7 @@ pub fn worker(mut client: Client, schema: &str, queue: &str) -> Result<impl FnMu
 }
 
 /// The moment before a statement is sent.
-pub fn sent(client: &mut Client, statement: &Statement, value: &(dyn ToSql + Sync)) -> Result<Instant> {
+fn sent(client: &mut Client, statement: &Statement, value: &(dyn ToSql + Sync)) -> Result<Instant> {
     let sent = Instant::now();
     client.execute(statement, &[value])?;
     Ok(sent)
@@ -67,7 +67,7 @@ pub fn wake(bench: &mut Bench) -> Result<()> {
     server.execute("SELECT queue.create('wake')")?;
     let mut producer = server.connect()?;
     let enqueue = producer.prepare("SELECT queue.enqueue('wake', $1)")?;
-    let worker = worker(server.connect()?, "queue", "wake")?;
+    let worker = worker(server.connect()?, "wake")?;
     let waits = measure(bench.options.scale(2_000, 300), worker, |_| {
         thread::sleep(PAUSE);
         sent(&mut producer, &enqueue, &Payload::new())

@@ -5,33 +5,24 @@
 //! Read first: `cells` (what is measured), `contender` (what takes part), `drive` (how clients run), `runner`.
 //! Statements and set-ups are in `sql/`.
 
-mod after;
-mod ahead;
 mod bench;
-mod bridge;
 mod cells;
 mod chart;
 mod charts;
 mod client;
-mod cluster;
 mod contender;
 mod cpu;
-mod delayed;
 mod drive;
 mod error;
 mod latency;
 mod options;
 mod queues;
-mod ring;
 mod runner;
 mod server;
 mod soak;
-mod sql;
-mod statements;
 mod statistics;
 mod table;
 mod targets;
-mod topics;
 
 use std::process::ExitCode;
 

@@ -12,8 +12,7 @@ pub struct Options {
     /// Short rounds: a look, not a measurement
     #[arg(long)]
     quick: bool,
-    /// Only what begins with one of these: batch, single/ours, depth, wake, direct, …; after, ahead, bridge
-    /// and cluster (each by itself), keys, looks, sql-runs, sql-cron and topics are left out else
+    /// Only what begins with one of these: batch, single/ours, depth, wake, …
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
     /// How long each contender runs in each round [default: 0.7, with --quick 0.3]
@@ -87,11 +86,6 @@ impl Options {
     /// How much is done, or how often: less for a look.
     pub fn scale<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
-    }
-
-    /// True if this is named.
-    pub fn asks_for(&self, name: &str) -> bool {
-        !self.only.is_empty() && self.wants(name)
     }
 
     /// True if this is to be measured.

@@ -14,7 +14,7 @@ const RATED_GROUPS: u32 = 3_000;
 /// Jobs that wait in the articles' table.
 const BACKLOG: i32 = 200_000;
 /// Jobs that wait in a deep queue, or fall due next year in it.
-pub const MANY: usize = 1_000_000;
+const MANY: usize = 1_000_000;
 
 const DEFAULTS: &str = "if_not_exists => false";
 const STRICT: &str = "strict_order => true";
@@ -51,7 +51,7 @@ pub const ALL: [Named; 28] = [
     ("turning-fast-retention-0", |_| ours(TURNING_FAST, UNKEPT)),
     ("shallow", |_| filled(1_000)),
     ("deep", |options| filled(options.scale(MANY, MANY / 5))),
-    ("far", |options| with_far(options.scale(MANY, MANY / 5), "")),
+    ("far", |options| with_far(options.scale(MANY, MANY / 5))),
     ("plain", |_| marking(DEFAULTS, "headers", None)),
     ("max-running", |_| marking("max_running => 10000", "headers", None)),
     ("rate-limit", |_| marking("rate_limit => 1000000000", "headers", None)),
@@ -78,16 +78,16 @@ pub fn set_up(name: &str, options: &Options) -> Result<Contender> {
 }
 
 /// The queue of `ours`.
-pub const QUEUE: &str = "bench";
+const QUEUE: &str = "bench";
 
 /// The statements of `ours`, of a worker's loop, of the floor and of the articles' table.
 const OURS: &str = include_str!("sql/ours.sql");
 pub const WORKER: &str = include_str!("sql/worker.sql");
-pub const FLOOR: &str = include_str!("sql/floor.sql");
+const FLOOR: &str = include_str!("sql/floor.sql");
 pub const ARTICLES: &str = include_str!("sql/articles.sql");
 
 /// pg_queue with these settings and a queue with these options, which are SQL such as `retention => '0'`.
-pub fn ours(settings: &str, options: &str) -> Result<Contender> {
+fn ours(settings: &str, options: &str) -> Result<Contender> {
     by(settings, options, Verbs::of(Takes::Alone, QUEUE, &[OURS]))
 }
 
@@ -153,12 +153,6 @@ fn filled(jobs: usize) -> Result<Contender> {
     Ok(ours)
 }
 
-/// The statements of a client of pg_queue that sends into a queue, and whose claims wait so long, return these columns
-/// and complete the jobs before.
-pub fn worker(queue: &str, columns: &str, wait: &str) -> Verbs {
-    Verbs::of(Takes::Next, queue, &[WORKER]).with("columns", columns).with("wait", wait)
-}
-
 /// The floor: the three inserts that pg_queue makes for a job, on plain tables of the same shape, without the
 /// extension.
 fn floor() -> Result<Contender> {
@@ -170,7 +164,7 @@ fn floor() -> Result<Contender> {
 /// Not tuned, the claim's limit is a parameter, as libraries send it, and the planner is free: for an unknown limit it
 /// would join with the whole table, so it makes a new plan for each claim. Tuned, the limit is a constant and other
 /// plans than by the index are forbidden, so that the plan is made once and is the best.
-pub fn articles(is_tuned: bool) -> Result<Contender> {
+fn articles(is_tuned: bool) -> Result<Contender> {
     let (tuned, limit) =
         if is_tuned { (include_str!("sql/articles-tuned.sql"), "{batch}") } else { ("", "$1::integer") };
     let verbs = Verbs::of(Takes::Alone, "", &[ARTICLES, tuned]).with("limit", limit).with("condition", "true");
@@ -187,18 +181,10 @@ fn backlog(is_tuned: bool) -> Result<Contender> {
 }
 
 /// A server with a queue in which so many jobs wait for next year.
-pub fn with_far(jobs: usize, settings: &str) -> Result<Contender> {
-    const YEAR: i64 = 365 * 86_400 * 1_000_000;
-    let ours = ours(settings, "if_not_exists => false")?;
-    enqueue_due(&ours.server, QUEUE, jobs, now() + YEAR, YEAR)?;
+fn with_far(jobs: usize) -> Result<Contender> {
+    let ours = ours("", DEFAULTS)?;
+    ours.server.execute_with(include_str!("sql/ours-far.sql"), &[("queue", &QUEUE), ("jobs", &jobs)])?;
     Ok(ours)
-}
-
-/// Enqueues so many jobs that fall due at times spread evenly over so many microseconds from `from`, in an order that
-/// has nothing to do with that of their ids.
-pub fn enqueue_due(server: &Server, queue: &str, jobs: usize, from: i64, span: i64) -> Result<()> {
-    let values: [(&str, &dyn Display); 4] = [("queue", &queue), ("jobs", &jobs), ("from", &from), ("span", &span)];
-    server.execute_with(include_str!("sql/delayed.sql"), &values)
 }
 
 /// Microseconds since 1970, as the server counts them.

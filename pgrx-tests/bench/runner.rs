@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::bench::{Bench, Cell, Measure, Rows, When, print, samples_of, turn};
+use crate::bench::{Bench, Cell, Measure, Rows, print, samples_of, turn};
 use crate::cells;
 use crate::charts;
 use crate::contender::Work;
@@ -39,21 +39,15 @@ const TARGETS: [Wanted; 10] = [
 
 /// Measures and reports. True if all targets were reached.
 pub fn run(options: &Options) -> Result<bool> {
-    let mut bench =
-        Bench { options, contenders: HashMap::new(), peers: Vec::new(), targets: Vec::new(), noise: (0.0, 0.0) };
-    let is_alone = |cell: &&Cell| cell.when == When::Alone && options.asks_for(cell.name);
-    let alone = cells::ALL.iter().find(is_alone);
-    for cell in cells::ALL.iter().filter(|cell| alone.is_none_or(|alone| alone.name == cell.name)) {
+    let mut bench = Bench { options, contenders: HashMap::new(), targets: Vec::new(), noise: (0.0, 0.0) };
+    for cell in cells::ALL {
         match cell.measure {
             Measure::Turns { clients, work, who } => bench.turns(cell, clients, work, who)?,
-            Measure::Own(measure) => {
-                let is_wanted =
-                    if cell.when == When::Always { options.wants(cell.name) } else { options.asks_for(cell.name) };
-                if is_wanted {
-                    println!("\n{}: {}", cell.name, cell.title);
-                    measure(&mut bench)?;
-                }
+            Measure::Own(measure) if options.wants(cell.name) => {
+                println!("\n{}: {}", cell.name, cell.title);
+                measure(&mut bench)?;
             }
+            Measure::Own(_) => {}
         }
     }
     targets::print(&bench.targets);

@@ -98,20 +98,6 @@ impl Server {
         Ok(client)
     }
 
-    /// Milliseconds that each of so many runs of this script takes on average, by one session of pgbench, prepared.
-    /// `job`: the value of that variable at the beginning.
-    pub fn pgbench(&self, script: &str, job: i64, runs: i64, synchronous_commit: &str) -> Result<f64> {
-        let file = self.cluster.dir().join("pgbench.sql");
-        std::fs::write(&file, script)?;
-        let options = ["-n", "-M", "prepared", "-t", &runs.to_string(), "-D", &format!("job={job}"), "-f"];
-        let mut command = self.cluster.command("pgbench");
-        command.env("PGOPTIONS", format!("-c synchronous_commit={synchronous_commit}"));
-        let output = command.args(options).arg(&file).arg("postgres").output()?;
-        let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        let latency = said.lines().find_map(|line| line.strip_prefix("latency average = ")?.strip_suffix(" ms"));
-        latency.ok_or_else(|| format!("pgbench has measured nothing: {said}{errors}"))?.parse().map_err(Into::into)
-    }
-
     /// Prints the last lines of the server's log, when something went wrong.
     pub fn print_log_end(&self, who: &str) {
         let log = self.cluster.log();

@@ -1,7 +1,5 @@
 //! Medians and such, and what they are taken of.
 
-use std::time::Instant;
-
 /// The value below which this share of the values lies; NaN of none.
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
@@ -30,11 +28,4 @@ pub fn ratios<T>(ones: &[T], others: &[T], figure: impl Fn(&T) -> f64) -> Vec<f6
 pub fn spread(values: &[f64], unit: &str) -> String {
     let at = |share| quantile(values, share);
     format!("p50 {:.0} {unit}, p95 {:.0} {unit}, p99 {:.0} {unit}", at(0.5), at(0.95), at(0.99))
-}
-
-/// Microseconds that this takes.
-pub fn us<T, E>(what: impl FnOnce() -> Result<T, E>) -> Result<f64, E> {
-    let start = Instant::now();
-    what()?;
-    Ok(start.elapsed().as_secs_f64() * 1e6)
 }
