@@ -4,8 +4,8 @@
 
 use std::rc::Rc;
 
+use pg_queue_core::advice;
 use pg_queue_core::after::Upon;
-use pg_queue_core::{advice, synonyms};
 use pgrx::pg_sys::Datum;
 
 use crate::api::command::Command;
@@ -187,7 +187,7 @@ impl Job {
         let name = &name[..name.floor_char_boundary(MAX_SHOWN.min(name.len()))];
         let error = Error::new(error::INVALID, format!("unknown field \"{name}\""));
         let known = Given::NAMES.iter().chain(&["payload", "command"]).copied();
-        let meant = synonyms::argument(name, Given::NAMES).or_else(|| advice::nearest(name, known));
+        let meant = advice::nearest(name, known);
         let meant = meant.map_or_else(String::new, |meant| format!("If you mean \"{meant}\", write it so. "));
         error.hint(format!("{meant}A {what} may have: {more}payload, {}, command.", Given::NAMES.join(", ")))
     }

@@ -30,15 +30,14 @@ impl Kind {
     }
 }
 
-/// Returns which privilege gives access to an object of this name, and which roles can grant it. `queue`, `role`: the
-/// queue and the role, if the call names them. `None`: there is no object of that name.
-pub fn advice(name: &str, queue: Option<&str>, role: Option<&str>) -> Option<String> {
+/// Returns which privilege gives access to an object of this name, and which roles can grant it. `role`: the role, if
+/// it is known. `None`: there is no object of that name.
+pub fn advice(name: &str, role: Option<&str>) -> Option<String> {
     let (bits, kind, _) = OBJECTS.iter().find(|(_, kind, known)| !matches!(kind, Kind::Schema) && *known == name)?;
-    let quoted = |given: Option<&str>, instead: &str| format!("'{}'", given.unwrap_or(instead).replace('\'', "''"));
-    let (queue, role) = (quoted(queue, "QUEUE"), quoted(role, "ROLE"));
+    let role = format!("'{}'", role.unwrap_or("ROLE").replace('\'', "''"));
     if matches!(kind, Kind::Internal | Kind::Part) {
         return Some(format!(
-            "A GRANT by hand lets nobody at the views of pg_queue: use SELECT queue.grant({queue}, {role}, 'observe')."
+            "A GRANT by hand lets nobody at the views of pg_queue: use SELECT queue.grant('QUEUE', {role}, 'observe')."
         ));
     }
     if *bits == MANAGE_ALL {
@@ -51,7 +50,7 @@ pub fn advice(name: &str, queue: Option<&str>, role: Option<&str>) -> Option<Str
     let (_, privilege) = all.into_iter().find(|(bit, _)| bits & bit != 0)?;
     Some(format!(
         "queue.{name} takes the privilege {privilege} on a queue. A role that manages the queue can run \
-            SELECT queue.grant({queue}, {role}, \
+            SELECT queue.grant('QUEUE', {role}, \
          '{privilege}')."
     ))
 }

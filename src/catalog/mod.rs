@@ -15,7 +15,6 @@ use crate::error;
 use crate::pg::relcache;
 
 pub mod arguments;
-pub mod declared;
 pub mod drops;
 pub mod dump;
 pub mod grants;

@@ -15,7 +15,7 @@ pub const OBSERVE: u8 = 1 << Privilege::Observe as u8;
 pub const MANAGE: u8 = 1 << Privilege::Manage as u8;
 
 /// The kind of an object, which determines what can be granted on it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub enum Kind {
     Schema,
     Routine,

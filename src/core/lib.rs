@@ -3,7 +3,7 @@
 //! * [`after`]: whether a job is released or skipped when its predecessors end.
 //! * [`awaited`]: which jobs have successors, and which of them the worker must look at.
 //! * [`backoff`]: when a failed attempt runs again.
-//! * [`advice`]: what a statement that Postgres rejected may have meant; [`calls`] and [`synonyms`] help it.
+//! * [`advice`]: what a call that Postgres rejected may have meant.
 //! * [`counter`]: how many jobs wait and run, counted as it happens.
 //! * [`day`]: when the records of ended attempts expire.
 //! * [`due`]: the cursor up to which delayed jobs are due.
@@ -27,7 +27,6 @@ pub mod advice;
 pub mod after;
 pub mod awaited;
 pub mod backoff;
-pub mod calls;
 pub mod counter;
 pub mod day;
 pub mod due;
@@ -43,7 +42,6 @@ pub mod rollup;
 pub mod schedule;
 pub mod share;
 pub mod span;
-pub mod synonyms;
 pub mod topic;
 pub mod totals;
 pub mod watchers;

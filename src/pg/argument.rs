@@ -66,18 +66,21 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
 
 /// How an argument is read.
 pub trait Kind {
+    /// Its type in SQL. Empty: any other one.
+    const SQL: &'static str;
     type Value;
     /// Reads a datum of this kind, which is not NULL.
     fn read(datum: Datum) -> Self::Value;
 }
 
-/// Makes the kinds: name, what is read, how.
+/// Makes the kinds: name, type in SQL, what is read, how.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident: $value:ty, $read:expr;)*) => {
+    ($($(#[$doc:meta])* $name:ident $sql:literal: $value:ty, $read:expr;)*) => {
         pub mod kind {
             $($(#[$doc])* pub struct $name;)*
         }
         $(impl Kind for kind::$name {
+            const SQL: &'static str = $sql;
             type Value = $value;
             fn read(datum: Datum) -> $value {
                 let read: fn(Datum) -> $value = $read;
@@ -88,32 +91,32 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Integer: i32, |datum| datum.value() as i32;
-    Bigint: i64, |datum| datum.value() as i64;
-    Boolean: bool, |datum| datum.value() & 1 != 0;
-    Float: f64, |datum| f64::from_bits(datum.value() as u64);
-    Oid: pg_sys::Oid, |datum| pg_sys::Oid::from(datum.value() as u32);
+    Integer "integer": i32, |datum| datum.value() as i32;
+    Bigint "bigint": i64, |datum| datum.value() as i64;
+    Boolean "boolean": bool, |datum| datum.value() & 1 != 0;
+    Float "float8": f64, |datum| f64::from_bits(datum.value() as u64);
+    Oid "oid": pg_sys::Oid, |datum| pg_sys::Oid::from(datum.value() as u32);
     /// In microseconds since 2000-01-01, as Postgres counts.
-    Timestamp: i64, |datum| datum.value() as i64;
-    Interval: datum::Interval, datum::Interval::read;
-    Text: String, |datum| borrowed(datum).into_owned();
+    Timestamp "timestamptz": i64, |datum| datum.value() as i64;
+    Interval "interval": datum::Interval, datum::Interval::read;
+    Text "text": String, |datum| borrowed(datum).into_owned();
     /// A NULL element is `None`.
-    Bigints: Vec<Option<i64>>, |datum| {
+    Bigints "bigint[]": Vec<Option<i64>>, |datum| {
         let elements = datum::array(datum, pg_sys::INT8OID, 8, true, b'd');
         elements.into_iter().map(|element| element.map(|datum| datum.value() as i64)).collect()
     };
     /// A NULL element is `None`.
-    Texts: Vec<Option<String>>, datum::text_array;
+    Texts "text[]": Vec<Option<String>>, datum::text_array;
     /// The elements as stored. A NULL element is `None`.
-    Jsonbs: Vec<Option<Datum>>, |datum| datum::array(datum, pg_sys::JSONBOID, -1, false, b'i');
+    Jsonbs "jsonb[]": Vec<Option<Datum>>, |datum| datum::array(datum, pg_sys::JSONBOID, -1, false, b'i');
     /// A NULL element is `None`.
-    Byteas: Vec<Option<Vec<u8>>>, |datum| {
+    Byteas "bytea[]": Vec<Option<Vec<u8>>>, |datum| {
         let elements = datum::array(datum, pg_sys::BYTEAOID, -1, false, b'i');
         memory::collect(elements.into_iter().map(|element| element.map(datum::bytes)))
     };
     /// As it is stored. What will be stored is read by `Call::json`.
-    Jsonb: Datum, |datum| datum;
-    Other: Datum, |datum| datum;
+    Jsonb "jsonb": Datum, |datum| datum;
+    Other "": Datum, |datum| datum;
 }
 
 /// Returns a text. Copies it only if it is compressed, toasted or not UTF-8.

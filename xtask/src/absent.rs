@@ -7,8 +7,8 @@
 //! Invariant: a primary has every function of the queue server, by name.
 
 use eyre::{Result, eyre};
-use pg_queue_core::calls::{self, Argument, Function};
 
+use crate::declarations::{self, Argument, Function};
 use crate::views;
 
 pub const SCRIPT: &str = "bridge/primary.sql";
@@ -23,7 +23,7 @@ const WIDTH: usize = 120;
 pub fn script(now: &str, sql: &str, surface: &str) -> Result<String> {
     let (before, rest) = now.split_once(BEGIN).ok_or_else(|| eyre!("{SCRIPT} has no mark {BEGIN}"))?;
     let (_, after) = rest.split_once(END).ok_or_else(|| eyre!("{SCRIPT} has no mark {END}"))?;
-    let mut functions = calls::functions(sql);
+    let mut functions = declarations::functions(sql);
     let is_defined = |name: &str| [before, after].iter().any(|part| part.contains(&format!("FUNCTION queue.{name}(")));
     functions.retain(|function| !is_defined(function.name));
     functions.sort_by_key(|function| function.name);
@@ -78,7 +78,7 @@ fn argument(argument: &Argument<'_>) -> String {
 fn own_type(name: &str, sql: &str, surface: &str) -> Result<String> {
     let columns = match sql.split_once(&format!("CREATE TYPE queue.{name} AS (")) {
         Some((_, rest)) => {
-            let end = calls::closing(rest).ok_or_else(|| eyre!("type queue.{name} does not end"))?;
+            let end = declarations::closing(rest).ok_or_else(|| eyre!("type queue.{name} does not end"))?;
             rest[..end].split_whitespace().collect::<Vec<_>>().join(" ")
         }
         None => {

@@ -1,4 +1,4 @@
-//! The arguments of the functions in C, as Rust reads them.
+//! The arguments of functions, as Rust reads them.
 //!
 //! Responsible for `src/catalog/arguments.rs`, which is made of the declarations of all extensions. Not responsible for
 //! reading an argument (`src/pg/argument.rs`).
@@ -8,8 +8,8 @@
 use std::fmt::Write as _;
 
 use eyre::{Result, eyre};
-use pg_queue_core::calls;
 
+use crate::declarations;
 use crate::options::packed;
 use crate::script::{self, EXTENSIONS};
 
@@ -23,15 +23,26 @@ const HEAD: &str = "//! The arguments of the functions in C, by the names in the
 // What a function does not read by its name has a constant nevertheless.
 #![allow(dead_code)]
 
+use pg_queue_core::advice::Signature;
+
+use crate::pg::argument::{Kind, kind};
+
 /// Makes a module with a constant for each argument of a function.
 macro_rules! functions {
-    ($($function:ident { $($constant:ident $name:literal $kind:ident),* })*) => {$(
-        pub mod $function {
+    ($($module:ident $function:literal $required:literal { $($constant:ident $name:literal $kind:ident),* })*) => {
+        $(pub mod $module {
             use crate::pg::argument::{Argument, kind, position};
             pub const NAMES: &[&str] = &[$($name),*];
             $(pub const $constant: Argument<kind::$kind> = Argument::at(position(NAMES, $name), $name);)*
-        }
-    )*};
+        })*
+
+        /// The functions that take arguments. The number before a list is how many of them have no default.
+        pub const SIGNATURES: &[Signature] = &[$(Signature {
+            name: $function,
+            required: $required,
+            arguments: &[$(($name, <kind::$kind as Kind>::SQL)),*],
+        }),*];
+    };
 }
 
 functions! {
@@ -64,10 +75,16 @@ pub fn file() -> Result<String> {
     for extension in EXTENSIONS {
         for statement in script::statements(&extension.text()?)? {
             let code = script::without_comments(&statement.text);
-            let Some((head, _)) = code.split_once("AS 'MODULE_PATHNAME', '") else { continue };
+            let is_public = statement.name.starts_with("queue.") && code.contains(" RETURNS ");
+            let head = match code.split_once("AS 'MODULE_PATHNAME', '") {
+                Some((head, _)) => head,
+                None if is_public => &code[..],
+                None => continue,
+            };
             let (_, list) = head.split_once('(').ok_or_else(|| eyre!("{head} has no arguments"))?;
-            let end = calls::closing(list).ok_or_else(|| eyre!("the arguments of {} do not end", statement.name))?;
-            let arguments: Vec<_> = calls::arguments(&list[..end]).collect();
+            let end =
+                declarations::closing(list).ok_or_else(|| eyre!("the arguments of {} do not end", statement.name))?;
+            let arguments: Vec<_> = declarations::arguments(&list[..end]).collect();
             if arguments.is_empty() {
                 continue;
             }
@@ -82,7 +99,8 @@ pub fn file() -> Result<String> {
             let items = arguments.iter().map(|argument| {
                 format!("{} {:?} {}", argument.name.to_uppercase(), argument.name, kind(argument.kind))
             });
-            writeln!(file, "    {module} {{\n{}    }}", packed(8, ",", items))?;
+            let required = arguments.iter().take_while(|argument| argument.default.is_none()).count();
+            writeln!(file, "    {module} {name:?} {required} {{\n{}    }}", packed(8, ",", items))?;
         }
     }
     Ok(file + "}\n")

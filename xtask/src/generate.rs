@@ -13,8 +13,8 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use eyre::{Result, WrapErr as _, bail, eyre};
-use pg_queue_core::calls::{self, Argument, Function};
 
+use crate::declarations::{self, Argument, Function};
 use crate::files::{read, root, version};
 use crate::options::Options;
 use crate::script::{EXTENSIONS, QUEUE};
@@ -107,7 +107,7 @@ fn formatted(code: &str) -> Result<String> {
 
 /// The page with its generated parts made anew.
 fn page(now: &str, script: &str) -> Result<String> {
-    let functions = calls::functions(script);
+    let functions = declarations::functions(script);
     let mut page = String::new();
     let mut rest = now;
     while let Some(at) = rest.find("\n### `queue.") {
@@ -128,7 +128,7 @@ fn page(now: &str, script: &str) -> Result<String> {
 
 /// The page of the rules, with a line for all options of jobs that the same verbs take.
 fn rules(now: &str, script: &str) -> Result<String> {
-    let functions = calls::functions(script);
+    let functions = declarations::functions(script);
     let takes = |function: &Function<'_>, name: &str| function.arguments.iter().any(|argument| argument.name == name);
     let enqueue = functions.iter().find(|function| function.name == "enqueue");
     let options = enqueue.ok_or_else(|| eyre!("there is no function queue.enqueue"))?.arguments.iter().skip(2);
@@ -252,7 +252,7 @@ CREATE FUNCTION queue.adopt() RETURNS void LANGUAGE c;";
         let arguments: String = (0..30).map(|n| format!(", argument_{n} integer DEFAULT NULL")).collect();
         let script = format!("CREATE FUNCTION queue.long(first text{arguments}) RETURNS bigint LANGUAGE c;");
         let columns = arguments.replace(" DEFAULT NULL", "").replace(", argument", ", OUT column");
-        let text = signature(&calls::functions(&script.replace(") RETURNS bigint", &format!("{columns})")))[0]);
+        let text = signature(&declarations::functions(&script.replace(") RETURNS bigint", &format!("{columns})")))[0]);
         assert!(text.lines().count() > 5 && text.lines().all(|line| line.len() <= WIDTH), "{text}");
         assert_eq!([text.matches("argument_").count(), text.matches("column_").count()], [30, 30]);
         assert!(text.contains(")\n    -> (column_0 integer,"), "{text}");

@@ -4,6 +4,7 @@
 mod absent;
 mod arguments;
 mod blocks;
+mod declarations;
 mod earlier;
 mod files;
 mod frozen;

@@ -66,7 +66,6 @@ const KNOWN_LONG: &[(&str, &str)] = &[
     ("src/pg/raw.rs", "set_config_option"),
     ("src/pg/raw.rs", "standard_ProcessUtility"),
     ("src/worker/hooks.rs", "on_utility"),
-    ("src/worker/log_hook.rs", "hint"),
 ];
 
 /// A source file.

@@ -41,8 +41,8 @@ fn a_role_without_grants_is_told_what_to_grant() {
         other.batch_execute(sql).unwrap_err()
     };
     for (sql, command) in [
-        ("SELECT queue.enqueue('mail')", "queue.grant('mail', 'ROLE', 'produce')"),
-        ("SELECT * FROM queue.jobs", "queue.grant('QUEUE', 'ROLE', 'observe')"),
+        ("SELECT queue.enqueue('mail')", "queue.grant('QUEUE', 'ROLE', 'produce')"),
+        ("SELECT * FROM queue.jobs", "'consume', 'observe', 'manage'"),
         ("SELECT * FROM queue_internal.attempt_0", "use the functions and views of schema queue"),
     ] {
         let failure = try_as_user("app", sql);
