@@ -1,6 +1,6 @@
-//! The tutorials, as a reader does them: the page that all languages share, up to its step "Your program", the page of a
-//! language, and the rest of the shared page. They are run in an empty folder against a new server, block by block, and
-//! what the pages show is what comes. How blocks are marked: README.md of this package.
+//! The tutorials, as a reader does them: the page that all languages share, up to its step "Your program", then the
+//! page of a language, then the rest of the shared page. They are run in an empty folder against a new server, block by
+//! block, and print what the pages show. How blocks are marked: README.md of this package.
 
 use std::path::Path;
 use std::process::Command;
