@@ -1,5 +1,6 @@
-//! The tutorials, as a reader does them: each page is run in an empty folder against a new server, block by block, and
-//! what the page shows is what comes. How blocks are marked: README.md of this package.
+//! The tutorials, as a reader does them: the page that all languages share, up to its step "Your program", then the
+//! page of a language, then the rest of the shared page. They are run in an empty folder against a new server, block by
+//! block, and print what the pages show. How blocks are marked: README.md of this package.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,6 +11,10 @@ use queue_tests::{Cluster, wait};
 
 use crate::language::{root, target};
 use crate::terminal::Terminal;
+
+/// The page that all languages share, and the step in which the page of a language is done.
+const SHARED: &str = "docs/tutorials/README.md";
+const PROGRAM: &str = "\n## 3. Your program\n";
 
 /// How long a look is repeated until it shows what the page says.
 const SOON: Duration = Duration::from_secs(60);
@@ -119,9 +124,14 @@ fn run(terminal: &mut Terminal, commands: &str, promise: &Promise) -> Result<(),
     }
 }
 
-/// Does what the page says. `environment` is what is different here from a reader's machine.
+fn read(page: &str) -> String {
+    std::fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
+}
+
+/// Does what the page and the shared one say. `environment` is what is different here from a reader's machine.
 fn follow(page: &str, environment: impl FnOnce(&mut Command, &Path)) {
-    let text = std::fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
+    let (shared, own) = (read(SHARED), read(page));
+    let (before, after) = shared.split_once(PROGRAM).expect("the step in which the program is made");
     let cluster = Cluster::new().start();
     let _client = cluster.create_database("app");
     let folder = cluster.dir().join("tutorial");
@@ -135,8 +145,13 @@ fn follow(page: &str, environment: impl FnOnce(&mut Command, &Path)) {
     bash.env("PATH", path.expect("folders without a colon")).env("PGDATABASE", "app").env("PG_QUEUE", root());
     environment(&mut bash, &folder);
     let mut terminal = Terminal::start(bash, &folder, cluster.dir().join("terminal"));
-    for (line, blocks) in &steps(&text) {
-        match step(blocks) {
+    // Where the parts begin, for what is said of a failure.
+    let parts = [(SHARED, 0, before), (page, 0, own.as_str()), (SHARED, before.lines().count() + 1, after)];
+    let all = parts.into_iter().flat_map(|(page, first, text)| {
+        steps(text).into_iter().map(move |(line, blocks)| (page, first + line, blocks))
+    });
+    for (page, line, blocks) in all {
+        match step(&blocks) {
             None => {}
             Some(Step::Save { name, body }) => {
                 let file = folder.join(name);
