@@ -58,6 +58,9 @@ impl Frontier<'_> {
     pub fn withdraw(&mut self, instance: u32, lane: i32, entry: Ready) {
         if let Some(slot) = self.backlog.lanes.find(instance, lane) {
             self.backlog.lanes.remove_attempt(slot, &entry);
+            // If it belonged to an earlier batch, the next one begins later than it could: a call waits no longer.
+            let collected = &mut self.backlog.lanes[slot].collected;
+            collected.count = collected.count.saturating_sub(1);
         }
     }
 

@@ -450,3 +450,24 @@ fn a_gate_that_wakes_a_collector_wakes_another_lane() {
     let answer = frontier.collect(0, 1, 1, 2, 50, 1_100);
     assert_eq!(answer, Collect::Sleep { due: Some(1_150), next: Some(1) });
 }
+
+/// A job that was cancelled does not fill a batch: the next one does not begin before this one is full.
+#[test]
+fn a_cancelled_job_does_not_end_a_batch() {
+    let mut world = World::new();
+    world.act(Act::Push(1));
+    world.act(Act::Call { session: 0, want: 3, linger: 50, wait: 12 });
+    for _ in 0..2 {
+        world.act(Act::Push(1));
+        let newest = job(world.next_job - 1);
+        world.frontier().withdraw(1, LANE, newest);
+    }
+    world.act(Act::Pass(1));
+    world.act(Act::Push(1));
+    let newest = job(world.next_job - 1);
+    world.frontier().withdraw(1, LANE, newest);
+    world.act(Act::Call { session: 1, want: 2, linger: 10, wait: 50 });
+    world.check();
+    world.act(Act::Pass(9));
+    assert_eq!(world.taken, 1);
+}
