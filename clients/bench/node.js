@@ -1,10 +1,12 @@
 'use strict'
-// A contender for Node: `node node.js CONTENDER setup|fill|drain|latency|loud|work CONFIG COUNT`. What is measured is
-// printed as JSON; `work` prints the number of each job that has run, a line each, until it is told to stop.
+// A contender for Node: `node node.js CONTENDER setup|fill|drain|latency|loud|work CONFIG COUNT`. `run` starts it.
 //
-// The same for each: an empty handler, 20 at once, one process. The rate counts from before the worker connects until
-// it has stopped, with all completions told. The latency is from before the enqueue on a connection of its own to the
-// handler. `run` starts it.
+// It prints the measurement as JSON. `work` prints the number of each job that has run, a line each, until it
+// is stopped.
+//
+// Each contender has an empty handler, 20 handlers together, and one process. The rate counts from before the worker
+// connects until it has stopped and all completions are confirmed. The latency counts from before the enqueue, on
+// another connection, to the handler.
 
 const { Client } = require('pg')
 
@@ -18,15 +20,16 @@ const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 const url = (config) => `postgresql://postgres@localhost:${config.port}/${config.database}?host=${
     encodeURIComponent(config.host)}`
 
-// Calls `send` with the numbers from 1 to `count`, some at once.
+// Calls `send` with the numbers from 1 to `count`, some calls together.
 async function inBatches (count, send) {
   for (let from = 1; from <= count; from += BATCH) {
     await send(Array.from({ length: Math.min(BATCH, count + 1 - from) }, (_, i) => from + i))
   }
 }
 
-// Each returns: `setup`, `fill(count, group)`, `enqueue(number, group)`, `start(call)`, `stop`, and `waiting`, SQL that
-// counts what waits. What a job carries is its number. A group is the tenant; those that know none leave it out.
+// Each contender has `setup`, `fill(count, group)`, `enqueue(number, group)`, `start(call)`, `stop`, and `waiting`, SQL
+// that counts the waiting jobs. The payload of a job is its number. A group is a tenant. Contenders without groups
+// ignore it.
 const contenders = {
   async 'pg-queue' (config, client, options = {}) {
     const { Worker, enqueue } = require('../node')
@@ -148,7 +151,7 @@ async function waits (contender, count, options = {}) {
     const begun = performance.now()
     await contender.enqueue(-n, options.group)
     times.push(await next.promise - begun)
-    // It has gone to sleep again.
+    // Until the worker sleeps again.
     await sleep(50)
   }
   return times
@@ -173,7 +176,7 @@ const actions = {
     times.sort((a, b) => a - b)
     return { p50: times[count >> 1], p95: times[Math.floor(count * 0.95)] }
   },
-  // A tenant has `count` jobs of 20 ms waiting; another one sends one at a time. The longest wait.
+  // Measures the longest wait of a tenant that sends one job at a time, beside `count` jobs of 20 ms of another one.
   async loud (contender, client, count) {
     await contender.fill(count, 'loud')
     const times = await waits(contender, 5, { busy: 20, group: 'quiet' })

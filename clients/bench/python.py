@@ -1,9 +1,10 @@
-"""A contender for Python: `python.py CONTENDER setup|fill|drain|latency|loud|work CONFIG COUNT`. What is measured is
-printed as JSON; `work` prints the number of each job that has run, a line each, until it is told to stop.
+"""A contender for Python: `python.py CONTENDER setup|fill|drain|latency|loud|work CONFIG COUNT`. `run` starts it.
 
-The same for each: an empty `async def`, 20 at once, one process. The rate counts from before the worker connects until
-it has stopped, with all completions told. The latency is from before the enqueue on a connection of its own to the
-handler. `run` starts it.
+It prints the measurement as JSON. `work` prints the number of each job that has run, a line each, until it is stopped.
+
+Each contender has an empty `async def`, 20 handlers together, and one process. The rate counts from before the worker
+connects until it has stopped and all completions are confirmed. The latency counts from before the enqueue, on another
+connection, to the handler.
 """
 
 import asyncio
@@ -231,7 +232,7 @@ async def drain(contender, conn):
 
 
 async def waits(contender, conn, count, busy=0, group=None):
-    """How long jobs wait that are enqueued one after the other, in ms."""
+    """Measures how long jobs wait, in ms, when they are enqueued one after the other."""
     times, next_one = [], asyncio.Event()
 
     async def call(number):
@@ -248,7 +249,7 @@ async def waits(contender, conn, count, busy=0, group=None):
         begun = time.perf_counter()
         await contender.enqueue(conn, -number, group)
         await next_one.wait()
-        await asyncio.sleep(0.05)  # it has gone to sleep again
+        await asyncio.sleep(0.05)  # until the worker sleeps again
     return sorted(one * 1000 for one in times), served
 
 
@@ -260,7 +261,7 @@ async def latency(contender, conn):
 
 
 async def loud(contender, conn):
-    """A tenant has `count` jobs of 20 ms waiting; another one sends one at a time. The longest wait."""
+    """Measures the longest wait of a tenant with one job at a time, beside `count` jobs of 20 ms of another tenant."""
     await contender.fill(conn, count, "loud")
     times, _ = await waits(contender, conn, 5, busy=0.02, group="quiet")
     return times[-1]
@@ -291,7 +292,7 @@ async def main():
             result = await {"drain": drain, "latency": latency, "loud": loud, "work": work}[what](contender, conn)
             if result is not None:
                 print(json.dumps(result), flush=True)
-                # What is in the middle of something is not waited for.
+                # Jobs that still run are not awaited.
                 os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""The world of a scenario: servers, a pooler, the processes of adapters, and how a step waits for a fact.
+"""The environment of a scenario: servers, a pooler, processes of adapters, and waiting for a fact.
 
 Responsible for starting and ending them. Not responsible for what a scenario does (`run`).
 """
@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -25,7 +26,7 @@ sys.path.insert(0, str(CLIENTS / "python/src"))
 import psycopg  # noqa: E402
 
 DEADLINE = 40.0
-"""How long, in seconds, a step waits for its fact."""
+"""How many seconds a step waits for its fact."""
 
 POOLED = "6432"
 """The port of the pooler; the server's is 5432."""
@@ -53,11 +54,11 @@ THERE = """
 
 
 CANCEL = 80877102
-"""The code of a request to cancel, in its bytes 4 to 8."""
+"""Bytes 4 to 8 of a cancel request."""
 
 
 class Proxy:
-    """Passes connections on to a server, and leaves requests to cancel unanswered, with the connection open."""
+    """Forwards connections to a server. It answers no cancel request, and leaves its connection open."""
 
     def __init__(self, server):
         self.path = str(server.dir / ".s.PGSQL.5432")
@@ -101,9 +102,9 @@ class Failed(Exception):
 
 
 def until(what, condition, seconds=DEADLINE, progress=lambda: None):
-    """Waits until the condition returns something true, and returns that. A text in `what` may be a function.
+    """Waits until the condition returns a true value, and returns it. `what`: a text, or a function that returns one.
 
-    The time begins anew whenever `progress` returns something else: a machine may be slow.
+    The deadline starts again whenever `progress` returns another value, for slow machines.
     """
     end, last = time.monotonic() + seconds, progress()
     while True:
@@ -118,8 +119,27 @@ def until(what, condition, seconds=DEADLINE, progress=lambda: None):
 
 
 @contextmanager
+def silent(server):
+    """Stops all processes of the server: its connections stay open, and it answers none.
+
+    The postmaster stops first and goes on last. Otherwise it would start and remove processes meanwhile.
+    """
+    first = int((server.dir / "data/postmaster.pid").read_text().split()[0])
+    os.kill(first, signal.SIGSTOP)
+    until("the postmaster has stopped", lambda: Path(f"/proc/{first}/stat").read_text().split(") ")[1][0] == "T")
+    children = list(map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split()))
+    for pid in children:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in [*children, first]:
+            os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
 def dead_log(kind):
-    """A file for stderr that takes no line: on a `full` disk, or a pipe that is `closed` or `unread`."""
+    """Opens a stderr that accepts no line: on a `full` disk, or a pipe with a `closed` or idle (`unread`) reader."""
     with ExitStack() as stack:
         if kind == "full":
             writer = open("/dev/full", "wb", buffering=0)
@@ -138,7 +158,7 @@ def dead_log(kind):
 
 
 class Adapter:
-    """A process that speaks the protocol. Its events go to the scenario that started the worker."""
+    """A process of an adapter. Its events go to the scenario that has started the worker."""
 
     def __init__(self, command, stderr=None):
         self.command = command
@@ -164,7 +184,7 @@ class Adapter:
                 self.workers[message["worker"]].take(message)
 
     def call(self, name, **arguments):
-        """What the adapter answers: `{"result": …}` or `{"error": …, "sqlstate": …}`."""
+        """Returns the answer of the adapter: `{"result": …}` or `{"error": …, "sqlstate": …}`."""
         number, answer = next(self.ids), SimpleQueue()
         self.answers[number] = answer
         with self.lock:
@@ -181,7 +201,7 @@ class Adapter:
 
 
 class Worker:
-    """What a scenario has heard from one worker."""
+    """The events of one worker in a scenario."""
 
     def __init__(self, name):
         self.name = name
@@ -200,13 +220,13 @@ class Worker:
             self.happened.append(message)
 
     def kinds(self):
-        """The kinds of its jobs' events, attempt by attempt: what different attempts tell may come in any order."""
+        """Returns the kinds of the jobs' events, sorted by attempt: events of different attempts come in any order."""
         told = [event for event in self.happened if event.get("job_id")]
         return [event["kind"] for event in sorted(told, key=lambda event: event["attempt_id"])]
 
 
 class Place:
-    """A server with a database, which one scenario at a time uses."""
+    """A server with a database for one scenario at a time."""
 
     def __init__(self, server, number):
         self.server, self.role = server, f"clerk_{number}"

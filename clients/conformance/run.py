@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from place import Adapter, CLIENTS, Failed, HERE, Pair, Place, Proxy, Worker, dead_log, until
+from place import Adapter, CLIENTS, Failed, HERE, Pair, Place, Proxy, Worker, dead_log, silent, until
 import psycopg  # noqa: E402
 from pg_queue import AesGcm, Context  # noqa: E402
 from pg_queue.testing import Server  # noqa: E402
@@ -35,7 +35,7 @@ NAMED = re.compile(r"@(\w+)(?:\[(\d+)\])?")
 """A name in a step's arguments."""
 
 VECTORS = json.loads((HERE / "codec.json").read_text())
-"""What the packages have encoded, for each other."""
+"""Values that each package has encoded. The other packages decode them."""
 
 
 class Run:
@@ -51,7 +51,7 @@ class Run:
         self.workers, self.sessions, self.expects_error = {}, {}, set()
         self.first_log, self.cleanup = len(adapter.logs), ExitStack()
 
-    # Values: `@name` and `@name[2]` stand for what a step has kept under the name.
+    # `@name` and `@name[2]` stand for a value that an earlier step has stored under the name.
 
     def fill(self, value):
         """Replaces the names in a step's arguments."""
@@ -77,7 +77,7 @@ class Run:
         return ",".join(map(str, found)) if isinstance(found, list) else str(found)
 
     def one(self, sql, session=None):
-        """The answer of a statement: a value, a list of a row's values, or None."""
+        """Returns the last row of a statement: its value, the list of its values, or None without a row."""
         conn = self.sessions[session]
         cursor = conn.execute(sql)
         rows = cursor.fetchall() if cursor.description else []
@@ -113,8 +113,8 @@ class Run:
         getattr(self, f"do_{verb}")(argument, **dict(more))
 
     def end_workers(self):
-        """A worker that a scenario leaves running is stopped, and immediately if the scenario has failed. Its error
-        fails it.
+        """Stops the workers that still run; immediately if the scenario has failed. An error of a worker fails the
+        scenario.
         """
         has_failed = sys.exc_info()[0] is not None
         if self.adapter.process.poll() is not None:
@@ -128,14 +128,14 @@ class Run:
                 raise Failed(f"worker {name} has ended with {worker.ended['error']}")
 
     def connection(self, more):
-        """The hosts of a connection, as the adapters take them."""
+        """Returns the hosts of a connection in the form of the protocol."""
         hosts = more.pop("hosts", [str(self.place.server.dir)])
         given = {"user": "postgres", "dbname": self.place.name, "port": "5432", **more}
         given = {name: value for name, value in given.items() if value is not None}
         return [{"host": host, **given} for host in hosts]
 
     def compare(self, what, found, expected, progress=lambda: None):
-        """Waits until what is found is what is expected."""
+        """Waits until the found value is as expected."""
         last = []
 
         def holds():
@@ -204,7 +204,7 @@ class Run:
         self.adapter.call("go", worker=self.workers[worker].name, gate=gate)
 
     def do_sql(self, sql, session=None, begin=False, **more):
-        """The answer of a statement. With `begin`, it begins a transaction, which stays open."""
+        """Runs a statement. With `begin`, it opens a transaction before, and leaves it open."""
         if session not in self.sessions:
             self.sessions[session] = self.place.connect()
         conn = self.sessions[session]
@@ -215,26 +215,24 @@ class Run:
                     conn.execute("BEGIN")
                 return [self.one(sql, session)]
             except psycopg.errors.ObjectInUse:
-                # An attempt that is seen as running may still be claimed for a moment. One tries again.
+                # The claim of a running attempt may still be committing. Try again.
                 conn.rollback()
         (found,) = until(sql, answer)
         if "as" in more:
             self.values[more["as"]] = found
 
     def do_lingers(self, _, worker="worker"):
-        """Waits until the worker's claim sleeps. Its first one looks whether the queues exist, and takes what is there:
-        it sleeps for no more than a moment.
-        """
+        """Waits until the worker's claim sleeps. The first claim does not sleep: it checks that the queues exist."""
         ours = f"datname = current_database() AND application_name = '{worker}' AND query ~ 'linger'"
         sleeps = "state = 'active' AND wait_event_type = 'Extension' AND clock_timestamp() - query_start > '1 s'"
         self.do_until(f"SELECT count(*) = 1 FROM pg_stat_activity WHERE {ours} AND {sleeps}")
 
     def do_until(self, sql, session=None, **expected):
-        # A busy machine may need long for hundreds of jobs.
+        # The deadline starts again with each completed job: a busy machine may need long for hundreds of jobs.
         self.compare(sql, lambda: self.one(sql, session), expected or {"is": True}, self.completed)
 
     def completed(self):
-        """How many jobs the workers have completed."""
+        """Returns how many jobs the workers have completed."""
         return sum(event["kind"] == "completed" for one in self.workers.values() for event in list(one.happened))
 
     def do_check(self, sql, session=None, **expected):
@@ -243,7 +241,7 @@ class Run:
             raise Failed(f"{str(found)[:600]!r} is not {str(expected)[:600]}")
 
     def do_decoded(self, sql, kind, name, **expected):
-        """What another package, that for Python, reads from a value that the adapter has encoded."""
+        """Compares a value that the adapter has encoded. The Python package decodes it."""
         keys = {key: base64.b64decode(text) for key, text in VECTORS["keys"].items()}
         found = AesGcm(keys, "k1", strict=True).decode(self.one(sql), Context(kind, name))
         if not matches(found, expected):
@@ -255,13 +253,13 @@ class Run:
                 self.do_job(job, state=state)
 
     def do_tries(self, count, worker="worker"):
-        """Waits until the worker has begun this number of claims: it tries again."""
+        """Waits until the worker has begun this number of claims."""
         ours = f"datname = current_database() AND application_name = '{worker}' AND query ~ 'claim_any'"
         sql, seen = f"SELECT max(query_start)::text FROM pg_stat_activity WHERE {ours}", set()
         until(f"{count} claims", lambda: seen.add(self.one(sql)) or len(seen) >= count)
 
     def do_job(self, job, **expected):
-        """What a job has become: columns of `queue.job`."""
+        """Waits until columns of `queue.job` have these values."""
         for name, value in expected.items():
             wanted = value if isinstance(value, dict) and "matches" in value else {"is": value}
             sql = f"SELECT {name} FROM queue.job({job})"
@@ -278,7 +276,7 @@ class Run:
             self.compare(f"{kind} events", found, expected)
 
     def do_told(self, kind, worker="worker", **expected):
-        """The jobs of the events of a kind, sorted."""
+        """Compares the sorted job ids of the events of a kind."""
         happened = self.workers[worker].happened
         jobs = lambda: sorted(event["job_id"] for event in happened if event["kind"] == kind)
         self.compare(f"the jobs of {kind} events", jobs, expected)
@@ -291,7 +289,7 @@ class Run:
         self.compare("reasons to stop", lambda: list(self.workers[worker].stops), {"is": reasons})
 
     def do_most(self, most, worker="worker"):
-        """The largest number of handlers between a note `in` and a note `out`."""
+        """Compares the largest number of handlers that ran together: between their notes `in` and `out`."""
         now, found = 0, 0
         for note in self.workers[worker].notes:
             now += {"in": 1, "out": -1}.get(note, 0)
@@ -300,7 +298,7 @@ class Run:
             raise Failed(f"{found} ran together")
 
     def do_log(self, text, times=1):
-        """How often a line that matches was logged since the scenario began: at least once it waits for."""
+        """Compares how many log lines of the scenario match. It waits for the first one, unless `times` is 0."""
         lines = lambda: [line for line in self.adapter.logs[self.first_log:] if re.search(text, line)]
         if times:
             until(f"a log line {text}", lines)
@@ -319,7 +317,7 @@ class Run:
         self.adapter.reader.join(10)
 
     def do_again(self, log):
-        """Another process of the adapter takes the place of the first one."""
+        """Replaces the process of the adapter by a new one."""
         stderr = None if log is True else self.cleanup.enter_context(dead_log(log))
         self.adapter = Adapter(self.adapter.command, stderr)
         self.first_log = 0
@@ -333,7 +331,7 @@ class Run:
         self.one(f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {others}")
 
     def do_kill(self, sql):
-        """Kills the backend whose process id the statement returns, so that the whole server starts anew."""
+        """Kills the backend whose process id the statement returns, so that the whole server restarts."""
         os.kill(until("there is such a backend", lambda: self.one(sql)), signal.SIGKILL)
 
         def is_down():
@@ -362,40 +360,30 @@ class Run:
         self.sessions["primary"] = self.place.connect_primary()
 
     def do_silence(self, _):
-        """All of the server's processes stand still until the scenario ends: its connections are there, and nobody
-        answers.
-
-        The first one stops first and goes on last: it would start others, and remove those that have ended, meanwhile.
-        """
-        first = int((self.place.server.dir / "data/postmaster.pid").read_text().split()[0])
-        os.kill(first, signal.SIGSTOP)
-        until("it stands still", lambda: Path(f"/proc/{first}/stat").read_text().split(") ")[1][0] == "T")
-        children = list(map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split()))
-        for pid in children:
-            os.kill(pid, signal.SIGSTOP)
-        self.cleanup.callback(lambda: [os.kill(pid, signal.SIGCONT) for pid in [*children, first]])
+        """Stops the server's processes until the scenario ends."""
+        self.cleanup.enter_context(silent(self.place.server))
 
     def do_pooler(self, mode):
-        """Starts PgBouncer in this mode; one that runs is killed before."""
+        """Starts PgBouncer in this mode, after it has killed a running one."""
         if self.place.pooler is not None and self.place.pooler.poll() is not None:
             raise Failed("PgBouncer has ended by itself")
         self.place.stop_pooler()
         self.place.start_pooler(mode)
 
     def do_proxy(self, _):
-        """Starts a proxy that answers no request to cancel. Its port on 127.0.0.1 is kept as `proxy`."""
+        """Starts a proxy that answers no cancel request. `@proxy` is its port on 127.0.0.1."""
         proxy = Proxy(self.place.server)
         self.cleanup.callback(proxy.close)
         self.values["proxy"] = str(proxy.port)
 
     def do_standby(self, which):
-        """Starts a standby of the `server` or of the `primary`. Its folder is kept as `standby`."""
+        """Starts a standby of the `server` or of the `primary`. `@standby` is its folder."""
         self.standby = self.cleanup.enter_context(Server(hot_standby="on"))
         getattr(self.place, which).base_backup(self.standby)
         self.values["standby"] = str(self.standby.dir)
 
     def do_promote(self, which):
-        """The server or the primary ends, and the standby takes its place until the scenario ends."""
+        """Stops the server or the primary. The promoted standby replaces it until the scenario ends."""
         first = getattr(self.place, which)
         first.stop("immediate")
         self.standby.promote()
@@ -421,7 +409,7 @@ def sorted_json(values):
 
 
 def matches(found, expected):
-    """Whether a value is as expected: `is`, `matches` a pattern, is `less` or `more`. None: it is null."""
+    """Returns whether a value is as expected: `is`, `matches` a pattern, is `less` or `more`. None: it is null."""
     if expected is None:
         return found is None
     if isinstance(expected, str):
@@ -435,7 +423,7 @@ def matches(found, expected):
 
 
 def scenarios(pattern):
-    """All scenarios, each case of one by itself, by name."""
+    """Returns the scenarios whose names match, each case as a scenario of its own."""
     found = {}
     for file in sorted((HERE / "scenarios").glob("*.json")):
         for scenario in json.loads(file.read_text()):
@@ -449,7 +437,7 @@ def scenarios(pattern):
 
 
 class Suite:
-    """All scenarios with one adapter: most of them side by side on the shared server, some on a server of its own."""
+    """All scenarios with one adapter: most run side by side on the shared server, some on servers of their own."""
 
     SIDE_BY_SIDE, ALONE = 5, 2
     """How many scenarios run side by side on the shared server, and how many on servers of their own."""
@@ -528,7 +516,7 @@ class Suite:
 
 
 def adapters(target):
-    """The command of each adapter of ours that can run here."""
+    """Returns the commands of the adapters in this repository that can run here."""
     found = {
         "python": [sys.executable, str(HERE / "adapters/python.py"), "def"],
         "python-async": [sys.executable, str(HERE / "adapters/python.py"), "async def"],

@@ -1,4 +1,4 @@
-# DBD::Pg, as docs/clients.md has it.
+# DBD::Pg: the statements of docs/clients.md.
 use strict;
 use warnings;
 use DBI;
@@ -10,10 +10,10 @@ sub is {
     die "$what: '" . ($found // 'undef') . "' is not '$wanted'\n" unless defined $found && $found eq $wanted;
 }
 
-# A pooler in transaction mode has another connection for each transaction: no prepared statements.
+# Behind a pooler in transaction mode each transaction may have another connection, so nothing is prepared.
 my $db = DBI->connect('dbi:Pg:', undef, undef, { pg_server_prepare => !$ENV{BEHIND_A_POOLER}, RaiseError => 1, PrintError => 0, PrintWarn => 0, AutoCommit => 1 });
 
-# JSON is text; a list is an array.
+# JSON is sent as text, a list as an array.
 my ($job) = $db->selectrow_array('SELECT queue.enqueue(?, ?, delay => ?)', undef, 'jobs', '{"n": 1}', '0 seconds');
 my $many = $db->selectcol_arrayref('SELECT queue.enqueue_many(?, ?)', undef, 'jobs', ['{"n": 2}', '{"n": 3}']);
 is(scalar @$many, 2, 'enqueue_many');
@@ -31,7 +31,7 @@ my $next = q{SELECT headers ->> 'outcome' FROM queue.claim('jobs', completed => 
 is($db->selectrow_array($next, undef, [$ids[2]]), 'lost', 'the answer for completed');
 is($db->selectrow_array('SELECT result FROM queue.jobs WHERE job_id = ?', undef, $rows->[2][1]), '{"ok": true}', 'result');
 
-# A claim that waits is one that runs beside us, and can be cancelled.
+# An asynchronous claim can be cancelled while it waits.
 my $claim = $db->prepare(q{SELECT id FROM queue.claim('jobs', wait => '10 seconds')}, { pg_async => PG_ASYNC });
 $claim->execute;
 my $other = $db->clone;

@@ -1,4 +1,4 @@
-// JDBC, as docs/clients.md has it.
+// JDBC: the statements of docs/clients.md.
 
 import java.sql.*;
 import java.util.*;
@@ -31,11 +31,11 @@ class Jdbc {
 
     public static void main(String[] arguments) throws Exception {
         Map<String, String> env = System.getenv();
-        // The setting of extra_float_digits at the start of a session is one that PgBouncer has to ignore.
+        // PgBouncer has to ignore extra_float_digits, which JDBC sets at the start of a session.
         String url = "jdbc:postgresql://" + env.get("PGHOST") + ":" + env.get("PGPORT") + "/" + env.get("PGDATABASE") + "?prepareThreshold=0";
         db = DriverManager.getConnection(url, env.get("PGUSER"), "");
 
-        // A string has type varchar: hence the casts. `?` is a parameter, so an operator of jsonb is written `??`.
+        // Strings have type varchar, so they need casts. `?` is a parameter, so the operator of jsonb is written `??`.
         Object job = ask("SELECT queue.enqueue(?, ?::jsonb, delay => ?::interval)", "jobs", "{\"n\": 1}", "0 seconds").get(0)[0];
         Array payloads = db.createArrayOf("text", new String[] { "{\"n\": 2}", "{\"n\": 3}" });
         is(ask("SELECT queue.enqueue_many(?, ?::jsonb[])", "jobs", payloads).size(), 2, "enqueue_many");
@@ -79,7 +79,7 @@ class Jdbc {
         } catch (SQLException error) {
             is(error.getSQLState(), "57014", "cancelled");
         }
-        is(System.nanoTime() - begun < 8_000_000_000L, true, "at once");
+        is(System.nanoTime() - begun < 8_000_000_000L, true, "the cancel works immediately");
         canceller.join();
     }
 }

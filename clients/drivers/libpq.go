@@ -1,4 +1,4 @@
-// lib/pq with database/sql, as docs/clients.md has it.
+// lib/pq with database/sql: the statements of docs/clients.md.
 package main
 
 import (
@@ -26,13 +26,13 @@ func is(found, wanted any, what string) {
 }
 
 func main() {
-	// A pooler in transaction mode has another connection for each transaction: no prepared statements.
+	// Behind a pooler in transaction mode each transaction may have another connection, so nothing is prepared.
 	connector := must(pq.NewConnector("sslmode=disable" + os.Getenv("BEHIND_A_POOLER")))
 	pool := sql.OpenDB(connector)
 	pool.SetMaxOpenConns(1)
 	other := sql.OpenDB(connector)
 
-	// JSON is text; an array goes through pq.Array.
+	// JSON is sent as text, an array by pq.Array.
 	var job int64
 	if err := pool.QueryRow("SELECT queue.enqueue($1, $2, delay => $3)", "jobs", `{"n": 1}`, "0 seconds").Scan(&job); err != nil {
 		panic(err)
@@ -90,5 +90,5 @@ func main() {
 	begun := time.Now()
 	_, err = pool.ExecContext(waits, "SELECT id FROM queue.claim('jobs', wait => '10 seconds')")
 	is(err != nil, true, "cancelled")
-	is(time.Since(begun) < 8*time.Second, true, "at once")
+	is(time.Since(begun) < 8*time.Second, true, "the cancel works immediately")
 }

@@ -1,5 +1,5 @@
 <?php
-// PDO with its driver pgsql, as docs/clients.md has it.
+// PDO with its driver pgsql: the statements of docs/clients.md.
 error_reporting(E_ALL);
 set_error_handler(function ($level, $text) { throw new ErrorException($text); });
 
@@ -12,7 +12,7 @@ function is($found, $wanted, $what) {
 $place = sprintf('pgsql:host=%s;port=%s;dbname=%s', getenv('PGHOST'), getenv('PGPORT'), getenv('PGDATABASE'));
 $db = new PDO($place, getenv('PGUSER'), null, [
     PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION,
-    // A pooler in transaction mode has another connection for each transaction: no prepared statements.
+    // Behind a pooler in transaction mode each transaction may have another connection, so nothing is prepared.
     PDO::ATTR_EMULATE_PREPARES => (bool) getenv('BEHIND_A_POOLER'),
 ]);
 
@@ -23,7 +23,7 @@ function ask($sql, ...$values) {
     return $statement->fetchAll(PDO::FETCH_NUM);
 }
 
-// There are no arrays: from JSON, or as Postgres writes them.
+// PDO has no arrays. They are made from JSON, or written in the syntax of Postgres.
 $job = ask('SELECT queue.enqueue(?, ?, delay => ?)', 'jobs', json_encode(['n' => 1]), '0 seconds')[0][0];
 $many = 'SELECT queue.enqueue_many(?, ARRAY(SELECT jsonb_array_elements(?)))';
 is(count(ask($many, 'jobs', json_encode([['n' => 2], ['n' => 3]]))), 2, 'enqueue_many');

@@ -1,4 +1,4 @@
-// pgx, as docs/clients.md has it. Version 4, which Debian has.
+// pgx: the statements of docs/clients.md. Version 4, which Debian has.
 package main
 
 import (
@@ -27,11 +27,11 @@ func is(found, wanted any, what string) {
 
 func main() {
 	all := context.Background()
-	// A pooler in transaction mode has another connection for each transaction: no prepared statements.
+	// Behind a pooler in transaction mode each transaction may have another connection, so nothing is prepared.
 	config := must(pgx.ParseConfig("sslmode=disable" + os.Getenv("BEHIND_A_POOLER")))
 	db, other := must(pgx.ConnectConfig(all, config)), must(pgx.ConnectConfig(all, config))
 
-	// A map is JSON, a Duration an interval, a slice an array; of JSON it is one of texts.
+	// pgx sends a map as JSON, a Duration as an interval, a slice as an array. JSON in an array is text.
 	var job int64
 	payload := map[string]any{"n": 1}
 	if err := db.QueryRow(all, "SELECT queue.enqueue($1, $2, delay => $3)", "jobs", payload, time.Duration(0)).Scan(&job); err != nil {
@@ -76,7 +76,7 @@ func main() {
 	if os.Getenv("BEHIND_A_POOLER") != "" {
 		return // PgBouncer 1.18 can fall over a request for a cancel that does not wait for the answer
 	}
-	// A context that ends closes the connection: a claim is cancelled on the server by a request of its own.
+	// When the context ends, pgx closes the connection. The claim needs a cancel request of its own.
 	go func() {
 		asleep := "SELECT count(*) FROM pg_stat_activity WHERE query ~ 'claim.*wait' AND wait_event IS NOT NULL AND state = 'active'" +
 			" AND datname = current_database() AND pid <> pg_backend_pid()"
@@ -93,5 +93,5 @@ func main() {
 	_, err = db.Exec(all, "SELECT id FROM queue.claim('jobs', wait => '10 seconds')")
 	is(errors.As(err, &lost), true, "cancelled")
 	is(lost.Code, "57014", "cancelled")
-	is(time.Since(begun) < 8*time.Second, true, "at once")
+	is(time.Since(begun) < 8*time.Second, true, "the cancel works immediately")
 }

@@ -1,4 +1,4 @@
-# ruby-pg, as docs/clients.md has it.
+# ruby-pg: the statements of docs/clients.md.
 require 'json'
 require 'pg'
 
@@ -13,7 +13,7 @@ def ask(sql, *values)
   DB.exec_params(sql, values).values
 end
 
-# JSON is text; an array is written by an encoder.
+# JSON is sent as text, an array by an encoder.
 job = ask('SELECT queue.enqueue($1, $2, delay => $3)', 'jobs', { n: 1 }.to_json, '0 seconds')[0][0]
 is ask('SELECT queue.enqueue_many($1, $2)', 'jobs', ARRAY.encode([{ n: 2 }.to_json, { n: 3 }.to_json])).size, 2, 'enqueue_many'
 rows = ask("SELECT id, job_id, payload FROM queue.claim('jobs', 3, wait => $1)", '1 second')
@@ -33,7 +33,7 @@ claim = "SELECT headers ->> 'outcome' FROM queue.claim('jobs', completed => $1) 
 is ask(claim, ARRAY.encode(ids[2, 1])), [['lost']], 'the answer for completed'
 is ask('SELECT result FROM queue.jobs WHERE job_id = $1', rows[2][1]), [['{"ok": true}']], 'result'
 
-# A claim that waits lets other threads run; one of them cancels it.
+# While a claim waits, other threads run. One of them cancels it.
 other = PG.connect
 canceller = Thread.new do
   asleep = "SELECT FROM pg_stat_activity WHERE query ~ 'claim.*wait' AND wait_event IS NOT NULL AND state = 'active'
@@ -46,6 +46,6 @@ begin
   ask("SELECT id FROM queue.claim('jobs', wait => '10 seconds')")
   raise 'it should be cancelled'
 rescue PG::QueryCanceled
-  is Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun < 8, true, 'at once'
+  is Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun < 8, true, 'the cancel works immediately'
 end
 canceller.join

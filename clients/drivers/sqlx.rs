@@ -1,8 +1,7 @@
-//! sqlx, as docs/clients.md has it.
+//! sqlx: the statements of docs/clients.md.
 //!
-//! It has the server parse a statement first, under a name, and runs it then: behind a pooler in transaction mode,
-//! which may have another connection for that, both have to be in one transaction, and `persistent(false)` leaves out
-//! the name.
+//! sqlx prepares a statement under a name, and then runs it. Behind a pooler in transaction mode the two steps may have
+//! different connections. So both have to be in one transaction, and `persistent(false)` leaves out the name.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ fn code(error: &Error) -> String {
     error.as_database_error().and_then(|error| error.code()).unwrap_or_default().into_owned()
 }
 
-/// It has no cancel of its own: another connection cancels the claim once it sleeps.
+/// Cancels the claim from another connection once it sleeps: sqlx cannot cancel.
 async fn cancel(mut other: PgConnection) -> Result<(), Error> {
     let sql = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
         WHERE query ~ 'claim.*wait' AND wait_event IS NOT NULL AND state = 'active' AND datname = current_database()
@@ -83,7 +82,7 @@ async fn main() -> Result<(), Error> {
     let mut db = connection.begin().await?;
     let waiting = statement("SELECT id FROM queue.claim('jobs', wait => '10 seconds')").fetch_all(&mut *db).await;
     assert_eq!(code(&waiting.unwrap_err()), "57014");
-    assert!(begun.elapsed() < Duration::from_secs(8), "at once");
+    assert!(begun.elapsed() < Duration::from_secs(8), "the cancel works immediately");
     db.rollback().await?;
     canceller.await.expect("no panic")
 }

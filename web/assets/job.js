@@ -5,9 +5,8 @@ import { badge, bytes, count, exact, firstLine, progressBar, when } from "./form
 import { flowBar, timeline } from "./chart.js";
 import { counted, heldBy, inOrder, outcome, shares } from "./flow.js";
 import { ask, form } from "./dialog.js";
-import { act, documentAddress, look, mayAct, session } from "./server.js";
+import { act, documentAddress, href, look, mayAct, session } from "./server.js";
 import { Table } from "./table.js";
-import { href } from "./main.js";
 
 const ENDED = ["completed", "dead", "cancelled", "skipped", "expired"];
 

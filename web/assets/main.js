@@ -3,7 +3,7 @@
 import { button, h, put, text, trouble } from "./dom.js";
 import { clock } from "./format.js";
 import { open } from "./dialog.js";
-import { begin, chosen, examine, health, live, login, logout, pause, restart, session } from "./server.js";
+import { begin, chosen, examine, go, health, href, live, login, logout, pause, restart, session } from "./server.js";
 import { overview } from "./overview.js";
 import { queue } from "./queue.js";
 import { job } from "./job.js";
@@ -17,17 +17,6 @@ const PAGES = {
   audit: ["Audit", "a", audit],
   queue: [null, null, queue], job: [null, null, job],
 };
-
-/** Returns the address of a page. */
-export function href(name, params = {}) {
-  const query = new URLSearchParams();
-  for (const [key, value] of Object.entries({ ...params, db: chosen.db })) if (value !== null && value !== undefined
-      && value !== "") query.set(key, value);
-  const said = query.toString();
-  return `#/${name}${said ? `?${said}` : ""}`;
-}
-
-export const go = (name, params) => { location.hash = href(name, params); };
 
 let page = null, timer = null, turn = 0;
 const main = document.getElementById("main"), nav = document.getElementById("nav"),

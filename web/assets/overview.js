@@ -3,9 +3,8 @@
 import { h, panel, put, text } from "./dom.js";
 import { age, count, rate } from "./format.js";
 import { Chart, hour, spark } from "./chart.js";
-import { examine, health, learn, live, look, rates } from "./server.js";
+import { examine, health, href, learn, live, look, rates } from "./server.js";
 import { Table } from "./table.js";
-import { href } from "./main.js";
 
 export const laneName = (lane) => (lane.stage ? `${lane.queue} / ${lane.stage}` : lane.queue);
 

@@ -6,10 +6,9 @@ import { heldBy, outcome, shares } from "./flow.js";
 import { age, count, exact, firstLine, interval, inZone, when } from "./format.js";
 import { ask } from "./dialog.js";
 import { bulk } from "./bulk.js";
-import { act, live, look, mayAct } from "./server.js";
+import { act, go, href, live, look, mayAct } from "./server.js";
 import { Table } from "./table.js";
 import { workersOf, workersTable } from "./overview.js";
-import { go, href } from "./main.js";
 
 const queueLink = (row, more = {}) => (row.queue
     ? h("a", { href: href("queue", { queue: row.queue, ...more }) }, row.queue) : "");

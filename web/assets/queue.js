@@ -5,10 +5,9 @@ import { age, badge, COUNTED, count, interval, progressBar, rate, STATES, WAITIN
 import { Chart, hour, quarter } from "./chart.js";
 import { ask, form } from "./dialog.js";
 import { bulk, selected, undoable, verbsFor } from "./bulk.js";
-import { act, learn, live, look, mayAct, rates, session } from "./server.js";
+import { act, go, href, learn, live, look, mayAct, rates, session } from "./server.js";
 import { Table } from "./table.js";
 import { deadLetters, sums, Tile } from "./overview.js";
-import { go, href } from "./main.js";
 
 const OPTIONS = [
   ["max_attempts", "Attempts", "after so many a failing job is dead"],

@@ -1,4 +1,4 @@
-// The page's requests to the server, and the stream that the server pushes.
+// Addresses: of the page's own pages, and of its requests to the server. The stream that the server pushes.
 
 /** The session: user, databases, permitted verbs. */
 export const session = { user: null, databases: [], allow_actions: false };
@@ -21,6 +21,11 @@ function address(path, params) {
   const text = query.toString();
   return text ? `${path}?${text}` : path;
 }
+
+/** Returns the address of a page. */
+export const href = (name, params) => address(`#/${name}`, params);
+
+export const go = (name, params) => { location.hash = href(name, params); };
 
 async function send(path, params, options) {
   let answer;

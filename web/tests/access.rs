@@ -1,4 +1,4 @@
-//! What gets in, and what is refused: open doors, other sites, changes where only looking is allowed.
+//! Access: open addresses, proxies, passwords, requests from other sites, verbs without permission.
 
 use postgres::NoTls;
 use queue_tests::sql::Sql as _;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::http::{Address, OURS};
 use crate::place::{DATABASE, Web, output, place};
 
-/// All that changes something.
+/// The verbs.
 const VERBS: [&str; 17] = [
     "retry",
     "cancel",
@@ -30,7 +30,7 @@ const VERBS: [&str; 17] = [
 ];
 
 #[test]
-fn an_open_door_is_not_opened() {
+fn an_address_that_is_open_to_all_needs_authentication() {
     let cluster = Cluster::new();
     for args in [
         &["--listen", "0.0.0.0:0"][..],
@@ -49,7 +49,7 @@ fn an_open_door_is_not_opened() {
 }
 
 #[test]
-fn each_answer_forbids_what_is_not_ours() {
+fn each_answer_has_headers_that_forbid_foreign_content() {
     let (cluster, _client) = place();
     let web = Web::start(&cluster, &[]);
     for path in [
@@ -86,7 +86,7 @@ fn each_answer_forbids_what_is_not_ours() {
 }
 
 #[test]
-fn a_name_that_leads_here_is_not_a_name_of_ours() {
+fn a_request_for_an_unknown_host_is_refused() {
     let (cluster, _client) = place();
     let web = Web::start(&cluster, &["--host", "queues.lan"]);
     for host in ["evil.example", "evil.example:80", "localhost.evil.example", "", "127.0.0.1.evil.example:8432"] {
@@ -100,7 +100,7 @@ fn a_name_that_leads_here_is_not_a_name_of_ours() {
 }
 
 #[test]
-fn without_permission_nothing_changes() {
+fn without_allow_actions_no_verb_is_accepted() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q')");
     let job = client.enqueue("q");
@@ -114,7 +114,6 @@ fn without_permission_nothing_changes() {
         assert_eq!(web.send(method, "/api/overview", &OURS, "").status, 405, "{method}");
     }
     assert_eq!(client.state(job), "ready");
-    // What only looks cannot write, whatever function it might call.
     assert!(web.get("/api/session").ok()["allow_actions"] == false);
 }
 
@@ -127,7 +126,7 @@ fn other_sites_change_nothing() {
     let Address::Tcp(own) = &*web else { unreachable!() };
     let (origin, body) = (format!("http://{own}"), json!({ "job_id": job }).to_string());
     let cancel = |headers: &[(&str, &str)]| web.send("POST", "/api/act/cancel", headers, &body);
-    // A form of another site: it can send neither our header nor JSON.
+    // A form of another site can send neither the page's header nor JSON.
     cancel(&[("content-type", "application/x-www-form-urlencoded")]).refused(403);
     cancel(&[("content-type", "text/plain"), ("x-pg-queue-web", "1")]).refused(403);
     cancel(&[("content-type", "application/json")]).refused(403);
@@ -143,7 +142,7 @@ fn other_sites_change_nothing() {
     for site in ["cross-site", "same-site", "none"] {
         assert_eq!(with(("sec-fetch-site", site)), 403, "{site}");
     }
-    // A browser asks first whether it may send the header; it may not.
+    // A browser asks before it sends the header, and the dashboard does not allow it.
     let asked = [("origin", "http://evil.example"), ("access-control-request-method", "POST")];
     let preflight = web.send("OPTIONS", "/api/act/cancel", &asked, "");
     assert!(preflight.status >= 400 && preflight.header("access-control-allow-origin").is_none(), "{preflight:?}");
@@ -153,7 +152,7 @@ fn other_sites_change_nothing() {
 }
 
 #[test]
-fn a_proxy_says_who_looks() {
+fn a_proxy_names_the_viewer() {
     let (cluster, mut client) = place();
     client.run("CREATE ROLE ada; CREATE ROLE program LOGIN NOINHERIT; GRANT ada TO program; CREATE ROLE eve");
     client.run("SELECT queue.create('q'), queue.create('hidden'); SELECT queue.grant('q', 'ada', 'observe')");
@@ -168,7 +167,7 @@ fn a_proxy_says_who_looks() {
     let seen = as_user("ada@example.org").ok();
     assert_eq!(seen["queues"].as_array().unwrap().len(), 1);
     assert_eq!(seen["queues"][0]["queue"], "q");
-    // The role is there, and the program is not a member of it.
+    // The role exists, but the program is not a member of it.
     assert!(as_user("eve@example.org").refused(403).contains("eve"));
     for name in ["", "nobody", "ada", "postgres", "program", "mallory"] {
         as_user(name).refused(403);
@@ -187,12 +186,12 @@ fn a_proxy_says_who_looks() {
 }
 
 #[test]
-fn none_is_no_role() {
+fn a_viewer_cannot_have_the_role_none() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q')");
     let socket = cluster.dir().join("web");
     let listen = format!("unix:{}", socket.display());
-    // The program's own role is the superuser, to which SET ROLE none would lead.
+    // SET ROLE none would return to the program's own role, a superuser.
     let web = Web::start(&cluster, &["--auth", "proxy", "--listen", &listen]);
     for name in ["none", "NONE", "None"] {
         web.send("GET", "/api/overview", &[("x-remote-user", name)], "").refused(403);
@@ -202,7 +201,7 @@ fn none_is_no_role() {
 }
 
 #[test]
-fn a_password_is_asked_of_the_database() {
+fn the_database_checks_passwords() {
     let (cluster, mut client) = place();
     client.run("CREATE ROLE ada LOGIN PASSWORD 'right'; CREATE ROLE program LOGIN NOINHERIT; GRANT ada TO program");
     client.run("CREATE ROLE carl LOGIN PASSWORD 'right'; GRANT carl TO program");
@@ -222,7 +221,7 @@ fn a_password_is_asked_of_the_database() {
     for (user, password) in [("ada", "wrong"), ("ada", ""), ("", "right"), ("nobody here", "right\u{1}")] {
         login(user, password).refused(401);
     }
-    // The server takes any password for this role: then none proves anything.
+    // The server accepts any password for this role, so a password proves nothing.
     assert!(login("carl", "whatever").refused(503).contains("does not ask for passwords"));
     let entered = login("ada", "right");
     entered.ok();
@@ -235,7 +234,7 @@ fn a_password_is_asked_of_the_database() {
     let with = |path: &str| web.send("GET", path, &[("cookie", &kept)], "");
     assert_eq!(with("/api/session").ok()["role"], "ada");
     assert_eq!(with("/api/overview").ok()["queues"][0]["queue"], "q");
-    // Locked out in the database, locked out here, though the session is open.
+    // A role that is locked out of the database loses its open session, too.
     client.run("ALTER ROLE ada NOLOGIN");
     let locked_out = || wait::until("locked out", || Some(with("/api/overview")).filter(|answer| answer.status == 403));
     assert!(locked_out().refused(403).contains("may not log in any more"));
@@ -246,13 +245,13 @@ fn a_password_is_asked_of_the_database() {
     locked_out();
     client.run("ALTER ROLE ada VALID UNTIL 'infinity'");
     let_in();
-    // A browser that another site has sent brings no header of ours; and does not end the session either.
+    // A request from another site lacks the page's header, so it cannot end the session.
     assert_eq!(web.send("POST", "/logout", &[("cookie", &kept)], "").status, 403);
     web.send("POST", "/logout", &[OURS[0], OURS[1], ("cookie", &kept)], "{}").ok();
     assert_eq!(with("/api/overview").status, 401);
     let log = web.log();
     assert!(!log.contains("right") && !log.contains("wrong"), "{log}");
-    // By https the browser sends it nowhere else.
+    // With https the cookie is bound to the host.
     let web = Web::start(&cluster, &[&args[..], &["--https"]].concat());
     let entered = web.send("POST", "/login", &OURS, &json!({ "user": "ada", "password": "right" }).to_string());
     let cookie = entered.header("set-cookie").unwrap();
@@ -260,7 +259,7 @@ fn a_password_is_asked_of_the_database() {
 }
 
 #[test]
-fn it_lives_below_a_path() {
+fn the_dashboard_can_be_served_below_a_path() {
     let (cluster, _client) = place();
     let web = Web::start(&cluster, &["--prefix", "/queues/", "--frame-ancestors", "'self'"]);
     assert_eq!(web.get("/queues").status, 308);
@@ -273,18 +272,18 @@ fn it_lives_below_a_path() {
 }
 
 #[test]
-fn while_nobody_looks_nothing_runs() {
+fn without_viewers_the_dashboard_sends_no_statement() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q')");
     let mut web = Web::start(&cluster, &[]);
     let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pg_queue_web%'";
-    assert_eq!(client.value::<i64>(sessions), 0, "it connects when somebody looks");
+    assert_eq!(client.value::<i64>(sessions), 0, "the dashboard connects for its first viewer");
     let mut looks = [web.events(&[]), web.events(&[]), web.events(&[])];
     for events in &mut looks {
         let (kind, data) = events.next().unwrap();
         assert_eq!((kind.as_str(), &data["queues"][0]["queue"]), ("overview", &json!("q")), "{data}");
     }
-    // One asks for all three.
+    // One session asks for all three streams.
     assert_eq!(client.value::<i64>(sessions), 1);
     client.run("SELECT queue.create('new')");
     for events in &mut looks {
@@ -292,7 +291,7 @@ fn while_nobody_looks_nothing_runs() {
     }
     drop(looks);
     let last = "SELECT max(query_start)::text FROM pg_stat_activity WHERE application_name LIKE 'pg_queue_web%'";
-    // A poll that is under way goes to its end; then there is none for two seconds.
+    // A running poll ends. After it there is none for two seconds.
     wait::until("nothing runs", || {
         let before: Option<String> = client.value(last);
         client.run("SELECT pg_sleep(2.5)");
@@ -302,7 +301,7 @@ fn while_nobody_looks_nothing_runs() {
 }
 
 #[test]
-fn it_goes_on_after_the_server_was_away() {
+fn the_dashboard_recovers_from_a_restart_of_the_server() {
     let (cluster, _client) = place();
     let mut web = Web::start(&cluster, &[]);
     let mut events = web.events(&[]);
@@ -314,20 +313,20 @@ fn it_goes_on_after_the_server_was_away() {
     cluster.start_again();
     while events.next().unwrap().0 != "overview" {}
     wait::until("it answers", || (web.get("/api/overview").status == 200).then_some(()));
-    // Streams that are open do not keep it.
+    // Open streams do not delay the end.
     assert!(web.terminate());
     while events.next().is_some() {}
 }
 
 #[test]
-fn a_server_that_hangs_holds_nobody() {
+fn requests_to_a_server_that_hangs_are_refused_in_time() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q')");
     drop(client);
     let mut web = Web::start(&cluster, &["--connections", "2", "--allow-actions"]);
     let mut events = web.events(&[]);
     assert_eq!(events.next().unwrap().0, "overview");
-    // All but the postmaster: connections are there, and nothing answers.
+    // All processes but the postmaster stop: connections stay open, and get no answer.
     let held: Vec<i32> = cluster.processes().into_iter().filter(|pid| cluster.signal_if_there("STOP", *pid)).collect();
     assert!(!held.is_empty());
     let trouble = std::iter::from_fn(|| events.next()).find(|(kind, _)| kind == "trouble").expect("a word of it");
@@ -345,7 +344,7 @@ fn a_server_that_hangs_holds_nobody() {
 }
 
 #[test]
-fn passwords_of_connections_are_not_told() {
+fn no_answer_and_no_log_has_the_password_of_the_connection() {
     let cluster = Cluster::new().start();
     drop(cluster.config().dbname(DATABASE).connect(NoTls));
     let web = Web::start(&cluster, &["--database", "host=127.0.0.1 port=1 user=x password=verysecret dbname=app"]);

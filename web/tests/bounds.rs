@@ -1,4 +1,4 @@
-//! What one viewer, or a stranger, can take from the others: memory, connections, streams, statements.
+//! Limits of what one viewer, or a stranger, can use: memory, connections, streams, statements.
 
 use std::io::{ErrorKind, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,10 +7,10 @@ use queue_tests::sql::Sql as _;
 use queue_tests::{Cluster, wait};
 use serde_json::json;
 
-use crate::http::{Answer, OURS, Stream};
+use crate::http::{OURS, Stream};
 use crate::place::{Web, encoded, place};
 
-/// A dashboard at a socket, whose proxy names the roles `eve` and `bob`, with a queue of each.
+/// Starts a dashboard at a socket, for a proxy that names roles. Roles `eve` and `bob` have a queue each.
 fn shared(cluster: &Cluster, client: &mut postgres::Client, args: &[&str]) -> Web {
     for name in ["eve", "bob"] {
         client.run(&format!(
@@ -21,16 +21,12 @@ fn shared(cluster: &Cluster, client: &mut postgres::Client, args: &[&str]) -> We
     Web::start(cluster, &[&["--auth", "proxy", "--listen", &listen], args].concat())
 }
 
-fn get(web: &Web, user: &str, path: &str) -> Answer {
-    web.send("GET", path, &[("x-remote-user", user)], "")
-}
-
-/// A jsonpath that takes as long as a look may.
+/// Returns a jsonpath that runs until the time limit of a request.
 fn endless(name: &str) -> String {
     format!("{}@ == \"{name}\"{}", "exists($.** ? (".repeat(8), "))".repeat(8))
 }
 
-/// True if the peer has closed a connection, or does so before this fails.
+/// Returns whether the peer closes the connection before a read times out.
 fn is_closed(stream: &mut dyn Stream) -> bool {
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {
@@ -40,7 +36,7 @@ fn is_closed(stream: &mut dyn Stream) -> bool {
 }
 
 #[test]
-fn the_audit_keeps_a_bounded_part_of_what_it_is_given() {
+fn the_audit_keeps_a_bounded_part_of_each_request() {
     let (cluster, mut client) = place();
     let web = shared(&cluster, &mut client, &["--allow-actions"]);
     let long = "x".repeat(1_000_000);
@@ -60,17 +56,17 @@ fn the_audit_keeps_a_bounded_part_of_what_it_is_given() {
     }
     let after = web.megabytes();
     assert!(after < before + 40, "{before} MB, {after} MB");
-    let audit = get(&web, "eve", "/api/audit").ok();
+    let audit = web.get_as("eve", "/api/audit").ok();
     assert!(audit.to_string().len() < 1_500_000 && audit.as_array().unwrap().len() == 200);
     for deed in audit.as_array().unwrap() {
         let is_unknown = !["pause", "cancel", "cancel_many"].contains(&deed["verb"].as_str().unwrap());
         assert!(!is_unknown || deed["queue"].is_null() && deed["reason"].is_null(), "{deed}");
     }
-    assert_eq!(get(&web, "bob", "/api/audit").ok()[0]["verb"], "pause", "others' deeds stay");
+    assert_eq!(web.get_as("bob", "/api/audit").ok()[0]["verb"], "pause", "the audit keeps the actions of others");
 }
 
 #[test]
-fn half_requests_keep_nobody_out_and_are_given_up() {
+fn incomplete_requests_block_no_other_and_time_out() {
     let (cluster, _client) = place();
     let web = Web::start_with_files(&cluster, &["--allow-actions"], 200);
     let mut half: Vec<_> = (0..300)
@@ -90,7 +86,7 @@ fn half_requests_keep_nobody_out_and_are_given_up() {
 }
 
 #[test]
-fn a_body_that_does_not_come_is_given_up() {
+fn a_request_without_its_body_times_out() {
     let (cluster, _client) = place();
     let web = Web::start(&cluster, &["--allow-actions"]);
     let slow = web.send("POST", "/api/act/pause", &[OURS[0], OURS[1], ("content-length", "100")], "{\"queue\":");
@@ -100,7 +96,7 @@ fn a_body_that_does_not_come_is_given_up() {
 }
 
 #[test]
-fn one_viewer_has_so_many_streams() {
+fn the_streams_of_one_viewer_are_limited() {
     let (cluster, mut client) = place();
     let web = shared(&cluster, &mut client, &[]);
     let eve = [("x-remote-user", "eve")];
@@ -112,7 +108,7 @@ fn one_viewer_has_so_many_streams() {
 }
 
 #[test]
-fn searches_of_one_viewer_hold_up_no_other() {
+fn searches_of_one_viewer_do_not_delay_others() {
     let (cluster, mut client) = place();
     let web = shared(&cluster, &mut client, &[]);
     client.run("SELECT queue.enqueue('eves', '{\"a\": [1, 2, 3], \"b\": {\"c\": {\"d\": [1, 2, 3]}}}')");
@@ -129,18 +125,18 @@ fn searches_of_one_viewer_hold_up_no_other() {
                         "/api/search?queue=eves&states=[\"ready\"]&filter={}",
                         encoded(&endless(&format!("{n} {round}")))
                     );
-                    // Half of them go before they are answered.
+                    // Half of the clients leave before the answer.
                     if n % 2 == 0 {
                         web.send_and_go(&path, &[("x-remote-user", "eve")]);
                         std::thread::sleep(std::time::Duration::from_millis(20));
                     } else {
-                        assert!(get(web, "eve", &path).status >= 400);
+                        assert!(web.get_as("eve", &path).status >= 400);
                     }
                 }
             });
         }
         for n in 0..10 {
-            let answer = get(&web, "bob", &format!("/api/queue?queue=bobs&n={n}"));
+            let answer = web.get_as("bob", &format!("/api/queue?queue=bobs&n={n}"));
             stop.store(answer.status != 200 || n == 9, Ordering::Relaxed);
             answer.ok();
         }
@@ -148,7 +144,7 @@ fn searches_of_one_viewer_hold_up_no_other() {
 }
 
 #[test]
-fn what_is_kept_of_answers_is_bounded() {
+fn the_cache_of_answers_is_bounded() {
     let (cluster, mut client) = place();
     let web = shared(&cluster, &mut client, &[]);
     client.run(
@@ -156,10 +152,10 @@ fn what_is_kept_of_answers_is_bounded() {
         SELECT queue.grant(queue_name, 'eve', 'observe') FROM queue.queues",
     );
     let ask = |n: usize| {
-        // One chart in many spellings: of its fields, and of fields that there are not.
+        // The same chart with many values of its fields, and with fields that do not exist.
         let zone = format!("{:b}", n + 0x1000).replace('0', "u").replace('1', "U");
         let path = format!("/api/activity?span=day&tz=UTC%2B{}%3A{}&nonsense={zone}", n % 12, n / 12 % 60);
-        get(&web, "eve", &path).ok();
+        web.get_as("eve", &path).ok();
     };
     (0..20).for_each(ask);
     let before = web.megabytes();
@@ -169,7 +165,7 @@ fn what_is_kept_of_answers_is_bounded() {
 }
 
 #[test]
-fn numbers_of_a_body_go_on_digit_by_digit() {
+fn numbers_of_a_body_keep_all_digits() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q')");
     let web = Web::start(&cluster, &["--allow-actions"]);

@@ -1,4 +1,4 @@
-//! Each page and each verb as somebody uses them: by mouse, and by keyboard alone.
+//! Each page and each verb in a browser: by mouse, and by keyboard alone.
 
 use fantoccini::key::Key;
 use queue_tests::sql::Sql as _;
@@ -117,7 +117,7 @@ fn queues_and_schedules_are_changed_by_clicks() {
     browser.wait_shown("5 retried.");
     browser.answer("Close");
     assert_eq!(count(&mut client, "dead"), 4);
-    // All that wait; and back again.
+    // Cancels all waiting jobs, and undoes it.
     let waiting = count(&mut client, "ready");
     browser.go("#/queue?queue=mail&state=ready");
     browser.press("Cancel all …");
@@ -135,7 +135,7 @@ fn queues_and_schedules_are_changed_by_clicks() {
     browser.answer("Close");
     assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE priority = 9 AND state = 'ready'"), waiting);
 
-    // A search, and what it finds.
+    // A search and its results.
     browser.fill("value", "connection");
     browser.click("//form[@role='search']//button");
     browser.wait_shown("found");
@@ -221,7 +221,7 @@ fn the_keyboard_is_enough() {
     browser.keys(&scene.completed.to_string());
     browser.key(Key::Enter);
     browser.wait_shown("4711");
-    // A pause stops what is asked of the server.
+    // A pause stops the page's requests.
     browser.script("document.activeElement.blur()");
     browser.keys("p");
     browser.wait_shown("paused");
@@ -234,7 +234,7 @@ fn the_keyboard_is_enough() {
 }
 
 #[test]
-fn one_logs_in_and_out() {
+fn a_viewer_logs_in_and_out() {
     let (cluster, mut client) = place();
     client.run("CREATE ROLE ada LOGIN PASSWORD 'right'; CREATE ROLE program LOGIN NOINHERIT; GRANT ada TO program");
     client.run("SELECT queue.create('hers'), queue.create('theirs'); SELECT queue.grant('hers', 'ada', 'observe')");

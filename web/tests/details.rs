@@ -1,4 +1,4 @@
-//! What a page says of one flow, job, queue or worker: why it is held, what failed, who waits, how long it took.
+//! Pages of one flow, job, queue or worker: why it is held, which member failed, which jobs wait, how long it took.
 
 use queue_tests::sql::Sql as _;
 use queue_tests::wait;
@@ -35,7 +35,7 @@ fn a_flow_that_dead_members_hold_says_so() {
 
     browser.go(&format!("#/job?job={flow}"));
     browser.wait_shown("by 2 dead, 1 waiting");
-    // The dead come first, and without their traces.
+    // Dead members come first, and without their traces.
     let states = "return [...document.querySelectorAll('.kin li .badge')].map((e) => e.innerText).join()";
     assert_eq!(browser.script(states), "dead,dead,ready,completed,completed,completed");
     assert!(!browser.shown().contains("line 7"));
@@ -49,7 +49,7 @@ fn a_flow_that_dead_members_hold_says_so() {
 }
 
 #[test]
-fn an_error_of_the_past_is_told_from_one_that_counts() {
+fn an_earlier_error_is_not_shown_as_the_current_one() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q', max_attempts => 2, backoff_base => '0')");
     let job = client.enqueue("q");
@@ -89,7 +89,7 @@ fn an_error_of_the_past_is_told_from_one_that_counts() {
         browser.wait_shown("KeyError: card");
         assert!(!browser.shown().contains("line 12"), "{page}");
     }
-    // What a producer has said of a job's times.
+    // The times that the producer has set.
     let put_off: i64 = client.value(
         "SELECT queue.enqueue('q', unique_key => 'k', delay => '1 day', max_delay => '61 minutes', \
          start_within => '62 minutes')",
@@ -167,7 +167,7 @@ fn some_jobs_are_ticked_and_changed() {
     browser.answer("Retry 2 jobs");
     wait::until("they are back", || (client.count("SELECT FROM queue.jobs WHERE state = 'ready'") == 5).then_some(()));
     assert_eq!(browser.complaints(), Vec::<String>::new());
-    // Who may not act has nothing to tick.
+    // A viewer without verbs has no checkboxes.
     drop(browser);
     let looks = Web::start(&cluster, &[]);
     let browser = Browser::open(&looks.site(), "#/queue?queue=q&state=ready");

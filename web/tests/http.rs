@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand, so that a test says each header, also those that no client would send.
+//! A client for HTTP/1.1 that sends exactly the headers of a test, also headers that no other client would send.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// An answer, its body decoded.
+/// An answer with its decoded body.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -24,14 +24,14 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 
-    /// The body of an answer that is well.
+    /// Returns the body of a successful answer.
     #[track_caller]
     pub fn ok(&self) -> Value {
         assert_eq!(self.status, 200, "{self:?}");
         self.json()
     }
 
-    /// The message of an answer that is not.
+    /// Returns the message of a refused request.
     #[track_caller]
     pub fn refused(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{self:?}");
@@ -39,11 +39,11 @@ impl Answer {
     }
 }
 
-/// What can be read and written.
+/// A TCP connection or a Unix socket.
 pub trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-/// Where it listens.
+/// Where a dashboard listens.
 #[derive(Debug, Clone)]
 pub enum Address {
     Tcp(String),
@@ -74,7 +74,7 @@ impl Address {
         }
     }
 
-    /// Sends a request. A header that is named here replaces ours.
+    /// Sends a request. These headers replace the default ones.
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let mut reader = self.open(method, path, headers, body);
         let (status, headers) = head(&mut reader);
@@ -97,7 +97,7 @@ impl Address {
         all.extend(headers);
         let head: String = all.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let mut stream = self.connect();
-        // One that is refused unread may be reset.
+        // A server that refuses a request unread may reset the connection.
         drop(write!(stream, "{method} {path} HTTP/1.1\r\n{head}\r\n{body}"));
         BufReader::new(stream)
     }
@@ -109,6 +109,11 @@ impl Address {
     /// Sends a verb as the page does, with further headers.
     pub fn act(&self, verb: &str, body: &Value, headers: &[(&str, &str)]) -> Answer {
         self.send("POST", &format!("/api/act/{verb}"), &[&OURS[..], headers].concat(), &body.to_string())
+    }
+
+    /// Sends a request of a viewer whom a proxy names.
+    pub fn get_as(&self, user: &str, path: &str) -> Answer {
+        self.send("GET", path, &[("x-remote-user", user)], "")
     }
 
     /// Opens the stream of events.
@@ -125,13 +130,13 @@ impl Address {
         }
     }
 
-    /// Sends a request, and goes without its answer.
+    /// Sends a request, and closes the connection before the answer.
     pub fn send_and_go(&self, path: &str, headers: &[(&str, &str)]) {
         drop(self.open("GET", path, headers, ""));
     }
 }
 
-/// What the page sends with each verb.
+/// Headers that the page sends with each verb.
 pub const OURS: [(&str, &str); 2] = [("content-type", "application/json"), ("x-pg-queue-web", "1")];
 
 fn line(reader: &mut impl BufRead) -> String {

@@ -1,4 +1,4 @@
-//! What the program prints: lines are written whole, and a place that takes no lines stops nothing.
+//! The program's output: each line is one write, and a log that accepts no lines stops nothing.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::http::Address;
 use crate::place::{command, output, place};
 
-/// Files that take nothing: a full disk, and a pipe that nobody reads any more.
+/// Files that accept no line: on a full disk, and a pipe without a reader.
 fn dead_ends() -> [(&'static str, OwnedFd); 2] {
     let full = File::options().write(true).open("/dev/full").expect("/dev/full");
     let (reader, writer) = std::io::pipe().expect("a pipe");

@@ -1,4 +1,4 @@
-//! Logins and sessions: that wrong ones hold up no right one, and that what has ended shows nothing any more.
+//! Logins and sessions: wrong passwords do not delay right ones, and an ended session shows nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::http::{Answer, OURS};
 use crate::place::{Web, place};
 
-/// A dashboard with `--auth password`, a queue `q`, and a role `ada` with the password `right`, who may observe it.
+/// Starts a dashboard with `--auth password` and a queue `q`. Role `ada`, with the password `right`, may observe it.
 fn with_passwords() -> (Cluster, Client, Web) {
     let (cluster, mut client) = place();
     client.run("CREATE ROLE ada LOGIN PASSWORD 'right'; CREATE ROLE program LOGIN NOINHERIT; GRANT ada TO program");
@@ -31,7 +31,7 @@ fn login(web: &Web, user: &str, password: &str) -> Answer {
     web.send("POST", "/login", &OURS, &json!({ "user": user, "password": password }).to_string())
 }
 
-/// The cookie of a new session of `ada`.
+/// Returns the cookie of a new session of `ada`.
 fn entered(web: &Web) -> String {
     let entered = login(web, "ada", "right");
     entered.ok();
@@ -39,7 +39,7 @@ fn entered(web: &Web) -> String {
 }
 
 #[test]
-fn wrong_passwords_hold_up_no_right_one() {
+fn wrong_passwords_do_not_delay_a_right_one() {
     let (_cluster, _client, web) = with_passwords();
     let (stop, wrong) = (AtomicBool::new(false), std::sync::atomic::AtomicUsize::new(0));
     std::thread::scope(|threads| {
@@ -53,7 +53,7 @@ fn wrong_passwords_hold_up_no_right_one() {
                 }
             });
         }
-        // Before the last wrong one of the beginning has been answered, and in the midst of the others.
+        // The first right login comes before all threads have an answer, the second one between their later tries.
         let first = login(&web, "ada", "right");
         wait::until("each has been wrong twice", || (wrong.load(Ordering::Relaxed) > 120).then_some(()));
         let second = login(&web, "ada", "right");
@@ -64,7 +64,7 @@ fn wrong_passwords_hold_up_no_right_one() {
 }
 
 #[test]
-fn logins_that_wait_are_bounded() {
+fn waiting_logins_are_limited() {
     let (_cluster, _client, web) = with_passwords();
     let refused = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|threads| {
@@ -77,7 +77,7 @@ fn logins_that_wait_are_bounded() {
         }
     });
     assert!(refused.load(Ordering::Relaxed) > 0);
-    // Neither a name nor a password of any length reaches the database, nor does more than its beginning the log.
+    // Long names and passwords do not reach the database. The log has only their beginning.
     let before = web.log().len();
     login(&web, &"n".repeat(5_000), "wrong").refused(401);
     login(&web, "ada", &"p".repeat(5_000)).refused(401);
@@ -87,7 +87,7 @@ fn logins_that_wait_are_bounded() {
 }
 
 #[test]
-fn one_user_has_so_many_sessions() {
+fn the_sessions_of_one_user_are_limited() {
     let (_cluster, _client, web) = with_passwords();
     let first = entered(&web);
     let mut stream = web.events(&[("cookie", &first)]);
@@ -108,7 +108,7 @@ fn streams_end_with_the_session_and_with_the_role() {
     assert_eq!(stream.next().unwrap().0, "overview");
     web.send("POST", "/logout", &[OURS[0], OURS[1], ("cookie", &cookie)], "{}").ok();
     while stream.next().is_some() {}
-    // Another session of the same user goes on.
+    // The other session of the user goes on.
     for _ in 0..2 {
         assert_eq!(stays.next().unwrap().0, "overview");
     }
@@ -120,7 +120,7 @@ fn streams_end_with_the_session_and_with_the_role() {
 }
 
 #[test]
-fn what_is_kept_of_answers_is_shown_to_none_that_is_locked_out() {
+fn a_role_that_is_locked_out_gets_no_cached_answer() {
     let (_cluster, mut client, web) = with_passwords();
     let cookie = entered(&web);
     let paths = [

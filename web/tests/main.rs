@@ -1,12 +1,11 @@
 //! The dashboard as a program, against servers of the tests' own.
 //!
-//! `place` starts it, `http` speaks with it byte by byte. Without a browser: `access` (what gets in, what is refused),
-//! `bounds` (what one viewer, or a stranger, can take from the others), `logins`, `roles`, `pages` (what is shown),
-//! `verbs` (what is done), `pooler` (behind PgBouncer), `demo` (how `make web` ends). With Debian's chromium, which
-//! `browser` starts: `clicks` (each page and verb, by mouse and by keyboard), `phone` (nothing is cut off), `details`
-//! (what a page says of one flow, job, queue or worker), `reading` (what is seen first, and told apart), `statements`
-//! (what the server is asked meanwhile), `site` (the pages that `make site` has built), `strange` (names and texts full
-//! of markup), `pictures`.
+//! `place` starts it, `http` is the client. Tests without a browser: `access` (accepted and refused requests), `bounds`
+//! (limits of one viewer, or of a stranger), `logins`, `roles`, `pages` (answers), `verbs`, `log` (output), `pooler`
+//! (behind PgBouncer), `demo` (how `make web` ends). Tests with Debian's chromium, which `browser` starts: `clicks`
+//! (each page and verb, by mouse and by keyboard), `phone` (nothing is cut off), `details` (pages of one flow, job,
+//! queue or worker), `reading` (what viewers read first), `statements` (the dashboard's SQL), `site` (the pages that
+//! `make site` has built), `strange` (names and texts full of markup), `pictures`.
 
 mod access;
 mod bounds;

@@ -1,4 +1,4 @@
-//! What is shown: exact numbers, all states, on a primary and a standby, in bounded time.
+//! Answers of the pages: exact numbers, all states, on a primary and a standby, in bounded time.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::http::OURS;
 use crate::place::{Web, command, encoded, output, place};
 
-/// Words that would be markup, script, path or SQL elsewhere.
+/// Names that are markup, script, a path or SQL.
 const STRANGE: &str = "<img src=x onerror=alert(1)>'\"/%2F?&#;--\u{202e}é\u{1f600}";
 
 fn quoted(text: &str) -> String {
@@ -223,9 +223,9 @@ fn of_many_queues_those_with_jobs_are_shown_and_all_are_counted() {
     web.get("/api/queue?queue=q01298").ok();
 }
 
-/// What jobs carry may be long: lists, the job and searches stay short and quick.
+/// With long payloads the answers for lists, a job and searches stay short and quick.
 #[test]
-fn long_payloads_stay_where_they_are() {
+fn long_payloads_do_not_slow_down_other_answers() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q', max_attempts => 1)");
     client.run(
@@ -239,7 +239,7 @@ fn long_payloads_stay_where_they_are() {
         assert_eq!(answer.ok().as_array().map(Vec::len), Some(rows), "{path}");
         assert!(answer.body.len() < 60_000, "{path}: {}", answer.body.len());
     }
-    // A search has half a second for a part, and says where it was.
+    // A search ends after half a second, and says how far it has come.
     let (mut found, mut beyond) = (0, String::new());
     loop {
         let part = web.get(&format!("/api/search?queue=q&beyond={beyond}")).ok();
@@ -261,13 +261,13 @@ fn long_payloads_stay_where_they_are() {
 }
 
 #[test]
-fn each_look_is_bounded_in_time() {
+fn each_request_is_bounded_in_time() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q')");
     client.run("SELECT queue.enqueue('q')");
     let web = Web::start(&cluster, &["--connections", "2"]);
     web.get("/api/overview").ok();
-    // What somebody locks for long does not hold the pages for long, nor the connections.
+    // A long lock holds neither the pages nor the connections for long.
     let mut other = cluster.connect_to("app");
     other.run("BEGIN; LOCK queue_internal.queue");
     let begun = Instant::now();
@@ -284,7 +284,7 @@ fn each_look_is_bounded_in_time() {
     web.get("/api/queue?queue=q").ok();
     let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pg_queue_web%' AND state <> 'idle'";
     assert_eq!(client.value::<i64>(left), 0);
-    // What a transaction has set is gone with it.
+    // Settings of a transaction end with it.
     let leftover = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pg_queue_web/%'";
     assert_eq!(client.value::<i64>(leftover), 0);
 }
@@ -316,9 +316,9 @@ fn a_database_without_the_extension_says_so() {
     assert!(!once.status.success() && said.contains("CREATE EXTENSION pg_queue"), "{said}");
 }
 
-/// The files of a new release are there, and the database still has the SQL of the old one.
+/// The files are of a new release. The database still has the SQL of the old release.
 #[test]
-fn an_older_extension_is_told_before_a_query_fails() {
+fn an_older_extension_is_reported_before_a_query_fails() {
     let cluster = queue_tests::Cluster::new().start();
     cluster.connect().run("CREATE DATABASE app");
     let mut client = cluster.connect_to(crate::place::DATABASE);
@@ -340,7 +340,7 @@ fn an_older_extension_is_told_before_a_query_fails() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn the_error_names_what_does_not_exist() {
     let (cluster, _client) = place();
     // A port that was free a moment ago.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -357,7 +357,7 @@ fn what_is_not_there_is_named() {
     let said = String::from_utf8(gone.stderr).unwrap();
     assert!(said.contains(&format!("no connection to 127.0.0.1, port {port}: ")), "{said}");
     assert!(!said.contains("secret-word"), "{said}");
-    // Others than the one who has started it are not told where the database is.
+    // Viewers must not learn where the database is.
     let web = Web::start(&cluster, &["--database", &database, "--auth", "password"]);
     let body = json!({ "user": "ada", "password": "right" }).to_string();
     let refused = web.send("POST", "/login", &OURS, &body);

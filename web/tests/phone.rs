@@ -1,4 +1,4 @@
-//! A phone of 390 pixels: nothing is cut off at its edge, on any page, and all that can be done can be reached.
+//! A phone with 390 pixels: no page is cut off at its edge, and all buttons can be reached.
 
 use queue_tests::sql::Sql as _;
 
@@ -6,8 +6,7 @@ use crate::browser::Browser;
 use crate::place::{Web, place};
 use crate::scene::scene;
 
-/// What lies beyond the edge, or within something that would have to be scrolled sideways. A text that ends in … says
-/// so.
+/// Finds elements beyond the edge, or in a part that scrolls sideways. A cut text is allowed if it ends in ….
 const CUT_OFF: &str = "
     const isShown = (e) => e.checkVisibility() && !e.closest('.hidden, .skip');
     const isCut = (e) => {
@@ -36,7 +35,7 @@ fn nothing_is_cut_off() {
     client.run("SELECT queue.enqueue('wide', to_jsonb(repeat('x', 300)))");
     client.run("SELECT FROM queue.claim('wide', worker => repeat('w', 60))");
     let dead: i64 = client.value("SELECT job_id FROM queue.jobs WHERE queue_name = 'wide' AND state = 'dead'");
-    // With what takes the most room at the top: a badge, and buttons.
+    // The widest top of the page: with a badge, and buttons.
     for args in [&["--allow-actions"][..], &[]] {
         let web = Web::start(&cluster, args);
         let browser = Browser::open(&web.site(), "#/");
@@ -65,13 +64,13 @@ fn nothing_is_cut_off() {
             let cut = browser.script(CUT_OFF);
             assert_eq!(cut, serde_json::json!([]), "{page}");
         }
-        // The navigation ends with its last page.
+        // The navigation shows its last page.
         assert_eq!(browser.script("return document.querySelector('#nav a:last-child').innerText"), "Audit");
     }
 }
 
 #[test]
-fn what_can_be_done_can_be_reached() {
+fn all_buttons_can_be_reached() {
     let (cluster, mut client) = place();
     scene(&mut client);
     let web = Web::start(&cluster, &["--allow-actions"]);

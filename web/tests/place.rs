@@ -1,4 +1,4 @@
-//! A dashboard: the program, on a port of its own, for a database of a cluster of the test's.
+//! A dashboard for a test: the program on a free port, and a cluster with its database.
 
 use std::io::{BufRead, BufReader, Read};
 use std::ops::Deref;
@@ -12,16 +12,16 @@ use crate::http::Address;
 
 pub const DATABASE: &str = "app";
 
-/// A dashboard that runs, and ends with the test.
+/// A running dashboard. It ends with the test.
 pub struct Web {
     process: KilledAtEnd,
     address: Address,
     log: Arc<Mutex<String>>,
 }
 
-/// The program with these arguments, for database `app` unless they say another one.
+/// Returns the program with these arguments, for database `app` unless they name another one.
 pub fn command(cluster: &Cluster, args: &[&str]) -> Command {
-    // Another build, for figures.
+    // Measurements may use another build.
     let built = std::env::var_os("PG_QUEUE_WEB").unwrap_or_else(|| env!("CARGO_BIN_EXE_pg_queue_web").into());
     let mut command = Command::new(built);
     cluster.connect_env(&mut command);
@@ -39,7 +39,7 @@ impl Web {
         Self::start_as(command(cluster, args), args.contains(&"--listen"))
     }
 
-    /// Starts it so that it may open so many files.
+    /// Starts it with a limit of open files.
     pub fn start_with_files(cluster: &Cluster, args: &[&str], files: usize) -> Self {
         let bare = command(cluster, args);
         let mut command = Command::new("sh");
@@ -104,14 +104,14 @@ impl Web {
         self.process.id()
     }
 
-    /// The megabytes of memory that it has.
+    /// Returns its resident memory in megabytes.
     pub fn megabytes(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("its status");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
         line.split_whitespace().next().unwrap().parse::<usize>().unwrap() / 1024
     }
 
-    /// Asks it to end, and waits until it has. Returns whether it says that all is well.
+    /// Terminates it, and waits for its end. Returns whether its exit status is 0.
     pub fn terminate(&mut self) -> bool {
         let killed = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status();
         assert!(killed.expect("kill").success());
@@ -132,7 +132,7 @@ pub fn place() -> (Cluster, Client) {
     Cluster::new().start_with_database(DATABASE)
 }
 
-/// What a URL says for this text.
+/// Returns the text in the encoding of URLs.
 pub fn encoded(text: &str) -> String {
     text.bytes()
         .map(|byte| if byte.is_ascii_alphanumeric() { (byte as char).to_string() } else { format!("%{byte:02X}") })

@@ -1,5 +1,4 @@
-//! Between the dashboard and its server: PgBouncer in transaction mode, which gives each transaction another
-//! connection.
+//! PgBouncer in transaction mode between the dashboard and its server. It may give each transaction another connection.
 
 use std::thread::scope;
 
@@ -11,7 +10,7 @@ use crate::http::OURS;
 use crate::place::{Web, place};
 
 #[test]
-fn each_viewer_stays_who_they_are_behind_a_pooler() {
+fn behind_a_pooler_each_viewer_keeps_their_role() {
     let (cluster, mut client) = place();
     client.run("CREATE ROLE ada LOGIN; CREATE ROLE bob LOGIN");
     client.run("SELECT queue.create('mail', max_attempts => 1), queue.create('bills', max_attempts => 1)");
@@ -26,7 +25,7 @@ fn each_viewer_stays_who_they_are_behind_a_pooler() {
     let args = ["--database", &database, "--auth", "proxy", "--listen", &socket, "--allow-actions"];
     let web = Web::start(&cluster, &args);
     let people = [("ada", "mail", "bills"), ("bob", "bills", "mail")];
-    // Side by side, over the same few connections: each is shown and changes what is theirs.
+    // Both viewers share a few connections. Each sees and changes only their own queue.
     scope(|threads| {
         for (name, own, other) in people {
             let web = &web;
@@ -55,21 +54,21 @@ fn each_viewer_stays_who_they_are_behind_a_pooler() {
                 let done = act("retry_many", json!({ "queue": own, "states": ["dead"], "max_jobs": 150 })).ok();
                 let ids = done["job_ids"].as_array().expect("ids").clone();
                 assert_eq!(ids.len(), 150);
-                // One that is nowhere is left out.
+                // The answer leaves out a job that does not exist.
                 let some = json!([ids[0], 999_999_999_983_i64, ids[1]]);
                 assert_eq!(act("retry_jobs", json!({ "job_ids": some })).ok()["job_ids"], json!([ids[0], ids[1]]));
                 act("resume", json!({ "queue": own })).ok();
             });
         }
     });
-    // Nothing of a viewer is left on a connection of the pooler's.
+    // The pooler's connections keep no state of a viewer.
     let left = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'app' AND application_name LIKE 'pg_queue_web/%'";
     assert_eq!(client.value::<i64>(left), 0);
     for queue in ["mail", "bills"] {
         let dead = format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{queue}' AND state = 'dead'");
         assert_eq!(client.value::<i64>(&dead), 50, "{queue}");
     }
-    // This pooler asks nobody for a password: then none proves anything.
+    // This pooler asks for no password, so a password proves nothing.
     let web = Web::start(&cluster, &["--database", &database, "--auth", "password"]);
     let login = json!({ "user": "ada", "password": "any" }).to_string();
     web.send("POST", "/login", &OURS, &login).refused(503);

@@ -1,5 +1,5 @@
-//! What is seen first, and what is told apart: figures at once, lengths of time as people say them, the tab that has
-//! something, the way from an error to its jobs, and a title and an icon that say whether all is well.
+//! What viewers read first: figures from the start, readable lengths of time, the first tab with jobs, links from an
+//! error to its jobs, and a title and an icon that report failing checks.
 
 use queue_tests::sql::Sql as _;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::browser::Browser;
 use crate::place::{Web, place};
 use crate::scene::scene;
 
-/// Notes each text that a figure ever has.
+/// A script that records each text of a figure.
 const WATCH: &str = "window.figures = [];
     new MutationObserver(() => { for (const e of document.querySelectorAll('.tile .big, .tab b, main td'))
     figures.push(e.textContent); })
@@ -31,7 +31,7 @@ fn the_first_figures_are_those_of_the_last_minute() {
     .into_iter()
     .enumerate()
     {
-        // A busy machine may take a minute to show the page before.
+        // A busy machine may need a minute for the page.
         client.run("SELECT queue.complete(id) FROM queue.claim('mail')");
         client.run("SELECT queue.advance(id) FROM queue.claim('orders', stage => 'check')");
         browser.go(&format!("?{n}{page}"));
@@ -46,7 +46,7 @@ fn the_first_figures_are_those_of_the_last_minute() {
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
-/// A server that answers slowly is looked at seldom.
+/// The page asks a slow server seldom.
 #[test]
 fn rates_of_rare_looks_are_not_a_minute_old() {
     const ONE_OF_EIGHT: &str = "const Source = window.EventSource;
@@ -98,7 +98,7 @@ fn stages_are_told_apart_from_jobs() {
     browser.go("#/");
     browser.wait_shown("done a second");
     browser.wait_shown("jobs and stages done 3");
-    // Each stage that did something has its own hour.
+    // Each stage with activity has a chart of its own.
     let sparks = "return [...document.querySelectorAll('main tr')].filter((row) => /^staged/.test(row.innerText) && \
         row.querySelector('.spark')).length";
     browser.wait_script("each stage has its hour", &format!("{sparks} === 1"));
@@ -122,7 +122,7 @@ fn lengths_of_time_are_read_by_people() {
     // An interval of PostgreSQL has seconds after its minutes; a time of day on the page has none.
     let intervals = browser.script("return (document.body.innerText.match(/\\d+:\\d\\d:\\d\\d/g) ?? []).join()");
     assert_eq!(intervals, "");
-    // They are typed as they are read.
+    // Viewers type intervals in the same form.
     browser.press("Change");
     browser.wait_script("it is there", "return document.querySelector('dialog [name=lease]')?.value === '5 min'");
     assert_eq!(browser.script("return document.querySelector('dialog [name=retention]').value"), "-1");
@@ -138,7 +138,7 @@ fn lengths_of_time_are_read_by_people() {
 }
 
 #[test]
-fn the_tab_that_has_something_opens() {
+fn a_tab_with_jobs_opens() {
     let (cluster, mut client) = place();
     scene(&mut client);
     client.run("SELECT queue.create('bad', max_attempts => 1), queue.create('empty')");
@@ -156,7 +156,7 @@ fn the_tab_that_has_something_opens() {
         browser.wait_script("a tab is open", "return Boolean(document.querySelector('.tab[aria-current]'))");
         assert_eq!(open(&browser), tab, "{queue}");
     }
-    // What was asked for is shown, empty or not.
+    // A tab of the address opens, also if it is empty.
     browser.go("#/queue?queue=bad&state=ready");
     browser.wait_shown("No ready jobs.");
     assert_eq!(open(&browser), "ready");
@@ -212,7 +212,7 @@ fn title_and_icon_say_whether_all_is_well() {
         "all is well",
         "return !document.title.startsWith('⚠') && document.querySelector('#nav .sick').hidden",
     );
-    // A database that is gone is trouble, too.
+    // The title also reports a database that does not answer.
     cluster.stop_fast();
     browser.wait_script("the title says so", "return document.title.startsWith('⚠ no answer')");
     assert_eq!(tab(&browser).1, "assets/icon-ill.svg");

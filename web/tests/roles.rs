@@ -1,15 +1,14 @@
-//! Two roles, two queues: neither sees, guesses, streams or changes what is the other's; and payloads that are hidden
-//! stay so.
+//! Two roles with a queue each: neither role sees, guesses, streams or changes data of the other queue. Hidden payloads
+//! stay hidden.
 
 use postgres::Client;
 use queue_tests::Cluster;
 use queue_tests::sql::Sql as _;
 use serde_json::{Value, json};
 
-use crate::http::Answer;
 use crate::place::{Web, encoded, place};
 
-/// A word that is in all that the other queue carries.
+/// A word in all data of the queue `bills`.
 const SECRET: &str = "s3cr3t";
 
 /// Queues `mail` and `bills`, roles `ada` and `bob` that manage one each, and jobs in all states in `bills`. Returns
@@ -47,11 +46,7 @@ fn two(cluster: &Cluster, client: &mut Client) -> (Web, Vec<i64>) {
     (Web::start(cluster, &args), jobs)
 }
 
-fn get(web: &Web, user: &str, path: &str) -> Answer {
-    web.send("GET", path, &[("x-remote-user", user)], "")
-}
-
-/// All that can be looked at of a queue.
+/// Returns the paths of all requests that read the queue `bills` and these jobs.
 fn paths(jobs: &[i64]) -> Vec<String> {
     let mut paths: Vec<String> =
         ["overview", "schedules", "workers", "errors", "topics", "audit", "activity", "doctor"]
@@ -76,27 +71,27 @@ fn paths(jobs: &[i64]) -> Vec<String> {
 }
 
 #[test]
-fn one_role_does_not_see_what_is_the_others() {
+fn a_role_does_not_see_the_queue_of_another_role() {
     let (cluster, mut client) = place();
     let (web, jobs) = two(&cluster, &mut client);
-    // A deed that the other must not read of.
+    // An action that `ada` must not see in the audit.
     let done = web.act("cancel", &json!({ "job_id": jobs[4], "reason": SECRET }), &[("x-remote-user", "bob")]);
     assert_eq!(done.ok()["answer"], "cancelled");
     let mut told = 0;
     for path in paths(&jobs) {
-        let answer = get(&web, "ada", &path);
+        let answer = web.get_as("ada", &path);
         assert!(!answer.body.contains(SECRET) && !answer.body.contains("bills\""), "{path}: {answer:?}");
-        told += usize::from(get(&web, "bob", &path).body.contains(SECRET));
+        told += usize::from(web.get_as("bob", &path).body.contains(SECRET));
     }
-    assert!(told > 12, "the same paths tell the one that may see: {told}");
-    // A job of another and a job that is nowhere look the same.
+    assert!(told > 12, "bob sees his data at the same paths: {told}");
+    // The answers for a hidden job and for a job that does not exist are equal.
     let (other, nowhere) =
-        (get(&web, "ada", &format!("/api/job?job={}", jobs[0])), get(&web, "ada", "/api/job?job=999999999983"));
+        (web.get_as("ada", &format!("/api/job?job={}", jobs[0])), web.get_as("ada", "/api/job?job=999999999983"));
     assert_eq!(
         other.refused(404).replace(&jobs[0].to_string(), "#"),
         nowhere.refused(404).replace("999999999983", "#")
     );
-    let unknown = |name: &str| get(&web, "ada", &format!("/api/queue?queue={name}")).refused(404).replace(name, "#");
+    let unknown = |name: &str| web.get_as("ada", &format!("/api/queue?queue={name}")).refused(404).replace(name, "#");
     assert_eq!(unknown("bills"), unknown("nowhere"));
     let mut events = web.events(&[("x-remote-user", "ada")]);
     let mut others = web.events(&[("x-remote-user", "bob")]);
@@ -106,13 +101,13 @@ fn one_role_does_not_see_what_is_the_others() {
         assert_eq!(data["lanes"][0]["queue"], "mail");
         assert!(others.next().unwrap().1.to_string().contains("bills"));
     }
-    // What was revoked is gone from the next event on.
+    // The events after a revoke lack the queue.
     client.run("SELECT queue.revoke('bills', 'bob', 'manage'), queue.grant('mail', 'bob', 'observe')");
     while others.next().unwrap().1.to_string().contains("bills") {}
 }
 
 #[test]
-fn a_role_without_grants_is_told_what_is_missing_and_one_that_is_dropped_gets_out() {
+fn a_role_without_grants_gets_a_hint_and_a_dropped_role_loses_access() {
     let (cluster, mut client) = place();
     client.run("CREATE ROLE eve; CREATE ROLE ada; CREATE ROLE program LOGIN NOINHERIT; GRANT eve, ada TO program");
     client.run("SELECT queue.create('mail'); SELECT queue.grant('mail', 'ada', 'manage')");
@@ -130,7 +125,7 @@ fn a_role_without_grants_is_told_what_is_missing_and_one_that_is_dropped_gets_ou
         "audit",
         "doctor",
     ] {
-        let answer = get(&web, "eve", &format!("/api/{path}"));
+        let answer = web.get_as("eve", &format!("/api/{path}"));
         answer.refused(403);
         assert!(
             answer.json()["error"]["hint"].as_str().unwrap_or_default().contains("queue.grant"),
@@ -140,26 +135,26 @@ fn a_role_without_grants_is_told_what_is_missing_and_one_that_is_dropped_gets_ou
     assert_eq!(web.act("cancel", &json!({ "job_id": job }), &[("x-remote-user", "eve")]).status, 403);
     let mut of_eve = web.events(&[("x-remote-user", "eve")]);
     assert_eq!(of_eve.next().unwrap().0, "trouble");
-    // One that is dropped, under the same eyes.
+    // Role `ada` is dropped while she looks.
     let mut events = web.events(&[("x-remote-user", "ada")]);
     assert_eq!(events.next().unwrap().0, "overview");
     client.run("DROP OWNED BY ada; DROP ROLE ada");
     let out = std::iter::from_fn(|| events.next()).find(|(kind, _)| kind == "trouble").expect("a word of it");
     assert!(!out.1.to_string().contains("mail"), "{out:?}");
     for path in ["overview?", "queue?queue=mail", &format!("job?job={job}")] {
-        get(&web, "ada", &format!("/api/{path}&n=1")).refused(403);
+        web.get_as("ada", &format!("/api/{path}&n=1")).refused(403);
     }
-    // Another one of this name has what that one is granted, and no more.
+    // A new role with the same name has only its own grants.
     client.run("CREATE ROLE ada; GRANT ada TO program");
-    assert!(matches!(get(&web, "ada", "/api/queue?queue=mail&n=2").status, 403 | 404));
+    assert!(matches!(web.get_as("ada", "/api/queue?queue=mail&n=2").status, 403 | 404));
     assert_eq!(client.state(job), "ready");
 }
 
 #[test]
-fn one_role_does_not_change_what_is_the_others() {
+fn a_role_does_not_change_the_queue_of_another_role() {
     let (cluster, mut client) = place();
     let (web, jobs) = two(&cluster, &mut client);
-    // When the lease ends is computed anew at each look.
+    // Each statement computes `lease_expires_at` anew.
     let jobs_now = "SELECT (to_jsonb(j) - 'lease_expires_at')::text FROM queue.jobs AS j ORDER BY job_id";
     let state = |client: &mut Client| client.column::<String>(jobs_now);
     let before = state(&mut client);
@@ -196,7 +191,7 @@ fn one_role_does_not_change_what_is_the_others() {
 }
 
 #[test]
-fn a_job_runs_as_who_has_enqueued_it() {
+fn a_command_runs_as_the_viewer_that_has_enqueued_it() {
     let (cluster, mut client) = place();
     client.run("CREATE ROLE ada LOGIN; CREATE ROLE program LOGIN SUPERUSER");
     client.run("SELECT queue.create('sql', executor => 'sql'); SELECT queue.grant('sql', 'ada', 'manage')");
@@ -218,25 +213,25 @@ fn hidden_payloads_stay_hidden() {
     let (web, jobs) = two(&cluster, &mut client);
     client
         .run("GRANT cyd TO program; SELECT queue.grant('bills', 'cyd', 'manage'), queue.grant('*', 'cyd', 'observe')");
-    // What the worker, the keys and the errors say is shown; what jobs carry is not.
+    // Workers, keys and errors are shown. Payloads, results, headers and progress are not.
     let carried =
         |body: &str| body.contains("iban") || body.contains(&format!("\\\"{SECRET}")) || body.contains("at\\\"");
     for path in paths(&jobs) {
-        let answer = get(&web, "cyd", &path);
+        let answer = web.get_as("cyd", &path);
         assert!(!carried(&answer.body), "{path}: {answer:?}");
         if path.contains("/document") {
             answer.refused(403);
         }
     }
-    let job: Value = get(&web, "cyd", &format!("/api/job?job={}", jobs[0])).ok();
+    let job: Value = web.get_as("cyd", &format!("/api/job?job={}", jobs[0])).ok();
     for field in ["payload", "result", "headers", "progress", "bytes"] {
         assert_eq!(job[field], Value::Null, "{field}");
     }
     assert_eq!(job["steps"][0], json!({ "name": "one", "result": null }));
-    // Neither does a filter tell, nor how many it finds.
+    // A filter, and the count of its jobs, could reveal payloads.
     for filter in [format!("$.payload.iban starts with \"{}\"", &SECRET[..1]), "$".to_owned()] {
         for what in ["search", "count"] {
-            get(&web, "cyd", &format!("/api/{what}?queue=bills&filter={}", encoded(&filter))).refused(403);
+            web.get_as("cyd", &format!("/api/{what}?queue=bills&filter={}", encoded(&filter))).refused(403);
         }
         for verb in ["cancel_many", "retry_many", "reprioritize_many"] {
             let body = json!({ "queue": "bills", "states": ["ready"], "filter": filter, "priority": 1 });
@@ -245,16 +240,16 @@ fn hidden_payloads_stay_hidden() {
     }
     let field =
         format!("/api/search?queue=bills&field=error&op=equals&value={}", encoded("x\" || $.payload.iban == \"s3cr3t"));
-    assert_eq!(get(&web, "cyd", &field).ok(), json!([]));
-    let found = get(&web, "cyd", "/api/search?queue=bills&field=error&op=contains&value=3cr3").ok();
+    assert_eq!(web.get_as("cyd", &field).ok(), json!([]));
+    let found = web.get_as("cyd", "/api/search?queue=bills&field=error&op=contains&value=3cr3").ok();
     assert_eq!(found[0]["job_id"], jobs[1]);
-    // Nor does a command, which could look at them and tell in its error.
+    // A command could read payloads, and put them into its error.
     let command = json!({ "queue": "bills", "command": "SELECT 1" });
     web.act("enqueue", &command, &[("x-remote-user", "cyd")]).refused(403);
-    // Another that may see them does; the answers of the two are not mixed up.
+    // Role `bob` may see payloads. His cached answers do not go to `cyd`.
     let path = format!("/api/job?job={}", jobs[0]);
-    assert!(get(&web, "bob", &path).body.contains("iban") && !get(&web, "cyd", &path).body.contains("iban"));
+    assert!(web.get_as("bob", &path).body.contains("iban") && !web.get_as("cyd", &path).body.contains("iban"));
     let used = json!({ "queue": "bills", "states": ["held"], "filter": "$.payload.iban == \"x\"" });
     web.act("cancel_many", &used, &[("x-remote-user", "bob")]).ok();
-    assert!(!get(&web, "cyd", "/api/audit").body.contains("iban"));
+    assert!(!web.get_as("cyd", "/api/audit").body.contains("iban"));
 }

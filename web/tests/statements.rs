@@ -1,5 +1,5 @@
-//! What the server is asked, as pg_stat_statements has it after each page and each verb: public functions and views, of
-//! which the reference tells, and nothing else.
+//! The dashboard's SQL, from pg_stat_statements after each page and each verb: it calls and reads only functions and
+//! views of the reference.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::browser::Browser;
 use crate::place::{DATABASE, Web};
 use crate::scene::scene;
 
-/// What begins and ends a transaction.
+/// Statements that begin and end a transaction.
 const FRAME: [&str; 7] = [
     "START TRANSACTION READ ONLY",
     "START TRANSACTION ISOLATION LEVEL READ COMMITTED",
@@ -59,7 +59,7 @@ const OF_POSTGRES: [&str; 32] = [
     "in",
 ];
 
-/// The functions of docs/functions.md, the views of docs/views.md.
+/// Returns the functions of docs/functions.md and the views of docs/views.md.
 fn public() -> BTreeSet<String> {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tree").join("docs");
     let headings = |page: &str, mark: &str| -> Vec<String> {
@@ -93,7 +93,7 @@ fn names(statement: &str) -> (BTreeSet<String>, BTreeSet<String>) {
 }
 
 #[test]
-fn all_that_is_asked_is_public_sql() {
+fn the_dashboard_uses_public_sql_only() {
     let cluster = Cluster::new()
         .conf("shared_preload_libraries = 'pg_queue, pg_stat_statements'")
         .conf("pg_stat_statements.track = 'top'")
@@ -124,7 +124,7 @@ fn all_that_is_asked_is_public_sql() {
         browser.go(&format!("#/{page}"));
         browser.wait_script("it has looked", "return !document.body.innerText.includes('Looking …')");
     }
-    // What pages ask for only when a button is pressed.
+    // Requests of buttons.
     for path in [
         "count?queue=mail&states=%5B%22dead%22%5D",
         "errors?more=1",
@@ -183,7 +183,7 @@ fn all_that_is_asked_is_public_sql() {
         assert!(nobodys.is_empty(), "{nobodys:?}: {statement}");
         asked.extend(ours);
     }
-    // It has been everywhere.
+    // The test has seen all functions.
     for name in [
         "stats",
         "queues",

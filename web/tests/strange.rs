@@ -1,5 +1,5 @@
-//! Names and texts that would be markup, script or addresses, had the page ever made markup of text: hundreds of them,
-//! in each field that somebody else fills.
+//! Hundreds of names and texts that look like markup, scripts or addresses, in each field that users fill. The page
+//! must show them as text.
 
 use queue_tests::sql::Sql as _;
 use queue_tests::wait;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::browser::Browser;
 use crate::place::{Web, encoded, place};
 
-/// Script would leave this behind.
+/// A script among the texts would set this.
 const RAN: &str = "window.ran=1";
 
 /// Elements, ways out of where a text might stand, and ways in.
@@ -67,7 +67,7 @@ fn strange() -> Vec<String> {
     let all: Vec<String> =
         before.flat_map(|b| inside.iter().map(move |i| format!("{b}{}", i.replace("RAN", RAN)))).collect();
     assert!(all.len() >= 470, "{}", all.len());
-    // And what turns or breaks lines.
+    // Characters that turn or break lines.
     let more = [
         "\u{202e}gnp.exe",
         "a\nb\tc\u{7}",
@@ -147,7 +147,7 @@ fn no_text_becomes_markup() {
     for job in jobs.iter().step_by(45) {
         pages.push(format!("#/job?job={job}"));
     }
-    // Addresses are somebody else's text, too.
+    // An address is a foreign text, too.
     for text in all.iter().step_by(90) {
         pages.push(format!("#/{}", encoded(text)));
         pages.push(format!("#/job?job={}", encoded(text)));
@@ -164,10 +164,10 @@ fn no_text_becomes_markup() {
         rows.as_array().filter(|rows| rows.len() == 50).cloned()
     });
     for cell in &shown {
-        // Of an error a list shows the first line.
+        // A list shows the first line of an error.
         assert!(all.iter().filter_map(|text| text.split('\n').next()).any(|text| cell == text), "{cell}");
     }
-    // Nothing tried to run, and was stopped by the policy either: what is refused there would be a hole here.
+    // The policy has blocked nothing: a blocked script would be a fault of the page.
     let complaints: Vec<String> = browser
         .complaints()
         .into_iter()

@@ -1,4 +1,4 @@
-//! What is done: each verb, with its line in the audit; many jobs at once; how a cancel is undone.
+//! Verbs: their lines in the audit, changes of many jobs together, and the undo of a cancel.
 
 use queue_tests::sql::Sql as _;
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ fn each_verb_does_what_it_says() {
     let ran = act("run_schedule", json!({ "schedule": "s" }))["answer"].as_i64().unwrap();
     assert_eq!(client.state(ran), "ready");
 
-    // Each has its line, and the page has them, the latest first.
+    // Each verb has its line in the audit. The page shows the latest first.
     for verb in ["enqueue", "reprioritize", "reschedule", "retry", "forget", "pause", "resume", "alter", "run_schedule"]
     {
         web.wait_audit(&[&format!("\"verb\":\"{verb}\""), "\"user\":\"local\"", "\"queue\":\"q\""]);
@@ -64,7 +64,7 @@ fn each_verb_does_what_it_says() {
 }
 
 #[test]
-fn what_fails_says_why() {
+fn a_refused_verb_says_why() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q')");
     let web = Web::start(&cluster, &["--allow-actions"]);
@@ -83,7 +83,7 @@ fn what_fails_says_why() {
     web.send("POST", "/api/act/pause", &crate::http::OURS, "[1]").refused(400);
     let large = "x".repeat(2 << 20);
     assert_eq!(web.act("enqueue", &json!({ "queue": "q", "payload": large }), &[]).status, 413);
-    // A key that another job has: told as Postgres says it.
+    // If another job has the key, the answer has the message of Postgres.
     client.run("SELECT queue.enqueue('q', unique_key => 'k')");
     let job: i64 = client.value("SELECT job_id FROM queue.jobs");
     client.run(&format!("SELECT queue.cancel({job}), queue.enqueue('q', unique_key => 'k')"));
@@ -133,7 +133,7 @@ fn many_jobs_are_changed_in_parts_and_a_cancel_is_undone() {
     assert_eq!(client.value::<i64>(left), 500);
     let line = web.wait_audit(&["\"verb\":\"cancel_many\"", "\"count\":300", "\"reason\":\"too many\"", "payload.n"]);
     assert!(line.len() < 2_000, "{line}");
-    // Undone; one that was retried meanwhile is left out.
+    // The undo leaves out a job that was retried meanwhile.
     client.run(&format!("SELECT queue.retry({})", cancelled[0]));
     client.claim("q");
     let mut undone = 0;

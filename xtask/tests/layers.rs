@@ -1,8 +1,8 @@
 //! The layout of the sources. In `src` each folder is a floor, and a file imports its own folder and those below it. In
-//! every crate no files import each other in a circle, and files and lines are short. In the product types have few
-//! methods, and functions are short and have few arguments. Reads the files; needs no server.
+//! every crate, package and page no files import each other in a circle. Files and lines are short. In the product
+//! types have few methods, and functions are short and have few arguments. Reads the files; needs no server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
@@ -33,6 +33,13 @@ const CLOSED: [(&str, &str); 1] = [("api", "log")];
 
 /// Where `unsafe` may stand: the fence, shared memory, and callbacks that Postgres calls.
 const UNSAFE: [&str; 6] = ["pg/", "shmem/", "executor/", "worker/", "transaction/callbacks.rs", "api/mod.rs"];
+
+/// Folders of scripts, how their files end, and what stands before an imported file. Python's imports for types count.
+const SCRIPTS: [(&str, &str, &str); 3] = [
+    ("clients/python/src/pg_queue", ".py", "from ."),
+    ("clients/node/lib", ".js", "require('./"),
+    ("web/assets", ".js", "from \"./"),
+];
 
 /// A file has no more lines than this.
 const MAX_LINES: usize = 600;
@@ -109,17 +116,13 @@ fn files(dir: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The repository.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
-}
-
 /// The paths below the repository of the text files whose names end so, with their texts.
 fn texts(endings: &[&str]) -> Vec<(String, String)> {
-    let (root, mut found) = (root(), Vec::new());
-    files(&root, endings, &mut found);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut found = Vec::new();
+    files(root, endings, &mut found);
     found.sort();
-    let below = |path: &PathBuf| path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+    let below = |path: &PathBuf| path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
     let texts = found.iter().map(|path| (below(path), fs::read(path).unwrap()));
     texts.filter_map(|(path, text)| Some((path, String::from_utf8(text).ok()?))).collect()
 }
@@ -300,39 +303,48 @@ fn no_file_imports_from_a_floor_above_its_own() {
     assert!(upwards.is_empty(), "imports that may not be:\n{}", upwards.join("\n"));
 }
 
+/// What scripts import from each other, as `imports` has it. `mark`: what stands before the name of an imported file.
+fn imports_of_scripts<'a>(texts: &'a [(String, String)], mark: &str) -> BTreeMap<&'a str, BTreeMap<&'a str, usize>> {
+    let name_of = |path: &'a str| path.rsplit(['/', '.']).nth(1).unwrap_or_default();
+    let files: BTreeSet<&str> = texts.iter().map(|(path, _)| name_of(path)).collect();
+    let imports = |text: &'a str| {
+        let named = |(at, _)| {
+            let rest = text[at + mark.len()..].split(['\n', '\'', '"']).next().unwrap_or_default();
+            // Python's `from . import a, b` names several files.
+            let (names, most) = rest.strip_prefix(" import ").map_or((rest, 1), |names| (names, usize::MAX));
+            names.split(|c: char| !c.is_alphanumeric() && c != '_').take(most).map(move |name| (name, at))
+        };
+        text.match_indices(mark).flat_map(named).filter(|(name, _)| files.contains(name)).collect()
+    };
+    texts.iter().map(|(path, text)| (name_of(path), imports(text))).collect()
+}
+
+/// Returns the files that both import and are imported by such files: those on a circle, or between two circles.
+fn circles(folder: &str, mut imports: BTreeMap<&str, BTreeMap<&str, usize>>) -> Vec<String> {
+    loop {
+        let files: BTreeSet<&str> = imports.keys().copied().collect();
+        let imported: BTreeSet<&str> = imports.values().flat_map(|others| others.keys().copied()).collect();
+        imports.retain(|file, others| {
+            others.retain(|other, _| files.contains(other));
+            imported.contains(file) && !others.is_empty()
+        });
+        if imports.len() == files.len() {
+            return imports.iter().map(|(file, on)| format!("{folder}/{file} imports {:?}", on.keys())).collect();
+        }
+    }
+}
+
 #[test]
 fn no_files_import_each_other_in_a_circle() {
-    /// Walks depth first; the files on the way from the start lie in `way`.
-    fn walk<'a>(
-        file: &'a str,
-        imports: &BTreeMap<&'a str, BTreeMap<&'a str, usize>>,
-        done: &mut Vec<&'a str>,
-        way: &mut Vec<&'a str>,
-        circles: &mut Vec<String>,
-    ) {
-        if let Some(at) = way.iter().position(|known| *known == file) {
-            circles.push(format!("{} -> {file}", way[at..].join(" -> ")));
-            return;
-        }
-        if done.contains(&file) {
-            return;
-        }
-        way.push(file);
-        for other in imports[file].keys() {
-            walk(other, imports, done, way, circles);
-        }
-        way.pop();
-        done.push(file);
-    }
     let mut all = Vec::new();
     for own in crates() {
-        let imports = imports(&own.sources);
-        let (mut done, mut circles) = (Vec::new(), Vec::new());
-        for file in imports.keys() {
-            walk(file, &imports, &mut done, &mut Vec::new(), &mut circles);
-        }
-        assert_eq!(done.len(), imports.len());
-        all.extend(circles.into_iter().map(|circle| format!("{}: {circle}", own.folder)));
+        all.extend(circles(&own.folder, imports(&own.sources)));
+    }
+    for (folder, ending, mark) in SCRIPTS {
+        let texts: Vec<_> = texts(&[ending]).into_iter().filter(|(path, _)| path.starts_with(folder)).collect();
+        let imports = imports_of_scripts(&texts, mark);
+        assert!(imports.values().map(BTreeMap::len).sum::<usize>() > 30, "the imports of {folder} are not found");
+        all.extend(circles(folder, imports));
     }
     assert!(all.is_empty(), "circles:\n{}", all.join("\n"));
 }

@@ -1,5 +1,5 @@
 <?php
-// Laravel's database layer, as docs/frameworks.md has it.
+// Laravel's database layer: the code of docs/frameworks.md.
 require '/usr/share/php/Illuminate/Database/autoload.php';
 
 //@ the page
@@ -24,7 +24,7 @@ DB::statement('CREATE TABLE account (email text PRIMARY KEY)');
 up();
 is(DB::selectOne("SELECT max_attempts FROM queue.queues WHERE queue_name = 'emails'")->max_attempts, 5, 'the migration');
 $job = register('ada@example.org');
-// The queue is full: the account has to go with its job.
+// The queue is full, so the transaction with the account has to roll back.
 DB::statement("SELECT queue.alter('emails', max_waiting => 1)");
 try {
     register('grace@example.org');

@@ -1,4 +1,4 @@
-// pgx and sqlx, as docs/frameworks.md has them.
+// pgx and sqlx: the code of docs/frameworks.md.
 package main
 
 import (
@@ -41,13 +41,13 @@ func main() {
 			log.Fatalf("sqlx: it should be refused: %s", why)
 		}
 	}
-	// The account is refused at the commit: its job has to go with it.
+	// The commit refuses the account, so it has to refuse the job, too.
 	db.MustExec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE unique_violation; END $$")
 	db.MustExec(`CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON account DEFERRABLE INITIALLY DEFERRED
 		FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	refused("the account")
 	db.MustExec("DROP TRIGGER refuse ON account")
-	// The queue is full: the account has to go with its job.
+	// The queue is full, so the transaction with the account has to roll back.
 	db.MustExec("SELECT queue.alter('emails', max_waiting => 2)")
 	refused("the job")
 	var jobs []int64

@@ -1,4 +1,4 @@
-# ActiveRecord, as docs/frameworks.md has it.
+# ActiveRecord: the code of docs/frameworks.md.
 require 'active_record'
 require 'json'
 
@@ -20,7 +20,7 @@ migration = AddEmails.new
 migration.exec_migration(CONNECTION, :up)
 is CONNECTION.select_value("SELECT max_attempts FROM queue.queues WHERE queue_name = 'emails'"), 5, 'the migration'
 job = register('ada@example.org')
-# The queue is full: the account has to go with its job.
+# The queue is full, so the transaction with the account has to roll back.
 CONNECTION.execute("SELECT queue.alter('emails', max_waiting => 1)")
 begin
   register('grace@example.org')

@@ -1,4 +1,4 @@
-// Spring's JdbcTemplate and @Transactional, as docs/frameworks.md has them.
+// Spring's JdbcTemplate and @Transactional: the code of docs/frameworks.md.
 import java.util.List;
 import org.springframework.aop.framework.ProxyFactory;
 import org.springframework.jdbc.datasource.DataSourceTransactionManager;
@@ -28,7 +28,7 @@ class Spring {
         Registration accounts = (Registration) factory.getProxy(Registration.class.getClassLoader());
 
         long job = accounts.register("ada@example.org");
-        // The queue is full: the account has to go with its job.
+        // The queue is full, so the transaction with the account has to roll back.
         jdbc.execute("SELECT queue.alter('emails', max_waiting => 1)");
         try {
             accounts.register("grace@example.org");

@@ -1,6 +1,6 @@
 'use strict'
-// What is special to Node in codecs. What all packages promise is in clients/conformance; `codec.json` there has values
-// that each of them has encrypted.
+// The codecs' parts that only Node has. clients/conformance tests the promises of all packages. Its `codec.json` has
+// values that each package has encrypted.
 
 const assert = require('node:assert')
 const fs = require('node:fs')
@@ -18,27 +18,27 @@ const codec = new AesGcm({ keys, current: 'k1' })
 const strict = new AesGcm({ keys, current: 'k1', strict: true })
 const payload = { kind: 'payload', name: 'a' }
 
-test('the bytes are exactly these', () => {
+test('encrypted bytes equal the recorded ones', () => {
   for (const { kind, name, value, nonce, stored } of VECTORS.exact) {
     assert.deepStrictEqual(codec.encodeWith(Buffer.from(nonce, 'hex'), value, { kind, name }), stored)
   }
 })
 
-test('what each package has encrypted is read', () => {
+test('values of each package are decrypted', () => {
   assert.deepStrictEqual(new Set(VECTORS.encoded.map(({ by }) => by)), new Set(['python', 'node', 'rust']))
   for (const { kind, name, value, stored } of VECTORS.encoded) {
     assert.deepStrictEqual(strict.decode(stored, { kind, name }), value)
   }
 })
 
-test('what is not authentic is refused', () => {
+test('values that are not authentic are refused', () => {
   for (const { why, kind, name, stored, error } of VECTORS.refused) {
     assert.throws(() => codec.decode(stored, { kind, name }),
         (thrown) => (thrown instanceof UnknownCodec) === (error === 'unknown'), why)
   }
 })
 
-test('what is plain is read unless the codec is strict', () => {
+test('plain values are read unless the codec is strict', () => {
   for (const plain of VECTORS.plain) {
     assert.deepStrictEqual(codec.decode(plain, payload), plain)
     assert.throws(() => strict.decode(plain, payload), /^Error: the payload of a is not encrypted$/)
@@ -50,7 +50,7 @@ test('each value has a nonce of its own', () => {
   assert.strictEqual(new Set(nonces).size, 1000)
 })
 
-test('what cannot be a key or a value is refused', () => {
+test('invalid keys and values are refused', () => {
   assert.throws(() => new AesGcm({ keys, current: 'k3' }), /^RangeError: there is no key k3$/)
   assert.throws(() => new AesGcm({ keys: { k: Buffer.alloc(16) }, current: 'k' }),
       /^RangeError: key k must have 32 bytes, and has 16$/)
@@ -61,7 +61,7 @@ test('what cannot be a key or a value is refused', () => {
   assert.throws(() => codec.encode(undefined, payload), /^TypeError: the payload of a cannot be undefined$/)
 })
 
-test('hooks that fail or hang keep no worker', async () => {
+test('hooks that fail or hang do not block the worker', async () => {
   const odd = {
     encode: async (value, { kind, name }) => {
       if (value === 'refuse') throw new Error(`no vault for the ${kind} of ${name}`)

@@ -1,5 +1,5 @@
 'use strict'
-// What docs/clients.md says of the drivers for Node: each goes through the same, in its own words.
+// The statements of docs/clients.md for each Node driver. All drivers do the same steps.
 
 const assert = require('node:assert')
 const fs = require('node:fs')
@@ -20,7 +20,7 @@ test('pg', async () => {
   const ask = async (sql, ...values) => (await pg.query(sql, values)).rows
   const [{ job }] = await ask("SELECT queue.enqueue('a', $1, delay => $2) AS job", { n: 1 }, '0 seconds')
   assert.equal(typeof job, 'string') // int8 comes as a string, unless pg is told otherwise
-  // An array would be sent as one of Postgres, not of JSON: as a payload it has to be a string.
+  // pg would send an array as an array of Postgres, not as JSON. So a payload has to be a string.
   await assert.rejects(ask("SELECT queue.enqueue('a', $1)", [1, 2]), { code: '22P02' })
   const [{ list }] = await ask("SELECT queue.enqueue('a', $1) AS list", JSON.stringify([1, 2]))
   assert.deepEqual(await payload(list), [1, 2])
@@ -47,8 +47,7 @@ test('postgres.js', async () => {
   const sql = require('postgres')({ ...db.config, prepare: false, max: 1 })
   const [{ job }] = await sql`SELECT queue.enqueue('a', ${sql.json({ n: 1 })}, delay => ${'0 seconds'}) AS job`
   assert.equal(typeof job, 'string')
-  // It serialises a jsonb parameter itself, also one that is a string: what JSON.stringify has made is stored as a
-  // string.
+  // postgres.js serialises each jsonb parameter itself: it would store the result of JSON.stringify as a string.
   const [{ twice }] = await sql`SELECT queue.enqueue('a', ${JSON.stringify({ n: 1 })}) AS twice`
   assert.equal(await payload(twice), '{"n":1}')
   const [{ text }] = await sql`SELECT queue.enqueue('a', ${JSON.stringify({ n: 2 })}::text::jsonb) AS text`
@@ -78,13 +77,13 @@ test('postgres.js', async () => {
   await sql.end()
 })
 
-// The functions that the code of docs/clients.md defines.
+// Functions that the code of docs/clients.md defines.
 const text = fs.readFileSync(path.join(__dirname, '../../../docs/clients.md'), 'utf8')
 const code = [...text.matchAll(/```js\n(.*?)```/gs)].map(([, block]) => block).join('\n')
 const page = new Function('require', `${code}\nreturn { enqueueInKysely, enqueueInDrizzle }`)(
   (name) => require(name === 'pg-queue' ? '..' : name))
 
-// A transaction that rolls back leaves no job, one that commits does.
+// Checks that `enqueue` leaves a job only if its transaction commits.
 async function inItsTransaction (enqueue) {
   let undone
   await assert.rejects(enqueue({ n: 1 }, (id) => { undone = id; throw new Error('undone') }), /undone/)

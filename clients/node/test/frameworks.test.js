@@ -1,5 +1,5 @@
 'use strict'
-// The code of docs/frameworks.md runs as it stands, with Express, Knex and TypeORM.
+// The code of docs/frameworks.md runs without changes, with Express, Knex and TypeORM.
 
 const assert = require('node:assert')
 const fs = require('node:fs')
@@ -11,15 +11,15 @@ const db = database()
 const page = fs.readFileSync(path.join(__dirname, '../../../docs/frameworks.md'), 'utf8')
 const own = (name) => require(name === 'pg-queue' ? '..' : name)
 
-// The blocks of a section, as one piece of code, which gives these names.
+// Runs the code blocks of a section together, and returns these names of it.
 function code (section, ...names) {
   const [, text] = page.split(new RegExp(`^#+ ${section}\n`, 'm'))
   const blocks = [...text.split(/^#+ /m)[0].matchAll(/```js\n(.*?)```/gs)].map(([, block]) => block)
   return new Function('require', 'exports', `${blocks.join('\n')}\nreturn { ${names.join(', ')} }`)
 }
 
-// Makes the queue anew by a migration, registers once, and once more when the queue is full: then the account has to go
-// with its job. Then goes back.
+// Creates the queue by a migration, registers an account, and registers another one while the queue is full. That
+// transaction has to roll back with its account. Then reverts the migration.
 async function registersOnce (up, register, down) {
   await db.client.query('DROP TABLE IF EXISTS account; CREATE TABLE account (email text PRIMARY KEY)')
   await up()

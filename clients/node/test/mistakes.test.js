@@ -1,5 +1,5 @@
 'use strict'
-// Mistakes, and what is said of each: a function that makes one, and a pattern for the error that it throws.
+// Mistakes of users, and their errors: a function that makes a mistake, and a pattern for the error that it throws.
 
 const assert = require('node:assert')
 const { once } = require('node:events')
@@ -20,7 +20,7 @@ const CLIENT = /the first argument is a client or a pool of pg, not .*: for othe
 const LENGTH = /is a number of milliseconds, or a text such as '5 minutes', not /
 
 const MISTAKES = [
-  // What runs the statement.
+  // Connections.
   [() => enqueue('emails', { to: 'a' }), CLIENT],
   [() => enqueue(null, 'emails'), CLIENT],
   [() => enqueue(() => {}, 'emails'), CLIENT], // such as `sql` of postgres.js, or knex
@@ -113,7 +113,7 @@ const MISTAKES = [
   [() => made().run(), /a worker needs a handler/]
 ]
 
-test('it is said what to do', async () => {
+test('the error says what to do', async () => {
   for (const [mistake, said] of MISTAKES) {
     await assert.rejects(async () => mistake(), said, mistake.toString())
   }
@@ -133,7 +133,7 @@ const HANDLERS = [
   [() => { throw new AggregateError([new Error('one'), new Error('two')]) }, /^AggregateError: Error: one: Error: two$/]
 ]
 
-test('a handler fails with what to do', async () => {
+test('the error of the attempt says what to do', async () => {
   for (const [handler, said] of HANDLERS) {
     const id = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
     await new Worker(db.config, { logger: quiet }).handle('a', handler).drain()
@@ -143,7 +143,7 @@ test('a handler fails with what to do', async () => {
   }
 })
 
-test('a transaction of a batch that nobody awaits fails the attempts', async () => {
+test('a transaction of a batch that is not awaited fails the attempts', async () => {
   const id = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
   const handler = async (batch) => { batch.transaction((client) => client.query('SELECT pg_sleep(0.3)')) }
   await new Worker(db.config, { logger: quiet }).handleBatch('a', 3, handler).drain()
@@ -165,7 +165,7 @@ test('a completion on another connection counts if it commits', async () => {
   }
 })
 
-test('a completion that has rolled back is made again', async () => {
+test('a completion that has rolled back can be repeated', async () => {
   const id = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
   const handler = async (job) => {
     await db.client.query('BEGIN')
@@ -177,7 +177,7 @@ test('a completion that has rolled back is made again', async () => {
   assert.equal(await db.one('SELECT result FROM queue.job($1)', [id]), 'again')
 })
 
-test('a middleware that ends the job itself is no mistake', async () => {
+test('a middleware may end the job itself', async () => {
   const id = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
   const warned = []
   const logger = { ...quiet, warn: (_, text) => warned.push(text) }
@@ -187,7 +187,7 @@ test('a middleware that ends the job itself is no mistake', async () => {
   assert.deepEqual(warned, [])
 })
 
-test('ids are keys, and intervals and dates of any origin are taken', async () => {
+test('ids as keys, and intervals and dates of any origin are accepted', async () => {
   const runAt = runInNewContext('new Date(Date.now() + 3600000)')
   const id = await enqueue(db.client, 'a', {}, { uniqueKey: 7, groupKey: 8n, runAt })
   const { rows: [row] } = await db.client.query('SELECT unique_key, group_key FROM queue.job($1)', [id])
@@ -197,27 +197,27 @@ test('ids are keys, and intervals and dates of any origin are taken', async () =
   assert.equal(await db.one('SELECT state FROM queue.job($1)', [later]), 'scheduled')
 })
 
-test('a middleware that calls nothing fails the attempt', async () => {
+test('a middleware that does not call the handler fails the attempt', async () => {
   const id = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
   await new Worker(db.config, { logger: quiet }).handle('a', () => {}).use(() => {}).drain()
   const error = await db.one('SELECT error FROM queue.job($1)', [id])
   assert.equal(error, 'Error: a middleware has not called the handler')
 })
 
-test('a payload that is JSON already is warned of, once', async () => {
+test('a payload that is JSON text gives a warning', async () => {
   const warned = once(process, 'warning')
   await enqueue(db.client, 'a', JSON.stringify({ to: 'a' }))
   assert.match((await warned)[0].message, /without JSON.stringify/)
 })
 
-test('null is a payload, and without one it is {}', async () => {
+test('null is a payload, and the default is {}', async () => {
   const payload = (job) => db.one('SELECT payload::text FROM queue.job($1)', [job])
   assert.equal(await payload(await enqueue(db.client, 'a')), '{}')
   assert.equal(await payload(await enqueue(db.client, 'a', null)), 'null')
   assert.equal(await payload(await enqueue(db.client, 'a', { gone: undefined })), '{}')
 })
 
-test('all options together are taken', () => {
+test('all options together are accepted', () => {
   worker({ concurrency: 1, prefetch: 0, maxConnections: 2, wait: 1, linger: 0, heartbeat: 1, lease: 1,
     disconnect: 0, shutdownTimeout: 1, stallTimeout: 1, timeout: 1, trace: true, effects: ['', {}],
     onUnknown: 'fail', name: 'n', logger: quiet, codec: { encode () {}, decode () {} } })

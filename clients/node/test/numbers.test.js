@@ -1,6 +1,6 @@
 'use strict'
-// Numbers come and go exactly: how JSON is read and written, and by the helpers for tests. What jobs carry:
-// clients/conformance.
+// Numbers are exact when JSON is read and written, also in the helpers for tests. clients/conformance tests the numbers
+// of jobs.
 
 const assert = require('node:assert')
 const { test } = require('node:test')
@@ -26,24 +26,24 @@ test('JSON is read and written without loss', () => {
   assert.strictEqual(parseJson(null), null)
   assert.strictEqual(stringifyJson(undefined), undefined)
   assert.deepStrictEqual(Object.keys(parseJson('{"__proto__": 9007199254740993}')), ['__proto__'])
-  // What a text looks like to the mark of another number does not matter.
+  // A text may look like a marked number.
   assert.strictEqual(stringifyJson({ a: LARGE, b: `"${LARGE}"` }), `{"a":${LARGE},"b":"\\"${LARGE}\\""}`)
   const round = {}
   round.round = round
   assert.throws(() => stringifyJson(round), TypeError)
 })
 
-test('the helpers of tests are exact', async () => {
+test('the helpers for tests compare numbers exactly', async () => {
   await enqueue(db.client, 'a', { n: LARGE })
   const [job] = await assertEnqueued(db.client, 'a', { n: LARGE }, { count: 1 })
   assert.strictEqual(job.payload.n, LARGE)
   await assert.rejects(assertEnqueued(db.client, 'a', { n: LARGE + 1n }), /1970670598291982291/)
 })
 
-test('what cannot be read fails its job and no other', async () => {
+test('unreadable JSON fails its job and no other', async () => {
   await db.client.query("SELECT queue.alter('a', max_attempts => 1)")
   for (const isBatch of [false, true]) {
-    // Postgres writes nothing that JavaScript does not read: a Job is given some.
+    // Postgres writes no JSON that JavaScript cannot read, so the test makes the jobs itself.
     const jobs = ['{"n":', '7'].map((payload, n) => new Job({ id: n, jobId: n, queue: 'a', payload }))
     const worker = new Worker(db.config, { logger: quiet })
     const seen = []

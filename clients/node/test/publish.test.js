@@ -8,7 +8,7 @@ const { database } = require('./support')
 
 const db = database()
 
-test('an event is a job in each queue that is bound', async () => {
+test('an event adds a job to each bound queue', async () => {
   await db.client.query(
       "SELECT queue.create_topic('orders'), queue.bind('orders', 'a'), queue.bind('orders', 'b', 'order.*')")
   try {

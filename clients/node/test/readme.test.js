@@ -1,5 +1,5 @@
 'use strict'
-// The code of the pages runs as it stands.
+// The code of the pages runs without changes.
 
 const assert = require('node:assert')
 const { execFileSync } = require('node:child_process')
@@ -16,7 +16,7 @@ const README = fs.readFileSync(path.join(__dirname, '../README.md'), 'utf8')
 const blocks = (language) => [...README.matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, 'gs'))]
     .map(([, code]) => code)
 
-// A folder in which the package is installed, with these files.
+// Makes a folder in which the package is installed, with these files.
 function folderOf (files) {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'pg-queue-'))
   fs.mkdirSync(path.join(folder, 'node_modules'))
@@ -25,7 +25,7 @@ function folderOf (files) {
   return folder
 }
 
-test('the README, from an empty database and an empty folder', async () => {
+test('the README works from an empty database and an empty folder', async () => {
   await db.client.query('CREATE DATABASE as_the_page_has_it')
   const client = await db.server.connect('as_the_page_has_it')
   const one = async (sql) => Object.values((await client.query(sql)).rows[0])[0]
@@ -33,14 +33,14 @@ test('the README, from an empty database and an empty folder', async () => {
   await client.query(setup)
   const [producer, worker, watch, tests, ...more] = blocks('js')
   assert.deepEqual(more, [])
-  // What is watched stands before the line that runs the worker.
+  // The test's own lines stand before the line that runs the worker.
   const line = 'if (require.main === module)'
   const parts = worker.split(line)
   assert.equal(parts.length, 2)
   const files = { 'enqueue.js': producer,
       'worker.js': `${parts[0]}${watch}module.exports.counter = counter\n${line}${parts[1]}`, 'mail.test.js': tests }
   const folder = folderOf(files)
-  // They are no part of this run of tests.
+  // Without this variable the child reports its tests to its own stdout.
   const { NODE_TEST_CONTEXT, ...rest } = process.env
   const env = { ...rest, PGHOST: db.config.host, PGDATABASE: 'as_the_page_has_it', PGUSER: 'postgres' }
   const run = (...args) => execFileSync(process.execPath, args, { cwd: folder, env, encoding: 'utf8' })
@@ -70,7 +70,7 @@ test('the options of a worker are in its table', () => {
   })
 })
 
-test('the code of docs/encryption.md', async () => {
+test('the code of docs/encryption.md works', async () => {
   const page = fs.readFileSync(path.join(__dirname, '../../../docs/encryption.md'), 'utf8')
   const [[, code], ...more] = page.matchAll(/```js\n(.*?)```/gs)
   assert.deepEqual(more, [])
@@ -90,12 +90,12 @@ test('the code of docs/encryption.md', async () => {
   }
 })
 
-test('the tests of docs/testing.md', async () => {
+test('the tests of docs/testing.md pass', async () => {
   const page = fs.readFileSync(path.join(__dirname, '../../../docs/testing.md'), 'utf8')
   const [[, code]] = page.matchAll(/```js\n(.*?)```/gs)
   const folder = folderOf({ 'page.test.js': code })
   try {
-    // It is no part of this run of tests.
+    // Without this variable the child reports its tests to its own stdout.
     const { NODE_TEST_CONTEXT, ...env } = process.env
     const said = execFileSync(process.execPath, ['page.test.js'], { cwd: folder, env, encoding: 'utf8' })
     assert.match(said, /pass 2$/m)

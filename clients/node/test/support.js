@@ -1,5 +1,5 @@
 'use strict'
-// One throw-away server for a file of tests, and a database whose queues are made anew for each.
+// One throw-away server with a database for a file of tests. Each test gets new queues in it.
 // Tests wait for facts with a deadline (`until`), never for time to pass.
 
 const { after, before, beforeEach } = require('node:test')

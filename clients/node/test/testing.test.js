@@ -9,7 +9,7 @@ const { test } = require('node:test')
 const { Server } = require('../lib/testing')
 const { until } = require('./support')
 
-test('a server ends with its program, however that ends', async () => {
+test('a server ends with its program, also if that is killed', async () => {
   const lib = JSON.stringify(path.join(__dirname, '../lib/testing'))
   const program = `const { Server } = require(${lib})
     require('node:fs').writeSync(1, new Server().dir)
@@ -20,7 +20,7 @@ test('a server ends with its program, however that ends', async () => {
   await until('its folder is gone', () => !fs.existsSync(stdout))
 })
 
-test('a server is closed twice, and after it has died', async () => {
+test('a server can be closed twice, and after it has died', async () => {
   const server = new Server()
   const file = path.join(server.data, 'postmaster.pid')
   process.kill(Number(fs.readFileSync(file, 'utf8').split('\n')[0]), 'SIGKILL')

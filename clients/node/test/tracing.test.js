@@ -1,5 +1,6 @@
 'use strict'
-// The trace context goes from the producer to the handler. A file of its own: OpenTelemetry's state is the process's.
+// The trace context goes from the producer to the handler. OpenTelemetry has one state a process, so this
+// test has a file of its own.
 
 const assert = require('node:assert')
 const { test } = require('node:test')
@@ -13,7 +14,7 @@ const { database, quiet } = require('./support')
 
 const db = database()
 
-test('a handler runs in a span below that of the producer', async () => {
+test('a handler runs in a child span of the producer', async () => {
   const none = await enqueue(db.client, 'b')
   assert.equal(await db.one('SELECT headers FROM queue.job($1)', [none]), null)
 

@@ -1,6 +1,6 @@
 'use strict'
-// What is special to Node in producers and workers: what can be thrown, signals of batches, middleware, intervals, the
-// helpers for tests, connections that fall silent. What all packages promise is in clients/conformance.
+// The parts of producers and workers that only Node has: thrown values, signals of batches, middleware, intervals, the
+// helpers for tests, servers that do not answer. clients/conformance tests the promises of all packages.
 
 const assert = require('node:assert')
 const { execFileSync, spawn } = require('node:child_process')
@@ -17,7 +17,7 @@ const { database, quiet, until } = require('./support')
 const db = database()
 const worker = (options) => new Worker(db.config, { logger: quiet, ...options })
 
-test('what a transaction has enqueued is found in it alone', async () => {
+test('only its own transaction finds an uncommitted job', async () => {
   const producer = await db.server.connect(db.name)
   await producer.query('BEGIN')
   await enqueue(producer, 'a', { n: 1 })
@@ -42,7 +42,7 @@ test('options are dates, texts of intervals and milliseconds', async () => {
   assert.equal(await db.one("SELECT run_at - enqueued_at = '500 ms' FROM queue.job($1)", [delayed]), true)
 })
 
-test('middleware is around handlers and not around batches', async () => {
+test('middleware wraps handlers, but no handlers of batches', async () => {
   const parent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
   const job = await enqueue(db.client, 'a', {}, { headers: { traceparent: parent } })
   await enqueue(db.client, 'b')
@@ -58,7 +58,7 @@ test('middleware is around handlers and not around batches', async () => {
   assert.deepEqual(await db.one('SELECT result FROM queue.job($1)', [job]), { outer: parent })
 })
 
-test('handlers that throw odd things', async () => {
+test('any thrown value fails its attempt', async () => {
   const odd = [undefined, null, 7, 'text', Symbol('odd'), Object.create(null),
       new AggregateError([new Error('one')], 'several'),
     { code: '42P01' }, new DOMException('gone', 'AbortError'),
@@ -71,7 +71,7 @@ test('handlers that throw odd things', async () => {
   assert.deepEqual(states, odd.map(() => 'dead'))
 })
 
-test('time passes for what waits', async () => {
+test('advanceTime makes jobs ready', async () => {
   const [soon, late] = [await enqueue(db.client, 'a', {}, { delay: '1 hour' }),
       await enqueue(db.client, 'a', {}, { delay: '2 hours' })]
   assert.deepEqual(await testing.advanceTime(db.client, '1 hour'), [soon])
@@ -93,7 +93,7 @@ test('times are read in any DateStyle', async () => {
 })
 
 for (const hours of [-1, 1]) {
-  test(`the system clock jumps by ${hours} hours`, async (t) => {
+  test(`leases are extended though the system clock jumps by ${hours} hours`, async (t) => {
     const now = Date.now
     let jump = 0
     t.mock.method(Date, 'now', () => now.call(Date) + jump)
@@ -113,15 +113,15 @@ for (const hours of [-1, 1]) {
   })
 }
 
-test('a job that its handler has completed is not lost', async () => {
+test('a job that its handler has completed is not reported as lost', async () => {
   const job = await enqueue(db.client, 'a')
-  // The worker takes the lease for lost, as it does after a long pause of the process, and the server does not.
+  // The worker thinks that the lease is lost, as after a long pause of its process. The server has not ended it.
   const events = await worker().handle('a', (own) => own.transaction(async () => own.stop('lost'))).drain()
   assert.equal(await db.state(job), 'completed')
   assert.deepEqual(events.map(({ kind }) => kind).filter((kind) => /lost|completed/.test(kind)), ['completed'])
 })
 
-// A pipe that takes nothing more, as nobody reads it.
+// Returns a pipe that is full and has no reader.
 function unread (t) {
   const fifo = path.join(fs.mkdtempSync(path.join(os.tmpdir(), 'pg_queue-')), 'log')
   t.after(() => fs.rmSync(path.dirname(fifo), { recursive: true }))
@@ -134,7 +134,7 @@ function unread (t) {
 }
 
 for (const [log, open] of [['a log', () => 'ignore'], ['a full disk', () => fs.openSync('/dev/full', 'w')],
-  ['a log that nobody reads', unread]]) {
+  ['a log without a reader', unread]]) {
   test(`a handler that blocks the event loop ends its process: ${log}`, async (t) => {
     await enqueue(db.client, 'loop')
     const program = `const { Worker } = require(${JSON.stringify(path.join(__dirname, '..'))})
@@ -147,19 +147,19 @@ for (const [log, open] of [['a log', () => 'ignore'], ['a full disk', () => fs.o
   })
 }
 
-// All of the server's processes stand still: its connections are there, and nobody answers. The first one stops first
-// and goes on last: it would start others, and remove those that have ended, meanwhile.
+// Stops all processes of the server: its connections stay open, and it answers none. The postmaster stops first and
+// goes on last. Otherwise it would start and remove processes meanwhile.
 async function silence (t, server) {
   const first = fs.readFileSync(path.join(server.data, 'postmaster.pid'), 'utf8').split('\n')[0]
   const kill = (pid, signal) => process.kill(Number(pid), signal)
   kill(first, 'SIGSTOP')
-  await until('it stands still', () => fs.readFileSync(`/proc/${first}/stat`, 'utf8').split(') ')[1][0] === 'T')
+  await until('it has stopped', () => fs.readFileSync(`/proc/${first}/stat`, 'utf8').split(') ')[1][0] === 'T')
   const children = fs.readFileSync(`/proc/${first}/task/${first}/children`, 'utf8').trim().split(' ')
   for (const pid of children) kill(pid, 'SIGSTOP')
   t.after(() => { for (const pid of [...children, first]) kill(pid, 'SIGCONT') })
 }
 
-test('a server that falls silent is left for another', async (t) => {
+test('a link leaves a server that does not answer', async (t) => {
   const other = new testing.Server()
   t.after(() => other.close())
   const hosts = [db.config, other.config()].map((config) => ({ ...config, connectionTimeoutMillis: 500 }))
@@ -174,13 +174,13 @@ test('a server that falls silent is left for another', async (t) => {
   await assert.rejects(where(), Gone)
 })
 
-test('what a handler asks may take as long as it takes', async (t) => {
+test('a statement of a handler has no time limit', async (t) => {
   const pool = new Pool([db.config])
   t.after(() => pool.close())
   assert.ok(await pool.use((client) => !client.connectionParameters.query_timeout))
 })
 
-test('a worker that is told to stop before it runs ends, once', async () => {
+test('a stop before the run ends one run', async () => {
   const idle = worker().handle('a', () => {})
   idle.stop()
   await idle.serve()

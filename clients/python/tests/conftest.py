@@ -1,18 +1,18 @@
-"""One throw-away server, and a database whose queues are made anew for each test.
+"""One throw-away server with a database. Each test gets new queues in it.
 
 Tests wait for facts with a deadline (`until`), never for time to pass.
 """
 
 import sys
 import threading
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+sys.path[:0] = [str(Path(__file__).parents[1] / "src"), str(Path(__file__).parents[2] / "conformance")]
+from place import until  # noqa: E402
 
 pytest_plugins = ["pg_queue.pytest_plugin"]
 
@@ -31,7 +31,7 @@ def pg_queue_schema():
 
 @pytest.fixture
 def conninfo(pg_queue_server, pg_queue_shared_database):
-    """The database as new."""
+    """The connection string of the database, with new queues."""
     with psycopg.connect(pg_queue_shared_database, autocommit=True) as conn:
         conn.execute(SCHEMA)
     return pg_queue_shared_database
@@ -41,17 +41,6 @@ def conninfo(pg_queue_server, pg_queue_shared_database):
 def conn(conninfo):
     with psycopg.connect(conninfo, autocommit=True) as conn:
         yield conn
-
-
-def until(what, condition, seconds=30):
-    """Waits until the condition holds, and returns what it gave."""
-    end = time.monotonic() + seconds
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < end, f"not within {seconds} seconds: {what}"
-        time.sleep(0.02)
 
 
 def state(conn, job_id):
@@ -68,7 +57,7 @@ def one(conn, sql, *parameters):
 
 @contextmanager
 def running(worker):
-    """Runs the worker in a thread, and stops it at the end. An error of its own fails the test."""
+    """Runs the worker in a thread, and stops it at the end. An error of the worker fails the test."""
     errors = []
 
     def run():

@@ -1,6 +1,6 @@
-"""What is special to Python in codecs: hooks that are an `async def`, and what needs the package `cryptography`.
+"""The codecs' parts that only Python has: `async def` hooks, and the dependency on the package `cryptography`.
 
-What all packages promise is in clients/conformance; `codec.json` there has values that each of them has encrypted.
+clients/conformance tests the promises of all packages. Its `codec.json` has values that each package has encrypted.
 """
 
 import asyncio
@@ -25,24 +25,24 @@ def context(vector):
 
 
 @pytest.mark.parametrize("vector", VECTORS["exact"], ids=lambda vector: vector["kind"])
-def test_the_bytes_are_exactly_these(vector):
+def test_encrypted_bytes_equal_the_recorded_ones(vector):
     encoded = AesGcm(KEYS, "k1")._encode(vector["value"], context(vector), bytes.fromhex(vector["nonce"]))
     assert encoded == vector["stored"]
 
 
 @pytest.mark.parametrize("vector", VECTORS["encoded"], ids=lambda vector: f"{vector['by']} {vector['kind']}")
-def test_what_each_package_has_encrypted_is_read(vector):
+def test_values_of_each_package_are_decrypted(vector):
     assert AesGcm(KEYS, "k1", strict=True).decode(vector["stored"], context(vector)) == vector["value"]
 
 
 @pytest.mark.parametrize("vector", VECTORS["refused"], ids=lambda vector: vector["why"])
-def test_what_is_not_authentic_is_refused(vector):
+def test_values_that_are_not_authentic_are_refused(vector):
     with pytest.raises(UnknownCodec if vector["error"] == "unknown" else ValueError):
         AesGcm(KEYS, "k1").decode(vector["stored"], context(vector))
 
 
 @pytest.mark.parametrize("plain", VECTORS["plain"], ids=str)
-def test_what_is_plain_is_read_unless_the_codec_is_strict(plain):
+def test_plain_values_are_read_unless_the_codec_is_strict(plain):
     assert AesGcm(KEYS, "k1").decode(plain, Context("payload", "a")) == plain
     with pytest.raises(ValueError, match="^the payload of a is not encrypted$"):
         AesGcm(KEYS, "k1", strict=True).decode(plain, Context("payload", "a"))
@@ -53,7 +53,7 @@ def test_each_value_has_a_nonce_of_its_own():
     assert len({codec.encode(1, Context("payload", "a"))["data"][:16] for _ in range(1000)}) == 1000
 
 
-def test_what_cannot_be_a_key_is_refused():
+def test_invalid_keys_are_refused():
     with pytest.raises(ValueError, match="^there is no key 'k3'$"):
         AesGcm(KEYS, "k3")
     with pytest.raises(ValueError, match="^key 'k' must have 32 bytes, and has 16$"):
@@ -63,7 +63,7 @@ def test_what_cannot_be_a_key_is_refused():
             AesGcm({key: bytes(32)}, key)
 
 
-def test_half_of_a_surrogate_pair_and_numbers_that_json_lacks():
+def test_half_of_a_surrogate_pair_is_kept_and_nan_is_refused():
     codec, payload = AesGcm(KEYS, "k1"), Context("payload", "a")
     assert codec.decode(codec.encode("ü\ud800", payload), payload) == "ü\ud800"
     with pytest.raises(ValueError, match="JSON"):
@@ -77,7 +77,7 @@ def test_without_cryptography_the_error_says_what_to_install(monkeypatch):
 
 
 class Vault:
-    """A codec whose keys are elsewhere, so that its hooks wait."""
+    """A codec with `async def` hooks, like one that asks a key server."""
 
     async def encode(self, value, context):
         await asyncio.sleep(0.01)
@@ -90,7 +90,7 @@ class Vault:
         return value
 
 
-def test_hooks_that_are_awaited_serve_both_kinds_of_handlers(conn, conninfo):
+def test_async_hooks_serve_both_kinds_of_handlers(conn, conninfo):
     async def produce():
         async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as conn:
             return [await enqueue_async(conn, "a", {"n": 1}, codec=Vault()),
@@ -127,13 +127,13 @@ def test_hooks_that_are_awaited_serve_both_kinds_of_handlers(conn, conninfo):
         assert [json.loads(one["data"])[1:] for one in stored] == [[kind, queue] for kind in kinds]
 
 
-def test_a_connection_that_is_not_for_asyncio_needs_hooks_that_need_not_be_awaited(conn):
+def test_async_hooks_are_refused_with_a_synchronous_connection(conn):
     with pytest.raises(TypeError, match="the codec is for asyncio"):
         enqueue(conn, "a", codec=Vault())
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
-def test_hooks_that_fail_or_hang_keep_no_worker(conn, conninfo, kind):
+def test_hooks_that_fail_or_hang_do_not_block_the_worker(conn, conninfo, kind):
     class Broken:
         async def encode(self, value, context):
             raise LookupError("no vault")

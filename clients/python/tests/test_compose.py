@@ -1,6 +1,7 @@
-"""The files for Docker Compose, as far as they go without docker: what they name exists. Of clients/compose the schema,
-the pooler's configuration, the worker and the dashboard do what the head of compose.yaml and the pages say, as role
-app; of examples/bridge both servers.
+"""The files for Docker Compose, tested without docker. The files that they name exist.
+
+In clients/compose the schema, the pooler's configuration, the worker and the dashboard do what compose.yaml and the
+pages say, as role app. In examples/bridge both servers do.
 """
 
 import json
@@ -50,7 +51,7 @@ def process(command, environment):
 
 @pytest.mark.parametrize("folder, expected",
     [(COMPOSE, {"db", "pgbouncer", "worker", "dashboard"}), (BRIDGE, {"primary", "queues"})])
-def test_what_is_named_exists(folder, expected):
+def test_the_files_of_the_services_exist(folder, expected):
     found = services(folder)
     assert set(found) == expected
     for service in found.values():
@@ -75,9 +76,7 @@ def test_the_worker_is_behind_the_pooler():
 
 @pytest.mark.parametrize("major", ["15", "17", "18"])
 def test_the_data_of_each_major_is_in_the_volume(major):
-    """The image of 18 has a volume at /var/lib/postgresql, older ones at /var/lib/postgresql/data: both keep PGDATA
-    here.
-    """
+    """The volume of 18 is at /var/lib/postgresql, of older images at /var/lib/postgresql/data. PGDATA fits both."""
     text = re.sub(r"\$\{PG:-18\}", major, (COMPOSE / "compose.yaml").read_text())
     assert "${" not in text
     whole = yaml.safe_load(text)
@@ -91,8 +90,9 @@ def test_the_data_of_each_major_is_in_the_volume(major):
 
 
 def set_up(server, port, folder, name, addresses=()):
-    """What the image's entrypoint does in an empty data directory: by TCP with passwords only, the database, and in it
-    the scripts in the order of their names. `addresses`: what they are in the network of compose.yaml, and here.
+    """Does what the image's entrypoint does in an empty data directory: asks for passwords over TCP, creates the
+    database, and runs the scripts in the order of their names. `addresses`: pairs, in the network of compose.yaml and
+    in this test.
     """
     service = services(folder)[name]
     env = service["environment"]
@@ -131,7 +131,7 @@ def place():
 
 
 def pooler_ini(server, port, pooled):
-    """Where it is in the network of compose.yaml, and where it is here."""
+    """Returns the pooler's configuration with the addresses of this test."""
     text = (COMPOSE / "pgbouncer.ini").read_text()
     for theirs, ours in {
         "host=db port=5432": f"host=127.0.0.1 port={port}",
@@ -145,21 +145,21 @@ def pooler_ini(server, port, pooled):
 
 
 def environment(service, place):
-    """What compose.yaml gives to the service, with the addresses of here."""
+    """Returns the environment that compose.yaml gives to the service, with the addresses of this test."""
     own = dict(services()[service]["environment"], PGHOST="127.0.0.1")
     own["PGPORT"] = place[own.get("PGPORT", "5432")]
     return {**{name: value for name, value in os.environ.items() if not name.startswith("PG")}, **own}
 
 
 def commands(page):
-    """The lines with psql that a page tells people to type."""
+    """Returns the commands with psql on a page."""
     found = re.findall(r"^#? *(psql postgresql://.*@localhost:.*)$", (ROOT / page).read_text(), re.MULTILINE)
     assert found, page
     return found
 
 
 def typed(line, place):
-    """What a command prints, at the ports of here."""
+    """Returns the output of a command, run with the ports of this test."""
     words = shlex.split(line)
     theirs = re.search(r"localhost:(\d+)/", words[1])
     words[1] = words[1].replace(theirs[0], f"127.0.0.1:{place[theirs[1]]}/")
@@ -168,7 +168,7 @@ def typed(line, place):
 
 
 @pytest.mark.parametrize("page", ["README.md", "clients/compose/compose.yaml", "docs/testing.md"])
-def test_what_people_are_told_to_type_works(place, page):
+def test_the_commands_of_the_pages_work(place, page):
     env = environment("worker", place)
     env["PYTHONPATH"] = f"{COMPOSE.parent / 'python/src'}:{os.environ.get('PYTHONPATH', '')}"
     server = place["server"]
@@ -186,7 +186,7 @@ def test_what_people_are_told_to_type_works(place, page):
         assert worker.wait(20) == 0
 
 
-def test_role_app_is_an_ordinary_one(place):
+def test_role_app_has_no_special_privileges(place):
     """It owns its tables, manages its queues, reads no table of the extension, and its SQL runs as itself."""
     with psycopg.connect(host="127.0.0.1", port=place["5432"], user="app", password="app", dbname="app",
         autocommit=True) as conn:
@@ -205,8 +205,8 @@ def test_role_app_is_an_ordinary_one(place):
         psycopg.connect(host="127.0.0.1", port=place["5432"], user="app", password="wrong", dbname="app")
 
 
-def test_the_dashboard_is_for_role_app(place):
-    """Its command line is accepted, app logs in with its password and sees its queue, nobody else does."""
+def test_only_role_app_may_look_at_the_dashboard(place):
+    """The dashboard accepts its command line. Role app logs in and sees its queue. No other role does."""
     program = Path(os.environ["PG_CONFIG"]).absolute().parents[1] / "pg_queue_web"
     assert program.exists(), "`make clients` builds it"
     port = free_port()
@@ -244,12 +244,12 @@ def test_the_dashboard_is_for_role_app(place):
 
 
 def settings(name):
-    """The settings that compose.yaml of the bridge gives to a server."""
+    """Returns the settings that compose.yaml of the bridge gives to a server."""
     return dict(word.split("=") for word in services(BRIDGE)[name]["command"] if word != "-c")
 
 
 @pytest.mark.parametrize("page", ["examples/bridge/compose.yaml", "docs/bridge.md"])
-def test_what_people_are_told_to_type_goes_over_the_bridge(page):
+def test_the_commands_of_the_pages_about_the_bridge_work(page):
     there, here = free_port(), free_port()
     tcp = {"listen_addresses": "127.0.0.1"}
     with Server(**tcp, port=there, shared_preload_libraries="", **settings("primary")) as primary, \

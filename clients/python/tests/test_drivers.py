@@ -1,4 +1,4 @@
-"""What docs/clients.md says of the drivers for Python: each goes through the same, in its own words."""
+"""The statements of docs/clients.md for each Python driver. All drivers do the same steps."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ SLEEPING = """SELECT count(*) FROM pg_stat_activity
 
 
 def cancelled_while_it_sleeps(conn, claim, cancel):
-    """The claim sleeps in a thread until it is cancelled. Returns what it raised."""
+    """Runs a claim in a thread, and cancels it once it sleeps. Returns the error of the claim."""
     raised = []
 
     def run():
@@ -140,7 +140,7 @@ def test_asyncpg(conn, conninfo):
 
 @pytest.fixture
 def page(conn):
-    """The names that the code of docs/clients.md defines."""
+    """Returns the names that the code of docs/clients.md defines."""
     conn.execute("CREATE TABLE IF NOT EXISTS account (name text UNIQUE); TRUNCATE account")
     conn.execute("SELECT queue.create('emails')")
     text = (Path(__file__).parents[3] / "docs/clients.md").read_text()
@@ -151,7 +151,7 @@ def page(conn):
 
 
 def check_register(conn, register, error):
-    """It enqueues if and only if its transaction commits: a name that is there already is refused."""
+    """Checks that `register` enqueues only if its transaction commits: the second call violates a constraint."""
     job = register("ada@example.org")
     assert one(conn, "SELECT payload FROM queue.job(%s)", job) == {"to": "ada@example.org"}
     with pytest.raises(error):

@@ -1,18 +1,17 @@
-"""What is special to Python in producers: types of options and rows, asyncio. The rest is in clients/conformance."""
+"""The producers' parts that only Python has: types of options and rows, asyncio. The rest is in clients/conformance."""
 
 import asyncio
 from datetime import datetime, timedelta, timezone
 
 import psycopg
-import pytest
 from conftest import one
 from psycopg.rows import dict_row
 
 from pg_queue import Task, enqueue, enqueue_async, enqueue_flow_async, enqueue_many, enqueue_many_async
-from pg_queue import publish, publish_async
+from pg_queue import publish_async
 
 
-def test_durations_and_times_of_datetime(conn):
+def test_options_take_datetime_and_timedelta(conn):
     at = datetime(2096, 10, 2, 7, 6, 40, tzinfo=timezone.utc)
     job = enqueue(conn, "a", run_at=at, lease=timedelta(minutes=2), unique_key="k", unique_for=timedelta(hours=1),
         on_duplicate="replace", version=at)
@@ -24,21 +23,14 @@ def test_durations_and_times_of_datetime(conn):
     assert one(conn, "SELECT run_at - enqueued_at FROM queue.job(%s)", job) == timedelta(seconds=0.5)
 
 
-def test_a_misspelt_option_is_an_error(conn):
-    with pytest.raises(TypeError, match="prio"):
-        enqueue(conn, "a", {}, prio=1)
-    with pytest.raises(TypeError, match="stage"):
-        publish(conn, "orders", stage="x")
-
-
-def test_whatever_rows_the_connection_makes(conn, conninfo):
+def test_any_row_factory_of_the_connection_works(conn, conninfo):
     ids = enqueue_many(conn, "a", ({"n": n} for n in range(3)), priority=2)
     assert [one(conn, "SELECT payload FROM queue.job(%s)", job)["n"] for job in ids] == [0, 1, 2]
     with psycopg.connect(conninfo, row_factory=dict_row) as other:
         assert isinstance(enqueue(other, "a"), int)
 
 
-def test_asyncio(conn, conninfo):
+def test_the_functions_for_asyncio_enqueue_the_same_jobs(conn, conninfo):
     conn.execute("SELECT queue.create_topic('orders'), queue.bind('orders', 'loop')")
     task = Task("only", lease=timedelta(minutes=2), delay=60, run_at=None)
 

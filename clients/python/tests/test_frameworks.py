@@ -1,4 +1,4 @@
-"""The code of docs/frameworks.md runs as it stands, with Django, FastAPI, Flask, SQLAlchemy and Alembic."""
+"""The code of docs/frameworks.md runs without changes, with Django, FastAPI, Flask, SQLAlchemy and Alembic."""
 
 import os
 import re
@@ -48,7 +48,7 @@ except psycopg.Error:
     print("refused")
 """
 
-# Then the account has to go with its job.
+# Then the transaction with the account has to roll back.
 FULL = "SELECT queue.alter('emails', max_waiting => 1)"
 
 
@@ -59,7 +59,7 @@ def blocks(section):
 
 @pytest.fixture
 def environment(conn, conninfo, monkeypatch):
-    """What programs of users find: where the database is, and the packages."""
+    """Sets the variables that a user's program needs: the database, and where the packages are."""
     conn.execute(SCHEMA)
     parameters = psycopg.conninfo.conninfo_to_dict(conninfo)
     for name, variable in {"host": "PGHOST", "dbname": "PGDATABASE", "user": "PGUSER"}.items():

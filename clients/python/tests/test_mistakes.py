@@ -1,4 +1,4 @@
-"""Mistakes, and what is said of each: an expression, and a pattern for the error that it raises."""
+"""Mistakes of users, and their errors: an expression, and a pattern for the error that it raises."""
 
 import asyncio
 import datetime
@@ -17,7 +17,7 @@ CONNECTION = r"the first argument is a psycopg.Connection, not of type \w+: with
 LENGTH = r"\w+ is a timedelta or a number of seconds, not "
 
 MISTAKES = [
-    # What runs the statement.
+    # Connections.
     ('enqueue("emails", {"to": "a"})', CONNECTION),
     ('enqueue(None, "emails")', CONNECTION),
     ("enqueue(conn.cursor(), 'a')", CONNECTION),
@@ -57,6 +57,7 @@ MISTAKES = [
     ("enqueue(conn, 'a', start_by=5)", "start_by is a datetime, not 5"),
     ("enqueue(conn, 'a', start_witin=5)", "unexpected keyword argument 'start_witin'"),
     ("enqueue(conn, 'a', prio=1)", "unexpected keyword argument 'prio'"),
+    ("publish(conn, 't', stage='x')", "unexpected keyword argument 'stage'"),
     ("publish(conn, 't', mandatory='yes')", "mandatory is a bool, not 'yes'"),
     ("Snooze('5 minutes')", LENGTH + "'5 minutes'"),
     ("RetryIn(float('nan'))", LENGTH + "nan"),
@@ -92,6 +93,7 @@ MISTAKES = [
     ("Worker('', retries=3)", "unexpected keyword argument 'retries'"),
     ("worker.handler(len)", 'name the queues of the handler, such as @worker.handler\\("emails"\\)'),
     ("worker.handler()", 'name the queues of the handler, such as @worker.handler\\("emails"\\)'),
+    ("(own := Worker('')).handler('a')(len) and own.handler('a')(len)", "queue 'a' has a handler"),
     ("worker.handler('a', batch=0)", "batch is an int of at least 1, not 0"),
     ("worker.handler('a', timeout='1 min')", "timeout is a number of seconds, not '1 min'"),
     ("Worker('').run()", "a worker needs a handler"),
@@ -108,14 +110,15 @@ HANDLERS = [
 
 
 @pytest.mark.parametrize("mistake,said", MISTAKES)
-def test_it_is_said_what_to_do(conn, mistake, said):
+def test_the_error_says_what_to_do(conn, mistake, said):
     names = {**vars(pg_queue), "conn": conn, "worker": Worker(""), "pg_queue": pg_queue}
     with pytest.raises((TypeError, ValueError), match=said):
         eval(mistake, {**names, "asyncio": asyncio, "datetime": datetime})
+    assert not names["worker"].handlers
 
 
 @pytest.mark.parametrize("mistake,said", HANDLERS)
-def test_a_handler_fails_with_what_to_do(conn, conninfo, mistake, said):
+def test_the_error_of_the_attempt_says_what_to_do(conn, conninfo, mistake, said):
     job_id = enqueue(conn, "a", max_attempts=1)
     worker = Worker(conninfo)
 
@@ -128,7 +131,7 @@ def test_a_handler_fails_with_what_to_do(conn, conninfo, mistake, said):
     assert state == "dead" and re.search(said, error), error
 
 
-def test_a_middleware_that_calls_nothing(conn, conninfo):
+def test_a_middleware_that_does_not_call_the_handler_fails_the_attempt(conn, conninfo):
     ids = [enqueue(conn, "a", max_attempts=1), enqueue(conn, "b", max_attempts=1)]
     worker = Worker(conninfo)
 
@@ -154,7 +157,7 @@ def test_a_middleware_that_calls_nothing(conn, conninfo):
         assert (state, error) == ("dead", "RuntimeError: a middleware has not called the handler")
 
 
-def test_a_payload_that_is_json_already(conn):
+def test_a_payload_that_is_json_text_gives_a_warning(conn):
     with pytest.warns(UserWarning, match="without json.dumps"):
         enqueue(conn, "a", '{"to": "a"}')
     enqueue(conn, "a", "[sic]")
@@ -163,7 +166,7 @@ def test_a_payload_that_is_json_already(conn):
 
 
 @pytest.mark.parametrize("batch", [None, 3])
-def test_a_transaction_that_nobody_awaits(conn, conninfo, batch):
+def test_a_transaction_that_is_not_awaited_fails_the_attempt(conn, conninfo, batch):
     job_id = enqueue(conn, "a", max_attempts=1)
     worker, tasks = Worker(conninfo), []
 
@@ -182,7 +185,7 @@ def test_a_transaction_that_nobody_awaits(conn, conninfo, batch):
 
 
 @pytest.mark.parametrize("commits,state,error", [(False, "dead", "ValueError: after"), (True, "completed", None)])
-def test_an_error_beside_a_completion_on_another_connection(conn, conninfo, commits, state, error):
+def test_a_completion_on_another_connection_counts_if_it_commits(conn, conninfo, commits, state, error):
     job_id = enqueue(conn, "a", max_attempts=1)
     worker = Worker(conninfo)
 
@@ -198,7 +201,7 @@ def test_an_error_beside_a_completion_on_another_connection(conn, conninfo, comm
     assert conn.execute("SELECT state, error FROM queue.job(%s)", [job_id]).fetchone() == (state, error)
 
 
-def test_a_completion_that_has_rolled_back_is_made_again(conn, conninfo):
+def test_a_completion_that_has_rolled_back_can_be_repeated(conn, conninfo):
     job_id = enqueue(conn, "a", max_attempts=1)
     worker = Worker(conninfo)
 
@@ -214,7 +217,7 @@ def test_a_completion_that_has_rolled_back_is_made_again(conn, conninfo):
     assert conn.execute("SELECT state, result FROM queue.job(%s)", [job_id]).fetchone() == ("completed", "again")
 
 
-def test_a_middleware_that_ends_the_job_itself(conn, conninfo, caplog):
+def test_a_middleware_may_end_the_job_itself(conn, conninfo, caplog):
     job_id = enqueue(conn, "a", max_attempts=1)
     worker = Worker(conninfo)
     worker.handler("a")(lambda job: None)
@@ -230,7 +233,7 @@ def test_a_middleware_that_ends_the_job_itself(conn, conninfo, caplog):
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="groups of errors are of Python 3.11")
-def test_the_errors_of_a_group_are_named(conn, conninfo):
+def test_the_error_of_the_attempt_names_the_errors_of_a_group(conn, conninfo):
     job_id = enqueue(conn, "a", max_attempts=1)
     worker = Worker(conninfo)
 
@@ -248,7 +251,7 @@ def test_the_errors_of_a_group_are_named(conn, conninfo):
 
 
 class Number:
-    """An integer that is no int, such as those of numpy."""
+    """An integer that is no `int`, such as one of numpy."""
 
     def __init__(self, value):
         self.value = value
@@ -261,7 +264,7 @@ numbers.Integral.register(Number)
 
 
 class Passing:
-    """A connection as SQLAlchemy gives it."""
+    """A wrapped connection, as SQLAlchemy returns it."""
 
     def __init__(self, conn):
         self.driver_connection = conn
@@ -270,7 +273,7 @@ class Passing:
         return getattr(self.driver_connection, name)
 
 
-def test_what_stands_for_an_int_or_a_connection(conn):
+def test_other_integers_and_wrapped_connections_are_accepted(conn):
     first = enqueue(Passing(conn), "a", priority=Number(5))
     job_id = enqueue(conn, "a", after=[Number(first)])
     assert conn.execute("SELECT state FROM queue.job(%s)", [job_id]).fetchone() == ("held",)

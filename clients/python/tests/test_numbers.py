@@ -1,4 +1,4 @@
-"""What Python does not read fails its job and no other."""
+"""JSON that Python cannot read fails its job and no other."""
 
 import json
 
@@ -10,7 +10,7 @@ from pg_queue import Worker, enqueue
 
 
 @pytest.mark.parametrize("batched", [False, True])
-def test_what_cannot_be_read_fails_its_job_and_no_other(conn, conninfo, batched):
+def test_unreadable_json_fails_its_job_and_no_other(conn, conninfo, batched):
     conn.execute("SELECT queue.alter('a', max_attempts => 1)")
     worker = Worker(conninfo)
     if batched:
@@ -33,7 +33,7 @@ def test_what_cannot_be_read_fails_its_job_and_no_other(conn, conninfo, batched)
     assert "digits" in one(conn, "SELECT error FROM queue.job(%s)", jobs[1])
 
 
-def test_a_function_of_the_application_that_reads_json_fails_its_job_and_no_other(conn, conninfo):
+def test_an_error_of_the_json_loader_of_the_application_fails_its_job_and_no_other(conn, conninfo):
     conn.execute("SELECT queue.alter('a', max_attempts => 1)")
     jobs = [enqueue(conn, "a", {"amount": 1}), enqueue(conn, "a", {}), enqueue(conn, "a", {"amount": 2})]
     worker = Worker(conninfo)

@@ -1,4 +1,4 @@
-"""The code of the pages runs as it stands."""
+"""The code of the pages runs without changes."""
 
 import base64
 import inspect
@@ -23,14 +23,14 @@ def blocks(page, language="python"):
 
 @pytest.fixture
 def empty(pg_queue_server):
-    """The connection string of a database in which nothing was done yet."""
+    """The connection string of an empty database."""
     with pg_queue_server.connect() as conn:
         conn.execute("CREATE DATABASE as_the_page_has_it")
     yield pg_queue_server.conninfo("as_the_page_has_it")
     pg_queue_server.drop_database("as_the_page_has_it")
 
 
-def test_the_readme_from_an_empty_database(empty, monkeypatch):
+def test_the_readme_works_from_an_empty_database(empty, monkeypatch):
     with psycopg.connect(empty, autocommit=True) as conn:
         (setup,) = blocks(PACKAGE / "README.md", "sql")
         conn.execute(setup)
@@ -66,8 +66,8 @@ def test_the_options_of_a_worker_are_in_its_table():
     assert named == [name for name in inspect.signature(Worker.__init__).parameters if name != "self"]
 
 
-def test_the_page_stands_by_itself():
-    """On a registry a link to another folder of the repository leads nowhere."""
+def test_the_page_has_no_relative_links():
+    """On a package registry a relative link leads nowhere."""
     for name in ("python", "node", "rust"):
         page = (PACKAGE.parent / name / "README.md").read_text()
         targets = re.findall(r"\]\(([^)]*)\)", page)
@@ -75,7 +75,7 @@ def test_the_page_stands_by_itself():
         assert "A smaller\npriority runs first" in page or "A smaller priority runs first" in page, name
 
 
-def test_the_code_of_docs_encryption(conn, conninfo, monkeypatch):
+def test_the_code_of_docs_encryption_works(conn, conninfo, monkeypatch):
     conn.execute("SELECT queue.create('emails')")
     monkeypatch.setenv("QUEUE_KEY", base64.b64encode(bytes(32)).decode())
     names = {"__name__": "page"}
@@ -89,8 +89,8 @@ def test_the_code_of_docs_encryption(conn, conninfo, monkeypatch):
     assert names["codec"].decode(result, Context("result", "emails")) == {"sent": "ada@example.org"}
 
 
-def test_the_tests_of_docs_testing(tmp_path):
-    """As a user's own: with a conftest of their own, and pytest as a process."""
+def test_the_tests_of_docs_testing_pass(tmp_path):
+    """Runs pytest in a folder with a conftest of its own, like a user."""
     (code,) = blocks(DOCS / "testing.md")
     (tmp_path / "test_page.py").write_text(code)
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["pg_queue.pytest_plugin"]\n')

@@ -31,7 +31,7 @@ def test_the_transaction_of_the_test_before_was_rolled_back(pg_queue_transaction
         testing.assert_enqueued(pg_queue_transaction, "a")
 
 
-def test_time_passes_for_what_waits(conn, conninfo):
+def test_advance_time_makes_jobs_ready(conn, conninfo):
     soon, late = enqueue(conn, "a", delay=3600), enqueue(conn, "a", delay=7200)
     assert testing.advance_time(conn, 3600) == [soon]
     worker = Worker(conninfo)
@@ -41,7 +41,7 @@ def test_time_passes_for_what_waits(conn, conninfo):
     assert testing.advance_time(conn, 3600) == [late]
 
 
-def test_a_database_of_its_own(pg_queue_database, conninfo):
+def test_a_test_can_have_a_database_of_its_own(pg_queue_database, conninfo):
     assert pg_queue_database != conninfo
     with psycopg.connect(pg_queue_database, autocommit=True) as conn:
         job_id = enqueue(conn, "a")
@@ -62,7 +62,7 @@ def test_a_server_ends_with_its_program():
         time.sleep(0.05)
 
 
-def test_a_server_is_closed_beside_a_forked_process_and_twice():
+def test_a_server_can_be_closed_twice_and_beside_a_forked_process():
     server = testing.Server()
     child = multiprocessing.get_context("fork").Process(target=time.sleep, args=[60])
     child.start()

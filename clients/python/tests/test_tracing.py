@@ -7,7 +7,7 @@ from pg_queue import Worker, enqueue, tracing
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def test_a_producer_s_own_traceparent_is_passed_through(conn, conninfo):
+def test_a_traceparent_of_the_producer_is_passed_through(conn, conninfo):
     job_id = enqueue(conn, "a", headers={"traceparent": PARENT})
     assert one(conn, "SELECT headers FROM queue.job(%s)", job_id) == {"traceparent": PARENT}
     seen, worker = [], Worker(conninfo)
@@ -16,8 +16,8 @@ def test_a_producer_s_own_traceparent_is_passed_through(conn, conninfo):
     assert seen == [PARENT]
 
 
-def test_opentelemetry(conn, conninfo):
-    if tracing.trace is None:  # then there is nothing to pass, and enqueue adds nothing
+def test_a_handler_runs_in_a_span_of_the_producers_trace(conn, conninfo):
+    if tracing.trace is None:  # without OpenTelemetry enqueue adds no header
         assert one(conn, "SELECT headers FROM queue.job(%s)", enqueue(conn, "a")) is None
         return
     from opentelemetry import trace

@@ -1,6 +1,6 @@
-"""What is special to Python in a worker: its exceptions, middleware, event loops, connection strings, logs.
+"""The worker's parts that only Python has: its exceptions, middleware, event loops, connection strings, logs.
 
-What all packages promise is in clients/conformance.
+clients/conformance tests the promises of all packages.
 """
 
 import asyncio
@@ -11,24 +11,22 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from conftest import SCHEMA, one, running, state, until, wait_state
+from place import silent
 from psycopg.conninfo import conninfo_to_dict
 
-from pg_queue import RetryIn, Worker, enqueue
+from pg_queue import Worker, enqueue
 from pg_queue.pool import hosts
 from pg_queue.testing import Server
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
-def test_handlers_that_raise_odd_things(conn, conninfo, kind):
-    """Whatever a handler raises fails its attempt, and the worker goes on."""
-
+def test_any_exception_fails_its_attempt_and_the_worker_goes_on(conn, conninfo, kind):
     class Wrapper(Exception):
-        """As an exception of a driver that keeps another one's state."""
+        """Looks like an error of Postgres to code that reads `sqlstate` only."""
 
         sqlstate = "QJ001"
 
@@ -54,7 +52,7 @@ def test_handlers_that_raise_odd_things(conn, conninfo, kind):
     assert set(found.values()) == {"dead"}, {repr(odd[n]): found[n] for n in found}
 
 
-def test_a_number_that_json_lacks_is_no_result(conn, conninfo):
+def test_a_result_of_nan_fails_the_attempt(conn, conninfo):
     job_id = enqueue(conn, "a", max_attempts=1)
     worker = Worker(conninfo)
     worker.handler("a")(lambda job: float("nan"))
@@ -76,16 +74,7 @@ def test_log_records_name_the_job(conn, conninfo, caplog):
     assert (record.queue, record.job_id, record.attempt) == ("a", job_id, 1) and record.exc_info
 
 
-def test_a_handler_names_its_queues(conninfo):
-    worker = Worker(conninfo)
-    with pytest.raises(TypeError, match=r"worker\.handler\(.emails.\)"):
-        worker.handler(lambda job: None)
-    with pytest.raises(TypeError, match="name the queues"):
-        worker.handler()
-    assert not worker.handlers
-
-
-def test_the_signal_handlers_of_the_application_are_put_back(conninfo):
+def test_the_signal_handlers_of_the_application_are_restored(conninfo):
     def mine(number, frame):
         pass
 
@@ -103,7 +92,7 @@ def test_the_signal_handlers_of_the_application_are_put_back(conninfo):
             signal.signal(number, handler)
 
 
-def test_middleware_is_around_the_handlers_of_its_kind(conn, conninfo):
+def test_middleware_wraps_the_handlers_of_its_kind(conn, conninfo):
     said = []
     worker = Worker(conninfo)
 
@@ -178,7 +167,7 @@ def test_context_variables_of_a_job_are_not_seen_by_the_next(conn, conninfo, kin
     assert tenant.get() == "application"
 
 
-def test_within_an_event_loop(conn, conninfo):
+def test_serve_runs_within_the_event_loop_of_the_caller(conn, conninfo):
     worker = Worker(conninfo)
 
     @worker.handler("a")
@@ -191,16 +180,16 @@ def test_within_an_event_loop(conn, conninfo):
     assert state(conn, job_id) == "completed"
 
 
-def test_a_worker_that_is_told_to_stop_before_it_runs(conn, conninfo):
+def test_a_stop_before_the_run_ends_one_run(conn, conninfo):
     worker, _ = idle_worker(conninfo)
     worker.stop()
     worker.run()
     job_id = enqueue(conn, "a")
-    with running(worker):  # it was told once
+    with running(worker):  # the stop has ended the first run only
         wait_state(conn, job_id, "completed")
 
 
-def test_each_host_is_tried_by_itself(monkeypatch):
+def test_each_host_has_a_connection_string_of_its_own(monkeypatch):
     def seen(conninfo):
         names = ("host", "hostaddr", "port", "target_session_attrs")
         return [tuple(conninfo_to_dict(one).get(name) for name in names) for one in hosts(conninfo)]
@@ -220,16 +209,11 @@ def test_each_host_is_tried_by_itself(monkeypatch):
     assert [host for host, *_ in seen("host=c")] == ["c"]
 
 
-def test_a_second_handler_of_a_queue_is_refused():
-    worker = Worker()
-    worker.handler("a")(print)
-    with pytest.raises(ValueError):
-        worker.handler("a")(print)
-
-
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_system_without_more_threads_fails_no_job(conn, conninfo, monkeypatch, count):
-    """Without any thread the jobs are left to others; else they wait for one. The worker stops without a thread."""
+def test_no_job_fails_if_the_system_has_no_more_threads(conn, conninfo, monkeypatch, count):
+    """If the worker has no thread, it releases its jobs. If it has one, the jobs wait for that. It can stop in both
+    cases.
+    """
     start, started = threading.Thread.start, []
 
     def limited(thread):
@@ -246,7 +230,7 @@ def test_a_system_without_more_threads_fails_no_job(conn, conninfo, monkeypatch,
     with running(worker):
         for job_id in jobs:
             wait_state(conn, job_id, "completed" if count else "retrying")
-        # Without a thread the stop takes as long as the jobs rest, and a claim that it gives up might take them.
+        # The worker without a thread must not claim the jobs again while it stops.
         conn.execute("SELECT queue.reschedule_many(%s, now() + interval '1 hour')", [jobs])
     monkeypatch.undo()
     conn.execute("SELECT queue.reschedule_many(%s, now())", [jobs])
@@ -254,8 +238,8 @@ def test_a_system_without_more_threads_fails_no_job(conn, conninfo, monkeypatch,
     assert {state(conn, job_id) for job_id in jobs} == {"completed"}
 
 
-def test_a_job_that_its_handler_has_completed_is_not_lost(conn, conninfo):
-    """The worker takes the lease for lost, as it does after a long pause of the process, and the server does not."""
+def test_a_job_that_its_handler_has_completed_is_not_reported_as_lost(conn, conninfo):
+    """The worker thinks that the lease is lost, as after a long pause of its process. The server has not ended it."""
     seen = []
     job_id = enqueue(conn, "a")
     worker = Worker(conninfo, on_event=lambda event: seen.append(event.kind))
@@ -284,7 +268,7 @@ worker = Worker({conninfo!r}, stall_timeout=0.5)
 
 @worker.handler("loop")
 async def on_loop(job):
-    time.sleep(60)  # in the way of all else
+    time.sleep(60)  # blocks the event loop
 
 worker.run()
 """
@@ -295,11 +279,11 @@ def test_a_blocked_event_loop_ends_the_process(conn, conninfo):
     program = BLOCKED.format(source=str(Path(__file__).parents[1] / "src"), conninfo=conninfo)
     found = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=30)
     assert found.returncode == 70
-    assert "its event loop is blocked" in found.stderr and "in on_loop" in found.stderr, "where it stands"
+    assert "its event loop is blocked" in found.stderr and "in on_loop" in found.stderr, "the stack of the handler"
 
 
-def test_the_last_message_goes_to_no_file_of_the_application(conn, conninfo, tmp_path):
-    """In a process that was started without stderr, the first file that it opens may get that descriptor."""
+def test_the_last_message_of_the_watchdog_goes_to_no_file_of_the_application(conn, conninfo, tmp_path):
+    """If a process starts without stderr, the first file that it opens gets the descriptor of stderr."""
     enqueue(conn, "loop")
     opens = f"own = open({str(tmp_path / 'own')!r}, 'w')\n"
     program = opens + BLOCKED.format(source=str(Path(__file__).parents[1] / "src"), conninfo=conninfo)
@@ -308,34 +292,15 @@ def test_the_last_message_goes_to_no_file_of_the_application(conn, conninfo, tmp
     assert (tmp_path / "own").read_text() == ""
 
 
-@contextmanager
-def silent(server):
-    """All of the server's processes stand still: its connections are there, and nobody answers.
-
-    The first one stops first and goes on last: it would start others, and remove those that have ended, meanwhile.
-    """
-    first = int((server.dir / "data/postmaster.pid").read_text().split()[0])
-    os.kill(first, signal.SIGSTOP)
-    until("it stands still", lambda: Path(f"/proc/{first}/stat").read_text().split(") ")[1][0] == "T")
-    children = list(map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split()))
-    for pid in children:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in [*children, first]:
-            os.kill(pid, signal.SIGCONT)
-
-
 def idle_worker(conninfo, **options):
-    """A worker whose jobs do nothing, and a list that gets the kinds of its events."""
+    """Returns a worker with a handler that does nothing, and a list to which it adds the kinds of its events."""
     worker, met = Worker(conninfo, **options), []
     worker.on_event = lambda event: met.append(event.kind)
     worker.handler("a")(lambda job: None)
     return worker, met
 
 
-def test_a_server_that_falls_silent_is_left_for_another(monkeypatch):
+def test_a_worker_leaves_a_server_that_does_not_answer(monkeypatch):
     monkeypatch.setattr("pg_queue.pool.SILENCE", 1.0)
     monkeypatch.setattr("pg_queue.claimer.SILENCE", 1.0)
     with Server() as primary, Server(hot_standby="on") as standby:
@@ -349,13 +314,13 @@ def test_a_server_that_falls_silent_is_left_for_another(monkeypatch):
             with primary.connect(database) as conn:
                 wait_state(conn, enqueue(conn, "a"), "completed")
             with silent(primary):
-                until("it has noticed", lambda: "disconnected" in met)
+                until("the worker has disconnected", lambda: "disconnected" in met)
                 standby.promote()
                 with standby.connect(database) as conn:
                     wait_state(conn, enqueue(conn, "a"), "completed")
 
 
-def test_a_long_wait_is_no_silence(conn, conninfo, monkeypatch):
+def test_a_long_sleep_of_a_claim_keeps_its_connection(conn, conninfo, monkeypatch):
     monkeypatch.setattr("pg_queue.claimer.SILENCE", 0.5)
     worker, met = idle_worker(conninfo, wait=5)
     with running(worker):

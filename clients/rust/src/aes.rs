@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_plain_is_read_unless_the_codec_is_strict() {
+    fn plain_values_are_read_unless_the_codec_is_strict() {
         let vectors = vectors();
         for plain in list(&vectors, "plain") {
             let vector = json!({"kind": "payload", "name": "a", "stored": plain});

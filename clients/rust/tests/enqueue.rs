@@ -1,4 +1,4 @@
-//! What is special to Rust in producers: payloads that are no JSON, the helpers for tests. The rest is in
+//! The producers' parts that only Rust has: payloads that are no JSON, the helpers for tests. The rest is in
 //! clients/conformance.
 
 mod support;
@@ -37,7 +37,7 @@ async fn a_payload_that_is_no_json_is_an_error() {
 }
 
 #[tokio::test]
-async fn time_passes_for_what_waits() {
+async fn advance_time_makes_jobs_ready() {
     let db = Database::new().await;
     let hours = |hours: u64| Options::new().delay(Duration::from_secs(3600 * hours));
     let soon = enqueue(&db.client, "a", json!({}), hours(1)).await.unwrap();
@@ -49,7 +49,7 @@ async fn time_passes_for_what_waits() {
 
 #[tokio::test]
 #[should_panic(expected = "queue a should have 1 jobs with payload {\"n\":2}: 0 found. It has: ready {\"n\":1}")]
-async fn what_is_not_enqueued_is_said() {
+async fn a_failed_assert_enqueued_lists_the_jobs() {
     let db = Database::new().await;
     enqueue(&db.client, "a", json!({"n": 1}), Options::new()).await.unwrap();
     assert_enqueued(&db.client, "a", &json!({"n": 2}), 1).await.unwrap();

@@ -1,4 +1,4 @@
-//! The code of docs/testing.md, as it stands: a user's own file of tests; and that of docs/encryption.md.
+//! The code of docs/testing.md, which is a user's file of tests, and of docs/encryption.md, without changes.
 
 use pg_queue_client::testing::{Server, advance_time, assert_enqueued};
 use pg_queue_client::{EventKind, Options, Worker, enqueue};
@@ -46,7 +46,7 @@ mod encryption {
 }
 
 #[tokio::test]
-async fn what_is_encrypted() {
+async fn the_code_of_docs_encryption_works() {
     use pg_queue_client::{AesGcm, Codec as _, Context, ContextKind};
 
     let server = Server::start();

@@ -1,5 +1,5 @@
-//! The trace context goes from the producer to the handler. A program of its own: OpenTelemetry's state is the
-//! process's.
+//! The trace context goes from the producer to the handler. OpenTelemetry has one state a process, so this test has a
+//! program of its own.
 
 mod support;
 
@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use support::Database;
 
 #[tokio::test]
-async fn a_handler_runs_in_a_span_below_the_producers() {
+async fn a_handler_runs_in_a_child_span_of_the_producer() {
     let db = Database::new().await;
-    // Nothing is passed where there is no context.
+    // Without a context enqueue adds no header.
     let id = enqueue(&db.client, "b", json!({}), Options::new()).await.unwrap();
     assert_eq!(db.one::<Option<Value>>("SELECT headers FROM queue.job($1)", &[&id]).await, None);
 

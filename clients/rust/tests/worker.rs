@@ -1,5 +1,5 @@
-//! What is special to Rust in a worker: panics, middleware, steps as values, answers of batches, what is read and what
-//! is not. What all packages promise is in clients/conformance.
+//! The worker's parts that only Rust has: panics, middleware, steps as values, answers of batches, unreadable JSON.
+//! clients/conformance tests the promises of all packages.
 
 mod support;
 
@@ -31,7 +31,7 @@ async fn a_panic_fails_the_attempt() {
 }
 
 #[tokio::test]
-async fn an_error_is_told_with_its_causes() {
+async fn the_error_of_the_attempt_names_the_causes() {
     let db = Database::new().await;
     let id = enqueue(&db.client, "a", (), Options::new().max_attempts(1)).await.unwrap();
     let fails = |_| async {
@@ -44,7 +44,7 @@ async fn an_error_is_told_with_its_causes() {
 }
 
 #[tokio::test]
-async fn steps_and_middleware() {
+async fn middleware_wraps_handlers_and_a_step_runs_once() {
     let db = Database::new().await;
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let options = Options::new().headers(json!({ "traceparent": parent }));
@@ -81,9 +81,8 @@ async fn steps_and_middleware() {
     assert_eq!(db.one::<Value>("SELECT result FROM queue.job($1)", &[&id]).await, json!({"outer": [parent, 7]}));
 }
 
-/// One job of a batch that is answered to be lost says nothing of the others.
 #[tokio::test]
-async fn a_lost_answer_of_a_batch() {
+async fn a_lost_job_of_a_batch_does_not_affect_the_others() {
     let db = Database::new().await;
     let ids = enqueue_many(&db.client, "a", 0..2, Options::new()).await.unwrap();
     let runs = Arc::new(AtomicUsize::new(0));
@@ -106,7 +105,7 @@ async fn a_lost_answer_of_a_batch() {
     }
 }
 
-/// A codec whose hooks do what a value says.
+/// A codec whose hooks fail, panic or hang, as the value says.
 struct Odd;
 
 impl Codec for Odd {
@@ -127,7 +126,7 @@ impl Codec for Odd {
 }
 
 #[tokio::test]
-async fn hooks_that_fail_panic_or_hang_keep_no_worker() {
+async fn hooks_that_fail_panic_or_hang_do_not_block_the_worker() {
     let db = Database::new().await;
     let options = || Options::new().max_attempts(1).codec(Arc::new(Odd));
     let payloads = ["panic", "hang", "return", "fine"];
@@ -142,7 +141,7 @@ async fn hooks_that_fail_panic_or_hang_keep_no_worker() {
         for (job, state) in [(panics, "dead"), (returns, "dead"), (fine, "completed"), (hangs, "running")] {
             db.wait_state(job, state).await;
         }
-        // A hook that waits is dropped when its job is to stop.
+        // The worker drops a waiting hook when the job is to stop.
         db.client.execute("SELECT queue.cancel($1)", &[&hangs]).await.unwrap();
     })
     .await;
@@ -153,7 +152,7 @@ async fn hooks_that_fail_panic_or_hang_keep_no_worker() {
     assert_eq!(db.one::<Value>("SELECT result FROM queue.job($1)", &[&fine]).await, json!({"odd": "fine"}));
 }
 
-/// A folder with a socket that leads to the server of this configuration, and is late with the answer to each COMMIT.
+/// Returns a folder with a socket that forwards to this server. It delays the answer to each COMMIT.
 fn socket_with_late_commits(config: &Config) -> PathBuf {
     let Some(Host::Unix(server)) = config.get_hosts().first() else { panic!("{config:?}") };
     let (server, folder) = (server.join(".s.PGSQL.5432"), server.join("late"));
@@ -182,9 +181,9 @@ fn socket_with_late_commits(config: &Config) -> PathBuf {
     folder
 }
 
-/// A heartbeat is told that the attempt has ended while the answer to the COMMIT is still on its way.
+/// The heartbeat learns that the attempt has ended before the answer to the COMMIT arrives.
 #[tokio::test]
-async fn a_heartbeat_leaves_alone_a_handler_that_commits() {
+async fn a_heartbeat_does_not_stop_a_handler_that_commits() {
     let db = Database::new().await;
     let config: Config = db.config().parse().unwrap();
     let folder = socket_with_late_commits(&config);
@@ -229,7 +228,7 @@ async fn a_run_that_is_dropped_leaves_no_claim_behind() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_fails_its_job_and_no_other() {
+async fn unreadable_json_fails_its_job_and_no_other() {
     for is_batch in [false, true] {
         let db = Database::new().await;
         db.client.batch_execute("SELECT queue.alter('a', max_attempts => 1)").await.unwrap();
@@ -253,11 +252,11 @@ async fn what_cannot_be_read_fails_its_job_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_configuration_without_sense_is_an_error() {
+async fn an_invalid_configuration_is_an_error() {
     assert!(Worker::new("host=").is_err() || Worker::new("nonsense").is_err());
 }
 
-/// No test: a worker as a process of its own, whose only thread a handler blocks.
+/// The program of `a_blocked_runtime_ends_the_process`: a worker whose handler blocks its only thread.
 #[test]
 fn process() {
     let Ok(config) = std::env::var("QUEUE_TEST_WORKER") else { return };

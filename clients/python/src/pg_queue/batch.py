@@ -7,7 +7,8 @@ from typing import Any, AsyncIterator, Generic, Iterator, List, Sequence, Tuple,
 
 from psycopg import AsyncConnection, Connection
 
-from .job import AsyncJob, BaseJob, Job
+from .attempt import BaseJob
+from .job import AsyncJob, Job
 from .outcomes import Stopped
 from .pool import check_open
 
@@ -78,7 +79,8 @@ class Batch(BaseBatch[Job]):
         effects = self[0]._effects
         with self._opened() as may_wait:
             if effects is not None:
-                with effects.transaction(self._jobs, lambda conn: conn.execute(*self._statement_there())) as conn:
+                complete = lambda conn: conn.execute(*self._statement_there())
+                with effects.transaction(self._jobs, self[0].cancelled, complete) as conn:
                     yield conn
                 return
             with self[0]._connection(may_wait) as conn, conn.transaction():

@@ -10,11 +10,12 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Deque, List, Optional, Set, Tuple
+from typing import Any, Callable, Deque, List, Optional, Set, Tuple
 
 import psycopg
 from psycopg import AsyncConnection
 
+from .attempt import COLUMNS, BaseJob
 from .checks import interval
 from .codec import PLAIN
 from .control import Control
@@ -22,14 +23,12 @@ from .effects import connected
 from .endings import Ending, span
 from .events import Event
 from .held import Held
-from .job import COLUMNS, AsyncJob, BaseJob, Job
+from .job import AsyncJob, Job
 from .pool import SILENCE, AsyncPool, Backoff, Gone, Link, Pool, connect, connect_async, hosts, wait_set
 from .ready import reach, refusal
+from .settings import BaseWorker
 from .texts import line, said
 from .unreadable import Unreadable, keep
-
-if TYPE_CHECKING:
-    from .worker import Worker
 
 logger = logging.getLogger("pg_queue.worker")
 
@@ -54,7 +53,7 @@ CLAIM = f"""
 class Claimer(Control):
     """The part of a run of a worker that claims."""
 
-    def __init__(self, worker: Worker, drain: bool, watch: Optional[Callable[[Event], None]]) -> None:
+    def __init__(self, worker: BaseWorker, drain: bool, watch: Optional[Callable[[Event], None]]) -> None:
         self._hosts = hosts(worker.conninfo)
         self._pool = Pool(lambda: connect(self._hosts), worker.max_connections)
         self._async_pool = AsyncPool(lambda: connect_async(self._hosts), worker.max_connections)

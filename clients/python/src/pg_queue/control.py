@@ -12,19 +12,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 import psycopg
 
+from .attempt import BaseJob
 from .endings import RETRY_PAUSE, Ending
 from .events import Event, EventKind
 from .held import Held
-from .job import BaseJob
 from .pool import Backoff, Gone, Link, wait_set
+from .settings import BaseWorker
 from .texts import extra, line
-
-if TYPE_CHECKING:
-    from .worker import Worker
 
 logger = logging.getLogger("pg_queue.worker")
 
@@ -51,7 +49,7 @@ class _Entry(NamedTuple):
 class Control:
     """The part of a run of a worker that sends heartbeats and ends."""
 
-    def __init__(self, worker: Worker, watch: Optional[Callable[[Event], None]], control: Link) -> None:
+    def __init__(self, worker: BaseWorker, watch: Optional[Callable[[Event], None]], control: Link) -> None:
         self._loop = asyncio.get_running_loop()
         self._worker = worker
         self._watch = watch

@@ -13,18 +13,17 @@ connection is lost during a commit, the worker asks `once_many` again, which say
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Iterator, Optional, Sequence, Tuple
+from typing import Any, AsyncIterator, Awaitable, Callable, Iterator, Optional, Sequence, Tuple
 
 import psycopg
 from psycopg import AsyncConnection, Connection
 
+from .attempt import BaseJob
 from .outcomes import AlreadyDone, Stopped
 from .pool import AnyConnection, AsyncPool, Backoff, Gone, Pool, check_open, connect, connect_async, hosts, is_gone
 from .texts import line
-
-if TYPE_CHECKING:
-    from .job import AsyncJob, BaseJob, Job
 
 ONCE = "SELECT queue.once_many(%s::bigint[])"
 
@@ -43,13 +42,14 @@ class Effects:
 
     @contextmanager
     def transaction(
-        self, jobs: Sequence[Job], complete: Callable[[Connection[Any]], object]
+        self, jobs: Sequence[BaseJob], cancelled: threading.Event, complete: Callable[[Connection[Any]], object]
     ) -> Iterator[Connection[Any]]:
-        """A transaction for the effects of these jobs. `complete` completes the jobs in it."""
+        """A transaction for the effects of these jobs. `complete` completes the jobs in it. `cancelled` ends a pause.
+        """
         is_committing = is_committed = False
         try:
             with ExitStack() as stack:
-                conn = self._begin(stack, jobs)
+                conn = self._begin(stack, jobs, cancelled)
                 yield conn
                 _check(jobs)
                 check_open(conn)
@@ -57,13 +57,13 @@ class Effects:
                 is_committing = True
             is_committed = is_committing  # the block itself may have rolled back
         except BaseException as error:
-            is_committed = is_committing and self._is_done(jobs)
+            is_committed = is_committing and self._is_done(jobs, cancelled)
             if not (is_committed and isinstance(error, psycopg.Error)):
                 raise
         finally:
             _end(jobs, is_committed)
 
-    def _begin(self, stack: ExitStack, jobs: Sequence[Job]) -> Connection[Any]:
+    def _begin(self, stack: ExitStack, jobs: Sequence[BaseJob], cancelled: threading.Event) -> Connection[Any]:
         """Begins a transaction, which ends with the stack. Raises `AlreadyDone` if effects are committed already."""
         backoff = Backoff()
         while True:
@@ -78,13 +78,13 @@ class Effects:
                     stack.enter_context(trial.pop_all())
                     return conn
             except psycopg.Error as error:
-                jobs[0].cancelled.wait(backoff.failed("transaction", _reason(conn, error)))
+                cancelled.wait(backoff.failed("transaction", _reason(conn, error)))
 
-    def _is_done(self, jobs: Sequence[Job]) -> bool:
+    def _is_done(self, jobs: Sequence[BaseJob], cancelled: threading.Event) -> bool:
         """Returns whether the effects of these jobs are committed."""
         try:
             with ExitStack() as stack:
-                self._begin(stack, jobs)
+                self._begin(stack, jobs, cancelled)
                 raise psycopg.Rollback
         except AlreadyDone:
             return True
@@ -112,7 +112,7 @@ class AsyncEffects:
 
     @asynccontextmanager
     async def transaction(
-        self, jobs: Sequence[AsyncJob], complete: Callable[[AsyncConnection[Any]], Awaitable[object]]
+        self, jobs: Sequence[BaseJob], complete: Callable[[AsyncConnection[Any]], Awaitable[object]]
     ) -> AsyncIterator[AsyncConnection[Any]]:
         """A transaction for the effects of these jobs. `complete` completes the jobs in it."""
         is_committing = is_committed = False
@@ -132,7 +132,7 @@ class AsyncEffects:
         finally:
             _end(jobs, is_committed)
 
-    async def _begin(self, stack: AsyncExitStack, jobs: Sequence[AsyncJob]) -> AsyncConnection[Any]:
+    async def _begin(self, stack: AsyncExitStack, jobs: Sequence[BaseJob]) -> AsyncConnection[Any]:
         """Begins a transaction, which ends with the stack. Raises `AlreadyDone` if effects are committed already."""
         backoff = Backoff()
         while True:
@@ -150,7 +150,7 @@ class AsyncEffects:
             except psycopg.Error as error:
                 await asyncio.sleep(backoff.failed("transaction", _reason(conn, error)))
 
-    async def _is_done(self, jobs: Sequence[AsyncJob]) -> bool:
+    async def _is_done(self, jobs: Sequence[BaseJob]) -> bool:
         """Returns whether the effects of these jobs are committed."""
         try:
             async with AsyncExitStack() as stack:

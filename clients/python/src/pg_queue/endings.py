@@ -9,10 +9,10 @@ import traceback
 from datetime import timedelta
 from typing import Any, Dict, Literal, Optional
 
+from .attempt import BaseJob
 from .checks import Duration, interval, job_ids
 from .events import EventKind
 from .held import Held
-from .job import BaseJob
 from .outcomes import Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend
 from .pool import NoConnection
 from .texts import extra, line, with_causes

@@ -21,11 +21,12 @@ import logging
 import math
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, cast
+from typing import Any, Callable, List, Optional, cast
 
 import psycopg
 
 from . import tracing
+from .attempt import BaseJob
 from .batch import AsyncBatch, Batch
 from .claimer import Claimer
 from .codec import PLAIN, Kind, UnknownCodec, is_encoded, later
@@ -33,15 +34,13 @@ from .control import GATHER
 from .endings import Ending, raised, returned, riding, stopped
 from .events import Event
 from .held import Held
-from .job import AsyncJob, BaseJob, Job
+from .job import AsyncJob, Job
 from .outcomes import Advance, AlreadyDone, Snooze, Stopped, Suspend
 from .pool import LOST
+from .settings import BaseWorker, Route
 from .texts import extra, text
 from .threads import Threads
 from .watchdog import Watchdog
-
-if TYPE_CHECKING:
-    from .worker import Route, Worker
 
 logger = logging.getLogger("pg_queue.worker")
 
@@ -58,7 +57,7 @@ FAREWELL = 5.0
 class Engine(Claimer):
     """One run of a worker, from its first claim to the release of the remaining jobs."""
 
-    def __init__(self, worker: Worker, drain: bool, watch: Optional[Callable[[Event], None]]) -> None:
+    def __init__(self, worker: BaseWorker, drain: bool, watch: Optional[Callable[[Event], None]]) -> None:
         super().__init__(worker, drain, watch)
         self._calls = {route: worker.bound(route) for route in worker.handlers}
         self._hurry = asyncio.Event()
@@ -83,7 +82,7 @@ class Engine(Claimer):
         for task in (claimer, control):
             task.add_done_callback(lambda _: self._stopping.set())
         limit = self._worker.stall_timeout
-        with nullcontext() if limit is None else Watchdog(self, limit):
+        with nullcontext() if limit is None else Watchdog(self.is_stuck, limit):
             try:
                 await self._stopping.wait()
             finally:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, List, Optional
+from typing import List, Optional
 
-from .job import BaseJob
-
-if TYPE_CHECKING:
-    from .worker import Route
+from .attempt import BaseJob
+from .settings import Route
 
 
 @dataclass(eq=False)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List
+from typing import Any, Dict, List
 
-if TYPE_CHECKING:
-    from .job import BaseJob
+from .attempt import BaseJob
 
 
 def text(error: BaseException) -> str:

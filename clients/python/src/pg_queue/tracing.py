@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional
 
-if TYPE_CHECKING:
-    from .job import BaseJob
+from .attempt import BaseJob
 
 propagate: Any
 trace: Any

@@ -15,10 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from typing import TYPE_CHECKING, ContextManager
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from typing import Callable, ContextManager
 
 STATUS = 70
 """The exit status of the process: EX_SOFTWARE."""
@@ -28,8 +25,8 @@ LAST_MESSAGE_SECONDS = 1.0
 
 
 class Watchdog(ContextManager[None]):
-    def __init__(self, engine: Engine, limit: float) -> None:
-        self._engine = engine
+    def __init__(self, is_stuck: Callable[[float], bool], limit: float) -> None:
+        self._is_stuck = is_stuck
         self._loop = asyncio.get_running_loop()
         self._limit = limit
         self._is_over = threading.Event()
@@ -55,7 +52,7 @@ class Watchdog(ContextManager[None]):
                 self._alive = looked
             if time.monotonic() - self._alive > self._limit:
                 self._end("its event loop is blocked")
-            if self._engine.is_stuck(self._limit):
+            if self._is_stuck(self._limit):
                 self._end("all its handlers go on after they were told to stop")
 
     def _end(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-//! One throw-away server for a file of tests, and a database of its own for each. Tests wait for facts with a deadline
+//! One throw-away server for a file of tests. Each test has a database of its own. Tests wait for facts with a deadline
 //! (`until`), never for time to pass.
 
 #![allow(dead_code)] // Not every file of tests needs all of it.
@@ -16,7 +16,7 @@ pub const SCHEMA: &str = "
     SELECT queue.create('a', backoff_base => '100 ms', lease => '30 seconds');
     SELECT queue.create('b', backoff_base => '100 ms', lease => '1 second');";
 
-/// A database of a server that ends with the last test that runs.
+/// A database. Its server ends after the last running test.
 pub struct Database {
     pub server: Arc<Server>,
     pub name: String,
@@ -72,7 +72,7 @@ pub async fn until<T>(what: &str, condition: impl AsyncFn() -> Option<T>) -> T {
     }
 }
 
-/// Runs the worker beside the work, and stops it then.
+/// Runs the worker until the work is done.
 pub async fn running<T>(worker: Worker, work: impl Future<Output = T>) -> T {
     let stopper: Stopper = worker.stopper();
     let served = tokio::spawn(worker.serve());
