@@ -13,8 +13,9 @@ use crate::api::command::Command;
 use crate::api::{self, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
+use crate::catalog::run_as::{self, RunAs};
 use crate::catalog::schedule::{Schedule, Timing};
-use crate::catalog::{self, drops, run_as, spi, topic};
+use crate::catalog::{self, drops, spi, topic};
 use crate::error::{self, Error, Result};
 use crate::job::options::Options;
 use crate::job::schedule::Goal;
@@ -94,25 +95,11 @@ const REPLACE_SCHEDULE: &str =
 /// `queue.schedule(name, queue_name, payload, cron, every, …, command)`: returns the next slot.
 fn schedule(call: &Call) -> Result<Option<Datum>> {
     api::writable("schedule a job")?;
-    let name = name_of(call)?;
-    if name.is_empty() || name.chars().count() > 200 {
-        return Err(
-            Error::invalid("name must have 1 to 200 characters").detail(format!("It has {}.", name.chars().count()))
-        );
-    }
+    let name = new_name(call)?;
     let queue_name = call.need(args::schedule::QUEUE_NAME)?;
     let timing = timing_of(call)?;
     let missed = call.get(args::schedule::MISSED).unwrap_or_else(|| "once".into());
-    if Missed::parse(&missed).is_none() {
-        return Err(
-            Error::invalid(format!("invalid value for missed: \"{missed}\"")).hint("Use 'skip', 'once' or 'all'.")
-        );
-    }
-    // Invalid options of its jobs are refused here. Otherwise each slot would fail.
-    Options::default().set_max_attempts(call.get(args::schedule::MAX_ATTEMPTS))?;
-    Options::default().set_group_key(call.datum(args::schedule::GROUP_KEY))?;
-    headers::check(call.json(args::schedule::HEADERS)?)?;
-    Options::default().set_timing(None, call.get(args::schedule::START_WITHIN), None)?;
+    check_options(call, &missed)?;
 
     absence::warn(here::number());
     let goal = Goal::by_name(&queue_name)?;
@@ -127,23 +114,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             0
         }
     };
-    // Without the argument `command`, the payload is data, whatever the queue runs now or later.
-    let (payload, run_as) = match (call.get(args::schedule::COMMAND), &goal) {
-        (Some(command), Goal::Queue(queue)) => {
-            let run_as = run_as::of_command(queue)?;
-            (Command::beside(command, call.json(args::schedule::PAYLOAD)?)?.payload()?, run_as)
-        }
-        (Some(_), Goal::Topic(topic)) => {
-            return Err(Error::new(error::WRONG_STATE, format!("\"{}\" is a topic, and runs no commands", topic.name))
-                .hint("Name a queue with executor => 'sql'."));
-        }
-        (None, goal) => {
-            if let Goal::Queue(queue) = goal {
-                run_as::refuse_data(queue)?;
-            }
-            (call.json(args::schedule::PAYLOAD)?.unwrap_or_else(jsonb::empty_object), None)
-        }
-    };
+    let (payload, run_as) = content(call, &goal)?;
     let now = catalog::schedule::now_us();
     loop {
         let before = catalog::schedule::by_name(&name).ok();
@@ -160,27 +131,28 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
         };
         check_fires(&timing.plan(anchor)?, planned_from, timing.ends_at.is_some_and(|at| at <= now))?;
         let time = |time: Option<i64>| Parameter::raw(time.map(Datum::from), pg_sys::TIMESTAMPTZOID);
+        let given = Parameter::raw;
         let mut parameters = vec![
             name.clone().into(),
             goal.id().into(),
-            Parameter::raw(Some(payload), pg_sys::JSONBOID),
-            Parameter::raw(call.datum(args::schedule::CRON), pg_sys::TEXTOID),
-            Parameter::raw(call.datum(args::schedule::EVERY), pg_sys::INTERVALOID),
+            given(Some(payload), pg_sys::JSONBOID),
+            given(call.datum(args::schedule::CRON), pg_sys::TEXTOID),
+            given(call.datum(args::schedule::EVERY), pg_sys::INTERVALOID),
             timing.timezone.clone().into(),
             missed.clone().into(),
             time(timing.starts_at),
             time(timing.ends_at),
             call.get(args::schedule::OVERLAP).unwrap_or(true).into(),
             call.get(args::schedule::PRIORITY).unwrap_or(0).into(),
-            Parameter::raw(call.datum(args::schedule::MAX_ATTEMPTS), pg_sys::INT4OID),
-            Parameter::raw(call.datum(args::schedule::GROUP_KEY), pg_sys::TEXTOID),
-            Parameter::raw(call.datum(args::schedule::HEADERS), pg_sys::JSONBOID),
+            given(call.datum(args::schedule::MAX_ATTEMPTS), pg_sys::INT4OID),
+            given(call.datum(args::schedule::GROUP_KEY), pg_sys::TEXTOID),
+            given(call.datum(args::schedule::HEADERS), pg_sys::JSONBOID),
             time(Some(anchor)),
             time(Some(planned_from)),
             // If a command is replaced, it belongs to the role that replaces it.
-            Parameter::raw(run_as.map(|role| role.name), pg_sys::TEXTOID),
-            Parameter::raw(run_as.map(|role| role.id.into()), pg_sys::INT8OID),
-            Parameter::raw(call.datum(args::schedule::START_WITHIN), pg_sys::INTERVALOID),
+            given(run_as.map(|role| role.name), pg_sys::TEXTOID),
+            given(run_as.map(|role| role.id.into()), pg_sys::INT8OID),
+            given(call.datum(args::schedule::START_WITHIN), pg_sys::INTERVALOID),
         ];
         // If another session has made, changed or removed the schedule meanwhile, the loop reads it and checks the
         // privilege again.
@@ -189,10 +161,8 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             Some(before) => {
                 let n = parameters.len();
                 parameters.extend::<[Parameter; 2]>([before.id().into(), before.version().into()]);
-                spi::run(
-                    &format!("{REPLACE_SCHEDULE}${} AND version OPERATOR(pg_catalog.=) ${}", n + 1, n + 2),
-                    &parameters,
-                )?
+                let replace = format!("{REPLACE_SCHEDULE}${} AND version OPERATOR(pg_catalog.=) ${}", n + 1, n + 2);
+                spi::run(&replace, &parameters)?
             }
         };
         if written > 0 {
@@ -201,8 +171,55 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
         check_seen(&name)?;
     }
     transaction::record(ScheduleStep::Changed { lane });
-    let schedule = catalog::schedule::by_name(&name)?;
-    Ok(job::schedule::next_run_now(&schedule)?.map(Datum::from))
+    Ok(job::schedule::next_run_now(&catalog::schedule::by_name(&name)?)?.map(Datum::from))
+}
+
+/// Returns the name of the schedule to make.
+///
+/// Errors: 22004, 22023 if it is empty or too long.
+fn new_name(call: &Call) -> Result<String> {
+    let name = name_of(call)?;
+    match name.chars().count() {
+        1..=200 => Ok(name),
+        count => Err(Error::invalid("name must have 1 to 200 characters").detail(format!("It has {count}."))),
+    }
+}
+
+/// Refuses options that would make the jobs of each slot fail.
+///
+/// Errors: 22023.
+fn check_options(call: &Call, missed: &str) -> Result<()> {
+    if Missed::parse(missed).is_none() {
+        let error = Error::invalid(format!("invalid value for missed: \"{missed}\""));
+        return Err(error.hint("Use 'skip', 'once' or 'all'."));
+    }
+    Options::default().set_max_attempts(call.get(args::schedule::MAX_ATTEMPTS))?;
+    Options::default().set_group_key(call.datum(args::schedule::GROUP_KEY))?;
+    headers::check(call.json(args::schedule::HEADERS)?)?;
+    Options::default().set_timing(None, call.get(args::schedule::START_WITHIN), None)
+}
+
+/// Returns the payload of the jobs, and the role that runs them. Without the argument `command` the payload is data,
+/// whatever the queue runs now or later.
+///
+/// Errors: 55000 a topic runs no commands; as `Command::payload`, `run_as::of_command` and `run_as::refuse_data`.
+fn content(call: &Call, goal: &Goal) -> Result<(Datum, Option<RunAs>)> {
+    match (call.get(args::schedule::COMMAND), goal) {
+        (Some(command), Goal::Queue(queue)) => {
+            let run_as = run_as::of_command(queue)?;
+            Ok((Command::beside(command, call.json(args::schedule::PAYLOAD)?)?.payload()?, run_as))
+        }
+        (Some(_), Goal::Topic(topic)) => {
+            let error = Error::new(error::WRONG_STATE, format!("\"{}\" is a topic, and runs no commands", topic.name));
+            Err(error.hint("Name a queue with executor => 'sql'."))
+        }
+        (None, goal) => {
+            if let Goal::Queue(queue) = goal {
+                run_as::refuse_data(queue)?;
+            }
+            Ok((call.json(args::schedule::PAYLOAD)?.unwrap_or_else(jsonb::empty_object), None))
+        }
+    }
 }
 
 /// Checks that a plan has a slot after this time. A plan that has ended had one: programs may go on to schedule it at
